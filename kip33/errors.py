@@ -1,0 +1,45 @@
+"""What kip33 raises. Every message says where, what was found and what was expected.
+
+    Kip33Error
+      CorruptSegmentError       a batch or record that cannot be read; carries `valid_bytes`
+      CorruptIndexError         a .timeindex or .index that breaks its invariants
+      IndexOffsetOverflowError  an offset that does not fit a relative int32
+      UnsupportedFormatError    an unknown magic, codec or file name
+      CatalogError              a missing, foreign or incompatible catalog
+      LocationError             a path or URI that cannot be used
+
+A wrong argument is a plain `ValueError`.
+"""
+
+
+class Kip33Error(Exception):
+    """Base of every error that kip33 raises on purpose."""
+
+
+class CorruptSegmentError(Kip33Error):
+    """Bytes of a segment that cannot be read; `valid_bytes` is the length of the good prefix."""
+
+    def __init__(self, message: str, valid_bytes: int = 0) -> None:
+        """Keep `valid_bytes`, the position up to which the segment was good."""
+        super().__init__(message)
+        self.valid_bytes = valid_bytes
+
+
+class CorruptIndexError(Kip33Error):
+    """A `.timeindex` or `.index` that breaks its invariants."""
+
+
+class IndexOffsetOverflowError(Kip33Error):
+    """An offset outside `[base, base + 2^31 - 1]`: it has no relative int32 form."""
+
+
+class UnsupportedFormatError(Kip33Error):
+    """A magic, codec or name that no Kafka version writes."""
+
+
+class CatalogError(Kip33Error):
+    """A catalog that is missing, belongs to another source, or has a newer schema."""
+
+
+class LocationError(Kip33Error):
+    """A path or URI that does not exist, cannot be read, or has an unknown scheme."""

@@ -1,0 +1,182 @@
+"""The header of one entry of a `.log` file: message formats v0, v1 (legacy) and v2.
+
+A `.log` is a bare concatenation of entries, Kafka's "record batches". Length and magic stand at
+the same place in every format, so one walk reads all three:
+
+    bytes    field                   type    magic 0   magic 1   magic 2
+    0..7     offset                  int64   the message's; of a wrapper the last inner one's;
+                                             magic 2: the base (first) offset
+    8..11    size                    int32   bytes that follow this field
+    12..15   crc | leader epoch      uint32  crc-32    crc-32    partition leader epoch
+    16       magic                   int8    0         1         2
+    17       attributes              int8    codec in bits 0-2, bit 3 LogAppendTime (1)
+    18..25   timestamp               int64   -         yes       -
+
+Magic 2 continues after its magic byte:
+
+    17..20   crc-32c of 21..end      uint32
+    21..22   attributes              int16   bits 0-2 codec, 3 LogAppendTime, 4 transactional,
+                                             5 control, 6 base timestamp is a delete horizon
+    23..26   last offset delta       int32   kept by compaction
+    27..34   base timestamp          int64
+    35..42   max timestamp           int64   what every index rule uses
+    43..50   producer id             int64   -1 none
+    51..52   producer epoch          int16
+    53..56   base sequence           int32
+    57..60   records count           int32   may be 0 after compaction
+    61..     records                         plain, or one compressed blob
+
+Kafka: `DefaultRecordBatch`, `LegacyRecord`, `FileLogInputStream` (0.8 to 4.x); big-endian.
+"""
+
+import struct
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+NO_TIMESTAMP: Final = -1
+LOG_OVERHEAD: Final = 12  # offset and size
+HEADER_SIZE_UP_TO_MAGIC: Final = 17
+LEGACY_MIN_SIZE: Final = 14  # RECORD_OVERHEAD_V0: what Kafka asks of the size field of any entry
+LEGACY_HEADER_BYTES: Final = 26  # up to the v1 timestamp's end: LOG_OVERHEAD + LEGACY_MIN_SIZE
+LEGACY_CRC_START: Final = 16
+RECORD_BATCH_OVERHEAD: Final = 61
+V2_CRC_START: Final = 21
+MAX_INT32: Final = 2**31 - 1
+MAX_SEGMENT_BYTES: Final = MAX_INT32  # FileRecords refuses a larger file
+
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40
+
+CODEC_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd", "codec-5", "codec-6", "codec-7")
+
+BatchColumns: TypeAlias = npt.NDArray[np.void]
+BATCH: Final = np.dtype(
+    [
+        ("position", np.int64),  # of the entry's first byte in the .log
+        ("size_bytes", np.int64),  # of the whole entry, LOG_OVERHEAD included
+        ("base_offset", np.int64),  # the offset field: of v0 and v1 the last offset
+        ("last_offset", np.int64),
+        ("max_timestamp", np.int64),  # of v0 always NO_TIMESTAMP
+        ("offset_of_max_timestamp", np.int64),  # of the first record bearing it, else last_offset
+        ("producer_id", np.int64),  # of v0 and v1 -1
+        ("records_count", np.int32),  # v2 as in the header; v0, v1: 1, of a wrapper -1
+        ("attributes", np.int16),  # the low byte
+        ("magic", np.int16),
+        ("control", np.int16),  # of a producer's control batch its marker, see `walk`; else 0
+    ]
+)
+"""One row a batch, native byte order: what the walk yields and every rule reads."""
+
+
+class BatchHeader(NamedTuple):
+    """One entry's header in full, as `dump` shows it; fields a format lacks are -1."""
+
+    position: int
+    size_bytes: int
+    magic: int
+    attributes: int
+    crc: int
+    base_offset: int
+    last_offset: int
+    base_timestamp: int
+    max_timestamp: int
+    records_count: int
+    partition_leader_epoch: int = -1
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+
+    @property
+    def codec(self) -> str:
+        """Return the codec's name; recovery takes `codec-5` to `codec-7`, which are none."""
+        return CODEC_NAMES[self.attributes & CODEC_MASK]
+
+    @property
+    def timestamp_type(self) -> str:
+        """Return Kafka's name: `NoTimestampType` (v0), `CreateTime` or `LogAppendTime`."""
+        return timestamp_type_name(self.magic, self.attributes)
+
+
+_V2 = struct.Struct(
+    ">"
+    "q"  # base offset
+    "i"  # size
+    "i"  # partition leader epoch
+    "b"  # magic
+    "I"  # crc-32c
+    "h"  # attributes
+    "i"  # last offset delta
+    "q"  # base timestamp
+    "q"  # max timestamp
+    "q"  # producer id
+    "h"  # producer epoch
+    "i"  # base sequence
+    "i"  # records count
+)
+_LEGACY = struct.Struct(
+    ">"
+    "q"  # offset
+    "i"  # size
+    "I"  # crc-32
+    "b"  # magic
+    "b"  # attributes
+    "q"  # timestamp; of v0 this is key length and more
+)
+
+
+def timestamp_type_name(magic: int, attributes: int) -> str:
+    """Return `NoTimestampType`, `CreateTime` or `LogAppendTime`, as Kafka's tools print them."""
+    if magic == 0:
+        return "NoTimestampType"
+    return "LogAppendTime" if attributes & LOG_APPEND_TIME else "CreateTime"
+
+
+def decode_header(data: bytes, position: int) -> BatchHeader:
+    """Return the header of the entry whose first bytes are `data`.
+
+    `data` holds at least LEGACY_HEADER_BYTES, of magic 2 and above RECORD_BATCH_OVERHEAD bytes:
+    what the walk has made sure of. Negative magics read as v1, magics above 2 as v2, as Kafka does.
+
+    >>> wire = "0000000000000005 00000018 39268c33 01 00 0000018bcfe56800 00000001 6b 00000001 76"
+    >>> decode_header(bytes.fromhex(wire), 0).max_timestamp
+    1700000000000
+    """
+    magic = data[16] - 256 if data[16] > 127 else data[16]
+    if magic < 2:
+        offset, size, crc, _, attributes, timestamp = _LEGACY.unpack_from(data)
+        timestamp = NO_TIMESTAMP if magic == 0 else timestamp
+        return BatchHeader(
+            position=position,
+            size_bytes=LOG_OVERHEAD + size,
+            magic=magic,
+            attributes=attributes & 0xFF,
+            crc=crc,
+            base_offset=offset,
+            last_offset=offset,
+            base_timestamp=timestamp,
+            max_timestamp=timestamp,
+            records_count=-1 if attributes & CODEC_MASK else 1,
+        )
+    (base_offset, size, epoch, _, crc, attributes, last_offset_delta, *times) = _V2.unpack_from(
+        data
+    )
+    base_timestamp, max_timestamp, *producer = times
+    return BatchHeader(
+        position,
+        LOG_OVERHEAD + size,
+        magic,
+        attributes & 0xFF,
+        crc,
+        base_offset,
+        base_offset + last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer[3],
+        epoch,
+        *producer[:3],
+    )

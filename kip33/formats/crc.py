@@ -1,0 +1,72 @@
+"""CRC-32 (v0 and v1, IEEE, as zlib) and CRC-32C (v2, Castagnoli), carried from piece to piece.
+
+Both functions take the checksum so far, 0 at the start, and return it with `data[start:stop]`
+added, so a batch may come in any number of pieces. These are the plain definitions, used for
+small files and as the reference of tests; `kip33.formats.native` has the compiled forms.
+"""
+
+import zlib
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from kip33.formats.bigendian import Bytes
+
+CRC32_POLYNOMIAL: Final = 0xEDB88320  # reversed bit order, as both are computed
+CRC32C_POLYNOMIAL: Final = 0x82F63B78
+CRC32C_CHECK: Final = 0xE3069283  # of b"123456789", the catalogue's check value
+CRC32_CHECK: Final = 0xCBF43926
+
+
+def slicing_tables(polynomial: int, slices: int) -> npt.NDArray[np.uint32]:
+    """Return `slices` x 256 entries: entry (k, b) is the crc of byte b followed by k zero bytes."""
+    tables = np.zeros((slices, 256), np.uint32)
+    values: npt.NDArray[np.uint32] = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        values = (values >> np.uint32(1)) ^ ((values & np.uint32(1)) * np.uint32(polynomial))
+    tables[0] = values
+    for k in range(1, slices):
+        tables[k] = (tables[k - 1] >> 8) ^ tables[0][tables[k - 1] & 0xFF]
+    return tables
+
+
+def zero_shift_tables(polynomial: int, zero_bytes: int) -> npt.NDArray[np.uint32]:
+    """Return 4 x 256 entries that carry a crc register over `zero_bytes` zero bytes.
+
+    The register after the zeros is the xor of entry (k, k-th byte of the register) for k in 0..3:
+    a crc is linear, so streams computed side by side are joined by shifting the earlier ones.
+    """
+    step = slicing_tables(polynomial, 1)[0]
+    basis = np.uint32(1) << np.arange(32, dtype=np.uint32)
+    for _ in range(zero_bytes):
+        basis = (basis >> 8) ^ step[basis & 0xFF]
+    tables = np.zeros((4, 256), np.uint32)
+    for k in range(4):
+        for bit in range(8):
+            has_bit = (np.arange(256) >> bit) & 1 == 1
+            tables[k][has_bit] ^= basis[8 * k + bit]
+    return tables
+
+
+@cache
+def _crc32c_bytewise() -> tuple[int, ...]:
+    return tuple(slicing_tables(CRC32C_POLYNOMIAL, 1)[0].tolist())
+
+
+def crc32(value: int, data: Bytes, start: int, stop: int) -> int:
+    """Return the CRC-32 `value` with `data[start:stop]` added."""
+    return zlib.crc32(data[start:stop], value)
+
+
+def crc32c(value: int, data: Bytes, start: int, stop: int, tables: Any) -> int:
+    """Return the CRC-32C `value` with `data[start:stop]` added.
+
+    `tables` chooses the compiled form (`kip33.formats.native.crc32c_tables`) and is not used here.
+    """
+    table = _crc32c_bytewise()
+    value ^= 0xFFFFFFFF
+    for byte in data[start:stop]:
+        value = table[(value ^ byte) & 0xFF] ^ (value >> 8)
+    return value ^ 0xFFFFFFFF

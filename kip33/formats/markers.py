@@ -1,0 +1,154 @@
+"""Control batches of a producer, as recovery's producer state reads them.
+
+Index rules never look into a batch, with one exception: `LogSegment.recover` feeds every batch
+that has a producer id to the producer state, and of a control batch that reads the first record.
+What cannot be read there ends the scan after the batch, or makes the log fail to load. The walk
+settles plain ABORT and COMMIT markers itself; all others come here.
+
+Kafka 4.1: `ProducerAppendInfo.append`, `DefaultRecordBatch.iterator`, `DefaultRecord.readFrom`,
+`ControlRecordType.parse`, `EndTransactionMarker.deserialize`.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from kip33.errors import CorruptSegmentError, UnsupportedFormatError
+from kip33.formats.batch import CODEC_MASK, CODEC_NAMES, RECORD_BATCH_OVERHEAD
+from kip33.formats.bigendian import int16_at
+from kip33.formats.codecs import decompress
+from kip33.formats.walk import ABORT, COMMIT, varint_at
+
+EMPTY: Final = 4  # all its records were compacted away: nothing to do
+STOPS: Final = 5  # InvalidRecordException: the batch stays, the scan ends after it
+FAILS: Final = 6  # any other exception: the log does not load
+
+MAX_MARKER_BYTES: Final = 1 << 20  # a marker has 78 bytes; what claims more is not assembled
+
+
+class Marker(NamedTuple):
+    """What the control batch is, and one line on why where Kafka stumbles over it."""
+
+    control: int
+    message: str | None = None
+
+
+class _StopsError(Exception):
+    """Kafka throws InvalidRecordException here."""
+
+
+class _FailsError(Exception):
+    """Kafka throws something that recovery does not catch."""
+
+
+def read_marker(read_into: Callable[[int, memoryview], int], row: np.void) -> Marker:
+    """Return what Kafka's producer state makes of the control batch of `row` (a BATCH row)."""
+    position, count = int(row["position"]), int(row["records_count"])
+    body_bytes = int(row["size_bytes"]) - RECORD_BATCH_OVERHEAD
+    codec = int(row["attributes"]) & CODEC_MASK
+    if count == 0:
+        return Marker(EMPTY)
+    try:
+        if body_bytes > MAX_MARKER_BYTES:
+            raise _FailsError(f"{body_bytes} bytes are more than a marker can have")
+        body = _read(read_into, position + RECORD_BATCH_OVERHEAD, body_bytes)
+        if codec:
+            body = _decompressed(body, codec)
+        if count < 0:
+            raise _StopsError(f"records count {count}")
+        key, value = _first_record(body, only=count == 1, in_buffer=codec == 0)
+        return Marker(_marker_type(key, value))
+    except _StopsError as stop:
+        return Marker(STOPS, f"at byte {position}: control batch: {stop}; the scan ends after it")
+    except _FailsError as failure:
+        return Marker(FAILS, f"at byte {position}: control batch: {failure}; Kafka fails to load")
+
+
+def _read(read_into: Callable[[int, memoryview], int], position: int, size: int) -> bytes:
+    data = bytearray(size)
+    count = 0
+    while count < size:
+        more = read_into(position + count, memoryview(data)[count:])
+        if more == 0:
+            raise CorruptSegmentError(f"the file ended at byte {position + count} while read")
+        count += more
+    return bytes(data)
+
+
+def _decompressed(body: bytes, codec: int) -> bytes:
+    pieces, size = [], 0
+    try:
+        for piece in decompress([body], CODEC_NAMES[codec], magic=2):
+            pieces.append(piece)
+            size += len(piece)
+            if size > MAX_MARKER_BYTES:
+                raise _FailsError("it decompresses to more than a marker can have")
+    except (CorruptSegmentError, UnsupportedFormatError) as error:
+        raise _FailsError(str(error)) from error
+    return b"".join(pieces)
+
+
+def _first_record(body: bytes, *, only: bool, in_buffer: bool) -> tuple[bytes | None, bytes | None]:
+    """Return key and value of the first record, refusing what `DefaultRecord.readFrom` refuses."""
+    size, at = varint_at(body, 0, len(body), 5)
+    if at < 0:
+        if in_buffer and len(body) >= 5:  # IllegalArgumentException outside its try
+            raise _FailsError("the record's length is no varint")
+        raise _StopsError("no record")
+    stop = at + size
+    if stop > len(body):
+        raise _StopsError(f"a record of {size} bytes in {len(body) - at}")
+    place = at + 1
+    for most_bytes in (10, 5):  # timestamp delta, offset delta
+        _, place = _varint(body, place, most_bytes)
+    key, place = _sized(body, place)
+    value, place = _sized(body, place)
+    headers, place = _varint(body, place, 5)
+    if headers < 0:
+        raise _StopsError(f"{headers} record headers")
+    for _ in range(min(headers, len(body))):
+        name, place = _sized(body, place)
+        if name is None:
+            raise _StopsError("a record header without a key")
+        _, place = _sized(body, place)
+    if place != stop:
+        raise _StopsError(f"the record has {place - at} bytes, its length says {size}")
+    if only and place != len(body):
+        raise _StopsError("more bytes than the one record it counts")
+    return key, value
+
+
+def _varint(body: bytes, at: int, most_bytes: int) -> tuple[int, int]:
+    value, place = varint_at(body, at, len(body), most_bytes)
+    if place < 0:
+        raise _StopsError("the record is torn")
+    return value, place
+
+
+def _sized(body: bytes, at: int) -> tuple[bytes | None, int]:
+    size, place = _varint(body, at, 5)
+    if size < 0:
+        return None, place
+    if place + size > len(body):
+        raise _StopsError("the record is torn")
+    return body[place : place + size], place + size
+
+
+def _marker_type(key: bytes | None, value: bytes | None) -> int:
+    if key is None:
+        raise _FailsError("the record has no key")
+    if len(key) < 4:
+        raise _StopsError(f"a key of {len(key)} bytes, at least 4 expected")
+    if int16_at(key, 0) < 0:
+        raise _StopsError(f"key version {int16_at(key, 0)}")
+    kind = int16_at(key, 2)
+    if kind not in (0, 1):
+        raise _FailsError(f"type {kind} is no transaction marker")
+    if value is None or len(value) < 2:
+        raise _FailsError("the marker has no value")
+    if int16_at(value, 0) < 0:
+        raise _StopsError(f"marker version {int16_at(value, 0)}")
+    if len(value) < 6:
+        raise _FailsError(f"a marker value of {len(value)} bytes, at least 6 expected")
+    return COMMIT if kind == 1 else ABORT

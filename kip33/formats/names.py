@@ -1,0 +1,124 @@
+"""Names of the files and directories below a broker's log directory.
+
+    orders-0/                                      topic orders, partition 0
+        00000000000000000042.log                   the segment whose first offset is 42 or more
+        00000000000000000042.index .timeindex      its indexes
+        00000000000000000042.txnindex              only where a transaction was aborted
+        00000000000000000042.snapshot              producer state at offset 42; no part of a segment
+        00000000000000000042.log.deleted           waits for deletion; Kafka drops it when it loads
+        00000000000000000042.log.cleaned           a cleaner's unfinished output; dropped as well
+        00000000000000000042.log.swap              its finished output, not yet renamed into place
+    orders-0.<32 hex digits>-delete/               topic deleted; the topic part may be cut short
+    orders-0.<32 hex digits>-future/               moving in from another log directory
+    orders-0.<32 hex digits>-stray/                no replica of this broker (KRaft); may be cut
+    __cluster_metadata-0/
+        00000000000000000042-0000000003.checkpoint KRaft snapshot up to offset 42, epoch 3
+
+A listing meets many foreign names, so `parse_*` returns None for a name that is none of these.
+Kafka: `LogFileUtils`, `LocalLog.parseTopicPartitionName`, `Snapshots`.
+"""
+
+import re
+from typing import Final, NamedTuple
+
+METADATA_TOPIC: Final = "__cluster_metadata"
+SEGMENT_KINDS: Final = ("log", "index", "timeindex", "txnindex", "snapshot")
+FILE_SUFFIXES: Final = ("deleted", "cleaned", "swap")
+DIRECTORY_KINDS: Final = ("delete", "future", "stray")
+MAX_TOPIC_LENGTH: Final = 249
+_MAX_INT32: Final = 2**31 - 1
+_MAX_INT64: Final = 2**63 - 1
+
+_SEGMENT_FILE = re.compile(
+    rf"([0-9]+)\.({'|'.join(SEGMENT_KINDS)})(?:\.({'|'.join(FILE_SUFFIXES)}))?"
+)
+_CHECKPOINT_FILE = re.compile(
+    r"([0-9]{20})-([0-9]{10})(?:\.checkpoint(?:\.(deleted))?|-.*\.checkpoint\.(part))"
+)
+_PARTITION_DIR = re.compile(
+    rf"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)(?:\.[^\s.]+-(?P<kind>{'|'.join(DIRECTORY_KINDS)}))?"
+)
+
+
+class SegmentFile(NamedTuple):
+    """A file named by an offset; `suffix` is empty, `deleted`, `cleaned` or `swap`."""
+
+    base_offset: int
+    kind: str
+    suffix: str = ""
+
+
+class CheckpointFile(NamedTuple):
+    """A KRaft snapshot: the state up to `end_offset`; `suffix` is empty, `deleted` or `part`."""
+
+    end_offset: int
+    epoch: int
+    suffix: str = ""
+
+
+class PartitionDir(NamedTuple):
+    """A partition's directory; `kind` is empty, or `delete`, `future` or `stray`.
+
+    The topic of a `delete` or `stray` directory may be cut short: its full name is lost.
+    """
+
+    topic: str
+    partition: int
+    kind: str = ""
+
+
+def segment_file_name(base_offset: int, kind: str, suffix: str = "") -> str:
+    """Return the name with 20 digits; `ValueError` for an offset, kind or suffix Kafka has not.
+
+    >>> segment_file_name(42, "timeindex")
+    '00000000000000000042.timeindex'
+    """
+    if not 0 <= base_offset <= _MAX_INT64:
+        raise ValueError(f"base offset {base_offset}: not a non-negative int64")
+    if kind not in SEGMENT_KINDS or suffix not in ("", *FILE_SUFFIXES):
+        raise ValueError(f"no such segment file: .{kind} with suffix {suffix!r}")
+    return f"{base_offset:020d}.{kind}" + (f".{suffix}" if suffix else "")
+
+
+def parse_segment_file(name: str) -> SegmentFile | None:
+    """Return what a file name says, or None. Like Kafka it takes any number of digits: `7.log`.
+
+    >>> parse_segment_file("00000000000000000042.log.swap")
+    SegmentFile(base_offset=42, kind='log', suffix='swap')
+    """
+    match = _SEGMENT_FILE.fullmatch(name)
+    if match is None or int(match[1]) > _MAX_INT64:
+        return None
+    return SegmentFile(int(match[1]), match[2], match[3] or "")
+
+
+def parse_checkpoint_file(name: str) -> CheckpointFile | None:
+    """Return what the name of a KRaft snapshot says, or None."""
+    match = _CHECKPOINT_FILE.fullmatch(name)
+    if match is None or int(match[1]) > _MAX_INT64 or int(match[2]) > _MAX_INT32:
+        return None
+    return CheckpointFile(int(match[1]), int(match[2]), match[3] or match[4] or "")
+
+
+def partition_dir_name(topic: str, partition: int) -> str:
+    """Return `<topic>-<partition>`; `ValueError` for a topic or partition that Kafka refuses."""
+    if not _is_topic(topic) or not 0 <= partition <= _MAX_INT32:
+        raise ValueError(f"no partition of Kafka: topic {topic!r}, partition {partition}")
+    return f"{topic}-{partition}"
+
+
+def parse_partition_dir(name: str) -> PartitionDir | None:
+    """Return what a directory name says, or None; topics may hold dots, dashes and digits.
+
+    >>> parse_partition_dir("x.y-3-0")
+    PartitionDir(topic='x.y-3', partition=0, kind='')
+    """
+    match = _PARTITION_DIR.fullmatch(name)
+    if match is None or int(match["partition"]) > _MAX_INT32 or not _is_topic(match["topic"]):
+        return None
+    return PartitionDir(match["topic"], int(match["partition"]), match["kind"] or "")
+
+
+def _is_topic(name: str) -> bool:
+    legal = re.fullmatch(r"[a-zA-Z0-9._-]+", name) is not None and name not in (".", "..")
+    return legal and len(name) <= MAX_TOPIC_LENGTH

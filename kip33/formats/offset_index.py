@@ -1,0 +1,180 @@
+"""The `.index` file: one 8-byte big-endian entry after another.
+
+    bytes   field             type    meaning
+    0..3    relative offset   int32   offset minus the base offset in the file name
+    4..7    position          int32   of a batch's first byte in the .log
+
+An entry (o, p) says: records after offset o do not begin before position p; to find offset o or a
+later one, read on from p. Offsets grow strictly, positions too. No header, no checksum.
+Since Kafka 2.0 o is the last offset of the batch at p (of the last batch of the append that began
+at p, until 3.9 and 4.0), before it was the first. A live copy ends in zeros or stale entries.
+Kafka: `OffsetIndex` (0.8 to 4.x).
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from kip33.errors import CorruptIndexError, IndexOffsetOverflowError
+
+ENTRY: Final = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
+ENTRY_BYTES: Final = 8
+PREALLOCATED_BYTES: Final = 10485760  # of an active segment: the default of segment.index.bytes
+_MAX_INT32: Final = 2**31 - 1
+
+
+class OffsetPosition(NamedTuple):
+    """One entry: absolute offset, bytes from the start of the `.log`."""
+
+    offset: int
+    position: int
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OffsetIndex:
+    """The entries of one `.index`; equal to another with the same base offset and bytes."""
+
+    base_offset: int
+    entries: npt.NDArray[np.void]
+
+    @classmethod
+    def from_bytes(cls, data: bytes, *, base_offset: int) -> Self:
+        """Return the index as the file has it: every byte is believed, in any order.
+
+        Raises `CorruptIndexError` when `data` ends inside an entry.
+
+        >>> OffsetIndex.from_bytes(bytes.fromhex("00000002 000000c4"), base_offset=100).last_entry
+        OffsetPosition(offset=102, position=196)
+        """
+        if len(data) % ENTRY_BYTES:
+            raise CorruptIndexError(f"{len(data)} bytes, not a multiple of {ENTRY_BYTES}")
+        return cls(base_offset, np.frombuffer(data, ENTRY))
+
+    @classmethod
+    def from_columns(
+        cls,
+        offsets: npt.NDArray[np.int64],
+        positions: npt.NDArray[np.int64],
+        *,
+        base_offset: int,
+    ) -> Self:
+        """Return the index of absolute offsets and positions, in the order given.
+
+        Raises `IndexOffsetOverflowError` when an offset is not within 2^31 - 1 of the base, and
+        `ValueError` for a position outside int32, which no segment has.
+        """
+        if len(offsets):
+            # Python's integers: the difference of two int64 may not be one.
+            for offset in (int(offsets.min()), int(offsets.max())):
+                if not 0 <= offset - base_offset <= _MAX_INT32:
+                    raise IndexOffsetOverflowError(
+                        f"offset {offset} has no int32 form relative to base offset {base_offset}"
+                    )
+            if positions.min() < 0 or positions.max() > _MAX_INT32:
+                raise ValueError("a position is not a non-negative int32")
+        entries = np.empty(len(offsets), ENTRY)
+        entries["relative_offset"] = offsets - base_offset
+        entries["position"] = positions
+        entries.setflags(write=False)
+        return cls(base_offset, entries)
+
+    @classmethod
+    def from_entries(cls, entries: Iterable[tuple[int, int]], *, base_offset: int) -> Self:
+        """Return the index of (absolute offset, position) pairs; errors as `from_columns`."""
+        pairs = np.array(list(entries), np.int64).reshape(-1, 2)
+        return cls.from_columns(pairs[:, 0], pairs[:, 1], base_offset=base_offset)
+
+    def to_bytes(self) -> bytes:
+        """Return the bytes of the file, without any preallocated tail."""
+        return self.entries.tobytes()
+
+    @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """Return the absolute offsets as native int64, a copy."""
+        return self.entries["relative_offset"].astype(np.int64) + self.base_offset
+
+    @property
+    def positions(self) -> npt.NDArray[np.int64]:
+        """Return the positions as native int64, a copy."""
+        return self.entries["position"].astype(np.int64)
+
+    @property
+    def last_entry(self) -> OffsetPosition:
+        """Return the last entry, of an empty index `(base_offset, 0)`."""
+        return self._entry(len(self) - 1)
+
+    def lookup(self, offset: int) -> OffsetPosition:
+        """Return the last entry whose offset is <= `offset`, else `(base_offset, 0)`.
+
+        The batch that holds `offset` begins at the entry's position or later.
+
+        >>> index = OffsetIndex.from_bytes(bytes.fromhex("00000002000000c4"), base_offset=100)
+        >>> index.lookup(101), index.lookup(103)
+        (OffsetPosition(offset=100, position=0), OffsetPosition(offset=102, position=196))
+        """
+        slot = bisect_right(self.entries["relative_offset"], offset - self.base_offset) - 1
+        return self._entry(slot)
+
+    def truncate_to(self, offset: int) -> Self:
+        """Return the index with the entries whose offset is < `offset`, as Kafka's truncateTo."""
+        kept = bisect_left(self.entries["relative_offset"], offset - self.base_offset)
+        return type(self)(self.base_offset, self.entries[:kept])
+
+    def without_tail(
+        self, *, last_offset: int | None = None, size_bytes: int | None = None
+    ) -> Self:
+        """Return the index without the zeros or stale entries that a running broker's file ends in.
+
+        What is kept is the longest run from the start in which offsets and positions grow strictly,
+        offsets do not pass `last_offset` and positions lie below `size_bytes`, the log's own. No
+        broker writes an entry for position 0, so a leading zero entry is padding.
+        """
+        relative, positions = self.entries["relative_offset"].astype(np.int64), self.positions
+        good = (relative >= 0) & (positions > 0)
+        good[1:] &= (relative[1:] > relative[:-1]) & (positions[1:] > positions[:-1])
+        if last_offset is not None:
+            good &= relative <= last_offset - self.base_offset
+        if size_bytes is not None:
+            good &= positions < size_bytes
+        kept = len(self) if good.all() else int(good.argmin())
+        return type(self)(self.base_offset, self.entries[:kept])
+
+    def sanity_check(self) -> None:
+        """Raise `CorruptIndexError` where Kafka's sanityCheck does: it looks at the end only."""
+        if self.last_entry.offset < self.base_offset:
+            raise CorruptIndexError(
+                f"last offset {self.last_entry.offset} is below the base offset {self.base_offset}"
+            )
+
+    def _entry(self, slot: int) -> OffsetPosition:
+        if slot < 0:
+            return OffsetPosition(self.base_offset, 0)
+        relative, position = self.entries[slot].item()
+        return OffsetPosition(self.base_offset + relative, position)
+
+    def __len__(self) -> int:
+        """Return the number of entries."""
+        return len(self.entries)
+
+    def __iter__(self) -> Iterator[OffsetPosition]:
+        """Yield the entries with absolute offsets."""
+        for relative, position in self.entries.tolist():
+            yield OffsetPosition(self.base_offset + relative, position)
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether base offset and bytes are the same."""
+        if not isinstance(other, OffsetIndex):
+            return NotImplemented
+        return self.base_offset == other.base_offset and self.to_bytes() == other.to_bytes()
+
+    def __hash__(self) -> int:
+        """Return a hash in line with equality."""
+        return hash((self.base_offset, self.to_bytes()))
+
+    def __repr__(self) -> str:
+        """Return base offset, length and last entry: a file may hold 1310720 of them."""
+        return f"<OffsetIndex base_offset={self.base_offset} entries={len(self)} {self.last_entry}>"

@@ -1,0 +1,85 @@
+"""Exact reads from bytes that come in pieces of any size: a file's ranges, a codec's chunks.
+
+Nothing is allocated for a length that only a header claims: what is returned was really there.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, Protocol
+
+PIECE_BYTES: Final = 256 * 1024
+
+
+class PieceReader:
+    """Exact reads from pieces of bytes that come in any size."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        """Take the pieces in order; each is dropped once read."""
+        self._pieces = iter(pieces)
+        self._piece = b""
+        self._at = 0
+
+    def take(self, count: int) -> bytes:
+        """Return the next `count` bytes, fewer only at the end; allocates what there is."""
+        end = self._at + count
+        if end <= len(self._piece):
+            taken = self._piece[self._at : end]
+            self._at = end
+            return taken
+        parts = []
+        while count > 0 and self._more():
+            part = self._piece[self._at : self._at + count]
+            self._at += len(part)
+            count -= len(part)
+            parts.append(part)
+        return b"".join(parts)
+
+    def skip(self, count: int) -> bool:
+        """Pass over the next `count` bytes; return whether there were as many."""
+        while count > 0 and self._more():
+            step = min(count, len(self._piece) - self._at)
+            self._at += step
+            count -= step
+        return count <= 0
+
+    def at_end(self) -> bool:
+        """Return whether nothing is left."""
+        return not self._more()
+
+    def rest(self) -> Iterator[bytes]:
+        """Yield what is left, in pieces."""
+        while self._more():
+            piece, self._piece = self._piece[self._at :], b""
+            self._at = 0
+            yield piece
+
+    def _more(self) -> bool:
+        while self._at == len(self._piece):
+            piece = next(self._pieces, None)
+            if piece is None:
+                return False
+            self._piece, self._at = piece, 0
+        return True
+
+
+class SeekableBytes(Protocol):
+    """A binary file open for reading, of Python or of pyarrow."""
+
+    def seek(self, position: int, /) -> object:
+        """Go to a position."""
+
+    def tell(self) -> int:
+        """Return the position."""
+
+    def read(self, count: int, /) -> bytes:
+        """Return up to `count` bytes."""
+
+
+def pieces_of(source: SeekableBytes, at: int, end: int) -> Iterator[bytes]:
+    """Yield the bytes from `at` to `end`, fewer if the file ends; it may be moved in between."""
+    while at < end:
+        source.seek(at)
+        piece = source.read(min(PIECE_BYTES, end - at))
+        if not piece:
+            return
+        at += len(piece)
+        yield piece

@@ -1,0 +1,196 @@
+"""The records inside one entry of a `.log`, one at a time.
+
+A record of magic 2, plain or in the decompressed body. A varint is zig-zag, 7 bits a byte, the
+lowest first:
+
+    length          varint    bytes that follow this field
+    attributes      int8      unused
+    timestamp delta varlong   from the batch's base timestamp; of LogAppendTime not looked at, every
+                              record has the batch's max timestamp
+    offset delta    varint    from the batch's base offset
+    key             varint length (-1 null), bytes
+    value           varint length (-1 null), bytes
+    headers         varint count, then each: key (length, UTF-8), value (length or -1, bytes)
+
+Magic 0 and 1 have messages instead, see `kip33.formats.messages`.
+Checksums are not looked at: the walk over the batches has done that for every byte.
+Kafka: `DefaultRecord`, `DefaultRecordBatch.streamingIterator`, `ControlRecordType`.
+"""
+
+import io
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple, TypeAlias
+
+from kip33.errors import CorruptSegmentError, UnsupportedFormatError
+from kip33.formats.batch import (
+    LEGACY_HEADER_BYTES,
+    LOG_APPEND_TIME,
+    RECORD_BATCH_OVERHEAD,
+    BatchHeader,
+    decode_header,
+)
+from kip33.formats.bigendian import java_sum
+from kip33.formats.codecs import decompress
+from kip33.formats.messages import iterate_messages
+from kip33.formats.pieces import PieceReader, SeekableBytes, pieces_of
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+CONTROL_TYPES: Final = (
+    "ABORT",
+    "COMMIT",
+    "LEADER_CHANGE",
+    "SNAPSHOT_HEADER",
+    "SNAPSHOT_FOOTER",
+    "KRAFT_VERSION",
+    "KRAFT_VOTERS",
+)
+_MAGIC_POSITION = 16
+_FRONT_BYTES = 16  # of a v2 record, at most: attributes, timestamp delta, offset delta
+
+
+class Record(NamedTuple):
+    """One record or message: absolute offset, ms since epoch (-1 none), what the producer sent."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+def iterate_records(
+    batch: Buffer | SeekableBytes, *, position: int = 0, skip_key_value: bool = False
+) -> Iterator[Record]:
+    """Yield the records of one entry, in the order they lie in, holding one in memory at a time.
+
+    `batch` is the entry's bytes, or a file that stands at the entry's first byte; `position`, its
+    place in the `.log`, is only for error messages. `skip_key_value` leaves key, value and headers
+    out and unread, which keeps memory bounded for any input.
+
+    Raises `CorruptSegmentError` at the first record that cannot be read, at the last one if bytes
+    or records are left over, and `UnsupportedFormatError` for a codec that Kafka does not have.
+    """
+    source = io.BytesIO(batch) if isinstance(batch, bytes | bytearray | memoryview) else batch
+    try:
+        yield from _records(source, source.tell(), position, skip_key_value)
+    except CorruptSegmentError as error:
+        raise CorruptSegmentError(f"batch at position {position}: {error}", position) from error
+    except UnsupportedFormatError as error:
+        raise UnsupportedFormatError(f"batch at position {position}: {error}") from error
+
+
+def control_type(key: bytes | None) -> str:
+    """Return what a control record is, by its key: one of `CONTROL_TYPES`, else `UNKNOWN`.
+
+    Raises `CorruptSegmentError` for a key that Kafka refuses: too short, or of a negative version.
+
+    >>> control_type(bytes.fromhex("0000 0001"))
+    'COMMIT'
+    """
+    if key is None or len(key) < 4:
+        raise CorruptSegmentError(f"control record key {key!r}: expected version and type")
+    version, number = struct.unpack_from(">hh", key)
+    if version < 0:
+        raise CorruptSegmentError(f"control record key of version {version}")
+    return CONTROL_TYPES[number] if 0 <= number < len(CONTROL_TYPES) else "UNKNOWN"
+
+
+def _records(source: SeekableBytes, start: int, position: int, skip: bool) -> Iterator[Record]:
+    head = b"".join(pieces_of(source, start, start + RECORD_BATCH_OVERHEAD))
+    if len(head) < LEGACY_HEADER_BYTES:
+        raise CorruptSegmentError(f"{len(head)} bytes hold no entry")
+    modern = 2 <= head[_MAGIC_POSITION] < 128
+    least = RECORD_BATCH_OVERHEAD if modern else LEGACY_HEADER_BYTES
+    header = decode_header(head, position) if len(head) >= least else None
+    if header is None or header.size_bytes < least:
+        raise CorruptSegmentError("the entry is smaller than its header")
+    if modern:
+        body = pieces_of(source, start + RECORD_BATCH_OVERHEAD, start + header.size_bytes)
+        yield from _v2_records(header, body, skip)
+    else:
+        for message in iterate_messages(source, start, header, skip_key_value=skip):
+            yield Record(message.offset, message.timestamp, message.key, message.value)
+
+
+def _v2_records(header: BatchHeader, body: Iterator[bytes], skip: bool) -> Iterator[Record]:
+    count = header.records_count
+    if count < 0:
+        raise CorruptSegmentError(f"records count {count}")
+    if count == 0:  # compaction took them all
+        return
+    reader = PieceReader(decompress(body, header.codec, magic=header.magic))
+    for number in range(count):
+        try:
+            record = _read_record(reader, header, skip)
+        except IndexError as error:
+            message = f"record {number} of {count}: a field runs past its end"
+            raise CorruptSegmentError(message) from error
+        except CorruptSegmentError as error:
+            raise CorruptSegmentError(f"record {number} of {count}: {error}") from error
+        if number == count - 1 and not reader.at_end():
+            raise CorruptSegmentError(f"bytes are left after record {number} of {count}")
+        yield record
+
+
+def _read_record(reader: PieceReader, header: BatchHeader, skip: bool) -> Record:
+    encoded = reader.take(1)
+    while encoded and encoded[-1] >= 0x80 and len(encoded) <= 5 and (byte := reader.take(1)):
+        encoded += byte
+    length, _ = _varint(encoded, 0)
+    data = reader.take(max(0, min(length, _FRONT_BYTES) if skip else length))
+    if length < 0 or (skip and not reader.skip(length - len(data))):
+        raise CorruptSegmentError(f"a record of {length} bytes")
+    if not skip and len(data) < length:
+        raise CorruptSegmentError(f"a record of {length} bytes, {len(data)} are left")
+    timestamp_delta, at = _varint(data, 1, bits=64)
+    offset_delta, at = _varint(data, at)
+    offset = java_sum(header.base_offset, offset_delta)
+    if header.attributes & LOG_APPEND_TIME:
+        timestamp = header.max_timestamp
+    else:
+        timestamp = java_sum(header.base_timestamp, timestamp_delta)
+    if skip:
+        return Record(offset, timestamp)
+    key, at = _sized(data, at)
+    value, at = _sized(data, at)
+    count, at = _varint(data, at)
+    if not 0 <= count <= len(data) - at:
+        raise CorruptSegmentError(f"{count} headers in {len(data) - at} bytes")
+    headers = []
+    for _ in range(count):
+        name, at = _sized(data, at)
+        if name is None:
+            raise CorruptSegmentError("a header without a key")
+        content, at = _sized(data, at)
+        headers.append((name.decode(errors="replace"), content))
+    if at != length:
+        raise CorruptSegmentError(f"a record of {length} bytes whose fields take {at}")
+    return Record(offset, timestamp, key, value, tuple(headers))
+
+
+def _varint(data: bytes, at: int, *, bits: int = 32) -> tuple[int, int]:
+    """Return the zig-zag number at `at` and its end; `IndexError` where the data ends first."""
+    byte = data[at]
+    at += 1
+    if byte < 0x80:
+        return byte >> 1 ^ -(byte & 1), at
+    number, shift = byte & 0x7F, 7
+    while byte >= 0x80:
+        if shift >= bits:
+            raise CorruptSegmentError(f"a varint too long for {bits} bits")
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        shift += 7
+    number &= (1 << bits) - 1  # Java drops what the last byte has too much
+    return number >> 1 ^ -(number & 1), at
+
+
+def _sized(data: bytes, at: int) -> tuple[bytes | None, int]:
+    size, at = _varint(data, at)
+    if size < 0:
+        return None, at
+    if size > len(data) - at:
+        raise CorruptSegmentError(f"a field of {size} bytes, {len(data) - at} are left")
+    return data[at : at + size], at + size

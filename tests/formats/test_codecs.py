@@ -1,0 +1,223 @@
+"""Bodies of every codec: whole, in pieces, damaged, and lying about their size."""
+
+import struct
+import tracemalloc
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kip33.errors import CorruptSegmentError, UnsupportedFormatError
+from kip33.formats.batch import CODEC_NAMES
+from kip33.formats.codecs import CHUNK_BYTES, decompress
+from kip33.formats.pieces import PieceReader
+from tests.segment_builder import CODEC_BITS, V2_CODECS, compress, lz4_frame, xxh32
+
+COMPRESSED = [codec for codec in V2_CODECS if codec != "none"]
+PLAIN = bytes(range(256)) * 300 + b"kafka " * 20000
+
+
+def inflate(stored: bytes, codec: str, *, magic: int = 2, piece: int | None = None) -> bytes:
+    step = piece or max(1, len(stored))
+    pieces = [stored[at : at + step] for at in range(0, len(stored), step)]
+    chunks = list(decompress(pieces, CODEC_NAMES[CODEC_BITS.get(codec, 0)], magic=magic))
+    assert all(0 < len(chunk) <= CHUNK_BYTES for chunk in chunks)
+    return b"".join(chunks)
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+@pytest.mark.parametrize("piece", [None, 1, 1000], ids=["whole", "byte by byte", "pieces"])
+@pytest.mark.parametrize("codec", V2_CODECS)
+def test_every_codec(codec: str, piece: int | None, magic: int) -> None:
+    stored = compress(PLAIN, codec, magic=magic)
+    if codec == "zstd" and magic < 2:
+        with pytest.raises(UnsupportedFormatError, match=f"magic {magic} has no codec zstd"):
+            inflate(stored, codec, magic=magic)
+    else:
+        assert inflate(stored, codec, magic=magic, piece=piece) == PLAIN
+
+
+@given(st.binary(max_size=3000), st.sampled_from(V2_CODECS), st.integers(1, 600))
+def test_any_bytes_in_any_pieces(plain: bytes, codec: str, piece: int) -> None:
+    assert inflate(compress(plain, codec), codec, piece=piece) == plain
+
+
+@pytest.mark.parametrize("codec", ["codec-5", "codec-6", "codec-7", "brotli"])
+def test_codec_that_kafka_has_not(codec: str) -> None:
+    with pytest.raises(UnsupportedFormatError, match=f"magic 2 has no codec {codec}"):
+        decompress([b"x"], codec, magic=2)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "zstd"])
+def test_concatenated_streams(codec: str) -> None:
+    stored = compress(b"first ", codec) + compress(b"", codec) + compress(b"second", codec)
+    assert inflate(stored, codec) == b"first second"
+    assert inflate(stored, codec, piece=1) == b"first second"
+
+
+def test_concatenated_xerial_streams() -> None:
+    stored = compress(b"first ", "snappy") + compress(b"second", "snappy-le")
+    assert inflate(stored, "snappy") == b"first second"
+
+
+def test_gzip_passes_over_what_follows_a_member() -> None:
+    assert inflate(compress(b"text", "gzip") + b"junk" * 9, "gzip") == b"text"
+    assert inflate(compress(b"text", "gzip") + bytes(3), "gzip", piece=1) == b"text"
+
+
+def test_lz4_passes_over_what_follows_the_frame() -> None:
+    assert inflate(lz4_frame(b"text") + lz4_frame(b"more"), "lz4") == b"text"
+
+
+def test_zstd_with_junk_after_the_frame() -> None:
+    with pytest.raises(CorruptSegmentError, match=r"^zstd: "):
+        inflate(compress(b"text", "zstd") + b"junk" * 9, "zstd")
+
+
+def test_lz4_header_checksum_is_ignored_in_magic_0_only() -> None:
+    broken = lz4_frame(PLAIN, broken_header_checksum=True)
+    assert broken != lz4_frame(PLAIN)
+    assert inflate(broken, "lz4", magic=0) == PLAIN
+    assert inflate(lz4_frame(PLAIN), "lz4", magic=0) == PLAIN
+    for magic in (1, 2):
+        with pytest.raises(CorruptSegmentError, match="lz4: the frame header does not match"):
+            inflate(broken, "lz4", magic=magic)
+
+
+def lz4_with(descriptor: bytes, after_block: bytes = b"", after_end: bytes = b"") -> bytes:
+    checksum = bytes([xxh32(descriptor) >> 8 & 0xFF])
+    block = struct.pack("<I", 4 | 0x80000000) + b"text" + after_block
+    return b"\x04\x22\x4d\x18" + descriptor + checksum + block + bytes(4) + after_end
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pytest.param(lz4_with(b"\x60\x70"), id="blocks up to 4 MiB"),
+        pytest.param(lz4_with(b"\x68\x40" + bytes(8)), id="content size, and a wrong one"),
+        pytest.param(lz4_with(b"\x64\x40", after_end=b"\0\0\0\0"), id="wrong content checksum"),
+        pytest.param(lz4_with(b"\x64\x40"), id="content checksum cut off"),
+    ],
+)
+def test_lz4_as_lenient_as_kafka(frame: bytes) -> None:
+    assert inflate(frame, "lz4") == b"text"
+
+
+@pytest.mark.parametrize("byte", [0, 1])
+def test_lz4_block_checksum(byte: int) -> None:
+    checksum = xxh32(b"text") ^ byte
+    frame = lz4_with(b"\x70\x40", after_block=struct.pack("<I", checksum))
+    if byte == 0:
+        assert inflate(frame, "lz4") == b"text"
+    else:
+        with pytest.raises(CorruptSegmentError, match=r"^lz4: "):
+            inflate(frame, "lz4")
+
+
+@pytest.mark.parametrize(
+    "descriptor",
+    [
+        pytest.param(b"\x40\x40", id="linked blocks"),
+        pytest.param(b"\x61\x40", id="dictionary"),
+        pytest.param(b"\xa0\x40", id="version 2"),
+        pytest.param(b"\x60\x30", id="block size 3"),
+        pytest.param(b"\x60\xc0", id="reserved bit"),
+    ],
+)
+def test_lz4_descriptor_that_kafka_refuses(descriptor: bytes) -> None:
+    with pytest.raises(CorruptSegmentError, match=f"lz4: frame descriptor {descriptor.hex()}"):
+        inflate(lz4_with(descriptor), "lz4")
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_torn_anywhere(codec: str) -> None:
+    plain = b"kafka" * 20
+    stored = compress(plain, codec)
+    name = CODEC_NAMES[CODEC_BITS[codec]]
+    for cut in range(len(stored)):
+        if name == "snappy" and cut == 16 and codec != "snappy-raw":
+            continue  # the framing's header alone: a stream without blocks
+        with pytest.raises(CorruptSegmentError, match=rf"^{name}: [^\n]+$"):
+            inflate(stored[:cut], codec)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("size", [3, 17, 5000])
+def test_zeros_in_place_of_the_body(codec: str, size: int) -> None:
+    with pytest.raises(CorruptSegmentError, match=f"^{codec}: "):
+        inflate(bytes(size), codec)
+
+
+@given(st.binary(max_size=200), st.sampled_from(COMPRESSED))
+def test_random_bytes_are_named_or_read(stored: bytes, codec: str) -> None:
+    try:
+        inflate(stored, codec)
+    except CorruptSegmentError as error:
+        assert str(error).startswith(CODEC_NAMES[CODEC_BITS[codec]] + ": ")
+
+
+@settings(max_examples=300)
+@given(st.data(), st.sampled_from(COMPRESSED))
+def test_one_byte_changed_is_named_or_read(data: st.DataObject, codec: str) -> None:
+    stored = bytearray(compress(b"kafka" * 50 + bytes(range(99)), codec))
+    at = data.draw(st.integers(0, len(stored) - 1))
+    stored[at] ^= data.draw(st.integers(1, 255))
+    try:
+        inflate(bytes(stored), codec)
+    except CorruptSegmentError as error:
+        assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
+def test_bomb_is_read_a_chunk_at_a_time(codec: str) -> None:
+    size = 64 << 20
+    stored = compress(bytes(size), codec)
+    pa_before = pa.total_allocated_bytes()
+    tracemalloc.start()
+    try:
+        total = sum(len(chunk) for chunk in decompress([stored], codec, magic=2))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert total == size
+    assert peak < 8 * CHUNK_BYTES + 2 * len(stored)
+    assert pa.total_allocated_bytes() - pa_before < 8 * CHUNK_BYTES
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        pytest.param(b"\xff\xff\xff\xff\x07" + b"\x00" * 90, id="bare block claims 2 GiB"),
+        pytest.param(b"\xff\xff\xff\xff\xff" * 5, id="size varint without an end"),
+        pytest.param(
+            compress(b"", "snappy")[:16] + b"\x7f\xff\xff\xff" + b"abc", id="frame claims 2 GiB"
+        ),
+        pytest.param(compress(b"", "snappy")[:16] + b"\xff\xff\xff\xff", id="negative block"),
+        pytest.param(compress(b"", "snappy")[:16] + b"\x00\x00", id="torn block length"),
+    ],
+)
+def test_snappy_claims_are_not_allocated(stored: bytes) -> None:
+    allocated = pa.default_memory_pool().max_memory() or 0
+    with pytest.raises(CorruptSegmentError, match=r"^snappy: "):
+        inflate(stored, "snappy")
+    assert (pa.default_memory_pool().max_memory() or 0) - allocated < 1 << 20
+
+
+def test_lz4_block_above_the_frames_maximum() -> None:
+    frame = lz4_frame(b"text")[:7] + struct.pack("<I", 65537) + bytes(65537)
+    with pytest.raises(CorruptSegmentError, match="lz4: a block of 65537 bytes"):
+        inflate(frame, "lz4")
+
+
+@given(st.lists(st.binary(max_size=9), max_size=9), st.lists(st.integers(0, 12), max_size=12))
+def test_piece_reader_equals_a_slice(pieces: list[bytes], steps: list[int]) -> None:
+    data, at, reader = b"".join(pieces), 0, PieceReader(pieces)
+    for number, step in enumerate(steps):
+        if number % 3 == 2:
+            assert reader.skip(step) == (at + step <= len(data))
+        else:
+            assert reader.take(step) == data[at : at + step]
+        at = min(at + step, len(data))
+    assert reader.at_end() == (at == len(data))
+    assert b"".join(reader.rest()) == data[at:]

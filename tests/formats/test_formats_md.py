@@ -1,0 +1,141 @@
+"""FORMATS.md is executed: every hex block is decoded, every stated value compared."""
+
+import re
+import zlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import kip33.formats
+from kip33.formats import names
+from kip33.formats.batch import decode_header
+from kip33.formats.codecs import decompress
+from kip33.formats.offset_index import OffsetIndex
+from kip33.formats.records import iterate_records
+from kip33.formats.time_index import TimeIndex
+from tests.segment_builder import crc32c, v2_batch
+
+PAGE = Path(kip33.formats.__file__).with_name("FORMATS.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"^```hex (?P<head>.*?)\n(?P<lines>.*?)^```", re.MULTILINE | re.DOTALL)
+LINE = re.compile(r"(?P<hex>(?:[0-9a-f]{2}| )+?)(?: {2,}(?P<says>\S.*))?")
+FIELD = re.compile(r"(?P<name>[a-z ]+) = (?P<value>0x[0-9a-f]+|-?\d+)")
+
+
+class Line(NamedTuple):
+    data: bytes
+    says: str
+
+
+class Block(NamedTuple):
+    kind: str
+    options: dict[str, int]
+    lines: list[Line]
+    results: list[str]
+
+    @property
+    def data(self) -> bytes:
+        return b"".join(line.data for line in self.lines)
+
+    @property
+    def fields(self) -> list[tuple[str, int, Line]]:
+        found = [(FIELD.fullmatch(line.says), line) for line in self.lines]
+        return [
+            (match["name"].replace(" ", "_"), int(match["value"], 0), line)
+            for match, line in found
+            if match
+        ]
+
+
+def blocks() -> list[Block]:
+    return [block(match["head"], match["lines"].splitlines()) for match in BLOCK.finditer(PAGE)]
+
+
+def block(head: str, text: list[str]) -> Block:
+    kind, *options = head.split()
+    lines = [LINE.fullmatch(line) for line in text if not line.startswith("=>")]
+    assert all(lines), f"a line of {head!r} is no hex: {text}"
+    return Block(
+        kind,
+        {name: int(value) for name, value in (option.split("=") for option in options)},
+        [Line(bytes.fromhex(line["hex"]), line["says"] or "") for line in lines if line],
+        [line.removeprefix("=>").strip() for line in text if line.startswith("=>")],
+    )
+
+
+def record_alone(data: bytes, **fields: int) -> Iterable[object]:
+    """Return the record read back from a batch that the test's own builder puts around it."""
+    return iterate_records(v2_batch(records_count=1, body=data, **fields))
+
+
+def inflated(codec: str) -> Callable[[bytes], Iterable[object]]:
+    return lambda data: [b"".join(decompress([data], codec, magic=2))]
+
+
+DECODERS: dict[str, Callable[..., Iterable[object]]] = {
+    "entry": iterate_records,
+    "record": record_alone,
+    "time-index": TimeIndex.from_bytes,
+    "offset-index": OffsetIndex.from_bytes,
+    **{codec: inflated(codec) for codec in ("gzip", "snappy", "lz4", "zstd")},
+}
+
+
+@pytest.mark.parametrize("block", blocks(), ids=lambda block: block.kind)
+def test_block_decodes_to_what_it_says(block: Block) -> None:
+    decoded = DECODERS[block.kind](block.data, **block.options)
+    assert [repr(value) for value in decoded] == block.results
+
+
+@pytest.mark.parametrize("block", blocks(), ids=lambda block: block.kind)
+def test_each_line_says_its_own_bytes(block: Block) -> None:
+    for name, value, line in block.fields:
+        signed = int.from_bytes(line.data, signed=True) if name != "crc" else None
+        assert value in (signed, int.from_bytes(line.data)), line
+    for line in block.lines:
+        for quoted in re.findall(r'"(.*?)"', line.says):
+            assert line.data.endswith(quoted.encode()), line
+
+
+@pytest.mark.parametrize("block", [b for b in blocks() if b.kind == "entry"])
+def test_header_has_the_fields_of_the_page(block: Block) -> None:
+    header = decode_header(block.data, 0)
+    derived = {
+        "size": header.size_bytes - 12,
+        "last_offset_delta": header.last_offset - header.base_offset,
+    }
+    for name, value, _ in block.fields:
+        read = derived[name] if name in derived else getattr(header, name)
+        assert read == value, name
+    assert header.size_bytes == len(block.data)
+    crc = crc32c(block.data[21:]) if header.magic == 2 else zlib.crc32(block.data[16:])
+    assert header.crc == crc
+
+
+def rows(title: str) -> list[tuple[str, str]]:
+    table = PAGE[PAGE.index(f"| {title} | kip33 reads |") :].split("\n\n")[0]
+    return re.findall(r"^\| `(\S+)` \| `(.+)` \|$", table, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("name", "value"), rows("file"))
+def test_file_names_of_the_page(name: str, value: str) -> None:
+    read = names.parse_segment_file(name) or names.parse_checkpoint_file(name)
+    assert repr(read) == value
+
+
+@pytest.mark.parametrize(("name", "value"), rows("directory"))
+def test_directory_names_of_the_page(name: str, value: str) -> None:
+    assert repr(names.parse_partition_dir(name)) == value
+
+
+def test_the_page_has_an_example_of_every_kind() -> None:
+    assert {block.kind for block in blocks()} == set(DECODERS)
+    assert len(rows("file")) == 10
+    assert len(rows("directory")) == 8
+
+
+def test_modules_of_the_page_exist() -> None:
+    folder = Path(kip33.formats.__file__).parent
+    named = re.findall(r"`(\w+\.py)`", PAGE.split("\n## 1.")[0].partition("module |")[2])
+    assert named and all((folder / name).is_file() for name in named)

@@ -1,0 +1,175 @@
+"""The `.index`: a table read both ways, properties against naive loops, damage by name."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kip33.errors import CorruptIndexError, IndexOffsetOverflowError
+from kip33.formats import offset_index
+from kip33.formats.offset_index import ENTRY, ENTRY_BYTES, OffsetIndex
+from tests.formats.real_segments import REAL_SEGMENTS, needs_real_segments
+
+BASE = 100
+INT_MAX = 2**31 - 1
+
+
+@pytest.mark.parametrize(
+    ("wire", "base", "entries"),
+    [
+        pytest.param("", 100, [], id="empty"),
+        pytest.param(
+            "00000002 000000c4 00000004 00000188",
+            0,
+            [(2, 196), (4, 392)],
+            id="Kafka's worked example",
+        ),
+        pytest.param("00000009 000001ea", 100, [(109, 490)], id="last offset of a whole append"),
+        pytest.param("7fffffff 7fffffff", 5, [(INT_MAX + 5, INT_MAX)], id="largest"),
+    ],
+)
+def test_read_both_ways(wire: str, base: int, entries: list[tuple[int, int]]) -> None:
+    data = bytes.fromhex(wire)
+    index = OffsetIndex.from_bytes(data, base_offset=base)
+    assert list(index) == entries
+    assert OffsetIndex.from_entries(entries, base_offset=base) == index
+    assert OffsetIndex.from_entries(entries, base_offset=base).to_bytes() == data
+    assert index.last_entry == (entries[-1] if entries else (base, 0))
+    index.sanity_check()
+
+
+def test_sizes_are_those_of_the_format() -> None:
+    assert ENTRY.itemsize == ENTRY_BYTES == 8
+    assert offset_index.PREALLOCATED_BYTES == 1310720 * 8
+
+
+near = st.integers(0, 30)
+growing = st.lists(st.tuples(near, st.integers(1, INT_MAX)), max_size=12).map(
+    lambda pairs: list(
+        zip(sorted({BASE + o for o, _ in pairs}), sorted(p for _, p in pairs), strict=False)
+    )
+)
+entry_lists = st.lists(
+    st.tuples(st.integers(BASE, BASE + INT_MAX), st.integers(0, INT_MAX)), max_size=40
+)
+
+
+@given(entry_lists)
+def test_bytes_and_entries_invert_each_other(entries: list[tuple[int, int]]) -> None:
+    index = OffsetIndex.from_entries(entries, base_offset=BASE)
+    assert list(index) == entries
+    again = OffsetIndex.from_bytes(index.to_bytes(), base_offset=BASE)
+    assert again == index and hash(again) == hash(index)
+    assert list(zip(index.offsets.tolist(), index.positions.tolist(), strict=True)) == entries
+
+
+@given(growing, st.one_of(st.integers(BASE - 2, BASE + 32), st.integers(-(2**70), 2**70)))
+def test_lookup_equals_a_loop(entries: list[tuple[int, int]], target: int) -> None:
+    index = OffsetIndex.from_entries(entries, base_offset=BASE)
+    expected = max((e for e in entries if e[0] <= target), default=(BASE, 0))
+    assert index.lookup(target) == expected
+
+
+@given(growing, st.integers(BASE - 2, BASE + 32))
+def test_truncate_equals_a_loop(entries: list[tuple[int, int]], target: int) -> None:
+    index = OffsetIndex.from_entries(entries, base_offset=BASE)
+    assert list(index.truncate_to(target)) == [e for e in entries if e[0] < target]
+
+
+@pytest.mark.parametrize("offset", [BASE - 1, BASE + 2**31, -(2**63), 2**63 - 1])
+def test_offset_without_an_int32_form(offset: int) -> None:
+    with pytest.raises(IndexOffsetOverflowError, match=f"offset {offset} .* {BASE}"):
+        OffsetIndex.from_entries([(offset, 10)], base_offset=BASE)
+
+
+@pytest.mark.parametrize("position", [-1, 2**31])
+def test_position_beyond_any_segment(position: int) -> None:
+    with pytest.raises(ValueError, match="position"):
+        OffsetIndex.from_entries([(BASE, position)], base_offset=BASE)
+
+
+@pytest.mark.parametrize("size", [1, 7, 9, 12])
+def test_length_inside_an_entry(size: int) -> None:
+    with pytest.raises(CorruptIndexError, match=f"{size} bytes, not a multiple of 8"):
+        OffsetIndex.from_bytes(bytes(size), base_offset=0)
+
+
+def wire(*entries: tuple[int, int]) -> bytes:
+    return b"".join(struct.pack(">ii", *entry) for entry in entries)
+
+
+@pytest.mark.parametrize(
+    ("data", "corrupt"),
+    [
+        pytest.param(wire((1, 80), (-1, 90)), True, id="last offset below base"),
+        pytest.param(b"\xff" * 8, True, id="0xff"),
+        pytest.param(wire((9, 80), (1, 10)), False, id="disorder is not seen"),
+        pytest.param(bytes(48), False, id="zeros pass"),
+    ],
+)
+def test_sanity_check_as_kafka_does_it(data: bytes, corrupt: bool) -> None:
+    index = OffsetIndex.from_bytes(data, base_offset=100)
+    if not corrupt:
+        index.sanity_check()
+        return
+    with pytest.raises(CorruptIndexError, match="last offset 99 is below the base offset 100"):
+        index.sanity_check()
+
+
+TRUE = [(2, 196), (4, 392)]
+
+
+@pytest.mark.parametrize(
+    ("tail", "limits", "kept"),
+    [
+        pytest.param([], {}, TRUE, id="no tail"),
+        pytest.param([(0, 0)] * 1000, {}, TRUE, id="zeros"),
+        pytest.param([(3, 500), (7, 800)], {}, TRUE, id="stale, earlier offset"),
+        pytest.param([(4, 500)], {}, TRUE, id="stale, same offset"),
+        pytest.param([(5, 392)], {}, TRUE, id="stale, same position"),
+        pytest.param([(9, 800)], {"last_offset": 108}, TRUE, id="stale, beyond the last offset"),
+        pytest.param([(9, 800)], {"size_bytes": 800}, TRUE, id="stale, beyond the log"),
+        pytest.param([(9, 800)], {}, [*TRUE, (9, 800)], id="stale but in order cannot be told"),
+        pytest.param([], {"last_offset": 102}, TRUE[:1], id="log cut"),
+        pytest.param([], {"size_bytes": 0}, [], id="log empty"),
+    ],
+)
+def test_tail_of_a_running_brokers_file(
+    tail: list[tuple[int, int]], limits: dict[str, int], kept: list[tuple[int, int]]
+) -> None:
+    index = OffsetIndex.from_bytes(wire(*TRUE, *tail), base_offset=100)
+    assert index.without_tail(**limits).to_bytes() == wire(*kept)
+
+
+@pytest.mark.parametrize("data", [b"", bytes(8), bytes(offset_index.PREALLOCATED_BYTES)])
+def test_preallocated_file_never_written(data: bytes) -> None:
+    assert len(OffsetIndex.from_bytes(data, base_offset=0).without_tail()) == 0
+
+
+@given(growing, st.integers(0, 50))
+def test_zero_tail_never_costs_a_true_entry(entries: list[tuple[int, int]], slots: int) -> None:
+    true = [entry for at, entry in enumerate(entries) if at == 0 or entries[at - 1][1] < entry[1]]
+    index = OffsetIndex.from_entries(true, base_offset=BASE)
+    padded = OffsetIndex.from_bytes(index.to_bytes() + bytes(8 * slots), base_offset=BASE)
+    assert padded.without_tail() == index
+
+
+def test_an_index_is_a_value() -> None:
+    index = OffsetIndex.from_entries([(BASE, 80)], base_offset=BASE)
+    assert index != OffsetIndex.from_bytes(index.to_bytes(), base_offset=0)
+    assert index != index.to_bytes()
+    assert repr(index) == (
+        "<OffsetIndex base_offset=100 entries=1 OffsetPosition(offset=100, position=80)>"
+    )
+
+
+@needs_real_segments
+@pytest.mark.parametrize("log", REAL_SEGMENTS, ids=str)
+def test_files_of_real_brokers(log: str) -> None:
+    path = REAL_SEGMENTS[log].with_suffix(".index")
+    index = OffsetIndex.from_bytes(path.read_bytes(), base_offset=int(path.stem))
+    index.sanity_check()
+    assert index.to_bytes() == path.read_bytes()
+    assert index.without_tail(size_bytes=REAL_SEGMENTS[log].stat().st_size) == index
+    assert OffsetIndex.from_entries(index, base_offset=index.base_offset) == index

@@ -1,0 +1,215 @@
+"""The `.timeindex`: a table read both ways, properties against naive loops, damage by name."""
+
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kip33.errors import CorruptIndexError, IndexOffsetOverflowError
+from kip33.formats import time_index
+from kip33.formats.time_index import ENTRY, ENTRY_BYTES, TimeIndex, TimestampOffset
+from tests.formats.real_segments import REAL_SEGMENTS, needs_real_segments
+
+BASE = 100
+LONG_MAX = 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("wire", "base", "entries"),
+    [
+        pytest.param("", 100, [], id="empty"),
+        pytest.param("000000000000004d 00000000", 0, [(77, 0)], id="closing entry only"),
+        pytest.param(
+            "00000000000003ea 00000002 00000000000003ec 00000004",
+            0,
+            [(1002, 2), (1004, 4)],
+            id="Kafka's worked example",
+        ),
+        pytest.param("0000018bcfe568fa 00000001", 100, [(1700000000250, 101)], id="relative"),
+        pytest.param("0000000000000000 00000000", 5, [(0, 5)], id="timestamp 0 is a value"),
+        pytest.param("7fffffffffffffff 7fffffff", 0, [(LONG_MAX, 2**31 - 1)], id="largest"),
+    ],
+)
+def test_read_both_ways(wire: str, base: int, entries: list[tuple[int, int]]) -> None:
+    data = bytes.fromhex(wire)
+    index = TimeIndex.from_bytes(data, base_offset=base)
+    assert list(index) == entries
+    assert TimeIndex.from_entries(entries, base_offset=base) == index
+    assert TimeIndex.from_entries(entries, base_offset=base).to_bytes() == data
+    assert index.last_entry == (entries[-1] if entries else (-1, base))
+    index.sanity_check()
+
+
+def test_sizes_are_those_of_the_format() -> None:
+    assert ENTRY.itemsize == ENTRY_BYTES == 12
+    assert time_index.PREALLOCATED_BYTES == 10485760 // 12 * 12 == 873813 * 12
+
+
+entry_lists = st.lists(
+    st.tuples(st.integers(0, LONG_MAX), st.integers(BASE, BASE + 2**31 - 1)), max_size=40
+)
+growing = entry_lists.map(
+    lambda pairs: list(
+        zip(sorted({t for t, _ in pairs}), sorted(o for _, o in pairs), strict=False)
+    )
+)
+near = st.integers(-2, 30)
+small_growing = st.lists(st.tuples(near, near.map(lambda n: n + 2 + BASE)), max_size=12).map(
+    lambda pairs: list(
+        zip(sorted({t for t, _ in pairs}), sorted(o for _, o in pairs), strict=False)
+    )
+)
+
+
+@given(entry_lists)
+def test_bytes_and_entries_invert_each_other(entries: list[tuple[int, int]]) -> None:
+    index = TimeIndex.from_entries(entries, base_offset=BASE)
+    assert list(index) == entries
+    again = TimeIndex.from_bytes(index.to_bytes(), base_offset=BASE)
+    assert again == index and hash(again) == hash(index)
+    assert list(zip(index.timestamps.tolist(), index.offsets.tolist(), strict=True)) == entries
+
+
+@given(small_growing, near)
+def test_lookup_equals_a_loop(entries: list[tuple[int, int]], target: int) -> None:
+    index = TimeIndex.from_entries(entries, base_offset=BASE)
+    none = (-1, BASE)
+    assert index.lookup(target) == max((e for e in entries if e[0] <= target), default=none)
+    assert index.lookup_before(target) == max((e for e in entries if e[0] < target), default=none)
+
+
+@given(growing, st.integers(-(2**70), 2**70))
+def test_lookup_of_any_number(entries: list[tuple[int, int]], target: int) -> None:
+    index = TimeIndex.from_entries(entries, base_offset=BASE)
+    assert index.lookup(target) == max((e for e in entries if e[0] <= target), default=(-1, BASE))
+
+
+@given(small_growing, near)
+def test_truncate_equals_a_loop(entries: list[tuple[int, int]], target: int) -> None:
+    index = TimeIndex.from_entries(entries, base_offset=BASE)
+    assert list(index.truncate_to(BASE + target)) == [e for e in entries if e[1] < BASE + target]
+
+
+@pytest.mark.parametrize("offset", [BASE - 1, BASE + 2**31, -LONG_MAX - 1, LONG_MAX])
+def test_offset_without_an_int32_form(offset: int) -> None:
+    with pytest.raises(IndexOffsetOverflowError, match=f"offset {offset} .* {BASE}"):
+        TimeIndex.from_entries([(1, BASE), (2, offset)], base_offset=BASE)
+
+
+def test_offset_and_base_at_opposite_ends_do_not_wrap() -> None:
+    with pytest.raises(IndexOffsetOverflowError):
+        TimeIndex.from_entries([(1, -LONG_MAX - 1)], base_offset=LONG_MAX)
+
+
+@pytest.mark.parametrize("size", [1, 11, 13, 31])
+def test_length_inside_an_entry(size: int) -> None:
+    with pytest.raises(CorruptIndexError, match=f"{size} bytes, not a multiple of 12"):
+        TimeIndex.from_bytes(bytes(size), base_offset=0)
+
+
+def wire(*entries: tuple[int, int]) -> bytes:
+    return b"".join(struct.pack(">qi", *entry) for entry in entries)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        pytest.param(wire((5, 0), (4, 1)), "last timestamp 4 is before", id="last below first"),
+        pytest.param(wire((5, 0), (0, 0)), "last timestamp 0 is before", id="zero tail"),
+        pytest.param(wire((5, 0), (6, -1)), "last offset 99 is below", id="offset below base"),
+        pytest.param(b"\xff" * 12, "last offset 99 is below", id="0xff"),
+        pytest.param(wire((1, 0), (9, 5), (3, 2)), None, id="disorder in between is not seen"),
+        pytest.param(bytes(48), None, id="zeros pass"),
+    ],
+)
+def test_sanity_check_as_kafka_does_it(data: bytes, message: str | None) -> None:
+    index = TimeIndex.from_bytes(data, base_offset=100)
+    if message is None:
+        index.sanity_check()
+    else:
+        with pytest.raises(CorruptIndexError, match=message):
+            index.sanity_check()
+
+
+TRUE = [(5, 0), (7, 3), (9, 4)]
+
+
+@pytest.mark.parametrize(
+    ("tail", "last_offset", "kept"),
+    [
+        pytest.param([], None, TRUE, id="no tail"),
+        pytest.param([(0, 0)] * 1000, None, TRUE, id="zeros"),
+        pytest.param([(8, 5), (12, 8)], None, TRUE, id="stale, earlier"),
+        pytest.param([(9, 5)], None, TRUE, id="stale, same timestamp"),
+        pytest.param([(10, 2)], None, TRUE, id="stale, offset falls"),
+        pytest.param([(10, 7)], 106, TRUE, id="stale, later than the log's end"),
+        pytest.param([(10, 7)], None, [*TRUE, (10, 7)], id="stale but in order cannot be told"),
+        pytest.param([(10, 4)], 104, [*TRUE, (10, 4)], id="same offset, later timestamp is true"),
+        pytest.param([], 103, TRUE[:2], id="log cut"),
+        pytest.param([], 99, [], id="log empty"),
+        pytest.param([(-3, 9)], None, TRUE, id="negative timestamp"),
+    ],
+)
+def test_tail_of_a_running_brokers_file(
+    tail: list[tuple[int, int]], last_offset: int | None, kept: list[tuple[int, int]]
+) -> None:
+    index = TimeIndex.from_bytes(wire(*TRUE, *tail), base_offset=100)
+    assert index.without_tail(last_offset=last_offset).to_bytes() == wire(*kept)
+
+
+@pytest.mark.parametrize(
+    ("data", "kept"),
+    [
+        pytest.param(b"", 0, id="empty"),
+        pytest.param(bytes(time_index.PREALLOCATED_BYTES), 0, id="preallocated, never written"),
+        pytest.param(bytes(24), 0, id="zeros"),
+        pytest.param(bytes(12), 1, id="one zero entry is a closing entry at timestamp 0"),
+        pytest.param(wire((0, 0), (4, 2)), 2, id="timestamp 0, then more"),
+        pytest.param(wire((-1, 0), (4, 2)), 0, id="first entry without timestamp"),
+        pytest.param(wire((4, -1)), 0, id="first entry below base"),
+    ],
+)
+def test_tail_from_the_first_entry_on(data: bytes, kept: int) -> None:
+    index = TimeIndex.from_bytes(data, base_offset=100).without_tail()
+    assert len(index) == kept
+
+
+@given(small_growing, st.integers(0, 50))
+def test_zero_tail_never_costs_a_true_entry(entries: list[tuple[int, int]], slots: int) -> None:
+    true = [entry for entry in entries if entry[0] > 0]
+    index = TimeIndex.from_entries(true, base_offset=BASE)
+    padded = TimeIndex.from_bytes(index.to_bytes() + bytes(12 * slots), base_offset=BASE)
+    if true or slots != 1:
+        assert padded.without_tail() == index
+
+
+def test_an_index_is_a_value() -> None:
+    index = TimeIndex.from_entries([(1, BASE), (5, BASE + 2)], base_offset=BASE)
+    assert index != TimeIndex.from_bytes(index.to_bytes(), base_offset=0)
+    assert index != index.to_bytes()
+    assert repr(index) == (
+        "<TimeIndex base_offset=100 entries=2 TimestampOffset(timestamp=5, offset=102)>"
+    )
+    with pytest.raises(ValueError):
+        index.entries["timestamp"][0] = 9
+    assert isinstance(next(iter(index)).timestamp, int)
+    assert isinstance(index.lookup(3), TimestampOffset) and type(index.lookup(3).offset) is int
+
+
+def test_columns_of_numpy() -> None:
+    columns = np.array([3, 4]), np.array([7, 9])
+    index = TimeIndex.from_columns(*columns, base_offset=7)
+    assert list(index) == [(3, 7), (4, 9)]
+
+
+@needs_real_segments
+@pytest.mark.parametrize("log", REAL_SEGMENTS, ids=str)
+def test_files_of_real_brokers(log: str) -> None:
+    path = REAL_SEGMENTS[log].with_suffix(".timeindex")
+    index = TimeIndex.from_bytes(path.read_bytes(), base_offset=int(path.stem))
+    index.sanity_check()
+    assert index.to_bytes() == path.read_bytes()
+    assert index.without_tail() == index
+    assert TimeIndex.from_entries(index, base_offset=index.base_offset) == index
