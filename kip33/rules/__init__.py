@@ -1,0 +1,1 @@
+"""KIP-33's decisions: numbers in, decisions out."""

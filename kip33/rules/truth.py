@@ -1,0 +1,192 @@
+"""Whether an index is true of its log: KIP-33's invariants, entry by entry.
+
+A live index cannot be compared byte by byte: restarts, truncations and larger appends leave no
+trace in the log. What every correct index obeys (kafka-semantics 4.7), and what is checked here:
+
+    a stair      a batch whose max timestamp is above all earlier ones and above -1
+    time entry   (T, o): T is a stair's timestamp; o is that batch's last offset, or the offset of
+                 its first record with T (leaders of 0.11 to 3.6). In the kip33 dialect o is the
+                 offset after any batch at which T was the max so far
+    closing      the last stair has its entry, unless the broker crashed while it was active
+    offset entry (o, p): a batch begins at p; o is the last offset of a batch at or behind p, and
+                 before the next entry's; before Kafka 2.0 it is the first offset of the batch at p
+
+`watch_*` take the batches as they pass, a piece at a time; the file's entries are searched, so
+memory follows the index, not the log.
+"""
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kip33.formats.batch import NO_TIMESTAMP, BatchColumns
+
+Int64s = npt.NDArray[np.int64]
+
+STAIR: Final = np.dtype(
+    [
+        ("timestamp", np.int64),  # the entry's; the stair is sought
+        ("wanted_offset", np.int64),  # the entry's
+        ("found", np.int64),  # 1: a batch is the stair
+        ("last_offset", np.int64),
+        ("first_record_offset", np.int64),
+        ("next_offset_seen", np.int64),  # 1: true in the kip33 dialect
+    ]
+)
+WATCH: Final = np.dtype([("max_timestamp", np.int64), ("at", np.int64)])
+PLACE: Final = np.dtype(
+    [
+        ("position", np.int64),  # the entry's
+        ("found", np.int64),  # 1: a batch begins there
+        ("base_offset", np.int64),
+        ("last_offset", np.int64),
+    ]
+)
+LAST: Final = np.dtype([("offset", np.int64), ("position", np.int64)])  # position -1: not found
+
+
+def watch_stairs(batches: Any, watches: Any, stairs: Any) -> None:
+    """Fill `stairs`, sorted by timestamp without repeats, from the batches that pass."""
+    watch = watches[0]
+    at = watch["at"]
+    for i in range(batches.size):
+        batch = batches[i]
+        timestamp = batch["max_timestamp"]
+        if timestamp > watch["max_timestamp"]:
+            watch["max_timestamp"] = timestamp
+            while at < stairs.size and stairs[at]["timestamp"] < timestamp:
+                at += 1
+            if at < stairs.size and stairs[at]["timestamp"] == timestamp:
+                stairs[at]["found"] = 1
+                stairs[at]["last_offset"] = batch["last_offset"]
+                stairs[at]["first_record_offset"] = batch["offset_of_max_timestamp"]
+        at_stair = at < stairs.size and stairs[at]["timestamp"] == watch["max_timestamp"]
+        if at_stair and stairs[at]["wanted_offset"] == batch["last_offset"] + 1:
+            stairs[at]["next_offset_seen"] = 1
+    watch["at"] = at
+
+
+def watch_places(batches: Any, cursors: Any, places: Any, lasts: Any) -> None:
+    """Fill `places` (sorted by position) and `lasts` (sorted by offset) from the batches."""
+    at = cursors[0]
+    last = cursors[1]
+    for i in range(batches.size):
+        batch = batches[i]
+        while at < places.size and places[at]["position"] < batch["position"]:
+            at += 1
+        if at < places.size and places[at]["position"] == batch["position"]:
+            places[at]["found"] = 1
+            places[at]["base_offset"] = batch["base_offset"]
+            places[at]["last_offset"] = batch["last_offset"]
+        while last < lasts.size and lasts[last]["offset"] < batch["last_offset"]:
+            last += 1
+        if last < lasts.size and lasts[last]["offset"] == batch["last_offset"]:
+            lasts[last]["position"] = batch["position"]
+    cursors[0] = at
+    cursors[1] = last
+
+
+class Untrue(NamedTuple):
+    """One entry that is not true of the log."""
+
+    entry: int  # its number, from 0
+    why: str
+
+
+class TimeIndexTruth:
+    """Holds the entries of one `.timeindex`, and what the log says of each."""
+
+    def __init__(self, timestamps: Int64s, offsets: Int64s) -> None:
+        """Take the file's entries: timestamps in ms, absolute offsets, in file order."""
+        self._timestamps, self._offsets = timestamps, offsets
+        unique, first = np.unique(timestamps, return_index=True)
+        self._stairs = np.zeros(unique.size, STAIR)
+        self._stairs["timestamp"] = unique
+        self._stairs["wanted_offset"] = offsets[first]
+        self._watch = np.zeros(1, WATCH)
+        self._watch["max_timestamp"] = NO_TIMESTAMP
+
+    def append(self, batches: BatchColumns, speed: Any) -> None:
+        """Let batches pass, with `offset_of_max_timestamp` of the first record filled."""
+        speed(watch_stairs)(batches, self._watch, self._stairs)
+
+    @property
+    def max_timestamp(self) -> int:
+        """Return the log's max timestamp, NO_TIMESTAMP if it has none."""
+        return int(self._watch["max_timestamp"][0])
+
+    def untrue(self, *, next_offset: bool) -> list[Untrue]:
+        """Return the entries that are not true, in Kafka's meaning or in the kip33 dialect's."""
+        stairs = self._stairs[np.searchsorted(self._stairs["timestamp"], self._timestamps)]
+        found = stairs["found"] == 1
+        if next_offset:
+            agrees = (stairs["next_offset_seen"] == 1) & (stairs["wanted_offset"] == self._offsets)
+        else:
+            agrees = (stairs["last_offset"] == self._offsets) | (
+                stairs["first_record_offset"] == self._offsets
+            )
+        true = found & agrees
+        if true.all() and _in_order(self._timestamps, self._offsets):
+            return []
+        faults = []
+        timestamp, offset = NO_TIMESTAMP, -1
+        entries = zip(self._timestamps.tolist(), self._offsets.tolist(), strict=True)
+        for i, (entry_timestamp, entry_offset) in enumerate(entries):
+            why = None
+            if not found[i]:
+                why = "but no batch is the first to reach that"
+            elif not agrees[i]:
+                why = f"but the batch that reaches it ends at offset {stairs['last_offset'][i]}"
+            elif entry_timestamp <= timestamp or entry_offset < offset:
+                why = f"out of order after ({timestamp}, {offset})"
+            else:
+                timestamp, offset = entry_timestamp, entry_offset
+            if why:
+                says = f"entry {i}: timestamp {entry_timestamp} at offset {entry_offset}"
+                faults.append(Untrue(i, f"{says}, {why}"))
+        return faults
+
+
+def _in_order(timestamps: Int64s, offsets: Int64s) -> bool:
+    return bool((np.diff(timestamps) > 0).all() and (np.diff(offsets) >= 0).all())
+
+
+class OffsetIndexTruth:
+    """Holds the entries of one `.index`, and what the log says of each."""
+
+    def __init__(self, offsets: Int64s, positions: Int64s) -> None:
+        """Take the file's entries: absolute offsets, positions in bytes, in file order."""
+        self._offsets, self._positions = offsets, positions
+        self._places = np.zeros(np.unique(positions).size, PLACE)
+        self._places["position"] = np.unique(positions)
+        self._lasts = np.full(np.unique(offsets).size, -1, LAST)
+        self._lasts["offset"] = np.unique(offsets)
+        self._cursors = np.zeros(2, np.int64)
+
+    def append(self, batches: BatchColumns, speed: Any) -> None:
+        """Let batches pass."""
+        speed(watch_places)(batches, self._cursors, self._places, self._lasts)
+
+    def untrue(self) -> list[Untrue]:
+        """Return the entries that are not true of the log."""
+        places = self._places[np.searchsorted(self._places["position"], self._positions)]
+        lasts = self._lasts[np.searchsorted(self._lasts["offset"], self._offsets)]
+        begins = places["base_offset"] == self._offsets  # the entry of an append before Kafka 2.0
+        true = (places["found"] == 1) & (begins | (lasts["position"] >= self._positions))
+        ends = np.where(begins, self._positions, lasts["position"])  # of the append, at the least
+        in_order = np.ones(true.size, np.bool_)
+        in_order[1:] = (np.diff(self._offsets) > 0) & (
+            self._positions[1:] > np.maximum(self._positions[:-1], ends[:-1])
+        )
+        faults = []
+        for i in np.flatnonzero(~(true & in_order)).tolist():
+            if not places["found"][i]:
+                why = "but no batch begins there"
+            elif not true[i]:
+                why = "but no batch at or behind it ends with it"
+            else:
+                why = f"out of order after ({self._offsets[i - 1]}, {self._positions[i - 1]})"
+            says = f"entry {i}: offset {self._offsets[i]} at byte {self._positions[i]}"
+            faults.append(Untrue(i, f"{says}, {why}"))
+        return faults

@@ -1,0 +1,1 @@
+"""Where bytes live: locations, listings, whole-file publishing, the catalog, one segment."""

@@ -1,0 +1,177 @@
+"""Building one segment's index files and its catalog row: what a task does for each file."""
+
+import json
+from typing import Any, Final, NamedTuple
+
+from kip33.formats.time_index import ENTRY_BYTES
+from kip33.rules.summary import TIMESTAMP_TYPES, codec_names, largest_timestamp, names_of
+from kip33.rules.verdict import GOOD
+from kip33.storage.files import publish, read_whole, reason, remove_quietly, size_of
+from kip33.storage.listing import Segment
+from kip33.storage.locations import Location
+from kip33.storage.segment import IndexSettings, SegmentIndex, index_file, unreadable
+from kip33.storage.verification import verify_file
+
+WRITTEN: Final = "written"
+KEPT: Final = "kept"
+
+
+class Build(NamedTuple):
+    """What one build does; small and picklable, for it travels to every task."""
+
+    source: Location
+    index_dir: Location  # the source itself when built in place
+    settings: IndexSettings
+    offset_index: bool = False
+    overwrite: bool = False
+    only_damaged: bool = False
+
+    @property
+    def build_settings(self) -> str:
+        """Return the settings a row was built with, as JSON in one fixed order."""
+        return json.dumps({**self.settings._asdict(), "offset_index": self.offset_index})
+
+    def index_location(self, segment: Segment) -> Location:
+        """Return where the segment's `.timeindex` goes: its path below SOURCE, kept."""
+        return self.index_dir.child(segment.path.removesuffix(".log") + ".timeindex")
+
+
+class Built(NamedTuple):
+    """A catalog row and what it took."""
+
+    row: dict[str, Any]
+    index_bytes: int
+    bytes_read: int
+
+
+def build_segment(build: Build, segment: Segment, *, ours: bool, native: bool = True) -> Built:
+    """Read one segment, publish its index files, return its catalog row.
+
+    `ours`: this catalog's newest snapshot wrote the index files that are there, so they may be
+    replaced; others only with `overwrite` (D10). Nothing that happens to the file is raised: a
+    fault of the log or of publishing is the row's `status` and `error`.
+    """
+    log = build.source.child(segment.path)
+    target = build.index_location(segment)
+    if segment.error or segment.base_offset is None or segment.topic is None:
+        index = unreadable(segment.error or "not listed")
+        return Built(_row(build, segment, log, index, None, ()), 0, 0)
+    base_offset, topic = segment.base_offset, segment.topic
+    verdicts: tuple[str, str | None] = ("", None)
+    if build.only_damaged:
+        offset_target = _offset_index(target) if build.offset_index else None
+        verdict, index = verify_file(
+            log,
+            target,
+            offset_target,
+            base_offset=base_offset,
+            topic=topic,
+            settings=build.settings,
+            native=native,
+        )
+        verdicts = verdict.verdict, verdict.offset_index_verdict
+    else:
+        index = index_file(
+            log, base_offset=base_offset, topic=topic, settings=build.settings, native=native
+        )
+    may_replace = ours or build.overwrite
+    files = [(target, index.time_index, verdicts[0] in GOOD)]
+    if build.offset_index:
+        files.append((_offset_index(target), index.offset_index, verdicts[1] in GOOD))
+    placed: list[str | None] = []
+    notes: list[str] = []
+    index_bytes = 0
+    for place, data, is_good in files:
+        try:
+            if data is None:
+                placed.append(_withdraw(place, ours=ours, unreadable=index.status == "unreadable"))
+            elif is_good:
+                placed.append(WRITTEN if ours else KEPT)
+                index_bytes += size_of(place) or 0
+            else:
+                placed.append(_place(place, data, ours=ours, may_replace=may_replace, notes=notes))
+                index_bytes += len(data)
+        except OSError as error:
+            placed.append(None)
+            notes.append(f"{place.uri}: cannot be written: {reason(error)}")
+    index_file_state = None
+    if None not in placed:
+        index_file_state = WRITTEN if all(state == WRITTEN for state in placed) else KEPT
+    row = _row(build, segment, log, index, index_file_state, tuple(notes))
+    if verdicts[0] in GOOD and verdict.entries is not None:
+        row["time_index_entries"] = verdict.entries
+    return Built(row, index_bytes, index.bytes_read)
+
+
+def _offset_index(time_index: Location) -> Location:
+    return time_index._replace(path=time_index.path.removesuffix(".timeindex") + ".index")
+
+
+def _place(place: Location, data: bytes, *, ours: bool, may_replace: bool, notes: list[str]) -> str:
+    """Publish `data` unless the same bytes, or somebody else's file, are there."""
+    size = size_of(place)
+    if size == len(data) and read_whole(place, most_bytes=size) == data:
+        return WRITTEN if ours else KEPT
+    if size is not None and not may_replace:
+        notes.append(f"kept {place.uri}: kip33 did not write it; --overwrite replaces it")
+        return KEPT
+    publish(place, data)
+    return WRITTEN
+
+
+def _withdraw(place: Location, *, ours: bool, unreadable: bool) -> str | None:
+    """Delete an index of ours that the log no longer gives; an unreadable log proves nothing."""
+    if ours and not unreadable:
+        remove_quietly(place)
+    return None
+
+
+def _row(
+    build: Build,
+    segment: Segment,
+    log: Location,
+    index: SegmentIndex,
+    index_file_state: str | None,
+    notes: tuple[str, ...],
+) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "log_dir": segment.log_dir,
+        "topic": segment.topic,
+        "partition": segment.partition,
+        "base_offset": segment.base_offset,
+        "log_uri": log.uri,
+        "size_bytes": segment.size_bytes,
+        "last_modified_ms": segment.last_modified_ms,
+        "active_segment": segment.active_segment,
+        "build_settings": build.build_settings,
+        "status": index.status,
+        "error": "; ".join(filter(None, (index.error, *notes))) or None,
+        "index_file": index_file_state,
+    }
+    if index.status == "unreadable":
+        return row
+    summary = index.summary
+    max_timestamp = int(summary["max_timestamp"])
+    row |= {
+        "size_bytes": index.size_bytes,
+        "valid_bytes": index.valid_bytes,
+        "batch_count": int(summary["batch_count"]),
+        "out_of_order_batches": int(summary["out_of_order_batches"]),
+        "record_count": None if summary["wrappers"] else int(summary["record_count"]),
+        "max_timestamp": max_timestamp,
+        "timestamp_types": names_of(int(summary["timestamp_types"]), TIMESTAMP_TYPES),
+        "magics": list(index.magics),
+        "codecs": codec_names(int(summary["codecs"])),
+    }
+    if summary["batch_count"]:
+        row["last_offset"] = int(summary["last_offset"])
+        row["first_batch_timestamp"] = int(summary["first_batch_timestamp"])
+    if max_timestamp >= 0:
+        row["offset_of_max_timestamp"] = int(summary["offset_of_max_timestamp"])
+    if index.time_index is not None:
+        row["largest_timestamp"], row["largest_timestamp_source"] = largest_timestamp(
+            max_timestamp, segment.last_modified_ms or 0
+        )
+        row["time_index_entries"] = len(index.time_index) // ENTRY_BYTES
+        row["index_uri"] = build.index_location(segment).uri if index_file_state else None
+    return row

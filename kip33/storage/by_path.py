@@ -1,0 +1,117 @@
+"""One file or tree by its path: what a notebook or script calls, without Spark."""
+
+from collections.abc import Iterator
+
+from kip33.errors import LocationError, UnsupportedFormatError
+from kip33.formats.batch import BatchColumns
+from kip33.formats.names import parse_partition_dir, parse_segment_file
+from kip33.formats.scan import BatchScan
+from kip33.formats.time_index import TimeIndex
+from kip33.rules.entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
+from kip33.storage.files import MOST_INDEX_BYTES, opened, read_whole, reason, size_of
+from kip33.storage.listing import Segment
+from kip33.storage.locations import Location
+from kip33.storage.segment import IndexSettings, SegmentIndex, index_file
+from kip33.storage.sources import require_segments
+from kip33.storage.verification import SegmentVerdict, verify_file
+
+
+def list_segments(source: str) -> list[Segment]:
+    """Return the segments below a directory, by path; LocationError where there are none."""
+    return list(require_segments(Location.of(source)).segments())
+
+
+def scan_batches(log_path: str, *, check_crc: bool = True) -> Iterator[BatchColumns]:
+    """Yield the batches of one segment file as arrays of `kip33.formats.batch.BATCH`.
+
+    Ends where recovery would end. Raises LocationError where the file cannot be read.
+    """
+    log = Location.of(log_path)
+    try:
+        with opened(log) as (read_into, size_bytes):
+            for batches in BatchScan(read_into, size_bytes, check_crc=check_crc):
+                yield batches.copy()
+    except OSError as error:
+        raise LocationError(f"{log.uri}: cannot be read: {reason(error)}") from error
+
+
+def read_time_index(index_path: str, base_offset: int | None = None) -> TimeIndex:
+    """Return the `.timeindex` at a path, every byte believed; `without_tail` drops padding.
+
+    Raises LocationError where it cannot be read, CorruptIndexError for half an entry.
+    """
+    location = Location.of(index_path)
+    base_offset, _ = base_offset_and_topic(location, base_offset)
+    try:
+        data = read_whole(location, most_bytes=MOST_INDEX_BYTES)
+    except OSError as error:
+        raise LocationError(f"{location.uri}: cannot be read: {reason(error)}") from error
+    return TimeIndex.from_bytes(data, base_offset=base_offset)
+
+
+def base_offset_and_topic(file: Location, base_offset: int | None) -> tuple[int, str]:
+    """Return what the names say: base offset of the file, topic of its directory or empty.
+
+    Raises UnsupportedFormatError where the name has no offset and none was given.
+    """
+    directory = parse_partition_dir(file.parent.name)
+    if base_offset is None:
+        name = parse_segment_file(file.name)
+        if name is None:
+            raise UnsupportedFormatError(
+                f"{file.uri}: not named as a segment's file, '<base offset>.log' expected; "
+                "give the base offset"
+            )
+        base_offset = name.base_offset
+    return base_offset, directory.topic if directory else ""
+
+
+def build_time_index(
+    log_path: str,
+    base_offset: int | None = None,
+    *,
+    dialect: str = "recover",
+    index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
+    segment_index_bytes: int = DEFAULT_SEGMENT_INDEX_BYTES,
+    check_crc: bool = True,
+) -> SegmentIndex:
+    """Return the indexes of one segment file, a path or URI; nothing is written.
+
+    The base offset comes from the file's name unless it is given. A damaged, invalid or unreadable
+    file is a `status`. Raises ValueError for a setting that Kafka refuses.
+    """
+    settings = IndexSettings(dialect, index_interval_bytes, segment_index_bytes, check_crc)
+    settings.require_valid()
+    log = Location.of(log_path)
+    base_offset, topic = base_offset_and_topic(log, base_offset)
+    return index_file(log, base_offset=base_offset, topic=topic, settings=settings)
+
+
+def verify_segment(
+    log_path: str,
+    index_path: str | None = None,
+    *,
+    base_offset: int | None = None,
+    index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
+    segment_index_bytes: int = DEFAULT_SEGMENT_INDEX_BYTES,
+    check_crc: bool = True,
+) -> SegmentVerdict:
+    """Return the verdict on the `.timeindex` of one segment file, a path or URI.
+
+    `index_path` is the `.timeindex`, else the one beside the log; the `.index` beside it is held
+    against the log as well. Raises LocationError where there is no such log.
+    """
+    settings = IndexSettings("recover", index_interval_bytes, segment_index_bytes, check_crc)
+    settings.require_valid()
+    log = Location.of(log_path)
+    if size_of(log) is None:
+        raise LocationError(f"{log.uri}: no such segment file")
+    base_offset, topic = base_offset_and_topic(log, base_offset)
+    stem = log.path.removesuffix(".log")
+    beside = log._replace(path=stem + ".timeindex")
+    time_index = Location.of(index_path) if index_path else beside
+    offset_index = time_index._replace(path=time_index.path.removesuffix(".timeindex") + ".index")
+    verdict, _ = verify_file(
+        log, time_index, offset_index, base_offset=base_offset, topic=topic, settings=settings
+    )
+    return verdict

@@ -1,0 +1,103 @@
+"""Reading a file in ranges and publishing one whole: the only I/O below the catalog."""
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from pyarrow import fs
+
+from kip33.errors import LocationError
+from kip33.storage.locations import Location
+
+TEMPORARY_SUFFIX: Final = ".tmp"
+MOST_INDEX_BYTES: Final = 2**31 - 1  # Kafka maps no larger index file
+
+
+def reason(error: BaseException) -> str:
+    """Return one line that says what an OSError or a library's error means."""
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return " ".join(text.split())
+
+
+@contextmanager
+def opened(location: Location) -> Iterator[tuple[Callable[[int, memoryview], int], int]]:
+    """Open a file; yield (read_into, its size in bytes now). Raises OSError as the store does."""
+    with location.filesystem().open_input_file(location.path) as file:
+
+        def read_into(position: int, view: memoryview) -> int:
+            file.seek(position)
+            return int(file.readinto(view))
+
+        yield read_into, file.size()
+
+
+def read_whole(location: Location, *, most_bytes: int) -> bytes:
+    """Return a small file's bytes; OSError where it cannot be read or is larger."""
+    with location.filesystem().open_input_file(location.path) as file:
+        size = file.size()
+        if size > most_bytes:
+            raise OSError(f"{location.uri}: {size} bytes, at most {most_bytes} expected")
+        return bytes(file.read())
+
+
+def size_of(location: Location) -> int | None:
+    """Return a file's size in bytes, None where there is none."""
+    info = location.filesystem().get_file_info(location.path)
+    return info.size if info.type == fs.FileType.File else None
+
+
+def publish(location: Location, data: bytes) -> None:
+    """Write `data` as a whole file: a reader sees the old one or the new one, never a part.
+
+    On a filesystem through a temporary name beside it (a dot first, `.tmp` last) and a rename
+    over the old file; on an object store with one put. The size is read back: a store that keeps
+    other bytes than it was sent is an OSError here.
+    """
+    store = location.filesystem()
+    target = location.path
+    renames = not location.root.startswith(("s3a://", "gs://"))
+    if renames:
+        store.create_dir(location.parent.path, recursive=True)
+        name = f".{location.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"
+        target = location.parent.child(name).path
+    try:
+        with store.open_output_stream(target) as stream:
+            stream.write(data)
+        size = store.get_file_info(target).size
+        if size != len(data):
+            raise OSError(f"{location.uri}: {len(data)} bytes written, {size} bytes are there")
+        if renames:
+            _rename_over(location, target)
+    except BaseException:
+        if renames:
+            remove_quietly(location._replace(path=target))
+        raise
+
+
+def _rename_over(location: Location, temporary: str) -> None:
+    if location.is_local:
+        os.replace(temporary, location.path)  # noqa: PTH105 - a path, as the filesystem has it
+    else:
+        location.filesystem().move(temporary, location.path)
+
+
+def remove_quietly(location: Location) -> None:
+    """Delete a file of ours; that it is gone already, or cannot go, is no failure."""
+    try:
+        location.filesystem().delete_file(location.path)
+    except OSError:
+        return
+
+
+def require_directory(location: Location, what: str) -> None:
+    """Raise LocationError, one line for the user, unless `location` is a directory."""
+    try:
+        info = location.filesystem().get_file_info(location.path)
+    except OSError as error:
+        raise LocationError(f"{location.uri}: {what} cannot be read: {reason(error)}") from error
+    if info.type == fs.FileType.NotFound:
+        raise LocationError(f"{location.uri}: {what} does not exist")
+    if info.type == fs.FileType.File:
+        raise LocationError(f"{location.uri}: {what} is a file, a directory expected")

@@ -1,0 +1,102 @@
+"""Where bytes live: a path or URI becomes a `pyarrow.fs` filesystem and a path on it.
+
+    /archive, ./archive, file:///archive    local disk
+    s3://bucket/key, s3a://bucket/key       S3 and what speaks it; stored as s3a://
+    hdfs://host:port/path                   HDFS through libhdfs
+    gs://, abfs://                          passed to pyarrow as they are (untried)
+
+No filesystem layer of our own: this only chooses one. A `Location` travels to executors as its
+URI; the filesystem is opened there.
+"""
+
+import os
+from functools import cache
+from typing import Final, NamedTuple, Self
+from urllib.parse import quote, unquote, urlsplit
+
+from pyarrow import fs
+
+from kip33.errors import LocationError
+
+SCHEMES: Final = ("file", "s3", "s3a", "hdfs", "gs", "abfs", "abfss")
+
+
+class Location(NamedTuple):
+    """A place: `uri` is absolute, `path` is what the filesystem of `root` calls it."""
+
+    root: str  # scheme and authority: "file://", "s3a://bucket", "hdfs://host:8020"
+    path: str  # without a slash at its end
+
+    @classmethod
+    def of(cls, text: str | os.PathLike[str]) -> Self:
+        """Return the location of a local path or URI; LocationError for an unknown scheme."""
+        raw = os.fspath(text)
+        if not raw:
+            raise LocationError("an empty path: a local path or a URI expected")
+        if "://" not in raw:
+            return cls("file://", os.path.abspath(raw))  # noqa: PTH100 - links stay links
+        parts = urlsplit(raw)
+        if parts.scheme not in SCHEMES:
+            raise LocationError(
+                f"{raw}: unknown scheme {parts.scheme}://, expected a local path or one of "
+                + ", ".join(f"{scheme}://" for scheme in SCHEMES)
+            )
+        if parts.scheme == "file":
+            return cls("file://", unquote(parts.path).rstrip("/") or "/")
+        scheme = "s3a" if parts.scheme == "s3" else parts.scheme
+        path = raw.split("://", 1)[1][len(parts.netloc) :].rstrip("/")
+        if scheme == "s3a":  # an object store's path begins with its bucket
+            path = parts.netloc + path
+        return cls(f"{scheme}://{parts.netloc}", path or "/")
+
+    @property
+    def uri(self) -> str:
+        """Return the absolute URI: `file:///archive/orders-0`, `s3a://bucket/orders-0`."""
+        if self.root == "file://":
+            return "file://" + quote(self.path)
+        if self.root.startswith("s3a://"):
+            return "s3a://" + self.path
+        return self.root + self.path
+
+    @property
+    def is_local(self) -> bool:
+        """Return whether this is a path on this machine."""
+        return self.root == "file://"
+
+    @property
+    def name(self) -> str:
+        """Return the last part of the path."""
+        return self.path.rsplit("/", 1)[-1]
+
+    @property
+    def parent(self) -> "Location":
+        """Return the directory this lies in."""
+        return self._replace(path=self.path.rsplit("/", 1)[0] or "/")
+
+    def child(self, relative: str) -> "Location":
+        """Return the location `relative` below this one."""
+        return self._replace(path=f"{self.path.rstrip('/')}/{relative}")
+
+    def contains(self, other: "Location") -> bool:
+        """Return whether `other` is this or lies below it, links resolved on local disk."""
+        if self.root != other.root:
+            return False
+        mine, theirs = self.path, other.path
+        if self.is_local:
+            mine, theirs = os.path.realpath(mine), os.path.realpath(theirs)
+        return theirs == mine or theirs.startswith(mine.rstrip("/") + "/")
+
+    def filesystem(self) -> fs.FileSystem:
+        """Return the filesystem, one a process for each root; LocationError where none opens."""
+        return _filesystem(self.root)
+
+
+@cache
+def _filesystem(root: str) -> fs.FileSystem:
+    if root == "file://":
+        return fs.LocalFileSystem()
+    uri = root.replace("s3a://", "s3://", 1)
+    try:
+        return fs.FileSystem.from_uri(uri)[0]
+    except (OSError, ValueError) as error:
+        raise LocationError(f"{root}: cannot be opened: {error}") from error

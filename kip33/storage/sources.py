@@ -1,0 +1,45 @@
+"""What a command works on: the segments of a SOURCE, and where their indexes belong."""
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+import pyarrow as pa
+
+from kip33.errors import LocationError
+from kip33.storage.files import require_directory
+from kip33.storage.listing import Listing, list_tree
+from kip33.storage.locations import Location
+
+
+def require_segments(source: Location, topics: Sequence[str] = ()) -> Listing:
+    """Return the listing of `source`, of the topics that match one of the globs if any is given.
+
+    Raises LocationError, one line for the user, where there is no such directory or no segment.
+    """
+    require_directory(source, "SOURCE")
+    listing = list_tree(source)
+    if topics:
+        names = listing.table["topic"].to_pylist()
+        kept = [
+            name is not None and any(fnmatchcase(name, glob) for glob in topics) for name in names
+        ]
+        listing.table = listing.table.filter(pa.array(kept, pa.bool_()))
+    if listing.table.num_rows == 0:
+        wanted = f" of topics {', '.join(topics)}" if topics else ""
+        raise LocationError(
+            f"{source.uri}: no segments{wanted} here; '<topic>-<partition>/<base offset>.log' "
+            "expected, below it or in directories of brokers"
+        )
+    return listing
+
+
+def require_outside_log_dirs(place: Location, listing: Listing, what: str) -> None:
+    """Raise LocationError where `place` would lie inside a broker's log directory (D10)."""
+    log_dirs = {name for name in listing.table["log_dir"].to_pylist() if name is not None}
+    for log_dir in sorted(log_dirs):
+        root = listing.source.child(log_dir) if log_dir else listing.source
+        if root.contains(place):
+            raise LocationError(
+                f"{place.uri}: {what} lies inside the log directory {root.uri}; a broker refuses "
+                "to start on one with a strange folder in it: choose a place outside"
+            )

@@ -1,0 +1,90 @@
+"""Totals of a snapshot per topic, part by part."""
+
+from typing import Any, NamedTuple
+
+from kip33.storage.catalog import Catalog, Snapshot
+
+_COLUMNS = [
+    "log_dir",
+    "topic",
+    "partition",
+    "size_bytes",
+    "record_count",
+    "batch_count",
+    "time_index_entries",
+    "first_batch_timestamp",
+    "largest_timestamp",
+    "largest_timestamp_source",
+    "status",
+]
+
+
+class TopicTotals(NamedTuple):
+    """One topic's totals; `record_count` is None where a segment's records were not counted.
+
+    `partitions` counts replicas of one partition (several log directories) one by one. The
+    timestamps are the log's own, -1 without any.
+    """
+
+    topic: str
+    partitions: int
+    segments: int
+    log_bytes: int
+    record_count: int | None
+    time_index_entries: int
+    first_timestamp: int
+    largest_timestamp: int
+    not_ok: dict[str, int]
+
+
+def topic_totals(catalog: Catalog, snapshot: Snapshot) -> list[TopicTotals]:
+    """Return the totals of every topic of a snapshot, by name."""
+    totals: dict[str, dict[str, Any]] = {}
+    for part in catalog.read_parts(snapshot, _COLUMNS):
+        for row in part.to_pylist():
+            _add(totals.setdefault(row["topic"] or "", _nothing()), row)
+    return [
+        TopicTotals(
+            topic,
+            len(total["partitions"]),
+            total["segments"],
+            total["log_bytes"],
+            total["records"] if total["all_counted"] else None,
+            total["entries"],
+            total["first"] if total["first"] is not None else -1,
+            total["largest"],
+            dict(sorted(total["not_ok"].items())),
+        )
+        for topic, total in sorted(totals.items())
+    ]
+
+
+def _nothing() -> dict[str, Any]:
+    return {
+        "partitions": set(),
+        "segments": 0,
+        "log_bytes": 0,
+        "records": 0,
+        "all_counted": True,
+        "entries": 0,
+        "first": None,
+        "largest": -1,
+        "not_ok": {},
+    }
+
+
+def _add(total: dict[str, Any], row: dict[str, Any]) -> None:
+    total["partitions"].add((row["log_dir"], row["partition"]))
+    total["segments"] += 1
+    total["log_bytes"] += row["size_bytes"] or 0
+    total["records"] += row["record_count"] or 0
+    if row["record_count"] is None and row["batch_count"]:
+        total["all_counted"] = False
+    total["entries"] += row["time_index_entries"] or 0
+    first = row["first_batch_timestamp"]
+    if first is not None and first >= 0:
+        total["first"] = first if total["first"] is None else min(first, total["first"])
+    if row["largest_timestamp_source"] == "log":
+        total["largest"] = max(total["largest"], row["largest_timestamp"])
+    if row["status"] not in ("ok", "empty"):
+        total["not_ok"][row["status"]] = total["not_ok"].get(row["status"], 0) + 1
