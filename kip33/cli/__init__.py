@@ -1,0 +1,1 @@
+"""The `kip33` command; one module per command."""

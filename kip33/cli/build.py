@@ -1,0 +1,126 @@
+"""`kip33 build`."""
+
+import sys
+import time
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from kip33.cli.options import format_option, index_options, spark_options
+from kip33.cli.output import human_bytes, print_json, print_table
+from kip33.cli.progress import progress_bar
+from kip33.rules.entries import DIALECTS
+
+STATUSES = ("ok", "empty", "truncated", "invalid", "unreadable", "unverified")
+
+
+@click.command(
+    epilog="Example: kip33 build /archive/kafka-logs --index-dir /archive/indexes --offset-index"
+)
+@click.argument("source")
+@click.option("--index-dir", metavar="DIR", help="Where index files go, at the same paths.")
+@click.option("--in-place", is_flag=True, help="Write each index beside its log.")
+@click.option("--catalog", metavar="DIR", help="The catalog [default: <index-dir>/_catalog].")
+@click.option(
+    "--dialect",
+    type=click.Choice(list(DIALECTS)),
+    default="recover",
+    show_default=True,
+    help="recover: a broker's recovery; live: a leader of 0.11 to 3.6; kip33: the KIP's text.",
+)
+@index_options
+@click.option("--offset-index", is_flag=True, help="Write the .index files as well.")
+@click.option(
+    "--overwrite", is_flag=True, help="Replace index files that kip33 did not write, too."
+)
+@click.option(
+    "--only",
+    type=click.Choice(["damaged"]),
+    help="damaged: leave index files that verify calls identical or consistent.",
+)
+@click.option(
+    "--fail-on",
+    multiple=True,
+    type=click.Choice(STATUSES),
+    help="Exit 3 if any segment has this status; may be repeated.",
+)
+@spark_options
+@format_option("table", "json", "jsonl")
+def build(
+    source: str,
+    index_dir: str | None,
+    in_place: bool,
+    catalog: str | None,
+    dialect: str,
+    index_interval_bytes: int,
+    segment_index_bytes: int,
+    no_check_crc: bool,
+    offset_index: bool,
+    overwrite: bool,
+    only: str | None,
+    fail_on: tuple[str, ...],
+    topics: tuple[str, ...],
+    parallelism: int | None,
+    master: str | None,
+    conf: dict[str, str],
+    output_format: str,
+) -> None:
+    """Build .timeindex files and a catalog snapshot from the segments below SOURCE.
+
+    SOURCE is a log directory or a tree of them: a local path or a URI. Every segment gets
+    a catalog row; a damaged one is indexed as far as a broker would keep it, and its row says so.
+    """
+    from kip33.spark.build import plan_build, run_build
+    from kip33.spark.session import create_session
+
+    started = time.time()
+    with progress_bar("build") as on_progress:
+        plan = plan_build(
+            source,
+            index_dir,
+            in_place=in_place,
+            catalog=catalog,
+            dialect=dialect,
+            index_interval_bytes=index_interval_bytes,
+            segment_index_bytes=segment_index_bytes,
+            topics=topics,
+            check_crc=not no_check_crc,
+            offset_index=offset_index,
+            overwrite=overwrite,
+            only_damaged=only == "damaged",
+        )
+        summary = run_build(
+            create_session(master=master, conf=conf),
+            plan,
+            now_ms=int(started * 1000),
+            parallelism=parallelism,
+            on_progress=on_progress,
+        )
+    record = asdict(summary) | {"seconds": round(time.time() - started, 3)}
+    if output_format == "table":
+        _print_summary(record)
+    else:
+        print_json(record)
+    if any(record["by_status"].get(status) for status in fail_on):
+        sys.exit(3)
+
+
+def _print_summary(record: dict[str, Any]) -> None:
+    statuses = ", ".join(f"{count:,} {status}" for status, count in record["by_status"].items())
+    rows = [
+        ("snapshot", record["snapshot"]),
+        ("catalog", record["catalog"]),
+        ("segments", f"{record['segments']:,}: {statuses}"),
+        ("log bytes", human_bytes(record["log_bytes"])),
+        ("index entries", f"{record['entries']:,} in {human_bytes(record['index_bytes'])}"),
+        ("index files", f"{record['written']:,} written"),
+        ("seconds", f"{record['seconds']:.1f}"),
+    ]
+    if record["kept"]:
+        rows.append(("kept", f"{record['kept']:,} that kip33 did not write (see --overwrite)"))
+    if record["failed"]:
+        rows.append(("not written", f"{record['failed']:,}: see `error` in the catalog"))
+    for what, count in record["passed_over"].items():
+        rows.append(("passed over", f"{count:,} {what}"))
+    print_table(("build", ""), rows)

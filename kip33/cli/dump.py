@@ -1,0 +1,193 @@
+"""`kip33 dump`."""
+
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from kip33.cli.options import format_option
+from kip33.cli.output import iso_time
+from kip33.errors import CorruptSegmentError, Kip33Error, LocationError, UnsupportedFormatError
+from kip33.formats.batch import CONTROL, DELETE_HORIZON, TRANSACTIONAL, BatchHeader
+from kip33.formats.names import SegmentFile, parse_segment_file
+from kip33.formats.offset_index import OffsetIndex
+from kip33.formats.records import control_type, iterate_records
+from kip33.formats.scan import BatchScan, read_header_at
+from kip33.formats.time_index import TimeIndex
+from kip33.storage.files import MOST_INDEX_BYTES, opened, read_whole, reason
+from kip33.storage.locations import Location
+
+Row = dict[str, Any]
+
+FLAGS = ((TRANSACTIONAL, "transactional"), (CONTROL, "control"), (DELETE_HORIZON, "delete-horizon"))
+COLUMNS = {
+    "time_entry": (("entry", 8), ("timestamp", 20), ("time", 26), ("offset", 0)),
+    "offset_entry": (("entry", 8), ("offset", 20), ("position", 0)),
+    "batch": (
+        *(("position", 11), ("size_bytes", 11), ("base_offset", 12), ("last_offset", 12)),
+        *(("records", 8), ("time", 26), ("timestamp_type", 16), ("magic", 6), ("codec", 8)),
+        *(("producer_id", 12), ("flags", 0)),
+    ),
+    "record": (
+        *(("", 11), ("offset", 23), ("time", 26), ("key_bytes", 10), ("value_bytes", 12)),
+        *(("headers", 8), ("control", 0)),
+    ),
+}
+
+
+@click.command(epilog="Example: kip33 dump orders-0/00000000000000000000.timeindex")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("--records", is_flag=True, help="Of a .log, the records too; payloads as sizes.")
+@format_option("table", "jsonl")
+def dump(files: tuple[str, ...], records: bool, output_format: str) -> None:
+    """Show each FILE, a .timeindex, .index or .log, entry by entry or batch by batch.
+
+    The base offset comes from the file's name. Trailing zeros and stale entries of a running
+    broker's copy are counted, not shown.
+    """
+    for name in files:
+        location = Location.of(name)
+        parsed = parse_segment_file(location.name)
+        if parsed is None or parsed.kind not in ("log", "index", "timeindex"):
+            raise UnsupportedFormatError(
+                f"{name}: not a file kip33 can show; '<base offset>.timeindex', '.index' or "
+                "'.log' expected"
+            )
+        try:
+            rows = _rows(location, parsed, records)
+            _print_file(name, rows, many=len(files) > 1, as_json=output_format == "jsonl")
+        except OSError as error:
+            raise LocationError(f"{name}: cannot be read: {reason(error)}") from error
+        except Kip33Error as error:
+            raise type(error)(f"{name}: {error}") from error
+
+
+def _rows(location: Location, name: SegmentFile, records: bool) -> Iterator[Row]:
+    if name.kind == "log":
+        return _log_rows(location, records)
+    data = read_whole(location, most_bytes=MOST_INDEX_BYTES)
+    if name.kind == "timeindex":
+        return _time_rows(TimeIndex.from_bytes(data, base_offset=name.base_offset))
+    return _offset_rows(OffsetIndex.from_bytes(data, base_offset=name.base_offset))
+
+
+def _time_rows(index: TimeIndex) -> Iterator[Row]:
+    kept = index.without_tail()
+    for number, entry in enumerate(kept):
+        yield {
+            "kind": "time_entry",
+            "entry": number,
+            "timestamp": entry.timestamp,
+            "time": iso_time(entry.timestamp),
+            "offset": entry.offset,
+        }
+    yield from _tail_row(len(index) - len(kept))
+
+
+def _offset_rows(index: OffsetIndex) -> Iterator[Row]:
+    kept = index.without_tail()
+    for number, entry in enumerate(kept):
+        yield {
+            "kind": "offset_entry",
+            "entry": number,
+            "offset": entry.offset,
+            "position": entry.position,
+        }
+    yield from _tail_row(len(index) - len(kept))
+
+
+def _tail_row(entries: int) -> Iterator[Row]:
+    if entries:
+        yield {"kind": "tail", "entries": entries, "note": "zeros or stale entries behind these"}
+
+
+def _log_rows(location: Location, records: bool) -> Iterator[Row]:
+    with opened(location) as (read_into, size_bytes):
+        scan = BatchScan(read_into, size_bytes)
+        for batches in scan:
+            for position in batches["position"].tolist():
+                header = read_header_at(read_into, position)
+                yield _batch_row(header)
+                if records:
+                    yield from _record_rows(location, header)
+        if scan.damage:
+            yield {
+                "kind": "damage",
+                "valid_bytes": scan.valid_bytes,
+                "note": scan.damage,
+            }
+
+
+def _batch_row(header: BatchHeader) -> Row:
+    flags = [name for bit, name in FLAGS if header.magic >= 2 and header.attributes & bit]
+    return {
+        "kind": "batch",
+        "position": header.position,
+        "size_bytes": header.size_bytes,
+        "base_offset": header.base_offset,
+        "last_offset": header.last_offset,
+        "records": header.records_count if header.records_count >= 0 else None,
+        "max_timestamp": header.max_timestamp,
+        "time": iso_time(header.max_timestamp),
+        "timestamp_type": header.timestamp_type,
+        "magic": header.magic,
+        "codec": header.codec,
+        "partition_leader_epoch": header.partition_leader_epoch,
+        "producer_id": header.producer_id,
+        "producer_epoch": header.producer_epoch,
+        "base_sequence": header.base_sequence,
+        "flags": flags,
+        "crc": f"{header.crc:08x}",
+    }
+
+
+def _record_rows(location: Location, header: BatchHeader) -> Iterator[Row]:
+    is_control = header.magic >= 2 and header.attributes & CONTROL
+    with location.filesystem().open_input_file(location.path) as file:
+        file.seek(header.position)
+        source = io.BytesIO(file.read(header.size_bytes)) if header.size_bytes < 1 << 20 else file
+        try:
+            for record in iterate_records(source, position=header.position):
+                yield {
+                    "kind": "record",
+                    "offset": record.offset,
+                    "timestamp": record.timestamp,
+                    "time": iso_time(record.timestamp),
+                    "key_bytes": None if record.key is None else len(record.key),
+                    "value_bytes": None if record.value is None else len(record.value),
+                    "headers": len(record.headers),
+                    "control": control_type(record.key) if is_control else None,
+                }
+        except (CorruptSegmentError, UnsupportedFormatError) as error:
+            yield {"kind": "undecodable", "position": header.position, "note": str(error)}
+
+
+def _print_file(name: str, rows: Iterator[Row], *, many: bool, as_json: bool) -> None:
+    if not as_json and many:
+        click.echo(f"{name}:")
+    shown = set()
+    for row in rows:
+        if as_json:
+            click.echo(json.dumps({"file": name, **row}))
+        elif "note" in row:
+            what = row.get("entries", "")
+            click.echo(f"{row['kind']}: {what} {row['note']}".replace("  ", " "))
+        else:
+            columns = COLUMNS[row["kind"]]
+            if row["kind"] not in shown:
+                shown.add(row["kind"])
+                click.echo(_line([title for title, _ in columns], columns))
+            click.echo(_line([_cell(row.get(title, "")) for title, _ in columns], columns))
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(value) or "-"
+    return "-" if value is None else str(value)
+
+
+def _line(cells: list[str], columns: tuple[tuple[str, int], ...]) -> str:
+    padded = (cell.ljust(width) for cell, (_, width) in zip(cells, columns, strict=True))
+    return "  ".join(padded).rstrip()

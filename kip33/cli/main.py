@@ -1,0 +1,64 @@
+"""The `kip33` command: a group whose commands are imported only when they run.
+
+Exit codes (D8): 0 done, 1 crash, 2 wrong usage or input, 3 findings, only with `--fail-on`.
+"""
+
+import importlib
+import sys
+from typing import Final
+
+import click
+
+from kip33.errors import Kip33Error
+
+COMMANDS: Final = {
+    "build": "Build .timeindex files and a catalog snapshot from raw segments.",
+    "verify": "Hold every .timeindex against its log; one verdict a file.",
+    "dump": "Show a .timeindex, .index or .log in words or JSON.",
+    "catalog": "Show a catalog's snapshots and totals, or the path to its Parquet.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands' names and first lines without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order a newcomer needs them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command `kip33.cli.<name>.<name>`."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"kip33.cli.{cmd_name}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands from COMMANDS alone."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Example: kip33 build /archive/kafka-logs --index-dir /archive/indexes",
+)
+@click.version_option(package_name="kip33", prog_name="kip33")
+def kip33() -> None:
+    """Rebuild, verify and catalog the time index (KIP-33) of archived Kafka segments."""
+
+
+def run(command: click.Command) -> None:
+    """Run a command, turning what a user can mend into one line on standard error and exit 2."""
+    try:
+        command.main(standalone_mode=True)
+    except (Kip33Error, ValueError) as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(2)
+
+
+def main() -> None:
+    """Run `kip33`: the console script."""
+    run(kip33)

@@ -1,0 +1,128 @@
+"""Options that several commands share, and how a configuration file gives their defaults."""
+
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from kip33.rules.entries import (
+    DEFAULT_INDEX_INTERVAL_BYTES,
+    DEFAULT_SEGMENT_INDEX_BYTES,
+    TIME_ENTRY_BYTES,
+)
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def _load_config(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:
+    """Take a command's defaults from a TOML file: its own table over the keys above all tables."""
+    if path is None:
+        return
+    try:
+        tables = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise click.BadParameter(f"{path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise click.BadParameter(f"{path}: no TOML: {error}") from error
+    shared = {key: value for key, value in tables.items() if not isinstance(value, dict)}
+    own = tables.get(ctx.info_name or "", {})
+    if not own:
+        own = tables.get((ctx.command.name or ""), {})
+    known = {parameter.name for parameter in ctx.command.params}
+    defaults = {}
+    for key, value in (shared | own).items():
+        name = key.replace("-", "_")
+        if name in known:
+            defaults[name] = value
+        elif key in own:
+            raise click.BadParameter(f"{path}: [{ctx.command.name}] has no option {key!r}")
+    ctx.default_map = {**(ctx.default_map or {}), **defaults}
+
+
+def _key_values(
+    ctx: click.Context, param: click.Parameter, values: Sequence[str]
+) -> dict[str, str]:
+    pairs = {}
+    for value in values:
+        key, sign, setting = value.partition("=")
+        if not sign or not key:
+            raise click.BadParameter(f"{value!r}: KEY=VALUE expected")
+        pairs[key] = setting
+    return pairs
+
+
+_CONFIG: Final = click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    is_eager=True,
+    expose_value=False,
+    callback=_load_config,
+    help="TOML file with defaults for these options, as conf/kip33.toml.",
+)
+_SPARK: Final = (
+    click.option(
+        "--topics", multiple=True, metavar="GLOB", help="Only topics that match; may be repeated."
+    ),
+    click.option(
+        "--parallelism",
+        type=click.IntRange(min=1),
+        help="Number of Spark tasks [default: 3 a core, more for more than 16 GiB each].",
+    ),
+    click.option("--master", help="Spark master [default: spark-submit's, else local[*]]."),
+    click.option(
+        "--conf", multiple=True, metavar="KEY=VALUE", callback=_key_values, help="Spark setting."
+    ),
+    _CONFIG,
+)
+_INDEX: Final = (
+    click.option(
+        "--index-interval-bytes",
+        type=click.IntRange(min=0),
+        default=DEFAULT_INDEX_INTERVAL_BYTES,
+        show_default=True,
+        help="Kafka's index.interval.bytes when the segments were written.",
+    ),
+    click.option(
+        "--segment-index-bytes",
+        type=click.IntRange(min=TIME_ENTRY_BYTES),
+        default=DEFAULT_SEGMENT_INDEX_BYTES,
+        show_default=True,
+        help="Kafka's segment.index.bytes: a log that needs a larger index fails to load.",
+    ),
+    click.option("--no-check-crc", is_flag=True, help="Read headers only; damage goes unseen."),
+)
+
+
+def _apply(options: Sequence[Callable[[Any], Any]], command: _Command) -> _Command:
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def spark_options(command: _Command) -> _Command:
+    """Add --topics, --parallelism, --master, --conf and --config."""
+    return _apply(_SPARK, command)
+
+
+def index_options(command: _Command) -> _Command:
+    """Add --index-interval-bytes, --segment-index-bytes and --no-check-crc."""
+    return _apply(_INDEX, command)
+
+
+def config_option(command: _Command) -> _Command:
+    """Add --config alone, for commands without Spark."""
+    return _CONFIG(command)
+
+
+def format_option(*formats: str) -> Callable[[_Command], _Command]:
+    """Return the option --format with these choices, the first one the default."""
+    return click.option(
+        "--format",
+        "output_format",
+        type=click.Choice(formats),
+        default=formats[0],
+        show_default=True,
+        help="With json or jsonl, standard output holds only data.",
+    )

@@ -1,0 +1,96 @@
+"""The one bridge to executors: rows of a listing, packed into bins, through `mapPartitions`."""
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from kip33.rules.packing import bin_count, pack
+
+Result = TypeVar("Result")
+Progress = Callable[[int, int], None]
+"""Called with (tasks done, tasks in all) while a job runs, from a thread of its own."""
+
+POLL_SECONDS: Final = 0.2
+
+
+def to_ipc(table: pa.Table) -> bytes:
+    """Return a table as an Arrow IPC stream: how a bin of files travels to its task."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+def from_ipc(data: bytes) -> pa.Table:
+    """Return the table of `to_ipc`."""
+    return pa.ipc.open_stream(pa.BufferReader(data)).read_all()
+
+
+def run_on_bins(
+    spark: SparkSession,
+    files: pa.Table,
+    run: Callable[[int, pa.Table], Iterable[Result]],
+    *,
+    parallelism: int | None,
+    on_progress: Progress | None,
+) -> list[Result]:
+    """Call `run(bin number, its rows of files)` in one task a bin; return all results.
+
+    `files` has a column `size_bytes`; the heaviest bin starts first. `parallelism` is the number
+    of bins, None: as the sizes and Spark's cores suggest.
+    """
+    context = spark.sparkContext
+    sizes = np.array([size or 0 for size in files["size_bytes"].to_pylist()], np.int64)
+    bins = parallelism or bin_count(sizes, context.defaultParallelism)
+    packed = pack(sizes, max(1, min(bins, len(sizes))))
+    work = [(number, to_ipc(files.take(rows))) for number, rows in enumerate(packed)]
+
+    def run_partition(partition: Iterable[tuple[int, bytes]]) -> Iterable[Result]:
+        for number, data in partition:
+            yield from run(number, from_ipc(data))
+
+    group = f"kip33-{uuid4().hex}"
+    context.setJobGroup(group, "kip33", interruptOnCancel=True)
+    watcher = _Watcher(spark, group, len(work), on_progress)
+    with watcher:
+        return context.parallelize(work, len(work)).mapPartitions(run_partition).collect()
+
+
+class _Watcher:
+    """Asks Spark how many tasks of a job group are done, until the job is."""
+
+    def __init__(
+        self, spark: SparkSession, group: str, total: int, on_progress: Progress | None
+    ) -> None:
+        self._tracker = spark.sparkContext.statusTracker()
+        self._group, self._total, self._on_progress = group, total, on_progress
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._poll, daemon=True)
+
+    def __enter__(self) -> None:
+        if self._on_progress:
+            self._on_progress(0, self._total)
+            self._thread.start()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._done.set()
+        if self._on_progress:
+            self._thread.join()
+            if kind is None:
+                self._on_progress(self._total, self._total)
+
+    def _poll(self) -> None:
+        while not self._done.wait(POLL_SECONDS):
+            done = 0
+            for job in self._tracker.getJobIdsForGroup(self._group):
+                info = self._tracker.getJobInfo(job)
+                for stage in info.stageIds if info else ():
+                    stage_info = self._tracker.getStageInfo(stage)
+                    done += stage_info.numCompletedTasks if stage_info else 0
+            if self._on_progress:
+                self._on_progress(min(done, self._total), self._total)

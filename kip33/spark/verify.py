@@ -1,0 +1,105 @@
+"""The verify job: every index file of a tree held against its log."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from kip33.rules.verdict import UNREADABLE
+from kip33.spark.tasks import Progress, run_on_bins
+from kip33.storage.files import require_directory, size_of
+from kip33.storage.listing import segments_of
+from kip33.storage.locations import Location
+from kip33.storage.segment import IndexSettings
+from kip33.storage.sources import require_segments
+from kip33.storage.verification import SegmentVerdict, verify_file
+
+
+class Verify(NamedTuple):
+    """What one verification does; travels to every task."""
+
+    source: Location
+    index_dir: Location
+    settings: IndexSettings
+
+
+class VerifyPlan(NamedTuple):
+    """What a verification will do: the listing is done, no file is opened yet."""
+
+    verify: Verify
+    files: pa.Table
+
+
+def plan_verify(
+    source: str,
+    index_dir: str | None = None,
+    *,
+    settings: IndexSettings | None = None,
+    topics: Sequence[str] = (),
+) -> VerifyPlan:
+    """Return the plan to hold every `.timeindex` of `source` against its log.
+
+    The `.timeindex` is looked for in `index_dir`, or beside the log; the `.index` there, else
+    beside the log. Raises LocationError for a missing directory or one without segments.
+    """
+    settings = settings or IndexSettings()
+    settings.require_valid()
+    source_location = Location.of(source)
+    index_location = Location.of(index_dir) if index_dir else source_location
+    listing = require_segments(source_location, topics)
+    require_directory(index_location, "the index directory")
+    return VerifyPlan(Verify(source_location, index_location, settings), listing.table)
+
+
+def run_verify(
+    spark: SparkSession,
+    plan: VerifyPlan,
+    *,
+    parallelism: int | None = None,
+    on_progress: Progress | None = None,
+) -> list[SegmentVerdict]:
+    """Return one verdict a segment, in order of path."""
+    verdicts = run_on_bins(
+        spark,
+        plan.files,
+        partial(verify_bin, plan.verify),
+        parallelism=parallelism,
+        on_progress=on_progress,
+    )
+    return sorted(verdicts, key=lambda verdict: verdict.log_uri)
+
+
+def verify_index(
+    spark: SparkSession, source: str, index_dir: str | None = None, **settings: Any
+) -> list[SegmentVerdict]:
+    """Return the verdicts on a tree: `plan_verify` (whose settings these are) and `run_verify`."""
+    return run_verify(spark, plan_verify(source, index_dir, **settings))
+
+
+def verify_bin(verify: Verify, number: int, files: pa.Table) -> Iterator[SegmentVerdict]:
+    """Yield the verdict of every segment of one bin: a task's whole work."""
+    for segment in segments_of(files):
+        log = verify.source.child(segment.path)
+        stem = segment.path.removesuffix(".log")
+        time_index = verify.index_dir.child(f"{stem}.timeindex")
+        if segment.error or segment.base_offset is None or segment.topic is None:
+            problem = (f"the directory cannot be listed: {segment.error}",)
+            yield SegmentVerdict(
+                log.uri, time_index.uri, UNREADABLE, None, None, problem, None, UNREADABLE, None
+            )
+            continue
+        offset_index = verify.index_dir.child(f"{stem}.index")
+        if size_of(offset_index) is None:
+            offset_index = verify.source.child(f"{stem}.index")
+        verdict, _ = verify_file(
+            log,
+            time_index,
+            offset_index,
+            base_offset=segment.base_offset,
+            topic=segment.topic,
+            settings=verify.settings,
+            native=True,
+        )
+        yield verdict
