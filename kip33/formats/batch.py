@@ -64,6 +64,7 @@ BATCH: Final = np.dtype(
         ("max_timestamp", np.int64),  # of v0 always NO_TIMESTAMP
         ("offset_of_max_timestamp", np.int64),  # of the first record bearing it, else last_offset
         ("producer_id", np.int64),  # of v0 and v1 -1
+        ("leader_epoch", np.int32),  # of v0 and v1 -1
         ("records_count", np.int32),  # v2 as in the header; v0, v1: 1, of a wrapper -1
         ("attributes", np.int16),  # the low byte
         ("magic", np.int16),

@@ -3,7 +3,8 @@
 Index rules never look into a batch, with one exception: `LogSegment.recover` feeds every batch
 that has a producer id to the producer state, and of a control batch that reads the first record.
 What cannot be read there ends the scan after the batch, or makes the log fail to load. The walk
-settles plain ABORT and COMMIT markers itself; all others come here.
+settles plain ABORT and COMMIT markers itself; all others come here. Of a compressed control batch
+all records are decoded first, each byte as it is needed.
 
 Kafka 4.1: `ProducerAppendInfo.append`, `DefaultRecordBatch.iterator`, `DefaultRecord.readFrom`,
 `ControlRecordType.parse`, `EndTransactionMarker.deserialize`.
@@ -42,6 +43,20 @@ class _FailsError(Exception):
     """Kafka throws something that recovery does not catch."""
 
 
+class _Body(NamedTuple):
+    """The records' bytes as far as they can be had, and what the decoder said behind them."""
+
+    data: bytes
+    decoder_error: str | None = None
+
+    def require(self, stop: int, what: str) -> None:
+        """Raise where bytes up to `stop` cannot be had: a broken decoder fails, an end stops."""
+        if stop > len(self.data):
+            if self.decoder_error:
+                raise _FailsError(self.decoder_error)
+            raise _StopsError(f"{what} needs {stop} bytes of {len(self.data)}")
+
+
 def read_marker(read_into: Callable[[int, memoryview], int], row: np.void) -> Marker:
     """Return what Kafka's producer state makes of the control batch of `row` (a BATCH row)."""
     position, count = int(row["position"]), int(row["records_count"])
@@ -52,12 +67,11 @@ def read_marker(read_into: Callable[[int, memoryview], int], row: np.void) -> Ma
     try:
         if body_bytes > MAX_MARKER_BYTES:
             raise _FailsError(f"{body_bytes} bytes are more than a marker can have")
-        body = _read(read_into, position + RECORD_BATCH_OVERHEAD, body_bytes)
-        if codec:
-            body = _decompressed(body, codec)
+        stored = _read(read_into, position + RECORD_BATCH_OVERHEAD, body_bytes)
+        body = _decompressed(stored, codec) if codec else _Body(stored)
         if count < 0:
             raise _StopsError(f"records count {count}")
-        key, value = _first_record(body, only=count == 1, in_buffer=codec == 0)
+        key, value = _marker_record(body, count, compressed=codec != 0)
         return Marker(_marker_type(key, value))
     except _StopsError as stop:
         return Marker(STOPS, f"at byte {position}: control batch: {stop}; the scan ends after it")
@@ -76,47 +90,68 @@ def _read(read_into: Callable[[int, memoryview], int], position: int, size: int)
     return bytes(data)
 
 
-def _decompressed(body: bytes, codec: int) -> bytes:
+def _decompressed(stored: bytes, codec: int) -> _Body:
+    """Return what decodes; Kafka pulls bytes as it needs them, so a later error may not matter."""
+    name = CODEC_NAMES[codec]
+    if not stored and name != "zstd":  # only zstd's stream opens on nothing
+        raise _FailsError(f"no bytes of {name}")
     pieces, size = [], 0
     try:
-        for piece in decompress([body], CODEC_NAMES[codec], magic=2):
+        for piece in decompress([stored] if stored else [], name, magic=2):
             pieces.append(piece)
             size += len(piece)
             if size > MAX_MARKER_BYTES:
                 raise _FailsError("it decompresses to more than a marker can have")
-    except (CorruptSegmentError, UnsupportedFormatError) as error:
+    except UnsupportedFormatError as error:
         raise _FailsError(str(error)) from error
-    return b"".join(pieces)
+    except CorruptSegmentError as error:
+        if stored:
+            return _Body(b"".join(pieces), str(error))
+    return _Body(b"".join(pieces))
 
 
-def _first_record(body: bytes, *, only: bool, in_buffer: bool) -> tuple[bytes | None, bytes | None]:
-    """Return key and value of the first record, refusing what `DefaultRecord.readFrom` refuses."""
-    size, at = varint_at(body, 0, len(body), 5)
-    if at < 0:
-        if in_buffer and len(body) >= 5:  # IllegalArgumentException outside its try
+def _marker_record(
+    body: _Body, count: int, *, compressed: bool
+) -> tuple[bytes | None, bytes | None]:
+    """Return key and value of the first record; of a compressed batch Kafka decodes them all."""
+    key, value, at = _record(body, 0, compressed=compressed)
+    for _ in range(count - 1 if compressed else 0):
+        _, _, at = _record(body, at, compressed=compressed)
+    if (compressed or count == 1) and at < len(body.data):
+        raise _StopsError(f"{len(body.data) - at} bytes behind the {count} it counts")
+    if compressed and body.decoder_error:
+        raise _FailsError(body.decoder_error)
+    return key, value
+
+
+def _record(body: _Body, at: int, *, compressed: bool) -> tuple[bytes | None, bytes | None, int]:
+    """Return key, value and the place behind the record at `at`, as `DefaultRecord.readFrom`."""
+    data = body.data
+    size, start = varint_at(data, at, len(data), 5)
+    if start < 0:
+        if len(data) - at < 5:
+            body.require(len(data) + 1, "a record's length")
+        if not compressed:  # IllegalArgumentException outside its try
             raise _FailsError("the record's length is no varint")
-        raise _StopsError("no record")
-    stop = at + size
-    if stop > len(body):
-        raise _StopsError(f"a record of {size} bytes in {len(body) - at}")
-    place = at + 1
+        raise _StopsError("the record's length is no varint")
+    stop = start + size
+    body.require(stop, "a record")
+    place = start + 1
     for most_bytes in (10, 5):  # timestamp delta, offset delta
-        _, place = _varint(body, place, most_bytes)
-    key, place = _sized(body, place)
-    value, place = _sized(body, place)
-    headers, place = _varint(body, place, 5)
-    if headers < 0:
+        _, place = _varint(data, place, most_bytes)
+    key, place = _sized(data, place)
+    value, place = _sized(data, place)
+    headers, place = _varint(data, place, 5)
+    if headers < 0 or headers > len(data):
         raise _StopsError(f"{headers} record headers")
-    for _ in range(min(headers, len(body))):
-        name, place = _sized(body, place)
+    for _ in range(headers):
+        name, place = _sized(data, place)
         if name is None:
             raise _StopsError("a record header without a key")
-        _, place = _sized(body, place)
+        _, place = _sized(data, place)
     if place != stop:
-        raise _StopsError(f"the record has {place - at} bytes, its length says {size}")
-    if only and place != len(body):
-        raise _StopsError("more bytes than the one record it counts")
-    return key, value
+        raise _StopsError(f"the record has {place - start} bytes, its length says {size}")
+    return key, value, stop
 
 
 def _varint(body: bytes, at: int, most_bytes: int) -> tuple[int, int]:

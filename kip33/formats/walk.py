@@ -149,6 +149,7 @@ def read_header(data: Bytes, at: int, size: int, state: Any, row: Any, seek: boo
         row["last_offset"] = row["base_offset"]
         row["max_timestamp"] = NO_TIMESTAMP if magic == 0 else int64_at(data, at + 18)
         row["producer_id"] = -1
+        row["leader_epoch"] = -1
         row["records_count"] = -1 if attributes & CODEC_MASK else 1
         state["expected_crc"] = uint32_at(data, at + 12)
         before = LEGACY_CRC_START
@@ -158,6 +159,7 @@ def read_header(data: Bytes, at: int, size: int, state: Any, row: Any, seek: boo
         row["last_offset"] = java_sum(row["base_offset"], int32_at(data, at + 23))
         row["max_timestamp"] = int64_at(data, at + 35)
         row["producer_id"] = int64_at(data, at + 43)
+        row["leader_epoch"] = int32_at(data, at + 12)
         row["records_count"] = int32_at(data, at + 57)
         state["base_timestamp"] = int64_at(data, at + 27)
         state["expected_crc"] = uint32_at(data, at + 17)

@@ -53,7 +53,7 @@ def create_session(
     builder = SparkSession.builder
     settings = dict(DEFAULTS)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # not below spark-submit
-        _require_java()
+        require_java()
         master = master or os.environ.get("SPARK_MASTER") or "local[*]"
         if master.startswith("local"):
             settings |= LOCAL_DEFAULTS
@@ -66,11 +66,11 @@ def create_session(
     return session
 
 
-def _require_java() -> None:
+def require_java() -> None:
+    """Raise JavaMissingError, one line on how to get it, where there is no Java for Spark."""
     home = os.environ.get("JAVA_HOME")
-    if home and (Path(home) / "bin" / "java").exists():
-        return
-    if shutil.which("java") is None:
+    in_home = home and (Path(home) / "bin" / "java").exists()
+    if not in_home and shutil.which("java") is None:
         raise JavaMissingError(
             "Java is missing: Spark needs a Java 17 runtime (Debian: apt-get install "
             "openjdk-17-jre-headless; macOS: brew install openjdk@17), or JAVA_HOME set to one"

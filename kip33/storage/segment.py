@@ -27,6 +27,7 @@ from kip33.rules.entries import (
     DIALECTS,
     Dialect,
 )
+from kip33.rules.leader_epochs import LeaderEpochs
 from kip33.rules.summary import new_summary, summarize
 from kip33.rules.transactions import OpenTransactions
 from kip33.storage.files import opened, reason
@@ -188,12 +189,12 @@ def index_segment(
         chunk_bytes=chunk_bytes,
     )
     speed = _compiled if scan.native else _plain
-    transactions = OpenTransactions()
+    transactions, epochs = OpenTransactions(), LeaderEpochs()
     failure: tuple[int, str] | None = None  # position and why
     for batches in scan:
         builder.append(batches, speed(rule.append_batches))
         speed(summarize)(batches, summary, seen_magics)
-        failure = failure or transactions.append(batches)
+        failure = failure or epochs.append(batches) or transactions.append(batches)
         if watcher:
             watcher.append(batches, speed)
         if (failure or builder.refusal) and not watcher:

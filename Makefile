@@ -1,0 +1,62 @@
+# Everything a newcomer needs: Python 3.11+ and Java 17+ on the machine, the rest is installed here.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DEMO := .demo
+
+.DEFAULT_GOAL := help
+.PHONY: help venv java demo test lint types integration bench clean
+
+help:  ## Show the targets
+	@awk -F ':.*## ' '/^##@/ {printf "\n%s\n", substr($$0, 5)} \
+	  /^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+##@ Set up
+
+venv: $(VENV)/.installed  ## Make .venv with kip33 and all it needs
+
+$(VENV)/.installed: pyproject.toml .ci/requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or later is needed; try: make $(MAKECMDGOALS) PYTHON=python3.11"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
+	  { echo "Python's venv is missing (Debian: apt-get install python3-venv)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c .ci/requirements.lock -e '.[dev]'
+	@touch $@
+
+java:
+	@$(BIN)/python -c 'from kip33.spark.session import require_java; require_java()' 2>&1 | tail -1 \
+	  | sed 's/^.*JavaMissingError: //' | { ! grep . ; }
+
+##@ See it work
+
+demo: venv java  ## Make a small archive, build it, verify it, show the catalog
+	@rm -rf $(DEMO)
+	$(BIN)/python -m tests.demo_archive $(DEMO)/archive
+	$(BIN)/kip33 verify $(DEMO)/archive
+	$(BIN)/kip33 build $(DEMO)/archive --index-dir $(DEMO)/indexes --offset-index
+	$(BIN)/kip33 verify $(DEMO)/archive --index-dir $(DEMO)/indexes
+	$(BIN)/kip33 dump $(DEMO)/indexes/broker-1/payments-0/00000000000000000000.timeindex
+	$(BIN)/kip33 catalog $(DEMO)/indexes/_catalog
+
+##@ Check it
+
+test: venv java lint types  ## Lint, types and every test that needs no outside service
+	$(BIN)/pytest -q -m "not kafka and not integration"
+
+lint: venv
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: venv
+	$(BIN)/mypy
+
+integration: venv java  ## The tests against Kafka's own jars (Maven) and other services
+	$(BIN)/pytest -q -m "kafka or integration"
+
+bench: venv java  ## Measure against Kafka and kafka-python; writes tests/benchmarks/RESULTS.md
+	$(BIN)/pip install --quiet --disable-pip-version-check -c .ci/requirements.lock -e '.[dev,bench]'
+	$(BIN)/python -m tests.benchmarks.bench
+
+clean:  ## Remove what was made here
+	rm -rf $(VENV) $(DEMO) build dist *.egg-info tests/kafka/oracle/target

@@ -1,0 +1,73 @@
+"""kip33 leaves what Kafka's `LogSegment.recover` left, on every recorded segment. Needs no Java."""
+
+from pathlib import Path
+
+import pytest
+
+from kip33 import build_time_index
+from tests.golden.vectors import RECOVER, Vector, read_vectors
+
+SMALLEST_INDEX_BYTES = 12
+EVERY_VECTOR = read_vectors()
+VECTORS = [v for v in EVERY_VECTOR if v.segment_index_bytes >= SMALLEST_INDEX_BYTES]
+REFUSED_SETTINGS = [v for v in EVERY_VECTOR if v.segment_index_bytes < SMALLEST_INDEX_BYTES]
+RECOVERED = [vector for vector in VECTORS if vector.outcome == "recovered"]
+LISTING_ROWS = {55}
+MAX_BYTES = 2_000_000
+
+
+def rebuild(vector: Vector, log: Path):
+    return build_time_index(
+        str(log),
+        index_interval_bytes=vector.index_interval_bytes,
+        segment_index_bytes=vector.segment_index_bytes,
+    )
+
+
+def expected_status(vector: Vector) -> str:
+    if vector.outcome != "recovered":
+        return "invalid"
+    if vector.size_bytes == 0:
+        return "empty"
+    return "ok" if vector.valid_bytes == vector.size_bytes else "truncated"
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=str)
+def test_rebuilt_as_kafka_recovers(vector: Vector, tmp_path: Path) -> None:
+    result = rebuild(vector, vector.lay_out(tmp_path))
+
+    assert result.status == expected_status(vector), result.error
+    assert result.time_index == vector.time_index
+    assert result.offset_index == vector.offset_index
+    if vector.outcome == "recovered":
+        assert result.valid_bytes == vector.valid_bytes
+    else:
+        assert result.error
+
+
+@pytest.mark.parametrize("vector", RECOVERED, ids=str)
+def test_what_recovery_left_is_rebuilt_the_same(vector: Vector, tmp_path: Path) -> None:
+    log = tmp_path / f"{vector.base_offset:020d}.log"
+    log.write_bytes(vector.log[: vector.valid_bytes])
+
+    result = rebuild(vector, log)
+
+    assert result.status in ("ok", "empty")
+    assert (result.time_index, result.offset_index) == (vector.time_index, vector.offset_index)
+
+
+@pytest.mark.parametrize("vector", REFUSED_SETTINGS, ids=str)
+def test_a_setting_that_kafka_cannot_open_a_segment_with_is_refused(
+    vector: Vector, tmp_path: Path
+) -> None:
+    assert vector.outcome == "load_failure"
+    with pytest.raises(ValueError, match=r"segment\.index\.bytes"):
+        rebuild(vector, vector.lay_out(tmp_path))
+
+
+def test_every_row_that_recovers_something_has_a_vector() -> None:
+    assert {vector.row for vector in EVERY_VECTOR} == set(range(1, 56)) - LISTING_ROWS
+
+
+def test_the_vectors_stay_small() -> None:
+    assert RECOVER.stat().st_size < MAX_BYTES

@@ -1,0 +1,283 @@
+"""Kafka itself, asked over pipes: 4.1 for everything, 3.9 to write v0 and v1, 3.6 to lead.
+
+The Java side is `oracle/`; every request and every answer is one JSON line.
+"""
+
+import base64
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+PROJECT = Path(__file__).parent / "oracle"
+TARGET = PROJECT / "target"
+BUILT = TARGET / "built"
+KAFKA_VERSION = "4.1.1"
+LEGACY_CLIENT_VERSION = "3.9.1"
+
+Request = dict[str, Any]
+
+
+class OracleMissingError(Exception):
+    """Java or Maven is not there, or Maven cannot resolve Kafka's jars."""
+
+
+class OracleError(Exception):
+    """The oracle itself failed; what Kafka throws is an outcome, never this."""
+
+
+def build_oracle() -> None:
+    """Compile the Java side and fetch Kafka's jars, unless that was done since the last edit."""
+    require_program("java")
+    sources = [*PROJECT.glob("src/**/*.java"), *PROJECT.glob("**/pom.xml")]
+    if BUILT.exists() and BUILT.stat().st_mtime > max(s.stat().st_mtime for s in sources):
+        return
+    require_program("mvn")
+    maven = subprocess.run(
+        ["mvn", "-q", "-B", "-f", str(PROJECT / "pom.xml"), "compile"],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    if maven.returncode == 0:
+        BUILT.touch()
+        return
+    complaint = "\n".join(line for line in maven.stdout.splitlines() if "ERROR" in line)
+    if "COMPILATION ERROR" in complaint:
+        raise OracleError(complaint)
+    raise OracleMissingError(f"Maven does not resolve Kafka's jars: {complaint[:300]}")
+
+
+def require_program(name: str) -> None:
+    if shutil.which(name) is None:
+        raise OracleMissingError(f"`{name}` is not on the PATH")
+
+
+class JavaProcess:
+    """One long-running JVM that answers a line with a line."""
+
+    def __init__(self, module: str, main_class: str) -> None:
+        jars = TARGET / module
+        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 (closed in `close`)
+        self._process = subprocess.Popen(
+            ["java", "-Xmx1g", "-cp", f"{jars / 'classes'}:{jars / 'jars'}/*", main_class],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._complaints,
+            text=True,
+            encoding="utf-8",
+        )
+
+    def ask(self, request: Request) -> Any:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        try:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            self._complaints.seek(0)
+            complaints = self._complaints.read().decode(errors="replace")
+            raise OracleError(f"the JVM died on {str(request)[:300]}\n{complaints[-2000:]}")
+        answer = json.loads(line)
+        if isinstance(answer, dict) and "fault" in answer:
+            raise OracleError(f"{answer['fault']} on {str(request)[:300]}")
+        return answer
+
+    def close(self) -> None:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.wait(timeout=30)
+        self._process.stdout.close()
+        self._complaints.close()
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """What `LogSegment.recover` left of one segment, as the broker's log loader takes it.
+
+    `outcome` is recovered, emptied, split or load_failure; the indexes are None unless recovered.
+    """
+
+    outcome: str
+    valid_bytes: int
+    time_index: bytes | None
+    offset_index: bytes | None
+    exception: str | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True)
+class Dumped:
+    """What DumpLogSegments printed, complained of, and threw."""
+
+    printed: str
+    complaints: str
+    exception: str | None
+
+
+class Oracle:
+    """Kafka 4.1.1, with a 3.9.1 client for v0 and v1 and a 3.6.2 leader, started once."""
+
+    def __init__(self) -> None:
+        build_oracle()
+        self._current = JavaProcess("current", "kip33.oracle.OracleMain")
+        self._legacy = JavaProcess("legacy", "kip33.oracle.write.WriterMain")
+        self._leader = JavaProcess("leader", "kip33.oracle.leader.LeaderMain")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._current.close()
+        self._legacy.close()
+        self._leader.close()
+
+    def write(self, batches: Iterable[Request]) -> list[bytes]:
+        """Return each batch's wire bytes, written by Kafka's own builders.
+
+        The fields of a batch are those of `BatchWriter.java`; v0 and v1 go to the 3.x client.
+        """
+        batches = list(batches)
+        written: list[bytes] = [b""] * len(batches)
+        for process, legacy in ((self._legacy, True), (self._current, False)):
+            places = [i for i, b in enumerate(batches) if (b.get("magic", 2) < 2) == legacy]
+            if places:
+                answer = process.ask({"do": "write", "batches": [batches[i] for i in places]})
+                for place, text in zip(places, answer, strict=True):
+                    written[place] = base64.b64decode(text)
+        return written
+
+    def recover(
+        self,
+        log: bytes,
+        directory: Path,
+        *,
+        base_offset: int,
+        index_interval_bytes: int = 4096,
+        segment_index_bytes: int = 10485760,
+        existing_time_index: bytes | None = None,
+        existing_offset_index: bytes | None = None,
+        sparse_bytes: int | None = None,
+    ) -> Recovered:
+        """Recover `log`, written into `directory`, and read what Kafka left there.
+
+        With `sparse_bytes` the segment is a file of that many zeros, which takes no space.
+        """
+        name = f"{base_offset:020d}"
+        before = {".log": log, ".timeindex": existing_time_index, ".index": existing_offset_index}
+        for suffix, content in before.items():
+            if content is not None:
+                (directory / f"{name}{suffix}").write_bytes(content)
+        if sparse_bytes is not None:
+            os.truncate(directory / f"{name}.log", sparse_bytes)
+        answer = self._current.ask(
+            {
+                "do": "recover",
+                "directory": str(directory),
+                "base_offset": base_offset,
+                "index_interval_bytes": index_interval_bytes,
+                "segment_index_bytes": segment_index_bytes,
+            }
+        )
+        recovered = answer["outcome"] == "recovered"
+        left = Recovered(
+            outcome=answer["outcome"],
+            valid_bytes=answer["valid_bytes"],
+            time_index=(directory / f"{name}.timeindex").read_bytes() if recovered else None,
+            offset_index=(directory / f"{name}.index").read_bytes() if recovered else None,
+            exception=answer.get("exception"),
+            message=answer.get("message"),
+        )
+        if recovered:
+            size = len(log) if sparse_bytes is None else sparse_bytes
+            assert answer["truncated_bytes"] == size - left.valid_bytes
+        for file in directory.glob(f"{name}.*"):
+            file.unlink()
+        return left
+
+    def append_live(
+        self,
+        log: bytes,
+        directory: Path,
+        *,
+        base_offset: int,
+        index_interval_bytes: int = 4096,
+        segment_index_bytes: int = 10485760,
+    ) -> tuple[bytes, bytes]:
+        """Append `log` batch by batch, roll, and return the live `.timeindex` and `.index`."""
+        name = f"{base_offset:020d}"
+        (directory / "batches").write_bytes(log)
+        (directory / f"{name}.log").write_bytes(b"")
+        self._current.ask(
+            {
+                "do": "live",
+                "directory": str(directory),
+                "base_offset": base_offset,
+                "index_interval_bytes": index_interval_bytes,
+                "segment_index_bytes": segment_index_bytes,
+            }
+        )
+        indexes = tuple((directory / f"{name}{s}").read_bytes() for s in (".timeindex", ".index"))
+        for file in directory.glob(f"{name}.*"):
+            file.unlink()
+        return indexes[0], indexes[1]
+
+    def lead(
+        self,
+        batches: bytes,
+        directory: Path,
+        *,
+        base_offset: int,
+        timestamp_type: str,
+        index_interval_bytes: int,
+    ) -> tuple[bytes, bytes, bytes]:
+        """Append as a 3.6 leader does; return its `.log`, and the live `.timeindex` and `.index`.
+
+        The leader gives offsets anew, from the base on, and under LogAppendTime timestamps too.
+        """
+        name = f"{base_offset:020d}"
+        for file in directory.glob(f"{name}.*"):
+            file.unlink()
+        (directory / "batches").write_bytes(batches)
+        self._leader.ask(
+            {
+                "do": "lead",
+                "directory": str(directory),
+                "base_offset": base_offset,
+                "timestamp_type": timestamp_type,
+                "index_interval_bytes": index_interval_bytes,
+            }
+        )
+        suffixes = (".log", ".timeindex", ".index")
+        log, time_index, offset_index = (
+            (directory / f"{name}{suffix}").read_bytes() for suffix in suffixes
+        )
+        for file in directory.glob(f"{name}.*"):
+            file.unlink()
+        return log, time_index, offset_index
+
+    def bench(self, segments: Sequence[Request], *, passes: int) -> dict[str, list[list[int]]]:
+        """Recover `segments` again and again: nanoseconds, one list a pass, one number a segment.
+
+        A segment is `directory`, `base_offset` and, unless Kafka's defaults,
+        `index_interval_bytes` and `segment_index_bytes`.
+        """
+        return self._current.ask({"do": "bench", "segments": list(segments), "passes": passes})
+
+    def dump(self, file: Path, *options: str) -> Dumped:
+        """Run DumpLogSegments on one `.log`, `.index` or `.timeindex`."""
+        answer = self._current.ask({"do": "dump", "file": str(file), "options": list(options)})
+        return Dumped(answer["printed"], answer["complaints"], answer.get("exception"))

@@ -1,0 +1,22 @@
+package kip33.oracle;
+
+import java.io.IOException;
+import java.util.Map;
+import kip33.oracle.lines.LineServer;
+import kip33.oracle.segment.IndexDump;
+import kip33.oracle.segment.LiveAppend;
+import kip33.oracle.segment.Recovery;
+import kip33.oracle.segment.RecoveryBench;
+import kip33.oracle.write.BatchWriter;
+
+/** The 4.x process: recovers, appends, dumps, times and writes v2. */
+public final class OracleMain {
+    public static void main(String[] args) throws IOException {
+        new LineServer(Map.of(
+            "recover", new Recovery()::answer,
+            "live", new LiveAppend()::answer,
+            "bench", new RecoveryBench()::answer,
+            "dump", new IndexDump()::answer,
+            "write", new BatchWriter()::answer)).serve();
+    }
+}
