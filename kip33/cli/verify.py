@@ -49,6 +49,7 @@ def verify(
     SOURCE may be one .log or .timeindex: that runs at once, without Spark.
     """
     settings = IndexSettings("recover", index_interval_bytes, segment_index_bytes, not no_check_crc)
+    below = ""  # what every index's URI begins with, left out of tables
     if source.endswith((".log", ".timeindex")):
         verdicts = [_verify_one(source, index_dir, settings)]
     else:
@@ -57,6 +58,7 @@ def verify(
 
         with progress_bar("verify") as on_progress:
             plan = plan_verify(source, index_dir, settings=settings, topics=topics)
+            below = plan.verify.index_dir.uri + "/"
             verdicts = run_verify(
                 create_session(master=master, conf=conf),
                 plan,
@@ -72,7 +74,7 @@ def verify(
         rows = [verdict.as_row() for verdict in verdicts]
         print_json({"segments": len(rows), "by_verdict": by_verdict, "verdicts": rows})
     else:
-        _print_tables(verdicts, counts)
+        _print_tables(verdicts, counts, below)
     if any(counts[verdict] for verdict in fail_on):
         sys.exit(3)
 
@@ -92,21 +94,22 @@ def _verify_one(path: str, index_dir: str | None, settings: IndexSettings) -> Se
     )
 
 
-def _print_tables(verdicts: list[SegmentVerdict], counts: Counter[str]) -> None:
+def _print_tables(verdicts: list[SegmentVerdict], counts: Counter[str], below: str) -> None:
     offset_counts = Counter(verdict.offset_index_verdict for verdict in verdicts)
     rows = [
         (name, counts[name], offset_counts[name])
         for name in VERDICTS
         if counts[name] or offset_counts[name]
     ]
-    print_table(("verdict", ".timeindex", ".index"), rows, title=f"{len(verdicts)} segments")
+    what = f"{len(verdicts)} segment{'' if len(verdicts) == 1 else 's'}"
+    print_table(("verdict", ".timeindex", ".index"), rows, title=what)
     good = (*GOOD, None)
     bad = [
         (
             verdict.verdict,
             verdict.offset_index_verdict or "-",
             verdict.log_status,
-            verdict.index_uri,
+            verdict.index_uri.removeprefix(below),
             "\n".join(
                 verdict.problems + ((f"log: {verdict.log_error}",) if verdict.log_error else ())
             ),
