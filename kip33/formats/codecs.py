@@ -33,8 +33,12 @@ _LZ4_BLOCK_CHECKSUM, _LZ4_CONTENT_SIZE = 0x10, 0x08
 _UINT32 = 0xFFFFFFFF
 
 
-def decompress(stored: Iterable[bytes], codec: str, *, magic: int) -> Iterator[bytes]:
+def decompress(
+    stored: Iterable[bytes], codec: str, *, magic: int, step_bytes: int = CHUNK_BYTES
+) -> Iterator[bytes]:
     """Yield the decompressed bytes of a body stored in pieces; `codec` as in `CODEC_NAMES`.
+
+    `step_bytes` is taken and given at once: 1 gives all that decodes before any damage.
 
     Raises `UnsupportedFormatError` for a codec that the magic does not have, `CorruptSegmentError`
     for bytes that the codec cannot read, both on the first step or later, where the damage is.
@@ -46,26 +50,26 @@ def decompress(stored: Iterable[bytes], codec: str, *, magic: int) -> Iterator[b
     if codec == "none":
         return reader.rest()
     if codec == "gzip":
-        return _gunzip(reader)
+        return _gunzip(reader, step_bytes)
     if codec == "snappy":
         return _unsnappy(reader)
     if codec == "lz4":
-        return _stream(_lz4_frame(reader, magic), "lz4")
+        return _stream(_lz4_frame(reader, magic), "lz4", step_bytes)
     if codec == "zstd" and magic >= 2:
-        return _stream(reader.rest(), "zstd")
+        return _stream(reader.rest(), "zstd", step_bytes)
     raise UnsupportedFormatError(f"magic {magic} has no codec {codec}")
 
 
-def _gunzip(reader: PieceReader) -> Iterator[bytes]:
+def _gunzip(reader: PieceReader, step_bytes: int) -> Iterator[bytes]:
     # zlib itself, for what Java does after a member: read on if another follows, else stop quietly.
     member = zlib.decompressobj(wbits=31)
     stored = b""
     while not member.eof:
-        stored = stored or reader.take(CHUNK_BYTES)
+        stored = stored or reader.take(step_bytes)
         if not stored:
             raise CorruptSegmentError("gzip: the stream ends inside a member")
         try:
-            chunk = member.decompress(stored, CHUNK_BYTES)
+            chunk = member.decompress(stored, step_bytes)
         except zlib.error as error:
             raise CorruptSegmentError(f"gzip: {error}") from error
         if chunk:
@@ -173,28 +177,31 @@ def _rotate(word: int, bits: int) -> int:
 class _PieceFile(io.RawIOBase):
     """The pieces as a file, which is what pyarrow reads from."""
 
-    def __init__(self, pieces: Iterator[bytes]) -> None:
+    def __init__(self, pieces: Iterator[bytes], step_bytes: int) -> None:
         super().__init__()
         self._reader = PieceReader(pieces)
+        self._step_bytes = step_bytes
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int = -1, /) -> bytes:
-        return self._reader.take(size if size >= 0 else CHUNK_BYTES)
+        return self._reader.take(min(size, self._step_bytes) if size >= 0 else self._step_bytes)
 
 
-def _stream(pieces: Iterator[bytes], codec: Literal["lz4", "zstd"]) -> Iterator[bytes]:
+def _stream(
+    pieces: Iterator[bytes], codec: Literal["lz4", "zstd"], step_bytes: int
+) -> Iterator[bytes]:
     import pyarrow as pa
 
     first = next(pieces, b"")
     if not first:  # to pyarrow an empty stream is whole
         raise CorruptSegmentError(f"{codec}: no bytes to decompress")
-    source = pa.PythonFile(_PieceFile(chain([first], pieces)), mode="r")
+    source = pa.PythonFile(_PieceFile(chain([first], pieces), step_bytes), mode="r")
     with pa.CompressedInputStream(source, codec) as stream:
         while True:
             try:
-                chunk = stream.read(CHUNK_BYTES)
+                chunk = stream.read(step_bytes)
             except (OSError, pa.ArrowException) as error:
                 raise CorruptSegmentError(f"{codec}: {_first_line(error)}") from error
             if not chunk:

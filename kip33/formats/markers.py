@@ -97,7 +97,7 @@ def _decompressed(stored: bytes, codec: int) -> _Body:
         raise _FailsError(f"no bytes of {name}")
     pieces, size = [], 0
     try:
-        for piece in decompress([stored] if stored else [], name, magic=2):
+        for piece in decompress([stored], name, magic=2, step_bytes=1) if stored else ():
             pieces.append(piece)
             size += len(piece)
             if size > MAX_MARKER_BYTES:
@@ -105,8 +105,7 @@ def _decompressed(stored: bytes, codec: int) -> _Body:
     except UnsupportedFormatError as error:
         raise _FailsError(str(error)) from error
     except CorruptSegmentError as error:
-        if stored:
-            return _Body(b"".join(pieces), str(error))
+        return _Body(b"".join(pieces), str(error))
     return _Body(b"".join(pieces))
 
 
