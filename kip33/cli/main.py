@@ -42,21 +42,41 @@ class LazyGroup(click.Group):
 
 @click.group(
     cls=LazyGroup,
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Example: kip33 build /archive/kafka-logs --index-dir /archive/indexes",
 )
 @click.version_option(package_name="kip33", prog_name="kip33")
-def kip33() -> None:
+@click.pass_context
+def kip33(ctx: click.Context) -> None:
     """Rebuild, verify and catalog the time index (KIP-33) of archived Kafka segments."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 def run(command: click.Command) -> None:
     """Run a command, turning what a user can mend into one line on standard error and exit 2."""
     try:
-        command.main(standalone_mode=True)
+        sys.exit(command.main(standalone_mode=False))
+    except click.Abort:
+        _fail("aborted", exit_code=1)
+    except click.ClickException as error:
+        context = getattr(error, "ctx", None)
+        hint = f" Try '{context.command_path} --help' for help." if context else ""
+        _fail(error.format_message() + hint)
     except (Kip33Error, ValueError) as error:
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(2)
+        _fail(str(error))
+    except Exception as error:
+        if not type(error).__module__.startswith(("py4j", "pyspark")):
+            raise  # a bug of ours keeps its trace
+        from kip33.spark.session import job_failure
+
+        _fail(job_failure(error), exit_code=1)
+
+
+def _fail(message: str, *, exit_code: int = 2) -> None:
+    click.echo("Error: " + " ".join(message.split()), err=True)
+    sys.exit(exit_code)
 
 
 def main() -> None:

@@ -1,5 +1,6 @@
 """A progress bar on a terminal, nothing elsewhere."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +22,11 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
         TextColumn("tasks"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    # A copy of standard error: while the JVM starts, the real one is not ours (spark.session).
+    with (
+        os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal,
+        Progress(*columns, console=Console(file=terminal), transient=True) as progress,
+    ):
         bar = progress.add_task(f"{what}: starting Spark", total=None)
 
         def advance(done: int, total: int) -> None:

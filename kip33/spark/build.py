@@ -14,7 +14,7 @@ from kip33.rules.entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_IN
 from kip33.spark.tasks import Progress, run_on_bins
 from kip33.storage.building import KEPT, WRITTEN, Build, build_segment
 from kip33.storage.catalog import Catalog, Draft, Part, PartWriter, Snapshot
-from kip33.storage.files import require_directory
+from kip33.storage.files import require_directory, require_writable
 from kip33.storage.listing import Segment, segments_of
 from kip33.storage.locations import Location
 from kip33.storage.segment import IndexSettings
@@ -105,6 +105,7 @@ def run_build(
     Bad segments are rows, not exceptions. `on_progress` is called with tasks done and in all.
     """
     draft = plan.catalog.begin(plan.build.source)
+    require_writable(draft.folder, "the catalog's folder")
     results = run_on_bins(
         spark,
         plan.files,

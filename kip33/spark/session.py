@@ -1,10 +1,13 @@
 """A SparkSession for the command line, on a laptop as on a cluster."""
 
+import atexit
 import os
+import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +26,7 @@ LOCAL_DEFAULTS: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
+_SAYS_WHAT: Final = re.compile(r"(Caused by: |Exception in thread \S+ )?[\w.$]*(Error|Exception): ")
 QUIET_LOG4J2: Final = """\
 status = error
 rootLogger.level = error
@@ -41,29 +45,82 @@ class JavaMissingError(Kip33Error):
     """Spark needs a Java runtime and none was found."""
 
 
+class SparkStartError(Kip33Error):
+    """Spark did not start: a master that is no master, a setting that it refuses."""
+
+
 def create_session(
     *, master: str | None = None, conf: Mapping[str, str] | None = None
 ) -> SparkSession:
     """Return the session: what spark-submit set up, else a local one on all cores.
 
     `conf` wins over everything. Workers run this very Python unless PYSPARK_PYTHON says otherwise.
-    Raises JavaMissingError, one line, where Spark could not start.
+    What the JVM prints on standard error is kept out of sight, unless PYSPARK_SUBMIT_ARGS or
+    SPARK_CONF_DIR says that the user has set it up. Raises JavaMissingError or SparkStartError, one line, where Spark could not start.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder
     settings = dict(DEFAULTS)
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # not below spark-submit
+    by_submit = "PYSPARK_GATEWAY_PORT" in os.environ
+    if not by_submit:
         require_java()
         master = master or os.environ.get("SPARK_MASTER") or "local[*]"
         if master.startswith("local"):
             settings |= LOCAL_DEFAULTS
-        _keep_quiet()
     if master:
         settings["spark.master"] = master
     for key, value in (settings | dict(conf or {})).items():
         builder = builder.config(key, value)
-    session: SparkSession = builder.getOrCreate()
+    configured = {"PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR"} & os.environ.keys()
+    log = None if by_submit or configured else _quiet_log()
+    try:
+        with _stderr_to(log):
+            session: SparkSession = builder.getOrCreate()
+    except Exception as error:  # py4j's, pyspark's or a RuntimeError, by what went wrong
+        said = log.read_text(errors="replace") if log else ""
+        raise SparkStartError(f"Spark did not start: {_reason(said or str(error))}") from error
     return session
+
+
+def _quiet_log() -> Path:
+    """Return a file for what the JVM prints; its log shows errors only, and goes there."""
+    folder = Path(tempfile.mkdtemp(prefix="kip33-"))
+    settings = folder / "log4j2.properties"
+    settings.write_text(QUIET_LOG4J2)
+    options = f"-Dlog4j2.configurationFile={settings.as_uri()}"
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f'--driver-java-options "{options}" pyspark-shell'
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder / "spark.log"
+
+
+@contextmanager
+def _stderr_to(path: Path | None) -> Iterator[None]:
+    """Let a child that starts meanwhile, the JVM, have `path` as its standard error."""
+    if path is None:
+        yield
+        return
+    sys.stderr.flush()
+    ours = os.dup(2)
+    theirs = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(theirs, 2)
+    try:
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
+        os.close(theirs)
+
+
+def job_failure(error: BaseException) -> str:
+    """Return one line on why a Spark job failed, from the exception that came back."""
+    return f"the Spark job failed: {_reason(str(error))}"
+
+
+def _reason(trace: str) -> str:
+    """Return the line of a Java or worker trace that says what happened."""
+    lines = [line.strip() for line in trace.splitlines() if line.strip()]
+    said = [line for line in lines if _SAYS_WHAT.match(line)]
+    return said[-1] if said else lines[0] if lines else "it said nothing"
 
 
 def require_java() -> None:
@@ -75,14 +132,3 @@ def require_java() -> None:
             "Java is missing: Spark needs a Java 17 runtime (Debian: apt-get install "
             "openjdk-17-jre-headless; macOS: brew install openjdk@17), or JAVA_HOME set to one"
         )
-
-
-def _keep_quiet() -> None:
-    """Let Spark's own log show errors only, unless the user configured it."""
-    if "PYSPARK_SUBMIT_ARGS" in os.environ or "SPARK_CONF_DIR" in os.environ:
-        return
-    folder = Path(tempfile.mkdtemp(prefix="kip33-"))
-    path = folder / "log4j2.properties"
-    path.write_text(QUIET_LOG4J2)
-    options = f"-Dlog4j2.configurationFile={path.as_uri()}"
-    os.environ["PYSPARK_SUBMIT_ARGS"] = f'--driver-java-options "{options}" pyspark-shell'

@@ -91,6 +91,14 @@ def remove_quietly(location: Location) -> None:
         return
 
 
+def require_writable(location: Location, what: str) -> None:
+    """Make the directory `location`; raise LocationError, one line, where that cannot be."""
+    try:
+        location.filesystem().create_dir(location.path, recursive=True)
+    except OSError as error:
+        raise LocationError(f"{location.uri}: {what} cannot be made: {reason(error)}") from error
+
+
 def require_directory(location: Location, what: str) -> None:
     """Raise LocationError, one line for the user, unless `location` is a directory."""
     try:
