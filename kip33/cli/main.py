@@ -19,6 +19,12 @@ COMMANDS: Final = {
 }
 
 
+def get_command(name: str) -> click.Command:
+    """Import and return the command `kip33.cli.<name>.<name>`."""
+    command: click.Command = getattr(importlib.import_module(f"kip33.cli.{name}"), name)
+    return command
+
+
 class LazyGroup(click.Group):
     """A group that knows its commands' names and first lines without importing them."""
 
@@ -27,12 +33,8 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command `kip33.cli.<name>.<name>`."""
-        if cmd_name not in COMMANDS:
-            return None
-        module = importlib.import_module(f"kip33.cli.{cmd_name}")
-        command: click.Command = getattr(module, cmd_name)
-        return command
+        """Return the command, None where there is none of this name."""
+        return get_command(cmd_name) if cmd_name in COMMANDS else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands from COMMANDS alone."""
@@ -62,8 +64,8 @@ def run(command: click.Command) -> None:
         _fail("aborted", exit_code=1)
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
-        hint = f" Try '{context.command_path} --help' for help." if context else ""
-        _fail(error.format_message() + hint)
+        hint = f". Try '{context.command_path} --help' for help." if context else ""
+        _fail(error.format_message().rstrip(".") + hint)
     except (Kip33Error, ValueError) as error:
         _fail(str(error))
     except Exception as error:

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from kip33.cli.main import COMMANDS, get_command
 from kip33.rules.entries import (
     DEFAULT_INDEX_INTERVAL_BYTES,
     DEFAULT_SEGMENT_INDEX_BYTES,
@@ -26,19 +27,44 @@ def _load_config(ctx: click.Context, param: click.Parameter, path: Path | None) 
         raise click.BadParameter(f"{path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise click.BadParameter(f"{path}: no TOML: {error}") from error
-    shared = {key: value for key, value in tables.items() if not isinstance(value, dict)}
-    own = tables.get(ctx.info_name or "", {})
-    if not own:
-        own = tables.get((ctx.command.name or ""), {})
-    known = {parameter.name for parameter in ctx.command.params}
+    command = ctx.command.name or ""
+    own = tables.get(command, {})
+    own = own if isinstance(own, dict) else {}
+    shared = {
+        key: value
+        for key, value in tables.items()
+        if not (key in COMMANDS and isinstance(value, dict))
+    }
+    options = _long_options(ctx.command)
     defaults = {}
     for key, value in (shared | own).items():
-        name = key.replace("-", "_")
-        if name in known:
-            defaults[name] = value
-        elif key in own:
-            raise click.BadParameter(f"{path}: [{ctx.command.name}] has no option {key!r}")
+        option = options.get(key.replace("_", "-"))
+        if option is None and key in own:
+            raise click.BadParameter(f"{path}: [{command}] has no option {key!r}")
+        if option is None and not _is_known(key):
+            what = "command" if isinstance(value, dict) else "option of any command"
+            raise click.BadParameter(f"{path}: there is no {what} {key!r}")
+        if option and option.multiple and not isinstance(value, list):
+            raise click.BadParameter(f"{path}: {key} = [...], a list, expected")
+        if option and option.name:
+            defaults[option.name] = value
     ctx.default_map = {**(ctx.default_map or {}), **defaults}
+
+
+def _is_known(key: str) -> bool:
+    """Return whether any command has such an option: this one need not."""
+    return any(key.replace("_", "-") in _long_options(get_command(name)) for name in COMMANDS)
+
+
+def _long_options(command: click.Command) -> dict[str, click.Option]:
+    """Return a command's options as a configuration file names them."""
+    return {
+        name.removeprefix("--"): option
+        for option in command.params
+        if isinstance(option, click.Option) and option.name != "config"
+        for name in option.opts
+        if name.startswith("--")
+    }
 
 
 def _key_values(

@@ -87,13 +87,13 @@ def _unsnappy(reader: PieceReader) -> Iterator[bytes]:
     if not (head.startswith(_XERIAL_MAGIC) and len(head) == _XERIAL_HEADER_BYTES):
         yield from _snappy_block(head + b"".join(reader.rest()))
         return
-    while length := reader.take(4):
+    while len(length := reader.take(4)) == 4:  # fewer bytes end the stream: SnappyInputStream
         if length == _XERIAL_MAGIC[:4]:  # another stream follows; no length is negative
             reader.skip(_XERIAL_HEADER_BYTES - 4)
             continue
         size = int.from_bytes(length, signed=True)
         block = reader.take(max(size, 0))
-        if len(length) < 4 or size < 0 or len(block) < size:
+        if size < 0 or len(block) < size:
             raise CorruptSegmentError(
                 f"snappy: a block of {size} bytes, {len(block)} bytes are left"
             )

@@ -25,6 +25,7 @@ EMPTY: Final = 4  # all its records were compacted away: nothing to do
 STOPS: Final = 5  # InvalidRecordException: the batch stays, the scan ends after it
 FAILS: Final = 6  # any other exception: the log does not load
 
+MAX_JAVA_ARRAY: Final = 2**31 - 3  # of OpenJDK
 MAX_MARKER_BYTES: Final = 1 << 20  # a marker has 78 bytes; what claims more is not assembled
 
 
@@ -69,6 +70,8 @@ def read_marker(read_into: Callable[[int, memoryview], int], row: np.void) -> Ma
             raise _FailsError(f"{body_bytes} bytes are more than a marker can have")
         stored = _read(read_into, position + RECORD_BATCH_OVERHEAD, body_bytes)
         body = _decompressed(stored, codec) if codec else _Body(stored)
+        if codec and count > MAX_JAVA_ARRAY:  # it makes a list of that many first
+            raise _FailsError(f"no list holds {count} records")
         if count < 0:
             raise _StopsError(f"records count {count}")
         key, value = _marker_record(body, count, compressed=codec != 0)

@@ -18,7 +18,7 @@ from kip33.storage.files import require_directory, require_writable
 from kip33.storage.listing import Segment, segments_of
 from kip33.storage.locations import Location
 from kip33.storage.segment import IndexSettings
-from kip33.storage.sources import require_outside_log_dirs, require_segments
+from kip33.storage.sources import require_no_file, require_outside_log_dirs, require_segments
 
 
 class TaskResult(NamedTuple):
@@ -81,6 +81,8 @@ def plan_build(
     source_location, index_location, catalog_location = require_places(
         source, index_dir, in_place=in_place, catalog=catalog
     )
+    require_no_file(index_location, "the index directory")
+    require_no_file(catalog_location, "the catalog")
     listing = require_segments(source_location, topics)
     if not in_place:
         require_outside_log_dirs(index_location, listing, "the index directory")

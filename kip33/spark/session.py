@@ -56,7 +56,8 @@ def create_session(
 
     `conf` wins over everything. Workers run this very Python unless PYSPARK_PYTHON says otherwise.
     What the JVM prints on standard error is kept out of sight, unless PYSPARK_SUBMIT_ARGS or
-    SPARK_CONF_DIR says that the user has set it up. Raises JavaMissingError or SparkStartError, one line, where Spark could not start.
+    SPARK_CONF_DIR says that the user has set it up. Raises JavaMissingError or SparkStartError,
+    one line.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder

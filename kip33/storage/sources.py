@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 import pyarrow as pa
 
 from kip33.errors import LocationError
-from kip33.storage.files import require_directory
+from kip33.storage.files import require_directory, size_of
 from kip33.storage.listing import Listing, list_tree
 from kip33.storage.locations import Location
 
@@ -18,10 +18,13 @@ def require_segments(source: Location, topics: Sequence[str] = ()) -> Listing:
     """
     require_directory(source, "SOURCE")
     listing = list_tree(source)
+    first = next(listing.segments(), None)
+    if first and first.error and not first.path:  # SOURCE itself: nothing below it was seen
+        raise LocationError(f"{source.uri}: SOURCE cannot be listed: {first.error}")
     if topics:
         names = listing.table["topic"].to_pylist()
-        kept = [
-            name is not None and any(fnmatchcase(name, glob) for glob in topics) for name in names
+        kept = [  # a directory that could not be listed may hold any topic
+            name is None or any(fnmatchcase(name, glob) for glob in topics) for name in names
         ]
         listing.table = listing.table.filter(pa.array(kept, pa.bool_()))
     if listing.table.num_rows == 0:
@@ -31,6 +34,12 @@ def require_segments(source: Location, topics: Sequence[str] = ()) -> Listing:
             "expected, below it or in directories of brokers"
         )
     return listing
+
+
+def require_no_file(place: Location, what: str) -> None:
+    """Raise LocationError where a file has the name of a directory that is to be written."""
+    if size_of(place) is not None:
+        raise LocationError(f"{place.uri}: {what} is a file, a directory expected")
 
 
 def require_outside_log_dirs(place: Location, listing: Listing, what: str) -> None:

@@ -21,6 +21,12 @@ ZSTD_CUT_SHORT = (
     "CVLMCMWc7BI8MD4Y+DMwsG8Dm8zGE8nBwAGSw+5CJFGmH7Igda9kFXISqyoVUvLTFUoyUhUKSzOTsxWSivLL8xTS8isU"
     "skpzC4oV8stSi8DSo2pH1Y6qHVU7qnZULYlqAXDrsH8="
 )
+SNAPPY_CUT_IN_A_LENGTH = (
+    "eNpjYAADRiD2BzGYrk1ZzcegBGLW/4cAGM0AVQrnMTYF+zkGBETCDABhTnYJHij/TdC15Ie8lTFyM2fcmX2oYVuN+m2D1G"
+    "0yLie5Hosm9Hb/2/VNKiC89qi/TE/whVXr5oq3PqlsK6kVqbiSxLJwzpOZy35kJ4uknNv8u+ix00rXvCvz+zV/3DI5q/Tv"
+    "6pupB6dxqpQU37LdKFqu6elc9Gxx4B9+Ho7Tp1RfP60+diOU4/70sKMVhfJGb1bommsVJG1s/sDZ9H15q8Sz6WefVL086W"
+    "eWe53XZ8nyuQkiM38F7s3daL07dqpQQMbugw9yc4vWfl8Z9p3JblvB5wlFi9PFpAFPkIGb"
+)
 
 
 @pytest.mark.parametrize(
@@ -35,6 +41,11 @@ ZSTD_CUT_SHORT = (
             ZSTD_CUT_SHORT,
             *(77, 1, 80, ""),
             id="a zstd body that is cut short is read up to the record it counts",
+        ),
+        pytest.param(
+            SNAPPY_CUT_IN_A_LENGTH,
+            *(0, 100, 91, "7fffffffffffffff00000001"),
+            id="a snappy body that is cut inside a block's length just ends there",
         ),
     ],
 )

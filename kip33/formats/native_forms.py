@@ -1,0 +1,233 @@
+"""Machine forms of the plain functions of `bigendian` and `crc`: what compiled code calls.
+
+CRC-32C takes the CPU's own instruction where there is one: x86-64 `crc32` (SSE4.2), aarch64
+`crc32cx`. Long pieces run as three interleaved streams, since the instruction takes three cycles
+but one can start every cycle. Elsewhere, and where the known answer does not come out, it runs
+on slicing tables. CRC-32 runs on slicing tables: 16 bytes a step.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic, overload, register_jitable
+
+from kip33.formats import bigendian, crc
+
+NATIVE_FORMS: Final[set[Callable[..., Any]]] = {
+    bigendian.int8_at,
+    bigendian.int16_at,
+    bigendian.int32_at,
+    bigendian.uint32_at,
+    bigendian.int64_at,
+    bigendian.java_sum,
+    crc.crc32,
+    crc.crc32c,
+}
+"""Plain functions that have a machine form below."""
+
+LONG_BYTES: Final = 2048  # of each of three streams; a 16 KiB batch is two such rounds and a rest
+SHORT_BYTES: Final = 256
+
+
+# --- loads ------------------------------------------------------------------------------------
+
+
+def _load(bits: int, *, signed: bool, swap: bool) -> Any:
+    """Return an intrinsic `(uint8 array, at) -> integer`: an unaligned load, perhaps swapped."""
+    result = types.int64 if signed else types.uint64
+
+    @intrinsic
+    def load(typing_context: Any, data: Any, at: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            array = context.make_array(signature.args[0])(context, builder, args[0])
+            place = builder.gep(array.data, [args[1]])
+            word = ir.IntType(bits)
+            value = builder.load(builder.bitcast(place, word.as_pointer()), align=1)
+            if swap and bits > 8:
+                value = builder.bswap(value)
+            if bits == 64:
+                return value
+            extend = builder.sext if signed else builder.zext
+            return extend(value, ir.IntType(64))
+
+        return result(data, types.int64), codegen
+
+    return load
+
+
+_LOADS = {
+    bigendian.int8_at: _load(8, signed=True, swap=True),
+    bigendian.int16_at: _load(16, signed=True, swap=True),
+    bigendian.int32_at: _load(32, signed=True, swap=True),
+    bigendian.uint32_at: _load(32, signed=False, swap=True),
+    bigendian.int64_at: _load(64, signed=True, swap=True),
+}
+_load64_le = _load(64, signed=False, swap=False)  # crc registers are little-endian by definition
+
+
+def _give_load(plain: Callable[..., int], load: Any) -> None:
+    @overload(plain, strict=False)
+    def native(data: Any, at: Any) -> Any:
+        return lambda data, at: load(data, at)
+
+
+for _plain, _native_load in _LOADS.items():
+    _give_load(_plain, _native_load)
+
+
+@overload(bigendian.java_sum, strict=False)
+def _java_sum(a: Any, b: Any) -> Any:
+    return lambda a, b: a + b
+
+
+# --- CRC-32C by instruction -------------------------------------------------------------------
+
+
+def _crc_instruction(architecture: str) -> tuple[str, str] | None:
+    """Return the LLVM names of the 8-byte and the 1-byte step on `architecture`, if it has them."""
+    if architecture.startswith(("x86_64", "amd64")):
+        return "llvm.x86.sse42.crc32.64.64", "llvm.x86.sse42.crc32.32.8"
+    if architecture.startswith(("aarch64", "arm64")):
+        return "llvm.aarch64.crc32cx", "llvm.aarch64.crc32cb"
+    return None
+
+
+def emit_crc_step(builder: Any, architecture: str, value: Any, data: Any) -> Any:
+    """Emit one CRC-32C step: `value` i64 (a 32-bit register), `data` i64 or i8; returns i64."""
+    names = _crc_instruction(architecture)
+    if names is None:
+        raise NotImplementedError(f"{architecture}: no CRC-32C instruction known")
+    wide, narrow = names
+    i32, i64 = ir.IntType(32), ir.IntType(64)
+    on_arm = wide.startswith("llvm.aarch64")
+    step = wide if data.type == i64 else narrow
+    register = value if data.type == i64 and not on_arm else builder.trunc(value, i32)
+    operand = builder.zext(data, i32) if on_arm and data.type != i64 else data
+    returns = i64 if register.type == i64 else i32
+    function = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
+        builder.module, ir.FunctionType(returns, [register.type, operand.type]), step
+    )
+    result = builder.call(function, [register, operand])
+    return result if returns == i64 else builder.zext(result, i64)
+
+
+def _crc_step(data_type: Any) -> Any:
+    @intrinsic
+    def step(typing_context: Any, value: Any, data: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            architecture = builder.module.triple.split("-")[0]
+            return emit_crc_step(builder, architecture, args[0], args[1])
+
+        return types.uint64(types.uint64, data_type), codegen
+
+    return step
+
+
+_step8 = _crc_step(types.uint64)
+_step1 = _crc_step(types.uint8)
+_LONG_SHIFT = crc.zero_shift_tables(crc.CRC32C_POLYNOMIAL, LONG_BYTES)
+_SHORT_SHIFT = crc.zero_shift_tables(crc.CRC32C_POLYNOMIAL, SHORT_BYTES)
+
+
+@register_jitable
+def _shift(tables: Any, register: Any) -> Any:
+    return np.uint64(
+        tables[0, register & np.uint64(0xFF)]
+        ^ tables[1, (register >> np.uint64(8)) & np.uint64(0xFF)]
+        ^ tables[2, (register >> np.uint64(16)) & np.uint64(0xFF)]
+        ^ tables[3, (register >> np.uint64(24)) & np.uint64(0xFF)]
+    )
+
+
+@register_jitable
+def _three_streams(register: Any, data: Any, at: Any, stop: Any, block: Any, shift: Any) -> Any:
+    """Take rounds of three blocks side by side; return the register and the place reached."""
+    while stop - at >= 3 * block:
+        second = np.uint64(0)
+        third = np.uint64(0)
+        for i in range(at, at + block, 8):
+            register = _step8(register, _load64_le(data, i))
+            second = _step8(second, _load64_le(data, i + block))
+            third = _step8(third, _load64_le(data, i + 2 * block))
+        register = _shift(shift, register) ^ second
+        register = _shift(shift, register) ^ third
+        at += 3 * block
+    return register, at
+
+
+@register_jitable
+def _crc32c_by_instruction(value: Any, data: Any, start: Any, stop: Any) -> Any:
+    register = np.uint64(value) ^ np.uint64(0xFFFFFFFF)
+    at = start
+    register, at = _three_streams(register, data, at, stop, LONG_BYTES, _LONG_SHIFT)
+    register, at = _three_streams(register, data, at, stop, SHORT_BYTES, _SHORT_SHIFT)
+    while stop - at >= 8:
+        register = _step8(register, _load64_le(data, at))
+        at += 8
+    while at < stop:
+        register = _step1(register, data[at])
+        at += 1
+    return register ^ np.uint64(0xFFFFFFFF)
+
+
+# --- slicing tables ---------------------------------------------------------------------------
+
+_CRC32_TABLES = crc.slicing_tables(crc.CRC32_POLYNOMIAL, 16)
+CRC32C_TABLES = crc.slicing_tables(crc.CRC32C_POLYNOMIAL, 16)
+
+
+@register_jitable
+def _slice8(tables: Any, word: Any, first: Any) -> Any:
+    """Return the xor of 8 lookups: byte k of `word` in table `first - k`."""
+    mask = np.uint64(0xFF)
+    return np.uint64(
+        tables[first, word & mask]
+        ^ tables[first - 1, (word >> np.uint64(8)) & mask]
+        ^ tables[first - 2, (word >> np.uint64(16)) & mask]
+        ^ tables[first - 3, (word >> np.uint64(24)) & mask]
+        ^ tables[first - 4, (word >> np.uint64(32)) & mask]
+        ^ tables[first - 5, (word >> np.uint64(40)) & mask]
+        ^ tables[first - 6, (word >> np.uint64(48)) & mask]
+        ^ tables[first - 7, (word >> np.uint64(56)) & mask]
+    )
+
+
+@register_jitable
+def _by_tables(value: Any, data: Any, start: Any, stop: Any, tables: Any) -> Any:
+    register = np.uint64(value) ^ np.uint64(0xFFFFFFFF)
+    at = start
+    while stop - at >= 16:
+        ahead = _slice8(tables, _load64_le(data, at + 8), 7)
+        register = _slice8(tables, _load64_le(data, at) ^ register, 15) ^ ahead
+        at += 16
+    if stop - at >= 8:
+        register = _slice8(tables, _load64_le(data, at) ^ register, 7)
+        at += 8
+    while at < stop:
+        low = (register ^ np.uint64(data[at])) & np.uint64(0xFF)
+        register = np.uint64(tables[0, low]) ^ (register >> np.uint64(8))
+        at += 1
+    return register ^ np.uint64(0xFFFFFFFF)
+
+
+@overload(crc.crc32)
+def _crc32(value: Any, data: Any, start: Any, stop: Any) -> Any:
+    def by_tables(value: Any, data: Any, start: Any, stop: Any) -> Any:
+        return np.int64(_by_tables(value, data, start, stop, _CRC32_TABLES))
+
+    return by_tables
+
+
+@overload(crc.crc32c)
+def _crc32c(value: Any, data: Any, start: Any, stop: Any, tables: Any) -> Any:
+    def by_instruction(value: Any, data: Any, start: Any, stop: Any, tables: Any) -> Any:
+        return np.int64(_crc32c_by_instruction(value, data, start, stop))
+
+    def by_tables(value: Any, data: Any, start: Any, stop: Any, tables: Any) -> Any:
+        return np.int64(_by_tables(value, data, start, stop, tables))
+
+    return by_instruction if isinstance(tables, types.NoneType) else by_tables

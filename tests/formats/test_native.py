@@ -1,0 +1,96 @@
+"""What is compiled: the CPU's own CRC-32C step on either architecture, and where it is not used."""
+
+from pathlib import Path
+
+import llvmlite.binding as llvm
+import pytest
+from llvmlite import ir
+
+from kip33.formats import native, native_forms
+
+WIDTHS = {"long": ir.IntType(64), "byte": ir.IntType(8)}
+
+
+def assembly_of_one_step(triple: str, features: str, data: ir.Type) -> str:
+    """Return the assembly of a function that is one CRC step, built for `triple`."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    module = ir.Module()
+    module.triple = triple
+    word = ir.IntType(64)
+    function = ir.Function(module, ir.FunctionType(word, [word, data]), "step")
+    builder = ir.IRBuilder(function.append_basic_block())
+    builder.ret(native_forms.emit_crc_step(builder, triple.split("-")[0], *function.args))
+    machine = llvm.Target.from_triple(triple).create_target_machine(features=features)
+    return machine.emit_assembly(llvm.parse_assembly(str(module)))
+
+
+@pytest.mark.parametrize(
+    ("triple", "features", "width", "instruction"),
+    [
+        ("aarch64-linux-gnu", "+crc", "long", "crc32cx"),
+        ("aarch64-linux-gnu", "+crc", "byte", "crc32cb"),
+        ("arm64-apple-macosx", "+crc", "long", "crc32cx"),
+        ("x86_64-linux-gnu", "+crc32", "long", "crc32q"),
+        ("x86_64-linux-gnu", "+crc32", "byte", "crc32b"),
+    ],
+)
+def test_one_step_is_one_instruction(
+    triple: str, features: str, width: str, instruction: str
+) -> None:
+    assembly = assembly_of_one_step(triple, features, WIDTHS[width])
+    words = assembly.split()
+    assert words.count(instruction) == 1, assembly
+    assert sum(word.startswith("crc32") for word in words) == 1, assembly
+
+
+def test_an_architecture_without_the_instruction_is_refused() -> None:
+    with pytest.raises(NotImplementedError, match="riscv64"):
+        assembly_of_one_step("riscv64-linux-gnu", "", WIDTHS["long"])
+
+
+@pytest.mark.parametrize(
+    ("features", "has_instruction"),
+    [
+        pytest.param("+sse2,+sse4.2,+crc32,+avx", True, id="x86-64"),
+        pytest.param("+neon,+crc", True, id="aarch64"),
+        pytest.param("+sse2,-sse4.2,-crc32", False, id="x86-64 of before 2008"),
+        pytest.param("+sse2,+sse4.2", False, id="LLVM ends the process unless crc32 is named"),
+        pytest.param("", False, id="none"),
+    ],
+)
+def test_the_cpu_is_asked_by_the_names_of_its_features(
+    monkeypatch: pytest.MonkeyPatch, features: str, has_instruction: bool
+) -> None:
+    monkeypatch.setattr(native.config, "CPU_FEATURES", features)
+    assert native._has_crc_instruction() is has_instruction
+
+
+def test_a_wrong_known_answer_takes_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "compiled", lambda function: lambda data, tables: 0xBAD)
+    assert native.crc32c_tables.__wrapped__() is native_forms.CRC32C_TABLES
+
+
+def test_the_cache_goes_to_a_temporary_folder_where_nothing_else_is_writable(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(native.config, "CACHE_DIR", "")
+    monkeypatch.setattr(native.os, "access", lambda place, mode: False)
+    monkeypatch.setattr(native.tempfile, "gettempdir", lambda: str(tmp_path))
+    folder = native.cache_folder({"kip33.formats.walk"})
+    assert str(folder).startswith(str(tmp_path / "kip33-numba-"))
+
+
+def test_a_cache_folder_that_was_set_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native.config, "CACHE_DIR", "/elsewhere")
+    assert native.cache_folder({"kip33.formats.walk"}).parent == Path("/elsewhere")
+
+
+def test_other_sources_and_other_cpus_have_a_cache_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = native.cache_folder({"kip33.formats.walk"})
+    assert native.cache_folder({"kip33.formats.walk"}) == here
+    assert native.cache_folder({"kip33.formats.walk", "kip33.formats.crc"}) != here
+    monkeypatch.setattr(native.config, "CPU_FEATURES", "+sse2")
+    assert native.cache_folder({"kip33.formats.walk"}) != here
