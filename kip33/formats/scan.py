@@ -65,35 +65,18 @@ class BatchScan:
 
     def __iter__(self) -> Iterator[BatchColumns]:
         """Yield the batches in order; each array is reused for the next, so copy what must stay."""
-        buffer = bytearray(min(self._chunk_bytes, self.size_bytes + LONGEST_HEADER_BYTES))
-        view = memoryview(buffer)
+        window = _Window(self._read_into, self.size_bytes, self._chunk_bytes)
         columns = np.zeros(self._rows, BATCH)
         state = np.zeros(1, walk.STATE)
         state["end"] = self.size_bytes
-        advance = self._walker(buffer, columns, state)
-        at = stop = position = 0  # position: of buffer[stop] in the file
+        advance = self._walker(window.buffer, columns, state)
+        at = stop = 0
         while True:
             why, at = advance(at, stop)
             if why == walk.MORE:
-                kept = stop - at
-                view[:kept] = view[at:stop]
-                body_bytes = int(state["remaining_bytes"][0]) if state["inside"][0] else 0
-                room = len(view) - kept
-                if not self._check_crc and not self._seek_wanted(state) and body_bytes > room:
-                    position += body_bytes
-                    state["remaining_bytes"] = 0
-                    room = min(room, AFTER_SKIP_BYTES)
-                room = min(room, self.size_bytes - position)
-                count = self._read_into(position, view[kept : kept + room]) if room else 0
-                if count == 0 and room:
-                    raise CorruptSegmentError(
-                        f"the file ended at byte {position} while it was read, "
-                        f"{self.size_bytes} bytes were there before",
-                        int(state["entry"][0]),
-                    )
-                self.bytes_read += count
-                position += count
-                at, stop = 0, kept + count
+                skip_bytes = self._body_to_skip(state, stop - at)
+                at, stop = 0, window.refill(at, stop, skip_bytes, state)
+                self.bytes_read = window.bytes_read
                 continue
             rows = int(state["rows"][0])
             ended = why not in (walk.FULL, walk.MARKER)
@@ -106,6 +89,16 @@ class BatchScan:
                 state["rows"] = 0
             if ended:
                 return
+
+    def _body_to_skip(self, state: BatchColumns, kept_bytes: int) -> int:
+        """Return how much of a body to pass over unread: what is beyond the buffer, if unasked."""
+        if self._check_crc or not state["inside"][0] or state["seeks_record"][0]:
+            return 0
+        body_bytes = int(state["remaining_bytes"][0])
+        if body_bytes <= self._chunk_bytes - kept_bytes:
+            return 0
+        state["remaining_bytes"] = 0
+        return body_bytes
 
     def _walker(
         self, buffer: bytearray, columns: BatchColumns, state: BatchColumns
@@ -121,10 +114,6 @@ class BatchScan:
         tables = native.crc32c_tables()
         function = native.compiled(walk.walk)
         return lambda at, stop: function(data, at, stop, state, columns, check, seek, tables)
-
-    @staticmethod
-    def _seek_wanted(state: BatchColumns) -> bool:
-        return bool(state["seeks_record"][0])
 
     def _look_at_marker(self, row: np.void) -> bool:
         """Read a control batch that is no plain marker; return whether the scan ends after it."""
@@ -148,6 +137,39 @@ class BatchScan:
             walk.BAD_CRC: "the batch's bytes do not match its CRC",
         }[why]
         self.damage = f"at byte {entry} of {self.size_bytes}: {reason}"
+
+
+class _Window:
+    """The part of the file that is in memory; what is left of it moves to the front."""
+
+    def __init__(self, read_into: ReadInto, size_bytes: int, chunk_bytes: int) -> None:
+        self.buffer = bytearray(min(chunk_bytes, size_bytes + LONGEST_HEADER_BYTES))
+        self.bytes_read = 0
+        self._view = memoryview(self.buffer)
+        self._read_into = read_into
+        self._size_bytes = size_bytes
+        self._position = 0  # in the file, of the byte behind the last one here
+
+    def refill(self, at: int, stop: int, skip_bytes: int, state: BatchColumns) -> int:
+        """Keep `[at, stop)`, pass over `skip_bytes` of the file, read on; return the new stop."""
+        kept = stop - at
+        self._view[:kept] = self._view[at:stop]
+        self._position += skip_bytes
+        room = min(len(self.buffer) - kept, self._size_bytes - self._position)
+        if skip_bytes:
+            room = min(room, AFTER_SKIP_BYTES)
+        if room <= 0:
+            return kept
+        count = self._read_into(self._position, self._view[kept : kept + room])
+        if count == 0:
+            raise CorruptSegmentError(
+                f"the file ended at byte {self._position} while it was read, "
+                f"{self._size_bytes} bytes were there before",
+                int(state["entry"][0]),
+            )
+        self.bytes_read += count
+        self._position += count
+        return kept + count
 
 
 def read_header_at(read_into: ReadInto, position: int) -> BatchHeader:

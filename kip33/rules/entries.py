@@ -183,7 +183,9 @@ def append_batches(
             if state["time_entries"] >= state["time_slots"] - 1:
                 refuse(state, TIME_INDEX_FULL, position)
                 break
-            offset = last_offset + 1 if state["next_offset"] == 1 else state["offset_of_max"]
+            offset = state["offset_of_max"]
+            if state["next_offset"] == 1:
+                offset = java_sum(last_offset, 1)
             time_count = maybe_append(state, offset, position, times, time_count)
             if state["refusal"] != ACCEPTED:
                 break
@@ -198,5 +200,7 @@ def close_index(states: Any, end_position: int, times: Any) -> int:
     without a hole, and then that is the last offset + 1; so no neighbour is needed.
     """
     state = states[0]
-    offset = state["last_offset"] + 1 if state["next_offset"] == 1 else state["offset_of_max"]
+    offset = state["offset_of_max"]
+    if state["next_offset"] == 1:
+        offset = java_sum(state["last_offset"], 1)
     return maybe_append(state, offset, end_position, times, 0)

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kip33.formats.batch import NO_TIMESTAMP, BatchColumns
+from kip33.formats.bigendian import java_sum
 
 Int64s = npt.NDArray[np.int64]
 
@@ -62,7 +63,7 @@ def watch_stairs(batches: Any, watches: Any, stairs: Any) -> None:
                 stairs[at]["last_offset"] = batch["last_offset"]
                 stairs[at]["first_record_offset"] = batch["offset_of_max_timestamp"]
         at_stair = at < stairs.size and stairs[at]["timestamp"] == watch["max_timestamp"]
-        if at_stair and stairs[at]["wanted_offset"] == batch["last_offset"] + 1:
+        if at_stair and stairs[at]["wanted_offset"] == java_sum(batch["last_offset"], 1):
             stairs[at]["next_offset_seen"] = 1
     watch["at"] = at
 
