@@ -93,7 +93,9 @@ def make_archive(root: Path) -> None:
     stale.write_bytes(bytes.fromhex("0000018bcfe5680000000003") * 2)  # somebody's own repair
 
 
-def write(root: Path, partition: str, base_offset: int, entries: Iterator[bytes] | list[bytes]) -> None:
+def write(
+    root: Path, partition: str, base_offset: int, entries: Iterator[bytes] | list[bytes]
+) -> None:
     """Write one segment file."""
     directory = root / partition
     directory.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ from typing import Any, Final
 import click
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MOST_COLUMNS: Final = 10_000  # of a table that no terminal shows: a path stays on one line
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -57,5 +58,5 @@ def print_table(
         table.add_row(*(Text(f"{c:,}" if isinstance(c, int) else str(c)) for c in cells))
     console = Console()
     if not console.is_terminal:
-        console = Console(width=200)
+        console = Console(width=MOST_COLUMNS)
     console.print(table)

@@ -72,7 +72,10 @@ UNREAD: Final = 3  # anything but a plain marker: `kip33.formats.markers` reads 
 
 
 def varint_at(data: Bytes, at: int, stop: int, most_bytes: int) -> tuple[int, int]:
-    """Return a zig-zag varint and the place after it; place -1 where it is torn or too long."""
+    """Return a zig-zag varint and the place after it; place -1 where it is torn or too long.
+
+    One of at most 5 bytes is an int: Java drops what the fifth has beyond 32 bits.
+    """
     value = 0
     shift = 0
     while at < stop and shift < 7 * most_bytes:
@@ -80,6 +83,8 @@ def varint_at(data: Bytes, at: int, stop: int, most_bytes: int) -> tuple[int, in
         at += 1
         value |= (byte & 0x7F) << shift
         if byte >= 0:
+            if most_bytes == 5:
+                value &= 0xFFFFFFFF
             return ((value >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(value & 1), at
         shift += 7
     return 0, -1
@@ -132,46 +137,48 @@ def seek_record(data: Bytes, at: int, stop: int, state: Any, row: Any) -> int:
     return stop
 
 
-def read_header(data: Bytes, at: int, size: int, state: Any, row: Any, seek: bool) -> int:
-    """Fill `row` and `state` from the header at `at`; return the bytes before the CRC's range."""
+def read_header(
+    data: Bytes, at: int, size: int, entry: int, state: Any, row: Any, seek: bool
+) -> tuple[int, int]:
+    """Fill `row` from the header at `at`; return the bytes before the CRC's range, and the CRC.
+
+    `entry` is the header's position in the file; `state` is told what a search for the first
+    record with the max timestamp needs, if `seek` asks for one and the batch can have it.
+    """
     magic = int8_at(data, at + 16)
-    row["position"] = state["entry"]
+    row["position"] = entry
     row["size_bytes"] = LOG_OVERHEAD + size
     row["magic"] = magic
-    row["base_offset"] = int64_at(data, at)
+    base_offset = int64_at(data, at)
+    row["base_offset"] = base_offset
     row["control"] = NOT_CONTROL
-    state["inside"] = 1
-    state["crc"] = 0
-    state["seeks_record"] = 0
     if magic < 2:
         attributes = int8_at(data, at + 17) & 0xFF
         row["attributes"] = attributes
-        row["last_offset"] = row["base_offset"]
+        row["last_offset"] = base_offset
+        row["offset_of_max_timestamp"] = base_offset
         row["max_timestamp"] = NO_TIMESTAMP if magic == 0 else int64_at(data, at + 18)
         row["producer_id"] = -1
         row["leader_epoch"] = -1
         row["records_count"] = -1 if attributes & CODEC_MASK else 1
-        state["expected_crc"] = uint32_at(data, at + 12)
-        before = LEGACY_CRC_START
-    else:
-        attributes = int16_at(data, at + 21) & 0xFF
-        row["attributes"] = attributes
-        row["last_offset"] = java_sum(row["base_offset"], int32_at(data, at + 23))
-        row["max_timestamp"] = int64_at(data, at + 35)
-        row["producer_id"] = int64_at(data, at + 43)
-        row["leader_epoch"] = int32_at(data, at + 12)
-        row["records_count"] = int32_at(data, at + 57)
+        return LEGACY_CRC_START, uint32_at(data, at + 12)
+    attributes = int16_at(data, at + 21) & 0xFF
+    last_offset = java_sum(base_offset, int32_at(data, at + 23))
+    producer_id = int64_at(data, at + 43)
+    row["attributes"] = attributes
+    row["last_offset"] = last_offset
+    row["offset_of_max_timestamp"] = last_offset
+    row["max_timestamp"] = int64_at(data, at + 35)
+    row["producer_id"] = producer_id
+    row["leader_epoch"] = int32_at(data, at + 12)
+    row["records_count"] = int32_at(data, at + 57)
+    if attributes & CONTROL and producer_id >= 0:
+        row["control"] = UNREAD
+    if seek and attributes & (CODEC_MASK | LOG_APPEND_TIME) == 0:
+        state["seeks_record"] = 1
         state["base_timestamp"] = int64_at(data, at + 27)
-        state["expected_crc"] = uint32_at(data, at + 17)
         state["record_skip_bytes"] = RECORD_BATCH_OVERHEAD - V2_CRC_START
-        if seek and attributes & (CODEC_MASK | LOG_APPEND_TIME) == 0:
-            state["seeks_record"] = 1
-        if attributes & CONTROL and row["producer_id"] >= 0:
-            row["control"] = UNREAD
-        before = V2_CRC_START
-    row["offset_of_max_timestamp"] = row["last_offset"]
-    state["remaining_bytes"] = LOG_OVERHEAD + size - before
-    return before
+    return V2_CRC_START, uint32_at(data, at + 17)
 
 
 def walk(
@@ -192,50 +199,69 @@ def walk(
     `states` is an array of one STATE; `tables` chooses the compiled CRC-32C.
     """
     state = states[0]
+    end, entry, rows = int(state["end"]), int(state["entry"]), int(state["rows"])
+    inside, remaining_bytes = int(state["inside"]), int(state["remaining_bytes"])
+    value, expected_crc = int(state["crc"]), int(state["expected_crc"])
     while True:
-        row = columns[min(state["rows"], columns.size - 1)]
-        if state["inside"] == 0:
-            if state["rows"] == columns.size:
-                return FULL, at
-            if state["entry"] >= state["end"] - HEADER_SIZE_UP_TO_MAGIC:
-                return END, at
+        row = columns[min(rows, columns.size - 1)]
+        if inside == 0:
+            if rows == columns.size:
+                why = FULL
+                break
+            if entry >= end - HEADER_SIZE_UP_TO_MAGIC:
+                why = END
+                break
             if stop - at < HEADER_SIZE_UP_TO_MAGIC:
-                return MORE, at
+                why = MORE
+                break
             size = int32_at(data, at + 8)
+            is_v2 = int8_at(data, at + 16) >= 2
             if size < LEGACY_MIN_SIZE:
-                return SIZE_TOO_SMALL, at
-            if state["entry"] > state["end"] - LOG_OVERHEAD - size:
-                return TORN, at
-            header_bytes = LEGACY_HEADER_BYTES
-            if int8_at(data, at + 16) >= 2:
-                header_bytes = RECORD_BATCH_OVERHEAD
-                if LOG_OVERHEAD + size < RECORD_BATCH_OVERHEAD:
-                    return SIZE_TOO_SMALL, at
-            if stop - at < header_bytes:
-                return MORE, at
-            at += read_header(data, at, size, state, row, seek)
+                why = SIZE_TOO_SMALL
+                break
+            if entry > end - LOG_OVERHEAD - size:
+                why = TORN
+                break
+            if is_v2 and size < RECORD_BATCH_OVERHEAD - LOG_OVERHEAD:
+                why = SIZE_TOO_SMALL
+                break
+            if stop - at < (RECORD_BATCH_OVERHEAD if is_v2 else LEGACY_HEADER_BYTES):
+                why = MORE
+                break
+            before, expected_crc = read_header(data, at, size, entry, state, row, seek)
+            at += before
+            inside, value, remaining_bytes = 1, 0, LOG_OVERHEAD + size - before
 
-        piece_stop = at + min(stop - at, state["remaining_bytes"])
-        if state["seeks_record"] == 1:
+        piece_stop = at + min(stop - at, remaining_bytes)
+        if seek and state["seeks_record"] == 1:
+            state["remaining_bytes"] = remaining_bytes
             piece_stop = seek_record(data, at, piece_stop, state, row)
         if check_crc:
             if row["magic"] < 2:
-                state["crc"] = crc32(state["crc"], data, at, piece_stop)
+                value = crc32(value, data, at, piece_stop)
             else:
-                state["crc"] = crc32c(state["crc"], data, at, piece_stop, tables)
-        state["remaining_bytes"] -= piece_stop - at
+                value = crc32c(value, data, at, piece_stop, tables)
+        remaining_bytes -= piece_stop - at
         body_start = at - V2_CRC_START + RECORD_BATCH_OVERHEAD  # where the whole body is here
         at = piece_stop
-        if state["remaining_bytes"] > 0:
-            return MORE, at
-        if check_crc and state["crc"] != state["expected_crc"]:
-            return BAD_CRC, at
-        state["inside"] = 0
-        state["entry"] += row["size_bytes"]
-        state["rows"] += 1
+        if remaining_bytes > 0:
+            why = MORE
+            break
+        if check_crc and value != expected_crc:
+            why = BAD_CRC
+            break
+        inside = 0
+        state["seeks_record"] = 0
+        entry += row["size_bytes"]
+        rows += 1
         if row["control"] == UNREAD:
             whole = at - body_start == row["size_bytes"] - RECORD_BATCH_OVERHEAD
             if whole and row["attributes"] & CODEC_MASK == 0:
                 row["control"] = marker_type(data, body_start, at, row["records_count"])
             if row["control"] == UNREAD:
-                return MARKER, at
+                why = MARKER
+                break
+    state["entry"], state["rows"], state["inside"] = entry, rows, inside
+    state["remaining_bytes"], state["crc"] = remaining_bytes, value
+    state["expected_crc"] = expected_crc
+    return why, at

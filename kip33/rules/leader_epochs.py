@@ -5,9 +5,21 @@ cache refuses a negative one (Kafka 4.1: `LeaderEpochFileCache.assign`). Only a 
 batch has one while its last offset is still in range.
 """
 
-import numpy as np
+from typing import Any
 
 from kip33.formats.batch import BatchColumns
+from kip33.rules.speed import Speed, plain
+
+
+def refused_epoch(batches: Any, latest_epoch: int) -> tuple[int, int]:
+    """Return the row of the first batch whose epoch the cache refuses, or -1; and the latest."""
+    for i in range(batches.size):
+        epoch = batches[i]["leader_epoch"]
+        if epoch > latest_epoch:
+            if batches[i]["base_offset"] < 0:
+                return i, latest_epoch
+            latest_epoch = int(epoch)
+    return -1, latest_epoch
 
 
 class LeaderEpochs:
@@ -17,17 +29,13 @@ class LeaderEpochs:
         """Start with an empty cache."""
         self._latest = -1
 
-    def append(self, batches: BatchColumns) -> tuple[int, str] | None:
+    def append(self, batches: BatchColumns, speed: Speed = plain) -> tuple[int, str] | None:
         """Take `batches` in order; return (position, why) of the first that Kafka fails on."""
-        epochs = batches["leader_epoch"]
-        before = np.maximum.accumulate(np.concatenate(([self._latest], epochs[:-1])))
-        refused = (epochs > before) & (batches["base_offset"] < 0)
-        self._latest = max(int(before[-1]), int(epochs[-1]))
-        if not refused.any():
+        row, self._latest = speed(refused_epoch)(batches, self._latest)
+        if row < 0:
             return None
-        batch = batches[int(refused.argmax())]
-        position = int(batch["position"])
-        return position, (
+        batch = batches[row]
+        return int(batch["position"]), (
             f"leader epoch {batch['leader_epoch']} begins at offset {batch['base_offset']}; "
             "Kafka fails to load"
         )

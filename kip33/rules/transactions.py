@@ -8,9 +8,20 @@ Kafka 4.1: `ProducerAppendInfo`, `ProducerStateManager.completeTxn`, `Transactio
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 from kip33.formats.batch import CONTROL, TRANSACTIONAL, BatchColumns
 from kip33.formats.walk import ABORT, COMMIT
+from kip33.rules.speed import Speed, plain
+
+
+def has_transactions(batches: Any) -> bool:
+    """Return whether any batch of a producer is transactional or a control batch."""
+    for i in range(batches.size):
+        marked = batches[i]["attributes"] & (TRANSACTIONAL | CONTROL)
+        if marked and batches[i]["producer_id"] >= 0:
+            return True
+    return False
 
 
 class OpenTransactions:
@@ -22,15 +33,11 @@ class OpenTransactions:
         self._ongoing: set[int] = set()  # by first offset, as Kafka keys them
         self._last_abort: int | None = None
 
-    def append(self, batches: BatchColumns) -> tuple[int, str] | None:
+    def append(self, batches: BatchColumns, speed: Speed = plain) -> tuple[int, str] | None:
         """Take `batches` in order; return (position, why) of the first that Kafka fails on."""
-        of_producer = batches["producer_id"] >= 0
-        if not of_producer.any():
+        if not self._first_offset_of and not speed(has_transactions)(batches):
             return None
-        marks = (batches["attributes"] & (TRANSACTIONAL | CONTROL)) != 0
-        if not self._first_offset_of and not (of_producer & marks).any():
-            return None
-        rows = batches[of_producer]
+        rows = batches[batches["producer_id"] >= 0]
         names = ("producer_id", "base_offset", "attributes", "control", "position")
         return self._append(zip(*(rows[name].tolist() for name in names), strict=True))
 

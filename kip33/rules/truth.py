@@ -88,11 +88,15 @@ def watch_places(batches: Any, cursors: Any, places: Any, lasts: Any) -> None:
     cursors[1] = last
 
 
-class Untrue(NamedTuple):
-    """One entry that is not true of the log."""
+MOST_NAMED: Final = 10  # problems of one file
 
-    entry: int  # its number, from 0
-    why: str
+
+class Untrue(NamedTuple):
+    """The entries of one file that are not true of the log."""
+
+    entries: int
+    first: int  # number of the first one, from 0
+    problems: tuple[str, ...]  # what is wrong with the first few
 
 
 class TimeIndexTruth:
@@ -117,7 +121,7 @@ class TimeIndexTruth:
         """Return the log's max timestamp, NO_TIMESTAMP if it has none."""
         return int(self._watch["max_timestamp"][0])
 
-    def untrue(self, *, next_offset: bool) -> list[Untrue]:
+    def untrue(self, *, next_offset: bool) -> Untrue | None:
         """Return the entries that are not true, in Kafka's meaning or in the kip33 dialect's."""
         stairs = self._stairs[np.searchsorted(self._stairs["timestamp"], self._timestamps)]
         found = stairs["found"] == 1
@@ -129,24 +133,33 @@ class TimeIndexTruth:
             )
         true = found & agrees
         if true.all() and _in_order(self._timestamps, self._offsets):
-            return []
-        faults = []
-        timestamp, offset = NO_TIMESTAMP, -1
-        entries = zip(self._timestamps.tolist(), self._offsets.tolist(), strict=True)
-        for i, (entry_timestamp, entry_offset) in enumerate(entries):
-            why = None
+            return None
+        out_of_order = self._drop_out_of_order(true)
+        problems = []
+        faults = np.flatnonzero(~true)  # of a preallocated file a million: only a few are named
+        for i in faults[:MOST_NAMED].tolist():
             if not found[i]:
                 why = "but no batch is the first to reach that"
             elif not agrees[i]:
                 why = f"but the batch that reaches it ends at offset {stairs['last_offset'][i]}"
-            elif entry_timestamp <= timestamp or entry_offset < offset:
-                why = f"out of order after ({timestamp}, {offset})"
             else:
-                timestamp, offset = entry_timestamp, entry_offset
-            if why:
-                says = f"entry {i}: timestamp {entry_timestamp} at offset {entry_offset}"
-                faults.append(Untrue(i, f"{says}, {why}"))
-        return faults
+                why = f"out of order after {out_of_order[i]}"
+            says = f"entry {i}: timestamp {self._timestamps[i]} at offset {self._offsets[i]}"
+            problems.append(f"{says}, {why}")
+        return Untrue(len(faults), int(faults[0]), tuple(problems))
+
+    def _drop_out_of_order(self, true: npt.NDArray[np.bool_]) -> dict[int, tuple[int, int]]:
+        """Clear `true` where an entry does not follow the true ones before it; return those."""
+        last = NO_TIMESTAMP, -1
+        dropped = {}
+        for i in np.flatnonzero(true).tolist():
+            entry = int(self._timestamps[i]), int(self._offsets[i])
+            if entry[0] <= last[0] or entry[1] < last[1]:
+                true[i] = False
+                dropped[i] = last
+            else:
+                last = entry
+        return dropped
 
 
 def _in_order(timestamps: Int64s, offsets: Int64s) -> bool:
@@ -169,7 +182,7 @@ class OffsetIndexTruth:
         """Let batches pass."""
         speed(watch_places)(batches, self._cursors, self._places, self._lasts)
 
-    def untrue(self) -> list[Untrue]:
+    def untrue(self) -> Untrue | None:
         """Return the entries that are not true of the log."""
         places = self._places[np.searchsorted(self._places["position"], self._positions)]
         lasts = self._lasts[np.searchsorted(self._lasts["offset"], self._offsets)]
@@ -180,8 +193,11 @@ class OffsetIndexTruth:
         in_order[1:] = (np.diff(self._offsets) > 0) & (
             self._positions[1:] > np.maximum(self._positions[:-1], ends[:-1])
         )
-        faults = []
-        for i in np.flatnonzero(~(true & in_order)).tolist():
+        faults = np.flatnonzero(~(true & in_order))
+        if not faults.size:
+            return None
+        problems = []
+        for i in faults[:MOST_NAMED].tolist():
             if not places["found"][i]:
                 why = "but no batch begins there"
             elif not true[i]:
@@ -189,5 +205,5 @@ class OffsetIndexTruth:
             else:
                 why = f"out of order after ({self._offsets[i - 1]}, {self._positions[i - 1]})"
             says = f"entry {i}: offset {self._offsets[i]} at byte {self._positions[i]}"
-            faults.append(Untrue(i, f"{says}, {why}"))
-        return faults
+            problems.append(f"{says}, {why}")
+        return Untrue(len(faults), int(faults[0]), tuple(problems))

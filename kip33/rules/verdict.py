@@ -32,8 +32,6 @@ VERDICTS: Final = (
 )
 GOOD: Final = (IDENTICAL, CONSISTENT)
 
-MOST_PROBLEMS: Final = 10  # that one file reports by name
-
 
 class Verdict(NamedTuple):
     """The verdict on one file; `dialect` says whose bytes or meaning it has, None: Kafka's."""
@@ -57,7 +55,7 @@ def time_index_verdict(
     dialect_of_truth = None
     faults = truth.untrue(next_offset=False)
     if faults and not truth.untrue(next_offset=True):
-        faults, dialect_of_truth = [], "kip33"
+        faults, dialect_of_truth = None, "kip33"
     if faults:
         return _untrue(data, faults, TIME_ENTRY_BYTES, preallocated_bytes)
     entries = len(data) // TIME_ENTRY_BYTES
@@ -90,9 +88,9 @@ def offset_index_verdict(
 
 
 def _untrue(
-    data: bytes, faults: list[Untrue], entry_bytes: int, preallocated_bytes: tuple[int, ...]
+    data: bytes, faults: Untrue, entry_bytes: int, preallocated_bytes: tuple[int, ...]
 ) -> Verdict:
-    true_entries = faults[0].entry
+    true_entries = faults.first
     tail = data[true_entries * entry_bytes :]
     if not any(tail):
         what = f"{true_entries} true entries, then {len(tail)} zero bytes"
@@ -104,7 +102,7 @@ def _untrue(
             f"the file ends in {zeros} zero bytes of {len(data)}"
         )
         return Verdict(PADDED, None, (what,))
-    problems = [fault.why for fault in faults[:MOST_PROBLEMS]]
-    if len(faults) > MOST_PROBLEMS:
-        problems.append(f"and {len(faults) - MOST_PROBLEMS} more untrue entries")
-    return Verdict(WRONG, None, tuple(problems))
+    problems = faults.problems
+    if faults.entries > len(problems):
+        problems += (f"and {faults.entries - len(problems)} more untrue entries",)
+    return Verdict(WRONG, None, problems)

@@ -8,6 +8,7 @@ A row is a segment file, or a directory that could not be listed (then `error` s
 directories that Kafka would delete at load (`.deleted`, `-delete`, ...) are counted, not listed.
 """
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from kip33.formats.names import PartitionDir, parse_partition_dir, parse_segment
 from kip33.storage.files import reason
 from kip33.storage.locations import Location
 
-MAX_DEPTH: Final = 32  # of directories below SOURCE: a loop of links ends here
+MAX_DEPTH: Final = 32  # of directories below SOURCE
 
 _FIELDS: list["pa.Field[Any]"] = [
     pa.field("path", pa.string()),  # below SOURCE
@@ -78,9 +79,9 @@ def list_tree(source: Location) -> Listing:
     """
     rows: list[Segment] = []
     passed_over: Counter[str] = Counter()
-    pending = [("", 0)]
+    pending: list[tuple[str, tuple[str, ...]]] = [("", (_real_path(source, ""),))]
     while pending:
-        below, depth = pending.pop()
+        below, above = pending.pop()  # `above`: the real paths down to it
         place = source.child(below) if below else source
         partition_dir = parse_partition_dir(place.name)
         try:
@@ -94,14 +95,25 @@ def list_tree(source: Location) -> Listing:
                 inner = parse_partition_dir(info.base_name)
                 if inner and inner.kind:
                     passed_over[f"-{inner.kind} directories"] += 1
-                elif depth >= MAX_DEPTH:
+                    continue
+                real = _real_path(place.child(info.base_name), above[-1])
+                if real in above:
+                    rows.append(_unlistable(path, None, "a link back to a directory above it"))
+                elif len(above) > MAX_DEPTH:
                     rows.append(_unlistable(path, None, f"more than {MAX_DEPTH} directories deep"))
                 else:
-                    pending.append((path, depth + 1))
+                    pending.append((path, (*above, real)))
             elif partition_dir and info.base_name.count(".log"):
                 _add_file(rows, passed_over, path, partition_dir, info)
     rows.sort(key=lambda row: row.path)
     return Listing(source, _table(rows), passed_over)
+
+
+def _real_path(directory: Location, real_parent: str) -> str:
+    """Return the path without links; only on local disk are there any."""
+    if directory.is_local and (not real_parent or os.path.islink(directory.path)):  # noqa: PTH114
+        return os.path.realpath(directory.path)
+    return f"{real_parent}/{directory.name}"
 
 
 def _add_file(

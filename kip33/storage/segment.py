@@ -28,6 +28,7 @@ from kip33.rules.entries import (
     Dialect,
 )
 from kip33.rules.leader_epochs import LeaderEpochs
+from kip33.rules.speed import Speed, compiled, plain
 from kip33.rules.summary import new_summary, summarize
 from kip33.rules.transactions import OpenTransactions
 from kip33.storage.files import opened, reason
@@ -151,7 +152,7 @@ class IndexBuilder:
 class Watcher(NamedTuple):
     """Something else that wants to see every batch of the same pass: verification."""
 
-    append: Callable[[BatchColumns, Callable[[Any], Any]], None]
+    append: Callable[[BatchColumns, Speed], None]
     seek_max_record: bool = False
 
 
@@ -188,13 +189,13 @@ def index_segment(
         native=native,
         chunk_bytes=chunk_bytes,
     )
-    speed = _compiled if scan.native else _plain
+    speed = compiled if scan.native else plain
     transactions, epochs = OpenTransactions(), LeaderEpochs()
     failure: tuple[int, str] | None = None  # position and why
     for batches in scan:
         builder.append(batches, speed(rule.append_batches))
         speed(summarize)(batches, summary, seen_magics)
-        failure = failure or epochs.append(batches) or transactions.append(batches)
+        failure = failure or epochs.append(batches, speed) or transactions.append(batches, speed)
         if watcher:
             watcher.append(batches, speed)
         if (failure or builder.refusal) and not watcher:
@@ -248,17 +249,6 @@ def _result(
         tuple((np.flatnonzero(seen_magics) - 128).tolist()),
         bytes_read,
     )
-
-
-def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
-    return function
-
-
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    from kip33.formats import native  # numba: half a second that small files need not pay
-
-    compiled: Callable[..., Any] = native.compiled(function)
-    return compiled
 
 
 def unreadable(error: str, size_bytes: int = 0) -> SegmentIndex:

@@ -1,0 +1,20 @@
+"""The two speeds of a rule: as it is written, or compiled."""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+Speed: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""Takes a rule's plain function and returns what to call."""
+
+
+def plain(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function itself: what few batches need."""
+    return function
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function as machine code."""
+    from kip33.formats import native  # numba: half a second that few batches need not pay
+
+    machine_code: Callable[..., Any] = native.compiled(function)
+    return machine_code

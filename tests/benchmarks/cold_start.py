@@ -1,0 +1,56 @@
+"""What is paid once: importing numba, compiling, loading what was compiled."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from tests.benchmarks.segments import SegmentFile
+
+SCRIPT: Final = """
+import json, sys, time
+
+begin = time.perf_counter()
+import numba
+numba_there = time.perf_counter()
+from kip33.storage.locations import Location
+from kip33.storage.segment import IndexSettings, index_file
+
+log = Location.of(sys.argv[1])
+
+def index():
+    begin = time.perf_counter()
+    index_file(log, base_offset=0, topic="t", settings=IndexSettings(), native=True)
+    return time.perf_counter() - begin
+
+first, second = index(), index()
+print(json.dumps({"import numba": numba_there - begin, "first index": first - second}))
+"""
+
+
+def cold_seconds(file: SegmentFile) -> dict[str, float]:
+    """Return seconds by what is paid for, each in a fresh process, work itself subtracted."""
+    with tempfile.TemporaryDirectory(prefix="kip33-numba-") as cache:
+        compiling = in_fresh_process(file.path, cache)
+        loading = in_fresh_process(file.path, cache)
+    return {
+        "import numba": loading["import numba"],
+        "compile, no cache": compiling["first index"],
+        "load from numba's cache": loading["first index"],
+    }
+
+
+def in_fresh_process(log: Path, cache: str) -> dict[str, float]:
+    """Run the script with `cache` as numba's cache folder."""
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(log)],
+        env={**os.environ, "NUMBA_CACHE_DIR": cache},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    answer: dict[str, float] = json.loads(done.stdout)
+    return answer

@@ -1,0 +1,52 @@
+"""Kafka's `LogSegment.recover` in warm machines: who we are measured against, and our oracle."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, Self
+
+from tests.kafka.oracle import JavaProcess, build_oracle
+
+WARM_UP_PASSES: Final = 3
+WARM_UP_SECONDS: Final = 4.0
+NANOSECONDS: Final = 1e9
+INDEX_SUFFIXES: Final = (".timeindex", ".index")
+
+
+class WarmKafka:
+    """One JVM that recovers segments, single-threaded as a broker's recovery thread."""
+
+    def __init__(self) -> None:
+        build_oracle()
+        self._process = JavaProcess("current", "kip33.oracle.OracleMain")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.close()
+
+    def recover(self, logs: Sequence[Path], *, passes: int = 1) -> float:
+        """Recover every log, base offset 0; return the last pass's seconds inside `recover`."""
+        segments = [{"directory": str(log.parent), "base_offset": 0} for log in logs]
+        answer = self._process.ask({"do": "bench", "segments": segments, "passes": passes})
+        return sum(answer["recover_ns"][-1]) / NANOSECONDS
+
+    def warm_up(self, log: Path) -> None:
+        """Recover a log as often as the JIT needs, whatever the log's size."""
+        seconds = 0.0
+        while seconds < WARM_UP_SECONDS:
+            seconds += WARM_UP_PASSES * self.recover([log], passes=WARM_UP_PASSES)
+
+
+def recover_side_by_side(machines: Sequence[WarmKafka], logs: Sequence[Path]) -> None:
+    """Share the logs out among the machines, as among a broker's recovery threads."""
+    shares = [logs[number :: len(machines)] for number in range(len(machines))]
+    with ThreadPoolExecutor(len(machines)) as pool:
+        for _ in pool.map(WarmKafka.recover, machines, shares):
+            pass
+
+
+def indexes_of(log: Path) -> tuple[bytes, ...]:
+    """Return the `.timeindex` and `.index` that lie beside a log."""
+    return tuple(log.with_suffix(suffix).read_bytes() for suffix in INDEX_SUFFIXES)

@@ -1,0 +1,529 @@
+"""What an index beside a log is called: every verdict, and every way of being true or untrue.
+
+The log of most cases is ten batches of 98 bytes at offsets 0 to 9 with timestamps 1000 to 1009 and
+an interval of 100, the worked example of kafka-semantics 4.5 and 4.7.
+"""
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kip33.formats import native
+from kip33.formats.batch import BATCH, BatchColumns
+from kip33.formats.scan import BatchScan
+from kip33.rules.truth import OffsetIndexTruth, TimeIndexTruth
+from kip33.rules.verdict import (
+    CONSISTENT,
+    GOOD,
+    IDENTICAL,
+    INCOMPLETE,
+    MALFORMED,
+    MISSING,
+    PADDED,
+    VERDICTS,
+    WRONG,
+)
+from kip33.storage.segment import IndexSettings, index_segment
+from kip33.storage.verification import Verification
+from tests.generated_segments import LONG_MAX, Written, segments, wire_of
+from tests.segment_builder import Record, v2_batch
+
+BATCH_BYTES = 98
+INTERVAL = 100
+TEN = [(1000 + i,) for i in range(10)]
+
+
+def log_of(timestamps: Sequence[tuple[int, ...]], first_offset: int = 0, **fields: object) -> bytes:
+    """Return batches that follow each other, one tuple of record timestamps each."""
+    entries, offset = [], first_offset
+    for times in timestamps:
+        bare = v2_batch(offset, [Record(t) for t in times])
+        *others, last = (Record(t) for t in times)
+        records = [*others, Record(last.timestamp, None, bytes(BATCH_BYTES - len(bare)))]
+        entries.append(v2_batch(offset, records, **fields))  # type: ignore[arg-type]
+        offset += len(times)
+    return b"".join(entries)
+
+
+def time_bytes(*entries: tuple[int, int]) -> bytes:
+    return b"".join(struct.pack(">qi", *entry) for entry in entries)
+
+
+def offset_bytes(*entries: tuple[int, int]) -> bytes:
+    return b"".join(struct.pack(">ii", *entry) for entry in entries)
+
+
+class Judged(NamedTuple):
+    """The verdicts on both files; `offset_index` is None where there is none."""
+
+    verdict: str
+    dialect: str | None = None
+    problems: tuple[str, ...] = ()
+    offset_verdict: str | None = None
+    offset_problems: tuple[str, ...] = ()
+
+
+def judge(
+    log: bytes,
+    time_index: bytes | None,
+    offset_index: bytes | None = None,
+    *,
+    base: int = 0,
+    topic: str = "orders",
+    settings: IndexSettings | None = None,
+    native: bool = False,
+) -> Judged:
+    settings = settings or IndexSettings(index_interval_bytes=INTERVAL)
+    check = Verification(time_index, offset_index, base_offset=base, topic=topic, settings=settings)
+
+    def read_into(position: int, view: memoryview) -> int:
+        piece = log[position : position + len(view)]
+        view[: len(piece)] = piece
+        return len(piece)
+
+    index = index_segment(
+        read_into,
+        len(log),
+        base_offset=base,
+        topic=topic,
+        settings=settings,
+        native=native,
+        watcher=check.watcher,
+    )
+    times, offsets = check.time_verdict(index), check.offset_verdict(index)
+    return Judged(*times, *(offsets and (offsets.verdict, offsets.problems)) or ())
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "compiled"])
+def judged(request: pytest.FixtureRequest) -> Callable[..., Judged]:
+    return lambda *files, **how: judge(*files, native=request.param, **how)
+
+
+LOG = log_of(TEN)
+RECOVERED = time_bytes((1002, 2), (1004, 4), (1006, 6), (1008, 8), (1009, 9))
+KIP33 = time_bytes((1002, 3), (1004, 5), (1006, 7), (1008, 9), (1009, 10))
+TRUE = time_bytes((1003, 3), (1009, 9))
+# What a follower left that truncated to offset 3, then was fed other batches: entries of before.
+STALE = time_bytes((2004, 4), (2006, 6))
+SLOTS = 16
+TIME_PREALLOCATED = 12 * SLOTS
+SMALL = IndexSettings(index_interval_bytes=INTERVAL, segment_index_bytes=TIME_PREALLOCATED + 5)
+ENTRY = time_bytes((0, 0))
+
+
+def test_the_worked_log_is_as_its_name_says() -> None:
+    assert len(LOG) == 980
+
+
+TIME_VERDICTS = [
+    pytest.param(None, MISSING, None, id="no file"),
+    pytest.param(RECOVERED, IDENTICAL, "recover", id="recovery's bytes"),
+    pytest.param(RECOVERED[:-1], MALFORMED, None, id="one byte short"),
+    pytest.param(RECOVERED + b"\0", MALFORMED, None, id="one byte more"),
+    pytest.param(bytes(13), MALFORMED, None, id="13 zero bytes: length before anything else"),
+    pytest.param(KIP33, IDENTICAL, "kip33", id="the kip33 dialect's bytes"),
+    pytest.param(
+        KIP33[12:], CONSISTENT, "kip33", id="true in the kip33 dialect, of another density"
+    ),
+    pytest.param(KIP33[:-12], INCOMPLETE, "kip33", id="kip33 without its closing entry"),
+    # 4.5: a restart after four batches; 4.7: what a follower wrote per chunk
+    pytest.param(
+        time_bytes((1002, 2), (1003, 3), (1006, 6), (1008, 8), (1009, 9)),
+        *(CONSISTENT, None),
+        id="a broker that was restarted",
+    ),
+    pytest.param(time_bytes((1009, 9)), CONSISTENT, None, id="a follower fed in chunks"),
+    pytest.param(
+        time_bytes(*((1000 + i, i) for i in range(10))), CONSISTENT, None, id="an entry a batch"
+    ),
+    pytest.param(RECOVERED[:-12], INCOMPLETE, None, id="the closing entry is absent"),
+    pytest.param(RECOVERED[:24], INCOMPLETE, None, id="half of the entries"),
+    pytest.param(b"", INCOMPLETE, None, id="an empty file"),
+    pytest.param(RECOVERED + bytes(12), PADDED, None, id="one zero entry more"),
+    pytest.param(RECOVERED + bytes(120), PADDED, None, id="ten zero entries more"),
+    pytest.param(RECOVERED[:-12] + bytes(24), PADDED, None, id="zeros, the closing entry absent"),
+    pytest.param(bytes(12), PADDED, None, id="one zero entry only"),
+    pytest.param(bytes(TIME_PREALLOCATED), PADDED, None, id="all zero, preallocated"),
+    pytest.param(bytes(10485756), PADDED, None, id="all zero, of Kafka's default size"),
+    pytest.param(
+        RECOVERED[:36] + STALE + bytes(24), PADDED, None, id="stale entries, then zeros"
+    ),
+    pytest.param(
+        (RECOVERED[:36] + STALE * SLOTS)[:TIME_PREALLOCATED],
+        *(PADDED, None),
+        id="stale entries to the end of a file of the preallocated size",
+    ),
+    pytest.param(
+        (RECOVERED[:36] + STALE * SLOTS)[: TIME_PREALLOCATED - 12],
+        *(WRONG, None),
+        id="stale entries to the end of a file of another size",
+    ),
+    pytest.param(RECOVERED[:36] + STALE, WRONG, None, id="stale entries and no zeros"),
+    pytest.param(time_bytes((1002, 2), (1009, 8)), WRONG, None, id="another batch's offset"),
+    pytest.param(time_bytes((1001, 2), (1009, 9)), WRONG, None, id="another batch's timestamp"),
+    pytest.param(time_bytes((1002, 2), (1010, 9)), WRONG, None, id="a timestamp nobody has"),
+    pytest.param(
+        time_bytes((1004, 4), (1002, 2), (1009, 9)), WRONG, None, id="true entries out of order"
+    ),
+    pytest.param(
+        time_bytes((1002, 2), (1002, 2), (1009, 9)), WRONG, None, id="a true entry twice"
+    ),
+    pytest.param(
+        time_bytes((1002, 2), (1004, 5), (1009, 9)), WRONG, None, id="the two meanings mixed"
+    ),
+    pytest.param(
+        time_bytes((-1, 0), (1009, 9)), WRONG, None, id="an entry of timestamp -1"
+    ),
+    pytest.param(
+        time_bytes((1002, -1), (1009, 9)), WRONG, None, id="an offset below the base"
+    ),
+    pytest.param(b"\xff" * 12 * 25, WRONG, None, id="25 entries of ones"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("time_index", "verdict", "dialect"), TIME_VERDICTS)
+def test_time_index(
+    judged: Callable[..., Judged], time_index: bytes | None, verdict: str, dialect: str | None
+) -> None:
+    seen = judged(LOG, time_index, settings=SMALL)
+    assert (seen.verdict, seen.dialect) == (verdict, dialect), seen.problems
+    assert bool(seen.problems) == (verdict not in GOOD)
+
+
+def test_every_verdict_but_unreadable_is_seen_above() -> None:
+    seen = {case.values[1] for case in TIME_VERDICTS}
+    assert seen == set(VERDICTS) - {"unreadable"}
+
+
+# (timestamps of the records, of each batch in turn)
+THREE = log_of([(5000, 5100, 5050), (5100, 5200)], first_offset=100)
+LEADERS = [
+    pytest.param(time_bytes((5200, 4)), IDENTICAL, "recover", id="the batch's last offset"),
+    pytest.param(
+        time_bytes((5100, 1), (5200, 4)), CONSISTENT, None, id="the first record with the max"
+    ),
+    pytest.param(time_bytes((5100, 2), (5200, 4)), CONSISTENT, None, id="both kinds are true"),
+    pytest.param(
+        time_bytes((5100, 0), (5200, 4)), WRONG, None, id="a record before the one with the max"
+    ),
+    pytest.param(
+        time_bytes((5100, 3), (5200, 4)), WRONG, None, id="a later batch that has the same max"
+    ),
+    pytest.param(time_bytes((5050, 2), (5200, 4)), WRONG, None, id="not the max of its batch"),
+]
+
+
+@pytest.mark.parametrize(("time_index", "verdict", "dialect"), LEADERS)
+def test_leaders_of_0_11_to_3_6(
+    judged: Callable[..., Judged], time_index: bytes, verdict: str, dialect: str | None
+) -> None:
+    seen = judged(THREE, time_index, base=100)
+    assert (seen.verdict, seen.dialect) == (verdict, dialect), seen.problems
+
+
+def test_a_leaders_own_bytes_are_identical_in_the_live_dialect(
+    judged: Callable[..., Judged],
+) -> None:
+    log = log_of([(5000, 5100, 5050)], first_offset=100)
+    assert judged(log, time_bytes((5100, 1)), base=100)[:2] == (IDENTICAL, "live")
+    assert judged(log, time_bytes((5100, 2)), base=100)[:2] == (IDENTICAL, "recover")
+    assert judged(log, time_bytes((5100, 3)), base=100)[:2] == (IDENTICAL, "kip33")
+
+
+@pytest.mark.parametrize("fields", [{"codec": "gzip"}, {"log_append_time": 5100}], ids=str)
+def test_of_compressed_and_log_append_time_batches_only_the_last_offset_is_true(
+    judged: Callable[..., Judged], fields: dict[str, Any]
+) -> None:
+    log = log_of([(5000, 5100, 5050)], first_offset=100, **fields)
+    assert judged(log, time_bytes((5100, 2)), base=100).verdict == IDENTICAL
+    assert judged(log, time_bytes((5100, 1)), base=100).verdict == WRONG
+
+
+NO_TIMESTAMPS = log_of([(-1,)] * 5)
+ZERO = log_of([(0,)] * 5)
+LITTLE_TO_SAY = [
+    pytest.param(NO_TIMESTAMPS, b"", IDENTICAL, id="no timestamps: an empty file is right"),
+    pytest.param(NO_TIMESTAMPS, bytes(12), PADDED, id="no timestamps: zeros are padding"),
+    pytest.param(NO_TIMESTAMPS, time_bytes((-1, 0)), WRONG, id="no timestamps: an entry of -1"),
+    pytest.param(b"", b"", IDENTICAL, id="an empty log: an empty file is right"),
+    pytest.param(b"", bytes(24), PADDED, id="an empty log: zeros are padding"),
+    pytest.param(b"", time_bytes((5, 0)), WRONG, id="an empty log: any entry is untrue"),
+    pytest.param(ZERO, bytes(12), IDENTICAL, id="timestamp 0 at offset 0: a true entry of zeros"),
+    pytest.param(ZERO, bytes(24), PADDED, id="the same, then zeros"),
+    pytest.param(log_of([(LONG_MAX,), (5,)]), time_bytes((LONG_MAX, 0)), IDENTICAL, id="Long.MAX"),
+    pytest.param(
+        log_of([(9,), (8,), (7,), (6,)]), time_bytes((8, 1)), WRONG, id="below an earlier max"
+    ),
+    pytest.param(
+        log_of([(5,)], LONG_MAX), time_bytes((5, 0)), WRONG, id="the largest offset there is"
+    ),
+]
+
+
+@pytest.mark.parametrize(("log", "time_index", "verdict"), LITTLE_TO_SAY)
+def test_logs_with_little_to_say(
+    judged: Callable[..., Judged], log: bytes, time_index: bytes, verdict: str
+) -> None:
+    assert judged(log, time_index).verdict == verdict
+
+
+def test_the_damaged_end_of_a_log_has_no_say(judged: Callable[..., Judged]) -> None:
+    assert judged(LOG[:-1], RECOVERED).verdict == WRONG
+    assert judged(LOG[:-1], RECOVERED[:-12]).verdict == IDENTICAL
+
+
+def test_a_log_that_kafka_refuses_is_still_held_against_its_index(
+    judged: Callable[..., Judged],
+) -> None:
+    log = log_of([(1000,), (1001,)], first_offset=2**31 - 1)
+    assert judged(log, time_bytes((1000, 2**31 - 1))).verdict == INCOMPLETE
+    assert judged(log, b"").verdict == INCOMPLETE
+
+
+SENTENCES = [
+    pytest.param(
+        time_bytes((1002, 2), (1009, 8)),
+        "entry 1: timestamp 1009 at offset 8, but the batch that reaches it ends at offset 9",
+        id="untrue offset",
+    ),
+    pytest.param(
+        time_bytes((1010, 9)),
+        "entry 0: timestamp 1010 at offset 9, but no batch is the first to reach that",
+        id="untrue timestamp",
+    ),
+    pytest.param(
+        time_bytes((1004, 4), (1002, 2)),
+        "entry 1: timestamp 1002 at offset 2, out of order after (1004, 4)",
+        id="out of order",
+    ),
+    pytest.param(
+        RECOVERED[:12] + bytes(24), "1 true entries, then 24 zero bytes", id="zeros"
+    ),
+    pytest.param(
+        RECOVERED[:12] + STALE + bytes(12),
+        "1 true entries, then stale ones, the file ends in 12 zero bytes of 48",
+        id="stale",
+    ),
+    pytest.param(
+        RECOVERED[:12],
+        "the closing entry is absent: the log's max timestamp is 1009, the last entry says 1002",
+        id="incomplete",
+    ),
+    pytest.param(
+        b"",
+        "the closing entry is absent: the log's max timestamp is 1009, there is no entry",
+        id="incomplete and empty",
+    ),
+    pytest.param(RECOVERED[:7], "7 bytes, not a multiple of 12", id="malformed"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("time_index", "problem"), SENTENCES)
+def test_a_problem_is_one_sentence(time_index: bytes, problem: str) -> None:
+    assert judge(LOG, time_index).problems == (problem,)
+
+
+def test_many_problems_are_counted_after_ten() -> None:
+    problems = judge(LOG, time_bytes(*[(5000, 1)] * 25)).problems
+    assert len(problems) == 11
+    assert problems[-1] == "and 15 more untrue entries"
+    assert len(judge(LOG, time_bytes(*[(5000, 1)] * 10)).problems) == 10
+
+
+# The `.index`: (relative offset, position)
+PER_BATCH = offset_bytes((2, 196), (4, 392), (6, 588), (8, 784))
+OFFSET_VERDICTS = [
+    pytest.param(PER_BATCH, IDENTICAL, id="recovery's bytes"),
+    pytest.param(b"", CONSISTENT, id="empty: one chunk of ten"),
+    pytest.param(offset_bytes((9, 490)), CONSISTENT, id="two chunks of five: a last offset behind"),
+    pytest.param(offset_bytes((1, 98), (2, 196)), CONSISTENT, id="another density"),
+    pytest.param(offset_bytes((4, 196), (9, 490)), CONSISTENT, id="two appends of several batches"),
+    pytest.param(offset_bytes((0, 0), (5, 490)), CONSISTENT, id="an entry at byte 0"),
+    pytest.param(PER_BATCH[:-1], MALFORMED, id="one byte short"),
+    pytest.param(PER_BATCH + bytes(8), PADDED, id="a zero entry more"),
+    pytest.param(PER_BATCH[:8] + bytes(80), PADDED, id="zeros after the first"),
+    pytest.param(bytes(16), PADDED, id="all zero"),
+    pytest.param(
+        PER_BATCH[:8] + offset_bytes((40, 44), (50, 55)) + bytes(8), PADDED, id="stale, then zeros"
+    ),
+    pytest.param(
+        (PER_BATCH[:8] + offset_bytes((40, 44)) * 99)[: (TIME_PREALLOCATED + 5) // 8 * 8],
+        PADDED,
+        id="stale, of the preallocated size",
+    ),
+    pytest.param(offset_bytes((2, 197)), WRONG, id="no batch begins there"),
+    pytest.param(offset_bytes((2, 392)), WRONG, id="the batch that ends with it is before"),
+    pytest.param(offset_bytes((20, 196)), WRONG, id="an offset that no batch ends with"),
+    pytest.param(offset_bytes((4, 392), (2, 196)), WRONG, id="out of order"),
+    pytest.param(offset_bytes((2, 196), (2, 196)), WRONG, id="an entry twice"),
+    pytest.param(offset_bytes((9, 490), (9, 784)), WRONG, id="one offset, two positions"),
+    pytest.param(
+        offset_bytes((4, 98), (6, 392)), WRONG, id="an append that reaches into the next one's"
+    ),
+    pytest.param(offset_bytes((2, -1)), WRONG, id="a negative position"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("offset_index", "verdict"), OFFSET_VERDICTS)
+def test_offset_index(judged: Callable[..., Judged], offset_index: bytes, verdict: str) -> None:
+    seen = judged(LOG, RECOVERED, offset_index, settings=SMALL)
+    assert seen.offset_verdict == verdict, seen.offset_problems
+    assert bool(seen.offset_problems) == (verdict not in GOOD)
+    assert seen.verdict == IDENTICAL
+
+
+PAIRS = log_of([(1000, 1001), (1002, 1003), (1004, 1005), (1006, 1007)])
+BEFORE_2_0 = [
+    pytest.param(offset_bytes((4, 196)), CONSISTENT, id="the first offset of the batch there"),
+    pytest.param(offset_bytes((5, 196)), IDENTICAL, id="the last offset, since 2.0"),
+    pytest.param(offset_bytes((4, 196), (6, 294)), CONSISTENT, id="first offsets"),
+    pytest.param(offset_bytes((2, 98), (5, 196)), CONSISTENT, id="a broker upgraded in between"),
+    pytest.param(offset_bytes((2, 196)), WRONG, id="the first offset of the batch before"),
+    pytest.param(offset_bytes((6, 196)), WRONG, id="the first offset of the batch behind"),
+]
+
+
+@pytest.mark.parametrize(("offset_index", "verdict"), BEFORE_2_0)
+def test_offset_indexes_of_before_2_0(
+    judged: Callable[..., Judged], offset_index: bytes, verdict: str
+) -> None:
+    assert len(PAIRS) == 4 * BATCH_BYTES
+    seen = judged(PAIRS, time_bytes((1005, 5), (1007, 7)), offset_index)
+    assert (seen.verdict, seen.offset_verdict) == (IDENTICAL, verdict), seen.offset_problems
+
+
+def test_no_offset_index_is_no_problem() -> None:
+    assert judge(LOG, RECOVERED, None).offset_verdict is None
+
+
+def test_cluster_metadata_is_judged_as_any_log() -> None:
+    log = log_of([(5000, 5100, 5050)])
+    assert judge(log, time_bytes((5100, 2)), topic="__cluster_metadata").verdict == IDENTICAL
+    assert judge(log, time_bytes((5100, 1)), topic="__cluster_metadata").verdict == CONSISTENT
+
+
+# Properties: what a dialect writes is true; what a naive reader calls untrue is not called true.
+
+BASE = 50
+
+
+def columns_of(log: bytes) -> BatchColumns:
+    def read_into(position: int, view: memoryview) -> int:
+        piece = log[position : position + len(view)]
+        view[: len(piece)] = piece
+        return len(piece)
+
+    scan = BatchScan(read_into, len(log), seek_max_record=True, native=False)
+    return np.concatenate([np.empty(0, BATCH), *(batches.copy() for batches in scan)])
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    segments(base_offset=BASE),
+    st.integers(0, 400),
+    st.sampled_from(["recover", "live", "kip33"]),
+    st.integers(0, 400),
+)
+def test_what_a_dialect_writes_is_identical_and_at_any_interval_true(
+    entries: list[Written], interval: int, dialect: str, other_interval: int
+) -> None:
+    log = wire_of(entries)
+
+    def read_into(position: int, view: memoryview) -> int:
+        piece = log[position : position + len(view)]
+        view[: len(piece)] = piece
+        return len(piece)
+
+    written = index_segment(
+        read_into,
+        len(log),
+        base_offset=BASE,
+        topic="orders",
+        settings=IndexSettings(dialect, interval),
+    )
+    for read_at, verdicts in ((interval, {IDENTICAL}), (other_interval, set(GOOD))):
+        seen = judge(
+            log,
+            written.time_index,
+            written.offset_index,
+            base=BASE,
+            settings=IndexSettings("recover", read_at),
+        )
+        assert seen.verdict in verdicts, seen
+        assert seen.offset_verdict in verdicts, seen
+
+
+def naive_stairs(entries: Sequence[Written]) -> dict[int, set[int]]:
+    """Each new max timestamp, and the offsets that Kafka records with it."""
+    stairs: dict[int, set[int]] = {}
+    for entry in entries:
+        if entry.max_timestamp > max([-1, *stairs]):
+            stairs[entry.max_timestamp] = {entry.last_offset, entry.first_offset_with_max}
+    return stairs
+
+
+@settings(max_examples=200, deadline=None)
+@given(segments(base_offset=BASE, min_size=1), st.data(), st.integers(1, 5))
+def test_an_entry_is_true_where_a_naive_reader_says_so(
+    entries: list[Written], data: st.DataObject, step: int
+) -> None:
+    stairs = naive_stairs(entries)
+    times = st.sampled_from([e.max_timestamp for e in entries] + [17])
+    offsets = st.sampled_from(
+        [o for e in entries for o in (e.last_offset, e.first_offset_with_max)] + [BASE]
+    )
+    index = data.draw(st.lists(st.tuples(times, offsets), min_size=1, max_size=4))
+
+    expected, last = [], (-1, -1)
+    for i, (timestamp, offset) in enumerate(index):
+        if offset not in stairs.get(timestamp, ()) or timestamp <= last[0] or offset < last[1]:
+            expected.append(i)
+        else:
+            last = timestamp, offset
+
+    batches = columns_of(wire_of(entries))
+    for speed in (lambda function: function, native.compiled):
+        truth = TimeIndexTruth(*np.array(index, np.int64).T)
+        for at in range(0, len(batches), step):
+            truth.append(batches[at : at + step], speed)
+        untrue = truth.untrue(next_offset=False)
+        assert (untrue and untrue[:2]) == ((len(expected), expected[0]) if expected else None)
+        assert truth.max_timestamp == max([-1, *(e.max_timestamp for e in entries)])
+
+
+def naive_offset_entry_is_true(entries: Sequence[Written], offset: int, position: int) -> bool:
+    """Whether a batch begins there, and it or one behind it ends with the offset."""
+    at = 0
+    begins = False
+    for entry in entries:
+        begins = begins or at == position
+        if at == position and entry.offset_field == offset:
+            return True
+        if begins and entry.last_offset == offset:
+            return True
+        at += len(entry.wire)
+    return False
+
+
+@settings(max_examples=200, deadline=None)
+@given(segments(base_offset=BASE, min_size=1), st.data(), st.integers(1, 5))
+def test_an_offset_entry_is_true_where_a_naive_reader_says_so(
+    entries: list[Written], data: st.DataObject, step: int
+) -> None:
+    starts = np.cumsum([0, *(len(entry.wire) for entry in entries)]).tolist()
+    position = data.draw(st.sampled_from([*starts, 5]))
+    offset = data.draw(
+        st.sampled_from([o for e in entries for o in (e.last_offset, e.offset_field)] + [BASE])
+    )
+    batches = columns_of(wire_of(entries))
+    for speed in (lambda function: function, native.compiled):
+        truth = OffsetIndexTruth(np.array([offset]), np.array([position]))
+        for at in range(0, len(batches), step):
+            truth.append(batches[at : at + step], speed)
+        is_true = naive_offset_entry_is_true(entries, offset, position)
+        assert (truth.untrue() is None) == is_true
