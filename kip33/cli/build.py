@@ -37,7 +37,8 @@ STATUSES = ("ok", "empty", "truncated", "invalid", "unreadable", "unverified")
 @click.option(
     "--only",
     type=click.Choice(["damaged"]),
-    help="damaged: leave index files that verify calls identical or consistent.",
+    help="damaged: leave index files that verify calls identical or consistent; with --overwrite "
+    "the damaged ones of others are replaced, too.",
 )
 @click.option(
     "--fail-on",
@@ -114,13 +115,15 @@ def _print_summary(record: dict[str, Any]) -> None:
         ("segments", f"{record['segments']:,}: {statuses}"),
         ("log bytes", human_bytes(record["log_bytes"])),
         ("index entries", f"{record['entries']:,} in {human_bytes(record['index_bytes'])}"),
-        ("index files", f"{record['written']:,} written"),
+        ("index files", f"{record['written']:,} up to date"),
         ("seconds", f"{record['seconds']:.1f}"),
     ]
     if record["kept"]:
         rows.append(("kept", f"{record['kept']:,} that kip33 did not write (see --overwrite)"))
     if record["failed"]:
         rows.append(("not written", f"{record['failed']:,}: see `error` in the catalog"))
+    if record["carried"]:
+        rows.append(("carried over", f"{record['carried']:,} segments this build did not see"))
     for what, count in record["passed_over"].items():
         rows.append(("passed over", f"{count:,} {what}"))
     print_table(("build", ""), rows)

@@ -66,9 +66,11 @@ def run(command: click.Command) -> None:
         context = getattr(error, "ctx", None)
         hint = f". Try '{context.command_path} --help' for help." if context else ""
         _fail(error.format_message().rstrip(".") + hint)
-    except (Kip33Error, ValueError) as error:
+    except Kip33Error as error:
         _fail(str(error))
     except Exception as error:
+        if type(error) is ValueError:  # of a wrong argument; pyarrow's are subclasses
+            _fail(str(error))
         if not type(error).__module__.startswith(("py4j", "pyspark")):
             raise  # a bug of ours keeps its trace
         from kip33.spark.session import job_failure

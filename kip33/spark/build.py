@@ -13,6 +13,7 @@ from kip33.errors import LocationError
 from kip33.rules.entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
 from kip33.spark.tasks import Progress, run_on_bins
 from kip33.storage.building import KEPT, WRITTEN, Build, build_segment
+from kip33.storage.carrying import carry_over, unlistable_directories
 from kip33.storage.catalog import Catalog, Draft, Part, PartWriter, Snapshot
 from kip33.storage.files import require_directory, require_writable
 from kip33.storage.listing import Segment, segments_of
@@ -31,7 +32,7 @@ class TaskResult(NamedTuple):
 
 @dataclass(frozen=True)
 class BuildSummary:
-    """What a build did, read from the parts it wrote."""
+    """What a snapshot holds and a build did, read from its parts."""
 
     snapshot: str
     catalog: str
@@ -43,6 +44,7 @@ class BuildSummary:
     written: int
     kept: int
     failed: int
+    carried: int  # rows of topics or directories that this build did not see
     passed_over: dict[str, int]
 
 
@@ -52,6 +54,7 @@ class BuildPlan(NamedTuple):
     build: Build
     catalog: Catalog
     files: pa.Table  # a LISTING with `ours`: whether we wrote the index files that are there
+    topics: tuple[str, ...]  # globs; rows of other topics are carried over
     passed_over: dict[str, int]
 
 
@@ -91,7 +94,7 @@ def plan_build(
     target = Catalog(catalog_location)
     target.require_source(source_location)
     files = listing.table.append_column("ours", _ours(target, build, listing.table))
-    return BuildPlan(build, target, files, dict(listing.passed_over))
+    return BuildPlan(build, target, files, tuple(topics), dict(listing.passed_over))
 
 
 def run_build(
@@ -106,6 +109,7 @@ def run_build(
 
     Bad segments are rows, not exceptions. `on_progress` is called with tasks done and in all.
     """
+    newest = plan.catalog.newest()
     draft = plan.catalog.begin(plan.build.source)
     require_writable(draft.folder, "the catalog's folder")
     results = run_on_bins(
@@ -115,12 +119,22 @@ def run_build(
         parallelism=parallelism,
         on_progress=on_progress,
     )
+    parts = [result.part for result in results]
+    unlistable = unlistable_directories(plan.build.source, plan.files)
+    carried = list(
+        carry_over(
+            draft, newest, topics=plan.topics, unlistable=unlistable, first_number=len(parts)
+        )
+        if newest and (plan.topics or unlistable)
+        else ()
+    )
     snapshot = draft.commit(
-        (result.part for result in results),
+        parts + carried,
         settings={"build": plan.build.build_settings, "index_dir": plan.build.index_dir.uri},
         now_ms=now_ms,
     )
-    return summarize_build(plan.catalog, snapshot, results, plan.passed_over)
+    carried_rows = sum(part.rows for part in carried)
+    return summarize_build(plan.catalog, snapshot, results, carried_rows, plan.passed_over)
 
 
 def build_index(
@@ -191,7 +205,11 @@ def build_bin(build: Build, draft: Draft, number: int, files: pa.Table) -> Itera
 
 
 def summarize_build(
-    catalog: Catalog, snapshot: Snapshot, results: list[TaskResult], passed_over: dict[str, int]
+    catalog: Catalog,
+    snapshot: Snapshot,
+    results: list[TaskResult],
+    carried: int,
+    passed_over: dict[str, int],
 ) -> BuildSummary:
     """Return the summary of a committed snapshot; counts come from its parts, one at a time."""
     by_status: dict[str, int] = {}
@@ -218,6 +236,7 @@ def summarize_build(
         totals[WRITTEN],
         totals[KEPT],
         totals["failed"],
+        carried,
         passed_over,
     )
 

@@ -121,7 +121,9 @@ def _place(place: Location, data: bytes, *, ours: bool, may_replace: bool, notes
 
 def _withdraw(place: Location, *, ours: bool, unreadable: bool) -> str | None:
     """Delete an index of ours that the log no longer gives; an unreadable log proves nothing."""
-    if ours and not unreadable:
+    if ours and unreadable:
+        return WRITTEN  # it stays, and stays ours
+    if ours:
         remove_quietly(place)
     return None
 
@@ -148,6 +150,10 @@ def _row(
         "error": "; ".join(filter(None, (index.error, *notes))) or None,
         "index_file": index_file_state,
     }
+    if index_file_state:
+        row["index_uri"] = build.index_location(segment).uri
+    if index.status == "invalid":  # what the other figures counted depends on where we stopped
+        return row | {"size_bytes": index.size_bytes, "valid_bytes": index.valid_bytes}
     if index.status == "unreadable":
         return row
     summary = index.summary
@@ -173,5 +179,4 @@ def _row(
             max_timestamp, segment.last_modified_ms or 0
         )
         row["time_index_entries"] = len(index.time_index) // ENTRY_BYTES
-        row["index_uri"] = build.index_location(segment).uri if index_file_state else None
     return row

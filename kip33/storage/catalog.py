@@ -287,12 +287,26 @@ def _columns_of(columns: list[str]) -> pa.Table:
     return SEGMENTS.empty_table().select(columns)
 
 
+def part_place(folder: Location, number: int) -> Location:
+    """Return where part `number` goes; a task that is tried again replaces its part whole."""
+    return folder.child(f"part-{number:05d}.parquet")
+
+
+def publish_part(folder: Location, number: int, rows: pa.Table) -> Part:
+    """Write a table of SEGMENTS as one part."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink, compression="zstd", row_group_size=ROWS_PER_GROUP)
+    place, data = part_place(folder, number), sink.getvalue()
+    publish(place, data.to_pybytes())
+    return Part(place.name, rows.num_rows, data.size)
+
+
 class PartWriter:
     """Collects rows and publishes them as one Parquet part, sorted as they come."""
 
     def __init__(self, folder: Location, number: int) -> None:
-        """Start a part; its name depends on its number only, so a retry replaces it whole."""
-        self._place = folder.child(f"part-{number:05d}.parquet")
+        """Start part `number`."""
+        self._place = part_place(folder, number)
         self._rows: list[dict[str, Any]] = []
         self._count = 0
         self._sink = pa.BufferOutputStream()

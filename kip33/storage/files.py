@@ -1,6 +1,8 @@
 """Reading a file in ranges and publishing one whole: the only I/O below the catalog."""
 
+import errno
 import os
+import stat
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,9 +23,16 @@ def reason(error: BaseException) -> str:
     return " ".join(text.split())
 
 
+def _require_regular(location: Location) -> None:
+    """Raise OSError for a local FIFO or device: opening one may wait for ever."""
+    if location.is_local and not stat.S_ISREG(os.stat(location.path).st_mode):  # noqa: PTH116
+        raise OSError(errno.EINVAL, "not a regular file")
+
+
 @contextmanager
 def opened(location: Location) -> Iterator[tuple[Callable[[int, memoryview], int], int]]:
     """Open a file; yield (read_into, its size in bytes now). Raises OSError as the store does."""
+    _require_regular(location)
     with location.filesystem().open_input_file(location.path) as file:
 
         def read_into(position: int, view: memoryview) -> int:
@@ -35,6 +44,7 @@ def opened(location: Location) -> Iterator[tuple[Callable[[int, memoryview], int
 
 def read_whole(location: Location, *, most_bytes: int) -> bytes:
     """Return a small file's bytes; OSError where it cannot be read or is larger."""
+    _require_regular(location)
     with location.filesystem().open_input_file(location.path) as file:
         size = file.size()
         if size > most_bytes:
@@ -57,7 +67,7 @@ def publish(location: Location, data: bytes) -> None:
     """
     store = location.filesystem()
     target = location.path
-    renames = not location.root.startswith(("s3a://", "gs://"))
+    renames = not location.is_object_store
     if renames:
         store.create_dir(location.parent.path, recursive=True)
         name = f".{location.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"
@@ -92,7 +102,12 @@ def remove_quietly(location: Location) -> None:
 
 
 def require_writable(location: Location, what: str) -> None:
-    """Make the directory `location`; raise LocationError, one line, where that cannot be."""
+    """Make the directory `location`; raise LocationError, one line, where that cannot be.
+
+    An object store has no directories: there the first put tells.
+    """
+    if location.is_object_store:
+        return
     try:
         location.filesystem().create_dir(location.path, recursive=True)
     except OSError as error:

@@ -41,8 +41,12 @@ class Location(NamedTuple):
                 f"{raw}: unknown scheme {parts.scheme}://, expected a local path or one of "
                 + ", ".join(f"{scheme}://" for scheme in SCHEMES)
             )
+        if parts.scheme == "file" and parts.netloc not in ("", "localhost"):
+            raise LocationError(f"{raw}: a path on this machine expected, file:///...")
         if parts.scheme == "file":
             return cls("file://", unquote(parts.path).rstrip("/") or "/")
+        if not parts.netloc and parts.scheme != "hdfs":  # hdfs:/// is the default name node
+            raise LocationError(f"{raw}: a bucket expected after {parts.scheme}://")
         scheme = "s3a" if parts.scheme == "s3" else parts.scheme
         path = raw.split("://", 1)[1][len(parts.netloc) :].rstrip("/")
         if scheme == "s3a":  # an object store's path begins with its bucket
@@ -62,6 +66,11 @@ class Location(NamedTuple):
     def is_local(self) -> bool:
         """Return whether this is a path on this machine."""
         return self.root == "file://"
+
+    @property
+    def is_object_store(self) -> bool:
+        """Return whether a file appears there by one put, and directories do not exist."""
+        return self.root.startswith(("s3a://", "gs://"))
 
     @property
     def name(self) -> str:

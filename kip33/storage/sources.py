@@ -1,11 +1,11 @@
 """What a command works on: the segments of a SOURCE, and where their indexes belong."""
 
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 
 import pyarrow as pa
 
 from kip33.errors import LocationError
+from kip33.storage.carrying import matches
 from kip33.storage.files import require_directory, size_of
 from kip33.storage.listing import Listing, list_tree
 from kip33.storage.locations import Location
@@ -22,10 +22,8 @@ def require_segments(source: Location, topics: Sequence[str] = ()) -> Listing:
     if first and first.error and not first.path:  # SOURCE itself: nothing below it was seen
         raise LocationError(f"{source.uri}: SOURCE cannot be listed: {first.error}")
     if topics:
-        names = listing.table["topic"].to_pylist()
-        kept = [  # a directory that could not be listed may hold any topic
-            name is None or any(fnmatchcase(name, glob) for glob in topics) for name in names
-        ]
+        # A directory that could not be listed may hold any topic.
+        kept = [matches(name, topics) for name in listing.table["topic"].to_pylist()]
         listing.table = listing.table.filter(pa.array(kept, pa.bool_()))
     if listing.table.num_rows == 0:
         wanted = f" of topics {', '.join(topics)}" if topics else ""

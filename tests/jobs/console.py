@@ -1,0 +1,54 @@
+"""Running the `kip33` command, and what it leaves behind."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+VENV_BIN = Path(sys.executable).parent
+KIP33 = str(VENV_BIN / "kip33")
+PROJECT = Path(__file__).parents[2]
+
+
+class Finished(NamedTuple):
+    """What a command left behind."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """Return standard output as one JSON object a line."""
+        return [json.loads(line) for line in self.stdout.splitlines()]
+
+
+Command = Callable[..., Finished]
+
+
+def subprocess_of(*arguments: Any, cwd: Path, **environment: str) -> Finished:
+    """Run a program to its end, the venv's programs first in PATH."""
+    done = subprocess.run(
+        [str(argument) for argument in arguments],
+        cwd=cwd,
+        env=os.environ | {"PATH": f"{VENV_BIN}:{os.environ['PATH']}"} | environment,
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    return Finished(done.returncode, done.stdout, done.stderr)
+
+
+def file_named(name: str, data: bytes) -> str:
+    """Write a file and return its name."""
+    Path(name).write_bytes(data)
+    return name
+
+
+def directory_named(name: str) -> str:
+    """Make a directory and return its name."""
+    Path(name).mkdir(parents=True)
+    return name

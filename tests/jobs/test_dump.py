@@ -1,0 +1,149 @@
+"""`kip33 dump`: every kind of file, as rows and as a table."""
+
+from pathlib import Path
+
+import pytest
+
+from kip33 import TimeIndex, build_time_index
+from tests.demo_archive import START_MS
+from tests.formats.real_segments import REAL_SEGMENTS, needs_real_segments
+from tests.jobs.console import KIP33, Command, file_named, subprocess_of
+from tests.segment_builder import (
+    Record,
+    end_txn_marker,
+    segment,
+    v0_message,
+    v1_message,
+    v2_batch,
+    with_broken_crc,
+    wrapper,
+)
+
+FIRST = "00000000000000000000"
+ZEROED_SEGMENTS = 11  # of ../shared/segments: compressed bodies are zeros
+SMALL_BYTES = 500_000  # all of those are below
+TWO_ENTRIES = bytes.fromhex("0000018bcfe5680000000003 0000018bcfe568fa00000009")
+EARLIER_ENTRY = bytes.fromhex("0000018bcfe567ff00000004")
+
+
+@pytest.mark.parametrize(
+    ("tail", "tail_entries"),
+    [(b"", 0), (bytes(36), 3), (EARLIER_ENTRY, 1), (EARLIER_ENTRY + bytes(24), 3)],
+    ids=["whole", "padded", "stale", "stale and padded"],
+)
+def test_dump_of_a_time_index(command: Command, tail: bytes, tail_entries: int) -> None:
+    name = file_named("00000000000000000100.timeindex", TWO_ENTRIES + tail)
+
+    entries = [
+        {"kind": "time_entry", "entry": 0, "timestamp": START_MS, "offset": 103}
+        | {"time": "2023-11-14T22:13:20.000Z"},
+        {"kind": "time_entry", "entry": 1, "timestamp": START_MS + 250, "offset": 109}
+        | {"time": "2023-11-14T22:13:20.250Z"},
+    ]
+    note = "zeros or stale entries behind these"
+    rows = [*entries, {"kind": "tail", "entries": tail_entries, "note": note}]
+    rows = rows if tail else entries
+    assert command("dump", name, "--format", "jsonl").lines == [{"file": name} | r for r in rows]
+
+    table = command("dump", name).stdout.splitlines()
+    assert table[0].split() == ["entry", "timestamp", "time", "offset"]
+    assert table[2].split() == ["1", "1700000000250", "2023-11-14T22:13:20.250Z", "109"]
+    assert table[3:] == ([f"tail: {tail_entries} {note}"] if tail else [])
+
+
+def test_dump_of_an_offset_index(command: Command) -> None:
+    entries = bytes.fromhex("00000009 00000100 00000013 00001111")
+    name = file_named("00000000000000000100.index", entries + bytes(16))
+    assert [
+        (row["kind"], row.get("entry"), row.get("offset"), row.get("position"))
+        for row in command("dump", name, "--format", "jsonl").lines
+    ] == [
+        ("offset_entry", 0, 109, 256),
+        ("offset_entry", 1, 119, 0x1111),
+        ("tail", None, None, None),
+    ]
+    table = command("dump", name).stdout.splitlines()
+    assert table[0].split() == ["entry", "offset", "position"]
+    assert table[2].split() == ["1", "119", "4369"]
+
+
+def test_dump_of_a_log_shows_batches_records_and_damage(command: Command) -> None:
+    zeroed = v2_batch(11, codec="gzip", body=bytes(40), records_count=3, last_offset_delta=2)
+    entries = [
+        v0_message(0, b"k", b"value"),
+        wrapper(2, [v1_message(0, 1000, None), v1_message(1, 1001)], codec="gzip"),
+        v2_batch(3, [Record(1002, b"key", b"v", (("h", b""),)), Record(1005, None, None)]),
+        v2_batch(5, last_offset_delta=4, max_timestamp=1005),
+        end_txn_marker(10, 1006, producer_id=7, producer_epoch=1, commit=False),
+        zeroed,
+        with_broken_crc(v2_batch(14, [Record(1008)])),
+    ]
+    log = file_named(f"{FIRST}.log", segment(entries))
+
+    plain = command("dump", log, "--format", "jsonl")
+    assert (plain.exit_code, plain.stderr) == (0, "")
+    batches, [damage] = plain.lines[:-1], plain.lines[-1:]
+    columns = ("base_offset", "last_offset", "records", "magic", "codec", "producer_id", "flags")
+    assert [tuple(row[name] for name in columns) for row in batches] == [
+        (0, 0, 1, 0, "none", -1, []),
+        (2, 2, None, 1, "gzip", -1, []),
+        (3, 4, 2, 2, "none", -1, []),
+        (5, 9, 0, 2, "none", -1, []),
+        (10, 10, 1, 2, "none", 7, ["transactional", "control"]),
+        (11, 13, 3, 2, "gzip", -1, []),
+    ]
+    assert [row["position"] for row in batches] == [
+        sum(map(len, entries[:i])) for i in range(len(entries) - 1)
+    ]
+    assert damage["valid_bytes"] == sum(map(len, entries[:-1]))
+    assert (damage["kind"], "CRC" in damage["note"]) == ("damage", True)
+
+    detailed = command("dump", log, "--records", "--format", "jsonl").lines
+    assert [row for row in detailed if row["kind"] in ("batch", "damage")] == plain.lines
+    columns = ("offset", "timestamp", "key_bytes", "value_bytes", "headers", "control")
+    records = [row for row in detailed if row["kind"] == "record"]
+    assert [tuple(row[name] for name in columns) for row in records] == [
+        (0, -1, 1, 5, 0, None),
+        (1, 1000, None, 0, 0, None),
+        (2, 1001, None, 0, 0, None),
+        (3, 1002, 3, 1, 1, None),
+        (4, 1005, None, None, 0, None),
+        (10, 1006, 4, 6, 0, "ABORT"),
+    ]
+    [undecodable] = [row for row in detailed if row["kind"] == "undecodable"]
+    assert undecodable["position"] == sum(map(len, entries[:5]))
+    assert undecodable["note"]
+
+    table = command("dump", log, "--records").stdout.splitlines()
+    assert table[0].split()[:3] == ["position", "size_bytes", "base_offset"]
+    assert table[-1].startswith("damage: ")
+    assert len(table) == len(detailed) + 2  # two heads of columns
+
+
+@needs_real_segments
+def test_dump_of_real_segments_names_the_zeroed_bodies(command: Command) -> None:
+    small = {str(path) for path in REAL_SEGMENTS.values() if path.stat().st_size < SMALL_BYTES}
+    done = command("dump", *sorted(small), "--records", "--format", "jsonl")
+    assert (done.exit_code, done.stderr) == (0, "")
+    undecodable = {row["file"] for row in done.lines if row["kind"] == "undecodable"}
+    assert len(undecodable) == ZEROED_SEGMENTS
+    assert {row["file"] for row in done.lines} == small
+    assert not [row for row in done.lines if row["kind"] == "damage"]
+
+
+def test_dump_of_several_files_names_each(command: Command) -> None:
+    log = f"archive/broker-1/payments-0/{FIRST}.log"
+    index = file_named(f"{FIRST}.timeindex", build_time_index(log).time_index)
+    lines = command("dump", index, log).stdout.splitlines()
+    assert [line for line in lines if line.endswith(":")] == [f"{index}:", f"{log}:"]
+    entries = TimeIndex.from_bytes(Path(index).read_bytes(), base_offset=0)
+    assert lines.index(f"{log}:") == len(entries) + 2
+
+
+def test_a_reader_that_has_seen_enough_is_no_fault(archive: Path, tmp_path: Path) -> None:
+    log = archive / f"broker-1/orders-0/{FIRST}.log"
+    piped = subprocess_of(
+        *("bash", "-c", f"'{KIP33}' dump --records '{log}' | head -1"), cwd=tmp_path
+    )
+    assert piped.stdout.startswith("position")
+    assert piped.stderr == ""

@@ -1,0 +1,201 @@
+"""The verify job: the verdicts of one segment at a time, over a tree."""
+
+import csv
+import shutil
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kip33 import list_segments, verify_segment
+from kip33.errors import LocationError
+from kip33.spark.build import build_index
+from kip33.spark.verify import plan_verify, run_verify, verify_index
+from kip33.storage.segment import IndexSettings
+from tests.demo_archive import make_archive
+from tests.formats.real_segments import FOLDER, needs_real_segments
+
+pytestmark = pytest.mark.spark
+
+NOW_MS = 1_800_000_000_000
+FIRST = "00000000000000000000"
+BUILT = {  # verdicts of .timeindex and .index on what `build` writes for the demo archive
+    f"broker-1/audit.v1-0/{FIRST}": ("identical", "identical", "ok"),
+    f"broker-1/orders-0/{FIRST}": ("identical", "identical", "ok"),
+    "broker-1/orders-0/00000000000000004000": ("identical", "identical", "ok"),
+    "broker-1/orders-0/00000000000000008000": ("identical", "identical", "ok"),
+    f"broker-1/payments-0/{FIRST}": ("identical", "identical", "ok"),
+    f"broker-2/clicks-0/{FIRST}": ("identical", "identical", "truncated"),
+    f"broker-2/clicks-1/{FIRST}": ("identical", "identical", "truncated"),
+    f"broker-2/clicks-2/{FIRST}": ("missing", None, "invalid"),
+    f"broker-2/clicks-3/{FIRST}": ("identical", "identical", "empty"),
+    f"broker-2/metrics-0/{FIRST}": ("identical", "identical", "ok"),
+    f"broker-2/orders-0/{FIRST}": ("identical", "identical", "ok"),
+    "broker-2/orders-0/00000000000000004000": ("identical", "identical", "ok"),
+    "broker-2/orders-0/00000000000000008000": ("identical", "identical", "ok"),
+}
+BESIDE_THE_LOGS = dict.fromkeys(BUILT, "missing") | {
+    "broker-1/orders-0/00000000000000004000": "padded",
+    f"broker-2/orders-0/{FIRST}": "wrong",
+}
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("demo") / "archive"
+    make_archive(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def built(spark: Any, archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    index_dir = tmp_path_factory.mktemp("indexes")
+    build_index(spark, str(archive), str(index_dir), now_ms=NOW_MS, offset_index=True)
+    return index_dir
+
+
+def by_log(source: Path, verdicts: list[Any]) -> dict[str, Any]:
+    prefix = f"{source.as_uri()}/"
+    return {v.log_uri.removeprefix(prefix).removesuffix(".log"): v for v in verdicts}
+
+
+def test_what_lies_beside_the_logs_of_the_demo_archive(spark: Any, archive: Path) -> None:
+    verdicts = verify_index(spark, str(archive))
+    assert {name: v.verdict for name, v in by_log(archive, verdicts).items()} == BESIDE_THE_LOGS
+    assert [v.log_uri for v in verdicts] == sorted(v.log_uri for v in verdicts)
+
+
+def test_what_build_wrote_is_identical(spark: Any, archive: Path, built: Path) -> None:
+    found = by_log(archive, verify_index(spark, str(archive), str(built)))
+    assert {
+        name: (v.verdict, v.offset_index_verdict, v.log_status) for name, v in found.items()
+    } == BUILT
+    assert {v.dialect for v in found.values()} == {"recover", None}
+    assert {v.entries for v in found.values() if v.verdict == "missing"} == {None}
+
+
+@pytest.mark.parametrize(
+    "source_name",
+    ["demo archive", pytest.param("real segments", marks=needs_real_segments)],
+)
+def test_a_tree_gets_the_verdicts_of_its_segments(
+    spark: Any, archive: Path, source_name: str
+) -> None:
+    source = archive if source_name == "demo archive" else FOLDER
+    one_by_one = [verify_segment(str(source / s.path)) for s in list_segments(str(source))]
+    for parallelism in (1, 5):
+        assert run_verify(spark, plan_verify(str(source)), parallelism=parallelism) == one_by_one
+
+
+@needs_real_segments
+def test_what_brokers_wrote_is_identical_or_consistent(spark: Any) -> None:
+    with (FOLDER / "MANIFEST.csv").open() as lines:
+        marks = {row["segment"]: {row["recover"], row["live"]} for row in csv.DictReader(lines)}
+
+    found = by_log(FOLDER, verify_index(spark, str(FOLDER)))
+
+    for name, verdict in found.items():
+        marked = marks[name] - {""}
+        if marked:
+            assert (verdict.verdict, verdict.dialect in marked) == ("identical", True), verdict
+        else:
+            assert verdict.verdict == "consistent", verdict
+    assert len(found) == 83
+    assert Counter(v.log_status for v in found.values()) == {"ok": 83}
+
+
+def test_settings_and_topics_are_those_of_the_plan(spark: Any, archive: Path, built: Path) -> None:
+    settings = IndexSettings(index_interval_bytes=65_536)
+    plan = plan_verify(str(archive), str(built), settings=settings, topics=["orders"])
+    verdicts = run_verify(spark, plan)
+    assert Counter(v.verdict for v in verdicts) == {"consistent": 6}
+    assert all("/orders-0/" in v.log_uri for v in verdicts)
+
+
+def test_an_index_beside_the_log_is_held_where_the_index_directory_has_none(
+    spark: Any, archive: Path, built: Path, tmp_path: Path
+) -> None:
+    source, index_dir = tmp_path / "source", tmp_path / "indexes"
+    partition = "broker-1/orders-0"
+    shutil.copytree(archive / partition, source / partition)
+    shutil.copytree(built / partition, index_dir / partition)
+    first, second, third = (f"{partition}/{offset:020d}" for offset in (0, 4000, 8000))
+    (index_dir / f"{first}.index").rename(source / f"{first}.index")
+    (source / f"{second}.index").write_bytes(b"not looked at")
+    (index_dir / f"{third}.index").unlink()
+
+    found = by_log(source, verify_index(spark, str(source), str(index_dir)))
+
+    assert {name: v.offset_index_verdict for name, v in found.items()} == {
+        first: "identical",
+        second: "identical",
+        third: None,
+    }
+
+
+def test_a_file_that_changes_after_the_listing_is_a_verdict_and_the_job_goes_on(
+    spark: Any, archive: Path, built: Path, tmp_path: Path
+) -> None:
+    source = Path(shutil.copytree(archive, tmp_path / "source"))
+    index_dir = Path(shutil.copytree(built, tmp_path / "indexes"))
+    plan = plan_verify(str(source), str(index_dir))
+    gone, cut = f"broker-1/orders-0/{FIRST}", f"broker-1/payments-0/{FIRST}"
+    directory, torn = f"broker-2/orders-0/{FIRST}", f"broker-1/audit.v1-0/{FIRST}"
+    (source / f"{gone}.log").unlink()
+    (source / f"{cut}.log").write_bytes((source / f"{cut}.log").read_bytes()[:1000])
+    (source / f"{directory}.log").unlink()
+    (source / f"{directory}.log").mkdir()
+    with (index_dir / f"{torn}.timeindex").open("ab") as index:
+        index.write(b"\x00")
+
+    found = by_log(source, run_verify(spark, plan))
+
+    assert {name: v.verdict for name, v in found.items()} == {
+        name: verdict for name, (verdict, _, _) in BUILT.items()
+    } | {gone: "unreadable", cut: "wrong", directory: "unreadable", torn: "malformed"}
+    assert "the log cannot be read" in found[gone].problems[0]
+    assert found[torn].problems == ("49 bytes, not a multiple of 12",)
+    assert "at byte" in found[cut].log_error
+
+
+def test_a_directory_that_cannot_be_listed_is_a_verdict(spark: Any, tmp_path: Path) -> None:
+    deep = tmp_path.joinpath("broker-1", *["d"] * 32, "orders-0")
+    deep.mkdir(parents=True)
+    (tmp_path / "orders-1").mkdir()
+    (tmp_path / "orders-1" / f"{FIRST}.log").touch()
+    verdicts = verify_index(spark, str(tmp_path))
+    assert sorted(v.verdict for v in verdicts) == ["missing", "unreadable"]
+    [unreadable] = [v for v in verdicts if v.verdict == "unreadable"]
+    assert "cannot be listed: more than 32 directories deep" in unreadable.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("source", "index_dir", "problem"),
+    [
+        ("nowhere", None, "SOURCE does not exist"),
+        ("archive", "nowhere", "the index directory does not exist"),
+        (f"archive/broker-2/clicks-3/{FIRST}.log", None, "SOURCE is a file"),
+        ("empty", None, "no segments here"),
+    ],
+)
+def test_wrong_places_are_told_at_once(
+    archive: Path, tmp_path: Path, source: str, index_dir: str | None, problem: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "archive").symlink_to(archive)
+    with pytest.raises(LocationError, match=problem):
+        plan_verify(str(tmp_path / source), str(tmp_path / index_dir) if index_dir else None)
+
+
+def test_a_setting_that_kafka_refuses_is_a_value_error(archive: Path) -> None:
+    with pytest.raises(ValueError, match=r"segment\.index\.bytes=11"):
+        plan_verify(str(archive), settings=IndexSettings(segment_index_bytes=11))
+
+
+def test_a_verdict_prints_its_problems_as_a_list(archive: Path) -> None:
+    verdict = verify_segment(str(archive / f"broker-2/orders-0/{FIRST}.log"))
+    row = replace(verdict, problems=("one", "two")).as_row()
+    assert row["problems"] == ["one", "two"]
+    assert list(row)[:6] == ["log_uri", "index_uri", "verdict", "dialect", "entries", "problems"]

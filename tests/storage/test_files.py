@@ -1,0 +1,219 @@
+"""Publishing whole files or none, and reading them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import fs
+
+from kip33.errors import LocationError
+from kip33.storage import files
+from kip33.storage.files import (
+    opened,
+    publish,
+    read_whole,
+    reason,
+    remove_quietly,
+    require_directory,
+    size_of,
+)
+from kip33.storage.locations import Location
+
+ROOT = Path(__file__).parents[2]
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_publish_makes_directories_and_leaves_only_the_file(tmp_path: Path) -> None:
+    place = Location.of(tmp_path / "a" / "b" / "0.timeindex")
+    publish(place, b"twelve bytes")
+    assert names_in(tmp_path / "a" / "b") == ["0.timeindex"]
+    assert Path(place.path).read_bytes() == b"twelve bytes"
+
+
+def test_publish_replaces(tmp_path: Path) -> None:
+    place = Location.of(tmp_path / "0.timeindex")
+    publish(place, b"old and long")
+    publish(place, b"new")
+    assert names_in(tmp_path) == ["0.timeindex"]
+    assert Path(place.path).read_bytes() == b"new"
+
+
+def test_an_empty_file_is_a_file(tmp_path: Path) -> None:
+    place = Location.of(tmp_path / "0.timeindex")
+    publish(place, b"")
+    assert size_of(place) == 0
+
+
+def test_a_reader_of_the_old_file_keeps_it(tmp_path: Path) -> None:
+    place = Location.of(tmp_path / "x")
+    publish(place, b"old")
+    with Path(place.path).open("rb") as reader:
+        publish(place, b"new")
+        assert reader.read() == b"old"
+
+
+class Failing:
+    """A filesystem that is the local one but for one call."""
+
+    def __init__(self, **failing: Any) -> None:
+        self._local = fs.LocalFileSystem()
+        self._failing = failing
+
+    def __getattr__(self, name: str) -> Any:
+        return self._failing.get(name) or getattr(self._local, name)
+
+
+def full(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+class ShortInfo:
+    size = 1
+
+
+FAULTS = [
+    pytest.param({"open_output_stream": full}, "No space", id="nothing can be opened"),
+    pytest.param(
+        {"get_file_info": lambda path: ShortInfo}, "3 bytes written, 1 bytes", id="bytes got lost"
+    ),
+]
+
+
+@pytest.mark.parametrize(("failing", "says"), FAULTS)
+def test_a_failed_publish_leaves_the_old_file_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: dict[str, Any], says: str
+) -> None:
+    place = Location.of(tmp_path / "x")
+    publish(place, b"old")
+    monkeypatch.setattr(Location, "filesystem", lambda self: Failing(**failing))
+    with pytest.raises(OSError, match=says):
+        publish(place, b"new")
+    assert names_in(tmp_path) == ["x"]
+    assert Path(place.path).read_bytes() == b"old"
+
+
+def test_a_failed_rename_leaves_the_old_file_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Location.of(tmp_path / "x")
+    publish(place, b"old")
+    monkeypatch.setattr(files.os, "replace", full)
+    with pytest.raises(OSError, match="No space"):
+        publish(place, b"new")
+    assert names_in(tmp_path) == ["x"]
+    assert Path(place.path).read_bytes() == b"old"
+
+
+def test_a_directory_in_the_way_is_an_error_and_stays(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    with pytest.raises(OSError):
+        publish(Location.of(tmp_path / "x"), b"new")
+    assert names_in(tmp_path) == ["x"]
+    assert (tmp_path / "x").is_dir()
+
+
+def test_a_full_disk_leaves_no_part(tmp_path: Path) -> None:
+    """A real limit on file size, in a process of its own."""
+    publish(Location.of(tmp_path / "x"), b"old")
+    script = """
+import resource, signal, sys
+from kip33.storage.files import publish
+from kip33.storage.locations import Location
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    publish(Location.of(sys.argv[1]), bytes(100_000))
+except OSError as error:
+    print("OSError", error.errno)
+"""
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", script, str(tmp_path / "x")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith("OSError")
+    assert names_in(tmp_path) == ["x"]
+    assert (tmp_path / "x").read_bytes() == b"old"
+
+
+def test_a_temporary_name_is_hidden_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[str]] = []
+    replace = os.replace
+
+    def look(source: str, target: str) -> None:
+        seen.append(names_in(tmp_path))
+        replace(source, target)
+
+    monkeypatch.setattr(files.os, "replace", look)
+    publish(Location.of(tmp_path / "0.timeindex"), b"x")
+    ((name,),) = seen
+    assert name.startswith(".0.timeindex.")
+    assert name.endswith(".tmp")
+
+
+def test_read_whole(tmp_path: Path) -> None:
+    place = Location.of(tmp_path / "x")
+    publish(place, bytes(100))
+    assert read_whole(place, most_bytes=100) == bytes(100)
+    with pytest.raises(OSError, match="100 bytes, at most 99 expected"):
+        read_whole(place, most_bytes=99)
+    with pytest.raises(FileNotFoundError):
+        read_whole(Location.of(tmp_path / "nothing"), most_bytes=9)
+
+
+def test_opened_reads_ranges(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(bytes(range(100)))
+    with opened(Location.of(tmp_path / "x")) as (read_into, size):
+        buffer = bytearray(10)
+        assert size == 100
+        assert read_into(95, memoryview(buffer)) == 5
+        assert buffer[:5] == bytes(range(95, 100))
+        assert read_into(3, memoryview(buffer)[4:6]) == 2
+        assert buffer[4:6] == bytes([3, 4])
+        assert read_into(100, memoryview(buffer)) == 0
+
+
+def test_size_of(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"123")
+    assert size_of(Location.of(tmp_path / "x")) == 3
+    assert size_of(Location.of(tmp_path / "y")) is None
+    assert size_of(Location.of(tmp_path)) is None
+
+
+def test_remove_quietly(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"")
+    remove_quietly(Location.of(tmp_path / "x"))
+    remove_quietly(Location.of(tmp_path / "x"))
+    remove_quietly(Location.of(tmp_path))
+    assert names_in(tmp_path) == []
+
+
+def test_require_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    require_directory(Location.of(tmp_path), "SOURCE")
+    with pytest.raises(LocationError, match="SOURCE does not exist"):
+        require_directory(Location.of(tmp_path / "nothing"), "SOURCE")
+    with pytest.raises(LocationError, match="SOURCE is a file, a directory expected"):
+        require_directory(Location.of(tmp_path / "file"), "SOURCE")
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (OSError(2, "No such file"), "No such file"),
+        (OSError("two\n  lines"), "two lines"),
+        (ValueError(), "ValueError"),
+    ],
+)
+def test_reason_is_one_line(error: Exception, line: str) -> None:
+    assert reason(error) == line

@@ -1,0 +1,114 @@
+"""Imports go left only: errors <- formats <- rules <- storage <- spark <- cli <- jobs."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+LAYERS = ("errors", "formats", "rules", "storage", "spark", "cli", "jobs")
+MODULES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for folder in ("kip33", "jobs")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+}
+# A package outside, and the only places that may import it.
+HOMES = {
+    "pyspark": ("kip33.spark", "kip33.cli"),
+    "py4j": ("kip33.spark", "kip33.cli"),
+    "pyarrow": ("kip33.formats.codecs", "kip33.storage", "kip33.spark", "kip33.cli"),
+    "click": ("kip33.cli",),
+    "rich": ("kip33.cli",),
+    "numba": ("kip33.formats.native", "kip33.formats.native_forms"),
+    "llvmlite": ("kip33.formats.native", "kip33.formats.native_forms"),
+    "logging": ("kip33.spark", "kip33.cli"),
+    "time": ("kip33.cli",),
+    "datetime": ("kip33.cli",),
+    "pandas": (),
+}
+
+
+def is_inside(module: str, *packages: str) -> bool:
+    return any(module == package or module.startswith(package + ".") for package in packages)
+
+
+def layer_of(module: str) -> str | None:
+    """Return the layer, None for `kip33` itself, which only names what lies in others."""
+    parts = module.split(".")
+    if parts[0] == "jobs":
+        return "jobs"
+    return parts[1] if parts[0] == "kip33" and len(parts) > 1 else None
+
+
+def imports_of(tree: ast.AST, module: str, *, is_package: bool) -> Iterator[str]:
+    """Yield every module and name that is imported anywhere in `tree`, in full."""
+    package = module if is_package else module.rpartition(".")[0]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            source = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                source = ".".join([*above, *filter(None, [node.module])])
+            yield source
+            yield from (f"{source}.{alias.name}" for alias in node.names)
+
+
+def faults_of(module: str, imported: str) -> Iterator[str]:
+    mine, theirs = layer_of(module), layer_of(imported)
+    if theirs in LAYERS and mine in LAYERS and LAYERS.index(theirs) > LAYERS.index(mine):
+        yield f"{module} imports {imported}: {theirs} lies right of {mine}"
+    top = imported.split(".")[0]
+    if top in HOMES and not is_inside(module, *HOMES[top]):
+        yield f"{module} imports {imported}: only {', '.join(HOMES[top]) or 'nobody'} may"
+    if top == "tests":
+        yield f"{module} imports {imported}: tests are not part of the program"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_go_left_only(module: str) -> None:
+    path = MODULES[module]
+    tree = ast.parse(path.read_text())
+    imported = imports_of(tree, module, is_package=path.name == "__init__.py")
+    assert [fault for name in imported for fault in faults_of(module, name)] == []
+
+
+def test_every_module_stands_in_a_layer() -> None:
+    assert {layer_of(module) for module in MODULES} - {None} == set(LAYERS)
+
+
+CLOCKS = {"time", "time_ns", "monotonic", "perf_counter", "now", "utcnow", "today", "sleep"}
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if layer_of(m) not in ("cli", "jobs", None)])
+def test_the_clock_is_read_in_cli_only(module: str) -> None:
+    tree = ast.parse(MODULES[module].read_text())
+    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    reads = [f"line {f.lineno}" for f in calls if isinstance(f, ast.Attribute) and f.attr in CLOCKS]
+    assert reads == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "imported"),
+    [
+        ("kip33.rules.entries", "from kip33.storage import files", "kip33.storage.files"),
+        ("kip33.rules.entries", "from ..storage import files", "kip33.storage.files"),
+        ("kip33.rules.entries", "from .. import storage", "kip33.storage"),
+        ("kip33.rules.entries", "def f():\n    import kip33.spark.build", "kip33.spark.build"),
+        ("kip33.formats.batch", "import pyarrow.fs", "pyarrow.fs"),
+        ("kip33.rules.entries", "from pyarrow import fs", "pyarrow.fs"),
+        ("kip33.storage.files", "from pyspark.sql import SparkSession", "pyspark.sql"),
+        ("kip33.spark.build", "import click", "click"),
+        ("kip33.formats.walk", "from numba import njit", "numba"),
+        ("kip33.storage.catalog", "import time", "time"),
+        ("kip33.storage.catalog", "from datetime import datetime", "datetime"),
+        ("kip33.cli.build", "from jobs import verify", "jobs.verify"),
+        ("kip33.cli.build", "import tests.segment_builder", "tests.segment_builder"),
+    ],
+)
+def test_a_fault_would_be_seen(module: str, source: str, imported: str) -> None:
+    found = list(imports_of(ast.parse(source), module, is_package=False))
+    assert imported in found
+    assert [fault for name in found for fault in faults_of(module, name)]

@@ -1,0 +1,106 @@
+"""Every example of README.md runs, as it stands, in a folder with the demo archive in ./archive.
+
+An example is a fenced block below a line `<!-- test: name -->`.
+"""
+
+import ast
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from click.testing import CliRunner
+
+from kip33.cli.main import COMMANDS, kip33
+from tests.demo_archive import make_archive
+
+PROJECT = Path(__file__).parents[1]
+README = (PROJECT / "README.md").read_text()
+BLOCK = re.compile(r"^<!-- test: (\w+) -->\n```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+COMMAND_OF_JOB = {"build_index.py": "build", "verify.py": "verify"}
+OUR_CODE = f'File "{PROJECT / "kip33"}'  # in a trace; PySpark's workers may leave one of their own
+PLACES = ("hdfs:///", "s3a://")  # what a block names but this machine has not
+
+
+class Example(NamedTuple):
+    """A block of the README."""
+
+    name: str
+    language: str
+    code: str
+
+    @property
+    def interpreter(self) -> list[str]:
+        """Return how to run the block's text."""
+        if self.language == "python":
+            return [sys.executable, "-W", "error", "-c"]
+        return ["bash", "-euo", "pipefail", "-c"]
+
+
+EXAMPLES = {found[1]: Example(*found.groups()) for found in BLOCK.finditer(README)}
+RUN = [example for example in EXAMPLES.values() if example.name != "airflow"]
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("demo") / "archive"
+    make_archive(root)
+    return root
+
+
+def test_every_marked_block_is_found() -> None:
+    assert len(EXAMPLES) == README.count("<!-- test:") > 0
+    assert {example.language for example in EXAMPLES.values()} <= {"bash", "console", "python"}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("example", RUN, ids=lambda example: example.name)
+def test_the_example_runs(example: Example, archive: Path, tmp_path: Path) -> None:
+    (tmp_path / "archive").symlink_to(archive)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        [*example.interpreter, example.code],
+        cwd=tmp_path,
+        env=os.environ | {"PATH": path, "KIP33": str(PROJECT)},
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    assert done.returncode == 0, done.stderr
+    assert OUR_CODE not in done.stderr
+    assert done.stdout
+    assert list((tmp_path / "indexes" / "_catalog" / "commits").glob("*.json"))
+
+
+def airflow_commands() -> Iterator[tuple[str, list[str]]]:
+    """Yield job and arguments of every SparkSubmitOperator of the example."""
+    for node in ast.walk(ast.parse(EXAMPLES["airflow"].code)):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "SparkSubmitOperator":
+            given = {keyword.arg: ast.literal_eval(keyword.value) for keyword in node.keywords}
+            yield given["application"], given["application_args"]
+
+
+def test_the_airflow_example_calls_jobs_with_options_they_have() -> None:
+    calls = list(airflow_commands())
+    assert len(calls) == 2
+    for application, arguments in calls:
+        job = PROJECT / "jobs" / Path(application).name
+        assert job.is_file()
+        command = COMMAND_OF_JOB[job.name]
+        done = CliRunner().invoke(kip33, [command, *arguments, "--help"])
+        assert (done.exit_code, "Usage: kip33 " + command in done.stdout) == (0, True)
+        parsed = kip33.get_command(None, command).make_context(command, list(arguments))
+        assert parsed.params["source"].startswith(PLACES)
+
+
+def test_the_readme_names_commands_that_there_are() -> None:
+    blocks = re.findall(r"^```(?:bash|console)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    lines = "".join(blocks).replace("\\\n", " ").splitlines()
+    words = [shlex.split(line, comments=True) for line in lines]
+    named = {line[1] for line in words if line[:1] == ["kip33"]}
+    assert named == set(COMMANDS)
