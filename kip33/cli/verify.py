@@ -8,10 +8,10 @@ import click
 from kip33.cli.options import format_option, index_options, spark_options
 from kip33.cli.output import print_json, print_table
 from kip33.cli.progress import progress_bar
+from kip33.rules.indexes import IndexSettings
 from kip33.rules.verdict import GOOD, VERDICTS
 from kip33.storage.by_path import verify_segment
 from kip33.storage.locations import Location
-from kip33.storage.segment import IndexSettings
 from kip33.storage.verification import SegmentVerdict
 
 

@@ -11,14 +11,15 @@ from pyspark.sql import SparkSession
 
 from kip33.errors import LocationError
 from kip33.rules.entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
+from kip33.rules.indexes import IndexSettings
 from kip33.spark.tasks import Progress, run_on_bins
 from kip33.storage.building import KEPT, WRITTEN, Build, build_segment
 from kip33.storage.carrying import carry_over, unlistable_directories
-from kip33.storage.catalog import Catalog, Draft, Part, PartWriter, Snapshot
+from kip33.storage.catalog import Catalog, Draft, Part, Snapshot
 from kip33.storage.files import require_directory, require_writable
 from kip33.storage.listing import Segment, segments_of
 from kip33.storage.locations import Location
-from kip33.storage.segment import IndexSettings
+from kip33.storage.parts import PartWriter
 from kip33.storage.sources import require_no_file, require_outside_log_dirs, require_segments
 
 

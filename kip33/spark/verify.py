@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from kip33.rules.indexes import IndexSettings
 from kip33.rules.verdict import UNREADABLE
 from kip33.spark.tasks import Progress, run_on_bins
 from kip33.storage.files import require_directory, size_of
 from kip33.storage.listing import segments_of
 from kip33.storage.locations import Location
-from kip33.storage.segment import IndexSettings
 from kip33.storage.sources import require_segments
 from kip33.storage.verification import SegmentVerdict, verify_file
 

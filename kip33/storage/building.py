@@ -4,12 +4,13 @@ import json
 from typing import Any, Final, NamedTuple
 
 from kip33.formats.time_index import ENTRY_BYTES
+from kip33.rules.indexes import IndexSettings
 from kip33.rules.summary import TIMESTAMP_TYPES, codec_names, largest_timestamp, names_of
 from kip33.rules.verdict import GOOD
 from kip33.storage.files import publish, read_whole, reason, remove_quietly, size_of
 from kip33.storage.listing import Segment
 from kip33.storage.locations import Location
-from kip33.storage.segment import IndexSettings, SegmentIndex, index_file, unreadable
+from kip33.storage.segment import SegmentIndex, index_file, unreadable
 from kip33.storage.verification import verify_file
 
 WRITTEN: Final = "written"

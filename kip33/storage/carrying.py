@@ -9,9 +9,10 @@ from fnmatch import fnmatchcase
 
 import pyarrow as pa
 
-from kip33.storage.catalog import Draft, Part, Snapshot, publish_part
+from kip33.storage.catalog import Draft, Part, Snapshot
 from kip33.storage.listing import segments_of
 from kip33.storage.locations import Location
+from kip33.storage.parts import publish_part
 
 
 def matches(topic: str | None, topics: Sequence[str]) -> bool:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from kip33.formats.batch import BatchColumns
 from kip33.formats.offset_index import OffsetIndex
 from kip33.formats.time_index import TimeIndex
 from kip33.rules import verdict as rule
@@ -13,19 +14,14 @@ from kip33.rules.entries import (
     DIALECTS,
     OFFSET_ENTRY_BYTES,
     TIME_ENTRY_BYTES,
-    append_batches,
 )
+from kip33.rules.indexes import IndexBuilder, IndexSettings
+from kip33.rules.speed import Speed
 from kip33.rules.truth import OffsetIndexTruth, TimeIndexTruth
 from kip33.rules.verdict import Verdict
 from kip33.storage.files import MOST_INDEX_BYTES, read_whole, reason, size_of
 from kip33.storage.locations import Location
-from kip33.storage.segment import (
-    IndexBuilder,
-    IndexSettings,
-    SegmentIndex,
-    Watcher,
-    index_file,
-)
+from kip33.storage.segment import SegmentIndex, index_file
 
 
 @dataclass(frozen=True)
@@ -74,14 +70,10 @@ class Verification:
         self._time_truth = TimeIndexTruth(times.timestamps, times.offsets)
         self._offset_truth = OffsetIndexTruth(places.offsets, places.positions.astype(np.int64))
 
-    @property
-    def watcher(self) -> Watcher:
-        """Return what `index_segment` lets watch its pass."""
-        return Watcher(self._append, seek_max_record=True)
-
-    def _append(self, batches: Any, speed: Any) -> None:
+    def append(self, batches: BatchColumns, speed: Speed) -> None:
+        """Watch the next batches of the pass."""
         for builder in self._others.values():
-            builder.append(batches, speed(append_batches))
+            builder.append(batches, speed)
         self._time_truth.append(batches, speed)
         self._offset_truth.append(batches, speed)
 
@@ -165,7 +157,7 @@ def verify_file(
         topic=topic,
         settings=settings,
         native=native,
-        watcher=check.watcher,
+        watcher=check.append,
     )
     if failure is None and index.status == "unreadable":
         failure = f"the log cannot be read: {index.error}"

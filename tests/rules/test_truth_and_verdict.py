@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from kip33.formats import native
 from kip33.formats.batch import BATCH, BatchColumns
 from kip33.formats.scan import BatchScan
+from kip33.rules.indexes import IndexSettings
 from kip33.rules.truth import OffsetIndexTruth, TimeIndexTruth
 from kip33.rules.verdict import (
     CONSISTENT,
@@ -28,7 +29,7 @@ from kip33.rules.verdict import (
     VERDICTS,
     WRONG,
 )
-from kip33.storage.segment import IndexSettings, index_segment
+from kip33.storage.segment import index_segment
 from kip33.storage.verification import Verification
 from tests.generated_segments import LONG_MAX, Written, segments, wire_of
 from tests.segment_builder import Record, v2_batch
@@ -93,7 +94,7 @@ def judge(
         topic=topic,
         settings=settings,
         native=native,
-        watcher=check.watcher,
+        watcher=check.append,
     )
     times, offsets = check.time_verdict(index), check.offset_verdict(index)
     return Judged(*times, *(offsets and (offsets.verdict, offsets.problems)) or ())

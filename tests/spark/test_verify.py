@@ -11,9 +11,9 @@ import pytest
 
 from kip33 import list_segments, verify_segment
 from kip33.errors import LocationError
+from kip33.rules.indexes import IndexSettings
 from kip33.spark.build import build_index
 from kip33.spark.verify import plan_verify, run_verify, verify_index
-from kip33.storage.segment import IndexSettings
 from tests.demo_archive import make_archive
 from tests.formats.real_segments import FOLDER, needs_real_segments
 

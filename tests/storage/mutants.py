@@ -15,8 +15,9 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from kip33.rules.indexes import IndexSettings
 from kip33.rules.verdict import VERDICTS
-from kip33.storage.segment import IndexSettings, SegmentIndex, index_segment
+from kip33.storage.segment import SegmentIndex, index_segment
 from kip33.storage.verification import Verification
 from tests.formats.real_segments import REAL_SEGMENTS
 from tests.segment_builder import (
@@ -318,7 +319,7 @@ def run_one(random: Random, base: Base, outcomes: Counter[str]) -> list[str]:
             topic="orders",
             settings=settings,
             native=True,
-            watcher=check.watcher if check else None,
+            watcher=check.append if check else None,
         )
 
     index = index_of(None)

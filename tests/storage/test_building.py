@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from kip33.rules.indexes import IndexSettings
 from kip33.storage.building import Build, Built, build_segment
 from kip33.storage.catalog import SEGMENTS
 from kip33.storage.listing import list_tree
 from kip33.storage.locations import Location
-from kip33.storage.segment import IndexSettings
 from tests.segment_builder import Record, v0_message, v1_message, v2_batch, wrapper
 
 BASE = 40

@@ -12,15 +12,14 @@ import pytest
 
 from kip33.errors import CatalogError
 from kip33.storage.catalog import (
-    ROWS_PER_GROUP,
     SCHEMA_VERSION,
     SEGMENTS,
     Catalog,
     Part,
-    PartWriter,
     Snapshot,
 )
 from kip33.storage.locations import Location
+from kip33.storage.parts import ROWS_PER_GROUP, PartWriter
 from kip33.storage.totals import topic_totals
 
 SOURCE = Location.of("/archive")

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from kip33.errors import CorruptSegmentError
+from kip33.rules.indexes import IndexSettings
 from kip33.storage.locations import Location
-from kip33.storage.segment import IndexSettings, SegmentIndex, index_file, index_segment
+from kip33.storage.segment import SegmentIndex, index_file, index_segment
 from tests.segment_builder import (
     Record,
     v0_message,

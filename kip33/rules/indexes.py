@@ -1,0 +1,113 @@
+"""The two indexes of a segment, built from its batches as they pass."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kip33.formats.batch import BatchColumns
+from kip33.formats.offset_index import ENTRY as OFFSET_ENTRY
+from kip33.formats.scan import ROWS
+from kip33.formats.time_index import ENTRY as TIME_ENTRY
+from kip33.rules import entries
+from kip33.rules.entries import (
+    DEFAULT_INDEX_INTERVAL_BYTES,
+    DEFAULT_SEGMENT_INDEX_BYTES,
+    DIALECTS,
+    Dialect,
+)
+from kip33.rules.speed import Speed, plain
+
+
+class IndexSettings(NamedTuple):
+    """What decides an index's bytes besides the log: Kafka's settings and the dialect."""
+
+    dialect: str = "recover"
+    index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES
+    segment_index_bytes: int = DEFAULT_SEGMENT_INDEX_BYTES
+    check_crc: bool = True
+
+    def require_valid(self) -> None:
+        """Raise ValueError for a setting that Kafka would refuse."""
+        if self.dialect not in DIALECTS:
+            raise ValueError(f"dialect {self.dialect!r}: one of {', '.join(DIALECTS)} expected")
+        self.entry_state(DIALECTS[self.dialect], 0)
+
+    def entry_state(self, dialect: Dialect, base_offset: int) -> BatchColumns:
+        """Return the rule's state for an empty segment."""
+        return entries.new_state(
+            dialect,
+            base_offset=base_offset,
+            interval_bytes=self.index_interval_bytes,
+            segment_index_bytes=self.segment_index_bytes,
+        )
+
+
+class IndexBuilder:
+    """Turns columns of batches into the two indexes' entries, a piece at a time."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        settings: IndexSettings,
+        *,
+        base_offset: int,
+        topic: str,
+        most_rows: int = ROWS,
+    ) -> None:
+        """Start with an empty segment; at most `most_rows` batches will come at once."""
+        self._dialect = dialect
+        self._topic = topic
+        self._state = settings.entry_state(dialect, base_offset)
+        self._times = np.empty((most_rows, 2), np.int64)
+        self._offsets = np.empty((most_rows, 2), np.int64)
+        self._time_pieces: list[npt.NDArray[np.void]] = []
+        self._offset_pieces: list[npt.NDArray[np.void]] = []
+
+    def append(self, batches: BatchColumns, speed: Speed = plain) -> None:
+        """Take the next batches through the rule; none any more once it refused one."""
+        if self.refusal:
+            return
+        recorded = self._dialect.recorded_offsets(batches, self._topic)
+        time_count, offset_count = speed(entries.append_batches)(
+            batches, recorded, self._state, self._times, self._offsets
+        )
+        self._keep(self._time_pieces, self._times, time_count, TIME_ENTRY)
+        self._keep(self._offset_pieces, self._offsets, offset_count, OFFSET_ENTRY)
+
+    def close(self, valid_bytes: int) -> None:
+        """Add the closing entry."""
+        if not self.refusal:
+            count = entries.close_index(self._state, valid_bytes, self._times)
+            self._keep(self._time_pieces, self._times, count, TIME_ENTRY)
+
+    @property
+    def refusal(self) -> tuple[int, str] | None:
+        """Return (position, why) of the batch at which Kafka gives up on the segment, or None."""
+        state = self._state[0]
+        if not state["refusal"]:
+            return None
+        return int(state["refused_position"]), entries.REFUSALS[int(state["refusal"])]
+
+    @property
+    def time_index(self) -> bytes:
+        """Return the `.timeindex` file's bytes."""
+        return b"".join(piece.tobytes() for piece in self._time_pieces)
+
+    @property
+    def offset_index(self) -> bytes:
+        """Return the `.index` file's bytes."""
+        return b"".join(piece.tobytes() for piece in self._offset_pieces)
+
+    @staticmethod
+    def _keep(
+        pieces: list[npt.NDArray[np.void]],
+        rows: npt.NDArray[np.int64],
+        count: int,
+        kind: np.dtype[np.void],
+    ) -> None:
+        if count:
+            piece = np.empty(count, kind)
+            for column, name in enumerate(kind.names or ()):
+                piece[name] = rows[:count, column]
+            pieces.append(piece)
