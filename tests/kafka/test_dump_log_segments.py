@@ -53,16 +53,23 @@ GOOD_ENTRIES = ((1002, 2), (1004, 4), (1006, 6), (1008, 8), (1009, 9))
 HUMP = run(1000, 5000, 2000, 3000, 6000)
 HUMP_POSITIONS = positions((2, 196), (4, 392))
 AN_EMPTY_BATCH = run(1000, 1001) + batch(2, 9000, body=b"", records_count=0, base_timestamp=-1)
-THREE_RECORDS = batch(
-    0,
-    5100,
-    last_offset_delta=2,
-    base_timestamp=5000,
-    records_count=3,
-    body=record(None, b"a")
-    + record(None, b"b", offset_delta=1, timestamp_delta=100)
-    + record(None, b"c", offset_delta=2, timestamp_delta=50),
-)
+
+
+def three_records(base_offset: int) -> bytes:
+    """Return a batch of three records, the second of which bears its max timestamp."""
+    return batch(
+        base_offset,
+        5100,
+        last_offset_delta=2,
+        base_timestamp=5000,
+        records_count=3,
+        body=record(None, b"a")
+        + record(None, b"b", offset_delta=1, timestamp_delta=100)
+        + record(None, b"c", offset_delta=2, timestamp_delta=50),
+    )
+
+
+THREE_RECORDS = three_records(0)
 
 
 @dataclass(frozen=True)
@@ -170,6 +177,13 @@ OFFSET_INDEX_FALSE_ALARMS = (
         positions((9, 490)),
         INDEX_MISMATCH,
         "consistent",
+    ),
+    Row(
+        "an entry before 2.0: the first offset of the batch",
+        positions((3, len(THREE_RECORDS))),
+        INDEX_MISMATCH,
+        "consistent",
+        log=three_records(0) + three_records(3),
     ),
 )
 
