@@ -53,71 +53,100 @@ def build_segment(build: Build, segment: Segment, *, ours: bool, native: bool = 
     fault of the log or of publishing is the row's `status` and `error`.
     """
     log = build.source.child(segment.path)
-    target = build.index_location(segment)
     if segment.error or segment.base_offset is None or segment.topic is None:
         index = unreadable(segment.error or "not listed")
-        return Built(_row(build, segment, log, index, None, ()), 0, 0)
-    base_offset, topic = segment.base_offset, segment.topic
-    verdicts: tuple[str, str | None] = ("", None)
-    if build.only_damaged:
-        offset_target = _offset_index(target) if build.offset_index else None
-        verdict, index = verify_file(
-            log,
-            target,
-            offset_target,
-            base_offset=base_offset,
-            topic=topic,
-            settings=build.settings,
-            native=native,
-        )
-        verdicts = verdict.verdict, verdict.offset_index_verdict
-    else:
+        return Built(_row(build, segment, log, index, _Published()), 0, 0)
+    index, wanted = _indexes(build, segment, log, native=native)
+    published = _Published()
+    for file in wanted:
+        published.add(build, file, ours=ours, proves_nothing=index.status == "unreadable")
+    row = _row(build, segment, log, index, published)
+    entries = wanted[0].good_entries
+    if entries is not None:
+        row["time_index_entries"] = entries
+    return Built(row, published.index_bytes, index.bytes_read)
+
+
+class _Wanted(NamedTuple):
+    """One index file and the bytes it should have; `good_entries` if it is to be left as it is."""
+
+    place: Location
+    data: bytes | None  # None: the log gives no index
+    good_entries: int | None = None
+
+
+def _indexes(
+    build: Build, segment: Segment, log: Location, *, native: bool
+) -> tuple[SegmentIndex, list[_Wanted]]:
+    """Return the segment's indexes and the files that are wanted, the `.timeindex` first."""
+    target = build.index_location(segment)
+    offset_target = target._replace(path=target.path.removesuffix(".timeindex") + ".index")
+    base_offset, topic = segment.base_offset or 0, segment.topic or ""
+    if not build.only_damaged:
         index = index_file(
             log, base_offset=base_offset, topic=topic, settings=build.settings, native=native
         )
-    may_replace = ours or build.overwrite
-    files = [(target, index.time_index, verdicts[0] in GOOD)]
-    if build.offset_index:
-        files.append((_offset_index(target), index.offset_index, verdicts[1] in GOOD))
-    placed: list[str | None] = []
-    notes: list[str] = []
-    index_bytes = 0
-    for place, data, is_good in files:
+        wanted = [_Wanted(target, index.time_index), _Wanted(offset_target, index.offset_index)]
+        return index, wanted if build.offset_index else wanted[:1]
+    verdict, index = verify_file(
+        log,
+        target,
+        offset_target if build.offset_index else None,
+        base_offset=base_offset,
+        topic=topic,
+        settings=build.settings,
+        native=native,
+    )
+    good = verdict.entries if verdict.verdict in GOOD else None
+    offset_good = 0 if verdict.offset_index_verdict in GOOD else None
+    wanted = [
+        _Wanted(target, index.time_index, good),
+        _Wanted(offset_target, index.offset_index, offset_good),
+    ]
+    return index, wanted if build.offset_index else wanted[:1]
+
+
+class _Published:
+    """What became of a segment's index files."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.index_bytes = 0
+        self._states: list[str | None] = []
+
+    @property
+    def state(self) -> str | None:
+        """Return WRITTEN if all are ours, KEPT if one is not, None if one is not there."""
+        if not self._states or None in self._states:
+            return None
+        return WRITTEN if all(state == WRITTEN for state in self._states) else KEPT
+
+    def add(self, build: Build, file: _Wanted, *, ours: bool, proves_nothing: bool) -> None:
+        """Publish, leave or withdraw one file; a fault of the store is a note."""
         try:
-            if data is None:
-                placed.append(_withdraw(place, ours=ours, unreadable=index.status == "unreadable"))
-            elif is_good:
-                placed.append(WRITTEN if ours else KEPT)
-                index_bytes += size_of(place) or 0
+            if file.data is None:
+                state = _withdraw(file.place, ours=ours, unreadable=proves_nothing)
+            elif file.good_entries is not None:
+                state = WRITTEN if ours else KEPT
+                self.index_bytes += size_of(file.place) or 0
             else:
-                placed.append(_place(place, data, ours=ours, may_replace=may_replace, notes=notes))
-                index_bytes += len(data)
+                state = self._place(file.place, file.data, ours=ours, overwrite=build.overwrite)
+                self.index_bytes += len(file.data)
         except OSError as error:
-            placed.append(None)
-            notes.append(f"{place.uri}: cannot be written: {reason(error)}")
-    index_file_state = None
-    if None not in placed:
-        index_file_state = WRITTEN if all(state == WRITTEN for state in placed) else KEPT
-    row = _row(build, segment, log, index, index_file_state, tuple(notes))
-    if verdicts[0] in GOOD and verdict.entries is not None:
-        row["time_index_entries"] = verdict.entries
-    return Built(row, index_bytes, index.bytes_read)
+            state = None
+            self.notes.append(f"{file.place.uri}: cannot be written: {reason(error)}")
+        self._states.append(state)
 
-
-def _offset_index(time_index: Location) -> Location:
-    return time_index._replace(path=time_index.path.removesuffix(".timeindex") + ".index")
-
-
-def _place(place: Location, data: bytes, *, ours: bool, may_replace: bool, notes: list[str]) -> str:
-    """Publish `data` unless the same bytes, or somebody else's file, are there."""
-    size = size_of(place)
-    if size == len(data) and read_whole(place, most_bytes=size) == data:
-        return WRITTEN if ours else KEPT
-    if size is not None and not may_replace:
-        notes.append(f"kept {place.uri}: kip33 did not write it; --overwrite replaces it")
-        return KEPT
-    publish(place, data)
-    return WRITTEN
+    def _place(self, place: Location, data: bytes, *, ours: bool, overwrite: bool) -> str:
+        """Publish `data` unless the same bytes, or somebody else's file, are there."""
+        size = size_of(place)
+        if size == len(data) and read_whole(place, most_bytes=size) == data:
+            return WRITTEN if ours else KEPT
+        if size is not None and not ours and not overwrite:
+            self.notes.append(f"kept {place.uri}: kip33 did not write it; --overwrite replaces it")
+            return KEPT
+        publish(place, data)
+        return WRITTEN
 
 
 def _withdraw(place: Location, *, ours: bool, unreadable: bool) -> str | None:
@@ -134,8 +163,7 @@ def _row(
     segment: Segment,
     log: Location,
     index: SegmentIndex,
-    index_file_state: str | None,
-    notes: tuple[str, ...],
+    published: _Published,
 ) -> dict[str, Any]:
     row: dict[str, Any] = {
         "log_dir": segment.log_dir,
@@ -148,10 +176,10 @@ def _row(
         "active_segment": segment.active_segment,
         "build_settings": build.build_settings,
         "status": index.status,
-        "error": "; ".join(filter(None, (index.error, *notes))) or None,
-        "index_file": index_file_state,
+        "error": "; ".join(filter(None, (index.error, *published.notes))) or None,
+        "index_file": published.state,
     }
-    if index_file_state:
+    if published.state:
         row["index_uri"] = build.index_location(segment).uri
     if index.status == "invalid":  # what the other figures counted depends on where we stopped
         return row | {"size_bytes": index.size_bytes, "valid_bytes": index.valid_bytes}
