@@ -116,14 +116,17 @@ def _print_summary(record: dict[str, Any]) -> None:
         ("log bytes", human_bytes(record["log_bytes"])),
         ("index entries", f"{record['entries']:,} in {human_bytes(record['index_bytes'])}"),
         ("index files", f"{record['written']:,} up to date"),
-        ("seconds", f"{record['seconds']:.1f}"),
     ]
     if record["kept"]:
-        rows.append(("kept", f"{record['kept']:,} that kip33 did not write (see --overwrite)"))
+        rows.append(("kept", f"{record['kept']:,} that kip33 did not write"))
+    if record["kept_though_other"]:
+        what = f"{record['kept_though_other']:,} of them; --overwrite replaces them"
+        rows.append(("not as built", what))
     if record["failed"]:
         rows.append(("not written", f"{record['failed']:,}: see `error` in the catalog"))
     if record["carried"]:
         rows.append(("carried over", f"{record['carried']:,} segments this build did not see"))
     for what, count in record["passed_over"].items():
         rows.append(("passed over", f"{count:,} {what}"))
+    rows.append(("seconds", f"{record['seconds']:.1f}"))
     print_table(("build", ""), rows)

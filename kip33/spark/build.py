@@ -13,7 +13,7 @@ from kip33.errors import LocationError
 from kip33.rules.entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
 from kip33.rules.indexes import IndexSettings
 from kip33.spark.tasks import Progress, run_on_bins
-from kip33.storage.building import KEPT, WRITTEN, Build, build_segment
+from kip33.storage.building import KEPT, NOT_OURS, WRITTEN, Build, build_segment
 from kip33.storage.carrying import carry_over, unlistable_directories
 from kip33.storage.catalog import Catalog, Draft, Part, Snapshot
 from kip33.storage.files import require_directory, require_writable
@@ -44,6 +44,7 @@ class BuildSummary:
     index_bytes: int
     written: int
     kept: int
+    kept_though_other: int  # of them: with other bytes than this build's
     failed: int
     carried: int  # rows of topics or directories that this build did not see
     passed_over: dict[str, int]
@@ -214,8 +215,8 @@ def summarize_build(
 ) -> BuildSummary:
     """Return the summary of a committed snapshot; counts come from its parts, one at a time."""
     by_status: dict[str, int] = {}
-    totals = dict.fromkeys(("entries", "log_bytes", WRITTEN, KEPT, "failed"), 0)
-    columns = ["status", "time_index_entries", "size_bytes", "index_file", "index_uri"]
+    totals = dict.fromkeys(("entries", "log_bytes", WRITTEN, KEPT, "other", "failed"), 0)
+    columns = ["status", "time_index_entries", "size_bytes", "index_file", "error"]
     for part in catalog.read_parts(snapshot, columns):
         for status, count in _counts(part["status"]).items():
             by_status[status] = by_status.get(status, 0) + count
@@ -224,6 +225,7 @@ def summarize_build(
         states = _counts(part["index_file"])
         totals[WRITTEN] += states.get(WRITTEN, 0)
         totals[KEPT] += states.get(KEPT, 0)
+        totals["other"] += part.filter(pc.match_substring(part["error"], NOT_OURS)).num_rows
         expected = part.filter(pc.is_valid(part["time_index_entries"]))
         totals["failed"] += expected["index_file"].null_count
     return BuildSummary(
@@ -236,6 +238,7 @@ def summarize_build(
         sum(result.index_bytes for result in results),
         totals[WRITTEN],
         totals[KEPT],
+        totals["other"],
         totals["failed"],
         carried,
         passed_over,

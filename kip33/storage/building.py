@@ -15,6 +15,7 @@ from kip33.storage.verification import verify_file
 
 WRITTEN: Final = "written"
 KEPT: Final = "kept"
+NOT_OURS: Final = "kip33 did not write it"
 
 
 class Build(NamedTuple):
@@ -143,7 +144,7 @@ class _Published:
         if size == len(data) and read_whole(place, most_bytes=size) == data:
             return WRITTEN if ours else KEPT
         if size is not None and not ours and not overwrite:
-            self.notes.append(f"kept {place.uri}: kip33 did not write it; --overwrite replaces it")
+            self.notes.append(f"kept {place.uri}: {NOT_OURS}; --overwrite replaces it")
             return KEPT
         publish(place, data)
         return WRITTEN
