@@ -62,11 +62,16 @@ def _cache_root() -> Path:
     asked = config.CACHE_DIR  # type: ignore[attr-defined]
     if asked:
         return Path(asked)
-    home_cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    temporary = Path(tempfile.gettempdir())
+    home_cache = Path(os.environ.get("XDG_CACHE_HOME", f"{os.environ.get('HOME', '')}/.cache"))
     for place in (Path(__file__).parent / "__pycache__", home_cache):
         if place.is_dir() and os.access(place, os.W_OK):
             return place
-    return Path(tempfile.gettempdir()) / f"kip33-numba-{os.getuid()}"
+    ours = temporary / f"kip33-numba-{os.getuid()}"
+    if ours.exists() and ours.stat().st_uid != os.getuid():  # machine code of somebody else's
+        return Path(tempfile.mkdtemp(prefix="kip33-numba-"))
+    ours.mkdir(mode=0o700, exist_ok=True)
+    return ours
 
 
 def _let_call(function: FunctionType, modules: set[str]) -> None:

@@ -28,8 +28,8 @@ class BatchScan:
     """One pass over one segment; iterate once, then ask how it ended.
 
     After the iteration `valid_bytes` is the length of the whole, valid batches, `damage` one line
-    on why the rest is none (None where the file ends with a batch), and `load_failure` one line
-    where Kafka 4.1 would refuse to load the log, `first_batch`/`bytes_read` what they say.
+    on why the rest is none (None where the file ends with a batch), `load_failure` one line where
+    Kafka 4.1 would refuse to load the log, and `bytes_read` what was asked of the file.
     """
 
     def __init__(
