@@ -474,6 +474,13 @@ def test_a_build_after_another_leaves_the_loaded_catalog_as_it_was(
     assert (summary.segments, summary.carried) == (7, 6)
 
 
+@pytest.mark.parametrize("name", ["two words", "100%25 [old] {a,b}*?", "grüße"])
+def test_a_catalog_may_lie_anywhere(spark: Any, archive: Path, tmp_path: Path, name: str) -> None:
+    build(spark, archive, tmp_path / name, topics=["metrics"])
+    [row] = load_catalog(spark, str(tmp_path / name / "_catalog")).collect()
+    assert row.index_uri == (tmp_path / name / f"broker-2/metrics-0/{FIRST}.timeindex").as_uri()
+
+
 def test_rows_below_a_directory_that_cannot_be_listed_any_more_are_carried_over(
     spark: Any, archive: Path, tmp_path: Path
 ) -> None:
