@@ -11,8 +11,7 @@ from kip33.cli.options import format_option, index_options, spark_options
 from kip33.cli.output import human_bytes, print_json, print_table
 from kip33.cli.progress import progress_bar
 from kip33.rules.entries import DIALECTS
-
-STATUSES = ("ok", "empty", "truncated", "invalid", "unreadable", "unverified")
+from kip33.rules.summary import STATUSES
 
 
 @click.command(

@@ -1,6 +1,5 @@
 """`kip33 dump`."""
 
-import io
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +12,7 @@ from kip33.errors import CorruptSegmentError, Kip33Error, LocationError, Unsuppo
 from kip33.formats.batch import CONTROL, DELETE_HORIZON, TRANSACTIONAL, BatchHeader
 from kip33.formats.names import SegmentFile, parse_segment_file
 from kip33.formats.offset_index import OffsetIndex
+from kip33.formats.pieces import SeekableBytes
 from kip33.formats.records import control_type, iterate_records
 from kip33.formats.scan import BatchScan, read_header_at
 from kip33.formats.time_index import TimeIndex
@@ -107,20 +107,21 @@ def _tail_row(entries: int) -> Iterator[Row]:
 
 
 def _log_rows(location: Location, records: bool) -> Iterator[Row]:
-    with opened(location) as (read_into, size_bytes):
+    with (
+        opened(location) as (read_into, size_bytes),
+        location.filesystem().open_input_file(location.path) as file,
+    ):
         scan = BatchScan(read_into, size_bytes)
         for batches in scan:
             for position in batches["position"].tolist():
                 header = read_header_at(read_into, position)
                 yield _batch_row(header)
                 if records:
-                    yield from _record_rows(location, header)
-        if scan.damage:
-            yield {
-                "kind": "damage",
-                "valid_bytes": scan.valid_bytes,
-                "note": scan.damage,
-            }
+                    file.seek(position)
+                    yield from _record_rows(file, header)
+        for kind, note in (("damage", scan.damage), ("load_failure", scan.load_failure)):
+            if note:
+                yield {"kind": kind, "valid_bytes": scan.valid_bytes, "note": note}
 
 
 def _batch_row(header: BatchHeader) -> Row:
@@ -146,25 +147,22 @@ def _batch_row(header: BatchHeader) -> Row:
     }
 
 
-def _record_rows(location: Location, header: BatchHeader) -> Iterator[Row]:
+def _record_rows(file: SeekableBytes, header: BatchHeader) -> Iterator[Row]:
     is_control = header.magic >= 2 and header.attributes & CONTROL
-    with location.filesystem().open_input_file(location.path) as file:
-        file.seek(header.position)
-        source = io.BytesIO(file.read(header.size_bytes)) if header.size_bytes < 1 << 20 else file
-        try:
-            for record in iterate_records(source, position=header.position):
-                yield {
-                    "kind": "record",
-                    "offset": record.offset,
-                    "timestamp": record.timestamp,
-                    "time": iso_time(record.timestamp),
-                    "key_bytes": None if record.key is None else len(record.key),
-                    "value_bytes": None if record.value is None else len(record.value),
-                    "headers": len(record.headers),
-                    "control": control_type(record.key) if is_control else None,
-                }
-        except (CorruptSegmentError, UnsupportedFormatError) as error:
-            yield {"kind": "undecodable", "position": header.position, "note": str(error)}
+    try:
+        for record in iterate_records(file, position=header.position):
+            yield {
+                "kind": "record",
+                "offset": record.offset,
+                "timestamp": record.timestamp,
+                "time": iso_time(record.timestamp),
+                "key_bytes": None if record.key is None else len(record.key),
+                "value_bytes": None if record.value is None else len(record.value),
+                "headers": len(record.headers),
+                "control": control_type(record.key) if is_control else None,
+            }
+    except (CorruptSegmentError, UnsupportedFormatError) as error:
+        yield {"kind": "undecodable", "position": header.position, "note": str(error)}
 
 
 def _print_file(name: str, rows: Iterator[Row], *, many: bool, as_json: bool) -> None:

@@ -21,6 +21,7 @@ SUMMARY: Final = np.dtype(
         ("timestamp_types", np.int64),  # bit k: TIMESTAMP_TYPES[k]
     ]
 )
+STATUSES: Final = ("ok", "empty", "truncated", "invalid", "unreadable", "unverified")
 TIMESTAMP_TYPES: Final = ("NoTimestampType", "CreateTime", "LogAppendTime")
 
 

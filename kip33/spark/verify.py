@@ -10,11 +10,11 @@ from pyspark.sql import SparkSession
 from kip33.rules.indexes import IndexSettings
 from kip33.rules.verdict import UNREADABLE
 from kip33.spark.tasks import Progress, run_on_bins
-from kip33.storage.files import require_directory, size_of
+from kip33.storage.files import require_directory
 from kip33.storage.listing import segments_of
 from kip33.storage.locations import Location
 from kip33.storage.sources import require_segments
-from kip33.storage.verification import SegmentVerdict, verify_file
+from kip33.storage.verification import SegmentVerdict, offset_index_of, verify_file
 
 
 class Verify(NamedTuple):
@@ -82,21 +82,17 @@ def verify_bin(verify: Verify, number: int, files: pa.Table) -> Iterator[Segment
     """Yield the verdict of every segment of one bin: a task's whole work."""
     for segment in segments_of(files):
         log = verify.source.child(segment.path)
-        stem = segment.path.removesuffix(".log")
-        time_index = verify.index_dir.child(f"{stem}.timeindex")
+        time_index = verify.index_dir.child(segment.path.removesuffix(".log") + ".timeindex")
         if segment.error or segment.base_offset is None or segment.topic is None:
             problem = (f"the directory cannot be listed: {segment.error}",)
             yield SegmentVerdict(
                 log.uri, time_index.uri, UNREADABLE, None, None, problem, None, UNREADABLE, None
             )
             continue
-        offset_index = verify.index_dir.child(f"{stem}.index")
-        if size_of(offset_index) is None:
-            offset_index = verify.source.child(f"{stem}.index")
         verdict, _ = verify_file(
             log,
             time_index,
-            offset_index,
+            offset_index_of(log, time_index),
             base_offset=segment.base_offset,
             topic=segment.topic,
             settings=verify.settings,

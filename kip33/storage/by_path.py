@@ -14,7 +14,7 @@ from kip33.storage.listing import Segment
 from kip33.storage.locations import Location
 from kip33.storage.segment import SegmentIndex, index_file
 from kip33.storage.sources import require_segments
-from kip33.storage.verification import SegmentVerdict, verify_file
+from kip33.storage.verification import SegmentVerdict, offset_index_of, verify_file
 
 
 def list_segments(source: str) -> list[Segment]:
@@ -99,8 +99,8 @@ def verify_segment(
 ) -> SegmentVerdict:
     """Return the verdict on the `.timeindex` of one segment file, a path or URI.
 
-    `index_path` is the `.timeindex`, else the one beside the log; the `.index` beside it is held
-    against the log as well. Raises LocationError where there is no such log.
+    `index_path` is the `.timeindex`, else the one beside the log; the `.index` beside it, else
+    beside the log, is held against the log as well. LocationError where there is no such log.
     """
     settings = IndexSettings("recover", index_interval_bytes, segment_index_bytes, check_crc)
     settings.require_valid()
@@ -108,11 +108,14 @@ def verify_segment(
     if size_of(log) is None:
         raise LocationError(f"{log.uri}: no such segment file")
     base_offset, topic = base_offset_and_topic(log, base_offset)
-    stem = log.path.removesuffix(".log")
-    beside = log._replace(path=stem + ".timeindex")
+    beside = log._replace(path=log.path.removesuffix(".log") + ".timeindex")
     time_index = Location.of(index_path) if index_path else beside
-    offset_index = time_index._replace(path=time_index.path.removesuffix(".timeindex") + ".index")
     verdict, _ = verify_file(
-        log, time_index, offset_index, base_offset=base_offset, topic=topic, settings=settings
+        log,
+        time_index,
+        offset_index_of(log, time_index),
+        base_offset=base_offset,
+        topic=topic,
+        settings=settings,
     )
     return verdict

@@ -60,8 +60,6 @@ _FIELDS: list["pa.Field[Any]"] = [
 SEGMENTS: Final = pa.schema(_FIELDS)
 """The one schema; the Spark schema is derived from it."""
 
-STATUSES: Final = ("ok", "empty", "truncated", "invalid", "unreadable", "unverified")
-
 
 class Part(NamedTuple):
     """One Parquet file of a snapshot."""

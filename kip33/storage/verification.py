@@ -130,6 +130,14 @@ def _preallocated(segment_index_bytes: int, entry_bytes: int) -> tuple[int, ...]
     return tuple(size // entry_bytes * entry_bytes for size in sizes)
 
 
+def offset_index_of(log: Location, time_index: Location) -> Location:
+    """Return where a segment's `.index` is: beside its `.timeindex`, else beside its log."""
+    place = time_index._replace(path=time_index.path.removesuffix(".timeindex") + ".index")
+    if size_of(place) is None:
+        return log._replace(path=log.path.removesuffix(".log") + ".index")
+    return place
+
+
 def verify_file(
     log: Location,
     time_index: Location,

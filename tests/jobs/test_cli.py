@@ -12,7 +12,7 @@ import pytest
 
 from kip33 import build_time_index
 from kip33.cli.main import COMMANDS
-from tests.demo_archive import START_MS
+from tests.demo_archive import START_MS, make_archive
 from tests.jobs.console import (
     KIP33,
     PROJECT,
@@ -157,6 +157,85 @@ def test_build_prints_a_table_that_names_what_is_not_as_expected(spark_command: 
     assert table["not written"] == "1: see `error` in the catalog"
     assert table["log bytes"] == "1.7 MiB"
     assert kept.read_bytes() == b"somebody else's"
+
+
+@pytest.mark.spark
+def test_options_of_build_reach_the_build(spark_command: Command) -> None:
+    options = ("--segment-index-bytes", "120", "--index-interval-bytes", "512", "--no-check-crc")
+    options += ("--parallelism", "1", "--dialect", "live", "--offset-index")
+    done = spark_command(*BUILD, "--topics", "clicks", *options, "--format", "json")
+
+    [commit] = (Path("indexes/_catalog/commits")).iterdir()
+    record = json.loads(commit.read_text())
+    assert json.loads(record["settings"]["build"]) == {
+        "dialect": "live",
+        "index_interval_bytes": 512,
+        "segment_index_bytes": 120,
+        "check_crc": False,
+        "offset_index": True,
+    }
+    assert len(record["parts"]) == 1
+    # Ten slots are too few for either log, and nobody saw the batch with the broken CRC.
+    assert done.lines[0]["by_status"] == {"empty": 1, "invalid": 3}
+
+
+@pytest.mark.spark
+def test_damaged_files_are_repaired_in_place_and_others_left(spark_command: Command) -> None:
+    make_archive(Path("logs"))
+    in_place = ("build", "logs", "--in-place", "--catalog", "catalog", "--only", "damaged")
+    logs = [path for path in sorted(Path("logs").rglob("*.log")) if "clicks-2" not in str(path)]
+    true = {log: build_time_index(str(log)).time_index for log in logs}
+    last_entry_only = logs[1].with_suffix(".timeindex")
+    last_entry_only.write_bytes((true[logs[1]] or b"")[-12:])  # consistent: of another density
+    damaged = Path(f"logs/broker-2/orders-0/{FIRST}.timeindex")
+    before = damaged.read_bytes()
+
+    first = spark_command(*in_place, "--format", "json").lines[0]
+    assert (first["kept"], first["kept_though_other"]) == (3, 2)
+    assert damaged.read_bytes() == before
+
+    second = spark_command(*in_place, "--overwrite", "--format", "json").lines[0]
+    assert (second["kept"], second["kept_though_other"]) == (1, 0)
+    for log in logs:
+        expected = (true[log] or b"")[-12:] if log == logs[1] else true[log]
+        assert log.with_suffix(".timeindex").read_bytes() == expected, log
+
+
+@pytest.mark.parametrize(
+    ("options", "verdict"),
+    [((), "consistent"), (("--index-interval-bytes", "100"), "identical")],
+)
+def test_options_of_verify_reach_the_verdict(
+    command: Command, options: tuple[str, ...], verdict: str
+) -> None:
+    make_archive(Path("logs"))
+    log = f"logs/broker-1/orders-0/{FIRST}.log"
+    index = build_time_index(log, index_interval_bytes=100)
+    Path(log).with_suffix(".timeindex").write_bytes(index.time_index or b"")
+    assert command("verify", log, *options, "--format", "jsonl").lines[0]["verdict"] == verdict
+
+
+@pytest.mark.parametrize(
+    ("options", "status"), [((), "truncated"), (("--no-check-crc",), "ok")], ids=["crc", "no crc"]
+)
+def test_verify_without_crc_does_not_see_bit_rot(
+    command: Command, options: tuple[str, ...], status: str
+) -> None:
+    make_archive(Path("logs"))
+    log = f"logs/broker-2/clicks-1/{FIRST}.log"
+    assert command("verify", log, *options, "--format", "jsonl").lines[0]["log_status"] == status
+
+
+def test_the_offset_index_beside_the_log_is_held_against_it_for_one_file_too(
+    command: Command,
+) -> None:
+    make_archive(Path("logs"))
+    log = f"logs/broker-1/orders-0/{FIRST}.log"
+    index = build_time_index(log)
+    Path(log).with_suffix(".index").write_bytes(index.offset_index or b"")
+    Path(directory_named("indexes"), f"{FIRST}.timeindex").write_bytes(index.time_index or b"")
+    row = command("verify", log, "--index-dir", "indexes", "--format", "jsonl").lines[0]
+    assert (row["verdict"], row["offset_index_verdict"]) == ("identical", "identical")
 
 
 @pytest.mark.spark

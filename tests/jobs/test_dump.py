@@ -51,6 +51,18 @@ def test_dump_of_a_time_index(command: Command, tail: bytes, tail_entries: int) 
     assert table[3:] == ([f"tail: {tail_entries} {note}"] if tail else [])
 
 
+def test_dump_says_where_a_broker_would_fail_to_load(command: Command) -> None:
+    """A control batch whose record has no key: recovery throws, and the dump ends there."""
+    marker = v2_batch(1, [Record(START_MS)], control=True, transactional=True, producer_id=5)
+    log = file_named(f"{FIRST}.log", segment([v2_batch(0, [Record(START_MS)]), marker]))
+
+    *batches, last = command("dump", log, "--format", "jsonl").lines
+
+    assert [row["base_offset"] for row in batches] == [0, 1]
+    assert last["kind"] == "load_failure"
+    assert "the record has no key; Kafka fails to load" in last["note"]
+
+
 def test_dump_of_an_offset_index(command: Command) -> None:
     entries = bytes.fromhex("00000009 00000100 00000013 00001111")
     name = file_named("00000000000000000100.index", entries + bytes(16))
