@@ -41,9 +41,9 @@ class BuildSummary:
     by_status: dict[str, int]
     entries: int
     log_bytes: int
-    index_bytes: int
-    written: int
-    kept: int
+    index_bytes: int  # of the segments that this build looked at
+    written: int  # segments whose index files are ours, as they should be
+    kept: int  # with index files that kip33 did not write
     kept_though_other: int  # of them: with other bytes than this build's
     failed: int
     carried: int  # rows of topics or directories that this build did not see

@@ -139,7 +139,7 @@ class Catalog(NamedTuple):
         """Return the rows of a snapshot, part by part; CatalogError where a part is damaged."""
         tables = list(self.read_parts(snapshot, columns))
         if not tables:
-            return SEGMENTS.empty_table() if columns is None else _columns_of(columns)
+            return SEGMENTS.empty_table().select(columns or SEGMENTS.names)
         return pa.concat_tables(tables)
 
     def read_parts(
@@ -278,7 +278,3 @@ class Draft(NamedTuple):
         for info in self.folder.filesystem().get_file_info(selector):
             if info.base_name not in listed:
                 remove_quietly(self.folder.child(info.base_name))
-
-
-def _columns_of(columns: list[str]) -> pa.Table:
-    return SEGMENTS.empty_table().select(columns)
