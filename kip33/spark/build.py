@@ -183,9 +183,8 @@ def _ours(catalog: Catalog, build: Build, files: pa.Table) -> "pa.Array[Any]":
     newest = catalog.newest()
     if newest is None:
         return pa.array([False] * files.num_rows, pa.bool_())
-    wanted = ["log_uri", "index_uri", "index_file", "build_settings"]
     written: set[str] = set()
-    for part in catalog.read_parts(newest, wanted):
+    for part in catalog.read_parts(newest, ["index_uri", "index_file", "build_settings"]):
         ours = part.filter(pc.field("index_file") == WRITTEN)
         if build.offset_index:
             ours = ours.filter(pc.match_substring(ours["build_settings"], '"offset_index": true'))

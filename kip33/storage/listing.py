@@ -59,6 +59,7 @@ class Listing:
     source: Location
     table: pa.Table
     passed_over: Counter[str] = field(default_factory=Counter)
+    log_dirs: frozenset[str] = frozenset()  # of all segments, those of unwanted topics as well
 
     def segments(self) -> Iterator[Segment]:
         """Yield the rows as values."""
@@ -106,7 +107,8 @@ def list_tree(source: Location) -> Listing:
             elif partition_dir and info.base_name.count(".log"):
                 _add_file(rows, passed_over, path, partition_dir, info)
     rows.sort(key=lambda row: row.path)
-    return Listing(source, _table(rows), passed_over)
+    log_dirs = frozenset(row.log_dir for row in rows if row.log_dir is not None)
+    return Listing(source, _table(rows), passed_over, log_dirs)
 
 
 def _real_path(directory: Location, real_parent: str) -> str:

@@ -42,8 +42,7 @@ def require_no_file(place: Location, what: str) -> None:
 
 def require_outside_log_dirs(place: Location, listing: Listing, what: str) -> None:
     """Raise LocationError where `place` would lie inside a broker's log directory (D10)."""
-    log_dirs = {name for name in listing.table["log_dir"].to_pylist() if name is not None}
-    for log_dir in sorted(log_dirs):
+    for log_dir in sorted(listing.log_dirs):
         root = listing.source.child(log_dir) if log_dir else listing.source
         if root.contains(place):
             raise LocationError(

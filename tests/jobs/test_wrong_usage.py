@@ -65,6 +65,18 @@ WRONG_USAGE: dict[str, tuple[Callable[[], list[str]], str]] = {
         lambda: ["build", "archive", "--in-place", "--catalog", "archive/broker-1/c"],
         "/archive/broker-1/c: the catalog lies inside the log directory",
     ),
+    "catalog in a log directory, of a broker without these topics": (
+        lambda: [
+            "build",
+            "archive",
+            "--in-place",
+            "--catalog",
+            "archive/broker-1/c",
+            "--topics",
+            "clicks",
+        ],
+        "/archive/broker-1/c: the catalog lies inside the log directory",
+    ),
     "index directory in a log directory": (
         lambda: ["build", "archive", "--index-dir", "archive/broker-1/indexes"],
         "/archive/broker-1/indexes: the index directory lies inside the log directory",
