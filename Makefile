@@ -37,7 +37,9 @@ demo: venv java  ## Make a small archive, build it, verify it, show the catalog
 	$(BIN)/kip33 build $(DEMO)/archive --index-dir $(DEMO)/indexes --offset-index
 	$(BIN)/kip33 verify $(DEMO)/archive --index-dir $(DEMO)/indexes
 	$(BIN)/kip33 dump $(DEMO)/indexes/broker-1/payments-0/00000000000000000000.timeindex
+	$(BIN)/kip33 build $(DEMO)/archive --index-dir $(DEMO)/indexes --offset-index
 	$(BIN)/kip33 catalog $(DEMO)/indexes/_catalog
+	$(BIN)/kip33 catalog $(DEMO)/indexes/_catalog --diff 1 2
 
 ##@ Check it
 

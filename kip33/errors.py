@@ -7,13 +7,18 @@
       UnsupportedFormatError    an unknown magic, codec or file name
       CatalogError              a missing, foreign or incompatible catalog
       LocationError             a path or URI that cannot be used
+      PublishError              a part or commit file that cannot be written: nothing is committed
 
-A wrong argument is a plain `ValueError`.
+`exit_code` is what a command ends with. A wrong argument is a plain `ValueError`.
 """
+
+from typing import ClassVar
 
 
 class Kip33Error(Exception):
     """Base of every error that kip33 raises on purpose."""
+
+    exit_code: ClassVar[int] = 2
 
 
 class CorruptSegmentError(Kip33Error):
@@ -43,3 +48,9 @@ class CatalogError(Kip33Error):
 
 class LocationError(Kip33Error):
     """A path or URI that does not exist, cannot be read, or has an unknown scheme."""
+
+
+class PublishError(Kip33Error):
+    """A disk that is full, a place without permission: what a build needs cannot be written."""
+
+    exit_code = 1

@@ -5,6 +5,7 @@
 Every byte is decided by the arguments, so two runs make the same archive.
 """
 
+import os
 import random
 import sys
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from tests.segment_builder import (
 )
 
 START_MS = 1_700_000_000_000
+COPIED_MS = START_MS + 7 * 86_400_000  # an archive is not written to any more
 PREALLOCATED = 10_485_756
 
 
@@ -99,7 +101,9 @@ def write(
     """Write one segment file."""
     directory = root / partition
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / f"{base_offset:020d}.log").write_bytes(segment(entries))
+    log = directory / f"{base_offset:020d}.log"
+    log.write_bytes(segment(entries))
+    os.utime(log, ns=(0, COPIED_MS * 1_000_000))
 
 
 if __name__ == "__main__":

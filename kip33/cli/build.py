@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from kip33.cli.options import format_option, index_options, spark_options
-from kip33.cli.output import human_bytes, print_json, print_table
+from kip33.cli.output import human_bytes, print_json, print_table, warn
 from kip33.cli.progress import progress_bar
 from kip33.rules.entries import DIALECTS
 from kip33.rules.summary import STATUSES
@@ -40,6 +40,16 @@ from kip33.rules.summary import STATUSES
     "the damaged ones of others are replaced, too.",
 )
 @click.option(
+    "--full", is_flag=True, help="Read every segment again, not only new and changed ones."
+)
+@click.option(
+    "--read",
+    type=click.Choice(["log", "tail"]),
+    default="log",
+    show_default=True,
+    help="tail: believe the end of a trustworthy .timeindex instead of reading its log.",
+)
+@click.option(
     "--fail-on",
     multiple=True,
     type=click.Choice(STATUSES),
@@ -59,6 +69,8 @@ def build(
     offset_index: bool,
     overwrite: bool,
     only: str | None,
+    full: bool,
+    read: str,
     fail_on: tuple[str, ...],
     topics: tuple[str, ...],
     parallelism: int | None,
@@ -70,15 +82,21 @@ def build(
 
     SOURCE is a log directory or a tree of them: a local path or a URI. Every segment gets
     a catalog row; a damaged one is indexed as far as a broker would keep it, and its row says so.
+
+    A later build reads only what is new or has changed; the other rows are taken over from the
+    catalog's newest snapshot. Whatever interrupts a build, that snapshot stays, and the next
+    build goes on from it.
     """
-    from kip33.spark.build import plan_build, run_build
+    from kip33.spark.build import run_build
     from kip33.spark.session import create_session
+    from kip33.storage.planning import plan_build
 
     started = time.time()
-    with progress_bar("build") as on_progress:
+    with progress_bar("build") as bar:
         plan = plan_build(
             source,
             index_dir,
+            now_ms=int(started * 1000),
             in_place=in_place,
             catalog=catalog,
             dialect=dialect,
@@ -89,13 +107,17 @@ def build(
             offset_index=offset_index,
             overwrite=overwrite,
             only_damaged=only == "damaged",
+            full=full,
+            read=read,
+            on_listed=bar.listed if bar else None,
         )
+        for warning in plan.warnings:
+            warn(warning)
         summary = run_build(
             create_session(master=master, conf=conf),
             plan,
-            now_ms=int(started * 1000),
             parallelism=parallelism,
-            on_progress=on_progress,
+            on_progress=bar.advance if bar else None,
         )
     record = asdict(summary) | {"seconds": round(time.time() - started, 3)}
     if output_format == "table":
@@ -112,6 +134,8 @@ def _print_summary(record: dict[str, Any]) -> None:
         ("snapshot", record["snapshot"]),
         ("catalog", record["catalog"]),
         ("segments", f"{record['segments']:,}: {statuses}"),
+        ("indexed", f"{record['indexed']:,}; {human_bytes(record['bytes_read'])} of logs read"),
+        ("reused", f"{record['reused']:,} unchanged"),
         ("log bytes", human_bytes(record["log_bytes"])),
         ("index entries", f"{record['entries']:,} in {human_bytes(record['index_bytes'])}"),
         ("index files", f"{record['written']:,} up to date"),
@@ -123,6 +147,8 @@ def _print_summary(record: dict[str, Any]) -> None:
         rows.append(("not as built", what))
     if record["failed"]:
         rows.append(("not written", f"{record['failed']:,}: see `error` in the catalog"))
+    if record["dropped"]:
+        rows.append(("dropped", f"{record['dropped']:,} that are gone"))
     if record["carried"]:
         rows.append(("carried over", f"{record['carried']:,} segments this build did not see"))
     for what, count in record["passed_over"].items():

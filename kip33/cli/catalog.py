@@ -1,38 +1,117 @@
 """`kip33 catalog`."""
 
-from typing import Any
+import json
+from collections.abc import Iterator
+from typing import Any, Final
 
 import click
+import pyarrow as pa
+from click.core import ParameterSource
 
 from kip33.cli.options import config_option, format_option
 from kip33.cli.output import human_bytes, iso_time, print_json, print_table
+from kip33.cli.pruning import prune_catalog, warn_of
 from kip33.storage.catalog import Catalog
+from kip33.storage.choosing import chosen
+from kip33.storage.difference import count_changes, difference
 from kip33.storage.files import require_directory
 from kip33.storage.totals import TopicTotals, topic_totals
+
+MOST_TABLE_ROWS: Final = 1_000  # of changes: a table is for people
+_ROWS_AT_ONCE: Final = 10_000
+_SIZES: Final = ("size_bytes_before", "size_bytes_after")
+_STATUSES: Final = ("status_before", "status_after")
+
+
+def _by_hand(ctx: click.Context, param: click.Parameter, value: int | None) -> int | None:
+    """Refuse --keep from a file: a command that shows must not remove because of a default."""
+    if ctx.get_parameter_source("keep") is ParameterSource.DEFAULT_MAP:
+        raise click.BadParameter("it removes snapshots; on the command line only", ctx, param)
+    return value
 
 
 @click.command(
     epilog="Example: duckdb -c \"FROM '$(kip33 catalog DIR/_catalog --path)/*.parquet'\""
 )
 @click.argument("catalog_dir", metavar="CATALOG")
+@click.option("--path", "path_only", is_flag=True, help="Print the snapshot's Parquet folder only.")
 @click.option(
-    "--path", "path_only", is_flag=True, help="Print the newest snapshot's Parquet folder only."
+    "--snapshot",
+    metavar="NAME",
+    help="Totals or --path of this snapshot instead of the newest; its name, number or id.",
+)
+@click.option(
+    "--diff",
+    nargs=2,
+    metavar="A B",
+    help="Show each segment that changed from snapshot A to snapshot B.",
+)
+@click.option(
+    "--keep",
+    type=click.IntRange(min=1),
+    metavar="N",
+    callback=_by_hand,
+    help="Remove all but the newest N whole snapshots, none younger than an hour, and what "
+    "builds left that died a day ago.",
 )
 @config_option
 @format_option("table", "json", "jsonl")
-def catalog(catalog_dir: str, path_only: bool, output_format: str) -> None:
+def catalog(
+    catalog_dir: str,
+    path_only: bool,
+    snapshot: str | None,
+    diff: tuple[str, str] | None,
+    keep: int | None,
+    output_format: str,
+) -> None:
     """Show the snapshots of CATALOG, newest first, and the newest one's totals per topic.
 
     With --path: the folder of the newest snapshot's Parquet files, for Spark, pyarrow, pandas,
-    DuckDB or Polars to read.
+    DuckDB or Polars to read. With --diff: what changed between two snapshots. With --keep: old
+    snapshots are removed, readers and running builds keep theirs.
     """
+    _require_one_of(path_only, snapshot, diff, keep)
     opened = Catalog.at(catalog_dir)
     require_directory(opened.location, "CATALOG")
-    newest = opened.require_newest()
-    folder = opened.snapshot_folder(newest.name)
-    if path_only:
-        click.echo(folder.path if folder.is_local else folder.uri)
-        return
+    if diff:
+        _show_difference(opened, *diff, output_format)
+    elif keep:
+        prune_catalog(opened, keep, output_format)
+    elif path_only:
+        _print_path(opened, snapshot)
+    else:
+        _show_snapshots(opened, snapshot, output_format)
+
+
+def _require_one_of(
+    path_only: bool, snapshot: str | None, diff: tuple[str, str] | None, keep: int | None
+) -> None:
+    """Raise UsageError for options that exclude each other; --path and --snapshot do not."""
+    shown = [name for name, given in (("--path", path_only), ("--snapshot", snapshot)) if given]
+    others = [name for name, given in (("--diff", diff), ("--keep", keep)) if given]
+    if others and len(shown + others) > 1:
+        raise click.UsageError(
+            f"{' and '.join(others + shown)} exclude each other: give one of them"
+        )
+
+
+def _print_path(opened: Catalog, name: str | None) -> None:
+    shown = chosen(opened, name)
+    for candidate in opened.candidates():
+        if name or candidate.name == shown.name:
+            break
+        if candidate.problem:
+            warn_of(candidate.problem)  # a newer one than what is taken for the newest
+    folder = opened.snapshot_folder(shown.name)
+    click.echo(folder.path if folder.is_local else folder.uri)
+
+
+def _show_snapshots(opened: Catalog, name: str | None, output_format: str) -> None:
+    shown = chosen(opened, name)
+    candidates = list(opened.candidates())
+    for candidate in candidates:
+        if candidate.problem:
+            warn_of(candidate.problem)
     snapshots: list[dict[str, Any]] = [
         {
             "snapshot": snapshot.name,
@@ -41,12 +120,14 @@ def catalog(catalog_dir: str, path_only: bool, output_format: str) -> None:
             "segments": snapshot.rows,
             "parts": len(snapshot.parts),
         }
-        for snapshot in reversed(opened.snapshots())
+        for snapshot in (c.snapshot for c in candidates if not c.problem)
+        if snapshot
     ]
-    totals = topic_totals(opened, newest)
+    totals = topic_totals(opened, shown)
     if output_format == "json":
+        path = opened.snapshot_folder(shown.name).uri
         topics = [total._asdict() for total in totals]
-        print_json({"path": folder.uri, "snapshots": snapshots, "topics": topics})
+        print_json({"path": path, "snapshots": snapshots, "topics": topics})
     elif output_format == "jsonl":
         for snapshot in snapshots:
             print_json({"kind": "snapshot", **snapshot})
@@ -54,11 +135,11 @@ def catalog(catalog_dir: str, path_only: bool, output_format: str) -> None:
             print_json({"kind": "topic", **total._asdict()})
     else:
         rows = [(s["snapshot"], iso_time(s["created_ms"]), s["segments"]) for s in snapshots]
-        print_table(("snapshot", "created", "segments"), rows, title=newest.source)
-        _print_totals(totals)
+        print_table(("snapshot", "created", "segments"), rows, title=shown.source)
+        _print_totals(totals, title=shown.name)
 
 
-def _print_totals(totals: list[TopicTotals]) -> None:
+def _print_totals(totals: list[TopicTotals], *, title: str) -> None:
     columns = (
         "topic",
         "partitions",
@@ -84,4 +165,48 @@ def _print_totals(totals: list[TopicTotals]) -> None:
         )
         for total in totals
     ]
-    print_table(columns, rows)
+    print_table(columns, rows, title=title)
+
+
+def _show_difference(opened: Catalog, a: str, b: str, output_format: str) -> None:
+    before, after = chosen(opened, a), chosen(opened, b)
+    changed = difference(opened, before, after)
+    counts = count_changes(changed)
+    if output_format == "jsonl":
+        for rows in _json_rows(changed):
+            click.echo("\n".join(rows))
+    elif output_format == "json":
+        head = json.dumps({"before": before.name, "after": after.name, "counts": counts})
+        click.echo(f'{head[:-1]}, "changes": [', nl=False)  # a million changes, not all at once
+        for number, rows in enumerate(_json_rows(changed)):
+            click.echo((", " if number else "") + ", ".join(rows), nl=False)
+        click.echo("]}")
+    elif counts:
+        title = f"{before.name} to {after.name}"
+        _print_changes(changed.slice(0, MOST_TABLE_ROWS), below=after.source + "/", title=title)
+        if changed.num_rows > MOST_TABLE_ROWS:
+            more = changed.num_rows - MOST_TABLE_ROWS
+            click.echo(f"and {more:,} more segments; --format jsonl shows all of them")
+        print_table(("change", "segments"), counts.items())
+    else:
+        click.echo(f"Nothing changed from {before.name} to {after.name}: {after.rows:,} segments.")
+
+
+def _json_rows(changed: pa.Table) -> Iterator[list[str]]:
+    for batch in changed.to_batches(max_chunksize=_ROWS_AT_ONCE):
+        if batch.num_rows:
+            yield [json.dumps(row) for row in batch.to_pylist()]
+
+
+def _print_changes(changed: pa.Table, *, below: str, title: str) -> None:
+    columns = ("segment", "changes", "bytes before", "after", "status before", "after")
+    rows = [
+        (
+            row["log_uri"].removeprefix(below),
+            ", ".join(row["changes"]),
+            *("-" if row[name] is None else f"{row[name]:,}" for name in _SIZES),
+            *(row[name] or "-" for name in _STATUSES),
+        )
+        for row in changed.to_pylist()
+    ]
+    print_table(columns, rows, title=title)

@@ -4,8 +4,11 @@ Exit codes (D8): 0 done, 1 crash, 2 wrong usage or input, 3 findings, only with 
 """
 
 import importlib
+import signal
 import sys
-from typing import Final
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, NoReturn
 
 import click
 
@@ -56,10 +59,44 @@ def kip33(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
+class Interrupted(BaseException):
+    """SIGINT or SIGTERM came. No KeyboardInterrupt: py4j would log the trace of one."""
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let SIGINT and SIGTERM raise Interrupted; put back afterwards what they did before.
+
+    What then fails on the way out, since the JVM is gone as well, is no news.
+    """
+    came: list[Interrupted] = []
+
+    def interrupt(number: int, _: object) -> NoReturn:
+        came.append(Interrupted(signal.Signals(number).name))
+        raise came[0]
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        for number, handler in before.items():
+            if handler != signal.SIG_IGN:  # as nohup and a shell's `&` want it
+                signal.signal(number, interrupt)
+        yield
+    except Exception:
+        if came:
+            raise came[0] from None
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def run(command: click.Command) -> None:
     """Run a command, turning what a user can mend into one line on standard error and exit 2."""
     try:
-        sys.exit(command.main(standalone_mode=False))
+        with _interruptible():
+            sys.exit(command.main(standalone_mode=False))
+    except Interrupted as interrupted:
+        _fail(f"interrupted by {interrupted}; nothing is half-written: run it again", exit_code=1)
     except click.Abort:
         _fail("aborted", exit_code=1)
     except click.ClickException as error:
@@ -67,7 +104,9 @@ def run(command: click.Command) -> None:
         hint = f". Try '{context.command_path} --help' for help." if context else ""
         _fail(error.format_message().rstrip(".") + hint)
     except Kip33Error as error:
-        _fail(str(error))
+        _fail(str(error), exit_code=error.exit_code)
+    except OSError as error:  # of a place that is asked for more than it lets us do
+        _fail(f"{error}; mend that and run it again", exit_code=1)
     except Exception as error:
         if type(error) is ValueError:  # of a wrong argument; pyarrow's are subclasses
             _fail(str(error))

@@ -17,6 +17,11 @@ def print_json(record: Any) -> None:
     click.echo(json.dumps(record))
 
 
+def warn(message: str) -> None:
+    """Print one line on standard error."""
+    click.echo("Warning: " + " ".join(message.split()), err=True)
+
+
 def iso_time(timestamp_ms: int | None) -> str:
     """Return ISO 8601 in UTC, `-` for none, the number itself beyond the year 9999.
 

@@ -2,13 +2,35 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+
+class ProgressBar:
+    """What a long command shows: the listing, Spark's start, then tasks done of all."""
+
+    def __init__(self, progress: "Progress", bar: "TaskID", what: str) -> None:
+        """Draw on a task of rich's."""
+        self._progress, self._bar, self._what = progress, bar, what
+
+    def listed(self, segments: int) -> None:
+        """Show how many segments were found so far."""
+        self._progress.update(self._bar, description=f"{self._what}: {segments:,} segments listed")
+
+    def advance(self, done: int, total: int) -> None:
+        """Show how many tasks are done."""
+        self._progress.update(
+            self._bar, description=f"{self._what}: tasks", completed=done, total=total
+        )
 
 
 @contextmanager
-def progress_bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Yield a function to call with (done, total), or None where standard error is no terminal."""
+def progress_bar(what: str) -> Iterator[ProgressBar | None]:
+    """Yield a bar, or None where standard error is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -19,7 +41,6 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("tasks"),
         TimeElapsedColumn(),
     )
     # A copy of standard error: while the JVM starts, the real one is not ours (spark.session).
@@ -27,9 +48,4 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
         os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal,
         Progress(*columns, console=Console(file=terminal), transient=True) as progress,
     ):
-        bar = progress.add_task(f"{what}: starting Spark", total=None)
-
-        def advance(done: int, total: int) -> None:
-            progress.update(bar, description=what, completed=done, total=total)
-
-        yield advance
+        yield ProgressBar(progress, progress.add_task(what, total=None), what)

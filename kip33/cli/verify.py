@@ -56,14 +56,20 @@ def verify(
         from kip33.spark.session import create_session
         from kip33.spark.verify import plan_verify, run_verify
 
-        with progress_bar("verify") as on_progress:
-            plan = plan_verify(source, index_dir, settings=settings, topics=topics)
+        with progress_bar("verify") as bar:
+            plan = plan_verify(
+                source,
+                index_dir,
+                settings=settings,
+                topics=topics,
+                on_listed=bar.listed if bar else None,
+            )
             below = plan.verify.index_dir.uri + "/"
             verdicts = run_verify(
                 create_session(master=master, conf=conf),
                 plan,
                 parallelism=parallelism,
-                on_progress=on_progress,
+                on_progress=bar.advance if bar else None,
             )
     counts = Counter(verdict.verdict for verdict in verdicts)
     if output_format == "jsonl":

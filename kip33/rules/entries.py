@@ -116,6 +116,12 @@ def new_state(
     return state
 
 
+def preallocated_bytes(segment_index_bytes: int, entry_bytes: int) -> tuple[int, ...]:
+    """Return the sizes an active segment's index may have: whole entries, as set and by default."""
+    sizes = (segment_index_bytes, DEFAULT_SEGMENT_INDEX_BYTES)
+    return tuple(size // entry_bytes * entry_bytes for size in sizes)
+
+
 def refuse(state: Any, refusal: int, position: int) -> None:
     """Note why, and at which byte, Kafka gives up on the segment."""
     state["refusal"] = refusal

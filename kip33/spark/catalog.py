@@ -5,18 +5,20 @@ import re
 from pyspark.sql import DataFrame, SparkSession
 
 from kip33.storage.catalog import Catalog
+from kip33.storage.choosing import chosen
 from kip33.storage.locations import Location
 
 
-def load_catalog(spark: SparkSession, catalog: str) -> DataFrame:
-    """Return the newest snapshot's rows, one a segment file.
+def load_catalog(spark: SparkSession, catalog: str, snapshot: str | None = None) -> DataFrame:
+    """Return a snapshot's rows, one a segment file: the newest one's unless `snapshot` names one.
 
-    Raises CatalogError where no snapshot is committed. A later build does not change the result:
-    a snapshot is never rewritten.
+    `snapshot` is a name, a sequence number or an id, as `kip33 catalog` shows them. Raises
+    CatalogError where there is none, or it is not whole. A later build does not change the
+    result: a snapshot is never rewritten.
     """
     opened = Catalog.at(catalog)
-    snapshot = opened.require_newest()
-    return spark.read.parquet(hadoop_path(opened.snapshot_folder(snapshot.name)))
+    found = chosen(opened, snapshot)
+    return spark.read.parquet(hadoop_path(opened.snapshot_folder(found.name)))
 
 
 def hadoop_path(location: Location) -> str:

@@ -1,16 +1,22 @@
 """A SparkSession for the command line, on a laptop as on a cluster."""
 
 import atexit
+import logging
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from kip33.errors import Kip33Error
@@ -49,6 +55,12 @@ class SparkStartError(Kip33Error):
     """Spark did not start: a master that is no master, a setting that it refuses."""
 
 
+class SparkJobError(Kip33Error):
+    """A Spark job did not end well: a task failed at every attempt, the JVM is gone."""
+
+    exit_code = 1
+
+
 def create_session(
     *, master: str | None = None, conf: Mapping[str, str] | None = None
 ) -> SparkSession:
@@ -74,8 +86,10 @@ def create_session(
         builder = builder.config(key, value)
     configured = {"PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR"} & os.environ.keys()
     log = None if by_submit or configured else _quiet_log()
+    if log:
+        logging.getLogger().addHandler(logging.NullHandler())  # or py4j's traces: JVM gone
     try:
-        with _stderr_to(log):
+        with _signals_wait_for_the_jvm(), _stderr_to(log):
             session: SparkSession = builder.getOrCreate()
     except Exception as error:  # py4j's, pyspark's or a RuntimeError, by what went wrong
         said = log.read_text(errors="replace") if log else ""
@@ -112,9 +126,50 @@ def _stderr_to(path: Path | None) -> Iterator[None]:
         os.close(theirs)
 
 
+@contextmanager
+def _signals_wait_for_the_jvm() -> Iterator[None]:
+    """Keep the handlers of SIGINT and SIGTERM, and hold these back until the JVM can be reached.
+
+    A JVM whose start is interrupted never ends: PySpark removes the folder in which the two meet.
+    PySpark's own handler of SIGINT asks the JVM in the middle of an answer of the JVM.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: handler for number, handler in before.items() if callable(handler)}
+    held: list[int] = []
+
+    def hold(number: int, frame: FrameType | None) -> None:
+        if SparkContext._gateway is None:
+            held.append(number)
+        else:
+            handlers[signal.Signals(number)](number, frame)
+
+    try:
+        for number in handlers:
+            signal.signal(number, hold)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if held:
+            signal.raise_signal(held[0])
+
+
 def job_failure(error: BaseException) -> str:
-    """Return one line on why a Spark job failed, from the exception that came back."""
-    return f"the Spark job failed: {_reason(str(error))}"
+    """Return one line on why a Spark job failed, from the exception that came back.
+
+    Spark names the last attempt's failure first, then its causes, down to "EOFException".
+    """
+    if type(error) is Py4JError or isinstance(error, Py4JNetworkError | ConnectionError):
+        said = "its JVM is gone, killed or out of memory"
+    else:
+        trace = str(error).partition("Driver stacktrace:")[0]
+        lines = [line.strip(" :\t") for line in trace.splitlines()]
+        own = [line for line in lines if _SAYS_WHAT.match(line) and "Caused by: " not in line]
+        said = own[-1].rpartition("most recent failure: ")[2] if own else _reason(trace)
+    return f"the Spark job failed: {said}; nothing is half-written: run it again"
 
 
 def _reason(trace: str) -> str:

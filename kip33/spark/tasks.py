@@ -5,11 +5,13 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 from uuid import uuid4
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from kip33.rules.packing import bin_count, pack
+from kip33.spark.session import SparkJobError, job_failure
 
 Result = TypeVar("Result")
 Progress = Callable[[int, int], None]
@@ -19,9 +21,13 @@ POLL_SECONDS: Final = 0.2
 
 
 def to_ipc(table: pa.Table) -> bytes:
-    """Return a table as an Arrow IPC stream: how a bin of files travels to its task."""
+    """Return a table as an Arrow IPC stream: how a bin of files travels to its task.
+
+    Compressed: paths shrink to a tenth, and the JVM holds every bin until its task is done.
+    """
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table)
     return sink.getvalue().to_pybytes()
 
@@ -42,10 +48,12 @@ def run_on_bins(
     """Call `run(bin number, its rows of files)` in one task a bin; return all results.
 
     `files` has a column `size_bytes`; the heaviest bin starts first. `parallelism` is the number
-    of bins, None: as the sizes and Spark's cores suggest.
+    of bins, None: as the sizes and Spark's cores suggest. SparkJobError where the job fails.
     """
+    if not files.num_rows:
+        return []
     context = spark.sparkContext
-    sizes = np.array([size or 0 for size in files["size_bytes"].to_pylist()], np.int64)
+    sizes = pc.fill_null(files["size_bytes"], 0).to_numpy()
     bins = parallelism or bin_count(sizes, context.defaultParallelism)
     packed = pack(sizes, max(1, min(bins, len(sizes))))
     work = [(number, to_ipc(files.take(rows))) for number, rows in enumerate(packed)]
@@ -57,8 +65,11 @@ def run_on_bins(
     group = f"kip33-{uuid4().hex}"
     context.setJobGroup(group, "kip33", interruptOnCancel=True)
     watcher = _Watcher(spark, group, len(work), on_progress)
-    with watcher:
-        return context.parallelize(work, len(work)).mapPartitions(run_partition).collect()
+    try:
+        with watcher:
+            return context.parallelize(work, len(work)).mapPartitions(run_partition).collect()
+    except (Py4JError, ConnectionError) as error:
+        raise SparkJobError(job_failure(error)) from error
 
 
 class _Watcher:
@@ -86,11 +97,18 @@ class _Watcher:
 
     def _poll(self) -> None:
         while not self._done.wait(POLL_SECONDS):
-            done = 0
-            for job in self._tracker.getJobIdsForGroup(self._group):
-                info = self._tracker.getJobInfo(job)
-                for stage in info.stageIds if info else ():
-                    stage_info = self._tracker.getStageInfo(stage)
-                    done += stage_info.numCompletedTasks if stage_info else 0
+            try:
+                done = self._tasks_done()
+            except (Py4JError, ConnectionError):  # the JVM is gone: the job itself says so
+                return
             if self._on_progress:
                 self._on_progress(min(done, self._total), self._total)
+
+    def _tasks_done(self) -> int:
+        done = 0
+        for job in self._tracker.getJobIdsForGroup(self._group):
+            info = self._tracker.getJobInfo(job)
+            for stage in info.stageIds if info else ():
+                stage_info = self._tracker.getStageInfo(stage)
+                done += stage_info.numCompletedTasks if stage_info else 0
+        return done

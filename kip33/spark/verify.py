@@ -11,7 +11,7 @@ from kip33.rules.indexes import IndexSettings
 from kip33.rules.verdict import UNREADABLE
 from kip33.spark.tasks import Progress, run_on_bins
 from kip33.storage.files import require_directory
-from kip33.storage.listing import segments_of
+from kip33.storage.listing import Listed, segments_of
 from kip33.storage.locations import Location
 from kip33.storage.sources import require_segments
 from kip33.storage.verification import SegmentVerdict, offset_index_of, verify_file
@@ -38,6 +38,7 @@ def plan_verify(
     *,
     settings: IndexSettings | None = None,
     topics: Sequence[str] = (),
+    on_listed: Listed | None = None,
 ) -> VerifyPlan:
     """Return the plan to hold every `.timeindex` of `source` against its log.
 
@@ -48,7 +49,7 @@ def plan_verify(
     settings.require_valid()
     source_location = Location.of(source)
     index_location = Location.of(index_dir) if index_dir else source_location
-    listing = require_segments(source_location, topics)
+    listing = require_segments(source_location, topics, on_listed=on_listed)
     require_directory(index_location, "the index directory")
     return VerifyPlan(Verify(source_location, index_location, settings), listing.table)
 

@@ -9,8 +9,8 @@ from kip33.formats.scan import BatchScan
 from kip33.formats.time_index import TimeIndex
 from kip33.rules.entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
 from kip33.rules.indexes import IndexSettings
+from kip33.storage.directories import Segment
 from kip33.storage.files import MOST_INDEX_BYTES, opened, read_whole, reason, size_of
-from kip33.storage.listing import Segment
 from kip33.storage.locations import Location
 from kip33.storage.segment import SegmentIndex, index_file
 from kip33.storage.sources import require_segments

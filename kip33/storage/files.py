@@ -10,7 +10,7 @@ from typing import Final
 
 from pyarrow import fs
 
-from kip33.errors import LocationError
+from kip33.errors import LocationError, PublishError
 from kip33.storage.locations import Location
 
 TEMPORARY_SUFFIX: Final = ".tmp"
@@ -93,10 +93,48 @@ def _rename_over(location: Location, temporary: str) -> None:
         location.filesystem().move(temporary, location.path)
 
 
+def publish_or_raise(location: Location, data: bytes, consequence: str) -> None:
+    """Publish, or raise PublishError: one line with the reason, what it means and what to do."""
+    try:
+        publish(location, data)
+    except OSError as error:
+        raise PublishError(
+            f"{location.uri}: cannot be written: {reason(error)}; {consequence}: "
+            "mend that and run it again"
+        ) from error
+
+
+def move(source: Location, target: Location) -> None:
+    """Move a file of ours to where none is, atomically but on an object store; OSError if not."""
+    store = source.filesystem()
+    if not target.is_object_store:
+        store.create_dir(target.parent.path, recursive=True)
+    if source.is_local:
+        os.rename(source.path, target.path)  # noqa: PTH104 - paths, as the filesystem has them
+    else:
+        store.move(source.path, target.path)
+
+
+def remove_folder_quietly(location: Location) -> None:
+    """Delete a folder of ours with all it holds, as far as that goes."""
+    try:
+        location.filesystem().delete_dir(location.path)
+    except OSError:
+        return
+
+
+def remove(location: Location) -> None:
+    """Delete a file of ours; that it is gone already is no failure, that it cannot go OSError."""
+    try:
+        location.filesystem().delete_file(location.path)
+    except FileNotFoundError:
+        return
+
+
 def remove_quietly(location: Location) -> None:
     """Delete a file of ours; that it is gone already, or cannot go, is no failure."""
     try:
-        location.filesystem().delete_file(location.path)
+        remove(location)
     except OSError:
         return
 

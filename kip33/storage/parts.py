@@ -1,58 +1,54 @@
-"""Writing a snapshot's Parquet parts: one a task, each published whole."""
+"""Writing a snapshot's Parquet parts into staging: one a task, each published whole."""
 
+import uuid
+import zlib
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kip33.storage.catalog import SEGMENTS, Part
-from kip33.storage.files import publish
+from kip33.storage.catalog import Part
+from kip33.storage.drafts import STAYS
+from kip33.storage.files import publish_or_raise
 from kip33.storage.locations import Location
+from kip33.storage.schema import SEGMENTS
 
 ROWS_PER_GROUP: Final = 20_000
-
-
-def part_place(folder: Location, number: int) -> Location:
-    """Return where part `number` goes; a task that is tried again replaces its part whole."""
-    return folder.child(f"part-{number:05d}.parquet")
-
-
-def publish_part(folder: Location, number: int, rows: pa.Table) -> Part:
-    """Write a table of SEGMENTS as one part."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(rows, sink, compression="zstd", row_group_size=ROWS_PER_GROUP)
-    place, data = part_place(folder, number), sink.getvalue()
-    publish(place, data.to_pybytes())
-    return Part(place.name, rows.num_rows, data.size)
 
 
 class PartWriter:
     """Collects rows and publishes them as one Parquet part, sorted as they come."""
 
-    def __init__(self, folder: Location, number: int) -> None:
-        """Start part `number`."""
-        self._place = part_place(folder, number)
+    def __init__(self, staging: Location, number: int) -> None:
+        """Start part `number`; its name is this attempt's own, so that no other replaces it."""
+        self._place = staging.child(f"part-{number:05d}.{uuid.uuid4().hex[:8]}.parquet")
         self._rows: list[dict[str, Any]] = []
-        self._count = 0
+        self.rows = 0
         self._sink = pa.BufferOutputStream()
         self._writer = pq.ParquetWriter(self._sink, SEGMENTS, compression="zstd")
 
     def append(self, row: dict[str, Any]) -> None:
         """Add a row, a dict with the columns of SEGMENTS; those it lacks are null."""
         self._rows.append(row)
+        self.rows += 1
         if len(self._rows) >= ROWS_PER_GROUP:
             self._flush()
 
+    def append_table(self, rows: pa.Table) -> None:
+        """Add a table of SEGMENTS."""
+        self._flush()
+        self._writer.write_table(rows, row_group_size=ROWS_PER_GROUP)
+        self.rows += rows.num_rows
+
     def publish(self) -> Part:
-        """Write the part; a part of no rows is written as well, so that every task has one."""
+        """Write the part, without rows as well: every task has one. PublishError if it cannot."""
         self._flush()
         self._writer.close()
-        data = self._sink.getvalue()
-        publish(self._place, data.to_pybytes())
-        return Part(self._place.name, self._count, data.size)
+        data = self._sink.getvalue().to_pybytes()
+        publish_or_raise(self._place, data, STAYS)
+        return Part(self._place.name, self.rows, len(data), zlib.crc32(data))
 
     def _flush(self) -> None:
         if self._rows:
             self._writer.write_table(pa.Table.from_pylist(self._rows, SEGMENTS))
-            self._count += len(self._rows)
             self._rows = []

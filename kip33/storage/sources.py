@@ -1,30 +1,46 @@
 """What a command works on: the segments of a SOURCE, and where their indexes belong."""
 
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kip33.errors import LocationError
-from kip33.storage.carrying import matches
 from kip33.storage.files import require_directory, size_of
-from kip33.storage.listing import Listing, list_tree
+from kip33.storage.listing import Listed, Listing, list_tree, segments_of
 from kip33.storage.locations import Location
 
 
-def require_segments(source: Location, topics: Sequence[str] = ()) -> Listing:
+def matches(topic: str | None, topics: Sequence[str]) -> bool:
+    """Return whether a topic is one of the globs; without globs, and where it is unknown, it is."""
+    return not topics or topic is None or any(fnmatchcase(topic, glob) for glob in topics)
+
+
+def require_segments(
+    source: Location,
+    topics: Sequence[str] = (),
+    *,
+    index_dir: Location | None = None,
+    on_listed: Listed | None = None,
+) -> Listing:
     """Return the listing of `source`, of the topics that match one of the globs if any is given.
 
-    Raises LocationError, one line for the user, where there is no such directory or no segment.
+    With the sizes of the index files below `index_dir`, if one is given. Raises LocationError, one
+    line for the user, where there is no such directory or no segment.
     """
     require_directory(source, "SOURCE")
-    listing = list_tree(source)
-    first = next(listing.segments(), None)
-    if first and first.error and not first.path:  # SOURCE itself: nothing below it was seen
-        raise LocationError(f"{source.uri}: SOURCE cannot be listed: {first.error}")
+    listing = list_tree(source, index_dir, on_listed=on_listed)
+    for first in segments_of(listing.table.slice(length=1)):
+        if first.error and not first.path:  # SOURCE itself: nothing below it was seen
+            raise LocationError(f"{source.uri}: SOURCE cannot be listed: {first.error}")
     if topics:
         # A directory that could not be listed may hold any topic.
-        kept = [matches(name, topics) for name in listing.table["topic"].to_pylist()]
-        listing.table = listing.table.filter(pa.array(kept, pa.bool_()))
+        column = listing.table["topic"]
+        wanted_topics = [name for name in pc.unique(column).to_pylist() if matches(name, topics)]
+        listing.table = listing.table.filter(
+            pc.is_in(column, value_set=pa.array(wanted_topics, pa.string()))
+        )
     if listing.table.num_rows == 0:
         wanted = f" of topics {', '.join(topics)}" if topics else ""
         raise LocationError(

@@ -1,4 +1,4 @@
-"""Totals of a snapshot per topic, part by part."""
+"""Totals of a snapshot per topic, a row group at a time."""
 
 from typing import Any, NamedTuple
 
@@ -40,8 +40,8 @@ class TopicTotals(NamedTuple):
 def topic_totals(catalog: Catalog, snapshot: Snapshot) -> list[TopicTotals]:
     """Return the totals of every topic of a snapshot, by name."""
     totals: dict[str, dict[str, Any]] = {}
-    for part in catalog.read_parts(snapshot, _COLUMNS):
-        for row in part.to_pylist():
+    for piece in catalog.read_pieces(snapshot, _COLUMNS):
+        for row in piece.to_pylist():
             _add(totals.setdefault(row["topic"] or "", _nothing()), row)
     return [
         TopicTotals(

@@ -10,10 +10,10 @@ from kip33.formats.offset_index import OffsetIndex
 from kip33.formats.time_index import TimeIndex
 from kip33.rules import verdict as rule
 from kip33.rules.entries import (
-    DEFAULT_SEGMENT_INDEX_BYTES,
     DIALECTS,
     OFFSET_ENTRY_BYTES,
     TIME_ENTRY_BYTES,
+    preallocated_bytes,
 )
 from kip33.rules.indexes import IndexBuilder, IndexSettings
 from kip33.rules.speed import Speed
@@ -97,7 +97,7 @@ class Verification:
             data,
             self._time_truth,
             built,
-            preallocated_bytes=_preallocated(size, TIME_ENTRY_BYTES),
+            preallocated_bytes=preallocated_bytes(size, TIME_ENTRY_BYTES),
         )
 
     def offset_verdict(self, index: SegmentIndex) -> Verdict | None:
@@ -112,7 +112,7 @@ class Verification:
             data,
             self._offset_truth,
             index.offset_index,
-            preallocated_bytes=_preallocated(size, OFFSET_ENTRY_BYTES),
+            preallocated_bytes=preallocated_bytes(size, OFFSET_ENTRY_BYTES),
         )
 
 
@@ -123,11 +123,6 @@ def _whole(data: bytes | None, entry_bytes: int) -> bytes:
 
 def _malformed(size: int, entry_bytes: int) -> Verdict:
     return Verdict(rule.MALFORMED, None, (f"{size} bytes, not a multiple of {entry_bytes}",))
-
-
-def _preallocated(segment_index_bytes: int, entry_bytes: int) -> tuple[int, ...]:
-    sizes = (segment_index_bytes, DEFAULT_SEGMENT_INDEX_BYTES)
-    return tuple(size // entry_bytes * entry_bytes for size in sizes)
 
 
 def offset_index_of(log: Location, time_index: Location) -> Location:

@@ -228,10 +228,10 @@ def test_a_spark_that_does_not_start_is_one_line(archive: Path, tmp_path: Path) 
 
 
 class Closed:
-    """The local disk, with directories that may be seen but not listed."""
+    """The local disk, with an archive that may be seen but not listed."""
 
     def get_file_info(self, what: Any) -> Any:
-        if isinstance(what, fs.FileSelector):
+        if isinstance(what, fs.FileSelector) and what.base_dir.endswith("/archive"):
             raise PermissionError(13, "Permission denied")
         return fs.LocalFileSystem().get_file_info(what)
 

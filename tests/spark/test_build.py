@@ -13,9 +13,11 @@ from pyspark.sql import DataFrame
 
 from kip33 import build_time_index, list_segments
 from kip33.errors import CatalogError, LocationError
-from kip33.spark.build import build_index, plan_build, run_build
+from kip33.spark.build import build_index, run_build
 from kip33.spark.catalog import load_catalog
 from kip33.storage.catalog import Catalog
+from kip33.storage.planning import BuildPlan
+from kip33.storage.planning import plan_build as plan_build_at
 from tests.demo_archive import PREALLOCATED, make_archive
 from tests.formats.real_segments import FOLDER, needs_real_segments
 
@@ -59,6 +61,10 @@ def archive(unchanged_archive: Path, tmp_path: Path) -> Path:
 def build(spark: Any, source: Path, index_dir: Path | None, **settings: Any):
     where = str(index_dir) if index_dir else None
     return build_index(spark, str(source), where, now_ms=NOW_MS, **settings)
+
+
+def plan_build(*places: str, **settings: Any) -> BuildPlan:
+    return plan_build_at(*places, now_ms=NOW_MS, **settings)
 
 
 def index_files(root: Path) -> dict[str, bytes]:
@@ -183,9 +189,7 @@ def test_progress_is_told_from_nothing_to_all_tasks(
 ) -> None:
     told: list[tuple[int, int]] = []
     plan = plan_build(str(unchanged_archive), str(tmp_path))
-    run_build(
-        spark, plan, now_ms=NOW_MS, parallelism=3, on_progress=lambda *counts: told.append(counts)
-    )
+    run_build(spark, plan, parallelism=3, on_progress=lambda *counts: told.append(counts))
     assert told == sorted(told)
     assert (told[0], told[-1]) == ((0, 3), (3, 3))
 
@@ -379,11 +383,11 @@ def test_a_file_that_changes_after_the_listing_is_a_row_and_the_job_goes_on(
     if known_before:
         build(spark, archive, index_dir)
     indexes_before = index_files(index_dir)
-    plan = plan_build(str(archive), str(index_dir))
+    plan = plan_build(str(archive), str(index_dir), full=True)
     for name, (change, _) in changes.items():
         change(archive / f"{name}.log")
 
-    summary = run_build(spark, plan, now_ms=NOW_MS)
+    summary = run_build(spark, plan)
 
     rows, files = rows_by_log(index_dir / "_catalog", archive), index_files(index_dir)
     assert len(rows) == summary.segments == 13

@@ -1,68 +1,27 @@
 """The catalog: what is committed is there whole, what is not is not there; any engine reads it."""
 
 import json
+import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
 from kip33.errors import CatalogError
-from kip33.storage.catalog import (
-    SCHEMA_VERSION,
-    SEGMENTS,
-    Catalog,
-    Part,
-    Snapshot,
-)
+from kip33.storage.catalog import Catalog, Snapshot
+from kip33.storage.drafts import Draft
 from kip33.storage.locations import Location
 from kip33.storage.parts import ROWS_PER_GROUP, PartWriter
+from kip33.storage.schema import SCHEMA_VERSION, SEGMENTS
 from kip33.storage.totals import topic_totals
-
-SOURCE = Location.of("/archive")
-NOW_MS = 1_700_000_000_000
-
-
-def row(number: int, **fields: Any) -> dict[str, Any]:
-    """A row with a value in every column, of every type."""
-    return {
-        "log_dir": "b1", "topic": "orders", "partition": number, "base_offset": 2**62 + number,
-        "last_offset": 2**62 + number, "log_uri": f"file:///archive/{number}.log",
-        "index_uri": None, "size_bytes": 10, "valid_bytes": 10, "batch_count": 1,
-        "record_count": 1, "first_batch_timestamp": 5, "max_timestamp": 2**63 - 1,
-        "offset_of_max_timestamp": 7, "largest_timestamp": 2**63 - 1,
-        "largest_timestamp_source": "log", "last_modified_ms": NOW_MS,
-        "timestamp_types": ["CreateTime", "LogAppendTime"], "magics": [-1, 2], "codecs": [],
-        "out_of_order_batches": 0, "time_index_entries": 1, "active_segment": False,
-        "build_settings": "{}", "status": "ok", "error": None, "index_file": "written",
-    } | fields  # fmt: skip
-
-
-def write(catalog: Catalog, *parts: list[dict[str, Any]]) -> Snapshot:
-    draft = catalog.begin(SOURCE)
-    written = []
-    for number, rows in enumerate(parts):
-        writer = PartWriter(draft.folder, number)
-        for one in rows:
-            writer.append(one)
-        written.append(writer.publish())
-    return draft.commit(written, settings={"build": "{}"}, now_ms=NOW_MS)
+from tests.snapshots import NOW_MS, SOURCE, commit_path, part_path, path_of, row, write
 
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Catalog:
     return Catalog.at(str(tmp_path / "_catalog"))
-
-
-def path_of(place: Location) -> Path:
-    return Path(place.path)
-
-
-def commit_path(catalog: Catalog, snapshot: Snapshot) -> Path:
-    return path_of(catalog.location.child(f"commits/{snapshot.name}.json"))
 
 
 def test_an_empty_place_has_no_snapshot(catalog: Catalog) -> None:
@@ -101,10 +60,9 @@ def test_some_columns(catalog: Catalog) -> None:
 
 def test_a_large_part_has_several_row_groups(catalog: Catalog) -> None:
     snapshot = write(catalog, [row(i % 7) for i in range(ROWS_PER_GROUP + 5)])
-    (part,) = snapshot.parts
-    file = path_of(catalog.snapshot_folder(snapshot.name)) / part.name
-    assert pq.ParquetFile(file).num_row_groups == 2
-    assert catalog.read(snapshot).num_rows == part.rows == ROWS_PER_GROUP + 5
+    assert pq.ParquetFile(part_path(catalog, snapshot)).num_row_groups == 2
+    assert [piece.num_rows for piece in catalog.read_pieces(snapshot)] == [ROWS_PER_GROUP, 5]
+    assert catalog.read(snapshot).num_rows == snapshot.rows == ROWS_PER_GROUP + 5
 
 
 def test_the_newest_is_the_highest_sequence_number_not_the_latest_clock(catalog: Catalog) -> None:
@@ -118,14 +76,14 @@ def test_the_newest_is_the_highest_sequence_number_not_the_latest_clock(catalog:
 
 
 def test_ties_go_to_the_higher_id(catalog: Catalog) -> None:
-    one, other = catalog.begin(SOURCE), catalog.begin(SOURCE)
+    one, other = Draft.begin(catalog, SOURCE), Draft.begin(catalog, SOURCE)
     assert one.sequence == other.sequence
     drafts = sorted([one, other], key=lambda draft: draft.snapshot_id)
     for draft in reversed(drafts):  # the higher id is committed first
-        part = PartWriter(draft.folder, 0).publish()
+        part = PartWriter(draft.staging, 0).publish()
         draft.commit([part], settings={}, now_ms=NOW_MS)
     assert catalog.require_newest().snapshot_id == drafts[1].snapshot_id
-    assert catalog.begin(SOURCE).sequence == 2
+    assert Draft.begin(catalog, SOURCE).sequence == 2
 
 
 def test_sequence_numbers_of_more_than_one_digit(catalog: Catalog) -> None:
@@ -137,10 +95,10 @@ def test_sequence_numbers_of_more_than_one_digit(catalog: Catalog) -> None:
 
 def test_what_is_not_committed_is_not_there(catalog: Catalog) -> None:
     committed = write(catalog, [row(0)])
-    draft = catalog.begin(SOURCE)
-    PartWriter(draft.folder, 0).publish()
+    draft = Draft.begin(catalog, SOURCE)
+    PartWriter(draft.staging, 0).publish()
     assert catalog.require_newest() == committed
-    assert catalog.begin(SOURCE).sequence == draft.sequence
+    assert Draft.begin(catalog, SOURCE).sequence == draft.sequence
 
 
 def lose_a_part(catalog: Catalog, snapshot: Snapshot) -> None:
@@ -148,7 +106,7 @@ def lose_a_part(catalog: Catalog, snapshot: Snapshot) -> None:
 
 
 def cut_a_part(catalog: Catalog, snapshot: Snapshot) -> None:
-    path = path_of(catalog.snapshot_folder(snapshot.name)) / snapshot.parts[0].name
+    path = part_path(catalog, snapshot)
     path.write_bytes(path.read_bytes()[:-1])
 
 
@@ -209,7 +167,7 @@ def test_strange_files_among_the_commits_are_passed_over(catalog: Catalog) -> No
     for name in ("README", "latest.json", ".00000000000000000009-x.json.tmp", f"{9:020d}.json"):
         (commits / name).write_text("{}")
     assert catalog.snapshots() == [good]
-    assert catalog.begin(SOURCE).sequence == 2
+    assert Draft.begin(catalog, SOURCE).sequence == 2
 
 
 def test_a_newer_schema_version_is_told(catalog: Catalog) -> None:
@@ -223,54 +181,14 @@ def test_a_newer_schema_version_is_told(catalog: Catalog) -> None:
         with pytest.raises(CatalogError, match="use a newer kip33"):
             ask()
     with pytest.raises(CatalogError, match="use a newer kip33"):
-        catalog.begin(SOURCE)
+        Draft.begin(catalog, SOURCE)
 
 
 def test_one_source_per_catalog(catalog: Catalog) -> None:
     write(catalog, [row(0)])
     catalog.require_source(SOURCE)
     with pytest.raises(CatalogError, match="describes file:///archive, not file:///other"):
-        catalog.begin(Location.of("/other"))
-
-
-@pytest.mark.parametrize(
-    ("part", "says"),
-    [
-        (Part("part-00000.parquet", 0, 5), "bytes, the commit says 5"),
-        (Part("part-00007.parquet", 0, 5), "part-00007.parquet: no bytes"),
-    ],
-)
-def test_a_part_that_is_not_as_it_was_written_is_not_committed(
-    catalog: Catalog, part: Part, says: str
-) -> None:
-    draft = catalog.begin(SOURCE)
-    PartWriter(draft.folder, 0).publish()
-    with pytest.raises(CatalogError, match=says):
-        draft.commit([part], settings={}, now_ms=NOW_MS)
-    assert catalog.snapshots() == []
-
-
-def test_leftovers_of_a_killed_task_are_removed_before_the_commit(catalog: Catalog) -> None:
-    draft = catalog.begin(SOURCE)
-    listed = PartWriter(draft.folder, 0).publish()
-    PartWriter(draft.folder, 1).publish()
-    folder = path_of(draft.folder)
-    (folder / ".part-00002.parquet.0f.tmp").write_bytes(b"half")
-    draft.commit([listed], settings={}, now_ms=NOW_MS)
-    assert [path.name for path in folder.iterdir()] == [listed.name]
-
-
-def test_a_retried_task_replaces_its_part_with_the_same_bytes(catalog: Catalog) -> None:
-    draft = catalog.begin(SOURCE)
-    parts, contents = [], []
-    for _ in range(2):
-        writer = PartWriter(draft.folder, 3)
-        writer.append(row(0))
-        parts.append(writer.publish())
-        contents.append((path_of(draft.folder) / parts[-1].name).read_bytes())
-    assert parts[0] == parts[1]
-    assert contents[0] == contents[1]
-    assert parts[0].name == "part-00003.parquet"
+        Draft.begin(catalog, Location.of("/other"))
 
 
 def test_rows_that_do_not_match_the_commit_are_told(catalog: Catalog) -> None:
@@ -283,20 +201,55 @@ def test_rows_that_do_not_match_the_commit_are_told(catalog: Catalog) -> None:
         catalog.read(catalog.require_newest())
 
 
-def test_a_part_that_is_no_parquet_is_told(catalog: Catalog) -> None:
+def test_a_part_of_the_same_size_with_another_byte_is_told(catalog: Catalog) -> None:
     snapshot = write(catalog, [row(0)])
-    (part,) = snapshot.parts
-    file = path_of(catalog.snapshot_folder(snapshot.name)) / part.name
-    file.write_bytes(bytes(part.size_bytes))
-    with pytest.raises(CatalogError, match="cannot be read"):
+    file = part_path(catalog, snapshot)
+    data = bytearray(file.read_bytes())
+    data[50] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(CatalogError, match=r"part-00000.parquet: other bytes"):
         catalog.read(catalog.require_newest())
 
 
-def test_a_row_of_the_wrong_type_is_not_written(catalog: Catalog) -> None:
-    writer = PartWriter(catalog.begin(SOURCE).folder, 0)
-    writer.append(row(0, partition="zero"))
-    with pytest.raises(pa.ArrowException):
-        writer.publish()
+def test_a_part_that_is_no_parquet_is_told(catalog: Catalog) -> None:
+    snapshot = write(catalog, [row(0)])
+    data = bytes(snapshot.parts[0].size_bytes)
+    part_path(catalog, snapshot).write_bytes(data)
+    change_commit(lambda text: text.replace(str(snapshot.parts[0].crc32), str(zlib.crc32(data))))(
+        catalog, snapshot
+    )
+    with pytest.raises(CatalogError, match=r"part-00000.parquet: cannot be read"):
+        catalog.read(catalog.require_newest())
+
+
+def test_candidates_are_the_newest_first_each_with_what_is_wrong(catalog: Catalog) -> None:
+    snapshots = [write(catalog, [row(0)]) for _ in range(3)]
+    lose_a_part(catalog, snapshots[1])
+    commit_path(catalog, snapshots[0]).write_text("[")
+    newest, lost, corrupt = catalog.candidates()
+    assert (newest.snapshot, newest.problem) == (snapshots[2], None)
+    assert (lost.snapshot, corrupt.snapshot) == (snapshots[1], None)
+    assert lost.problem
+    assert corrupt.problem
+    assert "part-00000.parquet: no bytes, the commit says" in lost.problem
+    assert corrupt.problem.endswith(f"{corrupt.name}.json: no commit file: damaged or cut short")
+
+
+@pytest.mark.parametrize("of", ["name", "sequence", "snapshot_id"])
+def test_a_snapshot_is_named_by(catalog: Catalog, of: str) -> None:
+    first, second = write(catalog, [row(0)]), write(catalog, [row(1)])
+    assert [catalog.named(str(getattr(one, of))) for one in (first, second)] == [first, second]
+
+
+def test_a_number_of_two_snapshots_or_of_none_is_told(catalog: Catalog) -> None:
+    drafts = [Draft.begin(catalog, SOURCE) for _ in range(2)]
+    for draft in drafts:
+        draft.commit([PartWriter(draft.staging, 0).publish()], settings={}, now_ms=NOW_MS)
+    names = " and ".join(sorted(draft.name for draft in drafts))
+    with pytest.raises(CatalogError, match=f": 1 names {names}; give one of these"):
+        catalog.named("1")
+    with pytest.raises(CatalogError, match="no snapshot 2; `kip33 catalog` shows which there are"):
+        catalog.named("2")
 
 
 # Other engines read the folder that `kip33 catalog --path` prints.

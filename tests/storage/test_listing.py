@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kip33.storage.listing import LISTING, MAX_DEPTH, Listing, Segment, list_tree
+from kip33.storage.directories import MAX_DEPTH, Segment
+from kip33.storage.listing import LISTING, Listing, list_tree
 from kip33.storage.locations import Location
 
 NAME = "00000000000000000042"
@@ -222,3 +223,125 @@ def test_a_missing_source_is_a_row(archive: Path) -> None:
     (row,) = segments(archive)
     assert (row.path, row.topic) == ("", None)
     assert row.error
+
+
+def by_path(source: Path, index_dir: Path | None) -> dict[str, Segment]:
+    listing = list_tree(Location.of(source), Location.of(index_dir) if index_dir else None)
+    return {segment.path: segment for segment in listing.segments()}
+
+
+def index_sizes(segment: Segment) -> tuple[int | None, ...]:
+    """Return the sizes beside the log, then at the target; of each the `.timeindex` first."""
+    return segment[-4:]
+
+
+def test_index_sizes_beside_the_log_and_where_a_build_puts_them(
+    archive: Path, tmp_path: Path
+) -> None:
+    put(archive, "b 1/a-0/1.log", "b 1/a-0/2.log", "b 1/a-0/3.log", "b 1/a-1/1.log")
+    put(archive, "b 1/a-0/1.timeindex", data=bytes(12))
+    put(archive, "b 1/a-0/1.index", data=bytes(8))
+    put(archive, "b 1/a-0/2.timeindex", data=b"")
+    target = tmp_path / "indexes"
+    put(target, "b 1/a-0/1.timeindex", data=bytes(24))
+    put(target, "b 1/a-0/3.timeindex", "b 1/a-0/3.index", data=bytes(36))
+    put(target, "elsewhere/a-0/2.timeindex", "b 1/a-0/02.timeindex", data=bytes(99))
+    (target / "b 1/a-1/1.timeindex").mkdir(parents=True)
+    found = by_path(archive, target)
+    assert {path: index_sizes(segment) for path, segment in found.items()} == {
+        "b 1/a-0/1.log": (12, 8, 24, None),
+        "b 1/a-0/2.log": (0, None, None, None),
+        "b 1/a-0/3.log": (None, None, 36, 36),
+        "b 1/a-1/1.log": (None, None, None, None),
+    }
+
+
+def test_in_place_both_are_the_same_files(archive: Path) -> None:
+    put(archive, "a-0/1.log")
+    put(archive, "a-0/1.timeindex", data=bytes(12))
+    assert index_sizes(by_path(archive, archive)["a-0/1.log"]) == (12, None, 12, None)
+    assert index_sizes(by_path(archive, None)["a-0/1.log"]) == (12, None, None, None)
+
+
+def test_one_partitions_directory_and_its_indexes(archive: Path, tmp_path: Path) -> None:
+    put(archive / "a-0", "1.log")
+    put(tmp_path / "indexes", "1.timeindex", data=bytes(12))
+    found = by_path(archive / "a-0", tmp_path / "indexes")
+    assert index_sizes(found["1.log"]) == (None, None, 12, None)
+
+
+def test_an_index_directory_that_is_a_file_has_no_indexes(archive: Path, tmp_path: Path) -> None:
+    put(archive, "a-0/1.log")
+    put(tmp_path / "indexes", "a-0")
+    assert index_sizes(by_path(archive, tmp_path / "indexes")["a-0/1.log"]) == (None,) * 4
+
+
+NEXT = [
+    (["1.log", "5.log", "40.log"], [5, 40, None]),
+    (["7.log"], [None]),
+    (["0.log", f"{2**63 - 1}.log"], [2**63 - 1, None]),
+    (["00005.log", "5.log", "9.log"], [None, 9, None]),
+]
+
+
+@pytest.mark.parametrize(("names", "following"), NEXT, ids=lambda value: " ".join(map(str, value)))
+def test_the_next_base_offset_of_each_segment(
+    archive: Path, names: list[str], following: list[int | None]
+) -> None:
+    put(archive, *(f"b/a-0/{name}" for name in names), "b/a-1/2.log", "c/a-0/3.log", "b/b-0/4.log")
+    found = by_path(archive, None)
+    assert [found[f"b/a-0/{name}"].next_base_offset for name in names] == following
+    others = ("b/a-1/2.log", "c/a-0/3.log", "b/b-0/4.log")
+    assert [found[path].next_base_offset for path in others] == [None] * 3
+
+
+def test_a_directory_that_cannot_be_listed_has_no_neighbours(archive: Path) -> None:
+    put(archive, "b/a-0/1.log", "b/a-0/2.log")
+    (archive / "b" / "a-1").symlink_to(archive)
+    found = by_path(archive, None)
+    assert found["b/a-1"][7:9] == (None, None)
+    assert [found[f"b/a-0/{n}.log"].next_base_offset for n in (1, 2)] == [2, None]
+
+
+UNFINISHED = f".{NAME}.timeindex.{'0a' * 16}.tmp"
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_unfinished_index_files_are_found_where_a_build_puts_them(
+    archive: Path, tmp_path: Path, in_place: bool
+) -> None:
+    target = archive if in_place else tmp_path / "indexes"
+    put(archive, f"a-0/{NAME}.log")
+    put(target, f"a-0/{UNFINISHED}", f"a-0/{UNFINISHED.replace('timeindex', 'index')}")
+    not_ours = (
+        f"{NAME}.timeindex.tmp", f".{NAME}.timeindex.tmp", f".{NAME}.log.{'0a' * 16}.tmp",
+        f".x.timeindex.{'0a' * 16}.tmp", f"{UNFINISHED}.old", UNFINISHED.removesuffix(".tmp"),
+        f".{NAME}.timeindex.{'0A' * 16}.tmp", f".{NAME}.timeindex.{'0a' * 15}.tmp",
+    )  # fmt: skip
+    put(target, *(f"a-0/{name}" for name in not_ours), f"no partition/{UNFINISHED}")
+    listing = list_tree(Location.of(archive), Location.of(target))
+    assert {Path(place.path) for place, _ in listing.unfinished} == {
+        target / "a-0" / UNFINISHED,
+        target / "a-0" / UNFINISHED.replace("timeindex", "index"),
+    }
+    assert {time for _, time in listing.unfinished} == {MODIFIED_MS}
+    assert not list_tree(Location.of(archive)).unfinished
+
+
+def test_three_hundred_directories_side_by_side(archive: Path, tmp_path: Path) -> None:
+    paths = [
+        f"b{n % 5}/x{n % 3}/t{n % 11}-{n}/{n * 10 + i}.log" for n in range(300) for i in (0, 1)
+    ]
+    put(archive, *paths)
+    put(tmp_path / "indexes", *(path.replace(".log", ".timeindex") for path in paths[::2]))
+    first = list_tree(Location.of(archive), Location.of(tmp_path / "indexes"))
+    assert [segment.path for segment in first.segments()] == sorted(paths)
+    assert first.log_dirs == {f"b{n % 5}/x{n % 3}" for n in range(300)}
+    for segment in first.segments():
+        is_first = segment.base_offset is not None and segment.base_offset % 10 == 0
+        assert segment.active_segment is not is_first
+        assert segment.next_base_offset == ((segment.base_offset or 0) + 1 if is_first else None)
+        assert segment.target_time_index_bytes == (7 if is_first else None)
+    for _ in range(3):
+        again = list_tree(Location.of(archive), Location.of(tmp_path / "indexes"))
+        assert again.table.equals(first.table)

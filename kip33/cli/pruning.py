@@ -1,0 +1,75 @@
+"""`kip33 catalog --keep`: what will be removed, and what was."""
+
+import sys
+import time
+from typing import Any
+
+import click
+
+from kip33.cli.output import human_bytes, print_json, print_table
+from kip33.storage.catalog import Catalog
+from kip33.storage.pruning import DAMAGED, DEAD_BUILD, OLD, Plan, Pruned, Removal, prune
+
+
+def warn_of(problem: str) -> None:
+    """Say on standard error that a snapshot counts as none, and why."""
+    click.echo(f"Warning: {problem}: counts as none", err=True)
+
+
+def prune_catalog(opened: Catalog, keep: int, output_format: str) -> None:
+    """Show what will go, remove it, show what went; end with exit 1 where something did not."""
+    pruned = prune(
+        opened,
+        keep=keep,
+        now_ms=int(time.time() * 1000),
+        on_plan=_print_plan if output_format == "table" else None,
+    )
+    for problem in pruned.plan.problems:
+        warn_of(problem)
+    if output_format == "table":
+        _print_pruned(pruned)
+    elif output_format == "jsonl":
+        for removal in pruned.removed:
+            print_json(_as_row(removal))
+    else:
+        print_json(
+            {
+                "catalog": opened.location.uri,
+                "snapshots_removed": pruned.count(OLD, DAMAGED),
+                "snapshots_kept": pruned.plan.kept,
+                "kept_younger_than_an_hour": pruned.plan.kept_young,
+                "leftovers_removed": pruned.count(DEAD_BUILD),
+                "bytes_freed": pruned.bytes_freed,
+                "removed": [_as_row(removal) for removal in pruned.removed],
+                "failures": list(pruned.failures),
+            }
+        )
+    for failure in pruned.failures:
+        click.echo(f"Error: {failure}", err=True)
+    if pruned.failures:
+        sys.exit(1)
+
+
+def _as_row(removal: Removal) -> dict[str, Any]:
+    return {"what": removal.what, "name": removal.name, "size_bytes": removal.size_bytes}
+
+
+def _print_plan(plan: Plan) -> None:
+    rows = [(r.what, r.name, human_bytes(r.size_bytes)) for r in plan.removals]
+    if rows:
+        print_table(("to remove", "name", "size"), rows)
+
+
+def _print_pruned(pruned: Pruned) -> None:
+    damaged = pruned.count(DAMAGED)
+    removed = f"{pruned.count(OLD, DAMAGED):,}"
+    rows = [
+        ("snapshots removed", removed + (f", {damaged:,} of them damaged" if damaged else "")),
+        ("kept", f"{pruned.plan.kept:,}"),
+        ("because younger than an hour", f"{pruned.plan.kept_young:,}"),
+        ("leftovers removed", f"{pruned.count(DEAD_BUILD):,}"),
+        ("freed", human_bytes(pruned.bytes_freed)),
+    ]
+    if pruned.failures:
+        rows.append(("not removed", f"{len(pruned.failures):,}: see standard error"))
+    print_table(("prune", ""), rows)

@@ -1,0 +1,57 @@
+"""Whether the end of a `.timeindex` can be believed without its log: what `--read tail` asks.
+
+A closed segment's index ends in its largest timestamp. An index that a broker preallocated ends in
+zeros or stale entries, one of another log contradicts this one's first batch, or its neighbour.
+That an entry is missing at the end cannot be seen here: the row says `unverified`.
+"""
+
+from typing import Final
+
+from kip33.formats.batch import (
+    LOG_OVERHEAD,
+    MAX_SEGMENT_BYTES,
+    NO_TIMESTAMP,
+    RECORD_BATCH_OVERHEAD,
+    BatchHeader,
+)
+from kip33.formats.time_index import TimeIndex
+
+ENTRIES_READ: Final = 2
+HEADER_BYTES: Final = RECORD_BATCH_OVERHEAD
+
+
+def distrust(
+    tail: TimeIndex, first_batch: BatchHeader, *, log_bytes: int, next_base_offset: int | None
+) -> str | None:
+    """Return why the last entries of an index are not to be believed, None if they are.
+
+    `tail` holds the last ENTRIES_READ entries or fewer, absolute offsets; `first_batch` is the
+    log's, `log_bytes` its size.
+    """
+    last = tail.last_entry
+    if not len(tail):
+        return "it is empty"
+    if last.timestamp <= 0:
+        return "it ends in zeros"
+    if len(tail.without_tail()) < len(tail):
+        return "its last entries are out of order"
+    if last.timestamp < first_batch.max_timestamp:
+        return "it ends before the first batch's timestamp"
+    if first_batch.magic == 2 and last.offset < first_batch.base_offset:  # else of a wrapper's last
+        return f"offset {last.offset} lies before the first batch"
+    if next_base_offset is not None and last.offset > next_base_offset:
+        return f"offset {last.offset} lies in the next segment"
+    return _strange(first_batch, tail.base_offset, log_bytes)
+
+
+def _strange(first_batch: BatchHeader, base_offset: int, log_bytes: int) -> str | None:
+    """Return what shows in the first header that recovery would not keep the log as it is."""
+    if not 0 <= first_batch.magic <= 2:
+        return f"magic {first_batch.magic}"
+    if first_batch.last_offset < base_offset:
+        return f"offset {first_batch.last_offset} is below the base offset"
+    if not LOG_OVERHEAD < first_batch.size_bytes <= log_bytes <= MAX_SEGMENT_BYTES:
+        return f"a batch of {first_batch.size_bytes} bytes in a file of {log_bytes}"
+    if first_batch.max_timestamp < NO_TIMESTAMP:
+        return f"timestamp {first_batch.max_timestamp}"
+    return None

@@ -1,0 +1,29 @@
+"""What one build does."""
+
+import json
+from typing import NamedTuple
+
+from kip33.rules.indexes import IndexSettings
+from kip33.storage.directories import Segment
+from kip33.storage.locations import Location
+
+
+class Build(NamedTuple):
+    """What one build does; small and picklable, for it travels to every task."""
+
+    source: Location
+    index_dir: Location  # the source itself when built in place
+    settings: IndexSettings
+    offset_index: bool = False
+    overwrite: bool = False
+    only_damaged: bool = False
+    read_tail: bool = False
+
+    @property
+    def build_settings(self) -> str:
+        """Return the settings a row was built with, as JSON in one fixed order."""
+        return json.dumps({**self.settings._asdict(), "offset_index": self.offset_index})
+
+    def index_location(self, segment: Segment) -> Location:
+        """Return where the segment's `.timeindex` goes: its path below SOURCE, kept."""
+        return self.index_dir.child(segment.path.removesuffix(".log") + ".timeindex")

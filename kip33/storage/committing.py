@@ -1,0 +1,114 @@
+"""A build from its plan to its commit; between `begin_build` and `commit_build` bins are built."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pyarrow.compute as pc
+
+from kip33.storage.building import TaskResult
+from kip33.storage.catalog import Catalog, Part, Snapshot
+from kip33.storage.drafts import DEAD_AFTER_MS, Draft
+from kip33.storage.files import remove_quietly
+from kip33.storage.planning import BuildPlan
+from kip33.storage.publishing import KEPT, NOT_OURS, WRITTEN
+from kip33.storage.takeover import take_over
+
+
+@dataclass(frozen=True)
+class BuildSummary:
+    """What a snapshot holds and a build did, read from its parts."""
+
+    snapshot: str
+    catalog: str
+    segments: int
+    by_status: dict[str, int]
+    entries: int
+    log_bytes: int
+    index_bytes: int  # of the index files that are there
+    indexed: int  # read, or tried, by this build
+    reused: int  # rows taken over: their segments are unchanged
+    dropped: int  # rows of segments that are gone
+    carried: int  # rows of topics or directories that this build did not see
+    bytes_read: int  # of logs, by this build
+    written: int  # segments whose index files are ours, as they should be
+    kept: int  # with index files that kip33 did not write
+    kept_though_other: int  # of them: with other bytes than this build's
+    failed: int
+    passed_over: dict[str, int]
+    warnings: tuple[str, ...]
+
+
+class Begun(NamedTuple):
+    """A build under way: its draft, and the parts that hold the rows taken over."""
+
+    plan: BuildPlan
+    draft: Draft
+    taken: tuple[Part, ...]
+
+
+def begin_build(plan: BuildPlan) -> Begun:
+    """Begin the next snapshot: claim the index files, write the rows that are taken over.
+
+    Errors as those of `Draft.begin` and `take_over`.
+    """
+    draft = Draft.begin(plan.catalog, plan.build.source)
+    draft.claim(plan.claims)
+    taken = tuple(take_over(draft, plan.takeover)) if plan.takeover else ()
+    for place, last_modified_ms in plan.unfinished:
+        if plan.now_ms - last_modified_ms >= DEAD_AFTER_MS:
+            remove_quietly(place)
+    return Begun(plan, draft, taken)
+
+
+def commit_build(begun: Begun, results: Sequence[TaskResult]) -> BuildSummary:
+    """Commit what the bins gave: `build_bin` with part numbers from `len(begun.taken)` on."""
+    plan, draft, taken = begun
+    snapshot = draft.commit(
+        (*taken, *(result.part for result in results)),
+        settings={"build": plan.build.build_settings, "index_dir": plan.build.index_dir.uri},
+        now_ms=plan.now_ms,
+    )
+    takeover = plan.takeover
+    return BuildSummary(
+        snapshot=snapshot.name,
+        catalog=plan.catalog.location.uri,
+        segments=snapshot.rows,
+        indexed=plan.files.num_rows,
+        reused=takeover.reused if takeover else 0,
+        dropped=takeover.dropped if takeover else 0,
+        carried=takeover.carried if takeover else 0,
+        bytes_read=sum(result.bytes_read for result in results),
+        passed_over=plan.passed_over,
+        warnings=plan.warnings,
+        **_counted(plan.catalog, snapshot),
+    )
+
+
+def _counted(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
+    """Return what is counted over all rows of a snapshot, a row group at a time."""
+    by_status: dict[str, int] = {}
+    totals = dict.fromkeys(
+        ("entries", "log_bytes", "index_bytes", "written", "kept", "kept_though_other", "failed"), 0
+    )
+    sizes = ["time_index_bytes", "offset_index_bytes"]
+    columns = ["status", "time_index_entries", "size_bytes", "index_file", "error", *sizes]
+    for piece in catalog.read_pieces(snapshot, columns):
+        for status, count in _counts(piece["status"]).items():
+            by_status[status] = by_status.get(status, 0) + count
+        totals["entries"] += pc.sum(piece["time_index_entries"]).as_py() or 0
+        totals["log_bytes"] += pc.sum(piece["size_bytes"]).as_py() or 0
+        totals["index_bytes"] += sum(pc.sum(piece[size]).as_py() or 0 for size in sizes)
+        states = _counts(piece["index_file"])
+        totals["written"] += states.get(WRITTEN, 0)
+        totals["kept"] += states.get(KEPT, 0)
+        other = pc.match_substring(piece["error"], NOT_OURS)
+        totals["kept_though_other"] += piece.filter(other).num_rows
+        expected = piece.filter(pc.is_valid(piece["time_index_entries"]))
+        totals["failed"] += expected["index_file"].null_count
+    return {"by_status": dict(sorted(by_status.items())), **totals}
+
+
+def _counts(column: Any) -> dict[str, int]:
+    pairs = pc.value_counts(column.drop_null()).to_pylist()
+    return {pair["values"]: pair["counts"] for pair in pairs}

@@ -1,0 +1,156 @@
+"""What changed between two snapshots: one row a segment that is not as it was.
+
+    changes          the segment's log file ...
+    added            is in the later snapshot only
+    gone             is in the earlier one only
+    grown, shrunk    has another size
+    status changed   is judged otherwise than before
+    modified         has neither grown nor shrunk, but was written again (another modification
+                     time), or has other figures or another error under the same status
+
+A segment may have several of them. Figures that follow from a size or a status are not told
+twice, and what a build's settings alone decide (entries, whose index file it is) is no change of
+a segment. Rows are the same segment by `log_uri`, directories that could not be listed as well.
+"""
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kip33.storage.catalog import Catalog, Snapshot
+
+ADDED, GONE, GROWN, SHRUNK = "added", "gone", "grown", "shrunk"
+STATUS_CHANGED, MODIFIED = "status changed", "modified"
+CHANGES: Final = (ADDED, GONE, GROWN, SHRUNK, STATUS_CHANGED, MODIFIED)
+
+_FIGURES: Final = (
+    "size_bytes",  # known on one side only: neither grown nor shrunk
+    "valid_bytes",
+    "last_offset",
+    "batch_count",
+    "record_count",
+    "first_batch_timestamp",
+    "max_timestamp",
+    "offset_of_max_timestamp",
+    "largest_timestamp",
+    "out_of_order_batches",
+    "error",
+)
+_SHOWN: Final = ["log_uri", "size_bytes", "status"]
+_COLUMNS: Final = list(dict.fromkeys([*_SHOWN, "last_modified_ms", *_FIGURES]))
+
+_FIELDS: list["pa.Field[Any]"] = [
+    pa.field("log_uri", pa.string(), nullable=False),
+    pa.field("changes", pa.list_(pa.string()), nullable=False),
+    pa.field("size_bytes_before", pa.int64()),  # null where there was no such segment
+    pa.field("size_bytes_after", pa.int64()),  # null where there is none any more
+    pa.field("status_before", pa.string()),
+    pa.field("status_after", pa.string()),
+]
+DIFFERENCE: Final = pa.schema(_FIELDS)
+
+_Flags = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+def difference(catalog: Catalog, before: Snapshot, after: Snapshot) -> pa.Table:
+    """Return the segments that changed from `before` to `after`: a DIFFERENCE by `log_uri`.
+
+    Holds the compared columns of both snapshots, about 100 bytes a segment and its URI. Raises
+    CatalogError where a part of one is damaged.
+    """
+    old, new = catalog.read(before, _COLUMNS), catalog.read(after, _COLUMNS)
+    found: Any = pc.index_in(new["log_uri"], value_set=old["log_uri"])
+    was_at = found.combine_chunks()
+    in_both = was_at.is_valid()
+    stayed = _Stayed(old, new, in_both, was_at.drop_null())
+    is_gone = np.ones(old.num_rows, bool)
+    is_gone[stayed.was_at.to_numpy()] = False
+    gone = old.select(_SHOWN).filter(pa.array(is_gone))
+    added = new.select(_SHOWN).filter(pc.invert(in_both))
+    pieces = [
+        _rows(gone["log_uri"], gone, _nothing(gone), _all(GONE, gone)),
+        _rows(added["log_uri"], _nothing(added), added, _all(ADDED, added)),
+        _changed(stayed),
+    ]
+    return pa.concat_tables(pieces).sort_by("log_uri")
+
+
+def count_changes(changed: pa.Table) -> dict[str, int]:
+    """Return how many rows of a DIFFERENCE have each change, without those that none has."""
+    names: Any = pc.list_flatten(changed["changes"])
+    number = {pair["values"]: pair["counts"] for pair in names.value_counts().to_pylist()}
+    return {change: number[change] for change in CHANGES if change in number}
+
+
+class _Stayed(NamedTuple):
+    """The segments that are in both snapshots, a column at a time: all at once would be copies."""
+
+    old: pa.Table
+    new: pa.Table
+    in_both: Any  # a flag for each row of `new`
+    was_at: Any  # for each flagged row its row in `old`
+
+    def both(self, name: str) -> tuple[Any, Any]:
+        """Return a column before and after, row by row of one segment."""
+        return self.old[name].take(self.was_at), self.new[name].filter(self.in_both)
+
+    def differs(self, name: str) -> _Flags:
+        """Return where a column is another; null is a value like others."""
+        before, after = self.both(name)
+        other = pc.fill_null(pc.not_equal(before, after), False)
+        return _flags(pc.or_(other, pc.xor(before.is_null(), after.is_null())))
+
+    def rows(self, numbers: "np.ndarray[Any, Any]") -> tuple[pa.Table, pa.Table]:
+        """Return what is shown of some of the segments, before and after."""
+        now_at = np.flatnonzero(_flags(self.in_both))[numbers]
+        old = self.old.select(_SHOWN).take(self.was_at.take(pa.array(numbers)))
+        return old, self.new.select(_SHOWN).take(pa.array(now_at))
+
+
+def _changed(stayed: _Stayed) -> pa.Table:
+    """Return a row for each segment that is in both snapshots and not as it was."""
+    before, after = stayed.both("size_bytes")
+    changes = np.zeros((len(before), len(CHANGES)), bool)
+    grown, shrunk, status, modified = (
+        changes[:, CHANGES.index(name)] for name in (GROWN, SHRUNK, STATUS_CHANGED, MODIFIED)
+    )
+    grown[:] = _flags(pc.fill_null(pc.greater(after, before), False))
+    shrunk[:] = _flags(pc.fill_null(pc.less(after, before), False))
+    status[:] = stayed.differs("status")
+    for name in _FIGURES:
+        modified |= stayed.differs(name)
+    modified &= ~status
+    modified |= stayed.differs("last_modified_ms")
+    modified &= ~grown & ~shrunk
+    numbers = np.flatnonzero(changes.any(axis=1))
+    old, new = stayed.rows(numbers)
+    return _rows(new["log_uri"], old, new, changes[numbers])
+
+
+def _rows(uris: Any, old: pa.Table, new: pa.Table, changes: _Flags) -> pa.Table:
+    """Return a DIFFERENCE: a row of `old` and one of `new` side by side, one flag a change."""
+    names: Any = pa.array(CHANGES)
+    ends = np.concatenate([[0], np.cumsum(changes.sum(axis=1))])
+    lists = pa.ListArray.from_arrays(
+        pa.array(ends, pa.int32()), names.take(pa.array(np.nonzero(changes)[1]))
+    )
+    sizes, statuses = ([table[name] for table in (old, new)] for name in ("size_bytes", "status"))
+    return pa.table([uris, lists, *sizes, *statuses], schema=DIFFERENCE)
+
+
+def _nothing(rows: pa.Table) -> pa.Table:
+    """Return as many rows without a size and a status."""
+    size, status = pa.nulls(rows.num_rows, pa.int64()), pa.nulls(rows.num_rows, pa.string())
+    return pa.table({"size_bytes": size, "status": status})
+
+
+def _all(change: str, rows: pa.Table) -> _Flags:
+    """Return the flags of rows that have this one change."""
+    return np.tile(np.array([name == change for name in CHANGES]), (rows.num_rows, 1))
+
+
+def _flags(booleans: Any) -> _Flags:
+    """Return Arrow's booleans, without nulls, as numpy's."""
+    return np.asarray(booleans, bool)

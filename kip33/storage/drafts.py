@@ -1,0 +1,152 @@
+"""A snapshot that is being written: nobody sees it before its commit file is put.
+
+    CATALOG/staging/<name>/
+      part-00003.5c1e9b02.parquet    a task's rows; each attempt of a task has a name of its own
+      claims.arrow                   the index files this build may write, put before any of them
+
+At the commit the parts that the successful attempts named move to the snapshot's folder. Whatever
+a killed, retried or speculative attempt leaves stays in staging, where no reader looks, and a
+zombie that wakes up after the commit writes there as well. Claims outlive a killed build: by them
+the next one knows its own index files.
+"""
+
+import json
+import uuid
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple, Self
+
+import pyarrow as pa
+
+from kip33.errors import CatalogError, PublishError
+from kip33.storage.catalog import Catalog, Part, Snapshot, sequence_of, snapshot_name
+from kip33.storage.files import (
+    move,
+    publish_or_raise,
+    read_whole,
+    reason,
+    remove_folder_quietly,
+    require_writable,
+)
+from kip33.storage.locations import Location
+from kip33.storage.schema import SCHEMA_VERSION
+
+CLAIMS: Final = "claims.arrow"
+CLAIMED: Final = pa.schema([pa.field("index_uri", pa.string(), nullable=False)])
+MOST_CLAIMS_BYTES: Final = 1 << 30
+DEAD_AFTER_MS: Final = 24 * 3_600_000  # unfinished for so long: nobody's any more
+STAYS: Final = "the newest snapshot stays what it was"
+
+
+class Draft(NamedTuple):
+    """The next snapshot of a source, on its way."""
+
+    catalog: Catalog
+    source: Location
+    sequence: int
+    snapshot_id: str
+
+    @classmethod
+    def begin(cls, catalog: Catalog, source: Location) -> Self:
+        """Return a draft with the next sequence number; its staging folder is made.
+
+        Raises CatalogError where the catalog describes another source (one SOURCE per catalog),
+        LocationError where it cannot be written.
+        """
+        catalog.require_source(source)
+        names = catalog.commit_names()
+        last = max((sequence_of(name) or 0 for name in names), default=0)
+        draft = cls(catalog, source, last + 1, uuid.uuid4().hex[:12])
+        require_writable(draft.staging, "the catalog's folder")
+        return draft
+
+    @property
+    def name(self) -> str:
+        """Return the name the snapshot will have."""
+        return snapshot_name(self.sequence, self.snapshot_id)
+
+    @property
+    def staging(self) -> Location:
+        """Return the folder its parts are written to."""
+        return self.catalog.staging_folder(self.name)
+
+    @property
+    def folder(self) -> Location:
+        """Return the folder its parts will be in."""
+        return self.catalog.snapshot_folder(self.name)
+
+    def claim(self, index_uris: "pa.ChunkedArray[Any] | pa.Array[Any]") -> None:
+        """Say which `.timeindex` files this build may write: those that are ours or not there.
+
+        Put by every build: on an object store, that has no folders, it shows that one runs.
+        """
+        sink = pa.BufferOutputStream()
+        options = pa.ipc.IpcWriteOptions(compression="zstd")
+        with pa.ipc.new_stream(sink, CLAIMED, options=options) as writer:
+            writer.write_table(pa.table([index_uris], schema=CLAIMED))
+        publish_or_raise(self.staging.child(CLAIMS), sink.getvalue().to_pybytes(), STAYS)
+
+    def commit(self, parts: Iterable[Part], *, settings: dict[str, Any], now_ms: int) -> Snapshot:
+        """Move `parts` to the snapshot's folder and publish the commit file: now it is there.
+
+        Raises CatalogError when a part is not in staging as it was written, PublishError when
+        something cannot be written. Either way the newest snapshot stays what it was.
+        """
+        listed = tuple(self._settle(part) for part in sorted(parts))
+        snapshot = Snapshot(
+            self.sequence, self.snapshot_id, self.source.uri, now_ms, listed, settings
+        )
+        damage = self.catalog.damage(snapshot)
+        if damage:
+            raise CatalogError(f"{damage}; the snapshot is not committed, {STAYS}: run it again")
+        record = {
+            "schema_version": SCHEMA_VERSION,
+            "sequence": self.sequence,
+            "id": self.snapshot_id,
+            "source": self.source.uri,
+            "created_ms": now_ms,
+            "rows": snapshot.rows,
+            "settings": settings,
+            "parts": [list(part) for part in listed],
+        }
+        data = (json.dumps(record, indent=1) + "\n").encode()
+        publish_or_raise(self.catalog.commit_place(self.name), data, STAYS)
+        remove_folder_quietly(self.staging)
+        return snapshot
+
+    def _settle(self, part: Part) -> Part:
+        """Move a part from staging to its place, without the attempt in its name."""
+        number, _, _ = part.name.partition(".")
+        settled = part._replace(name=f"{number}.parquet")
+        try:
+            move(self.staging.child(part.name), self.folder.child(settled.name))
+        except FileNotFoundError as error:
+            raise CatalogError(
+                f"{self.staging.child(part.name).uri}: this part is gone, pruned or deleted while "
+                f"the build ran; the snapshot is not committed, {STAYS}: run it again"
+            ) from error
+        except OSError as error:
+            raise PublishError(
+                f"{self.folder.child(settled.name).uri}: cannot be written: {reason(error)}; "
+                f"{STAYS}: mend that and run it again"
+            ) from error
+        return settled
+
+
+def claimed_index_uris(catalog: Catalog, *, since: int) -> "pa.Array[Any]":
+    """Return the index files that builds from sequence number `since` on claimed, and never told.
+
+    A build that was killed may have written them; nothing that cannot be read counts.
+    """
+    claims: list[Any] = [pa.array([], pa.string())]
+    for info in catalog.infos("staging"):
+        sequence = sequence_of(info.base_name)
+        if sequence is None or sequence < since:
+            continue
+        place = catalog.staging_folder(info.base_name).child(CLAIMS)
+        try:
+            data = read_whole(place, most_bytes=MOST_CLAIMS_BYTES)
+            table = pa.ipc.open_stream(pa.BufferReader(data)).read_all()
+            claims += table["index_uri"].chunks
+        except (OSError, ValueError, KeyError):
+            continue
+    return pa.concat_arrays(claims)

@@ -1,0 +1,54 @@
+"""The folders of a catalog's snapshots and drafts: what lies in them, when something last came."""
+
+from pyarrow import fs
+
+from kip33.errors import CatalogError
+from kip33.storage.catalog import Catalog, sequence_of
+from kip33.storage.files import reason
+
+
+class Folder:
+    """One folder with all that lies in it, however deep."""
+
+    def __init__(self) -> None:
+        """Begin without files."""
+        self.sizes: dict[str, int] = {}  # bytes, by the file's path in the folder
+        self.touched_ms: int | None = None  # the latest time known; an object store has files' only
+
+    def add(self, path: str, info: fs.FileInfo) -> None:
+        """Add what the listing says of a file, a folder in it, or the folder itself."""
+        if info.type == fs.FileType.File:
+            self.sizes[path] = info.size
+        time_ms = modified_ms(info)
+        if time_ms is not None:
+            self.touched_ms = max(time_ms, self.touched_ms or 0)
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the size of its files."""
+        return sum(self.sizes.values())
+
+
+def modified_ms(info: fs.FileInfo) -> int | None:
+    """Return a modification time, None where the store has none or the file has just gone."""
+    return None if info.mtime_ns is None else info.mtime_ns // 1_000_000
+
+
+def list_folders(catalog: Catalog, below: str) -> dict[str, Folder]:
+    """Return the folders with a snapshot's name in `snapshots` or `staging`, in one listing.
+
+    Raises CatalogError where they cannot be listed.
+    """
+    place = catalog.location.child(below)
+    selector = fs.FileSelector(place.path, allow_not_found=True, recursive=True)
+    try:
+        infos = place.filesystem().get_file_info(selector)
+    except OSError as error:
+        raise CatalogError(f"{place.uri}: cannot be listed: {reason(error)}") from error
+    folders: dict[str, Folder] = {}
+    for info in infos:
+        name, slash, path = info.path[len(place.path) + 1 :].partition("/")
+        is_folder = bool(slash) or info.type == fs.FileType.Directory
+        if is_folder and sequence_of(name) is not None:
+            folders.setdefault(name, Folder()).add(path, info)
+    return folders

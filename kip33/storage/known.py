@@ -1,0 +1,206 @@
+"""What the newest snapshot knows of the segments that are there now: which rows still hold.
+
+A row is reused when the log's URI, size and modification time and the build's settings are what
+they were, and the index files that the row names are there with the sizes it names. A log that was
+modified within 2 s of the listing that gave the row, or of this one, is read again: it may have
+changed since without showing it. `unreadable` rows are always tried again, `unverified` ones hold
+only for another `--read tail`, and while no neighbour refutes the offset of their index.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kip33.rules.reuse import may_change_unseen
+from kip33.storage.build import Build
+from kip33.storage.catalog import Catalog, Snapshot
+from kip33.storage.locations import Location
+from kip33.storage.publishing import KEPT, WRITTEN
+
+Column: TypeAlias = Any  # an Arrow chunked array; the stubs want each one's type
+Mask = npt.NDArray[np.bool_]
+Int64s = npt.NDArray[np.int64]
+
+_COLUMNS: Final = [
+    "log_uri",
+    "topic",
+    "base_offset",
+    "offset_of_max_timestamp",
+    "size_bytes",
+    "last_modified_ms",
+    "index_uri",
+    "time_index_bytes",
+    "offset_index_bytes",
+    "time_index_entries",
+    "build_settings",
+    "status",
+    "index_file",
+]
+NO_INDEX, AT_TARGET, BESIDE_LOG, ELSEWHERE = range(4)  # where a row's index file is
+NOTHING: Final = -1  # for a null size: no file has it
+
+
+class Known(NamedTuple):
+    """The rows of a snapshot in its order, as columns; sizes and times -1 where they are null."""
+
+    log_uri: Column
+    topic: Column  # dictionary encoded
+    is_segment: Mask  # not the row of a directory
+    size_bytes: Int64s
+    last_modified_ms: Int64s
+    time_index_bytes: Int64s
+    offset_index_bytes: Int64s
+    place: npt.NDArray[np.uint8]
+    is_unverified: Mask
+    offset_of_max_timestamp: Int64s
+    holds: Mask  # as far as the row itself tells
+    ours: Mask  # this catalog's builds wrote the index files that the row names
+
+    @property
+    def rows(self) -> int:
+        """Return how many there are."""
+        return len(self.size_bytes)
+
+
+def learn(catalog: Catalog, snapshot: Snapshot, build: Build) -> Known:
+    """Return what a snapshot knows that matters for `build`; CatalogError where it is damaged."""
+    pieces = [_piece(table, build) for table in catalog.read_pieces(snapshot, _COLUMNS)]
+    if not pieces:
+        pieces = [_piece(catalog.read(snapshot, _COLUMNS), build)]
+    uris, topics, *rest = zip(*pieces, strict=True)
+    arrays = (np.concatenate(columns) for columns in rest)
+    return Known(_chunked(uris), _chunked(topics), *arrays)
+
+
+def _chunked(columns: Sequence[Column]) -> Column:
+    return pa.chunked_array([chunk for column in columns for chunk in column.chunks], pa.string())
+
+
+def _piece(table: pa.Table, build: Build) -> tuple[Any, ...]:
+    settings = pc.equal(table["build_settings"], build.build_settings)
+    retried = ["unreadable"] if build.read_tail else ["unreadable", "unverified"]
+    sound = pc.invert(pc.is_in(table["status"], value_set=pa.array(retried)))
+    # An index that is expected is there, or it could not be written: then it is tried again.
+    place = _index_places(table, build)
+    there = pc.or_(pc.is_null(table["time_index_entries"]), pc.is_valid(table["index_file"]))
+    holds = pc.and_(pc.and_(settings, sound), there)
+    if build.overwrite:  # somebody else's file is to be replaced now
+        kept = pc.equal(table["index_file"], KEPT).fill_null(False)
+        holds = pc.and_(holds, pc.or_(pc.invert(kept), pc.equal(table["status"], "unverified")))
+    ours = pc.equal(table["index_file"], WRITTEN).fill_null(False)
+    return (
+        table["log_uri"],
+        table["topic"],
+        _mask(pc.is_valid(table["base_offset"])),
+        _int64s(table["size_bytes"]),
+        _int64s(table["last_modified_ms"]),
+        _int64s(table["time_index_bytes"]),
+        _int64s(table["offset_index_bytes"]),
+        place,
+        _mask(pc.equal(table["status"], "unverified")),
+        _int64s(table["offset_of_max_timestamp"]),
+        _mask(holds.fill_null(False)),
+        _mask(ours) & (place == AT_TARGET),
+    )
+
+
+def _index_places(table: pa.Table, build: Build) -> npt.NDArray[np.uint8]:
+    """Return for each row where its index file is, seen from this build."""
+    index_uri = table["index_uri"]
+    place = np.where(_mask(pc.is_null(index_uri)), NO_INDEX, ELSEWHERE).astype(np.uint8)
+    for code, root in ((BESIDE_LOG, build.source), (AT_TARGET, build.index_dir)):
+        expected = index_uris(table["log_uri"], build.source, root)
+        place[_mask(pc.equal(index_uri, expected).fill_null(False))] = code
+    return place
+
+
+def log_uris(source: Location, paths: Column) -> Column:
+    """Return the URIs of logs from their paths below `source`."""
+    if not source.is_local:  # nothing is quoted there
+        return pc.binary_join_element_wise(_prefix(source), paths, "")
+    chunks = [
+        pa.array([source.child(path or "").uri for path in chunk.to_pylist()], pa.string())
+        for batch in pa.table({"path": paths}).to_batches(max_chunksize=1 << 16)
+        for chunk in batch.columns
+    ]
+    return pa.chunked_array(chunks, pa.string())
+
+
+def index_uris(log_uri: Column, source: Location, root: Location) -> Column:
+    """Return where below `root` the `.timeindex` of logs below `source` would be."""
+    below = pc.utf8_slice_codeunits(log_uri, start=len(_prefix(source)), stop=-len(".log"))
+    return pc.binary_join_element_wise(_prefix(root), below, ".timeindex", "")
+
+
+def _prefix(root: Location) -> str:
+    return root.child("x").uri.removesuffix("x")
+
+
+def _mask(column: Any) -> Mask:
+    mask: Mask = column.to_numpy()
+    return mask
+
+
+def _int64s(column: Column) -> Int64s:
+    values: Int64s = pc.fill_null(column, NOTHING).to_numpy()
+    return values
+
+
+class Match(NamedTuple):
+    """The rows of a snapshot held against a listing, in the listing's order."""
+
+    at: Int64s  # number of the file's row in the snapshot, -1: it has none
+    reusable: Mask
+    ours: Mask
+
+
+def match(
+    known: Known,
+    files: pa.Table,
+    uris: Column,
+    *,
+    listed_ms: int,
+    known_listed_ms: int,
+    offset_index: bool,
+) -> Match:
+    """Return which rows hold for `files`, a LISTING whose logs are at `uris`.
+
+    `listed_ms` is when that listing began, `known_listed_ms` when the snapshot's did;
+    `offset_index`: whether the build writes .index files as well.
+    """
+    at = pc.index_in(uris, value_set=known.log_uri).fill_null(-1).to_numpy().astype(np.int64)
+    is_known = at >= 0
+    if not known.rows:
+        return Match(at, is_known, is_known)
+    place = known.place[at]
+    last_modified_ms = _int64s(files["last_modified_ms"])
+    same = (known.size_bytes[at] == _int64s(files["size_bytes"])) & (
+        known.last_modified_ms[at] == last_modified_ms
+    )
+    time_index_bytes, offset_index_bytes = known.time_index_bytes[at], known.offset_index_bytes[at]
+    names_no_offset_index = offset_index_bytes == NOTHING
+    index_is_there = place == NO_INDEX
+    for code, kind in ((AT_TARGET, "target"), (BESIDE_LOG, "beside")):
+        time_same = _int64s(files[f"{kind}_time_index_bytes"]) == time_index_bytes
+        offset_same = _int64s(files[f"{kind}_offset_index_bytes"]) == offset_index_bytes
+        index_is_there |= (place == code) & time_same & (offset_same | names_no_offset_index)
+    fresh = may_change_unseen(last_modified_ms, listed_ms) | may_change_unseen(
+        last_modified_ms, known_listed_ms
+    )
+    holds = is_known & known.holds[at] & known.is_segment[at] & ~_refuted(known, at, files)
+    ours = is_known & known.ours[at]
+    if offset_index:  # an .index that our row does not name is somebody else's
+        ours &= ~names_no_offset_index | pc.is_null(files["target_offset_index_bytes"]).to_numpy()
+    return Match(at, holds & same & index_is_there & ~fresh, ours)
+
+
+def _refuted(known: Known, at: Int64s, files: pa.Table) -> Mask:
+    """Return which rows believe an index whose offset, as far as they tell, is the neighbour's."""
+    offset, next_base_offset = known.offset_of_max_timestamp[at], _int64s(files["next_base_offset"])
+    below = (offset != NOTHING) & (offset <= next_base_offset)
+    refuted: Mask = known.is_unverified[at] & (next_base_offset != NOTHING) & ~below
+    return refuted

@@ -1,0 +1,228 @@
+"""What a build will do: list, see what the newest snapshot still knows, keep the rest to read."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kip33.errors import CatalogError, LocationError
+from kip33.rules.entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
+from kip33.rules.indexes import IndexSettings
+from kip33.storage.build import Build
+from kip33.storage.catalog import Catalog, Snapshot
+from kip33.storage.drafts import claimed_index_uris
+from kip33.storage.files import require_directory
+from kip33.storage.known import Column, Known, Mask, index_uris, learn, log_uris, match
+from kip33.storage.listing import Listed, Listing, Unfinished
+from kip33.storage.locations import Location
+from kip33.storage.sources import require_no_file, require_outside_log_dirs, require_segments
+from kip33.storage.takeover import Takeover, plan_takeover
+
+
+class BuildPlan(NamedTuple):
+    """What a build will do: the listing is done, nothing is written yet."""
+
+    build: Build
+    catalog: Catalog
+    files: pa.Table  # to be read: a LISTING with `ours`: whether we wrote the index files there
+    claims: Column  # URIs of index files that the build may write
+    takeover: Takeover | None
+    now_ms: int  # when the listing began
+    passed_over: dict[str, int]
+    unfinished: tuple[Unfinished, ...]
+    warnings: tuple[str, ...]  # of snapshots that count as none, one line each
+
+
+def plan_build(
+    source: str,
+    index_dir: str | None = None,
+    *,
+    now_ms: int,
+    in_place: bool = False,
+    catalog: str | None = None,
+    dialect: str = "recover",
+    index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
+    segment_index_bytes: int = DEFAULT_SEGMENT_INDEX_BYTES,
+    topics: Sequence[str] = (),
+    check_crc: bool = True,
+    offset_index: bool = False,
+    overwrite: bool = False,
+    only_damaged: bool = False,
+    full: bool = False,
+    read: str = "log",
+    on_listed: Listed | None = None,
+) -> BuildPlan:
+    """Return the plan of a build: every segment below `source` and what is to be done with it.
+
+    Index files go to the same path below `index_dir`, or beside the logs with `in_place`; the
+    catalog is `index_dir/_catalog` unless given. Rows of the newest snapshot that still hold are
+    taken over, none with `full` or `only_damaged`. `read="tail"` believes a trustworthy
+    `.timeindex` instead of reading its log. `now_ms` is when the build begins, before the listing.
+    Needs no Spark, so that a wrong argument (LocationError, CatalogError, ValueError) is told at
+    once.
+    """
+    if read not in ("log", "tail"):
+        raise ValueError(f"read {read!r}: log or tail expected")
+    if read == "tail" and only_damaged:
+        raise ValueError("--only damaged verifies indexes against their logs: not with --read tail")
+    settings = IndexSettings(dialect, index_interval_bytes, segment_index_bytes, check_crc)
+    settings.require_valid()
+    source_location, index_location, catalog_location = require_places(
+        source, index_dir, in_place=in_place, catalog=catalog
+    )
+    require_no_file(index_location, "the index directory")
+    require_no_file(catalog_location, "the catalog")
+    target = Catalog(catalog_location)
+    target.require_source(source_location)
+    listing = require_segments(
+        source_location, topics, index_dir=index_location, on_listed=on_listed
+    )
+    if not in_place:
+        require_outside_log_dirs(index_location, listing, "the index directory")
+    require_outside_log_dirs(catalog_location, listing, "the catalog")
+    build = Build(
+        source_location,
+        index_location,
+        settings,
+        offset_index,
+        overwrite,
+        only_damaged,
+        read == "tail",
+    )
+    return _plan(build, target, listing, now_ms, topics, reuse=not (full or only_damaged))
+
+
+def _plan(
+    build: Build,
+    catalog: Catalog,
+    listing: Listing,
+    now_ms: int,
+    topics: Sequence[str],
+    *,
+    reuse: bool,
+) -> BuildPlan:
+    files = listing.table
+    uris = log_uris(build.source, files["path"])
+    wanted = index_uris(uris, build.source, build.index_dir)
+    past = _look_back(catalog, build)
+    newest, known, warnings = past.newest, past.known, past.warnings
+    claimed = _is_in(wanted, past.claimed)
+    ours = claimed
+    reusable = np.zeros(files.num_rows, bool)
+    takeover = None
+    if newest and known:
+        found = match(
+            known,
+            files,
+            uris,
+            listed_ms=now_ms,
+            known_listed_ms=newest.created_ms,
+            offset_index=build.offset_index,
+        )
+        reusable = found.reusable & ~_is_in(wanted, past.suspect) if reuse else reusable
+        ours = claimed | found.ours
+        takeover = plan_takeover(
+            newest,
+            known,
+            found._replace(reusable=reusable),
+            pc.fill_null(files["active_segment"], False).to_numpy(),
+            suspect=_is_in(index_uris(known.log_uri, build.source, build.index_dir), past.suspect),
+            topics=topics,
+            unlistable=_unlistable(build.source, files),
+        )
+    ours_column = pa.array(ours, pa.bool_())
+    to_read = files.append_column("ours", ours_column).filter(pa.array(~reusable))
+    claims = wanted.filter(pa.array(~reusable)).filter(_may_write(build, to_read))
+    return BuildPlan(
+        build,
+        catalog,
+        to_read,
+        claims,
+        takeover,
+        now_ms,
+        dict(listing.passed_over),
+        listing.unfinished,
+        warnings,
+    )
+
+
+class _Past(NamedTuple):
+    """What earlier builds left."""
+
+    newest: Snapshot | None
+    known: Known | None
+    warnings: tuple[str, ...]
+    claimed: Column  # index files of ours that no snapshot may tell of
+    suspect: Column  # of them: perhaps written since the newest snapshot, so not as it says
+
+
+def _look_back(catalog: Catalog, build: Build) -> _Past:
+    while True:
+        committed = set(catalog.commit_names())
+        newest, known, warnings = newest_known(catalog, build)
+        sequence = newest.sequence if newest else 0
+        claimed = claimed_index_uris(catalog, since=sequence)
+        suspect = claimed_index_uris(catalog, since=sequence + 1)
+        # A build that commits in between takes its claims with it: then its snapshot tells.
+        if set(catalog.commit_names()) <= committed:
+            return _Past(newest, known, warnings, claimed, suspect)
+
+
+def _is_in(uris: Column, others: Column) -> Mask:
+    mask: Mask = pc.is_in(uris, value_set=others).to_numpy().astype(bool)
+    return mask
+
+
+def newest_known(
+    catalog: Catalog, build: Build
+) -> tuple[Snapshot | None, Known | None, tuple[str, ...]]:
+    """Return the newest snapshot that is whole to the byte, what it knows, and what is not."""
+    warnings: list[str] = []
+    for candidate in catalog.candidates():
+        problem = candidate.problem
+        if candidate.snapshot and not problem:
+            try:
+                known = learn(catalog, candidate.snapshot, build)
+            except CatalogError as error:
+                problem = str(error)
+            else:
+                return candidate.snapshot, known, tuple(warnings)
+        warnings.append(f"{problem}; snapshot {candidate.name} counts as none")
+    return None, None, tuple(warnings)
+
+
+def _may_write(build: Build, files: pa.Table) -> Column:
+    """Return for each file whether its index files are ours or not there: what is claimed."""
+    nothing_there = pc.is_null(files["target_time_index_bytes"])
+    if build.offset_index:
+        nothing_there = pc.and_(nothing_there, pc.is_null(files["target_offset_index_bytes"]))
+    is_segment = pc.is_valid(files["base_offset"])
+    return pc.and_(is_segment, pc.or_(files["ours"], nothing_there))
+
+
+def _unlistable(source: Location, files: pa.Table) -> tuple[str, ...]:
+    """Return the URIs, a slash at the end, of the directories that the listing could not enter."""
+    paths = files.filter(pc.is_valid(files["error"]))["path"]
+    return tuple(source.child(path or "").uri + "/" for path in paths.to_pylist())
+
+
+def require_places(
+    source: str, index_dir: str | None, *, in_place: bool, catalog: str | None
+) -> tuple[Location, Location, Location]:
+    """Return source, index directory and catalog; raise for what cannot be."""
+    if in_place == bool(index_dir):
+        raise ValueError("one of an index directory (--index-dir) and --in-place is needed")
+    if in_place and not catalog:
+        raise ValueError("--in-place needs a catalog (--catalog) outside every log directory")
+    source_location = Location.of(source)
+    require_directory(source_location, "SOURCE")
+    index_location = Location.of(index_dir) if index_dir else source_location
+    if index_dir and index_location.contains(source_location):
+        raise LocationError(
+            f"{index_location.uri}: the index directory is SOURCE or holds it; choose another "
+            "place, or --in-place"
+        )
+    place = Location.of(catalog) if catalog else index_location.child("_catalog")
+    return source_location, index_location, place

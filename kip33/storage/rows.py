@@ -1,0 +1,88 @@
+"""The catalog row of a segment, from what was read of it."""
+
+from typing import Any
+
+from kip33.rules.entries import TIME_ENTRY_BYTES
+from kip33.rules.summary import TIMESTAMP_TYPES, codec_names, largest_timestamp, names_of
+from kip33.storage.build import Build
+from kip33.storage.directories import Segment
+from kip33.storage.locations import Location
+from kip33.storage.publishing import KEPT, Published
+from kip33.storage.segment import SegmentIndex
+from kip33.storage.tail import Tail
+
+
+def tail_row(build: Build, segment: Segment, log: Location, tail: Tail) -> dict[str, Any]:
+    """Return the row of a log that was not read: what was not seen is null."""
+    names_next = build.settings.dialect == "kip33"  # such an entry names the offset after a batch
+    return _listed(build, segment, log) | {
+        "size_bytes": tail.log_bytes,
+        "index_uri": tail.files.time_index.uri,
+        "first_batch_timestamp": tail.first_batch.max_timestamp,
+        "max_timestamp": tail.last_entry.timestamp,
+        "offset_of_max_timestamp": None if names_next else tail.last_entry.offset,
+        "largest_timestamp": tail.last_entry.timestamp,
+        "largest_timestamp_source": "time_index",
+        "time_index_entries": (tail.files.time_index_bytes or 0) // TIME_ENTRY_BYTES,
+        "status": "unverified",
+        "index_file": KEPT,
+        "time_index_bytes": tail.files.time_index_bytes,
+        "offset_index_bytes": tail.files.offset_index_bytes if build.offset_index else None,
+    }
+
+
+def _listed(build: Build, segment: Segment, log: Location) -> dict[str, Any]:
+    """Return what the listing and the settings say of a segment."""
+    return {
+        "log_dir": segment.log_dir,
+        "topic": segment.topic,
+        "partition": segment.partition,
+        "base_offset": segment.base_offset,
+        "log_uri": log.uri,
+        "size_bytes": segment.size_bytes,
+        "last_modified_ms": segment.last_modified_ms,
+        "active_segment": segment.active_segment,
+        "build_settings": build.build_settings,
+    }
+
+
+def row_of(
+    build: Build, segment: Segment, log: Location, index: SegmentIndex, published: Published
+) -> dict[str, Any]:
+    """Return the row of a log that was read, or could not be, and of its index files."""
+    row = _listed(build, segment, log) | {
+        "status": index.status,
+        "error": "; ".join(filter(None, (index.error, *published.notes))) or None,
+        "index_file": published.state,
+    }
+    if published.state:
+        row["index_uri"] = build.index_location(segment).uri
+        row["time_index_bytes"], row["offset_index_bytes"] = published.sizes
+    if index.status == "invalid":  # what the other figures counted depends on where we stopped
+        return row | {"size_bytes": index.size_bytes, "valid_bytes": index.valid_bytes}
+    if index.status == "unreadable":
+        return row
+    summary = index.summary
+    max_timestamp = int(summary["max_timestamp"])
+    row |= {
+        "size_bytes": index.size_bytes,
+        "valid_bytes": index.valid_bytes,
+        "batch_count": int(summary["batch_count"]),
+        "out_of_order_batches": int(summary["out_of_order_batches"]),
+        "record_count": None if summary["wrappers"] else int(summary["record_count"]),
+        "max_timestamp": max_timestamp,
+        "timestamp_types": names_of(int(summary["timestamp_types"]), TIMESTAMP_TYPES),
+        "magics": list(index.magics),
+        "codecs": codec_names(int(summary["codecs"])),
+    }
+    if summary["batch_count"]:
+        row["last_offset"] = int(summary["last_offset"])
+        row["first_batch_timestamp"] = int(summary["first_batch_timestamp"])
+    if max_timestamp >= 0:
+        row["offset_of_max_timestamp"] = int(summary["offset_of_max_timestamp"])
+    if index.time_index is not None:
+        row["largest_timestamp"], row["largest_timestamp_source"] = largest_timestamp(
+            max_timestamp, segment.last_modified_ms or 0
+        )
+        row["time_index_entries"] = len(index.time_index) // TIME_ENTRY_BYTES
+    return row

@@ -1,0 +1,41 @@
+"""The catalog's rows: one a segment file, or a directory that could not be listed."""
+
+from typing import Any, Final
+
+import pyarrow as pa
+
+SCHEMA_VERSION: Final = 1
+
+_FIELDS: list["pa.Field[Any]"] = [
+    pa.field("log_dir", pa.string()),  # between SOURCE and the partition's directory
+    pa.field("topic", pa.string()),
+    pa.field("partition", pa.int32()),
+    pa.field("base_offset", pa.int64()),
+    pa.field("last_offset", pa.int64()),  # null where there is no valid batch
+    pa.field("log_uri", pa.string(), nullable=False),
+    pa.field("index_uri", pa.string()),  # null where no .timeindex is expected
+    pa.field("size_bytes", pa.int64()),
+    pa.field("valid_bytes", pa.int64()),  # whole, valid batches from the start
+    pa.field("batch_count", pa.int64()),
+    pa.field("record_count", pa.int64()),  # null with a v0 or v1 wrapper
+    pa.field("first_batch_timestamp", pa.int64()),  # its max timestamp: rolling starts there
+    pa.field("max_timestamp", pa.int64()),  # -1: no batch has a timestamp
+    pa.field("offset_of_max_timestamp", pa.int64()),  # last offset of the first such batch
+    pa.field("largest_timestamp", pa.int64()),  # what retention asks
+    pa.field("largest_timestamp_source", pa.string()),  # log | time_index | last_modified
+    pa.field("last_modified_ms", pa.int64()),
+    pa.field("timestamp_types", pa.list_(pa.string())),
+    pa.field("magics", pa.list_(pa.int32())),
+    pa.field("codecs", pa.list_(pa.string())),
+    pa.field("out_of_order_batches", pa.int64()),
+    pa.field("time_index_entries", pa.int64()),  # null where there is no index
+    pa.field("active_segment", pa.bool_()),
+    pa.field("build_settings", pa.string()),  # JSON: dialect, interval, ...
+    pa.field("status", pa.string(), nullable=False),
+    pa.field("error", pa.string()),
+    pa.field("index_file", pa.string()),  # written | kept (not ours, left as it was) | null
+    pa.field("time_index_bytes", pa.int64()),  # of the file at index_uri, as the build left it
+    pa.field("offset_index_bytes", pa.int64()),  # of the .index beside it; null where none is ours
+]
+SEGMENTS: Final = pa.schema(_FIELDS)
+"""The one schema; the Spark schema is derived from it."""

@@ -1,0 +1,75 @@
+"""A segment's largest timestamp from the end of its `.timeindex`: `--read tail`."""
+
+from typing import NamedTuple
+
+from kip33.errors import Kip33Error
+from kip33.formats.batch import BatchHeader, decode_header
+from kip33.formats.time_index import TimeIndex, TimestampOffset
+from kip33.rules.entries import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, preallocated_bytes
+from kip33.rules.tail import ENTRIES_READ, HEADER_BYTES, distrust
+from kip33.storage.files import opened
+from kip33.storage.locations import Location
+
+
+class IndexFiles(NamedTuple):
+    """A segment's index files at one place, and their sizes as listed; None: not there."""
+
+    time_index: Location
+    time_index_bytes: int | None
+    offset_index_bytes: int | None
+
+
+class Tail(NamedTuple):
+    """What the end of an index and the start of a log tell."""
+
+    files: IndexFiles
+    last_entry: TimestampOffset
+    first_batch: BatchHeader
+    log_bytes: int
+
+
+def read_tail(
+    log: Location,
+    files: IndexFiles,
+    *,
+    base_offset: int,
+    next_base_offset: int | None,
+    segment_index_bytes: int,
+    offset_index: bool,
+) -> Tail | None:
+    """Return what can be told without reading `log`, None where the index is not to be trusted.
+
+    With `offset_index` the `.index` must be there as well. A file that cannot be read is not
+    trusted either: who then reads the log finds out why.
+    """
+    size = files.time_index_bytes
+    if not size or not _is_whole(size, TIME_ENTRY_BYTES, segment_index_bytes):
+        return None
+    if offset_index and not _is_whole(
+        files.offset_index_bytes, OFFSET_ENTRY_BYTES, segment_index_bytes
+    ):
+        return None
+    try:
+        with opened(files.time_index) as (read_into, now):
+            if now != size:
+                return None
+            entries = bytearray(min(ENTRIES_READ * TIME_ENTRY_BYTES, size))
+            read_into(size - len(entries), memoryview(entries))
+        with opened(log) as (read_into, log_bytes):
+            header = bytearray(HEADER_BYTES)
+            if read_into(0, memoryview(header)) < HEADER_BYTES:
+                return None
+        tail = TimeIndex.from_bytes(bytes(entries), base_offset=base_offset)
+    except (OSError, ValueError, Kip33Error):
+        return None
+    first_batch = decode_header(bytes(header), 0)
+    if distrust(tail, first_batch, log_bytes=log_bytes, next_base_offset=next_base_offset):
+        return None
+    return Tail(files, tail.last_entry, first_batch, log_bytes)
+
+
+def _is_whole(size: int | None, entry_bytes: int, segment_index_bytes: int) -> bool:
+    """Return whether a file of whole entries is there, without a broker's preallocated tail."""
+    if size is None or size % entry_bytes:
+        return False
+    return size not in preallocated_bytes(segment_index_bytes, entry_bytes)

@@ -1,0 +1,129 @@
+"""Rows of the newest snapshot that go into the next one as they are.
+
+reused     the segment is unchanged
+carried    this build did not look: another topic, or below a directory that cannot be listed
+dropped    not taken over: the segment is gone
+
+Two kinds of rows lose their `build_settings` when they are carried, so that the first build that
+looks reads again: one that came too soon after its segment's last change, for the next snapshot's
+time is not its listing's; and one whose index file a build that was killed may have written.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kip33.rules.reuse import may_change_unseen
+from kip33.storage.catalog import Part, Snapshot
+from kip33.storage.drafts import Draft
+from kip33.storage.known import Column, Known, Mask, Match
+from kip33.storage.parts import PartWriter
+from kip33.storage.schema import SEGMENTS
+from kip33.storage.sources import matches
+
+ROWS_PER_PART: Final = 250_000
+LEAVE: Final = -1
+
+
+class Takeover(NamedTuple):
+    """Which rows of `snapshot` are taken over, in its order."""
+
+    snapshot: Snapshot
+    taken: Mask
+    unsettled: Mask  # of these rows: another build has to read again
+    active_segment: npt.NDArray[np.int8]  # 0 or 1 as the listing has it now; LEAVE as it was
+    reused: int
+    carried: int
+    dropped: int
+
+
+def plan_takeover(
+    snapshot: Snapshot,
+    known: Known,
+    match: Match,
+    active_segment: Mask,
+    *,
+    suspect: Mask,
+    topics: Sequence[str],
+    unlistable: tuple[str, ...],
+) -> Takeover:
+    """Return what becomes of the rows of `snapshot`.
+
+    `match` and `active_segment` are in the listing's order, `suspect` in the snapshot's: rows whose
+    index file may not be what they say. `topics` are the globs of this build, `unlistable` the
+    URIs, a slash at the end, of directories that could not be listed.
+    """
+    active = np.full(known.rows, LEAVE, np.int8)
+    reused = match.at[match.reusable]
+    active[reused] = active_segment[match.reusable]
+    taken = np.zeros(known.rows, bool)
+    taken[reused] = True
+    listed = np.zeros(known.rows, bool)
+    listed[match.at[match.at >= 0]] = True
+    carried = known.is_segment & ~listed & (_unwanted(known, topics) | _below(known, unlistable))
+    dropped = known.is_segment & ~listed & ~carried
+    too_soon = may_change_unseen(known.last_modified_ms, snapshot.created_ms)
+    unsettled = carried & (too_soon | suspect)
+    return Takeover(
+        snapshot,
+        taken | carried,
+        unsettled,
+        active,
+        len(reused),
+        int(carried.sum()),
+        int(dropped.sum()),
+    )
+
+
+def _unwanted(known: Known, topics: Sequence[str]) -> Mask:
+    unwanted = [topic for topic in pc.unique(known.topic).to_pylist() if not matches(topic, topics)]
+    mask: Mask = pc.is_in(known.topic, value_set=pa.array(unwanted, pa.string())).to_numpy()
+    return mask
+
+
+def _below(known: Known, directories: tuple[str, ...]) -> Mask:
+    mask = np.zeros(known.rows, bool)
+    for directory in directories:
+        mask |= pc.starts_with(known.log_uri, directory).to_numpy()
+    return mask
+
+
+def take_over(draft: Draft, takeover: Takeover) -> Iterator[Part]:
+    """Write the rows that are taken over into staging; yield their parts, numbered from 0.
+
+    CatalogError where the snapshot was damaged meanwhile, PublishError where it cannot be written.
+    """
+    number = begin = 0
+    writer = PartWriter(draft.staging, number)
+    for piece in draft.catalog.read_pieces(takeover.snapshot):
+        end = begin + piece.num_rows
+        rows = np.flatnonzero(takeover.taken[begin:end])
+        if len(rows):
+            taken = _with_active_segment(piece.take(rows), takeover.active_segment[begin:end][rows])
+            writer.append_table(_without_settings(taken, takeover.unsettled[begin:end][rows]))
+        begin = end
+        if writer.rows >= ROWS_PER_PART:
+            yield writer.publish()
+            number += 1
+            writer = PartWriter(draft.staging, number)
+    if writer.rows:
+        yield writer.publish()
+
+
+def _with_active_segment(rows: pa.Table, active: npt.NDArray[np.int8]) -> pa.Table:
+    now = pc.if_else(pa.array(active == LEAVE), rows["active_segment"], pa.array(active == 1))
+    return _with_column(rows, "active_segment", now)
+
+
+def _without_settings(rows: pa.Table, unsettled: Mask) -> pa.Table:
+    settings = pc.if_else(pa.array(unsettled), None, rows["build_settings"])
+    return _with_column(rows, "build_settings", settings)
+
+
+def _with_column(rows: pa.Table, name: str, column: Column) -> pa.Table:
+    number = SEGMENTS.get_field_index(name)
+    return rows.set_column(number, SEGMENTS.field(number), column)

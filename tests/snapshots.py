@@ -1,0 +1,55 @@
+"""Catalog rows and snapshots for tests, written the way a build writes them."""
+
+from pathlib import Path
+from typing import Any
+
+from kip33.storage.catalog import Catalog, Snapshot
+from kip33.storage.drafts import Draft
+from kip33.storage.locations import Location
+from kip33.storage.parts import PartWriter
+
+SOURCE = Location.of("/archive")
+NOW_MS = 1_700_000_000_000
+
+
+def row(number: int, **fields: Any) -> dict[str, Any]:
+    """A row with a value in every column, of every type."""
+    return {
+        "log_dir": "b1", "topic": "orders", "partition": number, "base_offset": 2**62 + number,
+        "last_offset": 2**62 + number, "log_uri": f"file:///archive/{number}.log",
+        "index_uri": None, "size_bytes": 10, "valid_bytes": 10, "batch_count": 1,
+        "record_count": 1, "first_batch_timestamp": 5, "max_timestamp": 2**63 - 1,
+        "offset_of_max_timestamp": 7, "largest_timestamp": 2**63 - 1,
+        "largest_timestamp_source": "log", "last_modified_ms": NOW_MS,
+        "timestamp_types": ["CreateTime", "LogAppendTime"], "magics": [-1, 2], "codecs": [],
+        "out_of_order_batches": 0, "time_index_entries": 1, "active_segment": False,
+        "build_settings": "{}", "status": "ok", "error": None, "index_file": "written",
+        "time_index_bytes": 12, "offset_index_bytes": None,
+    } | fields  # fmt: skip
+
+
+def write(catalog: Catalog, *parts: list[dict[str, Any]], now_ms: int = NOW_MS) -> Snapshot:
+    """Commit a snapshot with these rows, a part each."""
+    draft = Draft.begin(catalog, SOURCE)
+    written = []
+    for number, rows in enumerate(parts):
+        writer = PartWriter(draft.staging, number)
+        for one in rows:
+            writer.append(one)
+        written.append(writer.publish())
+    return draft.commit(written, settings={"build": "{}"}, now_ms=now_ms)
+
+
+def path_of(place: Location) -> Path:
+    """Return a location on this machine as a path."""
+    return Path(place.path)
+
+
+def commit_path(catalog: Catalog, snapshot: Snapshot) -> Path:
+    """Return the commit file."""
+    return path_of(catalog.commit_place(snapshot.name))
+
+
+def part_path(catalog: Catalog, snapshot: Snapshot, number: int = 0) -> Path:
+    """Return one of the Parquet files."""
+    return path_of(catalog.snapshot_folder(snapshot.name)) / snapshot.parts[number].name
