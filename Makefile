@@ -44,7 +44,7 @@ demo: venv java  ## Make a small archive, build it, verify it, show the catalog
 ##@ Check it
 
 test: venv java lint types  ## Lint, types and every test that needs no outside service
-	$(BIN)/pytest -q -m "not kafka and not integration"
+	$(BIN)/pytest -q -n 2 --dist loadfile -m "not kafka and not integration"
 
 lint: venv
 	$(BIN)/ruff check

@@ -6,6 +6,7 @@
       IndexOffsetOverflowError  an offset that does not fit a relative int32
       UnsupportedFormatError    an unknown magic, codec or file name
       CatalogError              a missing, foreign or incompatible catalog
+        UnreadableCatalogError  a file of a catalog that cannot be read now
       LocationError             a path or URI that cannot be used
       PublishError              a part or commit file that cannot be written: nothing is committed
 
@@ -44,6 +45,12 @@ class UnsupportedFormatError(Kip33Error):
 
 class CatalogError(Kip33Error):
     """A catalog that is missing, belongs to another source, or has a newer schema."""
+
+
+class UnreadableCatalogError(CatalogError):
+    """A file of a catalog that is there, and cannot be read now: it proves no damage."""
+
+    exit_code = 1
 
 
 class LocationError(Kip33Error):

@@ -6,8 +6,8 @@ An example is a fenced block below a line `<!-- test: name -->`.
 import ast
 import os
 import re
-import shutil
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator

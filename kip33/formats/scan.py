@@ -12,7 +12,13 @@ import numpy as np
 
 from kip33.errors import CorruptSegmentError
 from kip33.formats import markers, walk
-from kip33.formats.batch import BATCH, BatchColumns, BatchHeader, decode_header
+from kip33.formats.batch import (
+    BATCH,
+    LEGACY_HEADER_BYTES,
+    BatchColumns,
+    BatchHeader,
+    decode_header,
+)
 from kip33.formats.batch import RECORD_BATCH_OVERHEAD as LONGEST_HEADER_BYTES
 
 ReadInto: TypeAlias = Callable[[int, memoryview], int]
@@ -61,7 +67,7 @@ class BatchScan:
         self._check_crc = check_crc
         self._seek = seek_max_record
         self._chunk_bytes = chunk_bytes
-        self._rows = rows
+        self._rows = min(rows, size_bytes // LEGACY_HEADER_BYTES + 1)  # no batch is shorter
 
     def __iter__(self) -> Iterator[BatchColumns]:
         """Yield the batches in order; each array is reused for the next, so copy what must stay."""

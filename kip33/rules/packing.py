@@ -12,17 +12,21 @@ import numpy as np
 import numpy.typing as npt
 
 FILE_COST_BYTES: Final = 1 << 20  # what opening, publishing and one row cost, as bytes read
-BINS_PER_CORE: Final = 3
+BINS_PER_CORE: Final = 3  # so that a core that is done early has more to do
+LEAST_BIN_COST: Final = 1 << 30  # a task's start costs about as much as reading this
 BIN_BYTES: Final = 16 << 30
 
 
 def bin_count(sizes_bytes: npt.NDArray[np.int64], cores: int) -> int:
-    """Return how many bins: three a core, more where they would exceed 16 GiB, one a file at most.
+    """Return how many bins: three a core, but one where they would be light, more where they
+    would exceed 16 GiB, and one a file at most.
 
-    >>> bin_count(np.array([10, 20, 30]), cores=2)
-    3
+    >>> [bin_count(np.full(files, size), cores=2) for files, size in ((9, 5), (9, 1 << 30))]
+    [2, 6]
     """
-    wanted = max(BINS_PER_CORE * cores, -(-int(sizes_bytes.sum()) // BIN_BYTES))
+    cost = int(sizes_bytes.sum()) + FILE_COST_BYTES * len(sizes_bytes)
+    light = min(max(cost // LEAST_BIN_COST, cores), BINS_PER_CORE * cores)
+    wanted = max(light, -(-int(sizes_bytes.sum()) // BIN_BYTES))
     return max(1, min(wanted, len(sizes_bytes)))
 
 

@@ -1,6 +1,7 @@
 """The two speeds of a rule: as it is written, or compiled."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, TypeAlias
 
 Speed: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -12,6 +13,7 @@ def plain(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+@cache
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function as machine code."""
     from kip33.formats import native  # numba: half a second that few batches need not pay

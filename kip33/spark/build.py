@@ -31,6 +31,7 @@ def run_build(
         spark,
         plan.files,
         partial(_build_bin, plan.build, begun.draft.staging, len(begun.taken)),
+        reads_files=not plan.build.read_tail,
         parallelism=parallelism,
         on_progress=on_progress,
     )

@@ -42,18 +42,20 @@ def run_on_bins(
     files: pa.Table,
     run: Callable[[int, pa.Table], Iterable[Result]],
     *,
+    reads_files: bool = True,
     parallelism: int | None,
     on_progress: Progress | None,
 ) -> list[Result]:
     """Call `run(bin number, its rows of files)` in one task a bin; return all results.
 
-    `files` has a column `size_bytes`; the heaviest bin starts first. `parallelism` is the number
-    of bins, None: as the sizes and Spark's cores suggest. SparkJobError where the job fails.
+    `files` has a column `size_bytes`, which is what a file weighs if `run` reads it; otherwise all
+    weigh the same. The heaviest bin starts first. `parallelism` is the number of bins, None: as
+    the weights and Spark's cores suggest. SparkJobError where the job fails.
     """
     if not files.num_rows:
         return []
     context = spark.sparkContext
-    sizes = pc.fill_null(files["size_bytes"], 0).to_numpy()
+    sizes = pc.fill_null(files["size_bytes"], 0).to_numpy() * reads_files
     bins = parallelism or bin_count(sizes, context.defaultParallelism)
     packed = pack(sizes, max(1, min(bins, len(sizes))))
     work = [(number, to_ipc(files.take(rows))) for number, rows in enumerate(packed)]

@@ -1,6 +1,7 @@
 """What one build does."""
 
 import json
+from functools import cache
 from typing import NamedTuple
 
 from kip33.rules.indexes import IndexSettings
@@ -22,8 +23,13 @@ class Build(NamedTuple):
     @property
     def build_settings(self) -> str:
         """Return the settings a row was built with, as JSON in one fixed order."""
-        return json.dumps({**self.settings._asdict(), "offset_index": self.offset_index})
+        return _as_json(self.settings, self.offset_index)
 
     def index_location(self, segment: Segment) -> Location:
         """Return where the segment's `.timeindex` goes: its path below SOURCE, kept."""
         return self.index_dir.child(segment.path.removesuffix(".log") + ".timeindex")
+
+
+@cache
+def _as_json(settings: IndexSettings, offset_index: bool) -> str:
+    return json.dumps({**settings._asdict(), "offset_index": offset_index})

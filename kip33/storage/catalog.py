@@ -24,12 +24,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from kip33.errors import CatalogError
+from kip33.errors import CatalogError, UnreadableCatalogError
 from kip33.storage.files import read_whole, reason
 from kip33.storage.locations import Location
 from kip33.storage.schema import SCHEMA_VERSION, SEGMENTS
 
 MOST_COMMIT_BYTES: Final = 1 << 30
+NO_FILE: Final = (FileNotFoundError, IsADirectoryError)  # other errors may pass
 _NAME_DIGITS: Final = 20
 
 
@@ -70,6 +71,7 @@ class Candidate(NamedTuple):
     name: str
     snapshot: Snapshot | None
     problem: str | None = None
+    is_unreadable: bool = False  # now: the problem may pass
 
 
 def snapshot_name(sequence: int, snapshot_id: str) -> str:
@@ -172,12 +174,12 @@ class Catalog(NamedTuple):
         for part in snapshot.parts:
             data = self._part_bytes(snapshot, part)
             try:
-                file = pq.ParquetFile(io.BytesIO(data))
+                file = pq.ParquetFile(io.BytesIO(data), pre_buffer=False)
                 if file.metadata.num_rows != part.rows:
                     rows = file.metadata.num_rows
                     raise ValueError(f"{rows} rows, the commit says {part.rows}")
                 for group in range(file.num_row_groups):
-                    yield file.read_row_group(group, columns=columns)
+                    yield file.read_row_group(group, columns=columns, use_threads=False)
             except (OSError, ValueError) as error:
                 place = self.snapshot_folder(snapshot.name).child(part.name)
                 raise CatalogError(f"{place.uri}: cannot be read: {reason(error)}") from error
@@ -191,8 +193,10 @@ class Catalog(NamedTuple):
         place = self.snapshot_folder(snapshot.name).child(part.name)
         try:
             data = read_whole(place, most_bytes=part.size_bytes)
+        except NO_FILE as error:
+            raise CatalogError(f"{place.uri}: no such part: {reason(error)}") from error
         except OSError as error:
-            raise CatalogError(f"{place.uri}: cannot be read: {reason(error)}") from error
+            raise UnreadableCatalogError(f"{place.uri}: cannot be read: {reason(error)}") from error
         if zlib.crc32(data) != part.crc32:
             raise CatalogError(f"{place.uri}: other bytes than the commit says (CRC)")
         return data
@@ -220,7 +224,9 @@ class Catalog(NamedTuple):
                 fs.FileSelector(place.path, allow_not_found=True)
             )
         except OSError as error:
-            raise CatalogError(f"{place.uri}: cannot be listed: {reason(error)}") from error
+            raise UnreadableCatalogError(
+                f"{place.uri}: cannot be listed: {reason(error)}; mend that and run it again"
+            ) from error
         return list(infos)
 
     def damage(self, snapshot: Snapshot) -> str | None:
@@ -256,8 +262,10 @@ class Catalog(NamedTuple):
                 ),
                 dict(record["settings"]),
             )
+        except NO_FILE as error:
+            return Candidate(name, None, f"{place.uri}: no commit file: {reason(error)}")
         except OSError as error:
-            return Candidate(name, None, f"{place.uri}: cannot be read: {reason(error)}")
+            return Candidate(name, None, f"{place.uri}: cannot be read: {reason(error)}", True)
         except (ValueError, TypeError, KeyError):
             return Candidate(name, None, f"{place.uri}: no commit file: damaged or cut short")
         if snapshot.name != name:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.storage.building import TaskResult
@@ -105,7 +106,8 @@ def _counted(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
         other = pc.match_substring(piece["error"], NOT_OURS)
         totals["kept_though_other"] += piece.filter(other).num_rows
         expected = piece.filter(pc.is_valid(piece["time_index_entries"]))
-        totals["failed"] += expected["index_file"].null_count
+        as_told = pc.is_in(expected["index_file"], value_set=pa.array([WRITTEN, KEPT]))
+        totals["failed"] += expected.num_rows - (pc.sum(as_told).as_py() or 0)
     return {"by_status": dict(sorted(by_status.items())), **totals}
 
 

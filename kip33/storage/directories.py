@@ -11,6 +11,7 @@ from kip33.formats.names import PartitionDir, parse_partition_dir, parse_segment
 from kip33.storage.files import TEMPORARY_SUFFIX, reason
 from kip33.storage.locations import Location
 
+UNKNOWN: Final = -2  # bytes of a file that may be there: no file has so many
 MAX_DEPTH: Final = 32  # of directories below SOURCE
 _UNFINISHED: Final = re.compile(
     rf"\.[0-9]+\.(timeindex|index)\.[0-9a-f]{{32}}{re.escape(TEMPORARY_SUFFIX)}"
@@ -121,9 +122,7 @@ def _add_segments(
         at_target = beside
         directory.unfinished.extend(_unfinished(place, infos))
     elif target:
-        infos = _infos_quietly(target)
-        at_target = _index_sizes(infos)
-        directory.unfinished.extend(_unfinished(target, infos))
+        at_target = _list_target(directory, target, logs)
     log_dir = _parent(below)
     for base_offset, info in logs:
         stem = info.base_name.removesuffix(".log")
@@ -147,13 +146,23 @@ def _add_segments(
         )
 
 
-def _infos_quietly(place: Location) -> list[Any]:
-    """Return what lies in a directory; one that cannot be listed has nothing that is known."""
+def _list_target(
+    directory: Directory, target: Location, logs: list[tuple[int, Any]]
+) -> dict[str, int]:
+    """Return the sizes of index files where a build puts them.
+
+    In a directory that cannot be listed every file may be there, and be somebody else's.
+    """
     try:
-        selector = fs.FileSelector(place.path, allow_not_found=True)
-        return list(place.filesystem().get_file_info(selector))
+        selector = fs.FileSelector(target.path, allow_not_found=True)
+        infos = target.filesystem().get_file_info(selector)
+    except NotADirectoryError:
+        return {}
     except OSError:
-        return []
+        stems = [info.base_name.removesuffix(".log") for _, info in logs]
+        return {f"{stem}.{kind}": UNKNOWN for stem in stems for kind in ("timeindex", "index")}
+    directory.unfinished.extend(_unfinished(target, infos))
+    return _index_sizes(infos)
 
 
 def _index_sizes(infos: list[Any]) -> dict[str, int]:

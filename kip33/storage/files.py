@@ -25,8 +25,11 @@ def reason(error: BaseException) -> str:
 
 def _require_regular(location: Location) -> None:
     """Raise OSError for a local FIFO or device: opening one may wait for ever."""
-    if location.is_local and not stat.S_ISREG(os.stat(location.path).st_mode):  # noqa: PTH116
-        raise OSError(errno.EINVAL, "not a regular file")
+    if location.is_local:
+        mode = os.stat(location.path).st_mode  # noqa: PTH116 - a path, as the filesystem has it
+        if not stat.S_ISREG(mode):
+            number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+            raise OSError(number, "not a regular file")  # EISDIR makes it an IsADirectoryError
 
 
 @contextmanager
@@ -149,7 +152,9 @@ def require_writable(location: Location, what: str) -> None:
     try:
         location.filesystem().create_dir(location.path, recursive=True)
     except OSError as error:
-        raise LocationError(f"{location.uri}: {what} cannot be made: {reason(error)}") from error
+        raise LocationError(
+            f"{location.uri}: {what} cannot be made: {reason(error)}; mend that or choose another"
+        ) from error
 
 
 def require_directory(location: Location, what: str) -> None:

@@ -19,7 +19,7 @@ from kip33.rules.reuse import may_change_unseen
 from kip33.storage.build import Build
 from kip33.storage.catalog import Catalog, Snapshot
 from kip33.storage.locations import Location
-from kip33.storage.publishing import KEPT, WRITTEN
+from kip33.storage.publishing import KEPT, STALE, WRITTEN
 
 Column: TypeAlias = Any  # an Arrow chunked array; the stubs want each one's type
 Mask = npt.NDArray[np.bool_]
@@ -57,6 +57,7 @@ class Known(NamedTuple):
     place: npt.NDArray[np.uint8]
     is_unverified: Mask
     offset_of_max_timestamp: Int64s
+    is_stale: Mask
     holds: Mask  # as far as the row itself tells
     ours: Mask  # this catalog's builds wrote the index files that the row names
 
@@ -87,11 +88,12 @@ def _piece(table: pa.Table, build: Build) -> tuple[Any, ...]:
     # An index that is expected is there, or it could not be written: then it is tried again.
     place = _index_places(table, build)
     there = pc.or_(pc.is_null(table["time_index_entries"]), pc.is_valid(table["index_file"]))
-    holds = pc.and_(pc.and_(settings, sound), there)
+    stale = pc.equal(table["index_file"], STALE).fill_null(False)
+    holds = pc.and_not(pc.and_(pc.and_(settings, sound), there), stale)
     if build.overwrite:  # somebody else's file is to be replaced now
         kept = pc.equal(table["index_file"], KEPT).fill_null(False)
         holds = pc.and_(holds, pc.or_(pc.invert(kept), pc.equal(table["status"], "unverified")))
-    ours = pc.equal(table["index_file"], WRITTEN).fill_null(False)
+    ours = pc.or_(pc.equal(table["index_file"], WRITTEN).fill_null(False), stale)
     return (
         table["log_uri"],
         table["topic"],
@@ -103,6 +105,7 @@ def _piece(table: pa.Table, build: Build) -> tuple[Any, ...]:
         place,
         _mask(pc.equal(table["status"], "unverified")),
         _int64s(table["offset_of_max_timestamp"]),
+        _mask(stale),
         _mask(holds.fill_null(False)),
         _mask(ours) & (place == AT_TARGET),
     )
@@ -194,7 +197,8 @@ def match(
     holds = is_known & known.holds[at] & known.is_segment[at] & ~_refuted(known, at, files)
     ours = is_known & known.ours[at]
     if offset_index:  # an .index that our row does not name is somebody else's
-        ours &= ~names_no_offset_index | pc.is_null(files["target_offset_index_bytes"]).to_numpy()
+        nothing_there = pc.is_null(files["target_offset_index_bytes"]).to_numpy()
+        ours &= ~names_no_offset_index | nothing_there | known.is_stale[at]
     return Match(at, holds & same & index_is_there & ~fresh, ours)
 
 

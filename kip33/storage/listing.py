@@ -10,7 +10,7 @@ Directories are listed side by side, and what becomes of rows is Arrow columns, 
 segments are listed in seconds and stand in some hundred megabytes.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -93,20 +93,18 @@ def list_tree(
     passed_over: Counter[str] = Counter()
     unfinished: list[Unfinished] = []
     finished: SimpleQueue[Future[Directory]] = SimpleQueue()
+    waiting: deque[tuple[str, tuple[str, ...]]] = deque([("", (real_path(source, ""),))])
+    under_way = 0
     with ThreadPoolExecutor(DIRECTORIES_AT_ONCE) as pool:
-
-        def begin(below: str, above: tuple[str, ...]) -> None:
-            pool.submit(list_directory, source, index_dir, below, above).add_done_callback(
-                finished.put
-            )
-
-        begin("", (real_path(source, ""),))
-        under_way = 1
-        while under_way:
+        while waiting or under_way:
+            # No more at once: what is listed waits as Python's objects until it is taken here.
+            while waiting and under_way < 2 * DIRECTORIES_AT_ONCE:
+                listed = pool.submit(list_directory, source, index_dir, *waiting.popleft())
+                listed.add_done_callback(finished.put)
+                under_way += 1
             directory = finished.get().result()
-            under_way += len(directory.inner) - 1
-            for below, above in directory.inner:
-                begin(below, above)
+            under_way -= 1
+            waiting.extend(directory.inner)
             rows.extend(directory.segments)
             if on_listed:
                 on_listed(rows.count)

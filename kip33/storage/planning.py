@@ -1,13 +1,13 @@
 """What a build will do: list, see what the newest snapshot still knows, keep the rest to read."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.errors import CatalogError, LocationError
+from kip33.errors import CatalogError, LocationError, UnreadableCatalogError
 from kip33.rules.entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
 from kip33.rules.indexes import IndexSettings
 from kip33.storage.build import Build
@@ -19,6 +19,8 @@ from kip33.storage.listing import Listed, Listing, Unfinished
 from kip33.storage.locations import Location
 from kip33.storage.sources import require_no_file, require_outside_log_dirs, require_segments
 from kip33.storage.takeover import Takeover, plan_takeover
+
+MEND: Final = "without it this build would not know its own index files: mend that and run it again"
 
 
 class BuildPlan(NamedTuple):
@@ -178,17 +180,24 @@ def _is_in(uris: Column, others: Column) -> Mask:
 def newest_known(
     catalog: Catalog, build: Build
 ) -> tuple[Snapshot | None, Known | None, tuple[str, ...]]:
-    """Return the newest snapshot that is whole to the byte, what it knows, and what is not."""
+    """Return the newest snapshot that is whole to the byte, what it knows, and what is not.
+
+    Raises UnreadableCatalogError for a file that is there and cannot be read: that proves nothing.
+    """
     warnings: list[str] = []
     for candidate in catalog.candidates():
         problem = candidate.problem
         if candidate.snapshot and not problem:
             try:
                 known = learn(catalog, candidate.snapshot, build)
+            except UnreadableCatalogError as error:
+                raise UnreadableCatalogError(f"{error}; {MEND}") from error
             except CatalogError as error:
                 problem = str(error)
             else:
                 return candidate.snapshot, known, tuple(warnings)
+        if candidate.is_unreadable:
+            raise UnreadableCatalogError(f"{problem}; {MEND}")
         warnings.append(f"{problem}; snapshot {candidate.name} counts as none")
     return None, None, tuple(warnings)
 

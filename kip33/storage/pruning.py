@@ -21,10 +21,10 @@ from typing import Final, NamedTuple, Self
 
 from pyarrow import fs
 
-from kip33.errors import CatalogError
-from kip33.storage.catalog import MOST_COMMIT_BYTES, Candidate, Catalog, sequence_of
+from kip33.errors import CatalogError, UnreadableCatalogError
+from kip33.storage.catalog import Candidate, Catalog, sequence_of
 from kip33.storage.drafts import CLAIMS, DEAD_AFTER_MS
-from kip33.storage.files import TEMPORARY_SUFFIX, read_whole, reason, size_of
+from kip33.storage.files import TEMPORARY_SUFFIX, reason, size_of
 from kip33.storage.folders import Folder, list_folders, modified_ms
 from kip33.storage.locations import Location
 
@@ -137,7 +137,8 @@ def _proved(catalog: Catalog) -> Iterator[Candidate]:
             try:
                 catalog.require_whole(candidate.snapshot)
             except CatalogError as error:
-                yield candidate._replace(problem=str(error))
+                is_unreadable = isinstance(error, UnreadableCatalogError)
+                yield candidate._replace(problem=str(error), is_unreadable=is_unreadable)
                 continue
         yield candidate
         if not candidate.problem:
@@ -176,13 +177,7 @@ class _Found(NamedTuple):
         """Return whether a whole snapshot is newer, and this one whole or proved to be damaged."""
         if not self.whole or candidate.name >= self.whole[0]:
             return False
-        if candidate.snapshot:
-            return True
-        try:
-            read_whole(self.catalog.commit_place(candidate.name), most_bytes=MOST_COMMIT_BYTES)
-        except OSError:
-            return False
-        return True
+        return not candidate.is_unreadable
 
     def is_young(self, candidate: Candidate) -> bool:
         """Return whether a snapshot is younger than an hour by any of its times."""

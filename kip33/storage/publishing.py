@@ -1,4 +1,11 @@
-"""What becomes of a segment's index files: written, kept as somebody else's, or withdrawn (D10)."""
+"""What becomes of a segment's index files (D10): the catalog's column `index_file`.
+
+written   they are ours, and as the log gives them
+kept      one at least is somebody else's, and was left
+stale     they are ours, but one could not be replaced, removed or put beside the other:
+          never reused, the next build tries again
+null      there is none, or it could not be written
+"""
 
 from typing import Final, NamedTuple
 
@@ -7,6 +14,7 @@ from kip33.storage.locations import Location
 
 WRITTEN: Final = "written"
 KEPT: Final = "kept"
+STALE: Final = "stale"
 NOT_OURS: Final = "kip33 did not write it"
 
 
@@ -30,10 +38,16 @@ class Published:
 
     @property
     def state(self) -> str | None:
-        """Return WRITTEN if all are ours, KEPT if one is not, None if one is not there."""
-        if not self._states or None in self._states:
+        """Return WRITTEN if all are ours, KEPT if one is not, None if one is not there.
+
+        STALE if what is there is ours, but not all as it should be: the next build tries again.
+        """
+        states = set(self._states)
+        if KEPT not in states and (STALE in states or states == {WRITTEN, None}):
+            return STALE
+        if not states or None in states:
             return None
-        return WRITTEN if all(state == WRITTEN for state in self._states) else KEPT
+        return WRITTEN if states == {WRITTEN} else KEPT
 
     @property
     def sizes(self) -> tuple[int | None, int | None]:
@@ -47,6 +61,7 @@ class Published:
         What was not there when the build began is ours as well: another attempt of this task, or a
         build beside this one, put it there.
         """
+        built_before = ours
         ours = ours or not file.listed
         size: int | None = None
         try:
@@ -57,7 +72,7 @@ class Published:
             else:
                 state, size = self._place(file.place, file.data, ours=ours, overwrite=overwrite)
         except OSError as error:
-            state = None
+            state = STALE if built_before else None
             what = "removed, though the log gives none" if file.data is None else "written"
             self.notes.append(f"{file.place.uri}: cannot be {what}: {reason(error)}")
         self._states.append(state)

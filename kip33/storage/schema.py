@@ -20,7 +20,9 @@ _FIELDS: list["pa.Field[Any]"] = [
     pa.field("record_count", pa.int64()),  # null with a v0 or v1 wrapper
     pa.field("first_batch_timestamp", pa.int64()),  # its max timestamp: rolling starts there
     pa.field("max_timestamp", pa.int64()),  # -1: no batch has a timestamp
-    pa.field("offset_of_max_timestamp", pa.int64()),  # last offset of the first such batch
+    pa.field(
+        "offset_of_max_timestamp", pa.int64()
+    ),  # last offset of the first such batch; of a tail row the entry's
     pa.field("largest_timestamp", pa.int64()),  # what retention asks
     pa.field("largest_timestamp_source", pa.string()),  # log | time_index | last_modified
     pa.field("last_modified_ms", pa.int64()),
@@ -30,10 +32,10 @@ _FIELDS: list["pa.Field[Any]"] = [
     pa.field("out_of_order_batches", pa.int64()),
     pa.field("time_index_entries", pa.int64()),  # null where there is no index
     pa.field("active_segment", pa.bool_()),
-    pa.field("build_settings", pa.string()),  # JSON: dialect, interval, ...
+    pa.field("build_settings", pa.string()),  # JSON: dialect, interval, ...; null: read it again
     pa.field("status", pa.string(), nullable=False),
     pa.field("error", pa.string()),
-    pa.field("index_file", pa.string()),  # written | kept (not ours, left as it was) | null
+    pa.field("index_file", pa.string()),  # written | kept | stale | null: storage.publishing
     pa.field("time_index_bytes", pa.int64()),  # of the file at index_uri, as the build left it
     pa.field("offset_index_bytes", pa.int64()),  # of the .index beside it; null where none is ours
 ]

@@ -10,9 +10,11 @@ from kafka.record.util import crc32c_c
 
 from kip33.formats.scan import CHUNK_BYTES, BatchScan
 from kip33.rules.indexes import IndexSettings
-from kip33.storage.building import WRITTEN, Build, build_segment
+from kip33.storage.build import Build
+from kip33.storage.building import build_segment
 from kip33.storage.listing import list_tree
 from kip33.storage.locations import Location
+from kip33.storage.publishing import WRITTEN
 from tests.benchmarks.kafka_recovery import WarmKafka, indexes_of
 from tests.benchmarks.segments import SegmentFile, link_copies
 from tests.benchmarks.timing import Contestant, Times, clocked, take_turns

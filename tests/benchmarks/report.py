@@ -1,22 +1,18 @@
-"""The results as Markdown: the aims, one table of ratios, what starting costs."""
+"""The races as Markdown: the aims, one table of ratios, what starting costs."""
 
-import os
-import platform
-import subprocess
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from kafka.record.util import crc32c_c
 
 from tests.benchmarks import one_segment, whole_job
+from tests.benchmarks.page import Section
 from tests.benchmarks.segments import SegmentFile
 from tests.benchmarks.timing import GIGA, Times, times_faster
 from tests.kafka.oracle import KAFKA_VERSION
 
 AIMS: Final = {"batches-16k": 1.8, "batches-200": 15.0, "messages-150": 6.0}
-PACKAGES: Final = ("numba", "numpy", "pyarrow", "pyspark", "kafka-python")
 
 
 class Races(NamedTuple):
@@ -27,63 +23,22 @@ class Races(NamedTuple):
     whole_job: dict[str, Times]
 
 
-def results_page(races: Sequence[Races], once_seconds: Mapping[str, float], *, rounds: int) -> str:
-    """Return the whole page."""
-    return "\n".join(
-        [
-            "# Measured",
-            "",
-            f"Written by `make bench`; medians of {rounds} rounds in which all contestants take",
-            "turns. Read the ratios: both sides of one were timed within seconds of each other.",
-            "Every index compared equal to Kafka's, byte for byte, before its clock started.",
-            "",
-            *machine_lines(),
-            "",
-            "## Aims: path to index files against one thread of Kafka",
-            "",
-            *aim_lines(races),
-            "",
-            "## All contestants",
-            "",
-            *race_lines(races),
-            "",
-            *notes(),
-            "",
-            "## Paid once",
-            "",
-            "| | seconds |",
-            "|---|---:|",
-            *(f"| {what} | {seconds:.2f} |" for what, seconds in once_seconds.items()),
-            "",
-        ]
-    )
-
-
-def machine_lines() -> list[str]:
-    """Say what was measured on."""
-    packages = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
-    java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=True)
+def race_sections(
+    races: Sequence[Races], once_seconds: Mapping[str, float], *, rounds: int
+) -> list[Section]:
+    """Return the races' part of the page."""
     return [
-        f"- {os.cpu_count()} x {processor()}, {memory_gib()} GiB, {platform.system()}",
-        f"- Python {platform.python_version()}, {packages}",
-        f"- Kafka {KAFKA_VERSION}, {java.stderr.splitlines()[0]}",
-        f"- kafka-python's CRC-32C: {'the C package `crc32c`' if crc32c_c else 'plain Python'}",
+        Section("Aims: path to index files against one thread of Kafka", aim_lines(races)),
+        Section("All contestants", [*race_lines(races), "", *notes(rounds)]),
+        Section(
+            "Paid once",
+            [
+                "| | seconds |",
+                "|---|---:|",
+                *(f"| {what} | {seconds:.2f} |" for what, seconds in once_seconds.items()),
+            ],
+        ),
     ]
-
-
-def processor() -> str:
-    """Return the processor's name as Linux tells it, else its architecture."""
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.machine()
-
-
-def memory_gib() -> int:
-    """Return the machine's memory."""
-    return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30))
 
 
 def aim_lines(races: Sequence[Races]) -> list[str]:
@@ -119,9 +74,12 @@ def ratio(own: Times, other: Times | None) -> str:
     return "-" if other is None or own is other else f"{times_faster(own, other):.3g}"
 
 
-def notes() -> list[str]:
+def notes(rounds: int) -> list[str]:
     """Say what each row does and does not include."""
+    crc = "the C package `crc32c`" if crc32c_c else "plain Python"
     return [
+        f"- Medians of {rounds} rounds. Every index compared equal to Kafka's, byte for byte,",
+        "  before its clock started.",
         "- Warm page cache, every CRC checked by everybody, one thread unless said.",
         "- *Path to index files* opens the log, scans, applies the `recover` rule, gathers the",
         "  catalog row and publishes `.timeindex` and `.index`, which Kafka writes too.",
@@ -131,4 +89,5 @@ def notes() -> list[str]:
         "  up; its segments are hard links of one file.",
         "- *kafka-python* gets the front of the segment, already in memory, and reads no records",
         "  of v2; a v1 message it must decode to find its timestamp.",
+        f"- Kafka {KAFKA_VERSION}; kafka-python {version('kafka-python')}, its CRC-32C: {crc}.",
     ]

@@ -21,7 +21,6 @@ from kip33.formats.batch import LEGACY_CRC_START, V2_CRC_START
 from kip33.formats.crc import crc32, crc32c
 from tests.segment_builder import Record, record_bytes, v1_message, v2_batch
 
-SEGMENT_NAME: Final = f"{0:020d}.log"
 START_MS: Final = 1_700_000_000_000
 STEP_MS: Final = 1_000  # from batch to batch; records of one batch lie within it
 VALUE_BYTES: Final = 100
@@ -119,13 +118,24 @@ def big_endian(values: npt.NDArray[np.int64], kind: str) -> npt.NDArray[np.uint8
     return wire.view(np.uint8).reshape(len(values), wire.itemsize)
 
 
-def write_segment(kind: Kind, folder: Path, *, size_bytes: int | None = None) -> SegmentFile:
-    """Write one segment of whole batches, at most `size_bytes`, unless it is there already."""
+def segment_name(base_offset: int = 0) -> str:
+    """Return what Kafka names the file of a segment."""
+    return f"{base_offset:020d}.log"
+
+
+def write_segment(
+    kind: Kind, folder: Path, *, size_bytes: int | None = None, number: int = 0
+) -> SegmentFile:
+    """Write one segment of whole batches, at most `size_bytes`, unless it is there already.
+
+    `number` is the segment's in its partition: offsets and times go on from the one before.
+    """
     chance = random.Random(kind.name)
     variants = np.stack([np.frombuffer(kind.batch(chance), np.uint8) for _ in range(VARIANTS)])
     batch_bytes = variants.shape[1]
     batches = (size_bytes or kind.size_bytes) // batch_bytes
-    path = folder / kind.partition / SEGMENT_NAME
+    before = number * batches
+    path = folder / kind.partition / segment_name(before * kind.records)
     file = SegmentFile(kind, path, batches * batch_bytes, batches)
     if path.exists() and path.stat().st_size == file.size_bytes:
         return file
@@ -136,7 +146,7 @@ def write_segment(kind: Kind, folder: Path, *, size_bytes: int | None = None) ->
     with unfinished.open("wb") as out:
         for first in range(0, batches, len(block)):
             rows = block[: batches - first]
-            stamp(rows, first, kind)
+            stamp(rows, before + first, kind)
             out.write(rows)
     unfinished.replace(path)
     return file
@@ -161,7 +171,7 @@ def link_copies(file: SegmentFile, folder: Path, copies: int) -> list[Path]:
     """Return `copies` hard links of a segment, each in a partition directory of its own."""
     links = []
     for number in range(copies):
-        link = folder / f"copy-{number:02d}" / file.kind.partition / SEGMENT_NAME
+        link = folder / f"copy-{number:02d}" / file.kind.partition / segment_name()
         link.parent.mkdir(parents=True, exist_ok=True)
         link.unlink(missing_ok=True)
         link.hardlink_to(file.path)

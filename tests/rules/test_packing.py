@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip33.rules.packing import BIN_BYTES, BINS_PER_CORE, FILE_COST_BYTES, bin_count, pack
+from kip33.rules.packing import (
+    BIN_BYTES,
+    BINS_PER_CORE,
+    FILE_COST_BYTES,
+    LEAST_BIN_COST,
+    bin_count,
+    pack,
+)
 
 MIB, GIB = 1 << 20, 1 << 30
 some_sizes = st.lists(st.integers(0, 2**31), max_size=60).map(lambda s: np.array(s, np.int64))
@@ -18,17 +25,19 @@ def load(sizes: np.ndarray, rows: np.ndarray) -> int:
 @pytest.mark.parametrize(
     ("files", "size", "cores", "bins"),
     [
-        pytest.param(1000, MIB, 2, 6, id="three a core"),
-        pytest.param(4, MIB, 2, 4, id="never more than files"),
+        pytest.param(100, GIB // 8, 2, 6, id="three a core"),
+        pytest.param(4, MIB, 2, 2, id="one a core where they would be light"),
+        pytest.param(50, 100 * MIB, 2, 4, id="a GiB of work in each"),
+        pytest.param(1, MIB, 2, 1, id="never more than files"),
         pytest.param(0, MIB, 2, 1, id="one, even for nothing"),
-        pytest.param(1000, 0, 1, 3, id="empty files"),
+        pytest.param(2048, 0, 1, 2, id="empty files cost, too"),
         pytest.param(1000, GIB, 2, 63, id="as many as keep a bin below 16 GiB"),
         pytest.param(96, GIB, 2, 6, id="exactly six times 16 GiB"),
         pytest.param(97, GIB, 2, 7, id="one more"),
     ],
 )
 def test_bin_count(files: int, size: int, cores: int, bins: int) -> None:
-    assert (BINS_PER_CORE, BIN_BYTES) == (3, 16 * GIB)
+    assert (BINS_PER_CORE, BIN_BYTES, LEAST_BIN_COST) == (3, 16 * GIB, GIB)
     assert bin_count(np.full(files, size, np.int64), cores) == bins
 
 

@@ -1,0 +1,102 @@
+"""What the driver takes while it builds an archive of very many segments, all of them empty."""
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tests.benchmarks.archives import touch_archive
+from tests.benchmarks.page import Section, tell
+from tests.benchmarks.processes import Measured, run_measured
+
+PLAN, FIRST, UNCHANGED = "plan alone, no Spark", "first build", "unchanged build"
+COMMANDS: Final = {PLAN: "plan", FIRST: "build", UNCHANGED: "build"}
+SEGMENTS: Final = (50_000, 100_000, 200_000)
+SEGMENTS_EACH: Final = 200  # in a partition
+MILLION: Final = 1_000_000
+DRIVER: Final = "tests.benchmarks.driver"
+AIM_BYTES: Final = 2 << 30
+MIB: Final = 1 << 20
+
+
+class Row(NamedTuple):
+    """One run of a driver."""
+
+    segments: int
+    what: str
+    measured: Measured
+
+    @property
+    def seconds(self) -> float:
+        """Return what the run itself says it took: imports and Spark's start not counted."""
+        return float(self.measured.output)
+
+
+def sections(data: Path, **_: object) -> list[Section]:
+    """Measure archives of all sizes and return their part of the page."""
+    rows = [row for segments in SEGMENTS for row in measure(segments)]
+    return [Section("Memory of the driver", [*lines(rows), "", *notes()])]
+
+
+def measure(segments: int) -> list[Row]:
+    """Plan an archive, build it, build it again: three drivers, one after another."""
+    tell(f"{segments:,} segments: memory of the driver")
+    scratch = Path(tempfile.mkdtemp(prefix="kip33-bench-"))
+    try:
+        source = touch_archive(
+            scratch, partitions=segments // SEGMENTS_EACH, segments_each=SEGMENTS_EACH
+        )
+        rows = []
+        for what, command in COMMANDS.items():
+            driver = [sys.executable, "-m", DRIVER, command, str(source), str(scratch / "indexes")]
+            rows.append(Row(segments, what, run_measured(driver)))
+        return rows
+    finally:
+        shutil.rmtree(scratch)
+
+
+def lines(rows: Sequence[Row]) -> list[str]:
+    """Return the table of what was measured, and the one of what a million segments would take."""
+    return [
+        "| segments | what | Python | JVM | both at once | workers | seconds |",
+        "|---:|---|---:|---:|---:|---:|---:|",
+        *map(row_line, rows),
+        "",
+        "| a million segments | bytes a segment | both at once | aim | |",
+        "|---|---:|---:|---:|---|",
+        *(million_line(what, [row for row in rows if row.what == what]) for what in COMMANDS),
+    ]
+
+
+def row_line(row: Row) -> str:
+    """Return one run's line."""
+    peak = row.measured.peak
+    sizes = " | ".join(map(mib, (peak.python, peak.jvm, peak.driver, peak.workers)))
+    return f"| {row.segments:,} | {row.what} | {sizes} | {row.seconds:.1f} |"
+
+
+def million_line(what: str, rows: Sequence[Row]) -> str:
+    """Return what a million would take: the largest, and as much a segment as it took so far."""
+    least, most = rows[0], rows[-1]
+    growth = most.measured.peak.driver - least.measured.peak.driver
+    each = growth / (most.segments - least.segments)
+    million = most.measured.peak.driver + each * (MILLION - most.segments)
+    met = "met" if million <= AIM_BYTES else "missed"
+    return f"| {what} | {each:,.0f} | {mib(million)} | {mib(AIM_BYTES)} | {met} |"
+
+
+def mib(size_bytes: float) -> str:
+    """Return a size as whole MiB."""
+    return f"{size_bytes / MIB:,.0f} MiB"
+
+
+def notes() -> list[str]:
+    """Say what the rows mean."""
+    return [
+        "- Largest resident sizes, sampled every 50 ms; the JVM's heap is Spark's default, 1 GiB.",
+        "- *workers* are executors, no part of the driver; pages they share count once for each.",
+        "- *seconds* are without imports and Spark's start. Segments are empty files, 200 in a",
+        "  partition. A million is not measured: the largest, and what a segment more took.",
+    ]

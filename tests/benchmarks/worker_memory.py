@@ -1,0 +1,98 @@
+"""What a task's process takes, each size of segment in a fresh one: it must not follow the size.
+
+Run as a program it is that process: it plans a build of one segment, builds its bin, commits, and
+prints its peak resident size in bytes.
+"""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from tests.benchmarks.page import Section, tell
+from tests.benchmarks.segments import segment_name
+from tests.faults.builds import build_here
+from tests.large_segments import LARGEST_SEGMENT_BYTES, filling, write_hollow_segment
+
+KIB, MIB = 1 << 10, 1 << 20
+BATCH_SIZES: Final = {
+    "64 KiB, batches of 16 KiB": filling(64 * KIB, 16 * KIB),
+    "2^31 - 1 bytes, batches of 64 KiB": filling(LARGEST_SEGMENT_BYTES, 64 * KIB),
+    "one batch of 256 MiB": [256 * MIB],
+}
+MOST_APART_BYTES: Final = 64 * MIB
+
+
+def sections(data: Path, **_: object) -> list[Section]:
+    """Measure all sizes and return their part of the page."""
+    tell("memory of a worker")
+    return [Section("Memory of a worker", [*lines(measured_peaks(BATCH_SIZES)), "", *notes()])]
+
+
+def measured_peaks(batch_sizes: Mapping[str, list[int]]) -> dict[str, int]:
+    """Return peak resident bytes by name of segment.
+
+    The first process is not counted: it may have compiled what the others load.
+    """
+    peaks = {}
+    with tempfile.TemporaryDirectory(prefix="kip33-bench-") as scratch:
+        for number, (name, sizes) in enumerate(batch_sizes.items()):
+            log = Path(scratch, str(number), "large-0", segment_name())
+            log.parent.mkdir(parents=True)
+            write_hollow_segment(log, sizes)
+            if not number:
+                peak_of_build(log)
+            peaks[name] = peak_of_build(log)
+            log.unlink()
+    return peaks
+
+
+def peak_of_build(log: Path) -> int:
+    """Build one segment in a fresh process; return the most bytes that were resident."""
+    command = [sys.executable, "-m", __name__, str(log.parent)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return int(done.stdout)
+
+
+def lines(peaks: Mapping[str, int]) -> list[str]:
+    """Return the table; each peak is held against the first's."""
+    base = next(iter(peaks.values()))
+    rows = ["| segment | peak | beyond the smallest | aim | |", "|---|---:|---:|---:|---|"]
+    for name, peak in peaks.items():
+        beyond = peak - base
+        met = "met" if abs(beyond) < MOST_APART_BYTES else "missed"
+        figures = f"{peak / MIB:.0f} MiB | {beyond / MIB:.1f} MiB | < {MOST_APART_BYTES // MIB} MiB"
+        rows.append(f"| {name} | {figures} | {met} |")
+    return rows
+
+
+def notes() -> list[str]:
+    """Say what the rows mean."""
+    return [
+        "- Peak resident size (`VmHWM`) of a fresh process that plans, builds and commits that one",
+        "  segment, compiled code loaded from its cache; every checksum is checked.",
+    ]
+
+
+def peak_resident_bytes() -> int:
+    """Return the most that was resident of this process."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * KIB
+    raise ValueError("/proc/self/status: no VmHWM")
+
+
+def main() -> None:
+    source = Path(sys.argv[1])
+    with tempfile.TemporaryDirectory(prefix="kip33-bench-") as index_dir:
+        summary = build_here(source, Path(index_dir), offset_index=True)
+    size_bytes = next(source.glob("*.log")).stat().st_size
+    if summary.by_status != {"ok": 1} or summary.bytes_read != size_bytes:
+        raise ValueError(f"{source}: {summary}")
+    print(peak_resident_bytes())
+
+
+if __name__ == "__main__":
+    main()

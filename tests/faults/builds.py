@@ -1,0 +1,76 @@
+"""Whole builds without a JVM, and what a reader sees after one.
+
+Run as a program it is the child that fault tests kill: it says `ready` on standard output when its
+imports are done, waits for a line on standard input, builds, and says `done`.
+"""
+
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kip33.rules.packing import pack
+from kip33.storage.building import build_bin
+from kip33.storage.catalog import Catalog
+from kip33.storage.committing import BuildSummary, begin_build, commit_build
+from kip33.storage.planning import BuildPlan, plan_build
+
+BINS = 3
+
+
+def build_here(
+    source: Path, index_dir: Path | None, *, now_ms: int | None = None, **settings: Any
+) -> BuildSummary:
+    """Do in this process what the Spark job does: plan, begin, every bin, commit."""
+    plan = plan_build(
+        str(source),
+        str(index_dir) if index_dir else None,
+        now_ms=now_ms if now_ms is not None else int(time.time() * 1000),
+        **settings,
+    )
+    return carry_out(plan)
+
+
+def carry_out(plan: BuildPlan) -> BuildSummary:
+    """Begin, build every bin, commit: what `run_build` does on Spark."""
+    begun = begin_build(plan)
+    sizes = np.array([size or 0 for size in plan.files["size_bytes"].to_pylist()], np.int64)
+    bins = pack(sizes, min(BINS, len(sizes))) if len(sizes) else []
+    results = [
+        build_bin(plan.build, begun.draft.staging, len(begun.taken) + number, plan.files.take(rows))
+        for number, rows in enumerate(bins)
+    ]
+    return commit_build(begun, results)
+
+
+class Outcome(NamedTuple):
+    """What a reader sees: index files by path, and the newest snapshot's rows by log."""
+
+    files: dict[str, bytes]
+    rows: list[dict[str, Any]]
+
+
+def outcome(index_dir: Path, catalog: Path | None = None) -> Outcome:
+    """Return what a build left; hidden files and the catalog's are left out."""
+    files = {
+        str(path.relative_to(index_dir)): path.read_bytes()
+        for path in sorted(index_dir.rglob("*"))
+        if path.suffix in (".timeindex", ".index") and not path.name.startswith(".")
+    }
+    opened = Catalog.at(str(catalog or index_dir / "_catalog"))
+    rows = opened.read(opened.require_newest()).to_pylist()
+    return Outcome(files, sorted(rows, key=lambda row: row["log_uri"]))
+
+
+def main() -> None:
+    source, index_dir = map(Path, sys.argv[1:3])
+    print("ready", flush=True)
+    sys.stdin.readline()
+    build_here(source, index_dir, offset_index=True)
+    print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main()

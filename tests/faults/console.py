@@ -1,0 +1,23 @@
+"""`kip33` as its console script runs it, but that `build` needs no JVM: every bin in this process.
+
+python -m tests.faults.console build SOURCE --index-dir DIR ...
+"""
+
+from typing import Any
+
+import kip33.spark.build
+import kip33.spark.session
+from kip33.cli.main import main
+from kip33.storage.committing import BuildSummary
+from kip33.storage.planning import BuildPlan
+from tests.faults.builds import carry_out
+
+
+def run_build(spark: None, plan: BuildPlan, **_: Any) -> BuildSummary:
+    return carry_out(plan)
+
+
+if __name__ == "__main__":
+    kip33.spark.session.create_session = lambda **_: None  # type: ignore[assignment]
+    kip33.spark.build.run_build = run_build
+    main()

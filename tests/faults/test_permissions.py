@@ -1,0 +1,272 @@
+"""Permission denied, on the archive, on the indexes, on the catalog.
+
+As root the command runs without the privilege to pass over permissions.
+"""
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.builds import Outcome, outcome
+from tests.faults.nights import GROWN, NEW, UNCHANGED, first_day, log_of, partition, second_day
+from tests.faults.privileges import AS_ANY_OWNER, shut, why_not
+from tests.jobs.console import PROJECT, Finished, subprocess_of
+
+PARTITIONS = 3
+DENIED = "Permission denied"
+NO_LIST, NO_WRITE = 0, 0o500
+
+
+class Archive:
+    """An archive on the second day, an index directory, and a catalog in it or elsewhere."""
+
+    def __init__(self, folder: Path, *, catalog_inside: bool) -> None:
+        self.source, self.index_dir = folder / "archive", folder / "indexes"
+        self.catalog = self.index_dir / "_catalog" if catalog_inside else folder / "catalog"
+        self._folder = folder
+        first_day(self.source, PARTITIONS)
+        assert self.build().exit_code == 0
+        second_day(self.source, PARTITIONS)
+        self._places = {self.index_dir, self.catalog} - {self.index_dir / "_catalog"}
+        for place in self._places:
+            shutil.copytree(place, folder / "saved" / place.name)
+        self.before = self.outcome()
+        assert self.build().exit_code == 0
+        self.after = self.outcome()
+
+    def build(self) -> Finished:
+        return subprocess_of(
+            *(*AS_ANY_OWNER, sys.executable, "-m", "tests.faults.console", "build", self.source),
+            *("--index-dir", self.index_dir, "--catalog", self.catalog, "--offset-index"),
+            *("--format", "json"),
+            cwd=PROJECT,
+        )
+
+    def outcome(self) -> Outcome:
+        return outcome(self.index_dir, self.catalog)
+
+    def restore(self) -> None:
+        """Make everything what it was before the second day's build."""
+        for place in self._places:
+            shutil.rmtree(place)
+            shutil.copytree(self._folder / "saved" / place.name, place)
+
+    def rows(self, found: Outcome) -> dict[str, dict[str, Any]]:
+        """Return rows by the path below the archive."""
+        start = len(self.source.as_uri()) + 1
+        return {row["log_uri"][start:]: row for row in found.rows}
+
+
+def archive_or_skip(folder: Path, *, catalog_inside: bool) -> Archive:
+    problem = why_not(folder)
+    if problem:
+        pytest.skip(f"nothing to be denied: {problem}")
+    return Archive(folder, catalog_inside=catalog_inside)
+
+
+@pytest.fixture(scope="module")
+def nightly(tmp_path_factory: pytest.TempPathFactory) -> Archive:
+    return archive_or_skip(tmp_path_factory.mktemp("denied"), catalog_inside=False)
+
+
+@pytest.fixture(scope="module")
+def nightly_with_catalog_inside(tmp_path_factory: pytest.TempPathFactory) -> Archive:
+    return archive_or_skip(tmp_path_factory.mktemp("inside"), catalog_inside=True)
+
+
+@pytest.fixture
+def archive(nightly: Archive) -> Archive:
+    nightly.restore()
+    return nightly
+
+
+@pytest.fixture
+def with_catalog_inside(nightly_with_catalog_inside: Archive) -> Archive:
+    nightly_with_catalog_inside.restore()
+    return nightly_with_catalog_inside
+
+
+def require_whole(archive: Archive, found: Outcome) -> None:
+    """Raise AssertionError unless every index file is as before or as undisturbed, and no other."""
+    sides = (archive.before.files, archive.after.files)
+    paths = set().union(found.files, *sides)
+    assert all(found.files.get(p) in [side.get(p) for side in sides] for p in paths)
+    assert [*archive.index_dir.rglob("*.tmp"), *archive.catalog.rglob("*.tmp")] == []
+
+
+def require_next_run_mends_it(archive: Archive) -> None:
+    done = archive.build()
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert archive.outcome() == archive.after
+
+
+@pytest.mark.parametrize("mode", [pytest.param(0, id="shut"), pytest.param(0o400, id="names only")])
+@pytest.mark.parametrize(
+    "directory",
+    [
+        pytest.param(partition(1), id="a partition"),
+        pytest.param(partition(1).partition("/")[0], id="a broker's log directory"),
+    ],
+)
+def test_a_directory_of_the_archive(archive: Archive, directory: str, mode: int) -> None:
+    with shut(archive.source / directory, mode):
+        done = archive.build()
+    found = archive.outcome()
+
+    assert (done.exit_code, done.stderr) == (0, "")
+    require_whole(archive, found)
+    rows = archive.rows(found)
+    row = rows.pop(directory)
+    assert (row["status"], row["base_offset"]) == ("unreadable", None)
+    assert DENIED in row["error"]
+    before, after = archive.rows(archive.before), archive.rows(archive.after)
+    below = {path for path in before if path.startswith(f"{directory}/")}
+    assert done.lines[0]["carried"] == len(below) > 0
+    carried = {path: before[path] for path in below}
+    assert rows == carried | {p: r for p, r in after.items() if not p.startswith(f"{directory}/")}
+    for path in archive.before.files:
+        if path.startswith(f"{directory}/"):
+            assert found.files[path] == archive.before.files[path]
+
+    require_next_run_mends_it(archive)
+
+
+def test_source_itself(archive: Archive) -> None:
+    with shut(archive.source):
+        done = archive.build()
+    said = f"{archive.source.as_uri()}: SOURCE cannot be listed"
+    require_nothing_happened(archive, done, said, exit_code=2)
+    require_next_run_mends_it(archive)
+
+
+@pytest.mark.parametrize(
+    ("segment", "index_stays"),
+    [pytest.param(GROWN[0], True, id="one that grew"), pytest.param(NEW[0], False, id="a new one")],
+)
+def test_a_segment_file(archive: Archive, segment: int, index_stays: bool) -> None:
+    path = log_of(0, segment)
+    with shut(archive.source / path):
+        done = archive.build()
+    found = archive.outcome()
+
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.lines[0]["by_status"]["unreadable"] == 1
+    require_whole(archive, found)
+    rows, after = archive.rows(found), archive.rows(archive.after)
+    row = rows.pop(path)
+    assert row["status"] == "unreadable"
+    assert DENIED in row["error"]
+    assert row["index_file"] == ("written" if index_stays else None)
+    del after[path]
+    assert rows == after
+    for suffix in (".timeindex", ".index"):
+        index = str(Path(path).with_suffix(suffix))
+        assert found.files.get(index) == archive.before.files.get(index)
+        assert (index in found.files) == index_stays
+
+    require_next_run_mends_it(archive)
+
+
+def test_a_segment_file_that_has_not_changed_is_not_opened(archive: Archive) -> None:
+    with shut(archive.source / log_of(0, UNCHANGED[0])):
+        assert archive.build().exit_code == 0
+    assert archive.outcome() == archive.after
+
+
+@pytest.mark.parametrize(
+    "mode", [pytest.param(NO_WRITE, id="nothing is written"), pytest.param(NO_LIST, id="shut")]
+)
+@pytest.mark.parametrize(
+    "directory",
+    [pytest.param(partition(0), id="of one partition"), pytest.param("", id="all of it")],
+)
+def test_the_directory_of_index_files(archive: Archive, directory: str, mode: int) -> None:
+    with shut(archive.index_dir / directory, mode, all_below=True):
+        done = archive.build()
+    found = archive.outcome()
+
+    assert (done.exit_code, done.stderr) == (0, "")
+    require_whole(archive, found)
+    rows, after = archive.rows(found), archive.rows(archive.after)
+    changed = {path for path in after if after[path] != archive.rows(archive.before).get(path)}
+    for path in changed if mode == NO_WRITE else set(after):
+        if path.startswith(directory):
+            index = (archive.index_dir / path).with_suffix("").as_uri()
+            assert f"{index}.timeindex: cannot be" in rows[path]["error"]
+            assert f"{index}.index: cannot be" in rows[path]["error"]
+            assert DENIED in rows[path]["error"]
+            del rows[path], after[path]
+    assert rows == after
+
+    require_next_run_mends_it(archive)
+
+
+@pytest.mark.parametrize(
+    ("folder", "mode", "exit_code", "said"),
+    [
+        pytest.param("", NO_LIST, 1, "/commits: cannot be listed", id="shut"),
+        pytest.param("commits", NO_LIST, 1, "/commits: cannot be listed", id="commits shut"),
+        pytest.param("commits", NO_WRITE, 1, ".json: cannot be written", id="no commit"),
+        pytest.param("snapshots", NO_LIST, 1, ": cannot be listed", id="snapshots shut"),
+        pytest.param(
+            "snapshots", NO_WRITE, 1, "part-00000.parquet: cannot be written", id="no snapshot"
+        ),
+        pytest.param("staging", NO_LIST, 1, "/staging: cannot be listed", id="staging shut"),
+        pytest.param("staging", NO_WRITE, 2, "the catalog's folder cannot be made", id="no draft"),
+    ],
+)
+def test_the_catalog(archive: Archive, folder: str, mode: int, exit_code: int, said: str) -> None:
+    with shut(archive.catalog / folder, mode):
+        done = archive.build()
+    require_nothing_happened(archive, done, said, exit_code=exit_code)
+    require_next_run_mends_it(archive)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        pytest.param("commits/*.json", id="its commit file"),
+        pytest.param("snapshots/*/part-00000.parquet", id="a part"),
+    ],
+)
+def test_one_file_of_the_newest_snapshot(archive: Archive, file: str) -> None:
+    [place] = archive.catalog.glob(file)
+    with shut(place):
+        done = archive.build()
+    require_nothing_happened(archive, done, "mend that and run it again", exit_code=1)
+    require_next_run_mends_it(archive)
+
+
+@pytest.mark.parametrize(
+    ("mode", "exit_code", "said"),
+    [
+        pytest.param(NO_LIST, 1, "/indexes/_catalog", id="shut"),
+        pytest.param(NO_WRITE, 2, "the catalog's folder cannot be made", id="nothing is written"),
+    ],
+)
+def test_the_index_directory_with_the_catalog_in_it(
+    with_catalog_inside: Archive, mode: int, exit_code: int, said: str
+) -> None:
+    archive = with_catalog_inside
+    with shut(archive.index_dir, mode, all_below=True):
+        done = archive.build()
+    require_nothing_happened(archive, done, said, exit_code=exit_code)
+    assert archive.outcome() == archive.before
+    require_next_run_mends_it(archive)
+
+
+def require_nothing_happened(
+    archive: Archive, done: Finished, said: str, *, exit_code: int
+) -> None:
+    """Raise AssertionError unless a build said why it ended and left the snapshot as it was."""
+    [line] = done.stderr.splitlines()
+    assert (done.exit_code, done.stdout) == (exit_code, "")
+    assert line.startswith("Error: ")
+    assert said in line
+    assert DENIED in line
+    found = archive.outcome()
+    assert found.rows == archive.before.rows
+    require_whole(archive, found)

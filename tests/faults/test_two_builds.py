@@ -1,0 +1,269 @@
+"""Two builds at the same time on one catalog: both end well, whichever comes first at any point.
+
+In one process the steps of a build interleave with a whole other build, at every point; two real
+processes then do as they like, many times.
+"""
+
+import itertools
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kip33.storage.building import build_bin
+from kip33.storage.catalog import Catalog
+from kip33.storage.committing import BuildSummary, begin_build, commit_build
+from tests.changing_archive import DAY_MS, INTERVAL, ChangingArchive, batches
+from tests.faults.builds import build_here, outcome
+
+A, B, GROWN, GONE, INVALID = "x/a-0", "x/b-0", "x/grown-0", "x/gone-0", "x/invalid-0"
+STEPS = ("plan", "begin", "first bin", "second bin", "commit")
+PROJECT = Path(__file__).parents[2]
+
+
+@pytest.fixture(params=["a first build", "a later build"])
+def archive(tmp_path: Path, request: pytest.FixtureRequest) -> ChangingArchive:
+    """Some segments; known to the catalog, and since then changed, or not known."""
+    archive = ChangingArchive(tmp_path)
+    for partition in (A, B, GROWN, GONE, INVALID):
+        archive.write(archive.log(partition), batches(0, 8))
+    if request.param == "a later build":
+        archive.build(offset_index=True)
+    archive.write(archive.log(GROWN), batches(0, 12))
+    archive.write(archive.log(INVALID), batches(-9, 9, first_ms=archive.now_ms))
+    archive.log(GONE).unlink()
+    archive.write(archive.log("x/new-0"), batches(0, 8))
+    return archive
+
+
+def steps(archive: ChangingArchive, **settings: Any) -> Iterator[BuildSummary | None]:
+    """Build, one of STEPS at a time; the last one gives the summary."""
+    plan = archive.plan(**{"offset_index": True} | settings)
+    yield None
+    begun = begin_build(plan)
+    yield None
+    half = plan.files.num_rows // 2
+    results = [build_bin(plan.build, begun.draft.staging, len(begun.taken), plan.files[:half])]
+    yield None
+    number = len(begun.taken) + 1
+    results.append(build_bin(plan.build, begun.draft.staging, number, plan.files[half:]))
+    yield None
+    yield commit_build(begun, results)
+
+
+def finish(build: Iterator[BuildSummary | None]) -> BuildSummary:
+    *_, summary = build
+    assert summary
+    return summary
+
+
+def orders() -> Iterator[tuple[int, ...]]:
+    """Yield every order in which the five steps of two builds can come, but for their names."""
+    for places in itertools.combinations(range(10), 5):
+        if 0 in places:
+            yield tuple(0 if step in places else 1 for step in range(10))
+
+
+def together(first: Iterator[Any], second: Iterator[Any], order: tuple[int, ...]) -> list[Any]:
+    """Take the steps of two builds in this order; return their summaries, the newest last."""
+    builds, summaries = (first, second), []
+    for which in order:
+        summary = next(builds[which])
+        if summary:
+            summaries.append(summary)
+    return sorted(summaries, key=lambda summary: summary.snapshot)
+
+
+def require_both_are_whole(archive: ChangingArchive, summaries: list[BuildSummary]) -> None:
+    catalog = Catalog.at(str(archive.catalog))
+    assert catalog.require_newest().name == summaries[-1].snapshot
+    truth = {row["log_uri"]: row for row in archive.fresh(offset_index=True).rows}
+    for summary in summaries:
+        snapshot = catalog.named(summary.snapshot)
+        rows = catalog.read(snapshot).to_pylist()
+        assert {row["log_uri"] for row in rows} == set(truth)
+        assert len(rows) == len(truth) == summary.segments
+        assert {row["index_file"] for row in rows} == {"written", None}, "what is ours is ours"
+        assert (summary.kept, summary.failed) == (0, 0)
+        for row in rows:
+            assert row["max_timestamp"] == truth[row["log_uri"]]["max_timestamp"]
+
+
+@pytest.mark.parametrize("order", list(orders()), ids=lambda order: "".join(map(str, order)))
+def test_two_builds_interleaved_in_every_way(tmp_path: Path, order: tuple[int, ...]) -> None:
+    archive = later_build(tmp_path)
+
+    summaries = together(steps(archive), steps(archive), order)
+
+    require_both_are_whole(archive, summaries)
+    assert archive.outcome() == archive.fresh(offset_index=True)
+    assert not list((archive.catalog / "staging").iterdir())
+    archive.now_ms += DAY_MS
+    archive.build(offset_index=True)
+    assert archive.outcome() == archive.fresh(offset_index=True)
+
+
+def later_build(folder: Path) -> ChangingArchive:
+    archive = ChangingArchive(folder)
+    for partition in (A, GROWN, GONE, INVALID):
+        archive.write(archive.log(partition), batches(0, 8))
+    archive.build(offset_index=True)
+    archive.write(archive.log(GROWN), batches(0, 12))
+    archive.write(archive.log(INVALID), batches(-9, 9, first_ms=archive.now_ms))
+    archive.log(GONE).unlink()
+    archive.write(archive.log("x/new-0"), batches(0, 8))
+    return archive
+
+
+@pytest.mark.parametrize("step", range(len(STEPS)), ids=[f"before {step}" for step in STEPS])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"full": True}, {"topics": ["a", "new"]}, {"read": "tail"}, {"overwrite": True}],
+    ids=str,
+)
+def test_a_whole_build_in_the_middle_of_another(
+    archive: ChangingArchive, settings: dict[str, Any], step: int
+) -> None:
+    outer = steps(archive)
+    for _ in range(step):
+        next(outer)
+
+    inner = finish(steps(archive, **settings))
+    summary = finish(outer)
+
+    assert (summary.kept, summary.failed, inner.kept, inner.failed) == (0, 0, 0, 0)
+    catalog = Catalog.at(str(archive.catalog))
+    assert catalog.read(catalog.named(inner.snapshot)).num_rows == inner.segments
+    # Of what only the loser looked at nothing says any more whose the files are.
+    archive.now_ms += DAY_MS
+    archive.build(offset_index=True, overwrite="topics" in settings)
+    archive.now_ms += DAY_MS
+    assert archive.build(offset_index=True).indexed == 0
+    assert archive.outcome() == archive.fresh(offset_index=True)
+
+
+@pytest.mark.parametrize("step", range(1, len(STEPS)), ids=[f"at {step}" for step in STEPS[1:]])
+def test_a_segment_changes_between_two_builds_that_overlap(
+    archive: ChangingArchive, step: int
+) -> None:
+    """The slower one listed it as it was; whichever commits last, the next build knows better."""
+    outer = steps(archive)
+    for _ in range(step):
+        next(outer)
+    archive.write(archive.log(A), batches(0, 20), age_ms=DAY_MS // 4)
+    archive.write(archive.log(GROWN), batches(0, 3), age_ms=DAY_MS // 4)
+    finish(steps(archive))
+    finish(outer)
+    archive.now_ms += DAY_MS
+    archive.build(offset_index=True)
+    assert archive.outcome() == archive.fresh(offset_index=True)
+
+
+@pytest.mark.parametrize("committed", [1, 2, 3])
+def test_a_build_that_commits_while_another_looks_back_takes_nothing_from_it(
+    archive: ChangingArchive, monkeypatch: pytest.MonkeyPatch, committed: int
+) -> None:
+    """Between the newest snapshot and the claims of running builds: there a commit hides both."""
+    from kip33.storage import planning
+
+    others = [steps(archive) for _ in range(committed)]
+    for other in others:
+        for _ in range(4):
+            next(other)
+    look_at_claims: Callable[..., Any] = planning.claimed_index_uris
+
+    def commit_first(catalog: Catalog, *, since: int) -> Any:
+        if others:
+            finish(others.pop())
+        return look_at_claims(catalog, since=since)
+
+    monkeypatch.setattr(planning, "claimed_index_uris", commit_first)
+
+    summary = finish(steps(archive))
+
+    assert (summary.kept, summary.failed) == (0, 0)
+    assert archive.outcome() == archive.fresh(offset_index=True)
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from tests.faults.builds import build_here
+source, index_dir, full = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] == "full"
+print("ready", flush=True)
+for line in sys.stdin:
+    now_ms = int(line)
+    summary = build_here(source, index_dir, now_ms=now_ms, full=full, offset_index=True,
+                         index_interval_bytes=INTERVAL)
+    print(summary.snapshot, summary.kept, summary.failed, summary.segments, flush=True)
+""".replace("INTERVAL", str(INTERVAL))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_two_processes_build_at_once_night_after_night(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    archive = ChangingArchive(tmp_path)
+    archive.catalog = tmp_path / "indexes" / "_catalog"
+    for number in range(12):
+        archive.write(archive.log(f"x/t{number}-0"), batches(0, 5))
+    places = [str(archive.source), str(archive.index_dir)]
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", CHILD, *places, how],
+            cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )
+        for how in ("incremental", "full")
+    ]  # fmt: skip
+    try:
+        for child in children:
+            assert child.stdout and child.stdout.readline() == "ready\n"
+        for _ in range(12):
+            told = night(archive, children, chance)
+            catalog = Catalog.at(str(archive.catalog))
+            newest = catalog.require_newest()
+            assert newest.name == max(name for name, *_ in told)
+            for name, kept, failed, segments in told:
+                assert (kept, failed) == ("0", "0")
+                assert catalog.read(catalog.named(name)).num_rows == int(segments)
+            assert archive.outcome() == archive.fresh(offset_index=True)
+            archive.now_ms += DAY_MS
+    finally:
+        for child in children:
+            child.kill()
+            child.communicate()
+    assert not list((archive.catalog / "staging").iterdir())
+    assert not list(archive.index_root.rglob(".*.tmp"))
+
+
+def night(
+    archive: ChangingArchive, children: list["subprocess.Popen[str]"], chance: random.Random
+) -> list[list[str]]:
+    """Change some segments, let both children build, return what they say."""
+    for number in chance.sample(range(12), 4):
+        log = archive.log(f"x/t{number}-0")
+        if chance.random() < 0.3:
+            log.unlink(missing_ok=True)
+            for suffix in (".timeindex", ".index"):
+                archive.index_of(log).with_suffix(suffix).unlink(missing_ok=True)
+        else:
+            archive.write(log, batches(0, chance.randrange(1, 30)))
+    chance.shuffle(children)
+    for child in children:
+        assert child.stdin
+        child.stdin.write(f"{archive.now_ms}\n")
+        child.stdin.flush()
+    lines = [child.stdout.readline() for child in children if child.stdout]
+    return [line.split() for line in lines]
+
+
+def test_the_builds_of_two_catalogs_know_nothing_of_each_other(tmp_path: Path) -> None:
+    archive = ChangingArchive(tmp_path)
+    archive.write(archive.log(A), batches(0, 8))
+    first, second = tmp_path / "first", tmp_path / "second"
+    for place in (first, second):
+        build_here(archive.source, place, now_ms=archive.now_ms, index_interval_bytes=INTERVAL)
+    assert outcome(first).files == outcome(second).files

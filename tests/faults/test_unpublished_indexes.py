@@ -1,0 +1,73 @@
+"""An index file that cannot be written or removed once: the next build mends it, for it is ours."""
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kip33.storage import publishing
+from kip33.storage.locations import Location
+from tests.changing_archive import ChangingArchive, batches
+
+A = "broker 1/a-0"
+
+
+def failing_for(suffix: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `function`, with a store that refuses files of this kind."""
+
+    def refuse(place: Location, *arguments: Any) -> Any:
+        if place.path.endswith(suffix):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return function(place, *arguments)
+
+    return refuse
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> ChangingArchive:
+    """One segment that was built with both indexes, and has changed."""
+    archive = ChangingArchive(tmp_path)
+    archive.write(archive.log(A), batches(0, 9))
+    archive.build(offset_index=True)
+    archive.write(archive.log(A), batches(0, 30))
+    return archive
+
+
+@pytest.mark.parametrize("suffix", [".timeindex", ".index"])
+def test_an_index_that_could_not_be_replaced_is_replaced_by_the_next_build(
+    archive: ChangingArchive, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(publishing, "publish", failing_for(suffix, publishing.publish))
+        assert archive.build(offset_index=True).failed == 1
+    archive.build(offset_index=True)
+    assert archive.outcome() == archive.fresh(offset_index=True)
+
+
+def test_an_index_that_could_not_be_removed_is_removed_by_the_next_build(
+    archive: ChangingArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive.write(archive.log(A), batches(-9, 9, first_ms=archive.now_ms))
+    with monkeypatch.context() as patched:
+        patched.setattr(publishing, "remove", failing_for("index", publishing.remove))
+        archive.build(offset_index=True)
+    assert archive.row(A)["status"] == "invalid"
+    archive.build(offset_index=True)
+    assert not archive.index(A).exists()
+    assert not archive.index(A).with_suffix(".index").exists()
+
+
+@pytest.mark.parametrize("suffix", [".timeindex", ".index"])
+def test_a_first_index_that_could_not_be_written_is_written_by_the_next_build(
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = ChangingArchive(tmp_path)
+    archive.write(archive.log(A), batches(0, 9))
+    both = suffix == ".index"
+    with monkeypatch.context() as patched:
+        patched.setattr(publishing, "publish", failing_for(suffix, publishing.publish))
+        archive.build(offset_index=both)
+    archive.build(offset_index=both)
+    assert archive.outcome() == archive.fresh(offset_index=both)

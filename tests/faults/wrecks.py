@@ -1,0 +1,169 @@
+"""Builds that are killed, one after another at one place, and what they leave."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+from kip33.storage.catalog import Catalog
+from tests.faults.builds import Outcome, build_here, outcome
+
+PROJECT = Path(__file__).parents[2]
+
+
+class Night(NamedTuple):
+    """What a build begins from and what it leaves when nobody disturbs it."""
+
+    name: str
+    before: Outcome
+    after: Outcome
+    saved: Path  # a copy of the index directory as it is before, catalog included
+
+    @property
+    def changed_files(self) -> set[str]:
+        """Return the paths of index files that the build writes, replaces or removes."""
+        paths = self.before.files.keys() | self.after.files.keys()
+        return {p for p in paths if self.before.files.get(p) != self.after.files.get(p)}
+
+
+class Place:
+    """A source and an index directory whose builds are killed."""
+
+    def __init__(self, source: Path, folder: Path) -> None:
+        self.source = source
+        self.index_dir = folder / "indexes"
+        self._folder = folder
+        self._count = count()
+
+    def build(self, *, now_ms: int | None = None) -> Outcome:
+        """Build in this process, undisturbed."""
+        build_here(self.source, self.index_dir, offset_index=True, now_ms=now_ms)
+        return outcome(self.index_dir)
+
+    def night(self, name: str) -> Night:
+        """Return the night that begins with the index directory as it is, after its build."""
+        saved = self._folder / name
+        before = Outcome({}, [])
+        if self.index_dir.exists():
+            before = outcome(self.index_dir)
+            shutil.copytree(self.index_dir, saved, copy_function=shutil.copyfile)
+        return Night(name, before, self.build(), saved)
+
+    def clear(self) -> None:
+        """Let there be no index directory."""
+        if self.index_dir.exists():  # moved away: deleting takes longer than a build
+            self.index_dir.rename(self._folder / f"trash-{next(self._count)}")
+
+    def restore(self, night: Night) -> None:
+        """Make the index directory what it was before a night."""
+        self.clear()
+        if night.saved.exists():
+            shutil.copytree(night.saved, self.index_dir, copy_function=shutil.copyfile)
+
+    def start(self, module: str, *options: str) -> "subprocess.Popen[str]":
+        """Return a program of this folder that is ready to build here."""
+        program = subprocess.Popen(
+            [sys.executable, "-m", module, str(self.source), str(self.index_dir), *options],
+            cwd=PROJECT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert ask(program) == "ready"
+        return program
+
+    def seconds_undisturbed(self, night: Night, forks: "subprocess.Popen[str]") -> float:
+        """Return how long a child of `tests.faults.forked_builds` takes that nobody kills."""
+        self.restore(night)
+        begin = time.perf_counter()
+        ask(forks, "build")
+        assert ask(forks, "wait") == "0"
+        return time.perf_counter() - begin
+
+    def kill(self, night: Night, forks: "subprocess.Popen[str]", seconds: float) -> "Wreck":
+        """Kill a child of `tests.faults.forked_builds` so long after its start; see what is there.
+
+        One that has ended by then leaves what an undisturbed build does.
+        """
+        self.restore(night)
+        pid = int(ask(forks, "build"))
+        time.sleep(seconds)
+        os.kill(pid, signal.SIGKILL)
+        assert ask(forks, "wait") in ("0", str(-signal.SIGKILL))
+        return Wreck.at(self.index_dir, night)
+
+
+def ask(program: "subprocess.Popen[str]", line: str = "") -> str:
+    """Send a line, if one is given, and return the next one of the program's own."""
+    assert program.stdin and program.stdout
+    if line:
+        program.stdin.write(line + "\n")
+        program.stdin.flush()
+    return program.stdout.readline().removesuffix("\n")
+
+
+class Wreck(NamedTuple):
+    """What a killed build left, and what of it a reader sees."""
+
+    changed: set[str]  # index files that are not as before
+    broken: set[str]  # of them: neither as before nor as an undisturbed build leaves them
+    snapshots: int
+    rows: list[dict[str, object]]  # of the newest snapshot, read whole
+    drafts: int  # staging folders
+    claims: int
+    parts: int  # in staging
+    temporary: int  # hidden files of builds that did not end
+
+    @classmethod
+    def at(cls, index_dir: Path, night: Night) -> "Wreck":
+        """Look at an index directory as a reader does, and behind the scenes."""
+        catalog = Catalog.at(str(index_dir / "_catalog"))
+        if catalog.newest():
+            files, rows = outcome(index_dir)
+        else:
+            files, rows = index_files(index_dir), []
+        paths = files.keys() | night.before.files.keys() | night.after.files.keys()
+        changed = {path for path in paths if files.get(path) != night.before.files.get(path)}
+        staging = index_dir / "_catalog/staging"
+        return cls(
+            changed,
+            {path for path in changed if files.get(path) != night.after.files.get(path)},
+            len(catalog.snapshots()),
+            rows,
+            len(list(staging.glob("*"))),
+            len(list(staging.glob("*/claims.arrow"))),
+            len(list(staging.glob("*/part-*.parquet"))),
+            len(list(index_dir.rglob(".*.tmp"))),
+        )
+
+    def phases(self, night: Night) -> Iterator[str]:
+        """Yield what can be said of the moment of the kill."""
+        if self.rows == night.after.rows:
+            yield "committed"
+        elif not self.drafts:
+            yield "planning"
+        elif not self.changed:
+            yield "begun, no index file written"
+        elif self.changed < night.changed_files:
+            yield "some index files written"
+        else:
+            yield "all index files written"
+        if self.parts:
+            yield "parts in staging"
+        if self.temporary:
+            yield "a temporary file left"
+
+
+def index_files(index_dir: Path) -> dict[str, bytes]:
+    """Return the files with an index file's final name, by path."""
+    return {
+        str(path.relative_to(index_dir)): path.read_bytes()
+        for path in sorted(index_dir.rglob("*"))
+        if path.suffix in (".timeindex", ".index") and not path.name.startswith(".")
+    }
