@@ -56,7 +56,7 @@ types: venv
 integration: venv java  ## The tests against Kafka's own jars (Maven) and other services
 	$(BIN)/pytest -q -m "kafka or integration"
 
-bench: venv java  ## Measure against Kafka and kafka-python; writes tests/benchmarks/RESULTS.md
+bench: venv java  ## Measure against Kafka, night after night, and memory; writes tests/benchmarks/RESULTS.md
 	$(BIN)/pip install --quiet --disable-pip-version-check -c .ci/requirements.lock -e '.[dev,bench]'
 	$(BIN)/python -m tests.benchmarks.bench
 

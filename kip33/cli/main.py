@@ -4,6 +4,7 @@ Exit codes (D8): 0 done, 1 crash, 2 wrong usage or input, 3 findings, only with 
 """
 
 import importlib
+import logging
 import signal
 import sys
 from collections.abc import Iterator
@@ -92,6 +93,7 @@ def _interruptible() -> Iterator[None]:
 
 def run(command: click.Command) -> None:
     """Run a command, turning what a user can mend into one line on standard error and exit 2."""
+    logging.getLogger().addHandler(logging.NullHandler())  # py4j logs traces of a JVM that is gone
     try:
         with _interruptible():
             sys.exit(command.main(standalone_mode=False))

@@ -1,7 +1,6 @@
 """A SparkSession for the command line, on a laptop as on a cluster."""
 
 import atexit
-import logging
 import os
 import re
 import shutil
@@ -86,8 +85,6 @@ def create_session(
         builder = builder.config(key, value)
     configured = {"PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR"} & os.environ.keys()
     log = None if by_submit or configured else _quiet_log()
-    if log:
-        logging.getLogger().addHandler(logging.NullHandler())  # or py4j's traces: JVM gone
     try:
         with _signals_wait_for_the_jvm(), _stderr_to(log):
             session: SparkSession = builder.getOrCreate()
