@@ -30,13 +30,14 @@ java:
 
 ##@ See it work
 
-demo: venv java  ## Make a small archive, build it, verify it, show the catalog
+demo: venv java  ## Make a small archive, build it, verify it, build it again, show the catalog
 	@rm -rf $(DEMO)
 	$(BIN)/python -m tests.demo_archive $(DEMO)/archive
 	$(BIN)/kip33 verify $(DEMO)/archive
 	$(BIN)/kip33 build $(DEMO)/archive --index-dir $(DEMO)/indexes --offset-index
 	$(BIN)/kip33 verify $(DEMO)/archive --index-dir $(DEMO)/indexes
 	$(BIN)/kip33 dump $(DEMO)/indexes/broker-1/payments-0/00000000000000000000.timeindex
+	rm $(DEMO)/archive/broker-2/clicks-0/*.log  # a night later, after retention
 	$(BIN)/kip33 build $(DEMO)/archive --index-dir $(DEMO)/indexes --offset-index
 	$(BIN)/kip33 catalog $(DEMO)/indexes/_catalog
 	$(BIN)/kip33 catalog $(DEMO)/indexes/_catalog --diff 1 2

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from tests.faults.clusters import two_hosts
+from tests.clusters import standalone_cluster
 from tests.faults.nights import first_day, second_day
 from tests.faults.processes import (
     Process,
@@ -31,6 +31,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.integration]
 
 SEED = 20_260_101
 PARTITIONS = 100
+TWO_HOSTS = ("127.0.0.1", "127.0.0.2")  # Spark starts a speculative copy on another host only
 SOME = 0.01  # of the index files: a task has begun and has most of its work before it
 
 
@@ -146,7 +147,7 @@ def test_a_jvm_that_is_killed_leaves_the_snapshot_before_and_says_so_in_one_line
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[str]:
-    with two_hosts(tmp_path / "cluster") as master:
+    with standalone_cluster(tmp_path / "cluster", hosts=TWO_HOSTS, cores=1) as master:
         yield master
 
 

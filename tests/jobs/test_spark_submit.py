@@ -1,21 +1,14 @@
 """`spark-submit jobs/...`: the same options, bytes and output as the `kip33` command."""
 
-import os
-import socket
-import subprocess
-import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
 
-import pyspark
 import pytest
 
+from tests.clusters import standalone_cluster
 from tests.jobs.console import PROJECT, VENV_BIN, Command, Finished, subprocess_of
 
 pytestmark = pytest.mark.spark
 
-SPARK_HOME = Path(pyspark.__file__).parent
 QUIET = (
     "--driver-java-options",
     f"-Dlog4j2.configurationFile={(PROJECT / 'conf' / 'log4j2.properties').as_uri()}",
@@ -94,53 +87,3 @@ def test_a_standalone_cluster_writes_the_same_bytes(command: Command, tmp_path: 
     assert on_cluster.lines[0]["by_status"] == local.lines[0]["by_status"]
     assert files_below(tmp_path / "cluster-made") == files_below(tmp_path / "local")
     assert verified.lines[0]["by_verdict"] == {"identical": 12, "missing": 1}
-
-
-@contextmanager
-def standalone_cluster(logs: Path) -> Iterator[str]:
-    """Run a master and one worker of two cores; yield the master's URL."""
-    logs.mkdir()
-    port = free_port()
-    master = f"spark://127.0.0.1:{port}"
-    deploy = "org.apache.spark.deploy"
-    web_ui = ("--webui-port", "0")
-    here = ("--host", "127.0.0.1")
-    worker_only = ("--cores", "2", "--memory", "1g", master)
-    with (
-        daemon(f"{deploy}.master.Master", *here, "--port", str(port), *web_ui, logs=logs),
-        daemon(f"{deploy}.worker.Worker", *here, *web_ui, *worker_only, logs=logs) as worker,
-    ):
-        wait_for("Successfully registered with master", worker)
-        yield master
-
-
-@contextmanager
-def daemon(name: str, *arguments: str, logs: Path) -> Iterator[Path]:
-    """Run one of Spark's daemons; yield the file it logs to."""
-    log = logs / f"{name}.log"
-    environment = os.environ | {"SPARK_HOME": str(SPARK_HOME), "SPARK_WORKER_DIR": str(logs)}
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [SPARK_HOME / "bin" / "spark-class", name, *arguments],
-            env=environment,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        yield log
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
-
-
-def wait_for(line: str, log: Path, *, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while line not in log.read_text():
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.2)
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
