@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from kip33.storage.catalog import Catalog, Snapshot
+from kip33.storage.catalog import Catalog
 from kip33.storage.drafts import Draft
 from kip33.storage.locations import Location
 from kip33.storage.parts import PartWriter
+from kip33.storage.snapshots import Snapshot
 
 SOURCE = Location.of("/archive")
 NOW_MS = 1_700_000_000_000

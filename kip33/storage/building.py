@@ -7,13 +7,13 @@ import pyarrow as pa
 from kip33.rules.tail import HEADER_BYTES
 from kip33.rules.verdict import GOOD
 from kip33.storage.build import Build
-from kip33.storage.catalog import Part
 from kip33.storage.directories import Segment
 from kip33.storage.locations import Location
 from kip33.storage.parts import PartWriter
 from kip33.storage.publishing import Published, Wanted
 from kip33.storage.rows import row_of, tail_row
 from kip33.storage.segment import SegmentIndex, index_file, unreadable
+from kip33.storage.snapshots import Part
 from kip33.storage.tail import IndexFiles, read_tail
 from kip33.storage.verification import verify_file
 

@@ -1,7 +1,8 @@
 """Which snapshot a user means."""
 
 from kip33.errors import CatalogError
-from kip33.storage.catalog import Catalog, Snapshot
+from kip33.storage.catalog import Catalog
+from kip33.storage.snapshots import Snapshot
 
 
 def chosen(catalog: Catalog, text: str | None) -> Snapshot:

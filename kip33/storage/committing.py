@@ -8,11 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.storage.building import TaskResult
-from kip33.storage.catalog import Catalog, Part, Snapshot
+from kip33.storage.catalog import Catalog
 from kip33.storage.drafts import DEAD_AFTER_MS, Draft
 from kip33.storage.files import remove_quietly
 from kip33.storage.planning import BuildPlan
 from kip33.storage.publishing import KEPT, NOT_OURS, WRITTEN
+from kip33.storage.snapshots import Part, Snapshot
 from kip33.storage.takeover import take_over
 
 

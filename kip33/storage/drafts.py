@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, Self
 import pyarrow as pa
 
 from kip33.errors import CatalogError, PublishError
-from kip33.storage.catalog import Catalog, Part, Snapshot, sequence_of, snapshot_name
+from kip33.storage.catalog import Catalog
 from kip33.storage.files import (
     move,
     publish_or_raise,
@@ -29,6 +29,7 @@ from kip33.storage.files import (
 )
 from kip33.storage.locations import Location
 from kip33.storage.schema import SCHEMA_VERSION
+from kip33.storage.snapshots import Part, Snapshot, sequence_of, snapshot_name
 
 CLAIMS: Final = "claims.arrow"
 CLAIMED: Final = pa.schema([pa.field("index_uri", pa.string(), nullable=False)])

@@ -3,8 +3,9 @@
 from pyarrow import fs
 
 from kip33.errors import CatalogError
-from kip33.storage.catalog import Catalog, sequence_of
+from kip33.storage.catalog import Catalog
 from kip33.storage.files import reason
+from kip33.storage.snapshots import sequence_of
 
 
 class Folder:

@@ -17,9 +17,10 @@ import pyarrow.compute as pc
 
 from kip33.rules.reuse import may_change_unseen
 from kip33.storage.build import Build
-from kip33.storage.catalog import Catalog, Snapshot
+from kip33.storage.catalog import Catalog
 from kip33.storage.locations import Location
 from kip33.storage.publishing import KEPT, STALE, WRITTEN
+from kip33.storage.snapshots import Snapshot
 
 Column: TypeAlias = Any  # an Arrow chunked array; the stubs want each one's type
 Mask = npt.NDArray[np.bool_]

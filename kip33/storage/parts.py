@@ -7,11 +7,11 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kip33.storage.catalog import Part
 from kip33.storage.drafts import STAYS
 from kip33.storage.files import publish_or_raise
 from kip33.storage.locations import Location
 from kip33.storage.schema import SEGMENTS
+from kip33.storage.snapshots import Part
 
 ROWS_PER_GROUP: Final = 20_000
 

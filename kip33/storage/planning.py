@@ -11,12 +11,13 @@ from kip33.errors import CatalogError, LocationError, UnreadableCatalogError
 from kip33.rules.entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
 from kip33.rules.indexes import IndexSettings
 from kip33.storage.build import Build
-from kip33.storage.catalog import Catalog, Snapshot
+from kip33.storage.catalog import Catalog
 from kip33.storage.drafts import claimed_index_uris
 from kip33.storage.files import require_directory
 from kip33.storage.known import Column, Known, Mask, index_uris, learn, log_uris, match
 from kip33.storage.listing import Listed, Listing, Unfinished
 from kip33.storage.locations import Location
+from kip33.storage.snapshots import Snapshot
 from kip33.storage.sources import require_no_file, require_outside_log_dirs, require_segments
 from kip33.storage.takeover import Takeover, plan_takeover
 

@@ -2,7 +2,8 @@
 
 from typing import Any, NamedTuple
 
-from kip33.storage.catalog import Catalog, Snapshot
+from kip33.storage.catalog import Catalog
+from kip33.storage.snapshots import Snapshot
 
 _COLUMNS = [
     "log_dir",

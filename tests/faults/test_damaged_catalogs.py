@@ -12,8 +12,9 @@ import pytest
 
 from kip33.errors import CatalogError
 from kip33.storage import takeover
-from kip33.storage.catalog import Catalog, Snapshot
+from kip33.storage.catalog import Catalog
 from kip33.storage.committing import begin_build
+from kip33.storage.snapshots import Snapshot
 from tests.changing_archive import ChangingArchive, batches
 from tests.snapshots import commit_path, part_path
 

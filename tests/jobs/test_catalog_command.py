@@ -9,10 +9,11 @@ import pytest
 from pyarrow import fs
 
 from kip33.cli.catalog import MOST_TABLE_ROWS
-from kip33.storage.catalog import Catalog, Snapshot
+from kip33.storage.catalog import Catalog
 from kip33.storage.drafts import Draft
 from kip33.storage.locations import Location
 from kip33.storage.parts import PartWriter
+from kip33.storage.snapshots import Snapshot
 from tests.jobs.console import Command, file_named
 from tests.snapshots import commit_path, part_path, path_of, row, write
 

@@ -10,11 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from kip33.errors import CatalogError
-from kip33.storage.catalog import Catalog, Snapshot
+from kip33.storage.catalog import Catalog
 from kip33.storage.drafts import Draft
 from kip33.storage.locations import Location
 from kip33.storage.parts import ROWS_PER_GROUP, PartWriter
 from kip33.storage.schema import SCHEMA_VERSION, SEGMENTS
+from kip33.storage.snapshots import Snapshot
 from kip33.storage.totals import topic_totals
 from tests.snapshots import NOW_MS, SOURCE, commit_path, part_path, path_of, row, write
 

@@ -1,0 +1,58 @@
+"""A snapshot of the catalog by itself: its name, its parts, what its commit file says."""
+
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+_NAME_DIGITS: Final = 20
+
+
+class Part(NamedTuple):
+    """One Parquet file of a snapshot."""
+
+    name: str
+    rows: int
+    size_bytes: int
+    crc32: int  # zlib's, of the whole file
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A committed snapshot, as its commit file has it."""
+
+    sequence: int
+    snapshot_id: str
+    source: str
+    created_ms: int
+    parts: tuple[Part, ...]
+    settings: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Return the name of its folder and commit file: 20 digits of sequence, a dash, the id."""
+        return snapshot_name(self.sequence, self.snapshot_id)
+
+    @property
+    def rows(self) -> int:
+        """Return the number of segments."""
+        return sum(part.rows for part in self.parts)
+
+
+class Candidate(NamedTuple):
+    """A commit file: its snapshot, or the `problem` for which it counts as none, one line."""
+
+    name: str
+    snapshot: Snapshot | None
+    problem: str | None = None
+    is_unreadable: bool = False  # now: the problem may pass
+
+
+def snapshot_name(sequence: int, snapshot_id: str) -> str:
+    """Return `00000000000000000007-<id>`: names sort as sequences do."""
+    return f"{sequence:0{_NAME_DIGITS}d}-{snapshot_id}"
+
+
+def sequence_of(name: str) -> int | None:
+    """Return the sequence number in a snapshot's name, None for another name."""
+    digits, dash, snapshot_id = name.partition("-")
+    is_name = len(digits) == _NAME_DIGITS and digits.isdecimal() and dash and snapshot_id
+    return int(digits) if is_name else None
