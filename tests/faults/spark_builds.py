@@ -9,9 +9,24 @@ from pathlib import Path
 
 from kip33.storage.catalog import Catalog
 from tests.faults.builds import outcome
+from tests.faults.nights import first_day, second_day
 from tests.faults.processes import Process, of_session, wait_until
 from tests.faults.wrecks import Night, Place
 from tests.jobs.console import KIP33, Finished
+
+
+def first_night(folder: Path, partitions: int) -> Place:
+    """Make an archive and build it once."""
+    first_day(folder / "archive", partitions)
+    place = Place(folder / "archive", folder)
+    place.build()
+    return place
+
+
+def second_night(place: Place, partitions: int) -> Night:
+    """Change the archive; return what a build has before it, and would leave undisturbed."""
+    second_day(place.source, partitions)
+    return place.night("before the second night")
 
 
 class SparkBuild:

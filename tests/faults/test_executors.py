@@ -9,7 +9,6 @@ import pyspark
 import pytest
 
 from tests.clusters import standalone_cluster
-from tests.faults.nights import first_day, second_day
 from tests.faults.processes import (
     Process,
     ancestors,
@@ -20,9 +19,11 @@ from tests.faults.processes import (
 )
 from tests.faults.spark_builds import (
     SparkBuild,
+    first_night,
     require_as_before,
     require_nothing_staged,
     require_undisturbed,
+    second_night,
     started,
 )
 from tests.faults.wrecks import Night, Place
@@ -43,17 +44,12 @@ def chance() -> random.Random:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    folder = tmp_path_factory.mktemp("executors")
-    first_day(folder / "archive", PARTITIONS)
-    place = Place(folder / "archive", folder)
-    place.build()
-    return place
+    return first_night(tmp_path_factory.mktemp("executors"), PARTITIONS)
 
 
 @pytest.fixture(scope="module")
 def night(place: Place) -> Night:
-    second_day(place.source, PARTITIONS)
-    return place.night("before the second night")
+    return second_night(place, PARTITIONS)
 
 
 @pytest.fixture

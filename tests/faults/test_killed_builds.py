@@ -8,13 +8,14 @@ import time
 import pytest
 
 from tests.faults.builds import outcome
-from tests.faults.nights import first_day, second_day
 from tests.faults.processes import wait_until
 from tests.faults.spark_builds import (
     SparkBuild,
+    first_night,
     require_as_before,
     require_undisturbed,
     require_whole_files,
+    second_night,
     started,
 )
 from tests.faults.wrecks import Night, Place
@@ -28,17 +29,12 @@ TASKS = ("--master", "local[2]", "--parallelism", "4")
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    folder = tmp_path_factory.mktemp("drivers")
-    first_day(folder / "archive", PARTITIONS)
-    place = Place(folder / "archive", folder)
-    place.build()
-    return place
+    return first_night(tmp_path_factory.mktemp("drivers"), PARTITIONS)
 
 
 @pytest.fixture(scope="module")
 def night(place: Place) -> Night:
-    second_day(place.source, PARTITIONS)
-    return place.night("before the second night")
+    return second_night(place, PARTITIONS)
 
 
 @pytest.fixture(scope="module")

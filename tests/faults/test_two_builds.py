@@ -28,10 +28,15 @@ PROJECT = Path(__file__).parents[2]
 @pytest.fixture(params=["a first build", "a later build"])
 def archive(tmp_path: Path, request: pytest.FixtureRequest) -> ChangingArchive:
     """Some segments; known to the catalog, and since then changed, or not known."""
-    archive = ChangingArchive(tmp_path)
-    for partition in (A, B, GROWN, GONE, INVALID):
+    return changed(tmp_path, (A, B, GROWN, GONE, INVALID), built=request.param == "a later build")
+
+
+def changed(folder: Path, partitions: tuple[str, ...], *, built: bool) -> ChangingArchive:
+    """Some segments that changed, after they were built or before anybody built."""
+    archive = ChangingArchive(folder)
+    for partition in partitions:
         archive.write(archive.log(partition), batches(0, 8))
-    if request.param == "a later build":
+    if built:
         archive.build(offset_index=True)
     archive.write(archive.log(GROWN), batches(0, 12))
     archive.write(archive.log(INVALID), batches(-9, 9, first_ms=archive.now_ms))
@@ -108,15 +113,7 @@ def test_two_builds_interleaved_in_every_way(tmp_path: Path, order: tuple[int, .
 
 
 def later_build(folder: Path) -> ChangingArchive:
-    archive = ChangingArchive(folder)
-    for partition in (A, GROWN, GONE, INVALID):
-        archive.write(archive.log(partition), batches(0, 8))
-    archive.build(offset_index=True)
-    archive.write(archive.log(GROWN), batches(0, 12))
-    archive.write(archive.log(INVALID), batches(-9, 9, first_ms=archive.now_ms))
-    archive.log(GONE).unlink()
-    archive.write(archive.log("x/new-0"), batches(0, 8))
-    return archive
+    return changed(folder, (A, GROWN, GONE, INVALID), built=True)
 
 
 @pytest.mark.parametrize("step", range(len(STEPS)), ids=[f"before {step}" for step in STEPS])

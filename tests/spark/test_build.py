@@ -1,6 +1,7 @@
 """The build job on the demo archive and, where they are, on segments of real brokers."""
 
 import csv
+import pickle
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from kip33 import build_time_index, list_segments
 from kip33.errors import CatalogError, LocationError
 from kip33.spark.build import build_index, run_build
 from kip33.spark.catalog import load_catalog
+from kip33.storage.building import TaskResult
 from kip33.storage.catalog import Catalog
 from kip33.storage.planning import BuildPlan
 from kip33.storage.planning import plan_build as plan_build_at
@@ -182,6 +184,23 @@ def test_the_files_travel_through_one_map_partitions(
     build(spark, unchanged_archive, tmp_path, topics=["clicks"], parallelism=3)
 
     assert [rdd.getNumPartitions() for rdd in jobs] == [3]
+
+
+def test_tasks_return_what_they_did_and_never_a_row(
+    spark: Any, unchanged_archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collected: list[Any] = []
+    original = RDD.collect
+
+    def collect(rdd: Any) -> Any:
+        collected.extend(original(rdd))
+        return collected
+
+    monkeypatch.setattr(RDD, "collect", collect)
+    summary = build(spark, unchanged_archive, tmp_path, parallelism=2)
+    assert summary.segments == sum(result.part.rows for result in collected) == 13
+    assert [type(result) for result in collected] == [TaskResult, TaskResult]
+    assert max(len(pickle.dumps(result)) for result in collected) < 500
 
 
 def test_progress_is_told_from_nothing_to_all_tasks(

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -217,3 +218,24 @@ def test_require_directory(tmp_path: Path) -> None:
 )
 def test_reason_is_one_line(error: Exception, line: str) -> None:
     assert reason(error) == line
+
+
+def test_who_reads_meanwhile_sees_the_old_file_or_the_new_one(tmp_path: Path) -> None:
+    place = Location.of(tmp_path / "0.timeindex")
+    versions = [bytes([n]) * (3_000_000 + n) for n in range(2)]
+    publish(place, versions[0])
+    seen: list[bytes] = []
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            seen.append(Path(place.path).read_bytes())
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for n in range(60):
+        publish(place, versions[n % 2])
+    done.set()
+    reader.join()
+    assert {len(data) for data in seen} == {len(version) for version in versions}
+    assert set(seen) == set(versions)

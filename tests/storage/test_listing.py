@@ -1,12 +1,14 @@
 """What a listing finds: layouts, names, the last segment, and what it passes over."""
 
 import os
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kip33.storage.directories import MAX_DEPTH, Segment
-from kip33.storage.listing import LISTING, Listing, list_tree
+from kip33.storage.directories import MAX_DEPTH, Directory, Segment, list_directory
+from kip33.storage.listing import DIRECTORIES_AT_ONCE, LISTING, Listing, list_tree
 from kip33.storage.locations import Location
 
 NAME = "00000000000000000042"
@@ -304,6 +306,21 @@ def test_a_directory_that_cannot_be_listed_has_no_neighbours(archive: Path) -> N
 
 
 UNFINISHED = f".{NAME}.timeindex.{'0a' * 16}.tmp"
+
+
+def test_directories_are_listed_side_by_side(
+    archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(archive, *(f"a-{n}/1.log" for n in range(2 * DIRECTORIES_AT_ONCE)))
+    all_at_once = threading.Barrier(DIRECTORIES_AT_ONCE, timeout=30)  # one alone waits in vain
+
+    def list_together(source: Location, index_dir: None, below: str, above: Any) -> Directory:
+        if below:
+            all_at_once.wait()
+        return list_directory(source, index_dir, below, above)
+
+    monkeypatch.setattr("kip33.storage.listing.list_directory", list_together)
+    assert len(segments(archive)) == 2 * DIRECTORIES_AT_ONCE
 
 
 @pytest.mark.parametrize("in_place", [False, True])
