@@ -8,6 +8,7 @@
       CatalogError              a missing, foreign or incompatible catalog
         UnreadableCatalogError  a file of a catalog that cannot be read now
       LocationError             a path or URI that cannot be used
+      PolicyError               a retention policy that cannot be read, or says what Kafka has not
       PublishError              a part or commit file that cannot be written: nothing is committed
 
 `exit_code` is what a command ends with. A wrong argument is a plain `ValueError`.
@@ -55,6 +56,10 @@ class UnreadableCatalogError(CatalogError):
 
 class LocationError(Kip33Error):
     """A path or URI that does not exist, cannot be read, or has an unknown scheme."""
+
+
+class PolicyError(Kip33Error):
+    """A policy file or a broker's description of its topics that cannot be taken as it is."""
 
 
 class PublishError(Kip33Error):

@@ -125,6 +125,14 @@ class Dumped:
     exception: str | None
 
 
+@dataclass(frozen=True)
+class Expired:
+    """What one pass of retention deleted, by base offset, and what each segment was judged by."""
+
+    deleted: list[int]
+    largest_timestamps: dict[int, int]
+
+
 class Oracle:
     """Kafka 4.1.1, with a 3.9.1 client for v0 and v1 and a 3.6.2 leader, started once."""
 
@@ -268,6 +276,46 @@ class Oracle:
         for file in directory.glob(f"{name}.*"):
             file.unlink()
         return log, time_index, offset_index
+
+    def expire(
+        self,
+        directory: Path,
+        *,
+        now_ms: int,
+        retention_ms: int = -1,
+        retention_bytes: int = -1,
+        cleanup_policy: str = "delete",
+        log_start_offset: int = 0,
+    ) -> Expired:
+        """Load the log in `directory`, `<topic>-<partition>`, and run `deleteOldSegments` once.
+
+        The shutdown before was clean: indexes beside the logs are believed, a segment without
+        `.index` is recovered. The high watermark is the log's end. Deleted files are gone.
+        """
+        answer = self._current.ask(
+            {
+                "do": "expire",
+                "directory": str(directory),
+                "now_ms": now_ms,
+                "retention_ms": retention_ms,
+                "retention_bytes": retention_bytes,
+                "cleanup_policy": cleanup_policy,
+                "log_start_offset": log_start_offset,
+            }
+        )
+        largest = {int(base): time for base, time in answer["largest_timestamps"].items()}
+        return Expired(answer["deleted"], largest)
+
+    def breached_remotely(
+        self, cases: Sequence[tuple[int, int, int]], directory: Path
+    ) -> list[bool]:
+        """Return whether time retention wants a segment in tiered storage, for each case.
+
+        A case is now, retention.ms and the segment's largest timestamp.
+        """
+        return self._current.ask(
+            {"do": "expire_remote", "directory": str(directory), "cases": list(cases)}
+        )
 
     def bench(self, segments: Sequence[Request], *, passes: int) -> dict[str, list[list[int]]]:
         """Recover `segments` again and again: nanoseconds, one list a pass, one number a segment.

@@ -1,0 +1,59 @@
+"""A broker's offset checkpoints: text files at the top of each of its log directories.
+
+    0                        the version, the only one there is
+    2                        how many entries follow
+    orders 0 4711            topic, partition, offset
+    orders.eu 12 0
+
+`log-start-offset-checkpoint` holds the partitions whose log starts behind their first segment's
+base offset, as `DeleteRecords` and retention leave it; the other checkpoints look the same.
+Kafka writes a temporary file and renames it, so a torn one is a copy's fault.
+Source: `CheckpointFile.read`, `OffsetCheckpointFile` (4.1).
+"""
+
+import re
+from typing import Final
+
+LOG_START_OFFSET_CHECKPOINT: Final = "log-start-offset-checkpoint"
+VERSION: Final = 0
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
+_MAX_INT32: Final = 2**31 - 1
+_MAX_INT64: Final = 2**63 - 1
+
+
+def parse_offset_checkpoint(text: str) -> dict[tuple[str, int], int]:
+    """Return {(topic, partition): offset}; of a partition that stands there twice the last.
+
+    As in Kafka an empty file, or one that ends after its version, has no entries. ValueError, with
+    the line, what was found and what was expected, for what Kafka does not read or never writes.
+
+    >>> parse_offset_checkpoint("0\\n1\\norders 0 4711\\n")
+    {('orders', 0): 4711}
+    """
+    lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n") if text else []
+    if not lines:
+        return {}
+    if _integer(lines[0], _MAX_INT32) != VERSION:
+        raise ValueError(f"line 1: {lines[0][:40]!r} found, expected the version {VERSION}")
+    if len(lines) == 1:
+        return {}
+    count = _integer(lines[1], _MAX_INT32)
+    if count is None or count < 0:
+        raise ValueError(f"line 2: {lines[1][:40]!r} found, expected the number of entries")
+    offsets: dict[tuple[str, int], int] = {}
+    for number, line in enumerate(lines[2:], 3):
+        parts = line.split()
+        partition = _integer(parts[1], _MAX_INT32) if len(parts) == 3 else None
+        offset = _integer(parts[2], _MAX_INT64) if len(parts) == 3 else None
+        if partition is None or offset is None or partition < 0 or line[0].isspace():
+            raise ValueError(f"line {number}: {line[:80]!r} found, expected TOPIC PARTITION OFFSET")
+        offsets[parts[0], partition] = offset
+    if len(lines) - 2 != count:
+        raise ValueError(f"{len(lines) - 2} entries found, expected {count} as line 2 says")
+    return offsets
+
+
+def _integer(text: str, most: int) -> int | None:
+    """Return what Java's parser makes of `text`, None where it refuses."""
+    value = int(text) if _INTEGER.fullmatch(text) else None
+    return value if value is not None and -most - 1 <= value <= most else None

@@ -1,0 +1,90 @@
+"""What a broker takes as a segment's largest timestamp, given the indexes that lie beside the log.
+
+Kafka 2.3 and later (KAFKA-7283), after a clean shutdown, for every segment alike, the last one too:
+
+    .index    .timeindex                   largest timestamp
+    missing   anything                     the log's: the segment is recovered
+    there     missing, or under 12 bytes   the log file's modification time
+    there     12 bytes or more             the last entry's timestamp, whatever it says; if that is
+                                           negative, the log file's modification time
+
+Nothing is checked: zeros left by preallocation are a timestamp of 0 (KAFKA-10207), bytes after the
+last whole entry are ignored. A recovered log without a timestamp has its modification time, too.
+After an unclean shutdown the segment with the recovery point and all later ones are recovered, and
+what lies there does not matter. In the last segment, entries beyond segment.index.bytes keep the
+whole log from loading.
+"""
+
+from typing import Final, NamedTuple
+
+from kip33.formats.time_index import ENTRY, ENTRY_BYTES
+from kip33.rules.summary import largest_timestamp
+
+TIME_INDEX: Final = "time_index"
+LAST_MODIFIED: Final = "last_modified"
+RECOVERED: Final = "recovered"
+SOURCES: Final = (TIME_INDEX, LAST_MODIFIED, RECOVERED)
+
+# What is wrong with a time index that is believed.
+MISSING: Final = "missing"
+EMPTY: Final = "empty"  # or shorter than one entry
+ZERO_TIMESTAMP: Final = "zero_timestamp"  # padding, most likely: such a segment expires at once
+NEGATIVE_TIMESTAMP: Final = "negative_timestamp"
+OTHER_TIMESTAMP: Final = "other_timestamp"
+FAULTS: Final = (MISSING, EMPTY, ZERO_TIMESTAMP, NEGATIVE_TIMESTAMP, OTHER_TIMESTAMP)
+
+
+class BrokerView(NamedTuple):
+    """What a broker judges a segment by."""
+
+    largest_timestamp: int
+    source: str  # one of SOURCES
+    fault: str | None  # one of FAULTS; None if the log itself says the same
+
+
+def last_entry_at(time_index_bytes: int) -> int | None:
+    """Return where the last whole entry of a `.timeindex` of this size begins, None without one.
+
+    >>> last_entry_at(30)
+    12
+    """
+    entries = time_index_bytes // ENTRY_BYTES
+    return (entries - 1) * ENTRY_BYTES if entries else None
+
+
+def broker_view(
+    *,
+    time_index_bytes: int | None,
+    last_entry: bytes,
+    has_offset_index: bool,
+    max_timestamp: int,
+    last_modified_ms: int,
+) -> BrokerView:
+    """Return what a broker judges a segment by, and why that is not what its log says.
+
+    `time_index_bytes` is None for a missing file; `last_entry` are the 12 bytes at
+    `last_entry_at`, otherwise unread. `max_timestamp` is the log's, -1 without a timestamp.
+
+    >>> broker_view(
+    ...     time_index_bytes=10485756,
+    ...     last_entry=bytes(12),
+    ...     has_offset_index=True,
+    ...     max_timestamp=1700000000250,
+    ...     last_modified_ms=1700000009000,
+    ... )
+    BrokerView(largest_timestamp=0, source='time_index', fault='zero_timestamp')
+    """
+    true_time, true_source = largest_timestamp(max_timestamp, last_modified_ms)
+    recorded = max_timestamp >= 0
+    if not has_offset_index:
+        return BrokerView(true_time, RECOVERED if recorded else true_source, None)
+    if time_index_bytes is None or last_entry_at(time_index_bytes) is None:
+        fault = MISSING if time_index_bytes is None else EMPTY
+        return BrokerView(last_modified_ms, LAST_MODIFIED, fault if recorded else None)
+    if len(last_entry) != ENTRY_BYTES:
+        raise ValueError(f"the last entry is {len(last_entry)} bytes, not {ENTRY_BYTES}")
+    timestamp = int.from_bytes(last_entry[: ENTRY["timestamp"].itemsize], "big", signed=True)
+    if timestamp < 0:
+        return BrokerView(last_modified_ms, LAST_MODIFIED, NEGATIVE_TIMESTAMP if recorded else None)
+    fault = ZERO_TIMESTAMP if timestamp == 0 else OTHER_TIMESTAMP
+    return BrokerView(timestamp, TIME_INDEX, None if timestamp == max_timestamp else fault)

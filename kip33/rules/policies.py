@@ -1,0 +1,298 @@
+"""What holds for each topic: sections of settings in Kafka's key names, and which one applies.
+
+One section and the defaults apply to a topic. The section is the one of exactly its name, else the
+most specific glob that matches: most literal characters, then fewest wildcards, then the later in
+the file. Its keys go over those of the defaults; other sections that match say nothing. Where no
+section matches and there are no defaults, nobody said what holds, and nothing expires.
+
+Five topics are Kafka's own, and neither defaults nor globs reach them, only a section of exactly
+their name: `__consumer_offsets` and `__transaction_state` are compacted, `__remote_log_metadata`
+and `__share_group_state` kept for ever, as Kafka creates them. `__cluster_metadata` is a KRaft log
+with snapshots, to which topic settings do not apply whoever gives them.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import Any, Final, NamedTuple, Self
+
+from kip33.errors import PolicyError
+from kip33.formats.kafka_configs import TOPIC_KEYS
+from kip33.formats.names import METADATA_TOPIC, partition_dir_name
+from kip33.rules.quantities import (
+    DURATION_EXPECTED,
+    MAX_INT64,
+    SIZE_EXPECTED,
+    duration_ms,
+    size_bytes,
+)
+from kip33.rules.retention import COMPACT, DELETE, NO_LIMIT, NO_POLICY, UNJUDGED
+
+Value = str | int  # of a setting
+Settings = tuple[tuple[str, Value], ...]  # of one section, by key
+
+DEFAULTS: Final = "defaults"
+BUILT_IN: Final = "built in"
+CLEANUP_POLICIES: Final = ("delete", "compact")
+TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
+
+# How Kafka creates its own topics (4.1: `GroupCoordinatorConfig`, `TransactionLogConfig`,
+# `TopicBasedRemoteLogMetadataManagerConfig`, `ShareCoordinatorService`).
+BUILT_IN_TOPICS: Final[Mapping[str, Mapping[str, Value]]] = {
+    METADATA_TOPIC: {},
+    "__consumer_offsets": {"cleanup.policy": "compact"},
+    "__transaction_state": {"cleanup.policy": "compact"},
+    "__remote_log_metadata": {"cleanup.policy": "delete", "retention.ms": NO_LIMIT},
+    "__share_group_state": {"cleanup.policy": "delete", "retention.ms": NO_LIMIT},
+}
+
+# What is kept of a section: what a `Policy` has, and the older name of two limits.
+_READ_KEYS: Final = (
+    "cleanup.policy",
+    "message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.difference.max.ms",
+    "message.timestamp.type",
+    "retention.bytes",
+    "retention.ms",
+    "segment.bytes",
+    "segment.jitter.ms",
+    "segment.ms",
+)
+# The least that Kafka takes, where it is not 0; of segment.bytes before 4.0.
+_LEAST: Final = {
+    "local.retention.bytes": -2,
+    "local.retention.ms": -2,
+    "max.compaction.lag.ms": 1,
+    "retention.bytes": NO_LIMIT,
+    "retention.ms": NO_LIMIT,
+    "segment.bytes": 14,
+    "segment.index.bytes": 4,
+    "segment.ms": 1,
+}
+_INT32_KEYS: Final = (
+    *("index.interval.bytes", "internal.segment.bytes", "max.message.bytes"),
+    *("segment.bytes", "segment.index.bytes"),
+)
+_NEGATIVE = re.compile(r"\s*-[0-9]{1,19}\s*")
+_GLOB_TOKEN = re.compile(r"\[!?\]?[^\]]*\]|.", re.DOTALL)
+
+
+class Policy(NamedTuple):
+    """What holds for one topic; a limit that nobody gave is -1, none, not Kafka's own default."""
+
+    match: str  # the section: a name, a glob, "defaults" or "built in"; "" for none
+    retention_ms: int = NO_LIMIT
+    retention_bytes: int = NO_LIMIT
+    cleanup_policy: tuple[str, ...] | None = None  # () is a list without any: Kafka 4.2 and later
+    segment_ms: int | None = None
+    segment_jitter_ms: int | None = None
+    segment_bytes: int | None = None
+    message_timestamp_type: str | None = None
+    message_timestamp_after_max_ms: int | None = None
+    message_timestamp_before_max_ms: int | None = None
+    is_judged: bool = True  # False: __cluster_metadata
+
+    @property
+    def mode(self) -> str:
+        """Return what retention may do: one of `retention.MODES`."""
+        if not self.is_judged:
+            return UNJUDGED
+        if not self.match:
+            return NO_POLICY
+        return DELETE if self.cleanup_policy is None or DELETE in self.cleanup_policy else COMPACT
+
+
+@dataclass(frozen=True, init=False)
+class Policies:
+    """The sections, checked and with plain numbers; settings that no `Policy` has are left out."""
+
+    defaults: Settings
+    topics: tuple[tuple[str, Settings], ...]
+
+    def __init__(self, tables: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+        """Take `{"defaults": {KEY: VALUE}, "topics": {NAME_OR_GLOB: {KEY: VALUE}}}`, or nothing.
+
+        Keys are Kafka's, values text or integers: `retention.ms` may be 604800000, "604800000" or
+        "7d". PolicyError, with section, key, found and expected, for what Kafka would not take.
+        Defaults without a key are none.
+        """
+        tables = tables or {}
+        for name in tables:
+            if name not in (DEFAULTS, "topics"):
+                raise PolicyError(f"[{name}]: unknown section, expected [defaults] and [topics]")
+        defaults = _checked(f"[{DEFAULTS}]", tables.get(DEFAULTS, {}))
+        topics = tuple(
+            (_topic_or_glob(match), _checked(f'[topics."{match}"]', settings))
+            for match, settings in tables.get("topics", {}).items()
+        )
+        object.__setattr__(self, "defaults", defaults)
+        object.__setattr__(self, "topics", topics)
+
+    def of(self, topic: str) -> Policy:
+        """Return what holds for `topic`."""
+        exact = self._by_name.get(topic)
+        if topic in BUILT_IN_TOPICS:
+            if topic == METADATA_TOPIC or exact is None:
+                return _policy(BUILT_IN, BUILT_IN_TOPICS[topic], is_judged=topic != METADATA_TOPIC)
+            return _policy(topic, {**BUILT_IN_TOPICS[topic], **dict(exact)})
+        if exact is not None:
+            return self._section(topic, exact)
+        for glob, settings in self._globs:
+            if fnmatchcase(topic, glob):
+                return self._section(glob, settings)
+        return self._section(DEFAULTS, ()) if self.defaults else Policy("")
+
+    def keeps_everything(self) -> bool:
+        """Return whether no topic, whatever its name, can lose a segment by time or by size."""
+        policies = [
+            *(self.of(name) for name in self._by_name),
+            *(self._section(glob, settings) for glob, settings in self._globs),
+            self._section(DEFAULTS, ()),
+        ]
+        return not any(
+            policy.mode == DELETE and (policy.retention_ms >= 0 or policy.retention_bytes >= 0)
+            for policy in policies
+        )
+
+    def to_record(self) -> dict[str, Any]:
+        """Return what JSON can hold; the sections are a list, since of equals the later one wins.
+
+        `{"defaults": {KEY: VALUE}, "topics": [[NAME_OR_GLOB, {KEY: VALUE}], ...]}`
+        """
+        topics = [[match, dict(settings)] for match, settings in self.topics]
+        return {DEFAULTS: dict(self.defaults), "topics": topics}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Self:
+        """Return the policies of which `record` is the `to_record`, checked as if a user's."""
+        return cls({DEFAULTS: record[DEFAULTS], "topics": dict(record["topics"])})
+
+    @cached_property
+    def _by_name(self) -> dict[str, Settings]:
+        return {match: settings for match, settings in self.topics if not _is_glob(match)}
+
+    @cached_property
+    def _globs(self) -> list[tuple[str, Settings]]:
+        """Return the globs' sections, the one that wins first."""
+        globs = [section for section in reversed(self.topics) if _is_glob(section[0])]
+        return sorted(globs, key=lambda section: _specificity(section[0]))
+
+    def _section(self, match: str, settings: Settings) -> Policy:
+        return _policy(match, {**dict(self.defaults), **dict(settings)})
+
+
+def _policy(match: str, said: Mapping[str, Any], *, is_judged: bool = True) -> Policy:
+    """Return the policy of one section whose keys lie over all others already."""
+    cleanup = said.get("cleanup.policy")
+    return Policy(
+        match,
+        said.get("retention.ms", NO_LIMIT),
+        said.get("retention.bytes", NO_LIMIT),
+        None if cleanup is None else tuple(filter(None, cleanup.split(","))),
+        said.get("segment.ms"),
+        said.get("segment.jitter.ms"),
+        said.get("segment.bytes"),
+        said.get("message.timestamp.type"),
+        _timestamp_limit(said, "message.timestamp.after.max.ms"),
+        _timestamp_limit(said, "message.timestamp.before.max.ms"),
+        is_judged,
+    )
+
+
+def _timestamp_limit(said: Mapping[str, Any], key: str) -> int | None:
+    """Return a limit in ms; Kafka 3.6 to 3.9 takes the older key for a side that has none."""
+    limit: int | None = said.get(key)
+    if limit in (None, MAX_INT64):
+        limit = said.get("message.timestamp.difference.max.ms", limit)
+    return limit
+
+
+def _checked(section: str, settings: Mapping[str, Any]) -> Settings:
+    """Return what a `Policy` reads of a section's settings, after all of them were checked."""
+    for key in settings:
+        if key not in TOPIC_KEYS:
+            raise PolicyError(f"{section} {key}: no topic setting of Kafka{_hint(section, key)}")
+    values = {key: _value(section, key, value) for key, value in sorted(settings.items())}
+    return tuple((key, value) for key, value in values.items() if key in _READ_KEYS)
+
+
+def _hint(section: str, key: str) -> str:
+    """Return what may have been meant by an unknown key, to be put after a message."""
+    for known in sorted(TOPIC_KEYS, key=len, reverse=True):
+        if key == f"log.{known}":  # a broker's setting
+            break
+        if key.endswith(f".{known}") and section != f"[{DEFAULTS}]":
+            return f'; if {known}, a name with dots is quoted: [topics."orders.eu"]'
+    near = get_close_matches(key.removeprefix("log."), sorted(TOPIC_KEYS), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _value(section: str, key: str, value: Any) -> Value:
+    """Return a setting's value as Kafka has it: a number for ms and bytes, else text."""
+    try:
+        if key.endswith((".ms", ".bytes")):
+            return _number(key, value)
+        if key in _READ_KEYS and not isinstance(value, str):
+            raise ValueError(f"{value!r} found, expected text")
+    except ValueError as error:
+        raise PolicyError(f"{section} {key}: {error}") from error
+    if key == "cleanup.policy":
+        parts = [part.strip() for part in value.split(",") if value.strip()]
+        if unknown := [part for part in parts if part not in CLEANUP_POLICIES]:
+            raise PolicyError(
+                f"{section} {key}: {unknown[0]!r} found, expected delete, compact or both"
+            )
+        return ",".join(dict.fromkeys(parts))
+    if key == "message.timestamp.type" and value not in TIMESTAMP_TYPES:
+        expected = " or ".join(TIMESTAMP_TYPES)
+        raise PolicyError(f"{section} {key}: {value!r} found, expected {expected}")
+    if not isinstance(value, str | int | float):
+        raise PolicyError(f"{section} {key}: {value!r} found, expected one value")
+    return str(value)
+
+
+def _number(key: str, value: Any) -> int:
+    """Return milliseconds or bytes; ValueError for what Kafka has no such setting of."""
+    least = _LEAST.get(key, 0)
+    most, limit = (2**31 - 1, "2^31 - 1") if key in _INT32_KEYS else (MAX_INT64, "2^63 - 1")
+    parse, form = (
+        (duration_ms, DURATION_EXPECTED) if key.endswith(".ms") else (size_bytes, SIZE_EXPECTED)
+    )
+    expected = f"{value!r} found, expected {form}, from {least} to {limit}"
+    if isinstance(value, str) and _NEGATIVE.fullmatch(value):
+        value = int(value)
+    try:
+        number = value if type(value) is int and value < 0 else parse(value)
+    except ValueError as error:
+        raise ValueError(expected) from error
+    if not least <= number <= most:
+        raise ValueError(expected)
+    return number
+
+
+def _topic_or_glob(match: str) -> str:
+    """Return a section's name; PolicyError where no topic can ever have it."""
+    if not _is_glob(match):
+        try:
+            partition_dir_name(match, 0)
+        except ValueError as error:
+            raise PolicyError(
+                f'[topics."{match}"]: no name of a topic: letters, digits, ".", "_", "-" and '
+                "wildcards expected"
+            ) from error
+    return match
+
+
+def _is_glob(match: str) -> bool:
+    return any(character in match for character in "*?[")
+
+
+def _specificity(glob: str) -> tuple[int, int]:
+    """Return what sorts the most specific glob first; `[...]` is one wildcard, as `?` and `*`."""
+    tokens = _GLOB_TOKEN.findall(glob)
+    wildcards = sum(token in ("*", "?") or len(token) > 1 for token in tokens)
+    return wildcards - len(tokens), wildcards

@@ -1,0 +1,103 @@
+"""Where each partition's log starts: the brokers' checkpoints in the archive, and a user's CSV.
+
+    topic,partition,offset,log_dir        the last column may be absent, its cells may be empty:
+    orders,0,4711,broker-1                then the row is for the partition in every log directory
+
+A partition that neither has is judged without: its log starts at its first segment, which keeps
+more. A damaged checkpoint is an error all the same, though Kafka takes it as absent: Kafka renames
+it whole into place, so damage says that the copy went wrong, and an audit that silently calls
+deleted records kept is wrong as well.
+"""
+
+import csv
+import io
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from kip33.errors import LocationError
+from kip33.formats.checkpoints import LOG_START_OFFSET_CHECKPOINT, parse_offset_checkpoint
+from kip33.storage.files import read_whole, reason
+from kip33.storage.locations import Location
+
+MOST_CHECKPOINT_BYTES: Final = 2**28  # a million partitions of the longest names
+COLUMNS: Final = ("topic", "partition", "offset")
+LOG_DIR: Final = "log_dir"
+_MOST: Final = {"partition": 2**31 - 1, "offset": 2**63 - 1}
+
+LogStartOffsets = dict[tuple[str, str, int], int]  # by log directory, topic, partition
+
+
+def log_start_offsets(
+    source: Location, log_dirs: Iterable[str], file: str | None = None
+) -> LogStartOffsets:
+    """Return {(log_dir, topic, partition): log start offset} of the archive `source`.
+
+    Of every log directory `log-start-offset-checkpoint` is read where it is there; "" is `source`
+    itself. The CSV `file`, a local path or URI, goes over it, a row of one log directory over a row
+    of all. LocationError, one line, for a file that cannot be read or taken as it is.
+    """
+    offsets: LogStartOffsets = {}
+    directories = sorted(set(log_dirs))
+    for log_dir in directories:
+        folder = source.child(log_dir) if log_dir else source
+        for (topic, partition), offset in _checkpoint(folder).items():
+            offsets[log_dir, topic, partition] = offset
+    if file is not None:
+        rows = _rows(file)
+        for (log_dir, topic, partition), offset in sorted(rows.items()):  # "" before the others
+            for directory in [log_dir] if log_dir else directories:
+                offsets[directory, topic, partition] = offset
+    return offsets
+
+
+def _checkpoint(log_dir: Location) -> dict[tuple[str, int], int]:
+    location = log_dir.child(LOG_START_OFFSET_CHECKPOINT)
+    try:
+        data = read_whole(location, most_bytes=MOST_CHECKPOINT_BYTES)
+        return parse_offset_checkpoint(data.decode())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise LocationError(
+            f"{location.uri}: cannot be read: {reason(error)}; copy it again, or remove it to take "
+            "the first segment for the start of each log"
+        ) from error
+
+
+def _rows(file: str) -> LogStartOffsets:
+    """Return a CSV file's rows; the log directory "" is every one."""
+    try:
+        text = read_whole(Location.of(file), most_bytes=MOST_CHECKPOINT_BYTES).decode("utf-8-sig")
+        offsets: LogStartOffsets = {}
+        for number, key, offset in _parse(text):
+            if offsets.setdefault(key, offset) != offset:
+                raise ValueError(f"line {number}: offset {offset} found, {offsets[key]} above")
+    except (OSError, ValueError, csv.Error) as error:
+        raise LocationError(
+            f"{file}: {reason(error)}; expected CSV with the header "
+            f"{','.join(COLUMNS)} or {','.join((*COLUMNS, LOG_DIR))}"
+        ) from error
+    return offsets
+
+
+def _parse(text: str) -> Iterator[tuple[int, tuple[str, str, int], int]]:
+    """Yield (line, (log_dir, topic, partition), offset); ValueError with what was found."""
+    lines = csv.reader(io.StringIO(text, newline=""), strict=True)
+    header = [name.strip() for name in next(lines, [])]
+    if sorted(header) not in (sorted(COLUMNS), sorted((*COLUMNS, LOG_DIR))):
+        raise ValueError(f"line 1: {','.join(header)[:80]!r} found")
+    for cells in lines:
+        if not cells:
+            continue
+        row = dict(zip(header, (cell.strip() for cell in cells), strict=False))
+        if len(cells) != len(header) or not row["topic"]:
+            raise ValueError(f"line {lines.line_num}: {','.join(cells)[:80]!r} found")
+        partition, offset = (_number(lines.line_num, name, row[name]) for name in _MOST)
+        yield lines.line_num, (row.get(LOG_DIR, ""), row["topic"], partition), offset
+
+
+def _number(line: int, name: str, cell: str) -> int:
+    digits = cell.isascii() and cell.isdigit() and len(cell) <= 20
+    if not digits or int(cell) > _MOST[name]:
+        raise ValueError(f"line {line}: {name} {cell[:40]!r} found, not 0 to {_MOST[name]}")
+    return int(cell)

@@ -1,0 +1,130 @@
+"""Policies from files: a TOML file of one's own, and what a cluster's own tools printed.
+
+    [defaults]                        settings in Kafka's key names, quoted or not
+    retention.ms = "7d"
+    [topics."orders*"]                a topic's name, or a glob
+    "cleanup.policy" = "compact,delete"
+
+What the tools printed is a section of exactly its name for every topic; the TOML file's section of
+the same name goes over it key by key, its defaults fill what neither says. A glob of the TOML file
+says nothing of a topic that the tools named.
+"""
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from kip33.errors import LocationError, PolicyError
+from kip33.formats.kafka_configs import TOPIC_KEYS, parse_kafka_configs
+from kip33.rules.policies import DEFAULTS, Policies
+from kip33.storage.files import read_whole, reason
+from kip33.storage.locations import Location
+
+MOST_POLICY_BYTES: Final = 2**30  # what the tools print of a million topics
+TOPICS: Final = "topics"
+_SECTIONS_EXPECTED: Final = 'expected [defaults] and [topics."NAME or GLOB"]'
+
+_Table = dict[str, Any]
+
+
+def load_policies(policy: str | None, kafka_configs: str | None) -> Policies:
+    """Return the policies of a TOML file, of the saved output of Kafka's tools, or of both.
+
+    Both are local paths or URIs. Without either nothing is said, and nothing expires. PolicyError,
+    one line with the file, what was found, what was expected and what to do, for a file that cannot
+    be read or taken as it is.
+    """
+    defaults: _Table = {}
+    topics: dict[str, _Table] = {}
+    if kafka_configs is not None:
+        topics = _of_tools(kafka_configs)
+    if policy is not None:
+        defaults, sections = _of_toml(policy)
+        for match, settings in sections.items():
+            topics[match] = topics.pop(match, {}) | settings
+    return Policies({DEFAULTS: defaults, TOPICS: topics})
+
+
+def _of_tools(file: str) -> dict[str, _Table]:
+    """Return the sections that Kafka's tools printed, without settings this Kafka has not.
+
+    They are a newer version's or a vendor's: no typing error, and none that retention reads.
+    """
+    text = _text(file)
+    with _named(file, "save what the tool prints again, unchanged"):
+        topics: dict[str, _Table] = {
+            topic: {key: value for key, value in settings.items() if key in TOPIC_KEYS}
+            for topic, settings in parse_kafka_configs(text).items()
+        }
+        Policies({TOPICS: topics})
+    return topics
+
+
+def _of_toml(file: str) -> tuple[_Table, dict[str, _Table]]:
+    """Return the defaults and the sections of a TOML file, their keys dotted."""
+    text = _text(file)
+    with _named(file, "mend that"):
+        try:
+            tables = tomllib.loads(text)
+        except ValueError as error:
+            raise PolicyError(f"no TOML: {error}") from error
+        for name in tables:
+            if name not in (DEFAULTS, TOPICS):
+                raise PolicyError(f"{name!r} found at the top, {_SECTIONS_EXPECTED}")
+        defaults = _settings(f"[{DEFAULTS}]", tables.get(DEFAULTS, {}))
+        sections = {
+            match: _settings(f'[{TOPICS}."{match}"]', table)
+            for match, table in _table(f"[{TOPICS}]", tables.get(TOPICS, {})).items()
+        }
+        Policies({DEFAULTS: defaults, TOPICS: sections})
+    return defaults, sections
+
+
+def _settings(section: str, table: Any) -> _Table:
+    """Return a section with dotted keys: TOML nests `retention.ms` unless it is quoted."""
+    settings: _Table = {}
+    for key, value in _leaves(_table(section, table)):
+        if key in settings:
+            raise PolicyError(f"{section} {key}: found twice, bare and quoted, expected once")
+        settings[key] = value
+    return settings
+
+
+def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _table(section: str, value: Any) -> _Table:
+    if not isinstance(value, dict):
+        raise PolicyError(f"{section}: {value!r} found, {_SECTIONS_EXPECTED}")
+    return value
+
+
+def _text(file: str) -> str:
+    """Return a file's text; PolicyError, which names it, where that cannot be had."""
+    try:
+        return read_whole(Location.of(file), most_bytes=MOST_POLICY_BYTES).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise PolicyError(
+            f"{file}: no UTF-8 at byte {error.start}, text expected; save it as UTF-8"
+        ) from error
+    except OSError as error:
+        raise PolicyError(
+            f"{file}: cannot be read: {reason(error)}; expected a file, mend that or name another"
+        ) from error
+    except LocationError as error:
+        raise PolicyError(str(error)) from error
+
+
+@contextmanager
+def _named(file: str, remedy: str) -> Iterator[None]:
+    """Put the file before what is wrong in it, and what to do behind, on one line."""
+    try:
+        yield
+    except PolicyError as error:
+        raise PolicyError(f"{file}: {' '.join(str(error).split())}; {remedy}") from error

@@ -1,0 +1,350 @@
+"""Which section holds for a topic, what it says, and what no section may say."""
+
+import json
+import pickle
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kip33.errors import PolicyError
+from kip33.formats.kafka_configs import TOPIC_KEYS
+from kip33.rules.policies import BUILT_IN_TOPICS, Policies, Policy
+
+DAY_MS = 86_400_000
+WEEK = {"cleanup.policy": "delete", "retention.ms": "7d"}
+
+
+def policies_of(defaults: dict[str, Any] | None = None, **topics: dict[str, Any]) -> Policies:
+    return Policies({"defaults": defaults or {}, "topics": topics})
+
+
+def by_match(*matches: str) -> Policies:
+    """Return sections that say nothing but which one they are."""
+    return Policies({"topics": {m: {"segment.ms": n} for n, m in enumerate(matches, 1)}})
+
+
+# Sections in their order in the file, a topic, the one that applies.
+MATCHES = {
+    "nothing matches": (["a"], "b", ""),
+    "the exact name": (["orders"], "orders", "orders"),
+    "a name is no prefix": (["orders"], "orders.eu", ""),
+    "names differ by case": (["Orders", "ORDERS*"], "orders", ""),
+    "a glob": (["orders*"], "orders.eu", "orders*"),
+    "a star takes dots and dashes": (["*"], "a.b-c_d", "*"),
+    "a star may be empty": (["orders*"], "orders", "orders*"),
+    "a question mark is one character": (["orders?"], "orders", ""),
+    "a class": (["shard-[0-4]"], "shard-3", "shard-[0-4]"),
+    "a negated class": (["shard-[!0-4]"], "shard-7", "shard-[!0-4]"),
+    "an exact name before a glob": (["orders*", "orders", "*"], "orders", "orders"),
+    "an exact name before a glob that stands later": (["orders", "orders*"], "orders", "orders"),
+    "more literal characters": (["*", "orders.*", "orders*"], "orders.eu", "orders.*"),
+    "more literal characters, wherever they are": (["o*", "*eu"], "orders.eu", "*eu"),
+    "a class has no literal characters": (["s-1*", "s-[0123456789]2"], "s-12", "s-[0123456789]2"),
+    "however many it holds": (["s-1*", "s-[0123456789]*"], "s-12", "s-1*"),
+    "a class is one wildcard, as a question mark": (["a?c*", "a[b-d]c*"], "abcd", "a[b-d]c*"),
+    "as many literal characters, fewer wildcards": (["a*c*", "ac*"], "acd", "ac*"),
+    "fewer wildcards, standing earlier": (["ac*", "a*c*"], "acd", "ac*"),
+    "equals: the later one": (["*b", "a*"], "ab", "a*"),
+    "equals in the other order: the later one": (["a*", "*b"], "ab", "*b"),
+    "a class that opens with a bracket": (["a[]x]*"], "ax", "a[]x]*"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("matches", "topic", "match"), MATCHES.values(), ids=MATCHES)
+def test_the_section_that_applies(matches: list[str], topic: str, match: str) -> None:
+    policy = by_match(*matches).of(topic)
+    assert policy.match == match
+    assert policy.segment_ms == (matches.index(match) + 1 if match else None)
+
+
+MERGED = {
+    "nobody said anything": (policies_of(), Policy(""), "no_policy"),
+    "defaults without a key are none": (policies_of({}), Policy(""), "no_policy"),
+    "another topic's section only": (policies_of(other=WEEK), Policy(""), "no_policy"),
+    "defaults alone": (
+        policies_of({"retention.ms": "7d"}), Policy("defaults", 7 * DAY_MS), "delete",
+    ),
+    "a section without defaults": (
+        policies_of(orders={"retention.bytes": "1KiB"}), Policy("orders", -1, 1024), "delete",
+    ),
+    "an empty section: somebody said it is judged, and nothing more": (
+        policies_of(orders={}), Policy("orders"), "delete",
+    ),
+    "a section over the defaults, key by key": (
+        policies_of({"retention.ms": "7d", "retention.bytes": 5}, orders={"retention.ms": -1}),
+        Policy("orders", -1, 5),
+        "delete",
+    ),
+    "one section only: a less specific one says nothing": (
+        Policies({"topics": {"*": {"retention.ms": 1}, "orders": {"retention.bytes": 2}}}),
+        Policy("orders", -1, 2),
+        "delete",
+    ),
+    "every setting": (
+        policies_of(
+            orders={
+                "retention.ms": "15m",
+                "retention.bytes": "2TiB",
+                "cleanup.policy": "compact, delete",
+                "segment.ms": "36h",
+                "segment.jitter.ms": "30s",
+                "segment.bytes": "1048576",
+                "message.timestamp.type": "LogAppendTime",
+                "message.timestamp.after.max.ms": "500ms",
+                "message.timestamp.before.max.ms": 2**63 - 1,
+            }
+        ),
+        Policy(
+            "orders", 900_000, 2**41, ("compact", "delete"), 129_600_000, 30_000, 1_048_576,
+            "LogAppendTime", 500, 2**63 - 1,
+        ),
+        "delete",
+    ),
+    "delete": (
+        policies_of(orders={"cleanup.policy": "delete"}),
+        Policy("orders", cleanup_policy=("delete",)),
+        "delete",
+    ),
+    "compact": (
+        policies_of(orders={"cleanup.policy": "compact", "retention.ms": 5}),
+        Policy("orders", 5, cleanup_policy=("compact",)),
+        "compact",
+    ),
+    "an empty list: Kafka 4.2": (
+        policies_of(orders={"cleanup.policy": "", "retention.ms": 5}),
+        Policy("orders", 5, cleanup_policy=()),
+        "compact",
+    ),
+    "the older limit of both sides: until Kafka 3.5": (
+        policies_of(orders={"message.timestamp.difference.max.ms": 9}),
+        Policy("orders", message_timestamp_after_max_ms=9, message_timestamp_before_max_ms=9),
+        "delete",
+    ),
+    "the older limit for the side that has none: Kafka 3.6 to 3.9": (
+        policies_of(
+            orders={
+                "message.timestamp.difference.max.ms": 9,
+                "message.timestamp.after.max.ms": 2**63 - 1,
+                "message.timestamp.before.max.ms": 8,
+            }
+        ),
+        Policy("orders", message_timestamp_after_max_ms=9, message_timestamp_before_max_ms=8),
+        "delete",
+    ),
+    "settings that retention does not read": (
+        policies_of(orders={"preallocate": True, "min.cleanable.dirty.ratio": 0.5, "flush.ms": 7}),
+        Policy("orders"),
+        "delete",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("policies", "policy", "mode"), MERGED.values(), ids=MERGED)
+def test_what_holds(policies: Policies, policy: Policy, mode: str) -> None:
+    assert policies.of("orders") == policy
+    assert policies.of("orders").mode == mode
+
+
+BUILT_IN = {
+    "the metadata log, whatever anybody says": (
+        {"__cluster_metadata": WEEK}, "__cluster_metadata",
+        Policy("built in", is_judged=False), "unjudged",
+    ),
+    "consumer offsets, whatever globs and defaults say": (
+        {}, "__consumer_offsets",
+        Policy("built in", cleanup_policy=("compact",)), "compact",
+    ),
+    "consumer offsets, with a section of their own": (
+        {"__consumer_offsets": WEEK}, "__consumer_offsets",
+        Policy("__consumer_offsets", 7 * DAY_MS, cleanup_policy=("delete",)), "delete",
+    ),
+    "consumer offsets, with a section that has no cleanup.policy": (
+        {"__consumer_offsets": {"retention.ms": "7d"}}, "__consumer_offsets",
+        Policy("__consumer_offsets", 7 * DAY_MS, cleanup_policy=("compact",)), "compact",
+    ),
+    "transactions": (
+        {}, "__transaction_state",
+        Policy("built in", cleanup_policy=("compact",)), "compact",
+    ),
+    "remote log metadata": (
+        {}, "__remote_log_metadata",
+        Policy("built in", cleanup_policy=("delete",)), "delete",
+    ),
+    "remote log metadata, with a section of its own": (
+        {"__remote_log_metadata": {"retention.ms": "7d"}}, "__remote_log_metadata",
+        Policy("__remote_log_metadata", 7 * DAY_MS, cleanup_policy=("delete",)), "delete",
+    ),
+    "share groups": (
+        {}, "__share_group_state",
+        Policy("built in", cleanup_policy=("delete",)), "delete",
+    ),
+    "a topic that is only called so": (
+        {}, "__consumer_offsets_copy",
+        Policy("__*", 1, 2, ("delete",)), "delete",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("sections", "topic", "policy", "mode"), BUILT_IN.values(), ids=BUILT_IN)
+def test_kafkas_own_topics(sections: dict[str, Any], topic: str, policy: Policy, mode: str) -> None:
+    defaults = {"cleanup.policy": "delete", "retention.ms": 1}
+    policies = Policies(
+        {"defaults": defaults, "topics": {"__*": {"retention.bytes": 2}, **sections}}
+    )
+    assert policies.of(topic) == policy
+    assert policies.of(topic).mode == mode
+
+
+KEEPS = {
+    "nothing said": (Policies(), True),
+    "no limits": (policies_of({"retention.ms": -1, "retention.bytes": -1}), True),
+    "a time in the defaults": (policies_of({"retention.ms": 0}), False),
+    "a size in the defaults": (policies_of({"retention.bytes": 0}), False),
+    "a time in a section": (policies_of({"retention.ms": -1}, orders={"retention.ms": 5}), False),
+    "a time in a glob's section": (Policies({"topics": {"o*": {"retention.ms": 5}}}), False),
+    "compacted": (policies_of({"retention.ms": 5, "cleanup.policy": "compact"}), True),
+    "compacted by default, a section deletes": (
+        policies_of(
+            {"retention.ms": 5, "cleanup.policy": "compact"},
+            orders={"cleanup.policy": "compact,delete"},
+        ),
+        False,
+    ),
+    "no limit of the defaults in a section that is judged": (
+        policies_of({"cleanup.policy": "compact"}, orders={"cleanup.policy": "delete"}),
+        True,
+    ),
+    "consumer offsets stay compacted": (
+        Policies({"topics": {"__consumer_offsets": {"retention.ms": 5}}}),
+        True,
+    ),
+    "the metadata log is not judged": (
+        Policies({"topics": {"__cluster_metadata": {"retention.ms": 5}}}),
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("policies", "keeps"), KEEPS.values(), ids=KEEPS)
+def test_keeps_everything(policies: Policies, keeps: bool) -> None:
+    assert policies.keeps_everything() is keeps
+
+
+TIME = "expected 7d, 36h, 15m, 30s, 500ms or milliseconds, from"
+SIZE = "expected 2TiB, 10GiB, 5MiB, 1KiB or bytes, from"
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "a typing error": ({"retention.sm": 1}, "retention.sm: no topic setting of Kafka; did you mean"
+                       " retention.ms?"),
+    "a broker's name of it": ({"log.retention.ms": 1}, "did you mean retention.ms?"),
+    "a broker's name of the like": ({"log.retention.hours": 1}, "did you mean retention.ms?"),
+    "nothing like it": ({"zzz": 1}, "zzz: no topic setting of Kafka"),
+    "a part of the topic's name": ({"eu.retention.ms": 1}, "if retention.ms, a name with dots is "
+                                   'quoted: [topics."orders.eu"]'),
+    "a time below -1": ({"retention.ms": -2}, f"retention.ms: -2 found, {TIME} -1 to 2^63 - 1"),
+    "a text below -1": ({"retention.ms": "-2"}, f"retention.ms: '-2' found, {TIME} -1"),
+    "a time beyond int64": ({"retention.ms": 2**63}, f"retention.ms: {2**63} found, {TIME}"),
+    "far below": ({"retention.ms": "-" + "9" * 30}, f"9' found, {TIME}"),
+    "a bool is no number": ({"retention.ms": True}, f"retention.ms: True found, {TIME}"),
+    "a fraction": ({"retention.ms": 1.5}, f"retention.ms: 1.5 found, {TIME}"),
+    "a list": ({"retention.ms": [1]}, f"retention.ms: [1] found, {TIME}"),
+    "words": ({"retention.ms": "7 days"}, f"retention.ms: '7 days' found, {TIME}"),
+    "a size for a time": ({"retention.ms": "7GiB"}, f"retention.ms: '7GiB' found, {TIME}"),
+    "a time for a size": ({"retention.bytes": "7d"}, f"retention.bytes: '7d' found, {SIZE} -1 to"),
+    "a size below -1": ({"retention.bytes": -2}, f"retention.bytes: -2 found, {SIZE} -1 to"),
+    "a segment beyond int32": ({"segment.bytes": "2GiB"}, f"{SIZE} 14 to 2^31 - 1"),
+    "a segment of no size": ({"segment.bytes": 0}, f"segment.bytes: 0 found, {SIZE} 14"),
+    "a segment of no time": ({"segment.ms": 0}, f"segment.ms: 0 found, {TIME} 1 to"),
+    "an unread setting is checked, too": ({"local.retention.ms": -3}, f"-3 found, {TIME} -2 to"),
+    "an unread list": ({"compression.type": ["lz4"]}, "['lz4'] found, expected one value"),
+    "an unknown policy": ({"cleanup.policy": "compact,purge"}, "cleanup.policy: 'purge' found, "
+                          "expected delete, compact or both"),
+    "a policy of another case": ({"cleanup.policy": "Delete"}, "'Delete' found, expected delete"),
+    "a list of policies": ({"cleanup.policy": ["delete"]}, "['delete'] found, expected text"),
+    "an unknown type": ({"message.timestamp.type": "createtime"}, "message.timestamp.type: "
+                        "'createtime' found, expected CreateTime or LogAppendTime"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("settings", "message"), WRONG.values(), ids=WRONG)
+def test_what_no_section_may_say(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(PolicyError) as raised:
+        policies_of(orders=settings)
+    assert str(raised.value).startswith('[topics."orders"] ')
+    assert message in str(raised.value)
+
+
+def test_the_defaults_are_checked_as_sections_are() -> None:
+    with pytest.raises(PolicyError, match=r"^\[defaults\] retention.ms: -2 found"):
+        policies_of({"retention.ms": -2})
+    with pytest.raises(PolicyError, match=r"^\[defaults\] eu.retention.ms: .* did you mean"):
+        policies_of({"eu.retention.ms": 1})
+
+
+@pytest.mark.parametrize("name", ["", ".", "a b", "a/b", "ü", "a" * 250, "a,b"])
+def test_a_name_that_no_topic_has(name: str) -> None:
+    with pytest.raises(PolicyError, match="no name of a topic"):
+        by_match(name)
+
+
+def test_an_unknown_section() -> None:
+    with pytest.raises(PolicyError, match=r"\[topic\]: unknown section, expected \[defaults\]"):
+        Policies({"topic": {}})
+
+
+@pytest.mark.parametrize("key", sorted(TOPIC_KEYS))
+def test_every_key_of_kafka_is_taken(key: str) -> None:
+    texts = {"cleanup.policy": "delete", "message.timestamp.type": "CreateTime"}
+    policies_of(orders={key: texts.get(key, "20")})
+
+
+TOPIC_NAMES = st.one_of(
+    st.text("ab.-_", min_size=1, max_size=5).filter(lambda name: name not in (".", "..")),
+    st.sampled_from(sorted(BUILT_IN_TOPICS)),
+)
+GLOBS = st.text("ab*?", min_size=1, max_size=5).filter(lambda glob: not glob.isalpha())
+SETTINGS = st.fixed_dictionaries(
+    {},
+    optional={
+        "retention.ms": st.sampled_from([-1, 0, "7d", "500", 2**63 - 1]),
+        "retention.bytes": st.sampled_from([-1, 0, "10GiB", "-1"]),
+        "cleanup.policy": st.sampled_from(["delete", "compact", "delete,compact", ""]),
+        "segment.ms": st.sampled_from([1, "36h"]),
+        "message.timestamp.type": st.sampled_from(["CreateTime", "LogAppendTime"]),
+        "message.timestamp.difference.max.ms": st.integers(0, 2**63 - 1),
+    },
+)
+TABLES = st.fixed_dictionaries(
+    {},
+    optional={
+        "defaults": SETTINGS,
+        "topics": st.dictionaries(st.one_of(TOPIC_NAMES, GLOBS), SETTINGS, max_size=5),
+    },
+)
+
+
+@given(TABLES)
+def test_records_are_the_policies_again(tables: dict[str, Any]) -> None:
+    policies = Policies(tables)
+    through_json = json.loads(json.dumps(policies.to_record(), sort_keys=True))
+    assert Policies.from_record(through_json) == policies
+    assert hash(Policies.from_record(through_json)) == hash(policies)
+    assert pickle.loads(pickle.dumps(policies)) == policies
+
+
+@given(TABLES, TOPIC_NAMES)
+def test_what_holds_is_the_same_each_time_and_after_a_record(
+    tables: dict[str, Any], topic: str
+) -> None:
+    policies = Policies(tables)
+    again = Policies.from_record(json.loads(json.dumps(policies.to_record(), sort_keys=True)))
+    assert policies.of(topic) == policies.of(topic) == again.of(topic)
+
+
+@given(TABLES, TOPIC_NAMES)
+def test_what_keeps_everything_deletes_nothing(tables: dict[str, Any], topic: str) -> None:
+    policies = Policies(tables)
+    policy = policies.of(topic)
+    deletes = policy.mode == "delete" and max(policy.retention_ms, policy.retention_bytes) >= 0
+    assert not (policies.keeps_everything() and deletes)

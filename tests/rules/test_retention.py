@@ -1,0 +1,380 @@
+"""The retention rule: Kafka's three checks, oldest first, each stopping at what stays."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kip33.rules.retention import (
+    COMPACT,
+    DELETABLE_REASONS,
+    KEPT_REASONS,
+    NEVER_MS,
+    NO_POLICY,
+    UNJUDGED,
+    Decision,
+    Limits,
+    SegmentFigures,
+    expires_at_ms,
+    is_breached,
+    judge,
+)
+
+NOW = 1_000_000
+DAY = 86_400_000
+
+
+def of(*timestamps: int | None, size: int = 10) -> list[SegmentFigures]:
+    """Segments of ten offsets and `size` bytes each, with these largest timestamps."""
+    return [SegmentFigures(10 * i, size, t) for i, t in enumerate(timestamps)]
+
+
+def statuses(segments: list[SegmentFigures], **by_number: str) -> list[SegmentFigures]:
+    """The segments with other statuses: `_1="truncated"`."""
+    return [s._replace(status=by_number.get(f"_{i}", s.status)) for i, s in enumerate(segments)]
+
+
+def limits(**given: Any) -> Limits:
+    return Limits(**{"retention_ms": 100} | given)
+
+
+OLD, FRESH, FUTURE = NOW - 101, NOW - 100, NOW + 5_000
+BY_TIME = "retention_ms"
+
+CASES: list[tuple[str, list[SegmentFigures], Limits, list[str]]] = [
+    (
+        "an expired segment goes, the last one is kept as the active one",
+        of(OLD, OLD),
+        limits(),
+        [BY_TIME, "active_segment"],
+    ),
+    (
+        "exactly as old as retention.ms is not expired: the comparison is strict",
+        of(FRESH, FRESH),
+        limits(),
+        ["not_expired", "active_segment"],
+    ),
+    (
+        "tiered storage until KAFKA-20091 compared inclusively",
+        of(FRESH, FRESH + 1, OLD),
+        limits(boundary="remote"),
+        [BY_TIME, "not_expired", "active_segment"],
+    ),
+    (
+        "tiered storage deletes nothing while now is less than retention.ms",
+        of(0, 0),
+        limits(retention_ms=NOW + 1, boundary="remote"),
+        ["not_expired", "active_segment"],
+    ),
+    (
+        "a broker deletes the active segment, too, when all before it go",
+        of(OLD, OLD),
+        limits(active_segment="kafka"),
+        [BY_TIME, BY_TIME],
+    ),
+    (
+        "a broker never takes an empty last segment",
+        [*of(OLD), SegmentFigures(10, 0, OLD)],
+        limits(active_segment="kafka"),
+        [BY_TIME, "empty_active_segment"],
+    ),
+    (
+        "an empty segment in the middle goes by its file's time",
+        [*of(OLD), SegmentFigures(10, 0, OLD), SegmentFigures(20, 5, OLD)],
+        limits(),
+        [BY_TIME, BY_TIME, "active_segment"],
+    ),
+    (
+        "one future timestamp blocks all that follows",
+        of(OLD, FUTURE, OLD, OLD, OLD),
+        limits(),
+        [BY_TIME, "not_expired", "blocked", "blocked", "active_segment"],
+    ),
+    (
+        "what has not expired behind the block is not called blocked",
+        of(FUTURE, OLD, FRESH, OLD, OLD),
+        limits(),
+        ["not_expired", "blocked", "not_expired", "blocked", "active_segment"],
+    ),
+    (
+        "retention.ms = -1 keeps for ever",
+        of(0, 0, 0),
+        limits(retention_ms=-1),
+        ["no_limit", "no_limit", "active_segment"],
+    ),
+    (
+        "retention.ms = 0 expires what is older than now",
+        of(NOW - 1, NOW, NOW),
+        limits(retention_ms=0),
+        [BY_TIME, "not_expired", "active_segment"],
+    ),
+    (
+        "at least retention.bytes remain",
+        of(FRESH, FRESH, FRESH, FRESH),
+        limits(retention_bytes=20),
+        ["retention_bytes", "retention_bytes", "not_expired", "active_segment"],
+    ),
+    (
+        "one byte more than what would remain keeps the segment",
+        of(FRESH, FRESH, FRESH, FRESH),
+        limits(retention_bytes=21),
+        ["retention_bytes", "not_expired", "not_expired", "active_segment"],
+    ),
+    (
+        "retention.bytes = 0 takes even the last segment, if a broker judges",
+        of(FRESH, FRESH),
+        limits(retention_bytes=0, active_segment="kafka"),
+        ["retention_bytes", "retention_bytes"],
+    ),
+    (
+        "size frees what a future timestamp blocks",
+        of(FUTURE, OLD, OLD, OLD),
+        limits(retention_bytes=30),
+        ["retention_bytes", BY_TIME, BY_TIME, "active_segment"],
+    ),
+    (
+        "segments before the log start offset go, whatever their time",
+        of(FUTURE, FUTURE, FUTURE),
+        limits(log_start_offset=10, retention_ms=-1),
+        ["log_start_offset", "no_limit", "active_segment"],
+    ),
+    (
+        "a log start offset inside a segment keeps it",
+        of(FUTURE, FUTURE, FUTURE),
+        limits(log_start_offset=19),
+        ["log_start_offset", "not_expired", "active_segment"],
+    ),
+    (
+        "time goes on where the log start offset stopped",
+        of(FUTURE, OLD, OLD),
+        limits(log_start_offset=10),
+        ["log_start_offset", BY_TIME, "active_segment"],
+    ),
+    (
+        "the reasons come in Kafka's order: offset, size, time",
+        of(OLD, OLD, OLD, OLD),
+        limits(log_start_offset=10, retention_bytes=20),
+        ["log_start_offset", "retention_bytes", BY_TIME, "active_segment"],
+    ),
+    (
+        "the log start offset never takes the last segment: none follows",
+        of(OLD, FUTURE),
+        limits(log_start_offset=1_000, active_segment="kafka"),
+        ["log_start_offset", "not_expired"],
+    ),
+    (
+        "a compacted topic obeys the log start offset only",
+        of(OLD, OLD, OLD),
+        limits(mode=COMPACT, log_start_offset=10, retention_bytes=0),
+        ["log_start_offset", "compacted", "active_segment"],
+    ),
+    (
+        "__cluster_metadata is not judged",
+        of(OLD, OLD),
+        limits(mode=UNJUDGED, log_start_offset=10),
+        ["unjudged", "unjudged"],
+    ),
+    (
+        "a topic nobody has a policy for is kept",
+        of(OLD, OLD),
+        limits(mode=NO_POLICY, log_start_offset=10),
+        ["no_policy", "no_policy"],
+    ),
+    *(
+        (
+            f"a segment that is {status} stays and blocks what follows",
+            statuses(of(OLD, OLD, OLD, OLD), _1=status),
+            limits(retention_bytes=0, log_start_offset=20),
+            ["log_start_offset", status, "blocked", "active_segment"],
+        )
+        for status in ("truncated", "invalid", "unreadable")
+    ),
+    (
+        "a segment without any timestamp stays and blocks what follows",
+        of(OLD, None, OLD, OLD),
+        limits(),
+        [BY_TIME, "no_timestamp", "blocked", "active_segment"],
+    ),
+    (
+        "what was not verified is judged by what its index says",
+        statuses(of(OLD, OLD), _0="unverified"),
+        limits(),
+        [BY_TIME, "active_segment"],
+    ),
+    (
+        "a directory that cannot be listed blocks the partition's rows from before",
+        [SegmentFigures(None, None, None, "unreadable"), *of(OLD, OLD)],
+        limits(),
+        ["unreadable", "blocked", "active_segment"],
+    ),
+    (
+        "two files of one base offset are doubtful, both",
+        [*of(OLD), SegmentFigures(10, 10, OLD), SegmentFigures(10, 9, OLD), *of(OLD, OLD, OLD)[2:]],
+        limits(active_segment="kafka"),
+        [BY_TIME, "same_base_offset", "same_base_offset", "blocked"],
+    ),
+    (
+        "a segment of unknown size counts as nothing towards retention.bytes",
+        [*of(FRESH), SegmentFigures(10, None, None, "unreadable"), SegmentFigures(20, 10, FRESH)],
+        limits(retention_bytes=11),
+        ["not_expired", "unreadable", "active_segment"],
+    ),
+    ("a timestamp of Long.MAX neither wraps nor raises", of(NEVER_MS, OLD, OLD), limits(),
+     ["not_expired", "blocked", "active_segment"]),
+    ("no segments", [], limits(), []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("segments", "limits", "reasons"),
+    [pytest.param(*case[1:], id=case[0]) for case in CASES],
+)
+def test_each_segment_goes_or_stays_for_a_reason(
+    segments: list[SegmentFigures], limits: Limits, reasons: list[str]
+) -> None:
+    decisions = judge(segments, limits, now_ms=NOW)
+
+    assert [decision.reason for decision in decisions] == reasons
+    assert all(d.deletable == (d.reason in DELETABLE_REASONS) for d in decisions)
+
+
+def test_every_reason_is_in_a_case() -> None:
+    assert {r for case in CASES for r in case[3]} == {*DELETABLE_REASONS, *KEPT_REASONS}
+
+
+def test_a_blocked_segment_names_what_blocks_it_and_when_that_ends() -> None:
+    old, blocker, blocked, last = judge(of(OLD, FUTURE, OLD, OLD), limits(), now_ms=NOW)
+
+    assert old == Decision(True, True, BY_TIME, NOW, NOW)
+    assert blocker == Decision(False, False, "not_expired", FUTURE + 101, FUTURE + 101)
+    assert blocked == Decision(True, False, "blocked", NOW, FUTURE + 101, 10, FUTURE)
+    assert last == Decision(True, False, "active_segment", NOW, None)
+
+
+def test_a_block_by_damage_does_not_end_by_itself() -> None:
+    _, blocked, _ = judge(statuses(of(OLD, OLD, OLD), _0="truncated"), limits(), now_ms=NOW)
+
+    assert (blocked.blocked_by_base_offset, blocked.blocked_by_timestamp) == (0, OLD)
+    assert blocked.deletable_at_ms is None
+
+
+def test_what_goes_by_size_was_deletable_ever_since() -> None:
+    first, *_ = judge(of(FUTURE, OLD), limits(retention_bytes=10), now_ms=NOW)
+
+    assert (first.deletable_at_ms, first.expires_at_ms) == (0, FUTURE + 101)
+
+
+@pytest.mark.parametrize(
+    ("largest", "retention_ms", "boundary", "expires"),
+    [
+        pytest.param(5, 100, "local", 106, id="a millisecond after retention.ms has passed"),
+        pytest.param(5, 100, "remote", 105, id="at the moment it has passed, remotely"),
+        pytest.param(5, -1, "local", None, id="never without a limit"),
+        pytest.param(NEVER_MS, 0, "local", NEVER_MS, id="saturated for Long.MAX"),
+        pytest.param(NEVER_MS - 1, 0, "local", NEVER_MS, id="the last moment that there is"),
+        pytest.param(5, NEVER_MS, "remote", NEVER_MS, id="saturated for a limit of Long.MAX"),
+        pytest.param(-7, 100, "remote", 100, id="not before now reaches retention.ms, remotely"),
+        pytest.param(-7, NEVER_MS, "local", NEVER_MS - 6, id="a file from before 1970"),
+    ],
+)
+def test_expires_at(largest: int, retention_ms: int, boundary: str, expires: int | None) -> None:
+    assert expires_at_ms(largest, retention_ms=retention_ms, boundary=boundary) == expires
+
+
+TIMES = st.one_of(st.integers(NOW - 300, NOW + 300), st.sampled_from([0, -5, NEVER_MS]))
+LIMITS = st.builds(
+    Limits,
+    retention_ms=st.sampled_from([-1, 0, 100, 250, NOW + 5, NEVER_MS]),
+    retention_bytes=st.sampled_from([-1, 0, 5, 20, 10_000]),
+    mode=st.sampled_from(["delete", "delete", "compact"]),
+    log_start_offset=st.none() | st.integers(0, 80),
+    active_segment=st.sampled_from(["keep", "kafka"]),
+    boundary=st.sampled_from(["local", "remote"]),
+)
+
+
+@st.composite
+def partitions(draw: st.DrawFn) -> list[SegmentFigures]:
+    """A partition of up to eight segments, most of them sound."""
+    return [
+        SegmentFigures(
+            10 * number,
+            draw(st.integers(0, 12)),
+            draw(TIMES),
+            draw(st.sampled_from(["ok"] * 12 + ["truncated", "unverified"])),
+        )
+        for number in range(draw(st.integers(0, 8)))
+    ]
+
+
+@given(partitions(), LIMITS)
+def test_what_is_deletable_is_an_oldest_first_run(
+    segments: list[SegmentFigures], limits: Limits
+) -> None:
+    flags = [decision.deletable for decision in judge(segments, limits, now_ms=NOW)]
+
+    assert flags == sorted(flags, reverse=True)
+
+
+@given(partitions(), LIMITS, st.integers(0, 3 * NOW), st.integers(0, 3 * NOW))
+def test_what_is_deletable_only_grows_with_now(
+    segments: list[SegmentFigures], limits: Limits, one: int, other: int
+) -> None:
+    earlier, later = (judge(segments, limits, now_ms=now) for now in sorted((one, other)))
+
+    assert all(
+        after.deletable >= before.deletable for before, after in zip(earlier, later, strict=True)
+    )
+
+
+@given(partitions(), LIMITS)
+def test_a_kept_last_segment_is_never_deletable(
+    segments: list[SegmentFigures], limits: Limits
+) -> None:
+    decisions = judge(segments, limits._replace(active_segment="keep"), now_ms=NOW)
+
+    assert not any(decision.deletable for decision in decisions[-1:])
+
+
+@given(partitions(), LIMITS)
+def test_the_three_checks_compose(segments: list[SegmentFigures], limits: Limits) -> None:
+    """One walk gives what Kafka's three passes give, each over what the one before it left."""
+    deleted = 0
+    for only in (
+        {"retention_ms": -1, "retention_bytes": -1},
+        {"retention_ms": -1, "log_start_offset": None},
+        {"retention_bytes": -1, "log_start_offset": None},
+    ):
+        left = judge(segments[deleted:], limits._replace(**only), now_ms=NOW)
+        deleted += sum(decision.deletable for decision in left)
+
+    assert sum(d.deletable for d in judge(segments, limits, now_ms=NOW)) == deleted
+
+
+@given(partitions(), LIMITS, st.integers(0, 3 * NOW))
+def test_deletable_at_tells_the_answer_at_every_moment(
+    segments: list[SegmentFigures], limits: Limits, now_ms: int
+) -> None:
+    foretold = [d.deletable_at_ms for d in judge(segments, limits, now_ms=NOW)]
+    then = [d.deletable for d in judge(segments, limits, now_ms=now_ms)]
+
+    assert [at is not None and at <= now_ms for at in foretold] == then
+
+
+@given(
+    TIMES, st.sampled_from([-1, 0, 100, 10**6 + 5, NEVER_MS]), st.sampled_from(["local", "remote"])
+)
+def test_expires_at_is_the_first_moment_of_the_breach(
+    largest: int, retention_ms: int, boundary: str
+) -> None:
+    moment = expires_at_ms(largest, retention_ms=retention_ms, boundary=boundary)
+    if moment is None or moment == NEVER_MS:
+        moments = [(0, False), (NEVER_MS - 1, False)]
+    else:
+        moments = [(moment - 1, False), (moment, True)]
+    for now_ms, expected in moments:
+        if now_ms >= 0:
+            assert expected == is_breached(
+                largest, retention_ms=retention_ms, now_ms=now_ms, boundary=boundary
+            )

@@ -1,0 +1,242 @@
+"""Policies from files: TOML, what Kafka's tools printed, both; and files that are neither."""
+
+from pathlib import Path
+
+import pytest
+
+from kip33.errors import PolicyError
+from kip33.rules.policies import Policies, Policy
+from kip33.storage.locations import Location
+from kip33.storage.policies import load_policies
+
+ROOT = Path(__file__).parents[2]
+DAY_MS = 86_400_000
+
+TOOLS = """\
+All configs for topic orders are:
+  cleanup.policy=delete sensitive=false synonyms={DEFAULT_CONFIG:log.cleanup.policy=delete}
+  retention.bytes=5 sensitive=false synonyms={}
+  retention.ms=6 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=6}
+  vendor.tier.enable=true sensitive=false synonyms={}
+Dynamic configs for topic plain are:
+"""
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def of_toml(text: str) -> Policies:
+    Path("retention.toml").write_text(text)
+    return load_policies("retention.toml", None)
+
+
+def of_both(text: str) -> Policies:
+    Path("retention.toml").write_text(text)
+    Path("topics.txt").write_text(TOOLS)
+    return load_policies("retention.toml", "topics.txt")
+
+
+def test_neither() -> None:
+    assert load_policies(None, None) == Policies()
+    assert load_policies(None, None).keeps_everything()
+
+
+WRITTEN = {
+    "bare keys": '[defaults]\nretention.ms = 1\nretention.bytes = 2\n[topics."a*"]\nsegment.ms = 3',
+    "quoted keys": '[defaults]\n"retention.ms" = 1\n"retention.bytes" = 2\n'
+    '[topics."a*"]\n"segment.ms" = 3',
+    "keys of one group bare and quoted": '[defaults]\nretention.ms = 1\n"retention.bytes" = 2\n'
+    '[topics]\n"a*".segment.ms = 3',
+    "tables": '[defaults.retention]\nms = 1\nbytes = 2\n[topics."a*".segment]\nms = 3',
+    "inline tables": 'defaults = {retention = {ms = 1, bytes = 2}}\n'
+    'topics."a*" = {segment.ms = 3}',
+    "texts": '[defaults]\nretention.ms = "1ms"\nretention.bytes = "2"\n'
+    '[topics."a*"]\nsegment.ms = "3"',
+    "a mark of the byte order": '\ufeff[defaults]\nretention.ms = 1\nretention.bytes = 2\n'
+    '[topics."a*"]\nsegment.ms = 3',
+    "lines that end as on Windows": "[defaults]\r\nretention.ms = 1\r\nretention.bytes = 2\r\n"
+    '[topics."a*"]\r\nsegment.ms = 3\r\n',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", WRITTEN.values(), ids=WRITTEN)
+def test_ways_to_write_the_same(text: str) -> None:
+    policies = of_toml(text)
+    assert policies.of("abc") == Policy("a*", 1, 2, segment_ms=3)
+    assert policies.of("xyz") == Policy("defaults", 1, 2)
+
+
+def test_a_uri(tmp_path: Path) -> None:
+    of_toml("[defaults]\nretention.ms = 1\n")
+    uri = Location.of(tmp_path / "retention.toml").uri
+    assert load_policies(uri, None) == load_policies("retention.toml", None)
+
+
+def test_an_empty_file_says_nothing() -> None:
+    assert of_toml("# nothing yet\n") == Policies()
+    assert of_toml("[defaults]\n[topics]\n") == Policies()
+
+
+def test_what_the_tools_printed() -> None:
+    Path("topics.txt").write_text(TOOLS)
+    policies = load_policies(None, "topics.txt")
+    assert policies.of("orders") == Policy("orders", 6, 5, ("delete",))
+    assert policies.of("plain") == Policy("plain")
+    assert policies.of("unknown") == Policy("")
+
+
+BOTH = {
+    "the defaults fill what the tools did not say": (
+        "[defaults]\nretention.ms = 1\nsegment.ms = 2\n",
+        {
+            "orders": Policy("orders", 6, 5, ("delete",), segment_ms=2),
+            "plain": Policy("plain", 1, segment_ms=2),
+            "unknown": Policy("defaults", 1, segment_ms=2),
+        },
+    ),
+    "a section of the same name goes over it, key by key": (
+        '[topics.orders]\nretention.ms = "7d"\n[topics.plain]\nretention.bytes = 3\n',
+        {
+            "orders": Policy("orders", 7 * DAY_MS, 5, ("delete",)),
+            "plain": Policy("plain", -1, 3),
+            "unknown": Policy(""),
+        },
+    ),
+    "a glob says nothing of topics that the tools named": (
+        '[topics."*"]\nretention.ms = 1\n',
+        {
+            "orders": Policy("orders", 6, 5, ("delete",)),
+            "plain": Policy("plain"),
+            "unknown": Policy("*", 1),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), BOTH.values(), ids=BOTH)
+def test_both(text: str, expected: dict[str, Policy]) -> None:
+    policies = of_both(text)
+    assert {topic: policies.of(topic) for topic in expected} == expected
+
+
+WRONG_TOML = {
+    "no TOML": ("retention.ms 7d", "no TOML: ", "(at line 1, column 14); mend that"),
+    "a section that is none": (
+        "[topic.orders]\nretention.ms = 1\n",
+        "'topic' found at the top, ",
+        'expected [defaults] and [topics."NAME or GLOB"]; mend that',
+    ),
+    "a setting outside sections": (
+        "retention.ms = 1\n",
+        "'retention' found at the top, ",
+        "mend that",
+    ),
+    "a topic that is no table": (
+        "[topics]\norders = 5\n",
+        '[topics."orders"]: 5 found, ',
+        'expected [defaults] and [topics."NAME or GLOB"]; mend that',
+    ),
+    "defaults that are no table": ("defaults = 5\n", "[defaults]: 5 found, ", "mend that"),
+    "an array of tables": (
+        "[[topics]]\nretention.ms = 1\n",
+        "[topics]: [{'retention': {'ms': 1}}] found, ",
+        "mend that",
+    ),
+    "a key twice": (
+        '[defaults]\nretention.ms = 1\n"retention.ms" = 2\n',
+        "[defaults] retention.ms: found twice, bare and quoted, ",
+        "expected once; mend that",
+    ),
+    "a topic with dots that is not quoted": (
+        "[topics.orders.eu]\nretention.ms = 1\n",
+        '[topics."orders"] eu.retention.ms: no topic setting of Kafka; if retention.ms, a name ',
+        'with dots is quoted: [topics."orders.eu"]; mend that',
+    ),
+    "an unknown key": (
+        "[defaults]\nretention.m = 1\n",
+        "[defaults] retention.m: no topic setting of Kafka; ",
+        "did you mean retention.ms?; mend that",
+    ),
+    "a value of another kind": (
+        "[defaults]\nretention.ms = 2024-05-01\n",
+        "[defaults] retention.ms: datetime.date(2024, 5, 1) found, ",
+        "mend that",
+    ),
+    "a number too long for Python": (
+        f"[defaults]\nretention.ms = {'9' * 5000}\n",
+        "no TOML: ",
+        "mend that",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "begins", "ends"), WRONG_TOML.values(), ids=WRONG_TOML)
+def test_wrong_toml(text: str, begins: str, ends: str) -> None:
+    with pytest.raises(PolicyError) as raised:
+        of_toml(text)
+    assert str(raised.value).startswith(f"retention.toml: {begins}")
+    assert str(raised.value).endswith(ends)
+    assert "\n" not in str(raised.value)
+
+
+def test_wrong_toml_is_not_blamed_on_the_tools() -> None:
+    with pytest.raises(PolicyError, match=r"^retention.toml: .*orders.* retention.ms: -7 found"):
+        of_both("[topics.orders]\nretention.ms = -7\n")
+
+
+WRONG_TOOLS = {
+    "another text": ("hello\n", "line 1: 'hello' found, expected the output of kafka-configs.sh"),
+    "nothing": ("", "line 1: no topic found"),
+    "a value that Kafka has not": (
+        "Topic: t\tPartitionCount: 1\tReplicationFactor: 1\tConfigs: retention.ms=soon\n",
+        "[topics.\"t\"] retention.ms: 'soon' found, expected 7d",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG_TOOLS.values(), ids=WRONG_TOOLS)
+def test_wrong_output_of_the_tools(text: str, message: str) -> None:
+    Path("topics.txt").write_text(text)
+    with pytest.raises(PolicyError) as raised:
+        load_policies(None, "topics.txt")
+    assert str(raised.value).startswith(f"topics.txt: {message}")
+    assert str(raised.value).endswith("; save what the tool prints again, unchanged")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["the TOML file", "the tools' output"])
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ("nowhere", "nowhere: cannot be read: No such file or directory; expected a file"),
+        ("folder", "folder: cannot be read: not a regular file; expected a file"),
+        ("utf-16", "utf-16: no UTF-8 at byte 0, text expected; save it as UTF-8"),
+        ("ftp://host/x", "ftp://host/x: unknown scheme ftp://, expected a local path or one of"),
+        ("", "an empty path: a local path or a URI expected"),
+    ],
+    ids=lambda text: text[:12],
+)
+def test_a_file_that_cannot_be_had(file: str, message: str, first: bool) -> None:
+    Path("folder").mkdir()
+    Path("utf-16").write_bytes("[defaults]".encode("utf-16"))
+    with pytest.raises(PolicyError) as raised:
+        load_policies(*((file, None) if first else (None, file)))
+    assert str(raised.value).startswith(message)
+    assert "\n" not in str(raised.value)
+
+
+def test_the_example_that_is_shipped() -> None:
+    policies = load_policies(str(ROOT / "conf" / "retention.toml"), None)
+    week = Policy("defaults", 7 * DAY_MS, -1, ("delete",), segment_ms=7 * DAY_MS)
+    assert policies.of("orders") == week
+    assert policies.of("clicks.web") == week._replace(
+        match="clicks.*",
+        retention_ms=2 * DAY_MS,
+        retention_bytes=50 * 2**30,
+        message_timestamp_type="LogAppendTime",
+    )
+    assert policies.of("accounts-changelog").mode == "compact"
+    assert policies.of("accounts-changelog").retention_ms == -1
+    assert not policies.keeps_everything()
