@@ -1,0 +1,49 @@
+"""Results on disk: Parquet folders and a `summary.json` that is written last."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pyarrow import fs
+from pyspark.sql import DataFrame, SparkSession
+
+from kip33.errors import LocationError
+from kip33.spark.catalog import hadoop_path
+from kip33.storage.files import publish_or_raise, reason, remove
+from kip33.storage.locations import Location
+
+SUMMARY: Final = "summary.json"
+
+
+def require_results_place(folder: Location, names: tuple[str, ...]) -> None:
+    """Raise LocationError unless `folder` is empty, new, or has results of before.
+
+    The summary of before is removed: only a folder with a summary is whole.
+    """
+    try:
+        selector = fs.FileSelector(folder.path, allow_not_found=True)
+        found = {info.base_name for info in folder.filesystem().get_file_info(selector)}
+        others = sorted(found - {SUMMARY, *names})
+        if others:
+            raise LocationError(
+                f"{folder.uri}: holds {others[0]}, which is no result of this command; "
+                "give a folder of its own"
+            )
+        remove(folder.child(SUMMARY))
+    except OSError as error:
+        raise LocationError(
+            f"{folder.uri}: cannot be written: {reason(error)}; mend that or choose another"
+        ) from error
+
+
+def written(spark: SparkSession, folder: Location, name: str, table: DataFrame) -> DataFrame:
+    """Write a table to `folder/name`, in place of what is there; return it as it was written."""
+    path = hadoop_path(folder.child(name))
+    table.write.mode("overwrite").parquet(path)
+    return spark.read.schema(table.schema).parquet(path)
+
+
+def write_summary(folder: Location, summary: Mapping[str, Any]) -> None:
+    """Publish `summary.json`: now the results are whole. PublishError where that fails."""
+    data = (json.dumps(summary, indent=1) + "\n").encode()
+    publish_or_raise(folder.child(SUMMARY), data, "the results lack their summary")

@@ -1,0 +1,121 @@
+"""Retention of a whole catalog: what may expire, why the rest stays, and what if.
+
+The rule is `kip33.spark.retention_rule`; here it gets its policies and its other questions.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+
+from kip33.rules.policies import Policies
+from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES, NO_POLICY
+from kip33.spark.broker_view import with_broker_view
+from kip33.spark.retention_rule import PARTITION, Names, Question, with_decision
+from kip33.spark.suspicion import suspicion
+
+LogStartOffsets = Mapping[tuple[str, str, int], int]
+"""(log_dir, topic, partition) to the partition's log start offset."""
+
+_POLICY: Final = (
+    "topic string, policy string, mode string, retention_ms bigint, retention_bytes bigint, "
+    "after_max_ms bigint"
+)
+_LOG_START: Final = "log_dir string, topic string, partition int, log_start_offset bigint"
+
+
+class WhatIf(NamedTuple):
+    """Another question beside the real one; what is None is as in the real one."""
+
+    retention_ms: int | None = None  # for topics that time retention may delete at all
+    ignore_future_ms: int | None = None  # later than this after now: the file's time counts
+
+
+def evaluate_retention(
+    catalog: DataFrame,
+    policies: Policies,
+    *,
+    now_ms: int,
+    active_segment: str = "keep",
+    boundary: str = "local",
+    log_start_offsets: LogStartOffsets | None = None,
+    what_if: WhatIf | None = None,
+    broker_view: bool = False,
+) -> DataFrame:
+    """Return the catalog's rows with what becomes of each segment at `now_ms`, and why.
+
+    Added: `policy` (the section that holds), `mode`, `retention_ms`, `retention_bytes`,
+    `log_start_offset`, then the fields of `kip33.rules.retention.Decision`: `deletable`, `reason`,
+    ...; `kept_only_by_blocker` and `suspicion` (`kip33.rules.suspicion`); with `what_if`
+    `what_if_deletable` and `what_if_reason`; with `broker_view` what `with_broker_view` adds.
+
+    `active_segment` "kafka" judges the last segment as a broker does, "keep" keeps it. `boundary`
+    "remote" is tiered storage's comparison until KAFKA-20091. A small job reads the topics, the
+    rest is lazy. ValueError for a wrong argument.
+    """
+    _require_choice("active_segment", active_segment, ACTIVE_SEGMENT)
+    _require_choice("boundary", boundary, BOUNDARIES)
+    if now_ms < 0:
+        raise ValueError(f"now_ms {now_ms}: milliseconds since 1970 expected")
+    question = Question(now_ms, active_segment, boundary)
+    rows = _with_policies(catalog, policies)
+    rows = with_decision(_with_log_start_offsets(rows, log_start_offsets or {}), question)
+    rows = rows.withColumn("suspicion", suspicion(now_ms)).drop("after_max_ms")
+    if what_if is not None:
+        rows = _with_what_if(rows, question, what_if)
+    return with_broker_view(rows, question) if broker_view else rows
+
+
+def _with_policies(catalog: DataFrame, policies: Policies) -> DataFrame:
+    """Add what the policies say of each row's topic; a topic of null has none."""
+    spark = catalog.sparkSession
+    topics = [row.topic for row in catalog.select("topic").distinct().collect() if row.topic]
+    said = []
+    for topic in topics:
+        policy = policies.of(topic)
+        after_max_ms = policy.message_timestamp_after_max_ms
+        said.append(
+            (
+                topic,
+                policy.match,
+                policy.mode,
+                policy.retention_ms,
+                policy.retention_bytes,
+                after_max_ms,
+            )
+        )
+    table = spark.createDataFrame(said, _POLICY)
+    rows = catalog.join(sf.broadcast(table), "topic", "left")
+    rows = rows.withColumn("mode", sf.coalesce("mode", sf.lit(NO_POLICY)))
+    order = [*catalog.columns, *(name for name in table.columns if name != "topic")]
+    return rows.select(*order)
+
+
+def _with_log_start_offsets(rows: DataFrame, offsets: LogStartOffsets) -> DataFrame:
+    if not offsets:
+        return rows.withColumn("log_start_offset", sf.lit(None).cast("bigint"))
+    known = [(*key, offset) for key, offset in offsets.items()]
+    table = rows.sparkSession.createDataFrame(known, _LOG_START)
+    joined = rows.join(sf.broadcast(table), list(PARTITION), "left")
+    return joined.select(*rows.columns, "log_start_offset")
+
+
+def _with_what_if(rows: DataFrame, question: Question, what_if: WhatIf) -> DataFrame:
+    """Add the answer to another question: other limit, future timestamps not believed."""
+    largest, retention_ms = sf.col("largest_timestamp"), sf.col("retention_ms")
+    if what_if.ignore_future_ms is not None:
+        ahead = largest - sf.lit(question.now_ms) > sf.lit(what_if.ignore_future_ms)
+        largest = sf.when(ahead, sf.col("last_modified_ms")).otherwise(largest)
+    if what_if.retention_ms is not None:
+        retention_ms = sf.lit(what_if.retention_ms).cast("bigint")
+    before = rows.columns
+    rows = rows.withColumns({"_if_largest": largest, "_if_retention_ms": retention_ms})
+    names = Names("_if_largest", "_if_retention_ms", prefix="what_if_")
+    answered = with_decision(rows, question, names)
+    return answered.select(*before, "what_if_deletable", "what_if_reason")
+
+
+def _require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} {value!r}: one of {', '.join(choices)} expected")

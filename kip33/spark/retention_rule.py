@@ -1,0 +1,185 @@
+"""The retention rule as SQL windows over (log_dir, topic, partition): no row leaves the JVM.
+
+`kip33.rules.retention.judge` stands here once more as Spark expressions, and tests hold the two
+against each other. Two passes over one sort: what each segment is by itself, then what those
+before it make of it.
+"""
+
+from typing import Final, NamedTuple
+
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import functions as sf
+
+from kip33.rules.retention import (
+    COMPACT,
+    DELETE,
+    DOUBTFUL_STATUSES,
+    NEVER_MS,
+    NO_POLICY,
+    UNJUDGED,
+)
+
+PARTITION: Final = ("log_dir", "topic", "partition")
+
+
+class Question(NamedTuple):
+    """What holds for all partitions alike."""
+
+    now_ms: int
+    active_segment: str
+    boundary: str
+
+
+class Names(NamedTuple):
+    """The columns a decision is made from, and what the columns it adds begin with."""
+
+    largest_timestamp: str = "largest_timestamp"
+    retention_ms: str = "retention_ms"
+    status: str = "status"
+    prefix: str = ""
+
+
+def with_decision(rows: DataFrame, question: Question, names: Names | None = None) -> DataFrame:
+    """Return `rows` with the columns of a Decision and `kept_only_by_blocker`.
+
+    They need the catalog's columns, `mode`, `retention_ms`, `retention_bytes` of their topic's
+    policy and `log_start_offset`, all but `mode` null where there is none.
+    """
+    names = names or Names()
+    in_order = Window.partitionBy(*PARTITION).orderBy(
+        sf.col("base_offset").asc_nulls_first(), "log_uri"
+    )
+    rows = _with_own_figures(rows, question, names, in_order)
+    up_to_here = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    stays = sf.col("_kept_for").isNotNull() | sf.col("_wanted").isNull()
+    kept = sf.when(stays, sf.struct("base_offset", sf.col(names.largest_timestamp).alias("at_ms")))
+    rows = rows.withColumns(
+        {
+            "_stays": stays,
+            "_kept_here": sf.sum(stays.cast("bigint")).over(up_to_here),
+            "_blocker": sf.first(kept, ignorenulls=True).over(up_to_here),
+            "_endless_here": sf.sum(sf.col("_own_at").isNull().cast("bigint")).over(up_to_here),
+            "_at_here": sf.max("_own_at").over(up_to_here),
+        }
+    )
+    blocked = (
+        (sf.col("_kept_for").isNull()) & sf.col("_wanted").isNotNull() & (sf.col("_kept_here") > 0)
+    )
+    calm = (
+        sf.when(sf.col("mode") == COMPACT, "compacted")
+        .when((sf.col(names.retention_ms) < 0) & (sf.col("retention_bytes") < 0), "no_limit")
+        .otherwise("not_expired")
+    )
+    deletable = sf.col("_kept_here") == 0
+    added = {
+        "retention_ms_breached": sf.col("_breached"),
+        "deletable": deletable,
+        "reason": sf.coalesce(
+            "_kept_for",
+            sf.when(deletable, sf.col("_wanted")),
+            sf.when(blocked, sf.lit("blocked")),
+            calm,
+        ),
+        "expires_at_ms": sf.col("_expires_at"),
+        "deletable_at_ms": sf.when(
+            sf.col("_endless_here") == 0, sf.greatest(sf.lit(0), "_at_here")
+        ),
+        "blocked_by_base_offset": sf.when(blocked, sf.col("_blocker.base_offset")),
+        "blocked_by_timestamp": sf.when(blocked, sf.col("_blocker.at_ms")),
+        "kept_only_by_blocker": (sf.col("_kept_here") == 1) & ~sf.col("_stays"),
+    }
+    rows = rows.withColumns({names.prefix + name: column for name, column in added.items()})
+    return rows.drop(
+        "_wanted", "_kept_for", "_own_at", "_breached", "_expires_at", "_stays", "_kept_here",
+        "_blocker", "_endless_here", "_at_here",
+    )  # fmt: skip
+
+
+def _with_own_figures(
+    rows: DataFrame, question: Question, names: Names, in_order: WindowSpec
+) -> DataFrame:
+    """Add what each segment is apart from those before it.
+
+    Wanted by which check, kept for what, expired, deletable from which moment on.
+    """
+    size = sf.coalesce("size_bytes", sf.lit(0))
+    whole = Window.partitionBy(*PARTITION)
+    rows = rows.withColumns(
+        {
+            "_is_last": sf.lead(sf.lit(1)).over(in_order).isNull(),
+            "_next_base": sf.lead("base_offset").over(in_order),
+            "_previous_base": sf.lag("base_offset").over(in_order),
+            "_bytes_up_to_here": sf.sum(size).over(
+                in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+            ),
+            "_bytes": sf.sum(size).over(whole),
+        }
+    )
+    largest, retention_ms = sf.col(names.largest_timestamp), sf.col(names.retention_ms)
+    timed = (sf.col("mode") == DELETE) & (retention_ms >= 0) & largest.isNotNull()
+    untimed = sf.when(
+        sf.col("mode").isin(DELETE, COMPACT) & (sf.col("_next_base") <= sf.col("log_start_offset")),
+        "log_start_offset",
+    ).when(
+        (sf.col("mode") == DELETE)
+        & (sf.col("retention_bytes") >= 0)
+        & (sf.col("retention_bytes") <= sf.col("_bytes") - sf.col("_bytes_up_to_here")),
+        "retention_bytes",
+    )
+    rows = rows.withColumns(
+        {
+            "_breached": sf.coalesce(
+                timed & _is_breached(largest, retention_ms, question), sf.lit(False)
+            ),
+            "_expires_at": sf.when(timed, _expires_at_ms(largest, retention_ms, question)),
+            "_untimed": untimed,
+            "_kept_for": _kept_for(question, names),
+        }
+    )
+    own_at = sf.when(sf.col("_untimed").isNotNull(), sf.lit(0)).otherwise(sf.col("_expires_at"))
+    rows = rows.withColumns(
+        {
+            "_wanted": sf.coalesce(
+                "_untimed", sf.when(sf.col("_breached"), sf.lit("retention_ms"))
+            ),
+            "_own_at": sf.when(sf.col("_kept_for").isNull(), own_at),
+        }
+    )
+    return rows.drop(
+        "_is_last", "_next_base", "_previous_base", "_bytes_up_to_here", "_bytes", "_untimed"
+    )
+
+
+def _is_breached(largest: Column, retention_ms: Column, question: Question) -> Column:
+    """`rules.retention.is_breached`."""
+    now_ms = sf.lit(question.now_ms)
+    if question.boundary == "remote":
+        return (now_ms >= retention_ms) & (largest <= now_ms - retention_ms)
+    return now_ms - largest > retention_ms
+
+
+def _expires_at_ms(largest: Column, retention_ms: Column, question: Question) -> Column:
+    """`rules.retention.expires_at_ms`; a sum beyond int64 would raise, so it is not made."""
+    never = sf.lit(NEVER_MS)
+    if question.boundary == "remote":
+        moment = sf.when(largest > never - retention_ms, never).otherwise(largest + retention_ms)
+        return sf.greatest(moment, retention_ms)
+    room = never - retention_ms - 1
+    return sf.when(largest > room, never).otherwise(largest + retention_ms + 1)
+
+
+def _kept_for(question: Question, names: Names) -> Column:
+    """`rules.retention`: why a segment stays whatever the checks want, null if nothing keeps it."""
+    base_offset, status = sf.col("base_offset"), sf.col(names.status)
+    neighbours = (sf.col("_previous_base"), sf.col("_next_base"))
+    before, after = (sf.coalesce(base_offset == other, sf.lit(False)) for other in neighbours)
+    why = (
+        sf.when(sf.col("mode").isin(UNJUDGED, NO_POLICY), sf.col("mode"))
+        .when(status.isin(*DOUBTFUL_STATUSES), status)
+        .when(sf.col(names.largest_timestamp).isNull(), "no_timestamp")
+        .when(before | after, "same_base_offset")
+    )
+    if question.active_segment == "keep":
+        return why.when(sf.col("_is_last"), "active_segment")
+    empty = sf.coalesce("size_bytes", sf.lit(0)) == 0
+    return why.when(sf.col("_is_last") & empty, "empty_active_segment")

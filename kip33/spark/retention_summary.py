@@ -1,0 +1,163 @@
+"""What a retention evaluation comes to: per partition, in all, and day by day."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+
+from kip33.rules.retention import DOUBTFUL_STATUSES
+from kip33.rules.suspicion import SUSPICIONS
+from kip33.spark.retention_rule import PARTITION
+
+MOST_NAMED: Final = 10  # base offsets of fallbacks that a partition's row names
+_POLICY: Final = ("policy", "mode", "retention_ms", "retention_bytes")
+
+
+def summarize_partitions(judged: DataFrame, *, now_ms: int) -> DataFrame:
+    """Return one row a partition of what `evaluate_retention` returned for `now_ms`, in order.
+
+    - `segments`, `bytes`, `deletable_segments`, `deletable_bytes`
+    - `first_base_offset`, `first_kept_base_offset` (null: all are deletable), `log_end_offset`
+    - `blocked_segments`, `blocked_bytes`: a check wants them, an older segment stays;
+      `kept_only_by_blocker_bytes`: nothing but that one segment keeps them
+    - `blocking_...`: that segment's base offset, reason to stay, timestamp, its offset, how far it
+      lies ahead of now (negative: before) and of the newest that it blocks; `block_ends_at_ms` is
+      when the first blocked one goes without anybody's doing, null: never
+    - `last_modified_segments`, `last_modified_base_offsets` (the first ten), `unverified_segments`,
+      `doubtful_segments`: what rests on no verified message timestamp; `suspicions`: how many
+      segments of each kind
+    - with a what-if or a broker's view beside: their deletable segments and bytes, of the broker's
+      also the segments whose index says another timestamp, and those it judges otherwise
+    """
+    aggregates = [
+        *(sf.first(name).alias(name) for name in _POLICY),
+        *_total("", sf.expr("true")),
+        *_total("deletable_", sf.col("deletable")),
+        sf.min("base_offset").alias("first_base_offset"),
+        _first_kept().alias("_kept"),
+        (sf.max("last_offset") + 1).alias("log_end_offset"),
+        *_total("blocked_", _blocked()),
+        _sum_bytes(sf.col("kept_only_by_blocker")).alias("kept_only_by_blocker_bytes"),
+        sf.max(sf.when(_blocked(), sf.col("largest_timestamp"))).alias("_newest_blocked"),
+        sf.min(sf.when(_blocked(), sf.col("deletable_at_ms"))).alias("_block_ends_at_ms"),
+        *_trust(),
+        _suspicions(),
+    ]
+    for prefix in ("what_if_", "broker_"):
+        if f"{prefix}deletable" in judged.columns:
+            aggregates += _total(f"{prefix}deletable_", sf.col(f"{prefix}deletable"))
+    if "broker_deletable" in judged.columns:
+        differs = sf.col("broker_deletable") != sf.col("deletable")
+        misread = sf.col("broker_index_fault").isNotNull()
+        aggregates.append(sf.count_if(misread).alias("broker_misread_segments"))
+        aggregates.append(sf.count_if(differs).alias("broker_different_segments"))
+    grouped = judged.groupBy(*PARTITION).agg(*aggregates)
+    blocking = _blocking(now_ms)
+    columns: list[Column] = []
+    for name in grouped.columns:
+        if name == "_kept":
+            columns.append(sf.col("_kept.base_offset").alias("first_kept_base_offset"))
+        elif name == "kept_only_by_blocker_bytes":
+            columns += [sf.col(name), *blocking]
+        elif not name.startswith("_"):
+            columns.append(sf.col(name))
+    return grouped.select(*columns).orderBy(*PARTITION)
+
+
+def freed_by(judged: DataFrame, moments_ms: Sequence[int]) -> DataFrame:
+    """Return per topic what becomes deletable up to each moment, after the one before it.
+
+    Columns `at_ms`, `topic`, `segments`, `bytes`; moments at which nothing does have no row. As if
+    nothing were appended. The first moment has all that was deletable before it.
+    """
+    bucket: Column = sf.lit(None).cast("bigint")
+    for moment in sorted(set(moments_ms), reverse=True):
+        bucket = sf.when(sf.col("deletable_at_ms") <= moment, sf.lit(moment)).otherwise(bucket)
+    freed = judged.withColumn("at_ms", bucket).where(sf.col("at_ms").isNotNull())
+    rows = freed.groupBy("at_ms", "topic").agg(*_total("", sf.expr("true")))
+    return rows.orderBy("at_ms", "topic")
+
+
+def totals_of(partitions: DataFrame) -> dict[str, Any]:
+    """Return the sums over what `summarize_partitions` returned; runs a job."""
+    summed = [name for name, kind in partitions.dtypes if name.endswith(("segments", "bytes"))]
+    summed = [name for name in summed if name != "retention_bytes"]
+    kinds = [
+        sf.coalesce(sf.sum(sf.col("suspicions")[kind]), sf.lit(0)).alias(f"_{kind}")
+        for kind in SUSPICIONS
+    ]
+    row = partitions.agg(
+        sf.count(sf.lit(1)).alias("partitions"),
+        sf.count_if(sf.col("blocked_segments") > 0).alias("blocked_partitions"),
+        *(sf.coalesce(sf.sum(name), sf.lit(0)).alias(name) for name in summed),
+        *kinds,
+    ).collect()[0]
+    totals = {name: value for name, value in row.asDict().items() if not name.startswith("_")}
+    found = {kind: row[f"_{kind}"] for kind in SUSPICIONS}
+    return totals | {"suspicions": {kind: count for kind, count in found.items() if count}}
+
+
+def _total(prefix: str, which: Column) -> list[Column]:
+    return [
+        sf.count_if(which).alias(f"{prefix}segments"),
+        _sum_bytes(which).alias(f"{prefix}bytes"),
+    ]
+
+
+def _sum_bytes(which: Column) -> Column:
+    size = sf.coalesce(sf.col("size_bytes"), sf.lit(0))
+    return sf.sum(sf.when(which, size).otherwise(0))
+
+
+def _blocked() -> Column:
+    return sf.col("reason") == "blocked"
+
+
+def _first_kept() -> Column:
+    """Return the oldest row that stays: what is deletable is the run before it."""
+    said = sf.struct(
+        "base_offset", "reason", "largest_timestamp", "offset_of_max_timestamp", "log_uri"
+    )
+    # A directory that cannot be listed has no base offset and stands first.
+    place = sf.struct(sf.coalesce(sf.col("base_offset"), sf.lit(-(2**63))), sf.col("log_uri"))
+    return sf.min_by(said, sf.when(~sf.col("deletable"), place))
+
+
+def _blocking(now_ms: int) -> list[Column]:
+    blocks = sf.col("blocked_segments") > 0
+    timestamp = sf.col("_kept.largest_timestamp")
+    columns = {
+        "blocking_base_offset": sf.col("_kept.base_offset"),
+        "blocking_reason": sf.col("_kept.reason"),
+        "blocking_timestamp": timestamp,
+        "blocking_offset_of_max_timestamp": sf.col("_kept.offset_of_max_timestamp"),
+        "blocking_log_uri": sf.col("_kept.log_uri"),
+        "blocking_ahead_of_now_ms": timestamp - now_ms,
+        "blocking_ahead_of_blocked_ms": timestamp
+        - sf.greatest(sf.lit(0), "_newest_blocked"),  # a file's time may be before 1970
+        "block_ends_at_ms": sf.col("_block_ends_at_ms"),
+    }
+    return [sf.when(blocks, column).alias(name) for name, column in columns.items()]
+
+
+def _trust() -> list[Column]:
+    by_file = sf.col("largest_timestamp_source") == "last_modified"
+    named = sf.sort_array(sf.collect_list(sf.when(by_file, sf.col("base_offset"))))
+    return [
+        sf.count_if(by_file).alias("last_modified_segments"),
+        sf.slice(named, 1, MOST_NAMED).alias("last_modified_base_offsets"),
+        sf.count_if(sf.col("status") == "unverified").alias("unverified_segments"),
+        sf.count_if(sf.col("status").isin(*DOUBTFUL_STATUSES)).alias("doubtful_segments"),
+    ]
+
+
+def _suspicions() -> Column:
+    counts = sf.create_map(
+        *(
+            piece
+            for kind in SUSPICIONS
+            for piece in (sf.lit(kind), sf.count_if(sf.col("suspicion") == kind))
+        )
+    )
+    return sf.map_filter(counts, lambda _, count: count > 0).alias("suspicions")

@@ -1,0 +1,80 @@
+"""What a broker would see of a segment: the index files beside its log, as they lie there now."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple, Protocol
+
+from pyarrow import fs
+
+from kip33.formats.time_index import ENTRY_BYTES
+from kip33.rules.broker_view import BrokerView, broker_view, last_entry_at
+from kip33.storage.files import opened
+from kip33.storage.locations import Location
+
+UNREADABLE: Final = "unreadable"  # beside the faults of rules.broker_view: nothing can be said
+
+
+class Asked(Protocol):
+    """The columns of a catalog row that are asked for."""
+
+    log_uri: str
+    max_timestamp: int | None  # None: no broker keeps such a segment, or nobody read it
+
+
+class SeenByBroker(NamedTuple):
+    """What a broker judges a log by; no timestamp where that cannot be told."""
+
+    log_uri: str
+    broker_largest_timestamp: int | None
+    broker_largest_timestamp_source: str | None
+    broker_index_fault: str | None
+
+
+def seen_by_broker(rows: Iterable[Asked]) -> Iterator[SeenByBroker]:
+    """Yield what a broker would take from the files beside each log.
+
+    Every directory is listed once if its rows follow each other; of each `.timeindex` its last 12
+    bytes are read. A file that cannot be read is a fault, no exception.
+    """
+    listed: Location | None = None
+    infos: dict[str, fs.FileInfo] = {}
+    for row in rows:
+        log = Location.of(row.log_uri)
+        try:
+            if log.parent != listed:
+                selector = fs.FileSelector(log.parent.path)
+                found = log.filesystem().get_file_info(selector)
+                infos = {info.base_name: info for info in found}
+                listed = log.parent
+            view = _view(log, infos, row.max_timestamp)
+        except OSError:
+            view = None
+        yield SeenByBroker(row.log_uri, *(view or (None, None, UNREADABLE)))
+
+
+def _view(
+    log: Location, infos: dict[str, fs.FileInfo], max_timestamp: int | None
+) -> BrokerView | None:
+    stem = log.name.removesuffix(".log")
+    info, time_index = infos.get(log.name), infos.get(f"{stem}.timeindex")
+    has_offset_index = f"{stem}.index" in infos
+    if info is None or info.mtime_ns is None or (max_timestamp is None and not has_offset_index):
+        return None  # it is gone, or would be recovered and nobody knows to what
+    size = time_index.size if time_index else None
+    return broker_view(
+        time_index_bytes=size,
+        last_entry=_last_entry(log.parent.child(f"{stem}.timeindex"), size or 0),
+        has_offset_index=has_offset_index,
+        max_timestamp=-1 if max_timestamp is None else max_timestamp,
+        last_modified_ms=info.mtime_ns // 1_000_000,
+    )
+
+
+def _last_entry(time_index: Location, size_bytes: int) -> bytes:
+    at = last_entry_at(size_bytes)
+    if at is None:
+        return b""
+    entry = bytearray(ENTRY_BYTES)
+    with opened(time_index) as (read_into, _):
+        if read_into(at, memoryview(entry)) != ENTRY_BYTES:
+            raise OSError(f"{time_index.uri}: shorter than when it was listed")
+    return bytes(entry)
