@@ -28,7 +28,7 @@ _SECTIONS_EXPECTED: Final = 'expected [defaults] and [topics."NAME or GLOB"]'
 _Table = dict[str, Any]
 
 
-def load_policies(policy: str | None, kafka_configs: str | None) -> Policies:
+def load_policies(policy: str | None = None, kafka_configs: str | None = None) -> Policies:
     """Return the policies of a TOML file, of the saved output of Kafka's tools, or of both.
 
     Both are local paths or URIs. Without either nothing is said, and nothing expires. PolicyError,

@@ -1,0 +1,126 @@
+"""Carrying out a retention plan: exactly what it says, or a row that says why not.
+
+Partitions go side by side, each one's segments in order (`storage.deletion`). Before anything is
+touched the plan has to pass all of `storage.plan_refusals`, and no broker may hold the `.lock` of
+a log directory; it stays locked to the end. An apply that was interrupted goes on when the plan is
+applied again: the journal beside the catalog says where.
+"""
+
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final
+
+from kip33.storage.broker_locks import locked
+from kip33.storage.deletion import PartitionResult, delete_partition
+from kip33.storage.deletion_step import Record, Run
+from kip33.storage.files import require_writable
+from kip33.storage.listing import DIRECTORIES_AT_ONCE
+from kip33.storage.locations import Location
+from kip33.storage.plan_refusals import (
+    require_fresh,
+    require_same_judgement,
+    require_trash,
+    require_within,
+)
+from kip33.storage.retention_journal import journal_place
+from kip33.storage.retention_plan import PlannedPartition, RetentionPlan
+
+MAX_AGE_MS: Final = 24 * 3_600_000
+LIMIT_BYTES: Final = 1 << 40
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What an apply did; of a dry run, what it would have done."""
+
+    plan_id: str
+    run_id: str
+    dry_run: bool
+    journal: str  # URI of the plan's journal
+    trash: str | None  # URI of the plan's folder in the trash
+    partitions: tuple[PartitionResult, ...]
+
+    @property
+    def stopped(self) -> int:
+        """Return the number of partitions that ended before their last planned segment."""
+        return sum(1 for one in self.partitions if one.outcome == "stopped")
+
+    @property
+    def segments_deleted(self) -> int:
+        """Return the number of segments that this run deleted or moved."""
+        return sum(one.segments_deleted for one in self.partitions)
+
+    @property
+    def bytes_deleted(self) -> int:
+        """Return the bytes of all files that this run deleted or moved."""
+        return sum(one.bytes_deleted for one in self.partitions)
+
+
+def apply_plan(
+    plan: RetentionPlan,
+    *,
+    clock: Callable[[], int],
+    max_age_ms: int = MAX_AGE_MS,
+    limit_bytes: int = LIMIT_BYTES,
+    trash: Location | None = None,
+    dry_run: bool = False,
+    threads: int = DIRECTORIES_AT_ONCE,
+    on_record: Callable[[Record], None] | None = None,
+) -> Applied:
+    """Delete what the plan says, or move it to `trash`; return a row for each partition.
+
+    `clock` gives the time in ms; `on_record` is called with each object of the journal once it is
+    published, one at a time, in a dry run with the objects there would be. PlanError, CatalogError
+    or LocationError with nothing touched where the plan is refused.
+    """
+    require_fresh(plan, clock_ms=clock(), max_age_ms=max_age_ms)
+    require_within(plan, limit_bytes)
+    partitions = list(plan.with_segments())
+    plan.basis.require_policies(partition.topic for partition in partitions)
+    if trash:
+        require_trash(plan, trash)
+    journal = journal_place(plan)
+    folder = trash.child(plan.plan_id) if trash else None
+    with ExitStack() as locks:
+        locks.enter_context(locked(partition.directory.parent for partition in partitions))
+        known = require_same_judgement(plan)
+        if dry_run:
+            locks.close()  # it was free; a broker may start
+        else:
+            require_writable(journal, "the journal")
+            if folder:
+                require_writable(folder, "the trash")
+        tell = _one_at_a_time(on_record)
+        run = Run(plan, uuid.uuid4().hex[:12], known, clock, folder, dry_run, tell)
+        results = _side_by_side(run, partitions, threads)
+    trash_uri = folder.uri if folder else None
+    return Applied(plan.plan_id, run.run_id, dry_run, journal.uri, trash_uri, results)
+
+
+def _side_by_side(
+    run: Run, partitions: Sequence[PlannedPartition], threads: int
+) -> tuple[PartitionResult, ...]:
+    """Return the results in order; an interrupt lets each partition end its segment, no more."""
+    with ThreadPoolExecutor(threads) as pool:
+        under_way = [pool.submit(delete_partition, run, partition) for partition in partitions]
+        try:
+            return tuple(one.result() for one in under_way)
+        except BaseException:
+            run.interrupted.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _one_at_a_time(on_record: Callable[[Record], None] | None) -> Callable[[Record], None]:
+    lock = threading.Lock()
+
+    def tell(record: Record) -> None:
+        if on_record:
+            with lock:
+                on_record(record)
+
+    return tell

@@ -1,0 +1,83 @@
+"""Deleting one partition's planned segments, oldest first: what remains never has a hole.
+
+The first difference from the plan ends the partition: nothing after it is deleted.
+"""
+
+from typing import NamedTuple
+
+from kip33.formats.names import segment_file_name
+from kip33.storage.deletion_step import DONE_BEFORE, Run, SegmentStep
+from kip33.storage.files import reason
+from kip33.storage.partition_files import PartitionFiles, list_partition
+from kip33.storage.retention_journal import DELETED, GONE_ALREADY, MOVED, Journal
+from kip33.storage.retention_plan import PlannedPartition
+
+
+class PartitionResult(NamedTuple):
+    """What became of one partition's segments; in a dry run, what would."""
+
+    log_dir: str
+    topic: str
+    partition: int
+    segments_planned: int
+    segments_deleted: int  # by this run; moved ones as well
+    segments_gone_already: int  # by other runs of this plan
+    bytes_deleted: int  # of all files, by this run
+    outcome: str  # done | stopped
+    why: str | None
+    stopped_at: int | None  # base offset of the segment that is not done
+
+
+def delete_partition(run: Run, partition: PlannedPartition) -> PartitionResult:
+    """Delete the planned segments; a difference, or a fault of the store, is in the result."""
+    journal = Journal(run.plan, partition, run.run_id)
+    files = PartitionFiles({}, frozenset())
+    try:
+        journal.load()
+        files = list_partition(partition.directory, may_be_absent=True)
+        why = _hole(partition, files)
+    except OSError as error:
+        why = f"{partition.directory.uri}, or its journal, cannot be listed: {reason(error)}"
+    deleted = gone_already = bytes_deleted = 0
+    stopped_at = None
+    for segment in partition.segments:
+        listed = files.segments.get(segment.base_offset, [])
+        step = SegmentStep(run, partition, segment, journal, listed)
+        if run.interrupted.is_set():
+            why = "interrupted"
+        taken = step.stop(why) if why else step.take()
+        deleted += taken.outcome in (DELETED, MOVED)
+        gone_already += taken.outcome in (GONE_ALREADY, DONE_BEFORE)
+        bytes_deleted += sum(file.size_bytes for file in taken.deleted)
+        why = taken.why
+        if why:
+            stopped_at = segment.base_offset
+            break
+    return PartitionResult(
+        *partition.key,
+        len(partition.segments),
+        deleted,
+        gone_already,
+        bytes_deleted,
+        "stopped" if why else "done",
+        why,
+        stopped_at,
+    )
+
+
+def _hole(partition: PlannedPartition, files: PartitionFiles) -> str | None:
+    """Return why the directory could be left with a hole, None if it cannot."""
+    planned = {segment.base_offset for segment in partition.segments}
+    last = max(planned)
+    logs = files.logs()
+    for base_offset in logs:
+        if base_offset < last and base_offset not in planned:
+            log = partition.directory.child(segment_file_name(base_offset, "log"))
+            return f"{log.uri}: older than a segment of the plan, and not in it"
+    if any(swap <= last for swap in files.swaps):
+        return f"{partition.directory.uri}: has a .log.swap, which a broker has to load first"
+    kept = partition.first_kept_base_offset
+    if kept is not None and kept not in logs:
+        log = partition.directory.child(segment_file_name(kept, "log"))
+        return f"{log.uri}: the first segment that was to stay is not there"
+    return None

@@ -1,0 +1,207 @@
+"""Deleting one planned segment: look, put an intent, delete file by file, put a result.
+
+The order is what makes the journal true whenever a run is killed: before a file goes there is an
+intent, and where a result says that all are gone, they are. A segment whose log is gone was begun
+by a run of this plan, or its absence is a difference: the intents tell.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from kip33.errors import Kip33Error, PublishError
+from kip33.storage.files import reason
+from kip33.storage.locations import Location
+from kip33.storage.partition_files import Look, difference_of, info_of, is_log, look_at
+from kip33.storage.plan_text import KEY, file_record
+from kip33.storage.retention_journal import (
+    DELETED,
+    GONE_ALREADY,
+    INCOMPLETE,
+    INTENT,
+    MOVED,
+    STOPPED,
+    Journal,
+)
+from kip33.storage.retention_plan import (
+    PlannedFile,
+    PlannedPartition,
+    PlannedSegment,
+    RetentionPlan,
+)
+from kip33.storage.trash import move_to_trash
+
+DONE_BEFORE: Final = "done_before"  # by an earlier run, whose result stands: no record of it
+
+Record: TypeAlias = dict[str, Any]
+"""An object of the journal."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One apply of a plan: what holds for all its partitions."""
+
+    plan: RetentionPlan
+    run_id: str
+    known: frozenset[str]  # URIs of the planned logs that the newest snapshot has
+    clock: Callable[[], int]
+    trash: Location | None  # this plan's folder in it
+    dry_run: bool
+    on_record: Callable[[Record], None]
+    interrupted: threading.Event = field(default_factory=threading.Event)
+
+
+class Step(NamedTuple):
+    """What became of a segment; `why` is set where the partition has to stop."""
+
+    outcome: str
+    deleted: tuple[PlannedFile, ...] = ()  # by this run
+    why: str | None = None
+
+
+class _StopError(Exception):
+    """A difference from the plan."""
+
+
+class SegmentStep:
+    """One segment under way; `listed` are its files as the directory's listing showed them."""
+
+    def __init__(
+        self,
+        run: Run,
+        partition: PlannedPartition,
+        segment: PlannedSegment,
+        journal: Journal,
+        listed: list[PlannedFile],
+    ) -> None:
+        """Begin; nothing has happened yet."""
+        self.run, self.partition, self.segment = run, partition, segment
+        self.journal, self.listed = journal, listed
+        self._deleted: list[PlannedFile] = []
+        self._may_be_touched = False
+
+    def take(self) -> Step:
+        """Delete the segment; a difference, or a fault of the store, is in the step's `why`."""
+        base_offset = self.segment.base_offset
+        if self.journal.is_done(base_offset) and not any(is_log(file) for file in self.listed):
+            return Step(DONE_BEFORE)
+        try:
+            look = self._look()
+            self._require_as_planned(look)
+            self._put(INTENT, look.there)
+            for file in self.segment.files:
+                if file not in look.gone:
+                    self._delete(file)
+        except _StopError as stop:
+            return self.stop(str(stop))
+        except Kip33Error as error:  # the journal, or a store that cannot be opened
+            return self.stop(str(error))
+        except OSError as error:
+            log = self._uri(self.segment.log)
+            return self.stop(f"{log}: its files cannot be looked at: {reason(error)}")
+        went_now = self.segment.log in self._deleted
+        outcome = (MOVED if self.run.trash else DELETED) if went_now else GONE_ALREADY
+        try:
+            self._put(outcome, self._deleted)
+        except PublishError as error:
+            return Step(outcome, tuple(self._deleted), str(error))
+        return Step(outcome, tuple(self._deleted))
+
+    def stop(self, why: str) -> Step:
+        """Return the step that ends its partition, after it was recorded if that is possible."""
+        outcome = INCOMPLETE if self._may_be_touched else STOPPED
+        try:
+            self._put(outcome, self._deleted, why)
+        except PublishError as error:
+            why = why if str(error) in why else f"{why}; {error}"
+        return Step(outcome, tuple(self._deleted), why)
+
+    def _look(self) -> Look:
+        """Return what there is; where another run deletes it meanwhile, not half of what was."""
+        look = look_at(self.partition, self.segment, self.listed)
+        if look.gone:
+            self.journal.load()
+            if self.journal.is_begun(self.segment.base_offset, by_another_run=True):
+                return look_at(self.partition, self.segment, self.listed)
+        return look
+
+    def _require_as_planned(self, look: Look) -> None:
+        """Raise _StopError unless all is as planned, or a run of this plan began with it."""
+        log = self._uri(self.segment.log)
+        if look.others:
+            raise _StopError(look.others[0])
+        if not look.log_is_there:
+            if not self.journal.is_begun(self.segment.base_offset):
+                raise _StopError(f"{log}: is gone, and not by this plan")
+            return
+        if self.journal.is_done(self.segment.base_offset):
+            raise _StopError(f"{log}: is there again, after this plan deleted it")
+        if log not in self.run.known:
+            raise _StopError(f"{log}: is there, and not in the newest snapshot")
+        if look.gone:
+            raise _StopError(f"{self._uri(look.gone[0])}: is gone, and not by this plan")
+
+    def _delete(self, file: PlannedFile) -> None:
+        """Delete or move one file that is still as planned; _StopError or OSError if not."""
+        place = self.partition.place(file)
+        info = info_of(place)
+        if info is None:
+            self._require_taken_by_another_run(place)
+            return
+        difference = difference_of(place, file, info)
+        if difference:
+            raise _StopError(difference)
+        if not self.run.dry_run:
+            touched_before, self._may_be_touched = self._may_be_touched, True
+            try:
+                self._remove(place, file)
+            except FileNotFoundError:
+                self._may_be_touched = touched_before
+                self._require_taken_by_another_run(place)
+                return
+            except OSError as error:
+                is_there = info_of(place) is not None
+                self._may_be_touched = touched_before or not is_there
+                if is_there or self.run.trash:
+                    what = "moved" if self.run.trash else "deleted"
+                    raise _StopError(f"{place.uri}: cannot be {what}: {reason(error)}") from error
+                # It went all the same, whatever the store says.
+        self._deleted.append(file)
+
+    def _remove(self, place: Location, file: PlannedFile) -> None:
+        if self.run.trash:
+            kind = "indexes" if file.in_index_dir else "segments"
+            below = self.partition.below(self.run.plan.basis.source)
+            target = self.run.trash.child("/".join(filter(None, (kind, below, file.name))))
+            move_to_trash(place, target, size_bytes=file.size_bytes)
+        else:
+            place.filesystem().delete_file(place.path)
+
+    def _require_taken_by_another_run(self, place: Location) -> None:
+        self.journal.load()
+        if not self.journal.is_begun(self.segment.base_offset, by_another_run=True):
+            raise _StopError(f"{place.uri}: went meanwhile, and not by this plan")
+
+    def _put(self, what: str, files: list[PlannedFile], why: str | None = None) -> None:
+        """Publish an object of the journal, then tell it; a dry run only tells."""
+        is_intent = what == INTENT
+        record = {
+            "kind": "intent" if is_intent else "result",
+            "plan_id": self.run.plan.plan_id,
+            "run_id": self.run.run_id,
+            **dict(zip(KEY, self.partition.key, strict=True)),
+            "base_offset": self.segment.base_offset,
+            "at_ms": self.run.clock(),
+            "outcome": None if is_intent else what,
+            "why": why,
+            "files": [file_record(self.partition, file) for file in files],
+            "trash": self.run.trash.uri if self.run.trash else None,
+            "dry_run": self.run.dry_run,
+        }
+        if not self.run.dry_run:
+            self.journal.put(self.segment.base_offset, what, record)
+        self.run.on_record(record)
+
+    def _uri(self, file: PlannedFile) -> str:
+        return self.partition.place(file).uri

@@ -1,0 +1,132 @@
+"""What is asked of a retention plan before anything is touched; each refusal is one line.
+
+A plan's id shows that it was not changed, not that it is right. So its segments are judged again,
+by the plan's own policies at its own time, on the rows of the newest snapshot: always, for a plan
+may have been made by hand, or before the last build.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kip33.errors import CatalogError
+from kip33.rules.retention import Decision, Limits
+from kip33.storage.catalog import Catalog
+from kip33.storage.judging import CatalogRow, JudgedPartition, judged_partitions
+from kip33.storage.locations import Location
+from kip33.storage.retention_plan import (
+    PlanError,
+    PlannedPartition,
+    PlannedSegment,
+    RetentionPlan,
+    few,
+)
+
+_MAKE_ANOTHER = "make another plan"
+
+
+def require_fresh(plan: RetentionPlan, *, clock_ms: int, max_age_ms: int) -> None:
+    """Raise PlanError for a plan that is too old, or from the future."""
+    created_ms, now_ms = plan.basis.created_ms, plan.basis.now_ms
+    age_ms = clock_ms - created_ms
+    if age_ms < 0:
+        raise PlanError(
+            f"the plan was made {-age_ms} ms from now: one of the clocks is wrong; {_MAKE_ANOTHER}"
+        )
+    if age_ms > max_age_ms:
+        raise PlanError(
+            f"the plan is {age_ms} ms old, at most {max_age_ms} ms expected (--max-age); "
+            f"{_MAKE_ANOTHER}"
+        )
+    if now_ms > created_ms:
+        raise PlanError(f"the plan judges at {now_ms}, after it was made; {_MAKE_ANOTHER}")
+
+
+def require_within(plan: RetentionPlan, limit_bytes: int) -> None:
+    """Raise PlanError for a plan that deletes more bytes than that."""
+    if plan.size_bytes > limit_bytes:
+        raise PlanError(
+            f"the plan deletes {plan.size_bytes} bytes, at most {limit_bytes} are allowed: "
+            "look at it, then give a higher --limit"
+        )
+
+
+def require_trash(plan: RetentionPlan, trash: Location) -> None:
+    """Raise PlanError for a trash on another store, or inside what the plan is about."""
+    basis = plan.basis
+    if trash.root != basis.source.root:
+        raise PlanError(f"{trash.uri}: a trash on the store of {basis.source.uri} expected")
+    places = {basis.source: "SOURCE", basis.catalog: "the catalog"}
+    indexes = [basis.index_dir, *(one.index_directory for one in plan.partitions)]
+    places |= {place: "the index directory" for place in indexes if place}
+    for place, what in places.items():
+        if place.contains(trash):
+            raise PlanError(f"{trash.uri}: the trash lies inside {what}, {place.uri}: give another")
+
+
+def require_same_judgement(plan: RetentionPlan) -> frozenset[str]:
+    """Return the URIs of the planned logs that the newest snapshot has.
+
+    Raises PlanError where it would keep one of them, or has it otherwise; CatalogError where there
+    is no snapshot, or one of another source.
+    """
+    basis = plan.basis
+    catalog = Catalog(basis.catalog)
+    newest = catalog.require_newest()
+    if newest.source != basis.source.uri:
+        raise CatalogError(
+            f"{basis.catalog.uri}: describes {newest.source}, the plan {basis.source.uri}; "
+            f"{_MAKE_ANOTHER}"
+        )
+    partitions = {partition.key: partition for partition in plan.with_segments()}
+
+    def limits_of(log_dir: str, topic: str, number: int) -> Limits | None:
+        partition = partitions.get((log_dir, topic, number))
+        return basis.limits(partition.topic, partition.log_start_offset) if partition else None
+
+    known: set[str] = set()
+    problems: list[str] = []
+    for judged in judged_partitions(catalog, newest, limits_of, now_ms=basis.now_ms):
+        for segment in _planned_again(partitions[judged.key], judged):
+            known.add(segment.row.log_uri)
+            problem = segment.problem(trust_last_modified=basis.trust_last_modified)
+            problems += [problem] if problem else []
+    if problems:
+        raise PlanError(
+            f"snapshot {newest.name} judges {len(problems)} planned segments otherwise: "
+            f"{few(problems)}; {_MAKE_ANOTHER}"
+        )
+    return frozenset(known)
+
+
+class _Again(NamedTuple):
+    """A planned segment and what the newest snapshot says of it."""
+
+    partition: PlannedPartition
+    segment: PlannedSegment
+    judged: JudgedPartition
+    row: CatalogRow
+    decision: Decision
+
+    def problem(self, *, trust_last_modified: bool) -> str | None:
+        """Return why it would not be planned now as it is in the plan, None if it would."""
+        row, log = self.row, self.segment.log
+        why = self.judged.why_unplannable(row, trust_last_modified=trust_last_modified)
+        if not self.decision.deletable:
+            return f"{row.log_uri} is kept ({self.decision.reason})"
+        if why:
+            return why
+        found = (row.base_offset, row.size_bytes, row.last_modified_ms)
+        if found != (self.segment.base_offset, log.size_bytes, log.last_modified_ns // 1_000_000):
+            return f"{row.log_uri} has changed"
+        index_directory = self.partition.index_directory
+        takes_indexes = any(file.in_index_dir for file in self.segment.files)
+        if takes_indexes and index_directory and row.index_directory_uri != index_directory.uri:
+            return f"{row.log_uri} has other index files"
+        return None
+
+
+def _planned_again(partition: PlannedPartition, judged: JudgedPartition) -> Iterator[_Again]:
+    planned = {partition.place(segment.log).uri: segment for segment in partition.segments}
+    for row, decision in zip(judged.rows, judged.decisions, strict=True):
+        if row.log_uri in planned:
+            yield _Again(partition, planned[row.log_uri], judged, row, decision)

@@ -1,0 +1,247 @@
+"""A retention plan as a file of JSON objects, one a line.
+
+    {"kind": "plan", "version": 1, "plan_id": "5c1e...", "created_ms": ..., ...}
+    {"kind": "partition", "log_dir": "broker-1", "topic": "orders", "partition": 0, ...}
+    {"kind": "segment", "log_dir": "broker-1", ..., "base_offset": 0, ..., "files": [...]}
+
+A partition's line stands before those of its segments. `plan_id` is a SHA-256 over every byte of
+the file but itself, so a plan that was edited, cut short or damaged is refused. That says nothing
+of who made it: what a plan asks for is held against the newest snapshot before it is carried out.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from kip33.errors import PolicyError
+from kip33.formats.names import SegmentFile, parse_partition_dir, parse_segment_file
+from kip33.rules.policies import Policies
+from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES
+from kip33.storage.files import publish_or_raise, read_whole, reason
+from kip33.storage.locations import Location
+from kip33.storage.retention_plan import (
+    KINDS,
+    Basis,
+    LeftOut,
+    PlanError,
+    PlannedFile,
+    PlannedPartition,
+    PlannedSegment,
+    RetentionPlan,
+)
+
+VERSION: Final = 1
+ID_DIGITS: Final = 32  # hexadecimal, of the SHA-256's 64
+MOST_BYTES: Final = 1 << 32
+KEY: Final = ("log_dir", "topic", "partition")
+_MAKE_ANOTHER: Final = "make another with `kip33 retention CATALOG --plan FILE`"
+
+
+def sealed(basis: Basis, partitions: Iterable[PlannedPartition]) -> RetentionPlan:
+    """Return the plan with its id."""
+    plan = RetentionPlan("", basis, tuple(partitions))
+    plan_id = _plan_id(_line(record) for record in _records(plan))
+    return RetentionPlan(plan_id, basis, plan.partitions)
+
+
+def write_plan(plan: RetentionPlan, place: Location) -> None:
+    """Publish a plan whole; PublishError where it cannot be."""
+    data = b"".join(_line(record) for record in _records(plan))
+    publish_or_raise(place, data, "there is no plan")
+
+
+def read_plan(place: Location) -> RetentionPlan:
+    """Return the plan in a file, exactly as it was written; PlanError, one line, if it is not."""
+    try:
+        lines = read_whole(place, most_bytes=MOST_BYTES).splitlines(keepends=True)
+    except OSError as error:
+        raise PlanError(f"{place.uri}: no plan can be read: {reason(error)}") from error
+    try:
+        header = json.loads(lines[0]) if lines else {}
+        is_plan = isinstance(header, dict) and header.get("kind") == "plan"
+    except ValueError:
+        is_plan = False
+    if not is_plan:
+        raise PlanError(f"{place.uri}: no retention plan; {_MAKE_ANOTHER}")
+    if header.get("version") != VERSION:
+        raise PlanError(
+            f"{place.uri}: a plan of version {header.get('version')}, this kip33 reads {VERSION}"
+        )
+    if _plan_id([_line(header | {"plan_id": ""}), *lines[1:]]) != header.get("plan_id"):
+        raise PlanError(
+            f"{place.uri}: not as it was written: edited, cut short or damaged; {_MAKE_ANOTHER}"
+        )
+    try:
+        basis = _basis(header)
+        partitions = _partitions(basis, [json.loads(line) for line in lines[1:]])
+    except (ValueError, TypeError, KeyError, AttributeError, PolicyError) as error:
+        raise PlanError(f"{place.uri}: nothing that kip33 writes: {reason(error)}") from error
+    return RetentionPlan(header["plan_id"], basis, partitions)
+
+
+def _plan_id(lines: Iterable[bytes]) -> str:
+    """Return the id of lines of which the first has an empty one."""
+    digest = hashlib.sha256()
+    for line in lines:
+        digest.update(line)
+    return digest.hexdigest()[:ID_DIGITS]
+
+
+def _line(record: dict[str, Any]) -> bytes:
+    return (json.dumps(record) + "\n").encode()
+
+
+def _records(plan: RetentionPlan) -> Iterator[dict[str, Any]]:
+    basis = plan.basis
+    yield {
+        "kind": "plan",
+        "version": VERSION,
+        "plan_id": plan.plan_id,
+        "created_ms": basis.created_ms,
+        "now_ms": basis.now_ms,
+        "catalog": basis.catalog.uri,
+        "snapshot": basis.snapshot,
+        "source": basis.source.uri,
+        "index_dir": basis.index_dir.uri if basis.index_dir else None,
+        **plan.totals(),
+        "active_segment": basis.active_segment,
+        "boundary": basis.boundary,
+        "trust_last_modified": basis.trust_last_modified,
+        "policies": basis.policies.to_record(),
+    }
+    for partition in plan.partitions:
+        key = dict(zip(KEY, partition.key, strict=True))
+        left_out, index_directory = partition.left_out, partition.index_directory
+        yield {
+            "kind": "partition",
+            **key,
+            "directory": partition.directory.uri,
+            "index_directory": index_directory.uri if index_directory else None,
+            "log_start_offset": partition.log_start_offset,
+            "first_kept_base_offset": partition.first_kept_base_offset,
+            "segments": len(partition.segments),
+            "bytes": partition.size_bytes,
+            "left_out": left_out._asdict() if left_out else None,
+        }
+        for segment in partition.segments:
+            yield {"kind": "segment", **key, **_segment_record(partition, segment)}
+
+
+def _segment_record(partition: PlannedPartition, segment: PlannedSegment) -> dict[str, Any]:
+    return {
+        "base_offset": segment.base_offset,
+        "largest_timestamp": segment.largest_timestamp,
+        "largest_timestamp_source": segment.largest_timestamp_source,
+        "reason": segment.reason,
+        "expires_at_ms": segment.expires_at_ms,
+        "bytes": segment.size_bytes,
+        "files": [file_record(partition, file) for file in segment.files],
+    }
+
+
+def file_record(partition: PlannedPartition, file: PlannedFile) -> dict[str, Any]:
+    """Return a file as plan and journal name it."""
+    return {
+        "uri": partition.place(file).uri,
+        "size_bytes": file.size_bytes,
+        "last_modified_ns": file.last_modified_ns,
+    }
+
+
+def _basis(header: dict[str, Any]) -> Basis:
+    basis = Basis(
+        int(header["created_ms"]),
+        int(header["now_ms"]),
+        Location.of(header["catalog"]),
+        str(header["snapshot"]),
+        Location.of(header["source"]),
+        Location.of(header["index_dir"]) if header["index_dir"] else None,
+        Policies.from_record(header["policies"]),
+        header["active_segment"],
+        header["boundary"],
+        bool(header["trust_last_modified"]),
+    )
+    if basis.active_segment not in ACTIVE_SEGMENT or basis.boundary not in BOUNDARIES:
+        raise ValueError(f"judged by {basis.active_segment!r} and {basis.boundary!r}")
+    return basis
+
+
+def _partitions(basis: Basis, records: list[dict[str, Any]]) -> tuple[PlannedPartition, ...]:
+    """Return the partitions with their segments; ValueError for an order or place not ours."""
+    found: list[tuple[PlannedPartition, list[PlannedSegment]]] = []
+    for record in records:
+        if record["kind"] == "partition":
+            found.append((_partition(basis, record), []))
+            continue
+        partition, segments = found[-1] if found else (None, [])
+        if not partition or partition.key != tuple(record[name] for name in KEY):
+            raise ValueError(f"base offset {record['base_offset']} without its partition's line")
+        segments.append(_segment(partition, record))
+        offsets = [segment.base_offset for segment in segments[-2:]]
+        if len(offsets) == 2 and offsets[0] >= offsets[1]:
+            raise ValueError(f"{partition.directory.uri}: segments that are not oldest first")
+    directories = [partition.directory for partition, _ in found]
+    if len(set(directories)) < len(directories):
+        raise ValueError("a partition is there twice")
+    return tuple(partition._replace(segments=tuple(segments)) for partition, segments in found)
+
+
+def _partition(basis: Basis, record: dict[str, Any]) -> PlannedPartition:
+    log_dir, topic, number = (record[name] for name in KEY)
+    index_uri, left_out = record["index_directory"], record["left_out"]
+    partition = PlannedPartition(
+        log_dir,
+        topic,
+        number,
+        Location.of(record["directory"]),
+        Location.of(index_uri) if index_uri else None,
+        record["log_start_offset"],
+        record["first_kept_base_offset"],
+        (),
+        LeftOut(**left_out) if left_out else None,
+    )
+    below = partition.below(basis.source)
+    named = parse_partition_dir(partition.directory.name)
+    places = [basis.source.child(below) if below else basis.source]
+    if (
+        partition.directory not in places
+        or ".." in below.split("/")
+        or below.rpartition("/")[0] != log_dir
+        or named != (topic, number, "")
+    ):
+        raise ValueError(f"{record['directory']}: no directory of {topic}-{number} below SOURCE")
+    index_directory = partition.index_directory
+    if below and index_directory and not index_directory.path.endswith(f"/{below}"):
+        raise ValueError(f"{index_uri}: no index directory of {record['directory']}")
+    return partition
+
+
+def _segment(partition: PlannedPartition, record: dict[str, Any]) -> PlannedSegment:
+    base_offset = int(record["base_offset"])
+    files = tuple(_file(partition, base_offset, file) for file in record["files"])
+    kinds = [KINDS.index(file.name.rpartition(".")[2]) for file in files]
+    if kinds != sorted(kinds) or kinds[:1] != [0] or 0 in kinds[1:] or files[0].in_index_dir:
+        raise ValueError(f"base offset {base_offset}: not the log first, then its indexes")
+    return PlannedSegment(
+        base_offset,
+        int(record["largest_timestamp"]),
+        str(record["largest_timestamp_source"]),
+        str(record["reason"]),
+        record["expires_at_ms"],
+        files,
+    )
+
+
+def _file(partition: PlannedPartition, base_offset: int, record: dict[str, Any]) -> PlannedFile:
+    uri = record["uri"]
+    file = PlannedFile(
+        uri.rpartition("/")[2], int(record["size_bytes"]), int(record["last_modified_ns"])
+    )
+    if uri != partition.place(file).uri:
+        file = file._replace(in_index_dir=True)
+    named = parse_segment_file(file.name)
+    expected = [SegmentFile(base_offset, kind) for kind in KINDS]
+    if uri != partition.place(file).uri or named not in expected:
+        raise ValueError(f"{uri}: no file of {partition.directory.uri}, base offset {base_offset}")
+    return file

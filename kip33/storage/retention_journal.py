@@ -1,0 +1,79 @@
+"""The journal of a plan's deletions, beside the catalog's snapshots.
+
+    CATALOG/retention/<plan id>/
+      broker-1/orders-0/                                     a partition, as below SOURCE
+        00000000000000000042-91aa3c5e7f02-intent.json        put before the first deletion
+        00000000000000000042-91aa3c5e7f02-deleted.json       put after the last
+
+A step is a segment, named by its base offset; each apply, a run, has an id and writes objects of
+its own names, whole, since object stores cannot append. The names alone say how far a plan got:
+
+    intent         all files were as planned; from here on they may be gone
+    deleted        all are gone, by this run; with a trash `moved`
+    gone_already   all are gone; the log went by another run
+    incomplete     the log is gone, other files may be there: something stopped this run
+    stopped        nothing of the segment was touched by this run
+"""
+
+import json
+from typing import Any, Final
+
+from pyarrow import fs
+
+from kip33.storage.catalog import Catalog
+from kip33.storage.files import publish_or_raise
+from kip33.storage.locations import Location
+from kip33.storage.retention_plan import PlannedPartition, RetentionPlan
+
+INTENT: Final = "intent"
+DELETED, MOVED, GONE_ALREADY = "deleted", "moved", "gone_already"
+INCOMPLETE, STOPPED = "incomplete", "stopped"
+DONE: Final = frozenset((DELETED, MOVED, GONE_ALREADY))
+_NOT_RECORDED: Final = "what was done is not recorded and nothing more is deleted here"
+
+
+def journal_place(plan: RetentionPlan) -> Location:
+    """Return the folder of a plan's journal."""
+    return Catalog(plan.basis.catalog).location.child(f"retention/{plan.plan_id}")
+
+
+class Journal:
+    """What is recorded of one partition, by all runs, and what this run adds."""
+
+    def __init__(self, plan: RetentionPlan, partition: PlannedPartition, run_id: str) -> None:
+        """Open it; `load` reads it."""
+        below = partition.below(plan.basis.source)
+        place = journal_place(plan)
+        self._folder = place.child(below) if below else place
+        self._run_id = run_id
+        self._by_step: dict[int, set[tuple[str, str]]] = {}  # (run id, what) by base offset
+
+    def load(self) -> None:
+        """Read the names, those of other runs that go on meanwhile as well; OSError if not."""
+        selector = fs.FileSelector(self._folder.path, allow_not_found=True)
+        self._by_step = {}
+        for info in self._folder.filesystem().get_file_info(selector):
+            base_offset, _, rest = info.base_name.partition("-")
+            run_id, _, what = rest.removesuffix(".json").partition("-")
+            if info.type == fs.FileType.File and base_offset.isdecimal() and rest.endswith(".json"):
+                self._by_step.setdefault(int(base_offset), set()).add((run_id, what))
+
+    def is_done(self, base_offset: int) -> bool:
+        """Return whether a run said that all files of a segment are gone."""
+        return any(what in DONE for _, what in self._by_step.get(base_offset, ()))
+
+    def is_begun(self, base_offset: int, *, by_another_run: bool = False) -> bool:
+        """Return whether a run may have deleted files of a segment."""
+        names = self._by_step.get(base_offset, set())
+        return any(
+            what == INTENT
+            and (run_id, STOPPED) not in names
+            and not (by_another_run and run_id == self._run_id)
+            for run_id, what in names
+        )
+
+    def put(self, base_offset: int, what: str, record: dict[str, Any]) -> None:
+        """Publish one object; PublishError where it cannot be."""
+        name = f"{base_offset:020d}-{self._run_id}-{what}.json"
+        data = (json.dumps(record) + "\n").encode()
+        publish_or_raise(self._folder.child(name), data, _NOT_RECORDED)

@@ -1,0 +1,242 @@
+"""Making a retention plan: what a snapshot's rows let expire, as it lies in the directories now.
+
+A plan takes the oldest run of each partition. It ends before the first segment that may not be
+planned (D11), that is not as the snapshot has it, or behind a log that the snapshot does not know:
+what would then remain could have a hole.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, repeat
+from typing import Final, NamedTuple, Self
+
+from kip33.formats.names import segment_file_name
+from kip33.rules.policies import Policies
+from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES, Decision, Limits
+from kip33.storage.catalog import Catalog
+from kip33.storage.files import reason
+from kip33.storage.judging import CatalogRow, JudgedPartition, judged_partitions
+from kip33.storage.listing import DIRECTORIES_AT_ONCE
+from kip33.storage.locations import Location
+from kip33.storage.partition_files import (
+    NO_TIME,
+    PartitionFiles,
+    in_order,
+    is_log,
+    list_partition,
+)
+from kip33.storage.plan_text import sealed
+from kip33.storage.retention_plan import (
+    Basis,
+    LeftOut,
+    PlanError,
+    PlannedFile,
+    PlannedPartition,
+    PlannedSegment,
+    RetentionPlan,
+)
+from kip33.storage.snapshots import Snapshot
+from kip33.storage.sources import matches
+
+NOTHING: Final = -1  # no base offset is less
+
+
+def plan_retention(
+    catalog: Catalog,
+    snapshot: Snapshot,
+    policies: Policies,
+    *,
+    now_ms: int,
+    clock_ms: int,
+    active_segment: str = "keep",
+    boundary: str = "local",
+    log_start_offsets: Mapping[tuple[str, str, int], int] | None = None,
+    trust_last_modified: bool = False,
+    topics: Sequence[str] = (),
+    threads: int = DIRECTORIES_AT_ONCE,
+) -> RetentionPlan:
+    """Return what may be deleted of a snapshot's segments at `now_ms`; nothing is written.
+
+    `clock_ms` is the time now, which `now_ms` may not be later than; `log_start_offsets` are by
+    log_dir, topic and partition. Each directory that loses something is listed once. PlanError
+    where a topic has no cleanup.policy or the policies keep everything, CatalogError where the
+    snapshot is damaged.
+    """
+    if active_segment not in ACTIVE_SEGMENT or boundary not in BOUNDARIES:
+        raise ValueError(
+            f"active_segment {active_segment!r}, boundary {boundary!r}: no such choice"
+        )
+    if now_ms > clock_ms:
+        raise PlanError(
+            f"a plan at {now_ms}, {now_ms - clock_ms} ms from now: what will expire is not yet to "
+            "be deleted; plan at a time that has come"
+        )
+    index_dir = snapshot.settings.get("index_dir")
+    basis = Basis(
+        clock_ms,
+        now_ms,
+        catalog.location,
+        snapshot.name,
+        Location.of(snapshot.source),
+        Location.of(index_dir) if index_dir else None,
+        policies,
+        active_segment,
+        boundary,
+        trust_last_modified,
+    )
+    starts = log_start_offsets or {}
+
+    def limits_of(log_dir: str, topic: str, partition: int) -> Limits | None:
+        if not matches(topic, topics):
+            return None
+        return basis.limits(topic, starts.get((log_dir, topic, partition)))
+
+    judged = judged_partitions(catalog, snapshot, limits_of, now_ms=now_ms)
+    runs = [run for one in judged if (run := _run(one, trust_last_modified=trust_last_modified))]
+    basis.require_policies(run.key[1] for run in runs)
+    with ThreadPoolExecutor(threads) as pool:
+        return sealed(basis, pool.map(_planned, runs))
+
+
+class _Run(NamedTuple):
+    """The oldest segments of a partition that may expire, and how far a plan may take them."""
+
+    key: tuple[str, str, int]  # log_dir, topic, partition
+    log_start_offset: int | None
+    deletable: list[tuple[CatalogRow, Decision]]
+    plannable: int  # so many of them
+    why: str | None  # the next one is not, None if all are
+
+    def left_out(self, planned: int, why: str | None) -> LeftOut | None:
+        """Return what is not planned, None if all is."""
+        rest = [row for row, _ in self.deletable[planned:]]
+        return LeftOut(len(rest), sum(row.size_bytes or 0 for row in rest), why) if why else None
+
+
+def _run(judged: JudgedPartition, *, trust_last_modified: bool) -> _Run | None:
+    deletable = judged.deletable()
+    if not deletable:
+        return None
+    plannable, why = 0, None
+    for row, _ in deletable:
+        why = judged.why_unplannable(row, trust_last_modified=trust_last_modified)
+        if why:
+            break
+        plannable += 1
+    start = judged.limits.log_start_offset
+    return _Run(judged.key, start, deletable, plannable, why)
+
+
+def _planned(run: _Run) -> PlannedPartition:
+    """Return what a plan takes of a run, after a look into its directories."""
+    directory = Location.of(run.deletable[0][0].directory_uri)
+    nothing = PlannedPartition(*run.key, directory, None, run.log_start_offset, None, ())
+    wanted = run.deletable[: run.plannable]
+    try:
+        there = _There.look(directory, [row for row, _ in wanted]) if wanted else None
+    except OSError as error:
+        why = f"{directory.uri}, or its index directory, cannot be listed: {reason(error)}"
+        return nothing._replace(left_out=run.left_out(0, why))
+    if there is None:
+        return nothing._replace(left_out=run.left_out(0, run.why))
+    logs = there.files.logs()
+    segments: list[PlannedSegment] = []
+    problem = None
+    for (row, decision), log in zip(wanted, chain(logs, repeat(None)), strict=False):
+        problem = there.problem(row, log)
+        if problem:
+            break
+        segments.append(_segment(row, decision, there.files_of(row)))
+    last = segments[-1].base_offset if segments else NOTHING
+    return nothing._replace(
+        index_directory=there.index_directory,
+        first_kept_base_offset=next((log for log in logs if log > last), None),
+        segments=tuple(segments),
+        left_out=run.left_out(len(segments), problem or run.why),
+    )
+
+
+def _segment(row: CatalogRow, decision: Decision, files: tuple[PlannedFile, ...]) -> PlannedSegment:
+    return PlannedSegment(
+        row.base_offset or 0,
+        row.largest_timestamp or 0,
+        row.largest_timestamp_source or "",
+        decision.reason,
+        decision.expires_at_ms,
+        files,
+    )
+
+
+class _There(NamedTuple):
+    """A partition's directory as it is now, and the one where builds put its index files."""
+
+    directory: Location
+    files: PartitionFiles
+    index_directory: Location | None
+    index_files: PartitionFiles
+
+    @classmethod
+    def look(cls, directory: Location, rows: list[CatalogRow]) -> Self:
+        """List both; OSError where one cannot be."""
+        uris = (row.index_directory_uri for row in rows)
+        elsewhere = next(filter(None, uris), None)
+        index_directory = Location.of(elsewhere) if elsewhere else None
+        nothing = PartitionFiles({}, frozenset())
+        return cls(
+            directory,
+            list_partition(directory),
+            index_directory,
+            list_partition(index_directory, may_be_absent=True) if index_directory else nothing,
+        )
+
+    def problem(self, row: CatalogRow, next_log: int | None) -> str | None:
+        """Return why a row is not to be planned, None if it may; `next_log` is the listing's."""
+        base_offset = row.base_offset or 0
+        if next_log is None or next_log > base_offset:
+            return f"{row.log_uri} is gone since the snapshot"
+        if next_log < base_offset:
+            before = self.directory.child(segment_file_name(next_log, "log")).uri
+            return f"{before} is not in the snapshot and older than {row.log_uri}"
+        if any(swap <= base_offset for swap in self.files.swaps):
+            return f"{self.directory.uri} has a .log.swap, which a broker has to load first"
+        uri = row.index_directory_uri
+        if uri and self.index_directory and uri != self.index_directory.uri:
+            return f"{uri} has index files of {row.log_uri}, not {self.index_directory.uri}"
+        return next(self._changes(row), None)
+
+    def files_of(self, row: CatalogRow) -> tuple[PlannedFile, ...]:
+        """Return all files of the segment, those in the index directory that builds wrote."""
+        base_offset = row.base_offset or 0
+        files = list(self.files.segments[base_offset])
+        sizes = self._sizes_of_ours(row)
+        for file in self.index_files.segments.get(base_offset, []):
+            if file.name in sizes:
+                files.append(file._replace(in_index_dir=True))
+        return in_order(files)
+
+    def _sizes_of_ours(self, row: CatalogRow) -> dict[str, int | None]:
+        """Return the files in the index directory that builds wrote, and how large they were."""
+        if not row.index_directory_uri:
+            return {}
+        stem = row.name.removesuffix(".log")
+        sizes = {f"{stem}.timeindex": row.time_index_bytes}
+        if row.offset_index_bytes is not None:
+            sizes[f"{stem}.index"] = row.offset_index_bytes
+        return sizes
+
+    def _changes(self, row: CatalogRow) -> Iterator[str]:
+        """Yield what of a segment is not as the snapshot has it."""
+        sizes = self._sizes_of_ours(row)
+        for file in self.files_of(row):
+            root = self.index_directory if file.in_index_dir else self.directory
+            uri = (root or self.directory).child(file.name).uri
+            if file.last_modified_ns == NO_TIME:
+                yield f"{uri} has no modification time"
+            elif file.in_index_dir and file.size_bytes != sizes[file.name]:
+                yield f"{uri} is not as the build left it"
+            elif is_log(file) and (
+                uri != row.log_uri
+                or file.size_bytes != row.size_bytes
+                or file.last_modified_ns // 1_000_000 != row.last_modified_ms
+            ):
+                yield f"{uri} is not as the snapshot has it"

@@ -1,0 +1,99 @@
+"""A trash: expired files are moved there, each whole in the one place or the other.
+
+    TRASH/<plan id>/segments/broker-1/orders-0/00000000000000000042.log     as below SOURCE
+    TRASH/<plan id>/indexes/broker-1/orders-0/00000000000000000042.index    as in an index directory
+
+On one filesystem that is a rename. Where it is none, the file is copied to a temporary name, the
+copy's size held against the plan, renamed, and only then is the original deleted.
+"""
+
+import errno
+import os
+import shutil
+import uuid
+from typing import Final
+
+from kip33.storage.files import TEMPORARY_SUFFIX, move, opened, remove_quietly, size_of
+from kip33.storage.locations import Location
+
+CHUNK_BYTES: Final = 1 << 20
+
+
+def move_to_trash(file: Location, target: Location, *, size_bytes: int) -> None:
+    """Move a file of so many bytes; OSError if it cannot be, FileNotFoundError if it is gone.
+
+    A file that is there already is taken for ours if it has the same bytes: a move that was
+    killed between copy and deletion.
+    """
+    if size_of(target) is not None:
+        if not _same_bytes(file, target):
+            raise FileExistsError(errno.EEXIST, f"another file is in the trash: {target.uri}")
+    elif _rename(file, target):
+        return
+    else:
+        _copy(file, target, size_bytes=size_bytes)
+    file.filesystem().delete_file(file.path)
+
+
+def _rename(file: Location, target: Location) -> bool:
+    """Rename a file if that is one atomic step; return whether it was."""
+    if file.root != target.root or file.is_object_store:
+        return False
+    try:
+        move(file, target)
+    except OSError as error:
+        if error.errno == errno.EXDEV:
+            return False
+        raise
+    return True
+
+
+def _copy(file: Location, target: Location, *, size_bytes: int) -> None:
+    """Let a whole copy appear at `target`, with the file's times and mode on a local disk."""
+    temporary = target.parent.child(f".{target.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
+    store = target.filesystem()
+    if not target.is_object_store:
+        store.create_dir(target.parent.path, recursive=True)
+    try:
+        if file.is_local and target.is_local:
+            shutil.copy2(file.path, temporary.path)
+            _flush(temporary.path)
+        elif file.root == target.root:  # the store copies by itself
+            store.copy_file(file.path, temporary.path)
+        else:
+            _stream(file, temporary)
+        copied = size_of(temporary)
+        if copied != size_bytes:
+            raise OSError(f"{target.uri}: {size_bytes} bytes to copy, {copied} are there")
+        move(temporary, target)
+        if target.is_local:
+            _flush(target.parent.path)
+    except BaseException:
+        remove_quietly(temporary)
+        raise
+
+
+def _stream(file: Location, target: Location) -> None:
+    buffer = memoryview(bytearray(CHUNK_BYTES))
+    store = target.filesystem()
+    with opened(file) as (read_into, size_bytes), store.open_output_stream(target.path) as stream:
+        for position in range(0, size_bytes, CHUNK_BYTES):
+            stream.write(buffer[: read_into(position, buffer)])
+
+
+def _same_bytes(one: Location, other: Location) -> bool:
+    first, second = (memoryview(bytearray(CHUNK_BYTES)) for _ in range(2))
+    with opened(one) as (read_one, size_bytes), opened(other) as (read_other, other_bytes):
+        return size_bytes == other_bytes and all(
+            first[: read_one(position, first)] == second[: read_other(position, second)]
+            for position in range(0, size_bytes, CHUNK_BYTES)
+        )
+
+
+def _flush(path: str) -> None:
+    """Wait until a file or directory is on the disk: the original goes next."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
