@@ -95,6 +95,26 @@ def make_archive(root: Path) -> None:
     stale.write_bytes(bytes.fromhex("0000018bcfe5680000000003") * 2)  # somebody's own repair
 
 
+def make_sensors(root: Path) -> None:
+    """Add what retention stumbles over: a clock two years ahead, and seconds for milliseconds."""
+    day, records = 86_400_000, 200
+    for partition in (0, 1):
+        for number in range(6):
+            base_offset, start_ms = number * records, START_MS + number * day
+            times = [start_ms + i * 60_000 for i in range(records)]
+            if partition == 0 and number == 1:
+                times[77] += 730 * day  # one device after a reset
+            if partition == 1 and number > 3:
+                times = [time_ms // 1_000 for time_ms in times]  # a new version of a producer
+            batches = [
+                v2_batch(
+                    base_offset + i, [Record(t, b"sensor", bytes(60)) for t in times[i : i + 20]]
+                )
+                for i in range(0, records, 20)
+            ]
+            write(root, f"broker-1/sensors-{partition}", base_offset, batches)
+
+
 def write(
     root: Path, partition: str, base_offset: int, entries: Iterator[bytes] | list[bytes]
 ) -> None:
@@ -108,4 +128,5 @@ def write(
 
 if __name__ == "__main__":
     make_archive(Path(sys.argv[1]))
+    make_sensors(Path(sys.argv[1]))
     print(f"made an archive of two brokers' log directories in {sys.argv[1]}")

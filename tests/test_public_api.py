@@ -20,7 +20,18 @@ NAMES = [
     "scan_batches",
     "verify_segment",
 ]
-SPARK_NAMES = ["BuildSummary", "build_index", "load_catalog", "verify_index"]
+SPARK_NAMES = [
+    "BuildSummary",
+    "Policies",
+    "WhatIf",
+    "build_index",
+    "evaluate_retention",
+    "freed_by",
+    "load_catalog",
+    "load_policies",
+    "summarize_partitions",
+    "verify_index",
+]
 
 
 def test_the_spark_free_names() -> None:

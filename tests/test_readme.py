@@ -18,13 +18,18 @@ import pytest
 from click.testing import CliRunner
 
 from kip33.cli.main import COMMANDS, kip33
-from tests.demo_archive import make_archive
+from tests.demo_archive import make_archive, make_sensors
 
 PROJECT = Path(__file__).parents[1]
 README = (PROJECT / "README.md").read_text()
 BLOCK = re.compile(r"^<!-- test: (\w+) -->\n```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-COMMAND_OF_JOB = {"build_index.py": "build", "verify.py": "verify"}
+COMMAND_OF_JOB = {
+    "build_index.py": "build",
+    "retention.py": "retention",
+    "verify.py": "verify",
+}
 OUR_CODE = f'File "{PROJECT / "kip33"}'  # in a trace; PySpark's workers may leave one of their own
+AIRFLOW_SAYS = "2026-11-21 00:00:00+00:00"  # for {{ data_interval_end }}
 PLACES = ("hdfs:///", "s3a://")  # what a block names but this machine has not
 
 
@@ -51,6 +56,7 @@ RUN = [example for example in EXAMPLES.values() if example.name != "airflow"]
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("demo") / "archive"
     make_archive(root)
+    make_sensors(root)
     return root
 
 
@@ -88,15 +94,17 @@ def airflow_commands() -> Iterator[tuple[str, list[str]]]:
 
 def test_the_airflow_example_calls_jobs_with_options_they_have() -> None:
     calls = list(airflow_commands())
-    assert len(calls) == 2
+    assert len(calls) == 3
     for application, arguments in calls:
         job = PROJECT / "jobs" / Path(application).name
         assert job.is_file()
         command = COMMAND_OF_JOB[job.name]
         done = CliRunner().invoke(kip33, [command, *arguments, "--help"])
         assert (done.exit_code, "Usage: kip33 " + command in done.stdout) == (0, True)
-        parsed = kip33.get_command(None, command).make_context(command, list(arguments))
-        assert parsed.params["source"].startswith(PLACES)
+        said = [argument.replace("{{ data_interval_end }}", AIRFLOW_SAYS) for argument in arguments]
+        parsed = kip33.get_command(None, command).make_context(command, said)
+        place = parsed.params.get("source") or parsed.params["catalog_dir"]
+        assert place.startswith(PLACES)
 
 
 def test_the_readme_names_commands_that_there_are() -> None:

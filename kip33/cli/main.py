@@ -19,6 +19,7 @@ COMMANDS: Final = {
     "build": "Build .timeindex files and a catalog snapshot from raw segments.",
     "verify": "Hold every .timeindex against its log; one verdict a file.",
     "dump": "Show a .timeindex, .index or .log in words or JSON.",
+    "retention": "Judge segments by retention, say what blocks it, carry a plan out.",
     "catalog": "Show a catalog's snapshots and totals, or the path to its Parquet.",
 }
 

@@ -9,6 +9,13 @@ import click
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MOST_COLUMNS: Final = 10_000  # of a table that no terminal shows: a path stays on one line
+_DURATIONS: Final = (  # name, from which on, in ms
+    ("years", 1_000 * 86_400_000, 365.25 * 86_400_000),
+    ("d", 86_400_000, 86_400_000),
+    ("h", 3_600_000, 3_600_000),
+    ("min", 60_000, 60_000),
+    ("s", 1_000, 1_000),
+)
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -43,6 +50,18 @@ def human_bytes(size: int) -> str:
     while value >= 1024 and unit < len(_UNITS) - 1:
         value, unit = value / 1024, unit + 1
     return f"{size} B" if unit == 0 else f"{value:.1f} {_UNITS[unit]}"
+
+
+def human_duration(duration_ms: int) -> str:
+    """Return a duration in its largest unit: `7 d`, `1.5 h`; years from 1,000 days on.
+
+    >>> human_duration(604800000), human_duration(-5400000)
+    ('7 d', '-1.5 h')
+    """
+    for name, from_ms, unit_ms in _DURATIONS:
+        if abs(duration_ms) >= from_ms:
+            return f"{round(duration_ms / unit_ms, 1):,}".removesuffix(".0") + f" {name}"
+    return f"{duration_ms} ms"
 
 
 def print_table(

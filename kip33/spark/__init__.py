@@ -1,8 +1,23 @@
-"""The jobs, as functions of a SparkSession."""
+"""The jobs, as functions of a SparkSession or a DataFrame."""
 
+from kip33.rules.policies import Policies
 from kip33.spark.build import build_index
 from kip33.spark.catalog import load_catalog
+from kip33.spark.retention import WhatIf, evaluate_retention
+from kip33.spark.retention_summary import freed_by, summarize_partitions
 from kip33.spark.verify import verify_index
 from kip33.storage.committing import BuildSummary
+from kip33.storage.policies import load_policies
 
-__all__ = ["BuildSummary", "build_index", "load_catalog", "verify_index"]
+__all__ = [
+    "BuildSummary",
+    "Policies",
+    "WhatIf",
+    "build_index",
+    "evaluate_retention",
+    "freed_by",
+    "load_catalog",
+    "load_policies",
+    "summarize_partitions",
+    "verify_index",
+]

@@ -5,6 +5,7 @@
     kafka      races against Kafka's recovery and kafka-python; needs Maven, for Kafka's own jars
     nightly    unchanged and `--read tail` builds against full ones, on large and many segments
     memory     what the driver and a worker take
+    retention  a made catalog of up to a million segments, judged
 
 Segments are made once, 3 GiB of them, and reused from then on. Needs Java 17 and a machine with
 little else to do; takes about ten minutes. With --only the page's other sections stay.
@@ -26,6 +27,7 @@ GROUPS: Final = {
     "kafka": ["races"],
     "nightly": ["nightly"],
     "memory": ["driver_memory", "worker_memory"],
+    "retention": ["retention"],
 }
 
 

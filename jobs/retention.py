@@ -1,0 +1,7 @@
+"""spark-submit jobs/retention.py CATALOG --policy FILE: the same options as `kip33 retention`."""
+
+from kip33.cli.main import run
+from kip33.cli.retention import retention
+
+if __name__ == "__main__":
+    run(retention)

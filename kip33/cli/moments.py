@@ -1,0 +1,79 @@
+"""Moments, durations and sizes as options: `2024-05-01T12:00Z`, `now-7d`, `36h`, `10GiB`."""
+
+import re
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import click
+
+from kip33.rules.quantities import MAX_INT64, duration_ms, size_bytes
+
+MOMENT_EXPECTED: Final = "ISO 8601 (UTC without a zone), milliseconds, now, now-7d or now+36h"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_FROM_NOW = re.compile(r"now(?:([+-])(.+))?")
+
+
+def current_ms() -> int:
+    """Return the moment this runs, in ms since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def parse_moment(text: str, now_ms: int) -> int:
+    """Return a moment in ms since the epoch; ValueError with what was found and expected.
+
+    All digits are ms already, so that a year alone or `20240501` is not a date; a fraction of a
+    millisecond is cut off. `now` is `now_ms`, `now-7d` a week before.
+
+    >>> parse_moment("1970-01-02", 0), parse_moment("now-1s", 5000)
+    (86400000, 4000)
+    """
+    text = text.strip()
+    moment = None
+    if text.isascii() and text.isdigit():
+        moment = int(text) if len(text) <= 20 else None
+    elif match := _FROM_NOW.fullmatch(text):
+        moment = now_ms
+        if match[1]:
+            distance = duration_ms(match[2])
+            moment += distance if match[1] == "+" else -distance
+    else:
+        moment = _of_iso(text)
+    if moment is None or not 0 <= moment <= MAX_INT64:
+        raise ValueError(f"{text!r} found, expected {MOMENT_EXPECTED}, not before 1970")
+    return moment
+
+
+def _of_iso(text: str) -> int | None:
+    try:
+        time_of_day = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    if time_of_day.tzinfo is None:
+        time_of_day = time_of_day.replace(tzinfo=UTC)
+    return (time_of_day - _EPOCH) // timedelta(milliseconds=1)
+
+
+class Quantity(click.ParamType):  # type: ignore[type-arg]  # generic since 8.4; 8.1 serves
+    """An option's value as text, converted to an integer; what is wrong with it is one line."""
+
+    def __init__(self, name: str, parse: Callable[[str], int], example: str) -> None:
+        """Take how the value is called, what converts it or raises ValueError, and an example."""
+        self.name = name
+        self._parse = parse
+        self._example = example
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the integer, or end the command: found, expected, for example."""
+        try:
+            return self._parse(str(value))
+        except ValueError as error:
+            self.fail(f"{error}; for example {self._example}", param, ctx)
+
+
+MOMENT: Final = Quantity(
+    "moment", lambda text: parse_moment(text, current_ms()), "2024-05-01T12:00:00Z"
+)
+DURATION: Final = Quantity("duration", duration_ms, "7d")
+SIZE: Final = Quantity("size", size_bytes, "10GiB")

@@ -1,0 +1,119 @@
+"""`kip33 retention --apply`: a plan carried out, and what became of each partition."""
+
+import json
+import time
+from typing import Any, Final
+
+import click
+
+from kip33.cli.moments import current_ms
+from kip33.cli.output import human_bytes, print_json, print_table
+from kip33.cli.progress import progress_bar
+from kip33.cli.retention_tables import RESULT
+from kip33.storage.applying import Applied, apply_plan
+from kip33.storage.deletion_step import Record
+from kip33.storage.locations import Location
+from kip33.storage.plan_text import read_plan
+
+STOPPED: Final = "stopped"
+MOST_PARTITIONS: Final = 1_000  # of a table
+
+
+def apply_file(file: str, options: dict[str, Any]) -> set[str]:
+    """Carry out the plan in `file`; return the findings: `stopped` or none.
+
+    With jsonl, and in a dry run, the journal's objects are printed as they come.
+    """
+    started = time.monotonic()
+    output_format, dry_run = options["output_format"], options["dry_run"]
+    if output_format == "csv":
+        raise click.UsageError("--apply prints table, json or jsonl", click.get_current_context())
+    plan = read_plan(Location.of(file))
+    records: list[Record] = []  # for one JSON object only
+    steps_done = 0
+    with progress_bar("retention: segments") as bar:
+
+        def on_record(record: Record) -> None:
+            nonlocal steps_done
+            if output_format == "json":
+                records.append(record)
+            elif output_format == "jsonl" or dry_run:
+                print_json(record)
+            if bar and record["kind"] == "result":
+                steps_done += 1
+                bar.advance(steps_done, plan.segments)
+
+        applied = apply_plan(
+            plan,
+            clock=current_ms,
+            max_age_ms=options["max_age"],
+            limit_bytes=options["limit"],
+            trash=Location.of(options["trash"]) if options["trash"] else None,
+            dry_run=dry_run,
+            on_record=on_record,
+        )
+    summary = _summary(applied) | {"seconds": round(time.monotonic() - started, 3)}
+    partitions = [one._asdict() for one in applied.partitions]
+    if output_format == "json":
+        print_json({"journal": records, "partitions": partitions, "summary": summary})
+    elif output_format == "jsonl":
+        for partition in partitions:
+            print_json({"kind": "partition", **partition})
+        print_json({"kind": "summary", **summary})
+    else:
+        _print_tables(applied, summary)
+    return {STOPPED} if applied.stopped else set()
+
+
+def _summary(applied: Applied) -> dict[str, Any]:
+    gone_already = sum(one.segments_gone_already for one in applied.partitions)
+    return {
+        "plan_id": applied.plan_id,
+        "run_id": applied.run_id,
+        "dry_run": applied.dry_run,
+        "partitions": len(applied.partitions),
+        "stopped_partitions": applied.stopped,
+        "segments_deleted": applied.segments_deleted,
+        "segments_gone_already": gone_already,
+        "bytes_deleted": applied.bytes_deleted,
+        "journal": applied.journal,
+        "trash": applied.trash,
+        "findings": [STOPPED] if applied.stopped else [],
+    }
+
+
+def _print_tables(applied: Applied, summary: dict[str, Any]) -> None:
+    stopped_first = sorted(applied.partitions, key=lambda one: one.outcome != STOPPED)
+    rows = [
+        (
+            f"{one.log_dir}/{one.topic}-{one.partition}".lstrip("/"),
+            one.segments_planned,
+            one.segments_deleted,
+            one.segments_gone_already,
+            human_bytes(one.bytes_deleted),
+            one.outcome,
+            one.why,
+        )
+        for one in stopped_first[:MOST_PARTITIONS]
+    ]
+    columns = ("partition", "planned", "deleted", "gone already", "freed", "outcome", "why")
+    title = "would be deleted" if applied.dry_run else "deleted"
+    print_table(columns, rows, title=title)
+    if len(applied.partitions) > len(rows):
+        more = len(applied.partitions) - len(rows)
+        click.echo(f"and {more:,} more partitions; --format jsonl shows all of them")
+    size = human_bytes(applied.bytes_deleted)
+    what = "would be moved" if applied.trash else "would be deleted"
+    done = "moved" if applied.trash else "deleted"
+    table = [
+        ("plan", applied.plan_id),
+        (what if applied.dry_run else done, f"{applied.segments_deleted:,} segments, {size}"),
+        ("gone already", f"{summary['segments_gone_already']:,} segments"),
+        ("stopped", f"{applied.stopped:,} of {len(applied.partitions):,} partitions"),
+        ("journal", applied.journal if not applied.dry_run else "none, a dry run"),
+        ("seconds", f"{summary['seconds']:.1f}"),
+    ]
+    if applied.trash:
+        table.insert(2, ("trash", applied.trash))
+    print_table(("retention --apply", ""), table)
+    click.echo(RESULT + json.dumps(summary))

@@ -1,0 +1,242 @@
+"""Judging a catalog: from options to Spark to what is printed, written and planned."""
+
+import fnmatch
+import json
+import time
+from typing import Any, NamedTuple, Self
+
+import click
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from kip33.cli.moments import current_ms
+from kip33.cli.output import warn
+from kip33.cli.progress import progress_bar
+from kip33.cli.retention_lines import print_csv, print_lines, print_object
+from kip33.cli.retention_tables import RESULT, print_broker_differences, print_tables
+from kip33.rules.policies import Policies
+from kip33.spark import session
+from kip33.spark.catalog import load_catalog
+from kip33.spark.delete_records import delete_records
+from kip33.spark.results import require_results_place, write_summary, written
+from kip33.spark.retention import LogStartOffsets, WhatIf, evaluate_retention
+from kip33.spark.retention_summary import freed_by, summarize_partitions, totals_of
+from kip33.storage.catalog import Catalog
+from kip33.storage.choosing import chosen
+from kip33.storage.files import require_directory
+from kip33.storage.locations import Location
+from kip33.storage.log_start_offsets import log_start_offsets
+from kip33.storage.plan_text import write_plan
+from kip33.storage.policies import load_policies
+from kip33.storage.retention_planning import plan_retention
+from kip33.storage.snapshots import Snapshot
+
+DAY_MS = 86_400_000
+MOST_DAYS = 10_000  # of a forecast
+TABLES = ("segments", "partitions", "freed")
+
+
+class Asked(NamedTuple):
+    """What the command line asks of a catalog."""
+
+    catalog: Catalog
+    snapshot: Snapshot
+    policies: Policies
+    log_start_offsets: LogStartOffsets
+    now_ms: int
+    clock_ms: int
+    what_if: WhatIf | None
+    moments_ms: tuple[int, ...]  # at which what is freed by then is told
+    options: dict[str, Any]
+
+    @classmethod
+    def of(cls, catalog_dir: str, options: dict[str, Any]) -> Self:
+        """Return what is asked, all files read; UsageError for options that do not go together."""
+        clock_ms = current_ms()
+        now_ms = clock_ms if options["now"] is None else options["now"]
+        policies, what_if = _policies(options)
+        catalog = Catalog.at(catalog_dir)
+        require_directory(catalog.location, "CATALOG")
+        snapshot = chosen(catalog, options["snapshot"])
+        return cls(
+            catalog,
+            snapshot,
+            policies,
+            _log_start_offsets(catalog, snapshot, options["log_start_offsets"]),
+            now_ms,
+            clock_ms,
+            what_if,
+            _moments(options, now_ms),
+            options,
+        )
+
+
+def _policies(options: dict[str, Any]) -> tuple[Policies, WhatIf | None]:
+    """Return the policies that hold, and what --retention-ms and --ignore-future ask beside."""
+    retention_ms, ignore_future = options["retention_ms"], options["ignore_future"]
+    if options["policy"] or options["kafka_configs"]:
+        policies = load_policies(options["policy"], options["kafka_configs"])
+    elif retention_ms is not None:
+        policies = Policies({"defaults": {"retention.ms": retention_ms}})
+        retention_ms = None
+    else:
+        raise click.UsageError(
+            "nothing says what may expire: give --policy FILE, --kafka-configs FILE or "
+            "--retention-ms 7d",
+            click.get_current_context(),
+        )
+    if retention_ms is None and ignore_future is None:
+        return policies, None
+    return policies, WhatIf(retention_ms, ignore_future)
+
+
+def _moments(options: dict[str, Any], now_ms: int) -> tuple[int, ...]:
+    at, forecast = options["at"], options["forecast"]
+    if at and forecast is not None:
+        raise click.UsageError(
+            "--at and --forecast exclude each other: give one of them",
+            click.get_current_context(),
+        )
+    if forecast is None:
+        return tuple(at or ())
+    days = -(-forecast // DAY_MS)
+    if days > MOST_DAYS:
+        raise click.UsageError(
+            f"--forecast of {days:,} days, at most {MOST_DAYS:,}", click.get_current_context()
+        )
+    return tuple(now_ms + day * DAY_MS for day in range(days + 1))
+
+
+def _log_start_offsets(catalog: Catalog, snapshot: Snapshot, file: str | None) -> LogStartOffsets:
+    log_dirs: set[Any] = set()
+    for piece in catalog.read_pieces(snapshot, ["log_dir"]):
+        log_dirs.update(piece["log_dir"].unique().to_pylist())
+    log_dirs.discard(None)
+    return log_start_offsets(Location.of(snapshot.source), log_dirs, file)
+
+
+def judge_catalog(asked: Asked) -> set[str]:
+    """Answer on standard output and in files; return the findings: blocked, expired, untrusted."""
+    started = time.monotonic()
+    output = Location.of(asked.options["output"]) if asked.options["output"] else None
+    if output:
+        require_results_place(output, TABLES)
+    with progress_bar("retention: Spark judges"):
+        spark = session.create_session(master=asked.options["master"], conf=asked.options["conf"])
+        answer = _answer(spark, asked, output)
+        summary = {
+            "catalog": asked.catalog.location.uri,
+            "snapshot": asked.snapshot.name,
+            "source": asked.snapshot.source,
+            "now_ms": asked.now_ms,
+            **totals_of(answer.partitions),
+        }
+    found = _findings(summary)
+    summary["findings"] = sorted(found)
+    if asked.options["plan_file"]:
+        summary["plan"] = _plan(asked)
+    summary["seconds"] = round(time.monotonic() - started, 3)
+    if output:
+        write_summary(output, summary)
+    _print(asked, answer, summary)
+    return found
+
+
+class Answer(NamedTuple):
+    """What Spark made of the question; `rows` is how many segments there are at most."""
+
+    judged: DataFrame
+    partitions: DataFrame
+    freed: DataFrame | None
+    rows: int
+
+
+def _answer(spark: SparkSession, asked: Asked, output: Location | None) -> Answer:
+    options = asked.options
+    rows = load_catalog(spark, asked.catalog.location.uri, asked.snapshot.name)
+    if options["topics"]:
+        globs = "|".join(fnmatch.translate(glob) for glob in options["topics"])
+        rows = rows.where(sf.col("topic").rlike(f"^(?:{globs})"))
+    judged = evaluate_retention(
+        rows,
+        asked.policies,
+        now_ms=asked.now_ms,
+        active_segment=options["active_segment"],
+        boundary=options["boundary"],
+        log_start_offsets=asked.log_start_offsets,
+        what_if=asked.what_if,
+        broker_view=options["show_broker_view"],
+    )
+    if output:
+        judged = written(spark, output, "segments", judged)
+    elif options["show_broker_view"]:
+        judged = judged.persist(StorageLevel.DISK_ONLY)  # index files are read once
+    partitions = summarize_partitions(judged, now_ms=asked.now_ms)
+    freed = freed_by(judged, asked.moments_ms) if asked.moments_ms else None
+    if output:
+        partitions = written(spark, output, "partitions", partitions)
+        freed = written(spark, output, "freed", freed) if freed is not None else None
+    return Answer(judged, partitions.persist(), freed, asked.snapshot.rows)
+
+
+def _findings(summary: dict[str, Any]) -> set[str]:
+    untrusted = ("last_modified_segments", "unverified_segments", "doubtful_segments")
+    found = {
+        "blocked": summary["blocked_segments"],
+        "expired": summary["deletable_segments"],
+        "untrusted": sum(summary[name] for name in untrusted),
+    }
+    return {name for name, count in found.items() if count}
+
+
+def _plan(asked: Asked) -> dict[str, Any]:
+    """Write the plan; return what the summary says of it."""
+    plan = plan_retention(
+        asked.catalog,
+        asked.snapshot,
+        asked.policies,
+        now_ms=asked.now_ms,
+        clock_ms=asked.clock_ms,
+        active_segment=asked.options["active_segment"],
+        boundary=asked.options["boundary"],
+        log_start_offsets=asked.log_start_offsets,
+        trust_last_modified=asked.options["trust_last_modified"],
+        topics=asked.options["topics"],
+    )
+    place = Location.of(asked.options["plan_file"])
+    write_plan(plan, place)
+    left_out = [one.left_out for one in plan.partitions if one.left_out]
+    for partition in plan.partitions:
+        if partition.left_out:
+            warn(
+                f"{partition.directory.uri}: {partition.left_out.segments:,} deletable segments "
+                f"are not in the plan: {partition.left_out.why}"
+            )
+    return {
+        "file": place.uri,
+        "plan_id": plan.plan_id,
+        "segments": plan.segments,
+        "bytes": plan.size_bytes,
+        "left_out_segments": sum(one.segments for one in left_out),
+        "left_out_bytes": sum(one.log_bytes for one in left_out),
+    }
+
+
+def _print(asked: Asked, answer: Answer, summary: dict[str, Any]) -> None:
+    output_format = asked.options["output_format"]
+    if asked.options["emit"]:
+        click.echo(json.dumps(delete_records(answer.partitions)))
+        click.echo(RESULT + json.dumps(summary), err=True)
+    elif output_format == "table":
+        if asked.options["show_broker_view"]:
+            print_broker_differences(answer.judged)
+        print_tables(answer.partitions, answer.freed, summary)
+    elif output_format == "csv":
+        print_csv(answer.judged, answer.rows)
+        click.echo(RESULT + json.dumps(summary), err=True)
+    elif output_format == "jsonl":
+        print_lines(answer.judged, answer.partitions, answer.freed, answer.rows)
+        click.echo(json.dumps({"kind": "summary", **summary}))
+    else:
+        print_object(answer.judged, answer.partitions, answer.freed, answer.rows, summary)

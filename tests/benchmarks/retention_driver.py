@@ -1,0 +1,58 @@
+"""A driver in a process of its own that judges a made catalog, and prints the seconds as JSON.
+
+    python -m tests.benchmarks.retention_driver CATALOG OUTPUT
+
+Imports and Spark's start are not counted. The first judgement is cold, as every night's is.
+"""
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from typing import Final
+
+from kip33.rules.policies import Policies
+from kip33.spark import evaluate_retention, freed_by, load_catalog, summarize_partitions
+from kip33.spark.results import written
+from kip33.spark.retention_summary import totals_of
+from kip33.spark.session import create_session
+from kip33.storage.locations import Location
+from tests.benchmarks.made_catalogs import HOUR_MS, NOW_MS
+
+CORES: Final = 2
+POLICIES: Final = Policies({"defaults": {"retention.ms": "3d", "cleanup.policy": "delete"}})
+
+
+def main() -> None:
+    catalog, output = sys.argv[1:]
+    spark = create_session(master=f"local[{CORES}]")
+
+    def judged():
+        return evaluate_retention(load_catalog(spark, catalog), POLICIES, now_ms=NOW_MS)
+
+    def summed() -> None:
+        totals = totals_of(summarize_partitions(judged(), now_ms=NOW_MS))
+        if not totals["deletable_segments"] or not totals["blocked_segments"]:
+            raise ValueError(f"{catalog}: {totals}")
+
+    days = [NOW_MS + day * 24 * HOUR_MS for day in range(31)]
+    seconds = {
+        "cold": timed(summed),
+        "warm": min(timed(summed) for _ in range(3)),
+        "forecast": timed(lambda: freed_by(judged(), days).collect()),
+        "written": timed(lambda: written(spark, Location.of(output), "segments", judged())),
+    }
+    spark.stop()
+    shutil.rmtree(output)
+    print(json.dumps(seconds))
+
+
+def timed(run: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    run()
+    return time.perf_counter() - begin
+
+
+if __name__ == "__main__":
+    main()

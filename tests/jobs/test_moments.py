@@ -1,0 +1,116 @@
+"""Moments, durations and sizes as options: every form, and one line for all others."""
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from kip33.cli.moments import DURATION, MOMENT, SIZE, current_ms, parse_moment
+
+NOW_MS = 1_714_564_800_000  # 2024-05-01T12:00:00Z
+
+MOMENTS = {
+    "milliseconds": ("1714564800000", NOW_MS),
+    "milliseconds, however few": ("20240501", 20_240_501),
+    "the beginning": ("0", 0),
+    "the largest": (str(2**63 - 1), 2**63 - 1),
+    "UTC": ("2024-05-01T12:00:00Z", NOW_MS),
+    "UTC without saying so": ("2024-05-01T12:00:00", NOW_MS),
+    "a blank instead of the T": ("2024-05-01 12:00:00", NOW_MS),
+    "blanks around": (" 2024-05-01T12:00Z ", NOW_MS),
+    "without seconds": ("2024-05-01T12:00", NOW_MS),
+    "a date is its first moment": ("2024-05-01", NOW_MS - 43_200_000),
+    "another zone": ("2024-05-01T14:00:00+02:00", NOW_MS),
+    "another zone, before UTC's date": ("2024-04-30T23:30:00-12:30", NOW_MS),
+    "milliseconds of a second": ("2024-05-01T12:00:00.250Z", NOW_MS + 250),
+    "less than a millisecond": ("2024-05-01T12:00:00.000999Z", NOW_MS),
+    "the basic form": ("20240501T120000Z", NOW_MS),
+    "the last year": ("9999-12-31T23:59:59.999Z", 253_402_300_799_999),
+    "now": ("now", NOW_MS),
+    "a week before": ("now-7d", NOW_MS - 604_800_000),
+    "36 hours later": ("now+36h", NOW_MS + 129_600_000),
+    "milliseconds before": ("now-5", NOW_MS - 5),
+}
+
+
+@pytest.mark.parametrize(("text", "ms"), MOMENTS.values(), ids=MOMENTS)
+def test_moment(text: str, ms: int) -> None:
+    assert parse_moment(text, NOW_MS) == ms
+
+
+NO_MOMENTS = {
+    "nothing": "",
+    "a word": "yesterday",
+    "a day that is none": "2024-02-30",
+    "an hour that is none": "2024-05-01T25:00Z",
+    "a zone by name": "2024-05-01T12:00 Europe/Berlin",
+    "another order": "01.05.2024",
+    "before 1970": "1969-12-31T23:59:59Z",
+    "the year 1, east of UTC": "0001-01-01T00:00+14:00",
+    "a negative number": "-1",
+    "beyond int64": str(2**63),
+    "digits without end": "9" * 5000,
+    "a fraction": "1714564800.5",
+    "another script's digits": "٣",
+    "a duration: before or after what?": "7d",
+    "now and nothing": "now-",
+    "now and before 1970": "now-99999d",
+    "now with a capital": "NOW",
+}
+
+
+@pytest.mark.parametrize("text", NO_MOMENTS.values(), ids=NO_MOMENTS)
+def test_no_moment(text: str) -> None:
+    with pytest.raises(ValueError, match=r"found, expected .*milliseconds"):
+        parse_moment(text, NOW_MS)
+
+
+def test_now_is_now() -> None:
+    assert NOW_MS < current_ms() < 2**53
+
+
+@click.command()
+@click.option("--now", type=MOMENT, default="now", show_default=True)
+@click.option("--retention", type=DURATION, default=5)
+@click.option("--size", type=SIZE)
+def echo(now: int, retention: int, size: int | None) -> None:
+    click.echo(f"{now} {retention} {size}")
+
+
+def test_as_options() -> None:
+    result = CliRunner().invoke(
+        echo, ["--now", "1970-01-02", "--retention", "7d", "--size", "1KiB"]
+    )
+    assert result.output == "86400000 604800000 1024\n"
+
+
+def test_as_defaults() -> None:
+    before = current_ms()
+    now, retention, size = CliRunner().invoke(echo, []).output.split()
+    assert before <= int(now) <= current_ms()
+    assert (retention, size) == ("5", "None")
+
+
+WRONG = {
+    "a moment": (
+        ["--now", "soon"],
+        "'--now': 'soon' found, expected ISO 8601 (UTC without a zone), milliseconds, now, now-7d "
+        "or now+36h, not before 1970; for example 2024-05-01T12:00:00Z",
+    ),
+    "a duration": (
+        ["--retention", "7 days"],
+        "'--retention': '7 days' found, expected 7d, 36h, 15m, 30s, 500ms or milliseconds, from 0 "
+        "to 2^63 - 1; for example 7d",
+    ),
+    "a size": (
+        ["--size", "10GB"],
+        "'--size': '10GB' found, expected 2TiB, 10GiB, 5MiB, 1KiB or bytes, from 0 to 2^63 - 1; "
+        "for example 10GiB",
+    ),
+}
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG.values(), ids=WRONG)
+def test_a_wrong_option_is_one_line(options: list[str], message: str) -> None:
+    result = CliRunner().invoke(echo, options)
+    assert result.exit_code == 2
+    assert result.output.splitlines()[-1] == f"Error: Invalid value for {message}"
