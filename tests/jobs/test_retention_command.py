@@ -352,3 +352,25 @@ def test_wrong_usage_is_one_line(
     assert says in done.stderr
     assert done.stderr.count("\n") == 1
     assert not done.stdout
+
+
+@pytest.mark.parametrize("option", ["apply", "plan"])
+def test_no_configuration_file_may_delete_or_say_what_to_delete(
+    option: str, retention: Command
+) -> None:
+    config = file_named("kip33.toml", f'[retention]\n{option} = "p.jsonl"\n'.encode())
+
+    done = retention("--config", config)
+
+    assert done.exit_code == 2
+    assert f"--{option}: on the command line only" in done.stderr.replace("'", "")
+
+
+def test_options_of_judging_in_a_configuration_file_do_not_hinder_an_apply(
+    spark_command: Command,
+) -> None:
+    config = file_named("kip33.toml", b'[retention]\npolicy = "p.toml"\nlimit = "1KiB"\n')
+
+    done = spark_command("retention", "--apply", "none.jsonl", "--config", config)
+
+    assert "no plan can be read" in done.stderr
