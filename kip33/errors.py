@@ -7,6 +7,7 @@
       UnsupportedFormatError    an unknown magic, codec or file name
       CatalogError              a missing, foreign or incompatible catalog
         UnreadableCatalogError  a file of a catalog that cannot be read now
+      PlanError                 a retention plan that cannot be made, read or carried out
       LocationError             a path or URI that cannot be used
       PolicyError               a retention policy that cannot be read, or says what Kafka has not
       PublishError              a part or commit file that cannot be written: nothing is committed
@@ -66,3 +67,7 @@ class PublishError(Kip33Error):
     """A disk that is full, a place without permission: what a build needs cannot be written."""
 
     exit_code = 1
+
+
+class PlanError(Kip33Error):
+    """A retention plan that cannot be made, read or carried out: nothing was touched."""

@@ -9,7 +9,7 @@ applied again: the journal beside the catalog says where.
 import threading
 import uuid
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
@@ -108,6 +108,8 @@ def _side_by_side(
     with ThreadPoolExecutor(threads) as pool:
         under_way = [pool.submit(delete_partition, run, partition) for partition in partitions]
         try:
+            for ended in wait(under_way, return_when=FIRST_EXCEPTION).done:
+                ended.result()
             return tuple(one.result() for one in under_way)
         except BaseException:
             run.interrupted.set()

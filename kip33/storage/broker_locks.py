@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from kip33.errors import PlanError
 from kip33.storage.files import reason
 from kip33.storage.locations import Location
-from kip33.storage.retention_plan import PlanError
 
 LOCK: Final = ".lock"
 _HELD: Final = (PermissionError, BlockingIOError)

@@ -152,22 +152,25 @@ class SegmentStep:
         difference = difference_of(place, file, info)
         if difference:
             raise _StopError(difference)
-        if not self.run.dry_run:
-            touched_before, self._may_be_touched = self._may_be_touched, True
-            try:
-                self._remove(place, file)
-            except FileNotFoundError:
-                self._may_be_touched = touched_before
+        if self.run.dry_run or self._went(place, file):
+            self._deleted.append(file)
+
+    def _went(self, place: Location, file: PlannedFile) -> bool:
+        """Delete or move a file; return whether it was this run, or another one meanwhile."""
+        touched_before, self._may_be_touched = self._may_be_touched, True
+        try:
+            self._remove(place, file)
+        except OSError as error:
+            is_there = info_of(place) is not None
+            was_gone = isinstance(error, FileNotFoundError) and not is_there
+            self._may_be_touched = touched_before or not (is_there or was_gone)
+            if was_gone:
                 self._require_taken_by_another_run(place)
-                return
-            except OSError as error:
-                is_there = info_of(place) is not None
-                self._may_be_touched = touched_before or not is_there
-                if is_there or self.run.trash:
-                    what = "moved" if self.run.trash else "deleted"
-                    raise _StopError(f"{place.uri}: cannot be {what}: {reason(error)}") from error
-                # It went all the same, whatever the store says.
-        self._deleted.append(file)
+                return False
+            if is_there or self.run.trash:
+                what = "moved" if self.run.trash else "deleted"
+                raise _StopError(f"{place.uri}: cannot be {what}: {reason(error)}") from error
+        return True  # it went, even where the store says it did not
 
     def _remove(self, place: Location, file: PlannedFile) -> None:
         if self.run.trash:

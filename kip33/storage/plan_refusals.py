@@ -8,18 +8,12 @@ may have been made by hand, or before the last build.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kip33.errors import CatalogError
+from kip33.errors import CatalogError, PlanError
 from kip33.rules.retention import Decision, Limits
 from kip33.storage.catalog import Catalog
 from kip33.storage.judging import CatalogRow, JudgedPartition, judged_partitions
 from kip33.storage.locations import Location
-from kip33.storage.retention_plan import (
-    PlanError,
-    PlannedPartition,
-    PlannedSegment,
-    RetentionPlan,
-    few,
-)
+from kip33.storage.retention_plan import PlannedPartition, PlannedSegment, RetentionPlan, few
 
 _MAKE_ANOTHER = "make another plan"
 

@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from kip33.errors import PolicyError
+from kip33.errors import PlanError, PolicyError
 from kip33.formats.names import SegmentFile, parse_partition_dir, parse_segment_file
 from kip33.rules.policies import Policies
 from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES
@@ -24,7 +24,6 @@ from kip33.storage.retention_plan import (
     KINDS,
     Basis,
     LeftOut,
-    PlanError,
     PlannedFile,
     PlannedPartition,
     PlannedSegment,

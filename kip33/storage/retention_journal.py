@@ -29,7 +29,7 @@ INTENT: Final = "intent"
 DELETED, MOVED, GONE_ALREADY = "deleted", "moved", "gone_already"
 INCOMPLETE, STOPPED = "incomplete", "stopped"
 DONE: Final = frozenset((DELETED, MOVED, GONE_ALREADY))
-_NOT_RECORDED: Final = "what was done is not recorded and nothing more is deleted here"
+_CONSEQUENCE: Final = "without it nothing more is deleted in its partition"
 
 
 def journal_place(plan: RetentionPlan) -> Location:
@@ -76,4 +76,4 @@ class Journal:
         """Publish one object; PublishError where it cannot be."""
         name = f"{base_offset:020d}-{self._run_id}-{what}.json"
         data = (json.dumps(record) + "\n").encode()
-        publish_or_raise(self._folder.child(name), data, _NOT_RECORDED)
+        publish_or_raise(self._folder.child(name), data, _CONSEQUENCE)

@@ -10,16 +10,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from kip33.errors import Kip33Error
+from kip33.errors import PlanError
 from kip33.rules.policies import Policies
 from kip33.rules.retention import Limits
 from kip33.storage.locations import Location
 
 KINDS: Final = ("log", "index", "timeindex", "txnindex")  # as `LogSegment.deleteIfExists` deletes
-
-
-class PlanError(Kip33Error):
-    """A retention plan that cannot be made, read or carried out: nothing was touched."""
 
 
 class PlannedFile(NamedTuple):

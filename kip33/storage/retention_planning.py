@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, repeat
 from typing import Final, NamedTuple, Self
 
+from kip33.errors import PlanError
 from kip33.formats.names import segment_file_name
 from kip33.rules.policies import Policies
 from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES, Decision, Limits
@@ -29,7 +30,6 @@ from kip33.storage.plan_text import sealed
 from kip33.storage.retention_plan import (
     Basis,
     LeftOut,
-    PlanError,
     PlannedFile,
     PlannedPartition,
     PlannedSegment,

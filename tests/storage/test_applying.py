@@ -335,19 +335,86 @@ def test_a_stop_before_any_deletion_proves_nothing_later(archive: ExpiringArchiv
     assert (first.stopped_at, first.why) == (100, f"{log.as_uri()}: is gone, and not by this plan")
 
 
-def test_a_keyboard_interrupt_ends_every_partition_after_its_segment(
+def at(last: str, do: Callable[[], object]) -> Callable[[dict[str, Any]], None]:
+    """Return an `on_record` that does something at one record of the journal."""
+
+    def watch(record: dict[str, Any]) -> None:
+        if event(record) == last:
+            do()
+
+    return watch
+
+
+@pytest.mark.parametrize(
+    ("change", "suffix", "left", "why", "later"),
+    [
+        pytest.param(
+            "rewrite", ".log", 6, "bytes, the plan says", "bytes, the plan says",
+            id="the log has changed",
+        ),
+        pytest.param(
+            "rewrite", ".txnindex", 1, "bytes, the plan says", "bytes, the plan says",
+            id="the last file has changed",
+        ),
+        pytest.param(
+            "unlink", ".log", 5, "went meanwhile, and not by this plan",
+            "is gone, and not by this plan", id="somebody deleted the log",
+        ),
+        pytest.param(
+            "unlink", ".timeindex", 2, "went meanwhile, and not by this plan", None,
+            id="somebody deleted an index behind the log",
+        ),
+    ],
+)  # fmt: skip
+def test_a_change_between_intent_and_deletion(
+    archive: ExpiringArchive, change: str, suffix: str, left: int, why: str, later: str | None
+) -> None:
+    plan, file, told = archive.plan(), archive.log(100).with_suffix(suffix), []
+    do = (lambda: archive.rewrite(file, size=1)) if change == "rewrite" else file.unlink
+    watch = at("intent b1 100", do)
+    first = archive.apply(plan, on_record=lambda one: (told.append(one), watch(one))).partitions[0]
+    assert (first.outcome, first.segments_deleted, first.stopped_at) == ("stopped", 1, 100)
+    assert first.why
+    assert first.why.startswith(file.as_uri())
+    assert why in first.why
+    still = [path for path in archive.files() if A in path and f"/{100:020d}." in path]
+    assert len(still) == left
+    [result] = [one for one in told if one["why"]]
+    assert result["outcome"] == ("stopped" if suffix == ".log" else "incomplete")
+    assert len(result["files"]) == 6 - left - (change == "unlink")
+    assert archive.log(200).exists()
+
+    again = archive.apply(plan).partitions[0]
+    assert (again.why is None) == (later is None)
+    assert (later or "") in (again.why or "")
+
+
+def test_a_file_that_appears_while_its_partition_is_under_way(archive: ExpiringArchive) -> None:
+    archive.partition("b3/orders-0", 3, expired=2)
+    archive.snapshot()
+    new = archive.log(100, "b3/orders-0").with_suffix(".txnindex")
+    watch = at("deleted b3 0", lambda: archive.write(new))
+    third = archive.apply(archive.plan(), on_record=watch).partitions[2]
+    assert (third.segments_deleted, third.stopped_at) == (1, 100)
+    assert third.why == f"{new.as_uri()}: is not in the plan"
+    assert archive.log(100, "b3/orders-0").exists()
+
+
+def test_an_interrupt_lets_every_partition_end_its_segment_and_no_more(
     archive: ExpiringArchive,
 ) -> None:
-    for number in range(20):
-        archive.partition(f"b3/many-{number}", 5, expired=4)
+    for number in range(2):
+        archive.partition(f"a/many-{number}", 31, expired=30)
     archive.snapshot()
-    plan = archive.plan()
+    plan, told = archive.plan(), []
 
     def interrupt(record: dict[str, Any]) -> None:
-        raise KeyboardInterrupt
+        told.append(event(record))
+        if len(told) == 5:
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         archive.apply(plan, on_record=interrupt)
-    assert len(archive.planned_files(plan) - archive.files().keys()) <= 12
+    assert len(told) < 30, "one partition alone has 60"
     assert archive.apply(plan).stopped == 0
     assert not archive.planned_files(plan) & archive.files().keys()

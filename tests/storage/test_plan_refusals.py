@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from kip33.errors import CatalogError, Kip33Error, LocationError
+from kip33.errors import CatalogError, Kip33Error, LocationError, PlanError
 from kip33.rules.policies import Policies
 from kip33.storage.drafts import Draft
 from kip33.storage.locations import Location
 from kip33.storage.plan_text import read_plan, sealed, write_plan
-from kip33.storage.retention_plan import PlanError, PlannedSegment, RetentionPlan
+from kip33.storage.retention_plan import PlannedSegment, RetentionPlan
 from tests.expiring_archive import DAY_MS, NOW_MS, A, B, ExpiringArchive
 from tests.snapshots import row
 
@@ -350,10 +350,13 @@ def lock_of(archive: ExpiringArchive, log_dir: str = "b2") -> Path:
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
-def test_a_log_directory_of_a_broker_that_runs(archive: ExpiringArchive, dry_run: bool) -> None:
+@pytest.mark.parametrize("how", ["LOCK_EX", "LOCK_SH"])
+def test_a_log_directory_of_a_broker_that_runs(
+    archive: ExpiringArchive, how: str, dry_run: bool
+) -> None:
     lock = lock_of(archive)
     with (
-        held(sys.executable, "-c", HOLD, str(lock)),
+        held(sys.executable, "-c", HOLD.replace("LOCK_EX", how), str(lock)),
         untouched(archive, "b2/.lock: a broker, or another apply, holds it", PlanError),
     ):
         archive.apply(archive.plan(), dry_run=dry_run)

@@ -2,17 +2,18 @@
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kip33.errors import CatalogError, PublishError
+from kip33.errors import CatalogError, PlanError, PublishError
 from kip33.rules.policies import Policies
 from kip33.storage.locations import Location
 from kip33.storage.plan_text import read_plan, write_plan
-from kip33.storage.retention_plan import PlanError, PlannedPartition, RetentionPlan
+from kip33.storage.retention_plan import PlannedPartition, RetentionPlan
 from tests.expiring_archive import DAY_MS, KINDS, NOW_MS, ExpiringArchive
 from tests.snapshots import row
 
@@ -198,6 +199,10 @@ Change = Callable[[ExpiringArchive, list[Path]], object]
         pytest.param(
             lambda a, logs: a.write(logs[0].with_name("100.log")),
             [0], 100, "100.log is not as the snapshot has it", id="a second log of one offset",
+        ),
+        pytest.param(
+            lambda a, logs: shutil.copy2(logs[1], logs[1].with_name("100.log")),
+            [0], 100, "100.log is not as the snapshot has it", id="a copy of few digits",
         ),
         pytest.param(
             lambda a, logs: logs[1].unlink(),

@@ -1,5 +1,6 @@
 """A trash instead of deletion: every file whole in the one place or the other."""
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -8,7 +9,9 @@ import pytest
 from pyarrow import fs
 
 from kip33.storage import locations
+from kip33.storage.deletion_step import SegmentStep
 from kip33.storage.locations import Location
+from kip33.storage.retention_plan import PlannedFile
 from kip33.storage.trash import move_to_trash
 from tests.expiring_archive import A, ExpiringArchive, only_within_a_directory
 
@@ -100,3 +103,43 @@ def test_a_file_on_another_store_goes_to_the_trash_as_well(
     move_to_trash(file, Location.of(target), size_bytes=len(data))
     assert target.read_bytes() == data
     assert [path.name for path in tmp_path.rglob("*")] == ["trash", "file"]
+
+
+def test_a_trash_that_vanishes_is_no_file_that_is_gone(
+    archive: ExpiringArchive, trash: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are "no such file"; an earlier run that was cut short makes them look alike."""
+    plan, before = archive.plan(), archive.files()
+
+    def cut_short(record: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        archive.apply(plan, on_record=cut_short)
+    monkeypatch.setattr(os, "rename", lambda *_: Path("/no/such/file").stat())
+    applied = archive.apply(plan, trash=trash)
+    assert [one.stopped_at for one in applied.partitions] == [0, 0]
+    assert "cannot be moved: No such file" in (applied.partitions[0].why or "")
+    assert archive.files() == before
+
+
+@pytest.mark.parametrize("with_trash", [False, True])
+def test_a_store_that_does_it_and_says_it_did_not(
+    archive: ExpiringArchive, trash: Location, with_trash: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A time-out: without a trash that is enough; with one the next run has to look."""
+    plan, remove = archive.plan(), SegmentStep._remove
+
+    def timed_out(step: SegmentStep, place: Location, file: PlannedFile) -> None:
+        remove(step, place, file)
+        if file.name == f"{100:020d}.index" and not file.in_index_dir:
+            raise TimeoutError(errno.ETIMEDOUT, "timed out")
+
+    monkeypatch.setattr(SegmentStep, "_remove", timed_out)
+    applied = archive.apply(plan, trash=trash if with_trash else None)
+    assert applied.stopped == (2 if with_trash else 0)
+    again = archive.apply(plan, trash=trash if with_trash else None)
+    assert again.stopped == 0
+    assert not archive.planned_files(plan) & archive.files().keys()
+    if with_trash:
+        assert archive.trashed(plan).keys() == archive.planned_files(plan)

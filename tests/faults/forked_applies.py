@@ -1,0 +1,85 @@
+"""Applies in children of one process that has loaded everything: PLAN TRASH, as a program.
+
+As `tests.faults.forked_builds`, but that the line which begins a child is a JSON object:
+
+    {"trash": true}                      move instead
+    {"other_disk": true}                 the trash is on another disk: renames do not go there
+    {"threads": 4}                       partitions side by side
+    {"die": ["before", 17]}              SIGKILL right before, or after, operation 17
+
+An operation is what changes a directory: a file published, moved, copied or deleted. A child that
+came to its end with a partition stopped ends with 1.
+"""
+
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+from kip33.storage import trash
+from kip33.storage.deletion_step import SegmentStep
+from kip33.storage.retention_journal import Journal
+from tests.expiring_archive import only_within_a_directory
+from tests.faults.applies import apply_here
+
+OPERATIONS = (
+    (Journal, "put"),
+    (SegmentStep, "_remove"),
+    (trash, "_copy"),
+    (shutil, "copy2"),
+    (os, "replace"),
+    (os, "rename"),
+)
+
+
+def die_at(when: str, number: int) -> None:
+    """End this process around one of its operations, those within others counted as well."""
+    numbers = count()
+
+    def around(operation: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*arguments: Any, **how: Any) -> Any:
+            is_it = next(numbers) == number
+            if is_it and when == "before":
+                os.kill(os.getpid(), signal.SIGKILL)
+            try:
+                return operation(*arguments, **how)
+            finally:
+                if is_it:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        return watched
+
+    for owner, name in OPERATIONS:
+        setattr(owner, name, around(getattr(owner, name)))
+
+
+def apply(plan_file: str, trash_folder: str, asked: dict[str, Any]) -> int:
+    """Apply as asked; return the exit code."""
+    if asked.get("other_disk"):
+        os.rename = only_within_a_directory(os.rename)  # type: ignore[assignment]
+    if asked.get("die"):
+        die_at(*asked["die"])
+    place = trash_folder if asked.get("trash") else None
+    return 1 if apply_here(plan_file, place, threads=asked.get("threads", 1)).stopped else 0
+
+
+def main() -> None:
+    plan_file, trash_folder = sys.argv[1:3]
+    apply_here(plan_file, dry_run=True)  # loads what an apply needs
+    print("ready", flush=True)
+    while line := sys.stdin.readline():
+        pid = os.fork()
+        if not pid:
+            os._exit(apply(plan_file, trash_folder, json.loads(line)))
+        print(pid, flush=True)
+        sys.stdin.readline()
+        _, status = os.waitpid(pid, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+if __name__ == "__main__":
+    main()

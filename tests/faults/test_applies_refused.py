@@ -1,0 +1,210 @@
+"""An apply that a disk or a permission refuses: the partition stops, nothing is lost, it goes on.
+
+As root it runs without the privilege to pass over permissions.
+"""
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kip33.storage.locations import Location
+from kip33.storage.plan_text import sealed, write_plan
+from tests.expiring_archive import A, ExpiringArchive
+from tests.faults.cut_short import CutShort, require_sound
+from tests.faults.privileges import AS_ANY_OWNER, shut
+from tests.faults.privileges import why_not as why_no_privileges
+from tests.faults.small_disks import PAGE_BYTES, SmallDisks
+from tests.faults.small_disks import why_not as why_no_disks
+from tests.jobs.console import PROJECT, Finished, subprocess_of
+
+PROGRAM = (sys.executable, "-m", "tests.faults.applies")
+NO_SPACE = "No space left on device"
+DENIED = "Permission denied"
+
+
+def partitions_of(done: Finished) -> list[dict[str, Any]]:
+    """Return the rows that the program printed."""
+    assert (done.exit_code, done.stderr) == (0, "")
+    ready, printed = done.stdout.splitlines()
+    assert ready == "ready"
+    return list(json.loads(printed)["partitions"])
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> CutShort:
+    problem = why_no_privileges(tmp_path)
+    if problem:
+        pytest.skip(f"nothing to be denied: {problem}")
+    return CutShort(ExpiringArchive.with_two_partitions(tmp_path))
+
+
+def apply_as_any_owner(place: CutShort, *trash: Path) -> Finished:
+    return subprocess_of(*AS_ANY_OWNER, *PROGRAM, place.plan_file, *trash, cwd=PROJECT)
+
+
+@pytest.mark.parametrize(
+    ("where", "mode", "deleted", "left", "said"),
+    [
+        pytest.param(
+            f"archive/{A}", 0o500, 0, 24, "00.log: cannot be deleted: ", id="the partition"
+        ),
+        pytest.param(f"archive/{A}", 0, 0, 24, "cannot be listed: ", id="shut"),
+        pytest.param(
+            f"indexes/{A}", 0o500, 0, 22, "00.index: cannot be deleted: ", id="its indexes"
+        ),
+        pytest.param(f"indexes/{A}", 0, 0, 24, "cannot be looked at: ", id="its indexes are shut"),
+    ],
+)
+def test_permission_denied(
+    place: CutShort, where: str, mode: int, deleted: int, left: int, said: str
+) -> None:
+    with shut(place.folder / where, mode):
+        rows = partitions_of(apply_as_any_owner(place))
+    first, second = rows
+    assert (first["outcome"], first["segments_deleted"], first["stopped_at"]) == (
+        "stopped",
+        deleted,
+        0,
+    )
+    assert said in first["why"]
+    assert DENIED in first["why"]
+    assert (second["outcome"], second["segments_deleted"]) == ("done", 4)
+    gone = place.require_sound()
+    assert len([path for path in place.planned - gone if A in path]) == left
+    place.finish()
+
+
+def test_a_partition_that_may_not_be_moved(place: CutShort) -> None:
+    with shut(place.archive.source / A, 0o500):
+        first, second = partitions_of(apply_as_any_owner(place, place.trash))
+    assert (first["outcome"], second["outcome"]) == ("stopped", "done")
+    assert DENIED in first["why"]
+    place.require_sound(with_trash=True)
+    place.finish(with_trash=True)
+
+
+def test_a_trash_that_may_not_be_written(place: CutShort) -> None:
+    folder = place.trash / place.plan.plan_id
+    folder.mkdir(parents=True)
+    with shut(folder, 0o500):
+        rows = partitions_of(apply_as_any_owner(place, place.trash))
+    assert [row["outcome"] for row in rows] == ["stopped", "stopped"]
+    assert place.archive.files() == place.before
+    place.finish(with_trash=True)
+
+
+@pytest.mark.parametrize("mode", [0, 0o500])
+def test_a_journal_that_may_not_be_written(place: CutShort, mode: int) -> None:
+    journal = place.folder / "catalog/retention" / place.plan.plan_id
+    (journal / A).mkdir(parents=True)
+    with shut(journal / A, mode):
+        first, second = partitions_of(apply_as_any_owner(place))
+    assert (first["outcome"], first["segments_deleted"]) == ("stopped", 0)
+    assert DENIED in first["why"]
+    assert second["outcome"] == "done"
+    gone = place.require_sound()
+    assert not [path for path in gone if A in path]
+    place.finish()
+
+
+def test_a_catalog_that_may_not_be_written(place: CutShort) -> None:
+    with shut(place.folder / "catalog", 0o500):
+        done = apply_as_any_owner(place)
+    refused = json.loads(done.stdout.splitlines()[-1])["refused"]
+    assert "the journal cannot be made: " in refused
+    assert DENIED in refused
+    assert place.archive.files() == place.before
+    place.finish()
+
+
+def test_a_lock_that_may_not_be_opened(place: CutShort) -> None:
+    lock = place.archive.source / "b2/.lock"
+    lock.touch()
+    with shut(lock):
+        done = apply_as_any_owner(place)
+    lock.unlink()
+    refused = json.loads(done.stdout.splitlines()[-1])["refused"]
+    assert f"b2/.lock: cannot be opened: {DENIED}" in refused
+    assert place.archive.files() == place.before
+
+
+class OnSmallDisks:
+    """A plan whose catalog and trash are on small disks.
+
+    What such a disk holds is elsewhere for those outside: links lead there.
+    """
+
+    def __init__(self, folder: Path, disks: SmallDisks) -> None:
+        self.disks = disks
+        self.catalog_disk, self.trash_disk = folder / "catalogs", folder / "trashes"
+        self.archive = ExpiringArchive.with_two_partitions(folder)
+        planned = self.archive.plan()
+        for name, disk in (("catalog", self.catalog_disk), ("trash", self.trash_disk)):
+            seen = disks.seen(disk) / "here"
+            if (folder / name).exists():
+                shutil.copytree(folder / name, seen)
+                shutil.rmtree(folder / name)
+            (folder / name).symlink_to(seen)
+        basis = replace(planned.basis, catalog=Location.of(self.catalog_disk / "here"))
+        self.plan = sealed(basis, planned.partitions)
+        self.plan_file = folder / "plan.jsonl"
+        write_plan(self.plan, Location.of(self.plan_file))
+        self.before = self.archive.files()
+
+    def apply(self, *, with_trash: bool) -> list[dict[str, Any]]:
+        """Apply the plan; nothing may be lost, whatever comes of it."""
+        trash = [self.trash_disk / "here"] if with_trash else []
+        rows = partitions_of(self.disks.run(*PROGRAM, self.plan_file, *trash, cwd=PROJECT))
+        require_sound(self.archive, [self.plan], self.before, with_trash=with_trash)
+        return rows
+
+    def require_done(self, *, with_trash: bool) -> None:
+        """Apply once more, with room on the disks: all has to be as if there always had been."""
+        assert {row["outcome"] for row in self.apply(with_trash=with_trash)} == {"done"}
+        planned = self.archive.planned_files(self.plan)
+        assert self.before.keys() - self.archive.files().keys() == planned
+        if with_trash:
+            assert self.archive.trashed(self.plan).keys() == planned
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[OnSmallDisks]:
+    problem = why_no_disks()
+    if problem:
+        pytest.skip(f"no disk to fill: {problem}")
+    with SmallDisks(tmp_path / "catalogs", tmp_path / "trashes") as disks:
+        yield OnSmallDisks(tmp_path, disks)
+
+
+@pytest.mark.parametrize("objects", [0, 1, 2, 3, 4, 9])
+def test_no_space_for_the_journal(small: OnSmallDisks, objects: int) -> None:
+    small.disks.fill(small.catalog_disk, leave=objects * PAGE_BYTES)
+    rows = small.apply(with_trash=False)
+    stopped = [row for row in rows if row["outcome"] == "stopped"]
+    assert stopped
+    for row in stopped:
+        assert NO_SPACE in row["why"]
+        assert "without it nothing more is deleted in its partition" in row["why"]
+    assert sum(row["segments_deleted"] for row in rows) <= objects
+    small.disks.make_room(small.catalog_disk)
+    small.require_done(with_trash=False)
+
+
+@pytest.mark.parametrize("files", [0, 1, 6, 13])
+def test_no_space_in_the_trash(small: OnSmallDisks, files: int) -> None:
+    small.disks.fill(small.trash_disk, leave=files * PAGE_BYTES)
+    rows = small.apply(with_trash=True)
+    assert {row["outcome"] for row in rows} == {"stopped"}
+    assert all(NO_SPACE in row["why"] for row in rows)
+    assert all("cannot be moved" in row["why"] for row in rows)
+    assert sum(row["segments_deleted"] for row in rows) == sum(
+        path.name.endswith("moved.json") for path in small.archive.journal(small.plan)
+    )
+    small.disks.make_room(small.trash_disk)
+    small.require_done(with_trash=True)

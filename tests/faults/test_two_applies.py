@@ -1,0 +1,185 @@
+"""Two applies at the same time, of one plan or of two: both end, nothing is lost, no hole."""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kip33.storage.applying import Applied
+from kip33.storage.deletion_step import SegmentStep
+from kip33.storage.locations import Location
+from kip33.storage.plan_text import write_plan
+from kip33.storage.retention_plan import PlannedFile, RetentionPlan
+from tests.expiring_archive import DAY_MS, KINDS, NOW_MS, ExpiringArchive
+from tests.faults.cut_short import CutShort, require_sound
+from tests.faults.wrecks import PROJECT, ask
+
+ROUNDS = int(os.environ.get("KIP33_ROUNDS", "15"))
+WAYS: dict[str, dict[str, Any]] = {
+    "deleted": {},
+    "moved": {"trash": True},
+    "copied": {"trash": True, "other_disk": True},
+}
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> ExpiringArchive:
+    archive = ExpiringArchive(tmp_path)
+    for number in range(3):
+        archive.partition(f"b1/orders-{number}", 10, expired=8, kinds=KINDS)
+    archive.snapshot()
+    return archive
+
+
+def both(
+    forks: "list[subprocess.Popen[str]]", first: dict[str, Any], second: dict[str, Any]
+) -> list[int]:
+    """Let a child of each apply at the same time; return how they ended."""
+    for program, how in zip(forks, (first, second), strict=True):
+        ask(program, json.dumps(how))
+    return [int(ask(program, "wait")) for program in forks]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_two_applies_of_one_plan(archive: ExpiringArchive, way: str) -> None:
+    place = CutShort(archive)
+    with_trash = way != "deleted"
+    helped = 0
+    with place.start() as one, place.start() as other:
+        for number in range(ROUNDS):
+            place.restore()
+            codes = both([one, other], WAYS[way] | {"threads": 2}, WAYS[way] | {"threads": 1})
+            assert codes == [0, 0], f"round {number}"
+            gone = place.require_sound(with_trash=with_trash, where=f"round {number}")
+            assert gone == place.planned
+            outcomes = Counter(path.stem.split("-", 2)[2] for path in archive.journal(place.plan))
+            helped += outcomes["intent"] > 24 or outcomes["gone_already"] > 0
+    assert helped, "they were never at work on one segment"
+    place.finish(with_trash=with_trash)
+
+
+def test_two_applies_of_two_plans(archive: ExpiringArchive, tmp_path: Path) -> None:
+    """They expire different segments; whoever meets the other's work stops."""
+    shorter = archive.plan(now_ms=NOW_MS - 3 * DAY_MS)
+    place = CutShort(archive)
+    shorter_file = tmp_path / "shorter.jsonl"
+    write_plan(shorter, Location.of(shorter_file))
+    assert 0 < shorter.segments < place.plan.segments
+    codes: Counter[int] = Counter()
+    with place.start() as one, _program(shorter_file, place.trash) as other:
+        for number in range(ROUNDS):
+            place.restore()
+            archive.snapshot()
+            codes.update(both([one, other], {"threads": 2}, {"threads": 2}))
+            where = f"round {number}"
+            gone = require_sound(archive, [place.plan, shorter], place.before, where=where)
+            assert archive.planned_files(shorter) <= gone, where
+            archive.snapshot()
+            assert archive.apply(archive.plan()).stopped == 0
+            logs = {path for path in archive.files() if path.endswith(".log")}
+            assert logs == {path for path in place.before if path.endswith(".log")} - place.planned
+    assert codes.keys() <= {0, 1}
+    assert codes[1] > 0, "they never met"
+
+
+def _program(plan_file: Path, trash: Path) -> "subprocess.Popen[str]":
+    program = subprocess.Popen(
+        [sys.executable, "-m", "tests.faults.forked_applies", plan_file, trash],
+        cwd=PROJECT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert ask(program) == "ready"
+    return program
+
+
+class Interleaved:
+    """An apply that another one overtakes at one point: before a record of it, or a deletion."""
+
+    def __init__(self, archive: ExpiringArchive, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.archive, self.points = archive, 0
+        self._at, self._other = -1, lambda: None
+        self._is_inside = False
+        remove = SegmentStep._remove
+
+        def removed(step: SegmentStep, place: Location, file: PlannedFile) -> None:
+            self.point()
+            remove(step, place, file)
+
+        monkeypatch.setattr(SegmentStep, "_remove", removed)
+
+    def point(self, *_: object) -> None:
+        """Let the other apply run if this is its point; inside of it nothing counts."""
+        if self._is_inside:
+            return
+        self.points += 1
+        if self.points - 1 == self._at:
+            self._is_inside = True
+            self._other()
+            self._is_inside = False
+
+    def run(self, plan: RetentionPlan, at: int, other: Callable[[], object], **how: Any) -> Applied:
+        """Apply a plan; `other` runs from begin to end at one of its points."""
+        self.points, self._at, self._other = 0, at, other
+        return self.archive.apply(plan, threads=1, on_record=self.point, **how)
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> ExpiringArchive:
+    archive = ExpiringArchive(tmp_path)
+    archive.partition("b1/orders-0", 5, expired=4, kinds=("log", "timeindex"), index_kinds=())
+    archive.snapshot()
+    return archive
+
+
+@pytest.mark.parametrize(("first", "second"), [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_an_apply_overtaken_at_any_point_by_another_of_the_same_plan(
+    tiny: ExpiringArchive, first: bool, second: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, interleaved = CutShort(tiny), Interleaved(tiny, monkeypatch)
+    trash = Location.of(place.trash)
+    for at in itertools.count():
+        place.restore()
+        seconds = []
+        applied = interleaved.run(
+            place.plan,
+            at,
+            lambda: seconds.append(tiny.apply(place.plan, trash=trash if second else None)),  # noqa: B023
+            trash=trash if first else None,
+        )
+        gone = place.require_sound(with_trash=bool(first and second), where=f"at {at}")
+        assert gone == place.planned
+        if not seconds:
+            break
+        assert (applied.stopped, seconds[0].stopped) == (0, 0), f"at {at}: {applied}"
+        done = [one.segments_deleted for run in (applied, *seconds) for one in run.partitions]
+        assert sum(done) == 4, f"at {at}: each by one of them"
+    assert at == 16, "4 segments, of each 2 records and 2 files"
+
+
+@pytest.mark.parametrize("longer_first", [False, True])
+def test_an_apply_overtaken_at_any_point_by_one_of_another_plan(
+    tiny: ExpiringArchive, longer_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, interleaved = CutShort(tiny), Interleaved(tiny, monkeypatch)
+    shorter = tiny.plan(now_ms=NOW_MS - 2 * DAY_MS)
+    plans = (place.plan, shorter) if longer_first else (shorter, place.plan)
+    for at in itertools.count():
+        place.restore()
+        seconds = []
+        applied = interleaved.run(plans[0], at, lambda: seconds.append(tiny.apply(plans[1])))  # noqa: B023
+        gone = require_sound(tiny, list(plans), place.before, where=f"at {at}")
+        if not seconds:
+            break
+        stopped = applied.stopped + seconds[0].stopped
+        assert stopped == 1, f"at {at}: whoever meets the other's work, and nobody else"
+        assert tiny.planned_files(shorter) <= gone
+    assert at == 2 * (plans[0].segments * 2)
