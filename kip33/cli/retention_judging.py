@@ -2,6 +2,7 @@
 
 import fnmatch
 import json
+import os
 import time
 from typing import Any, NamedTuple, Self
 
@@ -227,16 +228,22 @@ def _print(asked: Asked, answer: Answer, summary: dict[str, Any]) -> None:
     output_format = asked.options["output_format"]
     if asked.options["emit"]:
         click.echo(json.dumps(delete_records(answer.partitions)))
-        click.echo(RESULT + json.dumps(summary), err=True)
+        _say_apart(summary)
     elif output_format == "table":
         if asked.options["show_broker_view"]:
             print_broker_differences(answer.judged)
         print_tables(answer.partitions, answer.freed, summary)
     elif output_format == "csv":
         print_csv(answer.judged, answer.rows)
-        click.echo(RESULT + json.dumps(summary), err=True)
+        _say_apart(summary)
     elif output_format == "jsonl":
         print_lines(answer.judged, answer.partitions, answer.freed, answer.rows)
         click.echo(json.dumps({"kind": "summary", **summary}))
     else:
         print_object(answer.judged, answer.partitions, answer.freed, answer.rows, summary)
+
+
+def _say_apart(summary: dict[str, Any]) -> None:
+    """Print the machine-readable line where it is no part of the data: spark-submit joins both."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        click.echo(RESULT + json.dumps(summary), err=True)

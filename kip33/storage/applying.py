@@ -86,7 +86,8 @@ def apply_plan(
     journal = journal_place(plan)
     folder = trash.child(plan.plan_id) if trash else None
     with ExitStack() as locks:
-        locks.enter_context(locked(partition.directory.parent for partition in partitions))
+        directories = (partition.directory for partition in partitions)
+        locks.enter_context(locked(directories, make=not dry_run))
         known = require_same_judgement(plan)
         if dry_run:
             locks.close()  # it was free; a broker may start

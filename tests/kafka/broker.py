@@ -19,12 +19,16 @@ from tests.kafka.oracle import PROJECT, TARGET, OracleError, OracleMissingError,
 STORAGE_TOOL = "kafka.tools.StorageTool"
 TOPIC_COMMAND = "org.apache.kafka.tools.TopicCommand"
 CONFIG_COMMAND = "kafka.admin.ConfigCommand"
+CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 DELETE_RECORDS_COMMAND = "org.apache.kafka.tools.DeleteRecordsCommand"
+GET_OFFSET_SHELL = "org.apache.kafka.tools.GetOffsetShell"
 PRODUCER_PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
+DATED_PRODUCER = str(PROJECT / "broker" / "DatedProducer.java")  # ours; Java runs it as it is
 
 POM = PROJECT / "broker" / "pom.xml"
 JARS = TARGET / "broker" / "jars"
 BUILT = TARGET / "broker" / "built"
+OUTPUT = "broker.out"
 CLUSTER_ID = "kip33-broker-of-tests0"  # 16 bytes in base64
 STARTS_WITHIN_S = 60
 STOPS_WITHIN_S = 60
@@ -49,6 +53,10 @@ class Broker:
         """Return what a tool of Kafka's prints; OracleError, with its complaints, if it fails."""
         return _run(main_class, *args)
 
+    def complaints(self) -> str:
+        """Return what it logged since it started: warnings, errors."""
+        return (self.log_dir.parent / OUTPUT).read_text(errors="replace")
+
 
 @contextmanager
 def running_broker(
@@ -56,8 +64,9 @@ def running_broker(
 ) -> Iterator[Broker]:
     """Start a broker whose files lie in `directory`, yield it when it listens, stop it in the end.
 
-    `properties` go over those of its configuration. OracleMissingError where Java or Maven is not
-    there, OracleError where the broker does not start.
+    Where a broker ran before, it goes on with that one's files. `properties` go over those of its
+    configuration. OracleMissingError where Java or Maven is not there, OracleError where the broker
+    does not start.
     """
     fetch_jars()
     port, controller_port = _free_ports(2)
@@ -79,8 +88,9 @@ def running_broker(
     }
     configuration = directory / "server.properties"
     configuration.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-    _run(STORAGE_TOOL, "format", "--standalone", "-t", CLUSTER_ID, "-c", str(configuration))
-    log = directory / "broker.out"
+    if not (log_dir / "meta.properties").exists():
+        _run(STORAGE_TOOL, "format", "--standalone", "-t", CLUSTER_ID, "-c", str(configuration))
+    log = directory / OUTPUT
     with log.open("wb") as output:
         process = subprocess.Popen(
             _java("kafka.Kafka", str(configuration)),
