@@ -1,4 +1,4 @@
-"""The time index (KIP-33) of archived Kafka log segments: rebuild, verify, catalog.
+"""The time index (KIP-33) of archived Kafka log segments: rebuild, verify, catalog, search.
 
 The names below need no Spark, and nothing is imported before it is used. The jobs, functions of
 a SparkSession, are in `kip33.spark`.
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         scan_batches,
         verify_segment,
     )
+    from kip33.storage.records_by_path import find_offset, read_records
 
 _HOMES = {
     "OffsetIndex": "kip33.formats.offset_index",
@@ -24,7 +25,9 @@ _HOMES = {
     "TimeIndex": "kip33.formats.time_index",
     "TimestampOffset": "kip33.formats.time_index",
     "build_time_index": "kip33.storage.by_path",
+    "find_offset": "kip33.storage.records_by_path",
     "list_segments": "kip33.storage.by_path",
+    "read_records": "kip33.storage.records_by_path",
     "read_time_index": "kip33.storage.by_path",
     "scan_batches": "kip33.storage.by_path",
     "verify_segment": "kip33.storage.by_path",
@@ -36,7 +39,9 @@ __all__ = [
     "TimeIndex",
     "TimestampOffset",
     "build_time_index",
+    "find_offset",
     "list_segments",
+    "read_records",
     "read_time_index",
     "scan_batches",
     "verify_segment",

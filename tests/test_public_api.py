@@ -15,7 +15,9 @@ NAMES = [
     "TimeIndex",
     "TimestampOffset",
     "build_time_index",
+    "find_offset",
     "list_segments",
+    "read_records",
     "read_time_index",
     "scan_batches",
     "verify_segment",
@@ -29,6 +31,7 @@ SPARK_NAMES = [
     "freed_by",
     "load_catalog",
     "load_policies",
+    "offsets_for_times",
     "summarize_partitions",
     "verify_index",
 ]

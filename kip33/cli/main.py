@@ -20,6 +20,9 @@ COMMANDS: Final = {
     "verify": "Hold every .timeindex against its log; one verdict a file.",
     "dump": "Show a .timeindex, .index or .log in words or JSON.",
     "retention": "Judge segments by retention, say what blocks it, carry a plan out.",
+    "search": "Find offsets for times, one or thousands, exact to the record.",
+    "lag": "Hold committed offsets against a catalog: lag in records and in time.",
+    "failover": "Find where groups go on, on another cluster, by the time of what they read.",
     "catalog": "Show a catalog's snapshots and totals, or the path to its Parquet.",
 }
 

@@ -8,11 +8,14 @@ from typing import Any, Final, TypeVar
 import click
 
 from kip33.cli.main import COMMANDS, get_command
+from kip33.cli.moments import Quantity
 from kip33.rules.entries import (
     DEFAULT_INDEX_INTERVAL_BYTES,
     DEFAULT_SEGMENT_INDEX_BYTES,
     TIME_ENTRY_BYTES,
 )
+from kip33.rules.quantities import duration_ms
+from kip33.rules.retention import NO_LIMIT
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -79,6 +82,11 @@ def _key_values(
     return pairs
 
 
+def _limit_ms(text: str) -> int:
+    """Return a limit in ms; -1 is none."""
+    return NO_LIMIT if text.strip() == str(NO_LIMIT) else duration_ms(text)
+
+
 _CONFIG: Final = click.option(
     "--config",
     type=click.Path(path_type=Path),
@@ -86,6 +94,13 @@ _CONFIG: Final = click.option(
     expose_value=False,
     callback=_load_config,
     help="TOML file with defaults for these options, as conf/kip33.toml.",
+)
+_SESSION: Final = (
+    click.option("--master", help="Spark master [default: spark-submit's, else local[*]]."),
+    click.option(
+        "--conf", multiple=True, metavar="KEY=VALUE", callback=_key_values, help="Spark setting."
+    ),
+    _CONFIG,
 )
 _SPARK: Final = (
     click.option(
@@ -96,11 +111,25 @@ _SPARK: Final = (
         type=click.IntRange(min=1),
         help="Number of Spark tasks [default: 3 a core, more for more than 16 GiB each].",
     ),
-    click.option("--master", help="Spark master [default: spark-submit's, else local[*]]."),
+    *_SESSION,
+)
+_POLICY: Final = (
     click.option(
-        "--conf", multiple=True, metavar="KEY=VALUE", callback=_key_values, help="Spark setting."
+        "--policy", metavar="FILE", help="Policies in Kafka's key names, as conf/retention.toml."
     ),
-    _CONFIG,
+    click.option(
+        "--kafka-configs",
+        metavar="FILE",
+        help="Saved output of `kafka-configs.sh --describe --entity-type topics --all` or of "
+        "`kafka-topics.sh --describe` (which leaves out the broker's own settings). A section of "
+        "--policy goes over it where it names the topic exactly, its defaults where neither says.",
+    ),
+    click.option(
+        "--retention-ms",
+        type=Quantity("limit", _limit_ms, "7d"),
+        metavar="7d",
+        help="retention.ms of all topics; beside a policy: what if it were this.",
+    ),
 )
 _INDEX: Final = (
     click.option(
@@ -130,6 +159,16 @@ def _apply(options: Sequence[Callable[[Any], Any]], command: _Command) -> _Comma
 def spark_options(command: _Command) -> _Command:
     """Add --topics, --parallelism, --master, --conf and --config."""
     return _apply(_SPARK, command)
+
+
+def session_options(command: _Command) -> _Command:
+    """Add --master, --conf and --config."""
+    return _apply(_SESSION, command)
+
+
+def policy_options(command: _Command) -> _Command:
+    """Add --policy, --kafka-configs and --retention-ms."""
+    return _apply(_POLICY, command)
 
 
 def index_options(command: _Command) -> _Command:

@@ -1,7 +1,9 @@
 """How results look: tables for people, one JSON object a line for programs."""
 
+import csv
+import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -22,6 +24,23 @@ _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 def print_json(record: Any) -> None:
     """Print one object on one line."""
     click.echo(json.dumps(record))
+
+
+def print_rows(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[str], output_format: str
+) -> None:
+    """Print rows as `jsonl`, as one `json` list, or as `csv` with a header."""
+    if output_format == "jsonl":
+        for row in rows:
+            print_json(row)
+    elif output_format == "json":
+        print_json(rows)
+    else:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        click.echo(text.getvalue(), nl=False)
 
 
 def warn(message: str) -> None:

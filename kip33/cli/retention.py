@@ -6,20 +6,14 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from kip33.cli.moments import DURATION, MOMENT, SIZE, Quantity, current_ms, parse_moment
-from kip33.cli.options import format_option, spark_options
-from kip33.rules.quantities import duration_ms
-from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES, NO_LIMIT
+from kip33.cli.moments import DURATION, MOMENT, SIZE, current_ms, parse_moment
+from kip33.cli.options import format_option, policy_options, spark_options
+from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES
 
 FINDINGS: Final = ("blocked", "expired", "untrusted")
 STOPPED: Final = "stopped"  # a finding of --apply
 APPLYING: Final = ("apply_file", "dry_run", "trash", "max_age", "limit")
 SHARED: Final = ("output_format", "fail_on", "config")
-
-
-def _limit_ms(text: str) -> int:
-    """Return a limit in ms; -1 is none."""
-    return NO_LIMIT if text.strip() == str(NO_LIMIT) else duration_ms(text)
 
 
 def _by_hand(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -47,22 +41,7 @@ def _moments(ctx: click.Context, param: click.Parameter, text: str | None) -> tu
     "--now", type=MOMENT, metavar="T", help="Judge as of T, e.g. 2024-05-01 [default: the clock]."
 )
 @click.option("--snapshot", metavar="NAME", help="This snapshot instead of the newest.")
-@click.option(
-    "--policy", metavar="FILE", help="Policies in Kafka's key names, as conf/retention.toml."
-)
-@click.option(
-    "--kafka-configs",
-    metavar="FILE",
-    help="Saved output of `kafka-configs.sh --describe --entity-type topics --all` or of "
-    "`kafka-topics.sh --describe` (which leaves out the broker's own settings). A section of "
-    "--policy goes over it where it names the topic exactly, its defaults where neither says.",
-)
-@click.option(
-    "--retention-ms",
-    type=Quantity("limit", _limit_ms, "7d"),
-    metavar="7d",
-    help="retention.ms of all topics; beside a policy: what if it were this.",
-)
+@policy_options
 @click.option(
     "--ignore-future",
     type=DURATION,

@@ -5,6 +5,7 @@ from kip33.spark.build import build_index
 from kip33.spark.catalog import load_catalog
 from kip33.spark.retention import WhatIf, evaluate_retention
 from kip33.spark.retention_summary import freed_by, summarize_partitions
+from kip33.spark.search import offsets_for_times
 from kip33.spark.verify import verify_index
 from kip33.storage.committing import BuildSummary
 from kip33.storage.policies import load_policies
@@ -18,6 +19,7 @@ __all__ = [
     "freed_by",
     "load_catalog",
     "load_policies",
+    "offsets_for_times",
     "summarize_partitions",
     "verify_index",
 ]

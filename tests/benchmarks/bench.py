@@ -6,6 +6,7 @@
     nightly    unchanged and `--read tail` builds against full ones, on large and many segments
     memory     what the driver and a worker take
     retention  a made catalog of up to a million segments, judged
+    search     10,000 requests for times in one job, and one at a time
 
 Segments are made once, 3 GiB of them, and reused from then on. Needs Java 17 and a machine with
 little else to do; takes about ten minutes. With --only the page's other sections stay.
@@ -28,6 +29,7 @@ GROUPS: Final = {
     "nightly": ["nightly"],
     "memory": ["driver_memory", "worker_memory"],
     "retention": ["retention"],
+    "search": ["search"],
 }
 
 

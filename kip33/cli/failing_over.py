@@ -1,0 +1,108 @@
+"""Answering `kip33 failover`."""
+
+import csv
+import io
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from kip33.cli.output import human_duration, iso_time, print_rows, print_table, warn
+from kip33.cli.progress import progress_bar
+from kip33.cli.search_tables import partition_name
+from kip33.rules.search import EARLIEST, NO_SUCH_PARTITION
+from kip33.storage.catalog import Catalog
+from kip33.storage.catalog_search import by_partition, rows_of
+from kip33.storage.failover import ResumePoint, Rows, resume_points
+from kip33.storage.files import require_directory
+from kip33.storage.offset_files import load_group_offsets
+
+MOST_TABLE_ROWS = 1_000
+
+
+def show_failover(options: Mapping[str, Any]) -> None:
+    """Answer on standard output what the options ask."""
+    started = time.monotonic()
+    offsets = load_group_offsets(options["offsets"])
+    topics = {one.topic for one in offsets}
+    with progress_bar("failover"):
+        first, second = (_rows(options[name], topics, name) for name in ("first", "second"))
+        points = resume_points(first, second, offsets, buffer_ms=options["buffer"])
+    if options["emit"]:
+        click.echo(_reset_offsets(points), nl=False)
+    elif options["output_format"] == "table":
+        _print_table(points, options["buffer"], time.monotonic() - started)
+    else:
+        rows = [point._asdict() for point in points]
+        print_rows(rows, ResumePoint._fields, options["output_format"])
+
+
+def _rows(place: str, topics: set[str], name: str) -> Rows:
+    catalog = Catalog.at(place)
+    require_directory(catalog.location, "--from" if name == "first" else "--to")
+    return by_partition(rows_of(catalog, catalog.require_newest(), topics))
+
+
+def _reset_offsets(points: Sequence[ResumePoint]) -> str:
+    """Return the CSV of `--from-file`: with groups if there are several."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    several = len({point.group for point in points}) > 1
+    for point in points:
+        if point.resume_offset is None:
+            warn(f"{partition_name(_named(point))}: {_why_not(point)}; it is left out")
+            continue
+        if point.guarantee is None:
+            warn(f"{partition_name(_named(point))}: no guarantee: {point.note}")
+        row = (point.topic, point.partition, point.resume_offset)
+        writer.writerow((point.group, *row) if several else row)
+    return text.getvalue()
+
+
+def _print_table(points: Sequence[ResumePoint], buffer_ms: int, seconds: float) -> None:
+    columns = (
+        *("group", "partition", "read up to", "last read", "searched", "go on at", "its time"),
+        *("read twice at most", "result", "note"),
+    )
+    rows = [
+        (
+            point.group or "-",
+            partition_name(_named(point)),
+            "-" if point.committed_offset is None else point.committed_offset,
+            iso_time(point.last_read_timestamp),
+            "the start" if point.target_ms == EARLIEST else iso_time(point.target_ms),
+            "-" if point.resume_offset is None else point.resume_offset,
+            iso_time(point.resume_timestamp),
+            "?" if point.read_twice_at_most is None else _twice(point),
+            point.result,
+            point.note or "",
+        )
+        for point in points[:MOST_TABLE_ROWS]
+    ]
+    print_table(columns, rows)
+    if len(points) > MOST_TABLE_ROWS:
+        more = len(points) - MOST_TABLE_ROWS
+        click.echo(f"and {more:,} more; --format jsonl shows all of them")
+    unsure = sum(point.guarantee is None for point in points)
+    if unsure:
+        click.echo(f"No guarantee for {unsure:,}: their result or note says why. For the others:")
+    click.echo(
+        "Nothing that was not read is missed if its timestamp is at most "
+        f"{human_duration(buffer_ms)} before the last one that was read, and both clusters' "
+        "records have the timestamps of their producers."
+    )
+    click.echo(f"{len(points):,} partitions in {seconds:.1f} s")
+
+
+def _why_not(point: ResumePoint) -> str:
+    return point.result if point.result == NO_SUCH_PARTITION else point.note or point.result
+
+
+def _twice(point: ResumePoint) -> str:
+    wide = " (topic)" if point.topic_wide else ""
+    return f"{point.read_twice_at_most:,}{wide}"
+
+
+def _named(point: ResumePoint) -> dict[str, Any]:
+    return {"log_dir": None, "topic": point.topic, "partition": point.partition}

@@ -1,0 +1,36 @@
+"""`kip33 lag`: how far groups are behind, in records and in time."""
+
+from typing import Any
+
+import click
+
+from kip33.cli.moments import MOMENT
+from kip33.cli.options import config_option, format_option, policy_options
+
+
+@click.command(
+    epilog="Example: kip33 lag /archive/indexes/_catalog --offsets described.txt "
+    "--policy conf/retention.toml"
+)
+@click.argument("catalog_dir", metavar="CATALOG")
+@click.option(
+    "--offsets",
+    required=True,
+    metavar="FILE",
+    help="CSV [group,]topic,partition,offset, or the saved text of "
+    "`kafka-consumer-groups.sh --describe`.",
+)
+@click.option("--now", type=MOMENT, metavar="T", help="For retention [default: the clock].")
+@click.option("--snapshot", metavar="NAME", help="This snapshot instead of the newest.")
+@policy_options
+@config_option
+@format_option("table", "json", "jsonl", "csv")
+def lag(**options: Any) -> None:
+    """Hold committed offsets against CATALOG: the next record's timestamp, exact, from the log.
+
+    For each offset the partition's newest timestamp, the lag in records and in time, and with a
+    policy when what is unread begins to expire.
+    """
+    from kip33.cli.lagging import show_lag
+
+    show_lag(options)

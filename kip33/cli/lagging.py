@@ -1,0 +1,80 @@
+"""Answering `kip33 lag`."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from kip33.cli.moments import current_ms
+from kip33.cli.output import human_bytes, human_duration, iso_time, print_rows, print_table
+from kip33.cli.progress import progress_bar
+from kip33.cli.search_tables import partition_name
+from kip33.rules.policies import Policies
+from kip33.storage.catalog import Catalog
+from kip33.storage.catalog_search import by_partition, rows_of
+from kip33.storage.choosing import chosen
+from kip33.storage.files import require_directory
+from kip33.storage.group_lag import GroupLag, group_lags
+from kip33.storage.offset_files import load_group_offsets
+from kip33.storage.policies import load_policies
+
+MOST_TABLE_ROWS = 1_000
+
+
+def show_lag(options: Mapping[str, Any]) -> None:
+    """Answer on standard output what the options ask."""
+    started = time.monotonic()
+    catalog = Catalog.at(options["catalog_dir"])
+    require_directory(catalog.location, "CATALOG")
+    snapshot = chosen(catalog, options["snapshot"])
+    offsets = load_group_offsets(options["offsets"])
+    with progress_bar("lag"):
+        rows = rows_of(catalog, snapshot, {one.topic for one in offsets})
+        lags = group_lags(
+            by_partition(rows),
+            offsets,
+            policies=_policies(options),
+            retention_ms=options["retention_ms"],
+            now_ms=current_ms() if options["now"] is None else options["now"],
+        )
+    if options["output_format"] == "table":
+        _print_table(lags, snapshot.source, time.monotonic() - started)
+    else:
+        print_rows([one._asdict() for one in lags], GroupLag._fields, options["output_format"])
+
+
+def _policies(options: Mapping[str, Any]) -> Policies | None:
+    if options["policy"] or options["kafka_configs"]:
+        return load_policies(options["policy"], options["kafka_configs"])
+    if options["retention_ms"] is not None:
+        return Policies({"defaults": {"retention.ms": options["retention_ms"]}})
+    return None
+
+
+def _print_table(lags: list[GroupLag], source: str, seconds: float) -> None:
+    columns = (
+        *("group", "partition", "offset", "lag", "lag in time", "next record", "newest"),
+        *("unread expires", "result", "note"),
+    )
+    rows = [
+        (
+            one.group or "-",
+            partition_name(one._asdict()),
+            one.offset,
+            "-" if one.lag_records is None else one.lag_records,
+            "-" if one.lag_ms is None else human_duration(one.lag_ms),
+            iso_time(one.timestamp),
+            iso_time(one.newest_timestamp),
+            iso_time(one.unread_expires_at_ms),
+            one.result,
+            (one.note or "").replace(f"{source}/", ""),
+        )
+        for one in lags[:MOST_TABLE_ROWS]
+    ]
+    print_table(columns, rows)
+    if len(lags) > MOST_TABLE_ROWS:
+        more = len(lags) - MOST_TABLE_ROWS
+        click.echo(f"and {more:,} more; --format jsonl shows all of them")
+    bytes_read = human_bytes(sum(one.bytes_read for one in lags))
+    click.echo(f"{len(lags):,} offsets; {bytes_read} read in {seconds:.1f} s")

@@ -1,0 +1,41 @@
+"""Offsets as the tools take them that people set offsets with."""
+
+import json
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+RESET_OFFSETS, SPARK, DELETE_RECORDS = "reset-offsets", "spark", "delete-records"
+EMITTED: Final = (RESET_OFFSETS, SPARK, DELETE_RECORDS)
+_SPARK_LATEST: Final = -1
+
+
+class Offset(NamedTuple):
+    """Where to begin in a partition; `is_end`: it is the log's end, no record was found."""
+
+    topic: str
+    partition: int
+    offset: int
+    is_end: bool = False
+
+
+def offset_text(offsets: Iterable[Offset], emit: str) -> str:
+    """Return offsets as one of EMITTED, ending in a newline.
+
+    `reset-offsets`: CSV for `kafka-consumer-groups.sh --reset-offsets --from-file`; `spark`: the
+    JSON of `startingOffsets`, -1 for a log's end; `delete-records`: what
+    `kafka-delete-records.sh --offset-json-file` takes.
+    """
+    ordered = sorted(offsets)
+    if emit == RESET_OFFSETS:
+        return "".join(f"{one.topic},{one.partition},{one.offset}\n" for one in ordered)
+    if emit == DELETE_RECORDS:
+        partitions = [
+            {"topic": one.topic, "partition": one.partition, "offset": one.offset}
+            for one in ordered
+        ]
+        return json.dumps({"partitions": partitions, "version": 1}) + "\n"
+    topics: dict[str, dict[str, int]] = {}
+    for one in ordered:
+        offset = _SPARK_LATEST if one.is_end else one.offset
+        topics.setdefault(one.topic, {})[str(one.partition)] = offset
+    return json.dumps(topics) + "\n"

@@ -1,0 +1,72 @@
+"""`kip33 search`: offsets for times, one or thousands."""
+
+from typing import Any
+
+import click
+
+from kip33.cli.moments import MOMENT
+from kip33.cli.options import format_option, session_options
+
+
+@click.command(
+    epilog="Example: kip33 search /archive/indexes/_catalog --time 2024-05-01T12:00Z --topic orders"
+)
+@click.argument("catalog_dir", metavar="CATALOG")
+@click.option(
+    "--time",
+    "times",
+    multiple=True,
+    metavar="T",
+    help="ISO 8601, milliseconds, -3h (before now), earliest, latest or max-timestamp; may be "
+    "repeated.",
+)
+@click.option(
+    "--until",
+    metavar="T",
+    help="With --time: the range up to this time, its records and bytes.",
+)
+@click.option(
+    "--topic", "topics", multiple=True, metavar="GLOB", help="Only topics that match; repeatable."
+)
+@click.option("--partition", type=click.IntRange(min=0), metavar="N", help="Only this partition.")
+@click.option(
+    "--requests",
+    metavar="FILE",
+    help="CSV with a header or Parquet: topic,partition,time[,log_dir]; no partition: all.",
+)
+@click.option("--now", type=MOMENT, metavar="T", help="What -3h is before [default: the clock].")
+@click.option("--snapshot", metavar="NAME", help="This snapshot instead of the newest.")
+@click.option(
+    "--as",
+    "as_whom",
+    type=click.Choice(["kip33", "kafka"]),
+    default="kip33",
+    show_default=True,
+    help="kafka: answer as a broker would, and say what hides a record from it.",
+)
+@click.option(
+    "--index-only",
+    is_flag=True,
+    help="Open no log: the offset before which no record is at or after T.",
+)
+@click.option(
+    "--all-replicas", is_flag=True, help="Answer from each log directory, not from the fullest."
+)
+@click.option(
+    "--emit",
+    type=click.Choice(["reset-offsets", "spark", "delete-records"]),
+    help="Print only what kafka-consumer-groups.sh --from-file, Spark's startingOffsets or "
+    "kafka-delete-records.sh takes.",
+)
+@session_options
+@format_option("table", "json", "jsonl", "csv")
+def search(**options: Any) -> None:
+    """Find in each partition of CATALOG the first record at or after a time, to the record.
+
+    Where there is none the result says why: after_end, no_timestamps, no_such_partition; and
+    before_start means that the partition begins later. A few questions are answered at once, many
+    by a Spark job.
+    """
+    from kip33.cli.searching import search as answer
+
+    answer(options)

@@ -1,0 +1,27 @@
+"""What a search looks for, as options and files say it: a time, or one of Kafka's three names."""
+
+from typing import Final
+
+from kip33.cli.moments import parse_moment
+from kip33.rules.search import EARLIEST, LATEST, MAX_TIMESTAMP
+
+TARGETS: Final = {"earliest": EARLIEST, "latest": LATEST, "max-timestamp": MAX_TIMESTAMP}
+
+
+def parse_target(text: str, now_ms: int) -> int:
+    """Return what to look for: ms since the epoch, or Kafka's -2, -1, -3 for a name.
+
+    `-3h` is three hours before `now_ms`. ValueError with what was found and expected.
+
+    >>> parse_target("-3h", 10_800_005), parse_target("earliest", 0)
+    (5, -2)
+    """
+    text = text.strip()
+    if text in TARGETS:
+        return TARGETS[text]
+    if text.startswith("-") and not text[1:].isdigit():
+        text = f"now{text}"
+    try:
+        return parse_moment(text, now_ms)
+    except ValueError as error:
+        raise ValueError(f"{error}; or -3h, {', '.join(TARGETS)}") from error

@@ -1,0 +1,178 @@
+"""Where the first record at or after a time may lie: what segments and index entries promise.
+
+A segment cannot hold a record later than its batches' largest timestamp. An entry (T, o) of its
+time index says that no record later than T lies before o (kip33), nor at o (recover, live). So a
+search for a later time than T begins there, in the first segment that can hold it, and goes on.
+
+Kafka takes one segment only, the first whose `largestTimestamp()` is not below the target, and
+answers "unknown" where that one has no such record: `UnifiedLog.searchOffsetInLocalLog` (4.1).
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from kip33.errors import CorruptIndexError
+from kip33.formats.batch import CODEC_MASK, NO_TIMESTAMP, BatchHeader
+from kip33.formats.time_index import TimestampOffset
+
+LATEST: Final = -1  # the offset after the last record
+EARLIEST: Final = -2  # the log's start
+MAX_TIMESTAMP: Final = -3  # the first record that bears the largest timestamp
+SPECIAL_TARGETS: Final = (LATEST, EARLIEST, MAX_TIMESTAMP)
+
+FOUND: Final = "found"
+BEFORE_START: Final = "before_start"  # found: the partition's first record, later than the target
+AFTER_END: Final = "after_end"
+NO_TIMESTAMPS: Final = "no_timestamps"
+NO_SUCH_PARTITION: Final = "no_such_partition"
+RESULTS: Final = (FOUND, BEFORE_START, AFTER_END, NO_TIMESTAMPS, NO_SUCH_PARTITION)
+
+RECORD: Final = "record"  # the very record
+INDEX: Final = "index"  # no log was opened: no record at or after the target lies before the offset
+BATCH: Final = "batch"  # the same promise, for a batch whose records cannot be decoded
+EXACTNESS: Final = (RECORD, INDEX, BATCH)
+
+# What hides later records from a broker that looks into one segment only.
+FILE_TIME: Final = "file_time"
+BELOW_LOG_START: Final = "below_log_start"
+EMPTIED: Final = "emptied"
+TRAPS: Final = {
+    FILE_TIME: "it has no timestamps, its file's modification time counts",
+    BELOW_LOG_START: "none at or above the log start offset is late enough",
+    EMPTIED: "a batch's header is late enough but no record, compaction may have taken it",
+}
+
+_NAMES_NEXT: Final = "kip33"  # the dialect whose entries name the offset after a batch
+_NAME_THE_RECORD: Final = ("recover", "live")  # theirs names one that bears the timestamp, or later
+
+
+class Claim(NamedTuple):
+    """What an index entry says of the batches behind a position, to be held against them.
+
+    The batch of the entry bears its timestamp, and all between have none above it. `next_offset`:
+    the entry names the offset after its batch. `tight`: the batches begin one index point before
+    the entry's, so one of them must bear its timestamp whatever the dialect.
+    """
+
+    entry: TimestampOffset
+    next_offset: bool
+    tight: bool
+
+
+def require_target(target_ms: int) -> None:
+    """Raise ValueError for a target that is no time and none of SPECIAL_TARGETS."""
+    if target_ms < 0 and target_ms not in SPECIAL_TARGETS:
+        raise ValueError(
+            f"target {target_ms}: milliseconds since epoch, or {LATEST} (latest), {EARLIEST} "
+            f"(earliest) or {MAX_TIMESTAMP} (max timestamp) expected"
+        )
+
+
+def may_hold(max_timestamp: int | None, target_ms: int) -> bool:
+    """Return whether a segment may have a record at or after a time; None: its max is not known."""
+    return max_timestamp is None or max_timestamp >= target_ms
+
+
+def kafkas_choice(largest_timestamps: Sequence[int | None], target_ms: int) -> int | None:
+    """Return which segment a broker looks into for a time, the only one; None: it looks nowhere.
+
+    >>> kafkas_choice([1000, None, 2000, 3000], 1001)
+    2
+    """
+    for place, largest in enumerate(largest_timestamps):
+        if largest is not None and largest >= target_ms:
+            return place
+    return None
+
+
+def trap(*, max_timestamp: int | None, target_ms: int, begins_below_start: bool) -> str:
+    """Return which of TRAPS a broker's choice is that gives it no record."""
+    if not may_hold(max_timestamp, target_ms):
+        return FILE_TIME
+    return BELOW_LOG_START if begins_below_start else EMPTIED
+
+
+def largest_of(max_timestamps: Sequence[int | None]) -> int:
+    """Return the largest timestamp of a partition as far as it is known, else NO_TIMESTAMP."""
+    return max((known for known in max_timestamps if known is not None), default=NO_TIMESTAMP)
+
+
+def choice_for_max(max_timestamps: Sequence[int | None]) -> int | None:
+    """Return in which segment a broker looks for the largest timestamp: the first that has it.
+
+    Where no record has one this is the first segment, and -1 the largest.
+    """
+    largest = largest_of(max_timestamps)
+    return max_timestamps.index(largest) if largest in max_timestamps else None
+
+
+def not_found(max_timestamps: Sequence[int | None]) -> str:
+    """Return AFTER_END, or NO_TIMESTAMPS where no segment that is known has one."""
+    return AFTER_END if largest_of(max_timestamps) > NO_TIMESTAMP else NO_TIMESTAMPS
+
+
+def first_offset_after(entry: TimestampOffset, dialect: str | None) -> int:
+    """Return the first offset at which a record later than the entry's time may lie.
+
+    With `recover` and `live` the entry's record, or one of its batch that comes later, bears the
+    largest timestamp so far: it and all before it are not later. `kip33` names the offset after
+    that. Of an index of an unknown writer the smaller of the two holds.
+
+    >>> first_offset_after(TimestampOffset(1000, 41), "recover")
+    42
+    >>> first_offset_after(TimestampOffset(1000, 42), "kip33")
+    42
+    """
+    return entry.offset + (dialect in _NAME_THE_RECORD)
+
+
+def names_next_offset(dialect: str | None) -> bool:
+    """Return whether an entry's offset is the one after the last that it speaks of."""
+    return dialect == _NAMES_NEXT
+
+
+def require_order(
+    neighbours: Sequence[TimestampOffset], *, base_offset: int, last_offset: int | None
+) -> None:
+    """Raise CorruptIndexError unless neighbours in a time index go up and lie in their segment."""
+    for low, high in pairwise(neighbours):
+        if low.timestamp >= high.timestamp or low.offset > high.offset:
+            raise CorruptIndexError(f"entries out of order: {tuple(low)}, {tuple(high)}")
+    for one in neighbours:
+        if one.timestamp < 0 or one.offset < base_offset:
+            raise CorruptIndexError(f"entry {tuple(one)} is none of base offset {base_offset}")
+        if last_offset is not None and one.offset > last_offset + 1:
+            raise CorruptIndexError(f"entry {tuple(one)} is beyond the last offset {last_offset}")
+
+
+def bears_out(headers: Sequence[BatchHeader], claim: Claim, target_ms: int) -> bool:
+    """Return whether batches are what an entry claims, the last of them being the entry's.
+
+    `headers` go from the place where a search for `target_ms` would begin to the first batch whose
+    last offset reaches the entry's (kip33: the offset before).
+    """
+    timestamp, offset = claim.entry
+    if not headers or headers[0].base_offset > offset:
+        return False
+    last = headers[-1]
+    largest = max(header.max_timestamp for header in headers)
+    if largest > timestamp:
+        return False
+    if claim.tight and (largest != timestamp or headers[0].max_timestamp >= target_ms):
+        return False
+    if claim.next_offset:
+        return last.last_offset == offset - 1
+    return last.max_timestamp == timestamp and holds(last, offset)
+
+
+def holds(header: BatchHeader, offset: int) -> bool:
+    """Return whether a batch may hold an offset; a wrapper's first offset is not in its header."""
+    if header.magic >= 2 or not header.attributes & CODEC_MASK:
+        return header.base_offset <= offset <= header.last_offset
+    return offset <= header.last_offset
+
+
+def reach_of(claim: Claim) -> int:
+    """Return the offset that the entry's batch reaches."""
+    return claim.entry.offset - claim.next_offset

@@ -1,0 +1,85 @@
+"""Offsets for times, thousands at once: all requests for a partition are one task's work."""
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as sf
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from kip33.storage.partition_answers import SEARCHED, How, Request, answers_of
+
+TASKS_PER_CORE: Final = 3
+KEYS: Final = ("log_dir", "topic", "partition", "target_ms")
+_ANSWERED: Final = (
+    ("offset", LongType()),
+    ("timestamp", LongType()),
+    ("result", StringType()),
+    ("exactness", StringType()),
+    ("bytes_read", LongType()),
+    ("note", StringType()),
+)
+
+
+def offsets_for_times(
+    catalog: DataFrame,
+    requests: DataFrame,
+    *,
+    as_kafka: bool = False,
+    index_only: bool = False,
+    all_replicas: bool = False,
+) -> DataFrame:
+    """Return for each request the first record at or after its time.
+
+    `requests` has `topic`, `partition` (null: each there is), `target_ms` (ms since the epoch, or
+    -1 latest, -2 earliest, -3 the largest timestamp), and may have `log_dir` (null: the replica
+    with most valid bytes, with `all_replicas` each). Its columns are kept, null partitions and log
+    directories filled in. Added: `offset` and `timestamp` of the record, `result` and `exactness`
+    (`kip33.storage.partition_search`), `bytes_read`, `note`. `as_kafka` answers as a broker would,
+    `index_only` opens no log. ValueError for requests without these columns.
+    """
+    missing = [name for name in KEYS[1:] if name not in requests.columns]
+    if missing:
+        raise ValueError(f"requests lack {', '.join(missing)}: they have {requests.columns}")
+    keys = ("topic", "partition")
+    requests = requests.withColumns(
+        {
+            "partition": sf.col("partition").cast("int"),
+            "target_ms": sf.col("target_ms").cast("long"),
+        }
+    )
+    if "log_dir" not in requests.columns:
+        requests = requests.withColumn("log_dir", sf.lit(None).cast("string"))
+    segments = catalog.where(sf.col("base_offset").isNotNull())
+    asked = _each_partition(requests, segments)
+    by_request = asked.groupBy(*keys).agg(
+        sf.collect_list(sf.struct(*requests.columns)).alias("requests")
+    )
+    wanted = segments.join(by_request.select(*keys), list(keys), "left_semi")
+    by_partition = wanted.groupBy(*keys).agg(
+        sf.collect_list(sf.struct(*SEARCHED)).alias("segments")
+    )
+    spark = catalog.sparkSession
+    tasks = TASKS_PER_CORE * spark.sparkContext.defaultParallelism
+    work = by_request.join(by_partition, list(keys), "left").repartition(tasks)
+    answered = [StructField(name, kind) for name, kind in _ANSWERED]
+    run = partial(_answer_all, How(as_kafka, index_only, all_replicas))
+    schema = StructType([*requests.schema.fields, *answered])
+    return spark.createDataFrame(work.rdd.mapPartitions(run), schema)
+
+
+def _each_partition(requests: DataFrame, segments: DataFrame) -> DataFrame:
+    """Return requests for a whole topic as one for each partition there is."""
+    of_topics = requests.where(sf.col("partition").isNull())
+    there = segments.select("topic", sf.col("partition").alias("_each")).distinct()
+    each = of_topics.join(there, "topic", "left").withColumn("partition", sf.col("_each"))
+    return requests.where(sf.col("partition").isNotNull()).unionByName(each.drop("_each"))
+
+
+def _answer_all(how: How, work: Iterable[Row]) -> Iterator[tuple[Any, ...]]:
+    for row in work:
+        requests = [Request(one.target_ms, one.log_dir) for one in row.requests]
+        for located in answers_of((one.asDict() for one in row.segments or ()), requests, how):
+            given = row.requests[located.request].asDict() | {"log_dir": located.log_dir}
+            yield (*given.values(), *located.answer[1:])

@@ -1,0 +1,51 @@
+"""The answer of a search for one target, and a target on its way to it."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kip33.rules.search import FOUND, RECORD
+
+
+class Answer(NamedTuple):
+    """The answer for one target.
+
+    `offset` and `timestamp` are null unless there is a record; with exactness `batch` or `index`
+    the offset is one before which none lies, and there is no timestamp. `bytes_read` is what this
+    target added to what smaller ones had read. `note` says what a user should know.
+    """
+
+    target_ms: int
+    offset: int | None
+    timestamp: int | None
+    result: str
+    exactness: str
+    bytes_read: int
+    note: str | None
+
+
+@dataclass
+class Pending:
+    """A target on its way through the segments."""
+
+    target_ms: int  # as asked
+    time_ms: int  # what is looked for
+    choice: int | None = None  # the only segment that a broker looks into
+    answer: Answer | None = None
+    bytes_read: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def settle(
+        self,
+        result: str = FOUND,
+        offset: int | None = None,
+        timestamp: int | None = None,
+        exactness: str = RECORD,
+    ) -> None:
+        """Give the answer, but for what was read and noted."""
+        self.answer = Answer(self.target_ms, offset, timestamp, result, exactness, 0, None)
+
+    def settled(self, otherwise: str, exactness: str) -> Answer:
+        """Return the answer with what was read and noted; `otherwise` is the result without one."""
+        answer = self.answer or Answer(self.target_ms, None, None, otherwise, exactness, 0, None)
+        note = "; ".join(dict.fromkeys(self.notes)) or None
+        return answer._replace(bytes_read=self.bytes_read, note=note)

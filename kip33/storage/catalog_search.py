@@ -1,0 +1,131 @@
+"""A few questions to a catalog, answered here and now: no Spark, threads for what stores take."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kip33.storage.catalog import Catalog
+from kip33.storage.partition_answers import SEARCHED, How, Located, Request, answers_of
+from kip33.storage.schema import SEGMENTS
+from kip33.storage.snapshots import Snapshot
+
+THREADS: Final = 16
+COUNTED: Final = (
+    *("log_dir", "log_uri", "base_offset", "last_offset", "valid_bytes"),
+    *("record_count", "status"),
+)
+
+Partition: TypeAlias = tuple[str, int | None]  # topic, number
+Replica: TypeAlias = tuple[str | None, str, int | None]  # log_dir, topic, number
+
+
+class Question(NamedTuple):
+    """A time to look for in a partition; None: in each there is, in whichever replica."""
+
+    topic: str
+    partition: int | None
+    target_ms: int
+    log_dir: str | None = None
+
+
+class Found(NamedTuple):
+    """What was found for a question, its place among them, and in which partition."""
+
+    question: int
+    topic: str
+    partition: int | None
+    located: Located
+
+
+def topics_of(catalog: Catalog, snapshot: Snapshot) -> list[str]:
+    """Return the topics of a snapshot, by name; CatalogError if it is damaged."""
+    topics: set[Any] = set()
+    for piece in catalog.read_pieces(snapshot, ["topic"]):
+        topics.update(piece["topic"].unique().to_pylist())
+    return sorted(topics - {None})
+
+
+def rows_of(catalog: Catalog, snapshot: Snapshot, topics: Iterable[str]) -> "pa.Table":
+    """Return a snapshot's rows of some topics with what a search asks for; CatalogError if damaged.
+
+    The columns are `topic`, `partition` and SEARCHED.
+    """
+    return _read(catalog, snapshot, topics, SEARCHED)
+
+
+def _read(
+    catalog: Catalog, snapshot: Snapshot, topics: Iterable[str], columns: Sequence[str]
+) -> "pa.Table":
+    wanted = pa.array(sorted(set(topics)), pa.string())
+    columns = ["topic", "partition", *columns]
+    pieces = [
+        piece.filter(pc.is_in(piece["topic"], wanted))
+        for piece in catalog.read_pieces(snapshot, columns)
+    ]
+    return pa.concat_tables([SEGMENTS.empty_table().select(columns), *pieces])
+
+
+def partition_rows(
+    catalog: Catalog, snapshot: Snapshot, topics: Iterable[str]
+) -> dict[Replica, list[dict[str, Any]]]:
+    """Return the rows of some topics with what `range_size` asks, by log_dir, topic, partition."""
+    partitions: dict[Replica, list[dict[str, Any]]] = {}
+    for row in _read(catalog, snapshot, topics, COUNTED).to_pylist():
+        if row["base_offset"] is not None:
+            key = row["log_dir"], row["topic"], row["partition"]
+            partitions.setdefault(key, []).append(row)
+    return partitions
+
+
+def by_partition(rows: "pa.Table") -> dict[Partition, list[dict[str, Any]]]:
+    """Return the rows of segments by topic and partition, all replicas together."""
+    partitions: dict[Partition, list[dict[str, Any]]] = {}
+    for row in rows.to_pylist():
+        if row["base_offset"] is not None:
+            partitions.setdefault((row["topic"], row["partition"]), []).append(row)
+    return partitions
+
+
+def search_rows(rows: "pa.Table", questions: Sequence[Question], how: How) -> list[Found]:
+    """Return what is found for each question, in their order, then by partition and replica."""
+    partitions = by_partition(_asked_for(rows, questions))
+    asked: dict[Partition, list[tuple[int, Request]]] = {}
+    for number, question in enumerate(questions):
+        for partition in _partitions_of(question, partitions):
+            request = Request(question.target_ms, question.log_dir)
+            asked.setdefault(partition, []).append((number, request))
+
+    def answered(partition: Partition) -> Iterator[Found]:
+        numbers = [number for number, _ in asked[partition]]
+        requests = [request for _, request in asked[partition]]
+        for located in answers_of(partitions.get(partition, []), requests, how):
+            yield Found(numbers[located.request], *partition, located)
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        found = [one for many in pool.map(lambda p: list(answered(p)), asked) for one in many]
+    return sorted(found, key=_place)
+
+
+def _asked_for(rows: "pa.Table", questions: Sequence[Question]) -> "pa.Table":
+    """Return the rows without the partitions that no question names, if each names one."""
+    numbers = [question.partition for question in questions]
+    if None in numbers:
+        return rows
+    return rows.filter(pc.is_in(rows["partition"], pa.array(numbers, pa.int32())))
+
+
+def _partitions_of(
+    question: Question, partitions: dict[Partition, list[dict[str, Any]]]
+) -> list[Partition]:
+    if question.partition is not None:
+        return [(question.topic, question.partition)]
+    there = sorted(key for key in partitions if key[0] == question.topic)
+    return there or [(question.topic, None)]
+
+
+def _place(found: Found) -> tuple[int, int, str]:
+    partition = -1 if found.partition is None else found.partition
+    return found.question, partition, found.located.log_dir or ""

@@ -1,0 +1,225 @@
+"""Where groups go on after a failover: what they read last on one cluster, found on another.
+
+KIP-33, use case 3. The timestamp of the last record that a group read of a partition, minus a
+buffer for latency and clocks, is searched in the other cluster's archive. Nothing at or after that
+time lies before the answer, so what was not read on the first cluster is read on the second if its
+timestamp is no older than the buffer allows.
+
+Where a topic's partitions differ, nobody knows which record went where: the smallest of its times
+holds for all of its partitions.
+"""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from kip33.formats.group_offsets import GroupOffset
+from kip33.rules.search import AFTER_END, BEFORE_START, EARLIEST, NO_SUCH_PARTITION, RECORD
+from kip33.storage.catalog_search import THREADS, Partition
+from kip33.storage.group_lag import log_end
+from kip33.storage.log_window import Meter
+from kip33.storage.partition_answers import fullest_of, replicas_of
+from kip33.storage.partition_search import Answer, SearchedSegment, search_partition
+from kip33.storage.record_at import record_before, record_from
+
+Rows: TypeAlias = dict[Partition, list[dict[str, Any]]]
+"""The rows of a catalog, `by_partition` of `catalog_search`."""
+
+NOT_ONE: Final = "nothing that was read is in the archive: from the start"
+BARE: Final = "the last record that was read has no timestamp: from the start"
+_MOST_MARKERS: Final = 100  # that are passed over
+_UNSEEN: Final = ("a record there could be earlier", "nothing behind it was read")  # of a search
+
+
+class ResumePoint(NamedTuple):
+    """Where a group goes on in a partition of the second cluster.
+
+    `last_read_timestamp` is that of the last record it read on the first, `target_ms` what was
+    searched (-2: the start). `read_twice_at_most` counts what lies between that time and the
+    group's offset on the first cluster, of all partitions if `topic_wide`; None: not known. It
+    holds if the second cluster has the records in the same order. No `guarantee`: no such
+    partition, or part of it cannot be read.
+    """
+
+    group: str
+    topic: str
+    partition: int | None
+    committed_offset: int | None  # on the first cluster; None where partitions differ
+    last_read_timestamp: int | None
+    target_ms: int
+    resume_offset: int | None
+    resume_timestamp: int | None
+    result: str
+    read_twice_at_most: int | None
+    topic_wide: bool
+    guarantee: str | None
+    note: str | None
+
+
+class _Read(NamedTuple):
+    """What a group read of one partition of the first cluster."""
+
+    one: GroupOffset
+    segments: list[SearchedSegment]
+    timestamp: int | None  # of the last record
+    target_ms: int
+    note: str | None
+
+
+def resume_points(
+    first: Rows, second: Rows, offsets: Sequence[GroupOffset], *, buffer_ms: int
+) -> list[ResumePoint]:
+    """Return where each group goes on, by group, topic and partition of the second cluster.
+
+    ValueError for a negative buffer.
+    """
+    if buffer_ms < 0:
+        raise ValueError(f"buffer_ms {buffer_ms}: 0 or more expected")
+    with ThreadPoolExecutor(THREADS) as pool:
+        reads = list(pool.map(lambda one: _last_read(first, one, buffer_ms), offsets))
+    points: list[ResumePoint] = []
+    ordered = sorted(reads, key=lambda read: read.one)
+    for (group, topic), of_topic in groupby(ordered, key=lambda read: read.one[:2]):
+        points += _of_topic(first, second, group, topic, list(of_topic))
+    return points
+
+
+def _last_read(first: Rows, one: GroupOffset, buffer_ms: int) -> _Read:
+    segments = _segments(first, one.topic, one.partition)
+    located = record_before(segments, one.offset, Meter())
+    if located.record is None:
+        return _Read(one, segments, None, EARLIEST, _joined(located.note, NOT_ONE))
+    timestamp = located.record.timestamp
+    if timestamp < 0:
+        return _Read(one, segments, None, EARLIEST, _joined(located.note, BARE))
+    note = located.note
+    end = log_end(segments)[0]
+    if one.offset > end:
+        behind = f"the archive ends at {end}, before the offset: read by it"
+        note = _joined(note, behind)
+    return _Read(one, segments, timestamp, max(0, timestamp - buffer_ms), note)
+
+
+def _of_topic(
+    first: Rows, second: Rows, group: str, topic: str, reads: list[_Read]
+) -> Iterator[ResumePoint]:
+    there = sorted(number for name, number in second if name == topic and number is not None)
+    here = {number for name, number in first if name == topic and number is not None}
+    unread = sorted(here - {read.one.partition for read in reads})
+    if not there:
+        for read in reads:
+            yield _point(read.one, read, read.target_ms, [], read_twice=None, note=read.note)
+    elif here == set(there):
+        why = f"no offset of partition {unread[0]}: it has no row" if unread else None
+        for read in reads:
+            segments = _segments(second, topic, read.one.partition)
+            twice = _read_twice([read], read.target_ms)
+            note = _joined(read.note, why)
+            yield _point(read.one, read, read.target_ms, segments, read_twice=twice, note=note)
+    else:
+        target_ms = EARLIEST if unread else min(read.target_ms for read in reads)
+        why = f"{len(here)} partitions here, {len(there)} there: the smallest time of the topic"
+        if unread:
+            why = f"{why} is the start, since nothing was read of partition {unread[0]}"
+        note = _joined(why, *(read.note for read in reads))
+        twice = _read_twice(reads, target_ms)
+        for number in there:
+            one = GroupOffset(group, topic, number, -1)
+            segments = _segments(second, topic, number)
+            yield _point(one, None, target_ms, segments, read_twice=twice, note=note)
+
+
+def _point(
+    one: GroupOffset,
+    read: _Read | None,
+    target_ms: int,
+    segments: list[SearchedSegment],
+    *,
+    read_twice: int | None,
+    note: str | None,
+) -> ResumePoint:
+    answer, is_record = _first_record(segments, target_ms)
+    offset, is_sure = answer.offset, _saw_all(answer)
+    if offset is None and is_sure and answer.result != NO_SUCH_PARTITION:
+        offset, end_note = log_end(segments)
+        note = _joined(note, "nothing there is as late: its end", end_note)
+    guarantee = None
+    if offset is not None and is_sure:
+        guarantee = (
+            "every record of the archive is read"
+            if target_ms == EARLIEST
+            else f"no record with timestamp {target_ms} or later lies before offset {offset}"
+        )
+    return ResumePoint(
+        *(one.group, one.topic, one.partition),
+        read.one.offset if read else None,
+        read.timestamp if read else None,
+        target_ms,
+        offset,
+        answer.timestamp,
+        answer.result,
+        read_twice if is_record else None,
+        read is None,
+        guarantee,
+        _joined(note, answer.note),
+    )
+
+
+def _first_record(segments: list[SearchedSegment], target_ms: int) -> tuple[Answer, bool]:
+    """Return the first record at or after a time, and whether it is one: it may be a marker.
+
+    A marker bears its coordinator's clock, so earlier records may follow it: they would be read
+    twice and not be counted. Where too many such follow one another the first is the answer.
+    """
+    [first] = search_partition(segments, [target_ms])
+    answer = first
+    for _ in range(_MOST_MARKERS):
+        if answer.offset is None or answer.exactness != RECORD or target_ms == EARLIEST:
+            return answer, True
+        located = record_from(segments, answer.offset, Meter())
+        if located.note or (located.record and located.record.offset == answer.offset):
+            return answer, not located.note
+        if located.record is None:
+            return answer._replace(offset=None, timestamp=None, result=AFTER_END), True
+        start = located.record.offset
+        [answer] = search_partition(segments, [target_ms], log_start_offset=start)
+        answer = answer._replace(
+            result=answer.result if answer.offset is None else first.result,
+            note=_joined(first.note, answer.note),
+        )
+    return first, False
+
+
+def _read_twice(reads: Sequence[_Read], target_ms: int) -> int | None:
+    """Return how many offsets before the groups' are at or after where the target begins.
+
+    What lies before the archive or behind it was read as well: the second cluster may have it.
+    """
+    total = 0
+    for read in reads:
+        if not read.segments:
+            return None
+        [answer] = search_partition(read.segments, [target_ms])
+        if not _saw_all(answer):
+            return None
+        begins = read.one.offset if answer.offset is None else answer.offset
+        if answer.result == BEFORE_START or begins <= read.segments[0].base_offset:
+            begins = 0
+        total += max(0, read.one.offset - begins)
+    return total
+
+
+def _saw_all(answer: Answer) -> bool:
+    """Return whether nothing was passed over on the way to an answer."""
+    return not any(unseen in (answer.note or "") for unseen in _UNSEEN)
+
+
+def _segments(rows: Rows, topic: str, partition: int) -> list[SearchedSegment]:
+    replicas = replicas_of(rows.get((topic, partition), []))
+    log_dir = fullest_of(replicas)
+    return replicas[log_dir] if log_dir is not None else []
+
+
+def _joined(*notes: str | None) -> str | None:
+    return "; ".join(dict.fromkeys(filter(None, notes))) or None

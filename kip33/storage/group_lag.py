@@ -1,0 +1,138 @@
+"""How far groups are behind, in records and in time: committed offsets held against an archive."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, NamedTuple
+
+from kip33.formats.group_offsets import GroupOffset
+from kip33.rules.policies import Policies, Policy
+from kip33.rules.retention import Limits, SegmentFigures, judge
+from kip33.storage.catalog_search import THREADS, Partition
+from kip33.storage.log_window import Meter
+from kip33.storage.partition_answers import fullest_of, replicas_of
+from kip33.storage.record_at import record_from
+from kip33.storage.searched import SearchedSegment
+
+FOUND: Final = "found"
+AT_END: Final = "at_end"  # nothing is unread
+BEFORE_START: Final = "before_start"  # what it would read next is gone from the archive
+AFTER_END: Final = "after_end"  # the archive ends before it: copied earlier than the group read
+NO_SUCH_PARTITION: Final = "no_such_partition"
+RESULTS: Final = (FOUND, AT_END, BEFORE_START, AFTER_END, NO_SUCH_PARTITION)
+
+
+class GroupLag(NamedTuple):
+    """One group's place in one partition; what cannot be told is None, and `note` says why.
+
+    `timestamp` is that of the record the group reads next, `newest_timestamp` the partition's
+    largest. `lag_records` counts offsets, as Kafka does, holes and markers too. `lag_ms` is the
+    newest timestamp minus the next record's. `unread_expires_at_ms` is when retention may begin to
+    delete what is unread, None: never, or nobody said.
+    """
+
+    group: str
+    log_dir: str | None
+    topic: str
+    partition: int
+    offset: int
+    result: str
+    timestamp: int | None = None
+    newest_timestamp: int | None = None
+    log_start_offset: int | None = None
+    log_end_offset: int | None = None
+    lag_records: int | None = None
+    lag_ms: int | None = None
+    unread_expires_at_ms: int | None = None
+    bytes_read: int = 0
+    note: str | None = None
+
+
+def group_lags(
+    partitions: dict[Partition, list[dict[str, Any]]],
+    offsets: Sequence[GroupOffset],
+    *,
+    policies: Policies | None = None,
+    retention_ms: int | None = None,
+    now_ms: int,
+) -> list[GroupLag]:
+    """Return a row for each committed offset, in their order.
+
+    `partitions` are the catalog's rows, `by_partition` of `catalog_search`. The replica with most
+    valid bytes answers. `retention_ms`: what if the policies said that.
+    """
+
+    def lag(one: GroupOffset) -> GroupLag:
+        policy = policies.of(one.topic) if policies else None
+        if policy and retention_ms is not None:
+            policy = policy._replace(retention_ms=retention_ms)
+        return _lag(one, partitions.get((one.topic, one.partition), []), policy, now_ms)
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        return list(pool.map(lag, offsets))
+
+
+def _lag(
+    one: GroupOffset, rows: list[dict[str, Any]], policy: Policy | None, now_ms: int
+) -> GroupLag:
+    replicas = replicas_of(rows)
+    log_dir = fullest_of(replicas)
+    if log_dir is None:
+        return GroupLag(one.group, None, one.topic, one.partition, one.offset, NO_SUCH_PARTITION)
+    segments = replicas[log_dir]
+    start, end, note = segments[0].base_offset, *log_end(segments)
+    newest = max((s.max_timestamp for s in segments if s.max_timestamp is not None), default=-1)
+    lag = GroupLag(
+        *(one.group, log_dir, one.topic, one.partition, one.offset, FOUND),
+        newest_timestamp=newest if newest >= 0 else None,
+        log_start_offset=start,
+        log_end_offset=end,
+        lag_records=max(0, end - max(one.offset, start)),
+        note=note,
+    )
+    if one.offset >= end:
+        return lag._replace(result=AT_END if one.offset == end else AFTER_END, lag_ms=0)
+    meter = Meter()
+    located = record_from(segments, one.offset, meter)
+    lag = lag._replace(
+        result=BEFORE_START if one.offset < start else FOUND,
+        bytes_read=meter.bytes_read,
+        note="; ".join(filter(None, (note, located.note))) or None,
+    )
+    if located.record is None and not (note or located.note):  # markers only
+        return lag._replace(result=AT_END, lag_ms=0)
+    unread_from = located.record.offset if located.record else max(one.offset, start)
+    expires_at_ms = _expires_at(segments, unread_from, policy, now_ms)
+    lag = lag._replace(unread_expires_at_ms=expires_at_ms)
+    if located.record is None:  # nothing can be read
+        return lag
+    timestamp = located.record.timestamp
+    if timestamp < 0 or newest < 0:
+        return lag._replace(timestamp=timestamp)
+    return lag._replace(timestamp=timestamp, lag_ms=max(0, newest - timestamp))
+
+
+def log_end(segments: Sequence[SearchedSegment]) -> tuple[int, str | None]:
+    """Return the offset after the last record as far as it is known, and a note if it is not."""
+    last = segments[-1]
+    if last.last_offset is not None and not last.doubt:
+        return last.last_offset + 1, None
+    note = None if last.is_bare else f"{last.log_uri}: {last.status}, the log's end is not known"
+    known = [one.last_offset + 1 for one in segments if one.last_offset is not None]
+    return max([last.base_offset, *known]), note
+
+
+def _expires_at(
+    segments: Sequence[SearchedSegment], offset: int, policy: Policy | None, now_ms: int
+) -> int | None:
+    """Return when the segment of the first unread offset may go, by itself or with those before."""
+    if policy is None:
+        return None
+    limits = Limits(
+        policy.retention_ms, policy.retention_bytes, policy.mode, active_segment="kafka"
+    )
+    figures = [
+        SegmentFigures(s.base_offset, s.size_bytes, s.largest_timestamp, s.status) for s in segments
+    ]
+    decisions = judge(figures, limits, now_ms=now_ms)
+    holds = [i for i, segment in enumerate(segments) if segment.base_offset <= offset]
+    return decisions[holds[-1]].deletable_at_ms if holds else None

@@ -1,0 +1,78 @@
+"""An index file searched by a few small reads, without loading it."""
+
+from collections.abc import Callable
+from typing import Final
+
+from kip33.errors import CorruptIndexError
+from kip33.formats.scan import ReadInto
+
+PAGE_BYTES: Final = 1024
+TIME_WIDTHS: Final = (8, 4)
+OFFSET_WIDTHS: Final = (4, 4)
+WHOLE_BYTES: Final = 8192  # a file up to here is one page
+
+
+class IndexPages:
+    """Entries of two big-endian integers; pages are read when they are asked for, and kept.
+
+    Half an entry at the end of the file is not looked at.
+    """
+
+    def __init__(self, read_into: ReadInto, size_bytes: int, widths: tuple[int, int]) -> None:
+        """Take an open file of `size_bytes`, whose entries are integers of these two widths."""
+        self._read_into = read_into
+        self._split, self._entry_bytes = widths[0], sum(widths)
+        self._entries = size_bytes // self._entry_bytes
+        whole = self._entries if size_bytes <= WHOLE_BYTES else PAGE_BYTES // self._entry_bytes
+        self._page_entries = max(whole, 1)
+        self._pages: dict[int, bytes] = {}
+
+    def __len__(self) -> int:
+        """Return the number of entries, padding and all."""
+        return self._entries
+
+    def __getitem__(self, slot: int) -> tuple[int, int]:
+        """Return an entry's two numbers; CorruptIndexError where the file has become shorter."""
+        page, place = divmod(slot, self._page_entries)
+        at = place * self._entry_bytes
+        entry = self._page(page)[at : at + self._entry_bytes]
+        if len(entry) < self._entry_bytes:
+            raise CorruptIndexError(f"the file ended before entry {slot} of {self._entries}")
+        first, second = entry[: self._split], entry[self._split :]
+        return int.from_bytes(first, signed=True), int.from_bytes(second, signed=True)
+
+    def last(self, is_before: Callable[[int, int], bool]) -> int:
+        """Return the slot of an entry that is before while the next is not; -1: the first is not.
+
+        In an index in order there is one such place. Where entries are out of order there may be
+        several: the caller looks at the neighbours.
+        """
+        low, high = -1, self._entries
+        while high - low > 1:
+            middle = (low + high) // 2
+            if is_before(*self[middle]):
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def _page(self, number: int) -> bytes:
+        if number not in self._pages:
+            start = number * self._page_entries
+            count = min(self._page_entries, self._entries - start)
+            self._pages[number] = read_fully(
+                self._read_into, start * self._entry_bytes, count * self._entry_bytes
+            )
+        return self._pages[number]
+
+
+def read_fully(read_into: ReadInto, position: int, count: int) -> bytes:
+    """Return `count` bytes from `position` on, fewer only where the file ends."""
+    data = bytearray(count)
+    done = 0
+    while done < count:
+        more = read_into(position + done, memoryview(data)[done:])
+        if more == 0:
+            break
+        done += more
+    return bytes(data[:done])

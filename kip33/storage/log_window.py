@@ -1,0 +1,115 @@
+"""A part of a log in memory, moved along as headers are walked and records are read."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from kip33.formats.batch import (
+    HEADER_SIZE_UP_TO_MAGIC,
+    LEGACY_MIN_SIZE,
+    LOG_OVERHEAD,
+    RECORD_BATCH_OVERHEAD,
+    BatchHeader,
+    decode_header,
+)
+from kip33.formats.scan import ReadInto
+from kip33.storage.index_pages import read_fully
+
+FIRST_BYTES: Final = 4096
+LOCAL_BYTES: Final = 1 << 18
+REMOTE_BYTES: Final = 1 << 22  # where a request takes longer than a megabyte
+
+
+class Meter:
+    """Counts the bytes that files gave."""
+
+    def __init__(self) -> None:
+        """Begin at nothing."""
+        self.bytes_read = 0
+
+    def metered(self, read_into: ReadInto) -> ReadInto:
+        """Return `read_into`, counted."""
+
+        def counted(position: int, view: memoryview) -> int:
+            count = read_into(position, view)
+            self.bytes_read += count
+            return count
+
+        return counted
+
+
+class LogWindow:
+    """The batches of one open log; `kip33.formats.records` reads a batch from it as from a file.
+
+    Windows grow from FIRST_BYTES to `most_bytes` while a walk goes on. What of a batch lies behind
+    its window is read only if its records are asked for.
+    """
+
+    def __init__(self, read_into: ReadInto, end: int, *, most_bytes: int = LOCAL_BYTES) -> None:
+        """Take an open log, of which the bytes up to `end` are looked at."""
+        self.end = end
+        self.damage: str | None = None
+        self._read_into = read_into
+        self._most_bytes = most_bytes
+        self._next_bytes, self._grown_bytes = FIRST_BYTES, 2 * FIRST_BYTES
+        self._start, self._data = 0, b""
+        self._position = 0
+
+    def expect(self, count: int) -> None:
+        """Say how much a walk that begins now will read, as far as that is known."""
+        self._next_bytes = min(count, self._most_bytes)
+        self._grown_bytes = FIRST_BYTES
+
+    def headers(self, position: int) -> Iterator[BatchHeader]:
+        """Yield the headers from `position` on, where a batch begins, up to the end or to damage.
+
+        Where a batch is whole is decided as in `kip33.formats.walk`, without CRC; `damage` then
+        says why the walk ended before the end.
+        """
+        while position < self.end - HEADER_SIZE_UP_TO_MAGIC:
+            head = self._peek(position, min(RECORD_BATCH_OVERHEAD, self.end - position))
+            if len(head) <= HEADER_SIZE_UP_TO_MAGIC:
+                self.damage = f"the file ended at byte {position + len(head)}"
+                return
+            size = int.from_bytes(head[8:12], signed=True)
+            modern = 2 <= head[16] < 128
+            least = RECORD_BATCH_OVERHEAD - LOG_OVERHEAD if modern else LEGACY_MIN_SIZE
+            if size < least or position > self.end - LOG_OVERHEAD - size:
+                self.damage = f"at byte {position} of {self.end}: no whole batch begins there"
+                return
+            if len(head) < LOG_OVERHEAD + least:
+                self.damage = f"the file ended at byte {position + len(head)}"
+                return
+            header = decode_header(head, position)
+            yield header
+            position += header.size_bytes
+        if position < self.end:
+            self.damage = f"at byte {position} of {self.end}: too few bytes for a batch"
+
+    def _peek(self, position: int, count: int) -> bytes:
+        at = position - self._start
+        if not 0 <= at <= len(self._data) - count:
+            wanted = min(max(count, self._next_bytes), self.end - position)
+            self._next_bytes = min(self._grown_bytes, self._most_bytes)
+            self._grown_bytes = 2 * self._next_bytes
+            self._start, self._data = position, read_fully(self._read_into, position, wanted)
+            at = 0
+        return self._data[at : at + count]
+
+    def seek(self, position: int, /) -> None:
+        """Go to a position."""
+        self._position = position
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._position
+
+    def read(self, count: int, /) -> bytes:
+        """Return up to `count` bytes from the window if it has all of them, else from the log."""
+        at = self._position - self._start
+        count = min(count, self.end - self._position)
+        if 0 <= at <= len(self._data) - count:
+            data = self._data[at : at + count]
+        else:
+            data = read_fully(self._read_into, self._position, count)
+        self._position += len(data)
+        return data

@@ -1,0 +1,97 @@
+"""Files that a user gives with a question: committed offsets, and requests for times."""
+
+import csv
+import io
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kip33.errors import LocationError
+from kip33.formats.group_offsets import GroupOffset, parse_group_offsets
+from kip33.storage.files import read_whole, reason
+from kip33.storage.locations import Location
+
+MOST_BYTES: Final = 1 << 30
+WANTED: Final = ("topic", "partition", "time")
+EXPECTED: Final = "the columns topic,partition,time[,log_dir]"
+
+
+class TimeRequest(NamedTuple):
+    """A line of a request file; `time` is text, `partition` None for all of the topic."""
+
+    line: int
+    topic: str
+    partition: int | None
+    time: str
+    log_dir: str | None
+
+
+def load_group_offsets(file: str) -> list[GroupOffset]:
+    """Return committed offsets from a file, local or a URI; LocationError, one line, if not."""
+    place = Location.of(file)
+    try:
+        return parse_group_offsets(_bytes(place).decode("utf-8-sig"))
+    except ValueError as error:
+        raise LocationError(
+            f"{place.uri}: {error}; or what kafka-consumer-groups.sh --describe prints"
+        ) from error
+
+
+def load_time_requests(file: str) -> list[TimeRequest]:
+    """Return the requests of a CSV with a header or a Parquet file; LocationError if it is none."""
+    place = Location.of(file)
+    data = _bytes(place)
+    try:
+        rows = _of_parquet(data) if data[:4] == b"PAR1" else _of_csv(data.decode("utf-8-sig"))
+        requests = [_request(line, row) for line, row in rows]
+    except (OSError, ValueError, csv.Error, pa.ArrowException) as error:
+        raise LocationError(f"{place.uri}: {reason(error)}") from error
+    if not requests:
+        raise LocationError(f"{place.uri}: no requests, expected lines of {EXPECTED}")
+    return requests
+
+
+def _bytes(place: Location) -> bytes:
+    try:
+        return read_whole(place, most_bytes=MOST_BYTES)
+    except OSError as error:
+        raise LocationError(f"{place.uri}: cannot be read: {reason(error)}") from error
+
+
+def _of_csv(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    reader = csv.DictReader(io.StringIO(text), skipinitialspace=True)
+    _require_columns(list(reader.fieldnames or ()))
+    for row in reader:
+        if None in row or None in row.values():
+            raise ValueError(f"line {reader.line_num}: as many cells as the header has expected")
+        yield reader.line_num, row
+
+
+def _of_parquet(data: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
+    table = pq.read_table(pa.BufferReader(data), use_threads=False)
+    _require_columns(table.column_names)
+    yield from enumerate(table.to_pylist(), 1)
+
+
+def _require_columns(names: list[str]) -> None:
+    if not set(WANTED) <= set(names):
+        raise ValueError(f"the columns {','.join(names) or '(none)'} found, expected {EXPECTED}")
+
+
+def _request(line: int, row: dict[str, Any]) -> TimeRequest:
+    topic, partition, time = (_text(row[name]) for name in WANTED)
+    if not topic:
+        raise ValueError(f"line {line}: an empty topic, expected {EXPECTED}")
+    if partition and not (partition.isascii() and partition.isdigit() and len(partition) < 11):
+        raise ValueError(f"line {line}: partition {partition!r}, a number or nothing expected")
+    log_dir = _text(row.get("log_dir"))
+    return TimeRequest(line, topic, int(partition) if partition else None, time, log_dir or None)
+
+
+def _text(cell: Any) -> str:
+    """Return a cell as text: of a Parquet file it may be a number or a timestamp."""
+    if cell is None:
+        return ""
+    return str(cell.isoformat() if hasattr(cell, "isoformat") else cell).strip()

@@ -1,0 +1,107 @@
+"""All requests for one partition, answered from the replica that has most, or from each."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
+
+from kip33.rules.replicas import Replica, fullest
+from kip33.storage.partition_search import Answer, SearchedSegment, search_partition
+from kip33.storage.publishing import WRITTEN
+
+_OF_INDEX: Final = "dialect"  # of SearchedSegment: no column
+SEARCHED: Final = (
+    "log_dir",
+    *(name for name in SearchedSegment._fields if name != _OF_INDEX),
+    *("index_file", "build_settings"),
+)
+"""The catalog's columns that a search asks for."""
+
+
+class How(NamedTuple):
+    """How all requests alike are answered."""
+
+    as_kafka: bool = False  # with Kafka's traps
+    index_only: bool = False  # no log is opened
+    all_replicas: bool = False  # else one, the fullest
+
+
+class Request(NamedTuple):
+    """A time to look for; `log_dir` None: in whichever replica."""
+
+    target_ms: int
+    log_dir: str | None = None
+
+
+class Located(NamedTuple):
+    """An answer, and the replica it is from; None where there is no such partition."""
+
+    request: int  # its place among the requests
+    log_dir: str | None
+    answer: Answer
+
+
+def answers_of(
+    rows: Iterable[Mapping[str, Any]], requests: Iterable[Request], how: How
+) -> Iterator[Located]:
+    """Yield what is found for each request, given the catalog's rows of one topic and partition.
+
+    `rows` have SEARCHED, in no order, of all log directories.
+    """
+    replicas = replicas_of(rows)
+    best = fullest_of(replicas)
+    asked: dict[str, list[tuple[int, int]]] = {}
+    for number, request in enumerate(requests):
+        if request.log_dir is not None:
+            log_dirs = [request.log_dir]
+        else:
+            log_dirs = sorted(replicas) if how.all_replicas else [best] if best is not None else []
+        found = [log_dir for log_dir in log_dirs if log_dir in replicas]
+        if not found:
+            nothing = Answer(request.target_ms, None, None, "no_such_partition", "record", 0, None)
+            yield Located(number, request.log_dir, nothing)
+        for log_dir in found:
+            asked.setdefault(log_dir, []).append((number, request.target_ms))
+    for log_dir, targets in asked.items():
+        answers = search_partition(
+            replicas[log_dir],
+            [target_ms for _, target_ms in targets],
+            as_kafka=how.as_kafka,
+            index_only=how.index_only,
+        )
+        for (number, _), answer in zip(targets, answers, strict=True):
+            yield Located(number, log_dir, answer)
+
+
+def replicas_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[SearchedSegment]]:
+    """Return a partition's segments by log directory, oldest first."""
+    replicas: dict[str, list[SearchedSegment]] = {}
+    for row in rows:
+        if row["base_offset"] is not None:
+            replicas.setdefault(row["log_dir"], []).append(_segment(row))
+    for segments in replicas.values():
+        segments.sort(key=attrgetter("base_offset", "log_uri"))
+    return replicas
+
+
+def fullest_of(replicas: Mapping[str, list[SearchedSegment]]) -> str | None:
+    """Return the log directory that answers for the partition, None where there is none."""
+    return fullest(_replica(log_dir, segments) for log_dir, segments in replicas.items())
+
+
+def _segment(row: Mapping[str, Any]) -> SearchedSegment:
+    ours = row["index_file"] == WRITTEN and row["build_settings"] is not None
+    return SearchedSegment(
+        **{name: row[name] for name in SearchedSegment._fields if name != _OF_INDEX},
+        dialect=json.loads(row["build_settings"]).get("dialect") if ours else None,
+    )
+
+
+def _replica(log_dir: str, segments: list[SearchedSegment]) -> Replica:
+    valid_bytes = sum(
+        (one.size_bytes if one.status == "unverified" else one.valid_bytes) or 0
+        for one in segments
+        if one.status not in ("invalid", "unreadable")
+    )
+    last_offsets = [one.last_offset for one in segments if one.last_offset is not None]
+    return Replica(log_dir, valid_bytes, max(last_offsets, default=-1))

@@ -1,0 +1,249 @@
+"""Offsets for times in one partition: the first record at or after each of them.
+
+A segment whose batches are all earlier is passed over unopened; of the others each is opened once,
+oldest first, and asked for the times that are not answered yet, in ascending order. The answer is
+exact to the record, and so is the reading: some KiB of an index, the batches from the one that an
+entry names on, or, where one build wrote both index files, those between two index points. Without
+index files headers are walked from the segment's start.
+
+An index is never believed: the batch that an entry names must be where the offset index says and
+bear the entry's timestamp, none from there to it may be later, and neighbours must go up. What
+cannot be seen without reading everything: an entry that is right about its own batch while a later
+timestamp stands before the place it leads to; of `kip33` entries, which name no batch with their
+timestamp, whether that timestamp is right; what was appended after the catalog was made; a record
+that is later than its batch's header says. CRCs are not checked.
+
+A time that Kafka would answer with "unknown" although a later segment has a record is answered as
+Kafka does with `as_kafka`, and a note names what hid it; otherwise the search goes on.
+"""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Final
+
+from kip33.errors import Kip33Error
+from kip33.rules.search import (
+    BATCH,
+    BEFORE_START,
+    EARLIEST,
+    FOUND,
+    INDEX,
+    LATEST,
+    MAX_TIMESTAMP,
+    NO_SUCH_PARTITION,
+    RECORD,
+    TRAPS,
+    choice_for_max,
+    kafkas_choice,
+    largest_of,
+    not_found,
+    require_target,
+    trap,
+)
+from kip33.storage.answers import Answer, Pending
+from kip33.storage.files import reason
+from kip33.storage.log_window import Meter
+from kip33.storage.searched import SearchedSegment
+from kip33.storage.segment_indexes import SegmentIndexes
+from kip33.storage.segment_search import SegmentSearch, opened_search
+
+__all__ = ["Answer", "SearchedSegment", "search_partition"]
+
+_PASSED_OVER: Final = "passed over: a record there could be earlier"
+_NO_LIMIT: Final = 2**63 - 1
+
+
+def search_partition(
+    segments: Sequence[SearchedSegment],
+    targets_ms: Sequence[int],
+    *,
+    as_kafka: bool = False,
+    index_only: bool = False,
+    log_start_offset: int | None = None,
+) -> list[Answer]:
+    """Return the answer for each target, in their order; `segments` of one partition, any order.
+
+    A target is a time in ms, or LATEST, EARLIEST or MAX_TIMESTAMP of `kip33.rules.search`; anything
+    else is a ValueError. Records below `log_start_offset` do not count. `as_kafka` answers what a
+    broker with sound indexes would. `index_only` opens no log, takes no heed of `as_kafka`, and
+    believes an entry whose neighbours are in order. A segment that cannot be searched is passed
+    over, and a note says so; nothing is raised for it.
+    """
+    for target in targets_ms:
+        require_target(target)
+    ordered = sorted(segments, key=lambda segment: segment.base_offset)
+    if not ordered:
+        return [Answer(t, None, None, NO_SUCH_PARTITION, RECORD, 0, None) for t in targets_ms]
+    search = _Search(ordered, as_kafka, index_only, log_start_offset)
+    found = {target: search.pending(target) for target in set(targets_ms)}
+    waiting = [pending for pending in found.values() if pending.answer is None]
+    search.ask(sorted(waiting, key=lambda pending: (pending.time_ms, pending.target_ms)))
+    return search.answers([found[target] for target in targets_ms])
+
+
+class _Search:
+    """The segments of one partition, oldest first, and how they are to be searched."""
+
+    def __init__(
+        self,
+        segments: list[SearchedSegment],
+        as_kafka: bool,
+        index_only: bool,
+        start_offset: int | None,
+    ) -> None:
+        self._segments, self._as_kafka = segments, as_kafka and not index_only
+        self._index_only = index_only
+        self._start_offset = max(segments[0].base_offset, start_offset or 0)
+        self._maxima = [None if s.doubt else -1 if s.is_bare else s.max_timestamp for s in segments]
+        self._meter = Meter()
+
+    def pending(self, target_ms: int) -> Pending:
+        """Return a target, answered already where the catalog alone can."""
+        pending = Pending(target_ms, target_ms)
+        if target_ms == EARLIEST:
+            pending.settle(FOUND, self._start_offset)
+        elif target_ms == LATEST:
+            self._settle_latest(pending)
+        elif target_ms == MAX_TIMESTAMP:
+            unknown = any(s.may_hold(_NO_LIMIT) for s in self._segments)
+            pending.time_ms = _NO_LIMIT if unknown else largest_of(self._maxima)
+            pending.choice = choice_for_max(self._maxima)
+        else:
+            largest = [None if s.doubt else s.largest_timestamp for s in self._segments]
+            pending.choice = kafkas_choice(largest, target_ms)
+        return pending
+
+    def _settle_latest(self, pending: Pending) -> None:
+        last = self._segments[-1]
+        if last.last_offset is not None and not last.doubt:
+            pending.settle(FOUND, max(last.last_offset + 1, self._start_offset))
+        elif last.is_bare and not last.doubt:
+            pending.settle(FOUND, max(last.base_offset, self._start_offset))
+        else:
+            pending.notes.append(f"{last.log_uri}: {last.status}, its last offset is not known")
+            pending.settle(FOUND)
+
+    def ask(self, waiting: list[Pending]) -> None:
+        """Ask segment after segment for what is not answered."""
+        for place, segment in enumerate(self._segments):
+            unanswered = [pending for pending in waiting if pending.answer is None]
+            if segment.doubt:
+                for pending in unanswered:
+                    pending.notes.append(f"{segment.log_uri}: {segment.doubt}, {_PASSED_OVER}")
+                continue
+            asking = [pending for pending in unanswered if self._asks(pending, place)]
+            if asking and self._index_only:
+                self._ask_index(segment, asking)
+            elif asking:
+                self._ask_segment(place, asking)
+        for pending in waiting:
+            if pending.target_ms == MAX_TIMESTAMP and not self._as_kafka:
+                self._seek_smaller(pending)
+
+    def _asks(self, pending: Pending, place: int) -> bool:
+        segment = self._segments[place]
+        if self._as_kafka and pending.target_ms == MAX_TIMESTAMP:
+            return place == pending.choice and not segment.is_bare
+        if self._as_kafka and (pending.choice is None or place < pending.choice):
+            return False
+        is_late_enough = pending.time_ms >= 0 and segment.may_hold(pending.time_ms)
+        return is_late_enough and not self._is_below_start(segment)
+
+    def _ask_index(self, segment: SearchedSegment, asking: list[Pending]) -> None:
+        with ExitStack() as files:
+            indexes = SegmentIndexes(segment, files, self._meter)
+            for pending in asking:
+                before = self._meter.bytes_read
+                offset = max(indexes.first_offset_for(pending.time_ms), self._start_offset)
+                pending.bytes_read += self._meter.bytes_read - before
+                pending.notes += [f"{segment.log_uri}: {note}" for note in indexes.notes]
+                pending.settle(FOUND, offset, None, INDEX)
+
+    def _ask_segment(self, place: int, asking: list[Pending]) -> None:
+        segment = self._segments[place]
+        with ExitStack() as files:
+            search: SegmentSearch | None = None
+            for pending in asking:
+                before = self._meter.bytes_read
+                try:
+                    if search is None:
+                        search = files.enter_context(
+                            opened_search(segment, self._meter, start_offset=self._start_offset)
+                        )
+                    self._ask(pending, place, search)
+                except (OSError, ValueError, Kip33Error) as error:
+                    what = f"cannot be read: {reason(error)}, {_PASSED_OVER}"
+                    pending.notes.append(f"{segment.log_uri}: {what}")
+                pending.bytes_read += self._meter.bytes_read - before
+
+    def _ask(self, pending: Pending, place: int, search: SegmentSearch) -> None:
+        if pending.target_ms == MAX_TIMESTAMP and self._as_kafka:
+            hit = search.find_max(pending.time_ms)
+        else:
+            hit = search.find(pending.time_ms)
+        pending.notes += search.notes
+        if hit is None:
+            return
+        if hit.note:
+            pending.notes.append(hit.note)
+        if self._as_kafka and place != pending.choice:
+            pending.notes.append(f"{self._trap(pending)}; offset {hit.offset} has one")
+            pending.settle(not_found(self._maxima))
+            return
+        if self._as_kafka and hit.exactness == BATCH:
+            pending.notes.append("a broker fails there")
+        is_later = hit.timestamp is not None and hit.timestamp > pending.time_ms
+        is_first = is_later and self._is_bare_before(place) and search.begins_with(hit)
+        pending.settle(
+            BEFORE_START if is_first else FOUND, hit.offset, hit.timestamp, hit.exactness
+        )
+
+    def _is_bare_before(self, place: int) -> bool:
+        """Return whether no earlier segment has a batch that counts."""
+        return all(s.is_bare or self._is_below_start(s) for s in self._segments[:place])
+
+    def _is_below_start(self, segment: SearchedSegment) -> bool:
+        return segment.last_offset is not None and segment.last_offset < self._start_offset
+
+    def _trap(self, pending: Pending) -> str:
+        """Return why a broker finds nothing in the one segment that it looks into."""
+        segment = self._segments[pending.choice or 0]
+        why = trap(
+            max_timestamp=segment.max_timestamp,
+            target_ms=pending.time_ms,
+            begins_below_start=segment.base_offset < self._start_offset,
+        )
+        return f"{why}: Kafka looks into {segment.log_uri} only and finds none, {TRAPS[why]}"
+
+    def _seek_smaller(self, pending: Pending) -> None:
+        """Go on where no record bears the largest timestamp: to the next that a header claims."""
+        while pending.answer is None and pending.time_ms >= 0 and not self._index_only:
+            before = self._meter.bytes_read
+            claims = [self._claimed_below(pending.time_ms, s) for s in self._segments]
+            pending.bytes_read += self._meter.bytes_read - before
+            pending.time_ms = max(claims)
+            for place in range(len(self._segments)):
+                if pending.answer is None and self._asks(pending, place):
+                    self._ask_segment(place, [pending])
+
+    def _claimed_below(self, time_ms: int, segment: SearchedSegment) -> int:
+        if not segment.may_hold(0):
+            return -1
+        try:
+            with opened_search(segment, self._meter, start_offset=self._start_offset) as search:
+                return search.largest_below(time_ms)
+        except (OSError, ValueError, Kip33Error):
+            return -1  # when it is asked, or was, a note says so
+
+    def answers(self, asked: list[Pending]) -> list[Answer]:
+        """Return the answers now that every segment was asked; one asked twice was read once."""
+        otherwise, exactness = not_found(self._maxima), INDEX if self._index_only else RECORD
+        answers = []
+        for pending in asked:
+            is_trapped = self._as_kafka and pending.choice is not None and pending.time_ms >= 0
+            if pending.answer is None and is_trapped:
+                pending.notes.append(self._trap(pending))
+                pending.settle(otherwise)
+            answers.append(pending.settled(otherwise, exactness))
+            pending.bytes_read = 0
+        return answers

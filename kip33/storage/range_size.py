@@ -1,0 +1,99 @@
+"""How many records and bytes lie between two offsets of a partition.
+
+Segments that lie inside are counted by the catalog; of the one or two that the range cuts, headers
+are read, and of the batches that it cuts the records.
+"""
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kip33.errors import Kip33Error
+from kip33.formats.batch import BatchColumns
+from kip33.formats.records import iterate_records
+from kip33.formats.scan import BatchScan
+from kip33.storage.files import opened, reason
+from kip33.storage.index_pages import read_fully
+from kip33.storage.locations import Location
+
+UNCOUNTED = ("invalid", "unreadable")
+
+
+class RangeSize(NamedTuple):
+    """What lies in a range; `records` is None where that cannot be told, and `note` says why."""
+
+    records: int | None
+    size_bytes: int  # of the batches that hold them
+    bytes_read: int
+    note: str | None = None
+
+
+def range_size(rows: Sequence[Mapping[str, Any]], start: int, end: int) -> RangeSize:
+    """Return the size of the offsets from `start` up to `end`, which is not in it.
+
+    `rows` are one partition's catalog rows with `log_uri, base_offset, last_offset, valid_bytes,
+    record_count, status`.
+    """
+    total = RangeSize(0, 0, 0)
+    for row in sorted(rows, key=lambda row: row["base_offset"]):
+        if row["base_offset"] >= end or (row["last_offset"] or row["base_offset"]) < start:
+            continue
+        total = _sum(total, _part(row, start, end))
+    return total
+
+
+def _part(row: Mapping[str, Any], start: int, end: int) -> RangeSize:
+    if row["status"] in UNCOUNTED:
+        return RangeSize(None, 0, 0, f"{row['log_uri']}: {row['status']}, not counted")
+    last_offset, records = row["last_offset"], row["record_count"]
+    inside = row["base_offset"] >= start and last_offset is not None and last_offset < end
+    if inside and records is not None:
+        return RangeSize(records, row["valid_bytes"], 0)
+    try:
+        return _scanned(row, start, end)
+    except (OSError, Kip33Error) as error:
+        return RangeSize(None, 0, 0, f"{row['log_uri']}: cannot be read: {reason(error)}")
+
+
+def _scanned(row: Mapping[str, Any], start: int, end: int) -> RangeSize:
+    records = size_bytes = bytes_cut = 0
+    with opened(Location.of(row["log_uri"])) as (read_into, log_bytes):
+        valid_bytes = row["valid_bytes"]
+        size = log_bytes if valid_bytes is None else min(log_bytes, valid_bytes)
+        scan = BatchScan(read_into, size, check_crc=False)
+        next_offset = int(row["base_offset"])
+        for batches in scan:
+            firsts = _first_offsets(batches, next_offset)
+            held = (batches["last_offset"] >= start) & (firsts < end)
+            whole = held & (firsts >= start) & (batches["last_offset"] < end)
+            whole &= batches["records_count"] >= 0  # a wrapper's have to be counted
+            size_bytes += int(batches["size_bytes"][held].sum())
+            records += int(batches["records_count"][whole].sum())
+            for batch in batches[held & ~whole]:
+                data = read_fully(read_into, int(batch["position"]), int(batch["size_bytes"]))
+                bytes_cut += len(data)
+                offsets = (r.offset for r in iterate_records(io.BytesIO(data), skip_key_value=True))
+                records += sum(start <= offset < end for offset in offsets)
+            next_offset = int(batches["last_offset"][-1]) + 1
+            if next_offset >= end:
+                break
+        return RangeSize(records, size_bytes, scan.bytes_read + bytes_cut)
+
+
+def _first_offsets(batches: BatchColumns, next_offset: int) -> "np.ndarray[Any, Any]":
+    """Return where each batch may begin; of v0 and v1 a header says the last offset only."""
+    after_previous = np.concatenate(([next_offset], batches["last_offset"][:-1] + 1))
+    return np.where(batches["magic"] >= 2, batches["base_offset"], after_previous)
+
+
+def _sum(one: RangeSize, other: RangeSize) -> RangeSize:
+    known = one.records is not None and other.records is not None
+    notes = [note for note in (one.note, other.note) if note]
+    return RangeSize(
+        one.records + other.records if known else None,  # type: ignore[operator]
+        one.size_bytes + other.size_bytes,
+        one.bytes_read + other.bytes_read,
+        "; ".join(notes) or None,
+    )

@@ -1,0 +1,162 @@
+"""The record at an offset of a partition, and the last one before it: what a group reads next, and
+what it read last.
+
+Control records are passed over, as consumers pass over them. A segment's `.index` says where to
+begin; what it says is taken only if the batch there ends at or before the offset.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import NamedTuple
+
+from kip33.errors import CorruptIndexError, Kip33Error
+from kip33.formats.batch import CONTROL, BatchHeader
+from kip33.formats.records import Record, iterate_records
+from kip33.storage.files import opened, reason
+from kip33.storage.index_pages import IndexPages
+from kip33.storage.locations import Location
+from kip33.storage.log_window import LOCAL_BYTES, REMOTE_BYTES, LogWindow, Meter
+from kip33.storage.searched import SearchedSegment
+
+OFFSET_WIDTHS = (4, 4)
+
+
+class Located(NamedTuple):
+    """A record without its key and value, None if there is none; `note`: what was passed over."""
+
+    record: Record | None
+    note: str | None = None
+
+
+def record_from(segments: Sequence[SearchedSegment], offset: int, meter: Meter) -> Located:
+    """Return the first record at or after an offset; `segments` of one partition, in order."""
+    notes: list[str] = []
+    for segment in segments:
+        if segment.is_bare or (segment.last_offset is not None and segment.last_offset < offset):
+            continue
+        if segment.doubt:
+            notes.append(f"{segment.log_uri}: {segment.doubt}, passed over")
+            continue
+        try:
+            with _opened(segment, meter) as log:
+                for header in log.window.headers(log.position_for(offset)):
+                    if header.last_offset >= offset:
+                        for record in _records(log.window, header):
+                            if record.offset >= offset:
+                                return Located(record, _joined(notes))
+                notes += log.damage(segment)
+        except (OSError, ValueError, Kip33Error) as error:
+            notes.append(f"{segment.log_uri}: cannot be read: {reason(error)}")
+    return Located(None, _joined(notes))
+
+
+def record_before(segments: Sequence[SearchedSegment], offset: int, meter: Meter) -> Located:
+    """Return the last record before an offset; `segments` of one partition, in order."""
+    notes: list[str] = []
+    for segment in reversed(segments):
+        if segment.is_bare or segment.base_offset >= offset:
+            continue
+        if segment.doubt:
+            notes.append(f"{segment.log_uri}: {segment.doubt}, passed over")
+            continue
+        try:
+            with _opened(segment, meter) as log:
+                for position in sorted({log.position_for(offset - 1), 0}, reverse=True):
+                    record = _last_before(log.window, position, offset)
+                    if record:
+                        if record.offset < offset - 1:
+                            notes += log.damage(segment)
+                        return Located(record, _joined(notes))
+                notes += log.damage(segment)
+        except (OSError, ValueError, Kip33Error) as error:
+            notes.append(f"{segment.log_uri}: cannot be read: {reason(error)}")
+    return Located(None, _joined(notes))
+
+
+def _last_before(window: LogWindow, position: int, offset: int) -> Record | None:
+    headers: list[BatchHeader] = []
+    for header in window.headers(position):
+        headers.append(header)
+        if header.last_offset >= offset - 1:
+            break
+    for header in reversed(headers):
+        before = [record for record in _records(window, header) if record.offset < offset]
+        if before:
+            return before[-1]
+    return None
+
+
+def _records(window: LogWindow, header: BatchHeader) -> Iterator[Record]:
+    """Yield a batch's records without keys and values; none of a control batch."""
+    if header.magic >= 2 and header.attributes & CONTROL:
+        return
+    window.seek(header.position)
+    yield from iterate_records(window, position=header.position, skip_key_value=True)
+
+
+class _Log(NamedTuple):
+    """An open log and where its `.index` may be."""
+
+    window: LogWindow
+    base_offset: int
+    offsets: IndexPages | None
+
+    def damage(self, segment: SearchedSegment) -> list[str]:
+        """Return what ended a walk before the log's end, as notes."""
+        damage = self.window.damage
+        return [f"{segment.log_uri}: {damage}; nothing behind it was read"] if damage else []
+
+    def position_for(self, offset: int) -> int:
+        """Return a position from which a walk comes by an offset: an index point, or 0."""
+        if self.offsets is None:
+            return 0
+        relative_offset = offset - self.base_offset
+        try:
+            slot = self.offsets.last(
+                lambda relative, position: position > 0 and relative <= relative_offset
+            )
+            position = self.offsets[slot][1] if slot >= 0 else 0
+        except (OSError, CorruptIndexError):  # the log says it all
+            position = 0
+        if position <= 0:
+            return 0
+        damage = self.window.damage
+        first = next(self.window.headers(position), None) if position < self.window.end else None
+        self.window.damage = damage  # of a place that an index made up
+        return position if first and self.base_offset <= first.last_offset <= offset else 0
+
+
+@contextmanager
+def _opened(segment: SearchedSegment, meter: Meter) -> Iterator[_Log]:
+    log = Location.of(segment.log_uri)
+    with ExitStack() as files:
+        read_into, size_bytes = files.enter_context(opened(log))
+        end = size_bytes if segment.valid_bytes is None else min(size_bytes, segment.valid_bytes)
+        window = LogWindow(
+            meter.metered(read_into), end, most_bytes=LOCAL_BYTES if log.is_local else REMOTE_BYTES
+        )
+        if segment.valid_bytes is not None and size_bytes < segment.valid_bytes:
+            window.damage = f"{size_bytes} bytes, the catalog says {segment.valid_bytes}"
+        yield _Log(window, segment.base_offset, _offset_index(segment, log, files, meter))
+
+
+def _offset_index(
+    segment: SearchedSegment, log: Location, files: ExitStack, meter: Meter
+) -> IndexPages | None:
+    """Return the `.index` beside the catalog's `.timeindex`, else beside the log, None without."""
+    places = [log._replace(path=log.path.removesuffix(".log") + ".index")]
+    if segment.index_uri:
+        time_index = Location.of(segment.index_uri)
+        path = time_index.path.removesuffix(".timeindex") + ".index"
+        places.insert(0, time_index._replace(path=path))
+    for place in dict.fromkeys(places):
+        try:
+            read_into, size_bytes = files.enter_context(opened(place))
+        except OSError:
+            continue
+        return IndexPages(meter.metered(read_into), size_bytes, OFFSET_WIDTHS)
+    return None
+
+
+def _joined(notes: list[str]) -> str | None:
+    return "; ".join(notes) or None

@@ -1,0 +1,213 @@
+"""The first record at or after a time in one segment, from its indexes and its log."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import NamedTuple
+
+from kip33.errors import CorruptSegmentError, UnsupportedFormatError
+from kip33.formats.batch import BatchHeader
+from kip33.formats.records import Record, iterate_records
+from kip33.rules.search import BATCH, RECORD, bears_out, reach_of
+from kip33.storage.files import opened
+from kip33.storage.locations import Location
+from kip33.storage.log_window import LOCAL_BYTES, REMOTE_BYTES, LogWindow, Meter
+from kip33.storage.searched import SearchedSegment
+from kip33.storage.segment_indexes import SegmentIndexes, Start
+
+
+class Hit(NamedTuple):
+    """A record, or the batch that should have it but cannot be decoded: no timestamp then."""
+
+    offset: int
+    timestamp: int | None
+    exactness: str = RECORD
+    note: str | None = None
+    is_first_of_batch: bool = False
+
+
+class Stairs:
+    """The records of one batch that are later than all before them, read as far as was asked.
+
+    The first record at or after a time is one of them.
+    """
+
+    def __init__(self, records: Iterator[Record], start_offset: int) -> None:
+        """Take a batch's records; those below `start_offset` do not count."""
+        self._records, self._start_offset = records, start_offset
+        self._steps: list[Record] = []
+        self._damage: CorruptSegmentError | UnsupportedFormatError | None = None
+        self.next_offset = start_offset  # after the last record that could be read
+
+    def first(self, target_ms: int) -> tuple[Record, bool] | None:
+        """Return the first record at or after a time and whether it is the batch's first, or None.
+
+        Raises what the records raise, where that comes before the record.
+        """
+        for place, step in enumerate(self._steps):
+            if step.timestamp >= target_ms:
+                return step, place == 0
+        try:
+            while record := next(self._records, None):
+                self.next_offset = max(self.next_offset, record.offset + 1)
+                if record.offset < self._start_offset:
+                    continue
+                if not self._steps or record.timestamp > self._steps[-1].timestamp:
+                    self._steps.append(record)
+                    if record.timestamp >= target_ms:
+                        return record, len(self._steps) == 1
+        except (CorruptSegmentError, UnsupportedFormatError) as error:
+            self._damage = error
+        if self._damage:
+            raise self._damage
+        return None
+
+
+class SegmentSearch:
+    """One segment, open; ask for times in ascending order. `notes` says what was wrong with it."""
+
+    def __init__(
+        self,
+        segment: SearchedSegment,
+        log: LogWindow,
+        indexes: SegmentIndexes,
+        start_offset: int,
+    ) -> None:
+        """Take an open log; records below `start_offset` do not count."""
+        self.log = log
+        self._segment, self._indexes, self._start_offset = segment, indexes, start_offset
+        self._resume = (
+            0,
+            segment.base_offset,
+        )  # position and offset: nothing before is late enough
+        self._none_from: int | None = None
+        self._stairs: tuple[int, Stairs] | None = None
+        self._first_position: int | None = None  # of the first batch with records that count
+
+    @property
+    def notes(self) -> list[str]:
+        """Return one line for each thing that was not as it should be."""
+        damage = [f"{self.log.damage}; nothing behind it was read"] if self.log.damage else []
+        return [f"{self._segment.log_uri}: {note}" for note in (*self._indexes.notes, *damage)]
+
+    def find(self, target_ms: int) -> Hit | None:
+        """Return the first record at or after a time; OSError where the log cannot be read."""
+        if self._none_from is not None and target_ms >= self._none_from:
+            return None
+        position, first_offset = self._start(target_ms, self._resume)
+        for header in self.log.headers(position):
+            if header.max_timestamp >= target_ms and header.last_offset >= self._start_offset:
+                hit = self._look_into(header, target_ms, first_offset)
+                if hit:
+                    self._resume = (header.position, first_offset)
+                    return hit
+            first_offset = max(first_offset, header.last_offset + 1)
+        self._none_from = target_ms
+        return None
+
+    def find_max(self, timestamp: int) -> Hit | None:
+        """Return the first record with this timestamp in the first batch that has it as its max.
+
+        What a broker answers for MAX_TIMESTAMP: it looks into no other batch and into none of
+        magic 0, and its log start offset does not count.
+        """
+        at_start = (0, self._segment.base_offset)  # not at a record: an emptied batch counts here
+        position, first_offset = self._start(timestamp, at_start)
+        for header in self.log.headers(position):
+            if header.max_timestamp == timestamp:
+                if header.magic == 0:
+                    return None
+                records = Stairs(self._records(header), self._segment.base_offset)
+                return self._first(records, header, timestamp, first_offset)
+            first_offset = max(first_offset, header.last_offset + 1)
+        return None
+
+    def largest_below(self, timestamp: int) -> int:
+        """Return the largest timestamp below this one that a batch with records claims, or -1."""
+        claimed = -1
+        for header in self.log.headers(0):
+            counts = header.records_count and header.last_offset >= self._start_offset
+            if counts and claimed < header.max_timestamp < timestamp:
+                claimed = header.max_timestamp
+        return claimed
+
+    def _start(self, target_ms: int, resume: tuple[int, int]) -> tuple[int, int]:
+        """Return a position to begin at, and an offset before which nothing late enough lies."""
+        start = self._indexes.start_for(target_ms, self.log.end)
+        if start is None or start.position <= resume[0]:
+            return resume
+        if not self._is_borne_out(start, target_ms):
+            self._indexes.distrust("the batches at its place are not what it says")
+            return resume
+        return start.position, start.first_offset
+
+    def _is_borne_out(self, start: Start, target_ms: int) -> bool:
+        reach = reach_of(start.claim)
+        headers: list[BatchHeader] = []
+        rest = self.log.end - start.position
+        self.log.expect(rest if start.expected_bytes is None else start.expected_bytes)
+        damage = self.log.damage
+        for header in self.log.headers(start.position):
+            headers.append(header)
+            if header.last_offset >= reach:
+                break
+            if header.max_timestamp > start.claim.entry.timestamp:
+                return False
+        else:
+            self.log.damage = damage  # of a place that an index made up
+            return False
+        within = headers[0].base_offset >= self._segment.base_offset
+        return within and bears_out(headers, start.claim, target_ms)
+
+    def _look_into(self, header: BatchHeader, target_ms: int, first_offset: int) -> Hit | None:
+        if self._stairs is None or self._stairs[0] != header.position:
+            self._stairs = header.position, Stairs(self._records(header), self._start_offset)
+        return self._first(self._stairs[1], header, target_ms, first_offset)
+
+    def _records(self, header: BatchHeader) -> Iterator[Record]:
+        self.log.seek(header.position)
+        return iterate_records(self.log, position=header.position, skip_key_value=True)
+
+    def _first(
+        self, stairs: Stairs, header: BatchHeader, target_ms: int, first_offset: int
+    ) -> Hit | None:
+        try:
+            found = stairs.first(target_ms)
+        except (CorruptSegmentError, UnsupportedFormatError) as error:
+            least = max(first_offset, stairs.next_offset)
+            if header.magic >= 2:
+                least = max(least, header.base_offset)
+            note = f"{self._segment.log_uri}: {error}: its records cannot be read"
+            return Hit(least, None, BATCH, note)
+        if found is None:
+            return None
+        record, is_first_of_batch = found
+        return Hit(record.offset, record.timestamp, is_first_of_batch=is_first_of_batch)
+
+    def begins_with(self, hit: Hit) -> bool:
+        """Return whether no record of the segment that counts lies before a hit."""
+        if not hit.is_first_of_batch or self._stairs is None:
+            return False
+        if self._first_position is None:
+            self.log.expect(0)  # one header tells, as a rule
+            for header in self.log.headers(0):
+                self._first_position = header.position
+                if header.records_count and header.last_offset >= self._start_offset:
+                    break
+        return self._stairs[0] == self._first_position
+
+
+@contextmanager
+def opened_search(
+    segment: SearchedSegment, meter: Meter, *, start_offset: int
+) -> Iterator[SegmentSearch]:
+    """Open a segment's log, and its indexes once they are needed; OSError as the store does."""
+    log = Location.of(segment.log_uri)
+    with ExitStack() as files:
+        read_into, size_bytes = files.enter_context(opened(log))
+        end = size_bytes if segment.valid_bytes is None else min(size_bytes, segment.valid_bytes)
+        window = LogWindow(
+            meter.metered(read_into), end, most_bytes=LOCAL_BYTES if log.is_local else REMOTE_BYTES
+        )
+        if segment.valid_bytes is not None and size_bytes < segment.valid_bytes:
+            window.damage = f"{size_bytes} bytes, the catalog says {segment.valid_bytes}"
+        yield SegmentSearch(segment, window, SegmentIndexes(segment, files, meter), start_offset)

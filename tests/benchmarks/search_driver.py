@@ -1,0 +1,75 @@
+"""A driver in a process of its own that searches a catalog by time, and prints JSON.
+
+    python -m tests.benchmarks.search_driver CATALOG REQUESTS
+
+All requests in one job, exact and by the indexes alone; some of them one at a time, as `kip33
+search` answers one; and a scan of all headers for comparison. Imports and Spark's start are not
+counted.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from kip33.formats.scan import BatchScan
+from kip33.rules.search import FOUND
+from kip33.spark import load_catalog, offsets_for_times
+from kip33.spark.session import create_session
+from kip33.storage.catalog import Catalog
+from kip33.storage.catalog_search import Question, rows_of, search_rows
+from kip33.storage.files import opened
+from kip33.storage.locations import Location
+from kip33.storage.partition_answers import How
+
+CORES: Final = 2
+ALONE: Final = 20  # of the requests
+SCANNED: Final = 2_000  # of the segments
+
+
+def main() -> None:
+    place, requests_file = sys.argv[1:]
+    spark = create_session(master=f"local[{CORES}]")
+    requests = spark.read.parquet(requests_file)
+    asked = [Question(row.topic, row.partition, row.target_ms) for row in requests.collect()]
+    found: dict[str, object] = {"requests": len(asked)}
+    for name, index_only in (("record", False), ("index", True)):
+        seconds = []
+        for _ in range(3):
+            begin = time.perf_counter()
+            segments = load_catalog(spark, place)
+            answers = offsets_for_times(segments, requests, index_only=index_only).collect()
+            seconds.append(time.perf_counter() - begin)
+        if len(answers) != len(asked) or any(answer.result != FOUND for answer in answers):
+            raise ValueError(f"{place}: {answers[0]}")
+        bytes_read = sum(answer.bytes_read for answer in answers)
+        found[name] = {"first": seconds[0], "again": min(seconds[1:]), "bytes_read": bytes_read}
+    spark.stop()
+    found["alone"] = one_at_a_time(Catalog.at(place), asked[:: len(asked) // ALONE])
+    found["scan"] = scan(Catalog.at(place))
+    print(json.dumps(found))
+
+
+def one_at_a_time(catalog: Catalog, asked: Sequence[Question]) -> float:
+    """Return the seconds that one question takes by itself."""
+    begin = time.perf_counter()
+    for question in asked:
+        rows = rows_of(catalog, catalog.require_newest(), {question.topic})
+        search_rows(rows, [question], How())
+    return (time.perf_counter() - begin) / len(asked)
+
+
+def scan(catalog: Catalog) -> float:
+    """Return the seconds that reading the headers of all logs takes, from a part of them."""
+    uris = catalog.read(catalog.require_newest(), ["log_uri"])["log_uri"].to_pylist()
+    begin = time.perf_counter()
+    for uri in uris[:SCANNED]:
+        with opened(Location.of(uri)) as (read_into, size_bytes):
+            for _ in BatchScan(read_into, size_bytes, check_crc=False, native=True):
+                pass
+    return (time.perf_counter() - begin) * len(uris) / min(len(uris), SCANNED)
+
+
+if __name__ == "__main__":
+    main()

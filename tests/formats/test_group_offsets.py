@@ -1,0 +1,72 @@
+"""Committed offsets: the CSV of Kafka's tool, and what its `--describe` prints."""
+
+import re
+
+import pytest
+
+from kip33.formats.group_offsets import GroupOffset, parse_group_offsets
+
+DESCRIBED = """\
+
+Consumer group 'billing' has no active members.
+
+GROUP           TOPIC           PARTITION  CURRENT-OFFSET  LOG-END-OFFSET  LAG             CONSUMER-ID     HOST            CLIENT-ID
+billing         orders          0          4711            4800            89              -               -               -
+billing         orders          1          -               12              -               -               -               -
+
+GROUP           TOPIC           PARTITION  CURRENT-OFFSET  LOG-END-OFFSET  LAG             CONSUMER-ID     HOST            CLIENT-ID
+audit           a.b_c-d         11         0               0               0               c-1-2f9         /127.0.0.1      c-1
+"""  # noqa: E501 - as the tool prints it
+
+CASES = {
+    "one group's export": (
+        "orders,0,4711\norders,1,0\n",
+        [("", "orders", 0, 4711), ("", "orders", 1, 0)],
+    ),
+    "several groups' export": (
+        "g,orders,0,4711\nh,orders,0,5\n",
+        [("g", "orders", 0, 4711), ("h", "orders", 0, 5)],
+    ),
+    "with a header": ("topic,partition,offset\norders,0,1\n", [("", "orders", 0, 1)]),
+    "with a header and groups": (
+        "group,topic,partition,offset\ng,orders,0,1\n",
+        [("g", "orders", 0, 1)],
+    ),
+    "blanks and empty lines": (" orders , 0 , 7 \n\n", [("", "orders", 0, 7)]),
+    "a quoted group": ('"a,b",orders,0,7\n', [("a,b", "orders", 0, 7)]),
+    "the largest": (f"t,{2**31 - 1},{2**63 - 1}\n", [("", "t", 2**31 - 1, 2**63 - 1)]),
+    "the same twice": ("t,0,7\nt,0,7\n", [("", "t", 0, 7)]),
+    "--describe": (DESCRIBED, [("billing", "orders", 0, 4711), ("audit", "a.b_c-d", 11, 0)]),
+    "--describe with other columns between": (
+        "GROUP TOPIC PARTITION LEADER-EPOCH CURRENT-OFFSET LOG-END-OFFSET LAG\n"
+        "g orders 3 7 42 50 8\n",
+        [("g", "orders", 3, 42)],
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "offsets"), CASES.values(), ids=CASES)
+def test_offsets(text: str, offsets: list[tuple[str, str, int, int]]) -> None:
+    assert parse_group_offsets(text) == [GroupOffset(*one) for one in offsets]
+
+
+WRONG = {
+    "nothing": ("", "no offsets, expected lines of topic,partition,offset"),
+    "two columns": ("orders,0\n", "line 1: 2 columns, expected topic,partition,offset"),
+    "no number": ("orders,0,5\norders,1,x\n", "line 2: offset 'x', a number up to"),
+    "a negative offset": ("orders,0,-1\n", "line 1: offset '-1', a number up to"),
+    "a partition too large": (f"orders,{2**31},1\n", f"line 1: partition '{2**31}', a number"),
+    "no topic": (",0,1\n", "line 1: an empty topic"),
+    "two offsets of one partition": ("t,0,7\nt,0,8\n", "line 2: t-0 at 8, at 7 before"),
+    "a line cut short": (DESCRIBED[:-40], "line 9: 6 cells, 9 expected"),
+    "only groups without offsets": (
+        "GROUP TOPIC PARTITION CURRENT-OFFSET\ng t 0 -\n",
+        "no offsets, expected",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "says"), WRONG.values(), ids=WRONG)
+def test_what_is_no_offset_names_its_line(text: str, says: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(says)):
+        parse_group_offsets(text)

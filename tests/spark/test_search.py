@@ -1,0 +1,140 @@
+"""Offsets for times in one job: the answers of a partition alone, for every request at once."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from kip33.spark.build import build_index
+from kip33.spark.catalog import load_catalog
+from kip33.spark.search import offsets_for_times
+from kip33.storage.catalog import Catalog
+from kip33.storage.catalog_search import Question, rows_of, search_rows, topics_of
+from kip33.storage.partition_answers import How
+from tests.demo_archive import COPIED_MS, START_MS, make_archive, make_sensors
+
+pytestmark = pytest.mark.spark
+
+COMPARED = ("offset", "timestamp", "result", "exactness", "note")
+REQUESTS = "topic string, partition int, target_ms bigint, log_dir string, name string"
+DAY_MS = 86_400_000
+
+
+@pytest.fixture(scope="module")
+def catalog(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Catalog:
+    root = tmp_path_factory.mktemp("search")
+    make_archive(root / "archive")
+    make_sensors(root / "archive")
+    build_index(spark, str(root / "archive"), str(root / "indexes"), now_ms=COPIED_MS + DAY_MS)
+    return Catalog.at(str(root / "indexes/_catalog"))
+
+
+@pytest.fixture(scope="module")
+def segments(spark: SparkSession, catalog: Catalog) -> DataFrame:
+    return load_catalog(spark, catalog.location.uri)
+
+
+def questions(topics: list[str]) -> list[Question]:
+    """Times all over each topic, of all its partitions or one, there or not."""
+    targets = [-3, -2, -1, 0, *range(START_MS - DAY_MS, START_MS + 7 * DAY_MS, DAY_MS // 5)]
+    asked = [Question(topic, None, target) for topic in topics for target in targets]
+    asked += [Question("sensors", 1, target) for target in targets]
+    asked += [Question("orders", 0, target, f"broker-{i % 3}") for i, target in enumerate(targets)]
+    return [*asked, Question("sensors", 9, 0), Question("none", None, 0), Question("none", 3, 0)]
+
+
+@pytest.mark.parametrize(
+    "how", [How(), How(as_kafka=True), How(index_only=True), How(all_replicas=True)], ids=str
+)
+def test_spark_answers_as_one_partition_after_another(
+    how: How, spark: SparkSession, catalog: Catalog, segments: DataFrame
+) -> None:
+    snapshot = catalog.require_newest()
+    topics = topics_of(catalog, snapshot)
+    asked = questions(topics)
+    here = search_rows(rows_of(catalog, snapshot, [*topics, "none"]), asked, how)
+    requests = spark.createDataFrame([(*q, str(i)) for i, q in enumerate(asked)], REQUESTS)
+
+    answered = offsets_for_times(segments, requests, **how._asdict()).collect()
+
+    def key(row: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple((value is not None, value) for value in row)
+
+    found = sorted(
+        (
+            (int(row.name), row.log_dir, row.topic, row.partition, *(row[n] for n in COMPARED))
+            for row in answered
+        ),
+        key=key,
+    )
+    expected = sorted(
+        (
+            (
+                *(one.question, one.located.log_dir, one.topic, one.partition),
+                *(getattr(one.located.answer, n) for n in COMPARED),
+            )
+            for one in here
+        ),
+        key=key,
+    )
+    assert found == expected
+    results = Counter(row.result for row in answered)
+    assert {result for result, count in results.items() if count > 2} == {
+        *("found", "after_end", "no_timestamps", "no_such_partition"),
+        *(() if how.index_only else ("before_start",)),
+    }, results
+
+
+def test_columns_of_the_requests_are_kept_and_filled_in(
+    spark: SparkSession, segments: DataFrame
+) -> None:
+    requests = spark.createDataFrame(
+        [("mine", "orders", START_MS + DAY_MS, None)],
+        "name string, topic string, target_ms bigint, partition int",
+    )
+
+    answered = offsets_for_times(segments, requests, all_replicas=True).collect()
+
+    answered.sort(key=lambda row: row.log_dir)
+    assert [row.asDict() | {"bytes_read": 0} for row in answered] == [
+        {
+            "name": "mine",
+            "topic": "orders",
+            "target_ms": START_MS + DAY_MS,
+            "partition": 0,
+            "log_dir": log_dir,
+            "offset": 4000,
+            "timestamp": 1_700_086_400_104,
+            "result": "found",
+            "exactness": "record",
+            "bytes_read": 0,
+            "note": None,
+        }
+        for log_dir in ("broker-1", "broker-2")
+    ]
+
+
+def test_requests_without_their_columns_are_refused(
+    spark: SparkSession, segments: DataFrame
+) -> None:
+    requests = spark.createDataFrame([("orders",)], "topic string")
+
+    with pytest.raises(ValueError, match="requests lack partition, target_ms"):
+        offsets_for_times(segments, requests)
+
+
+def test_a_catalog_whose_logs_are_gone_says_so(
+    spark: SparkSession, segments: DataFrame, tmp_path: Path
+) -> None:
+    gone = segments.withColumn("log_uri", sf.lit(f"file://{tmp_path}/gone.log"))
+    requests = spark.createDataFrame(
+        [("sensors", 1, START_MS + 5)], "topic string, partition int, target_ms bigint"
+    )
+
+    [row] = offsets_for_times(gone, requests).collect()
+
+    assert row.offset is None
+    assert "gone.log: cannot be read" in row.note

@@ -1,0 +1,84 @@
+"""The record at an offset and the last before it, against a look at every record."""
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kip33.storage.log_window import Meter
+from kip33.storage.record_at import record_before, record_from
+from kip33.storage.searched import SearchedSegment
+from tests.generated_segments import Written, plain_batch, record_pairs, segments, wire_of
+from tests.searched_segments import write_segment
+from tests.segment_builder import end_txn_marker, segment
+
+
+def data_of(written: list[Written]) -> list[tuple[int, int]]:
+    """Return offset and timestamp of every record that a consumer sees."""
+    return [pair for one in written if not one.control for pair in record_pairs([one])]
+
+
+@given(segments(), segments(base_offset=300), st.sampled_from([0, 100, 4096]), st.booleans())
+def test_every_offset_of_two_segments(
+    first: list[Written], second: list[Written], interval_bytes: int, with_index: bool
+) -> None:
+    data = data_of(first) + data_of(second)
+    with tempfile.TemporaryDirectory() as folder:
+        how = {"interval_bytes": interval_bytes, "offset_index": with_index}
+        rows = [
+            write_segment(Path(folder), base, wire_of(written), **how)
+            for base, written in ((0, first), (300, second))
+        ]
+        rows = [row for row in rows if row.status in ("ok", "empty")]
+        if len(rows) < 2:
+            return
+        for offset in {0, 1, 299, 300, *(o + d for o, _ in data for d in (-1, 0, 1) if o + d >= 0)}:
+            after = record_from(rows, offset, Meter()).record
+            before = record_before(rows, offset, Meter()).record
+
+            expected = [pair for pair in data if pair[0] >= offset][:1]
+            assert ([(after.offset, after.timestamp)] if after else []) == expected, offset
+            expected = [pair for pair in data if pair[0] < offset][-1:]
+            assert ([(before.offset, before.timestamp)] if before else []) == expected, offset
+
+
+def lying(folder: Path, entries: bytes) -> SearchedSegment:
+    """A segment of twenty batches whose `.index` is somebody's mistake."""
+    row = write_segment(folder, 0, wire_of([plain_batch(5 * i, [i] * 5) for i in range(20)]))
+    (folder / f"{0:020d}.index").write_bytes(entries)
+    return row
+
+
+def test_an_index_that_leads_too_far_is_not_followed(tmp_path: Path) -> None:
+    row = lying(tmp_path, (3).to_bytes(4) + (1200).to_bytes(4))
+
+    found = record_from([row], 4, Meter()).record
+
+    assert found and (found.offset, found.timestamp) == (4, 0)
+
+
+def test_an_index_that_leads_out_of_the_log_is_not_followed(tmp_path: Path) -> None:
+    row = lying(tmp_path, (3).to_bytes(4) + (10**8).to_bytes(4))
+
+    after, before = (find([row], 7, Meter()).record for find in (record_from, record_before))
+    assert after and before and (after.offset, before.offset) == (7, 6)
+
+
+def test_markers_are_passed_over(tmp_path: Path) -> None:
+    log = wire_of([plain_batch(0, [7] * 3)]) + segment([end_txn_marker(3, 9, producer_id=1)])
+    row = write_segment(tmp_path, 0, log)
+
+    assert record_from([row], 3, Meter()).record is None
+    found = record_before([row], 4, Meter()).record
+    assert found and found.offset == 2
+
+
+def test_a_log_that_is_gone_is_named(tmp_path: Path) -> None:
+    row = write_segment(tmp_path, 0, wire_of([plain_batch(0, [7] * 3)]))
+    (tmp_path / f"{0:020d}.log").unlink()
+
+    found = record_from([row], 1, Meter())
+
+    assert found.record is None
+    assert found.note and "cannot be read" in found.note
