@@ -30,7 +30,7 @@ java:
 
 ##@ See it work
 
-demo: venv java  ## Make a small archive; build, verify, build again; judge its retention, carry it out
+demo: venv java  ## Make a small archive; build, verify, search; judge its retention, carry it out
 	@rm -rf $(DEMO)
 	$(BIN)/python -m tests.demo_archive $(DEMO)/archive
 	$(BIN)/kip33 verify $(DEMO)/archive
@@ -41,6 +41,7 @@ demo: venv java  ## Make a small archive; build, verify, build again; judge its 
 	$(BIN)/kip33 build $(DEMO)/archive --index-dir $(DEMO)/indexes --offset-index
 	$(BIN)/kip33 catalog $(DEMO)/indexes/_catalog
 	$(BIN)/kip33 catalog $(DEMO)/indexes/_catalog --diff 1 2
+	$(BIN)/kip33 search $(DEMO)/indexes/_catalog --time 2023-11-15T12:00Z --topic 'sens*' --topic orders
 	$(BIN)/kip33 retention $(DEMO)/indexes/_catalog --policy conf/retention.toml --now 2023-12-01 \
 	  --forecast 3d --ignore-future 1h --plan $(DEMO)/plan.jsonl  # one future timestamp blocks sensors-0
 	$(BIN)/kip33 retention --apply $(DEMO)/plan.jsonl --trash $(DEMO)/trash

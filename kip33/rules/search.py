@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from kip33.errors import CorruptIndexError
-from kip33.formats.batch import CODEC_MASK, NO_TIMESTAMP, BatchHeader
+from kip33.formats.batch import NO_TIMESTAMP, BatchHeader
 from kip33.formats.time_index import TimestampOffset
 
 LATEST: Final = -1  # the offset after the last record
@@ -153,7 +153,7 @@ def bears_out(headers: Sequence[BatchHeader], claim: Claim, target_ms: int) -> b
     last offset reaches the entry's (kip33: the offset before).
     """
     timestamp, offset = claim.entry
-    if not headers or headers[0].base_offset > offset:
+    if not headers:
         return False
     last = headers[-1]
     largest = max(header.max_timestamp for header in headers)
@@ -163,14 +163,8 @@ def bears_out(headers: Sequence[BatchHeader], claim: Claim, target_ms: int) -> b
         return False
     if claim.next_offset:
         return last.last_offset == offset - 1
-    return last.max_timestamp == timestamp and holds(last, offset)
-
-
-def holds(header: BatchHeader, offset: int) -> bool:
-    """Return whether a batch may hold an offset; a wrapper's first offset is not in its header."""
-    if header.magic >= 2 or not header.attributes & CODEC_MASK:
-        return header.base_offset <= offset <= header.last_offset
-    return offset <= header.last_offset
+    # Of a wrapper both are its last offset, the one that every writer records.
+    return last.max_timestamp == timestamp and last.base_offset <= offset <= last.last_offset
 
 
 def reach_of(claim: Claim) -> int:

@@ -52,6 +52,7 @@ class SegmentIndexes:
         self._offset: _Opened | None = None
         self._is_time_open = self._is_offset_open = self._is_bad = False
         self._dialect: str | None = None
+        self._latest: tuple[int, int, Start | None] = (0, 0, None)
 
     def distrust(self, why: str) -> None:
         """Never ask these files again."""
@@ -60,6 +61,9 @@ class SegmentIndexes:
 
     def start_for(self, target_ms: int, end: int) -> Start | None:
         """Return where to begin in a log of `end` bytes, None: at its first batch."""
+        low, high, start = self._latest
+        if low < target_ms <= high:  # between the same two entries as the time before
+            return None if self._is_bad else start
         try:
             return self._start_for(target_ms, end)
         except (CorruptIndexError, OSError) as error:
@@ -95,7 +99,8 @@ class SegmentIndexes:
             tight = self._place(claim, reach_of(claim) - 1, end)
         if tight and (loose is None or tight.position > loose.position):
             floor = first_offset_after(entry, self._dialect) if entry else self._segment.base_offset
-            return tight._replace(first_offset=floor)
+            loose = tight._replace(first_offset=floor)
+        self._latest = entry.timestamp if entry else -1, after.timestamp if after else 0, loose
         return loose
 
     def _around(self, target_ms: int) -> tuple[TimestampOffset | None, TimestampOffset | None]:

@@ -133,6 +133,14 @@ class Expired:
     largest_timestamps: dict[int, int]
 
 
+@dataclass(frozen=True)
+class Searched:
+    """(offset, timestamp) for each target, None for "unknown"; what each segment was chosen by."""
+
+    found: list[tuple[int, int] | None]
+    largest_timestamps: dict[int, int]
+
+
 class Oracle:
     """Kafka 4.1.1, with a 3.9.1 client for v0 and v1 and a 3.6.2 leader, started once."""
 
@@ -305,6 +313,23 @@ class Oracle:
         )
         largest = {int(base): time for base, time in answer["largest_timestamps"].items()}
         return Expired(answer["deleted"], largest)
+
+    def search(
+        self, directory: Path, targets_ms: Sequence[int], *, log_start_offset: int = 0
+    ) -> Searched:
+        """Load the log in `directory` as `expire` does, and ask for the offset of each target."""
+        answer = self._current.ask(
+            {
+                "do": "search",
+                "directory": str(directory),
+                "now_ms": 0,
+                "log_start_offset": log_start_offset,
+                "targets": list(targets_ms),
+            }
+        )
+        found = [None if one is None else (one[0], one[1]) for one in answer["found"]]
+        largest = {int(base): time for base, time in answer["largest_timestamps"].items()}
+        return Searched(found, largest)
 
     def breached_remotely(
         self, cases: Sequence[tuple[int, int, int]], directory: Path

@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.util.Map;
 import kip33.oracle.lines.LineServer;
 import kip33.oracle.log.Expiry;
+import kip33.oracle.log.OffsetSearch;
 import kip33.oracle.log.RemoteExpiry;
 import kip33.oracle.segment.IndexDump;
 import kip33.oracle.segment.LiveAppend;
@@ -11,7 +12,7 @@ import kip33.oracle.segment.Recovery;
 import kip33.oracle.segment.RecoveryBench;
 import kip33.oracle.write.BatchWriter;
 
-/** The 4.x process: recovers, appends, expires, dumps, times and writes v2. */
+/** The 4.x process: recovers, appends, expires, searches, dumps, times and writes v2. */
 public final class OracleMain {
     public static void main(String[] args) throws IOException {
         new LineServer(Map.of(
@@ -19,6 +20,7 @@ public final class OracleMain {
             "live", new LiveAppend()::answer,
             "expire", new Expiry()::answer,
             "expire_remote", new RemoteExpiry()::answer,
+            "search", new OffsetSearch()::answer,
             "bench", new RecoveryBench()::answer,
             "dump", new IndexDump()::answer,
             "write", new BatchWriter()::answer)).serve();
