@@ -145,7 +145,10 @@ def _point(
         offset, end_note = log_end(segments)
         note = _joined(note, "nothing there is as late: its end", end_note)
     guarantee = None
-    if offset is not None and is_sure:
+    torn = _torn_before(segments, offset)
+    if torn:
+        note = _joined(note, f"{torn.log_uri}: {torn.status}: what it lost could be earlier")
+    if offset is not None and is_sure and not torn:
         guarantee = (
             "every record of the archive is read"
             if target_ms == EARLIEST
@@ -201,13 +204,22 @@ def _read_twice(reads: Sequence[_Read], target_ms: int) -> int | None:
         if not read.segments:
             return None
         [answer] = search_partition(read.segments, [target_ms])
-        if not _saw_all(answer):
+        if not _saw_all(answer) or _torn_before(read.segments, answer.offset):
             return None
         begins = read.one.offset if answer.offset is None else answer.offset
         if answer.result == BEFORE_START or begins <= read.segments[0].base_offset:
             begins = 0
         total += max(0, read.one.offset - begins)
     return total
+
+
+def _torn_before(segments: Sequence[SearchedSegment], offset: int | None) -> SearchedSegment | None:
+    """Return the first segment that ends in damage and was searched in vain before an offset."""
+    for segment in segments[:-1]:
+        last_offset = segment.base_offset if segment.last_offset is None else segment.last_offset
+        if segment.status == "truncated" and offset is not None and last_offset < offset:
+            return segment
+    return None
 
 
 def _saw_all(answer: Answer) -> bool:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from kip33.cli.main import main
-from tests.demo_archive import make_archive
+from kip33.spark.build import build_index
+from tests.demo_archive import COPIED_MS, make_archive, make_sensors
 from tests.jobs.console import Command, Finished
 
 
@@ -16,6 +17,27 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("demo") / "archive"
     make_archive(root)
     return root
+
+
+@pytest.fixture(scope="package")
+def built(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo archive with its sensors, indexed by a build a day after it was copied."""
+    root = tmp_path_factory.mktemp("built")
+    make_archive(root / "archive")
+    make_sensors(root / "archive")
+    now_ms = COPIED_MS + 86_400_000
+    build_index(spark, str(root / "archive"), str(root / "indexes"), now_ms=now_ms)
+    return root
+
+
+@pytest.fixture
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a test fail that starts a session for what threads should answer."""
+
+    def refuse(**_: object) -> None:
+        raise AssertionError("a Spark session for a few questions")
+
+    monkeypatch.setattr("kip33.spark.session.create_session", refuse)
 
 
 @pytest.fixture

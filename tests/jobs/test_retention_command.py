@@ -14,7 +14,7 @@ from kip33.cli.retention_tables import RESULT
 from kip33.rules.retention import Decision
 from kip33.spark.build import build_index
 from kip33.storage.schema import SEGMENTS
-from tests.demo_archive import COPIED_MS, START_MS, make_archive, make_sensors
+from tests.demo_archive import COPIED_MS, START_MS
 from tests.jobs.console import Command, Finished, file_named
 
 pytestmark = pytest.mark.spark
@@ -34,16 +34,6 @@ retention.ms = "8d"
 [topics."audit*"]
 cleanup.policy = "compact"
 """
-
-
-@pytest.fixture(scope="module")
-def built(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo archive with its sensors, indexed."""
-    root = tmp_path_factory.mktemp("retention")
-    make_archive(root / "archive")
-    make_sensors(root / "archive")
-    build_index(spark, str(root / "archive"), str(root / "indexes"), now_ms=COPIED_MS + DAY_MS)
-    return root
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kip33.cli.search_tables import COLUMNS
-from kip33.spark.build import build_index
-from tests.demo_archive import COPIED_MS, START_MS, make_archive, make_sensors
+from tests.demo_archive import START_MS
 from tests.jobs.console import Command, Finished, file_named
 
 pytestmark = pytest.mark.spark
@@ -23,24 +22,9 @@ MINUTE_MS = 60_000
 AT_107 = START_MS + 107 * MINUTE_MS  # a record of sensors-0 and sensors-1
 
 
-@pytest.fixture(scope="module")
-def built(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo archive with its sensors, indexed."""
-    root = tmp_path_factory.mktemp("search")
-    make_archive(root / "archive")
-    make_sensors(root / "archive")
-    build_index(spark, str(root / "archive"), str(root / "indexes"), now_ms=COPIED_MS + DAY_MS)
-    return root
-
-
 @pytest.fixture
-def search(command: Command, built: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+def search(command: Command, built: Path, no_spark: None) -> Command:
     """Return `kip33 search` of the built catalog; Spark is not to start."""
-
-    def no_spark(**_: object) -> None:
-        raise AssertionError("a Spark session for a few questions")
-
-    monkeypatch.setattr("kip33.spark.session.create_session", no_spark)
 
     def run(*arguments: Any) -> Finished:
         return command("search", built / "indexes/_catalog", *arguments)

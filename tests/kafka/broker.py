@@ -23,7 +23,9 @@ CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 DELETE_RECORDS_COMMAND = "org.apache.kafka.tools.DeleteRecordsCommand"
 GET_OFFSET_SHELL = "org.apache.kafka.tools.GetOffsetShell"
 PRODUCER_PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
+GROUPS_COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 DATED_PRODUCER = str(PROJECT / "broker" / "DatedProducer.java")  # ours; Java runs it as it is
+GROUP_MEMBER = str(PROJECT / "broker" / "GroupMember.java")
 
 POM = PROJECT / "broker" / "pom.xml"
 JARS = TARGET / "broker" / "jars"

@@ -1,0 +1,209 @@
+"""Files of committed offsets and of requests: what they may be, and every way to be wrong."""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kip33.errors import LocationError
+from kip33.formats.group_offsets import GroupOffset
+from kip33.storage.offset_files import (
+    EXPECTED,
+    TimeRequest,
+    load_group_offsets,
+    load_time_requests,
+)
+
+BOM = b"\xef\xbb\xbf"
+OFFSETS_EXPECTED = "topic,partition,offset or group,topic,partition,offset"
+DESCRIBED = (
+    "GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG CONSUMER-ID HOST CLIENT-ID\n"
+    "billing orders 0 4711 4800 89 a client-1-2f9 /127.0.0.1 a client\n"
+)
+
+
+def wrong(load: Callable[[str], Any], file: Path) -> str:
+    """Return what a file is refused for, without its name; it is one line."""
+    with pytest.raises(LocationError) as refused:
+        load(str(file))
+    said = str(refused.value)
+    assert said.startswith(f"{file.as_uri()}: ")
+    assert "\n" not in said
+    return said.removeprefix(f"{file.as_uri()}: ")
+
+
+OFFSETS = {
+    "CSV": (b"orders,0,17\n", [("", "orders", 0, 17)]),
+    "CSV with groups": (b"g,orders,0,17\n", [("g", "orders", 0, 17)]),
+    "with a byte order mark": (BOM + b"orders,0,17\n", [("", "orders", 0, 17)]),
+    "with a byte order mark and a header": (
+        BOM + b"topic,partition,offset\norders,0,17\n",
+        [("", "orders", 0, 17)],
+    ),
+    "with Windows' line ends": (
+        b"orders,0,17\r\norders,1,18\r\n",
+        [("", "orders", 0, 17), ("", "orders", 1, 18)],
+    ),
+    "a client's name with blanks": (DESCRIBED.encode(), [("billing", "orders", 0, 4711)]),
+}
+
+
+@pytest.mark.parametrize(("data", "offsets"), OFFSETS.values(), ids=OFFSETS)
+def test_offsets(data: bytes, offsets: list[Any], tmp_path: Path) -> None:
+    file = tmp_path / "offsets"
+    file.write_bytes(data)
+
+    assert load_group_offsets(str(file)) == [GroupOffset(*one) for one in offsets]
+    assert load_group_offsets(file.as_uri()) == load_group_offsets(str(file))
+
+
+WRONG_OFFSETS = {
+    "empty": (b"", f"no offsets, expected lines of {OFFSETS_EXPECTED}"),
+    "a header alone": (b"topic,partition,offset\n", "no offsets, expected lines of"),
+    "other columns": (b"a,b\n1,2\n", f"line 1: 2 columns, expected {OFFSETS_EXPECTED}"),
+    "another header": (b"topic,part,offset\n", "line 1: partition 'part', a number up to 2147483"),
+    "three columns, then four": (b"t,0,1\ng,t,1,1\n", "line 2: 4 columns, 3 before"),
+    "a header of three, then four": (
+        b"topic,partition,offset\ng,t,1,1\n",
+        "line 2: 4 columns, 3 before",
+    ),
+    "no number": (b"t,0,1\n\nt,1,x\n", "line 3: offset 'x', a number up to"),
+    "digits of another script": ("t,0,٣\n".encode(), "line 1: offset '٣', a number up to"),
+    "two offsets": (b"t,0,1\nt,0,2\n", "line 2: t-0 at 2, at 1 before: one offset each expected"),
+    "a cell too large": (b"t,0,1\n" + b"x" * 140_000 + b",0,1\n", "line 2: field larger than"),
+    "a line cut short": (DESCRIBED.encode() + b"g orders 0\n", "line 3: 3 cells, 9 expected"),
+    "members described": (
+        b"GROUP CONSUMER-ID HOST CLIENT-ID #PARTITIONS\ng c-1 /127.0.0.1 c 2\n",
+        "line 1: 1 columns, expected",
+    ),
+    "Parquet": (b"PAR1\x15\x04\xff\xff", "'utf-8' codec can't decode byte 0xff in position 6"),
+    "UTF-16": ("t,0,1\n".encode("utf-16"), "'utf-8' codec can't decode byte 0xff in position 0"),
+}
+
+
+@pytest.mark.parametrize(("data", "says"), WRONG_OFFSETS.values(), ids=WRONG_OFFSETS)
+def test_wrong_offsets(data: bytes, says: str, tmp_path: Path) -> None:
+    file = tmp_path / "offsets"
+    file.write_bytes(data)
+
+    said = wrong(load_group_offsets, file)
+
+    assert said.startswith(says)
+    assert said.endswith("; or what kafka-consumer-groups.sh --describe prints")
+
+
+LOADS = {"offsets": load_group_offsets, "requests": load_time_requests}
+
+
+@pytest.mark.parametrize("load", LOADS.values(), ids=LOADS)
+def test_places_that_hold_no_file(load: Callable[[str], Any], tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+
+    assert wrong(load, tmp_path / "none") == "cannot be read: No such file or directory"
+    assert wrong(load, tmp_path / "folder") == "cannot be read: not a regular file"
+    with pytest.raises(LocationError, match=re.escape("ftp://host/x: unknown scheme ftp://")):
+        load("ftp://host/x")
+
+
+REQUESTS: dict[str, tuple[bytes, list[TimeRequest]]] = {
+    "the columns": (b"topic,partition,time\nt,0,5\n", [TimeRequest(2, "t", 0, "5", None)]),
+    "all of a topic": (b"topic,partition,time\nt,,5\n", [TimeRequest(2, "t", None, "5", None)]),
+    "in another order, more of them": (
+        b"x,time,log_dir,topic,partition\n?,earliest,b-1,t,0\n",
+        [TimeRequest(2, "t", 0, "earliest", "b-1")],
+    ),
+    "blanks": (
+        b"topic, partition, time\n t , 0 , now-7d \n",
+        [TimeRequest(2, "t", 0, "now-7d", None)],
+    ),
+    "a line in quotes": (
+        b'topic,partition,time,log_dir\n"t",0,5,"a\nb"\nu,1,6,\n',
+        [TimeRequest(3, "t", 0, "5", "a\nb"), TimeRequest(4, "u", 1, "6", None)],
+    ),
+    "a byte order mark": (
+        BOM + b"topic,partition,time\nt,0,5\n",
+        [TimeRequest(2, "t", 0, "5", None)],
+    ),
+}
+
+
+@pytest.mark.parametrize(("data", "requests"), REQUESTS.values(), ids=REQUESTS)
+def test_requests(data: bytes, requests: list[TimeRequest], tmp_path: Path) -> None:
+    (tmp_path / "r.csv").write_bytes(data)
+
+    assert load_time_requests(str(tmp_path / "r.csv")) == requests
+
+
+MOMENT = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
+TIMES: dict[str, tuple[Any, str]] = {
+    "milliseconds": (pa.array([5]), "5"),
+    "text": (pa.array(["earliest"]), "earliest"),
+    "a timestamp with a zone": (
+        pa.array([MOMENT], pa.timestamp("ms", tz="UTC")),
+        "2023-11-14T22:13:20+00:00",
+    ),
+    "a timestamp without": (pa.array([MOMENT], pa.timestamp("us")), "2023-11-14T22:13:20"),
+    "a date": (pa.array([date(2023, 11, 14)]), "2023-11-14"),
+}
+
+
+@pytest.mark.parametrize(("times", "text"), TIMES.values(), ids=TIMES)
+def test_requests_in_parquet(times: Any, text: str, tmp_path: Path) -> None:
+    columns = {"topic": ["t"], "partition": pa.array([None], pa.int32()), "time": times}
+    pq.write_table(pa.table(columns), tmp_path / "r")  # whatever its name
+
+    assert load_time_requests(str(tmp_path / "r")) == [TimeRequest(1, "t", None, text, None)]
+
+
+HEADER = b"topic,partition,time\n"
+WRONG_REQUESTS = {
+    "empty": (b"", f"the columns (none) found, expected {EXPECTED}"),
+    "a header alone": (HEADER, f"no requests, expected lines of {EXPECTED}"),
+    "other columns": (b"a,b\n1,2\n", f"the columns a,b found, expected {EXPECTED}"),
+    "no header": (b"t,0,5\n", f"the columns t,0,5 found, expected {EXPECTED}"),
+    "a cell too few": (HEADER + b"t,0,5\nt,0\n", "line 3: as many cells as the header has"),
+    "a cell too many": (HEADER + b"t,0,5,6\n", "line 2: as many cells as the header has expected"),
+    "no topic": (HEADER + b",0,5\n", f"line 2: an empty topic, expected {EXPECTED}"),
+    "a negative partition": (
+        HEADER + b"t,-1,5\n",
+        "line 2: partition '-1', a number or nothing expected",
+    ),
+    "a partition of eleven digits": (HEADER + b"t,12345678901,5\n", "line 2: partition '12345678"),
+    "a partition in words": (HEADER + b"t,all,5\n", "line 2: partition 'all', a number or nothing"),
+    "a cell too large": (HEADER + b"t,0," + b"5" * 140_000 + b"\n", "field larger than"),
+    "no text": (b"\xff\xfe\x00", "'utf-8' codec can't decode byte 0xff in position 0"),
+    "Parquet cut short": (b"PAR1" + bytes(20), "Could not open Parquet"),
+    "Parquet with a broken footer": (b"PAR1" + b"\xff" * 8 + b"\x08\0\0\0PAR1", "Could not open"),
+}
+
+
+@pytest.mark.parametrize(("data", "says"), WRONG_REQUESTS.values(), ids=WRONG_REQUESTS)
+def test_wrong_requests(data: bytes, says: str, tmp_path: Path) -> None:
+    (tmp_path / "r.csv").write_bytes(data)
+
+    assert wrong(load_time_requests, tmp_path / "r.csv").startswith(says)
+
+
+WRONG_TABLES: dict[str, tuple[dict[str, list[Any]], str]] = {
+    "other columns": ({"a": [1]}, f"the columns a found, expected {EXPECTED}"),
+    "no rows": ({"topic": [], "partition": [], "time": []}, "no requests, expected lines of"),
+    "no topic": ({"topic": [None], "partition": [0], "time": [5]}, "line 1: an empty topic"),
+    "a partition with a fraction": (
+        {"topic": ["t", "t"], "partition": [0.5, 1.0], "time": [5, 5]},
+        "line 1: partition '0.5', a number or nothing expected",
+    ),
+}
+
+
+@pytest.mark.parametrize(("columns", "says"), WRONG_TABLES.values(), ids=WRONG_TABLES)
+def test_wrong_requests_in_parquet(
+    columns: dict[str, list[Any]], says: str, tmp_path: Path
+) -> None:
+    pq.write_table(pa.table(columns), tmp_path / "r.parquet")
+
+    assert wrong(load_time_requests, tmp_path / "r.parquet").startswith(says)
