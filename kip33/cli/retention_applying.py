@@ -17,28 +17,29 @@ from kip33.storage.plan_text import read_plan
 
 STOPPED: Final = "stopped"
 MOST_PARTITIONS: Final = 1_000  # of a table
+MOST_RECORDS: Final = 1_000
 
 
 def apply_file(file: str, options: dict[str, Any]) -> set[str]:
     """Carry out the plan in `file`; return the findings: `stopped` or none.
 
-    With jsonl, and in a dry run, the journal's objects are printed as they come.
+    With jsonl the journal's objects are printed as they come; a dry run shows them in any format.
     """
     started = time.monotonic()
     output_format, dry_run = options["output_format"], options["dry_run"]
     if output_format == "csv":
         raise click.UsageError("--apply prints table, json or jsonl", click.get_current_context())
     plan = read_plan(Location.of(file))
-    records: list[Record] = []  # for one JSON object only
+    records: list[Record] = []  # for one JSON object, or a table of what would be done
     steps_done = 0
     with progress_bar("retention: segments") as bar:
 
         def on_record(record: Record) -> None:
             nonlocal steps_done
-            if output_format == "json":
-                records.append(record)
-            elif output_format == "jsonl" or dry_run:
+            if output_format == "jsonl":
                 print_json(record)
+            elif output_format == "json" or dry_run:
+                records.append(record)
             if bar and record["kind"] == "result":
                 steps_done += 1
                 bar.advance(steps_done, plan.segments)
@@ -61,6 +62,8 @@ def apply_file(file: str, options: dict[str, Any]) -> set[str]:
             print_json({"kind": "partition", **partition})
         print_json({"kind": "summary", **summary})
     else:
+        if dry_run:
+            _print_journal(records)
         _print_tables(applied, summary)
     return {STOPPED} if applied.stopped else set()
 
@@ -80,6 +83,27 @@ def _summary(applied: Applied) -> dict[str, Any]:
         "trash": applied.trash,
         "findings": [STOPPED] if applied.stopped else [],
     }
+
+
+def _print_journal(records: list[Record]) -> None:
+    """Print what each step would do, in the order of the steps."""
+    rows = [
+        (
+            f"{record['log_dir']}/{record['topic']}-{record['partition']}".lstrip("/"),
+            str(record["base_offset"]),
+            record["kind"],
+            record["outcome"] or "",
+            len(record["files"]),
+            human_bytes(sum(file["size_bytes"] for file in record["files"])),
+            record["why"],
+        )
+        for record in records[:MOST_RECORDS]
+    ]
+    columns = ("partition", "segment", "object", "outcome", "files", "size", "why")
+    print_table(columns, rows, title="the journal, as it would be")
+    if len(records) > MOST_RECORDS:
+        more = len(records) - MOST_RECORDS
+        click.echo(f"and {more:,} more objects; --format jsonl shows all of them")
 
 
 def _print_tables(applied: Applied, summary: dict[str, Any]) -> None:

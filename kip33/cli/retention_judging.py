@@ -16,6 +16,7 @@ from kip33.cli.output import warn
 from kip33.cli.progress import progress_bar
 from kip33.cli.retention_lines import print_csv, print_lines, print_object
 from kip33.cli.retention_tables import RESULT, print_broker_differences, print_tables
+from kip33.errors import CatalogError, LocationError
 from kip33.rules.policies import Policies
 from kip33.spark import session
 from kip33.spark.catalog import load_catalog
@@ -57,6 +58,12 @@ class Asked(NamedTuple):
         clock_ms = current_ms()
         now_ms = clock_ms if options["now"] is None else options["now"]
         policies, what_if = _policies(options)
+        if options["emit"] and (what_if is not None or now_ms > clock_ms):
+            raise click.UsageError(
+                "--emit says what to delete now by the policy: without --ignore-future, a "
+                "--retention-ms beside a policy, and a --now to come",
+                click.get_current_context(),
+            )
         catalog = Catalog.at(catalog_dir)
         require_directory(catalog.location, "CATALOG")
         snapshot = chosen(catalog, options["snapshot"])
@@ -122,6 +129,7 @@ def judge_catalog(asked: Asked) -> set[str]:
     started = time.monotonic()
     output = Location.of(asked.options["output"]) if asked.options["output"] else None
     if output:
+        _require_apart(output, asked)
         require_results_place(output, TABLES)
     with progress_bar("retention: Spark judges"):
         spark = session.create_session(master=asked.options["master"], conf=asked.options["conf"])
@@ -133,6 +141,11 @@ def judge_catalog(asked: Asked) -> set[str]:
             "now_ms": asked.now_ms,
             **totals_of(answer.partitions),
         }
+    if not summary["partitions"] and asked.options["topics"]:
+        raise CatalogError(
+            f"no topic of {asked.snapshot.name} matches {' or '.join(asked.options['topics'])}; "
+            "`kip33 catalog` shows the topics"
+        )
     found = _findings(summary)
     summary["findings"] = sorted(found)
     if asked.options["plan_file"]:
@@ -142,6 +155,16 @@ def judge_catalog(asked: Asked) -> set[str]:
         write_summary(output, summary)
     _print(asked, answer, summary)
     return found
+
+
+def _require_apart(output: Location, asked: Asked) -> None:
+    """Raise LocationError for results around or inside the archive or the catalog."""
+    for place in (Location.of(asked.snapshot.source), asked.catalog.location):
+        if output.contains(place) or place.contains(output):
+            raise LocationError(
+                f"{output.uri}: --output and {place.uri} lie inside each other; "
+                "give a folder of its own"
+            )
 
 
 class Answer(NamedTuple):
@@ -227,7 +250,8 @@ def _plan(asked: Asked) -> dict[str, Any]:
 def _print(asked: Asked, answer: Answer, summary: dict[str, Any]) -> None:
     output_format = asked.options["output_format"]
     if asked.options["emit"]:
-        click.echo(json.dumps(delete_records(answer.partitions)))
+        trust = asked.options["trust_last_modified"]
+        click.echo(json.dumps(delete_records(answer.partitions, trust_last_modified=trust)))
         _say_apart(summary)
     elif output_format == "table":
         if asked.options["show_broker_view"]:

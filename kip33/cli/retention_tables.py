@@ -68,7 +68,7 @@ def _cell(row: Row, column: str) -> Any:
 
 
 def _some(segments: int, size: int) -> str:
-    return f"{segments:,}: {human_bytes(size)}" if segments else "-"
+    return f"{segments:,} ({human_bytes(size)})" if segments else "-"
 
 
 def _policy(row: Row) -> str:
@@ -91,6 +91,8 @@ def _remarks(row: Row) -> Iterator[str]:
         named = " ".join(map(str, row.last_modified_base_offsets))
         more = " ..." if row.last_modified_segments > len(row.last_modified_base_offsets) else ""
         yield f"{row.last_modified_segments:,} by file time ({named}{more})"
+    if row.active_expired_segments:
+        yield "last segment expired, kept"
     if row.unverified_segments:
         yield f"{row.unverified_segments:,} unverified"
     if row.doubtful_segments:
@@ -154,7 +156,7 @@ def print_broker_differences(judged: DataFrame) -> None:
 
 def _print_freed(rows: list[Row]) -> None:
     table = [(iso_time(row.at_ms), row.topic, row.segments, human_bytes(row.bytes)) for row in rows]
-    print_table(("freed by then", "topic", "segments", "log"), table)
+    print_table(("up to", "topic", "newly freed", "log"), table)
 
 
 def _print_summary(summary: dict[str, Any]) -> None:

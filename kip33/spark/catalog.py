@@ -18,10 +18,14 @@ def load_catalog(spark: SparkSession, catalog: str, snapshot: str | None = None)
     """
     opened = Catalog.at(catalog)
     found = chosen(opened, snapshot)
-    return spark.read.parquet(hadoop_path(opened.snapshot_folder(found.name)))
+    return spark.read.parquet(hadoop_glob(opened.snapshot_folder(found.name)))
 
 
 def hadoop_path(location: Location) -> str:
-    """Return a location as Spark takes it: nothing percent-encoded, and no character a glob."""
-    plain = f"file://{location.path}" if location.is_local else location.uri
-    return re.sub(r"([\\{}\[\]*?])", r"\\\1", plain)
+    """Return a location as Spark writes to it: nothing percent-encoded."""
+    return f"file://{location.path}" if location.is_local else location.uri
+
+
+def hadoop_glob(location: Location) -> str:
+    """Return a location as Spark reads it: no character means others."""
+    return re.sub(r"([\\{}\[\]*?])", r"\\\1", hadoop_path(location))

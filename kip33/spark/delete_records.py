@@ -1,32 +1,39 @@
 """What `kafka-delete-records.sh --offset-json-file` takes, for what retention calls deletable."""
 
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from kip33.rules.retention import DELETE
 
+INTERNAL: Final = (
+    "__consumer_offsets",
+    "__transaction_state",
+    "__share_group_state",
+)  # Kafka refuses
 
-def delete_records(partitions: DataFrame) -> dict[str, Any]:
+
+def delete_records(partitions: DataFrame, *, trust_last_modified: bool = False) -> dict[str, Any]:
     """Return the file's JSON (`DeleteRecordsCommand`, version 1); runs a job.
 
     For each partition the offset of the first record that stays, so that a broker deletes what lies
-    before it. Of replicas in several log directories the one that keeps most decides. Partitions
-    that lose nothing are left out, and compacted ones, whose records Kafka refuses to delete.
+    before it. Of replicas in several log directories the one that keeps most decides. Left out are
+    partitions that lose nothing, or would on the word of an unverified segment or, unless trusted,
+    of a file's time (D11); compacted and internal topics, whose records Kafka does not delete.
     """
     first_kept = sf.coalesce("first_kept_base_offset", "log_end_offset")
-    begins = sf.coalesce("first_base_offset", sf.lit(0))
-    replicas = partitions.where((sf.col("mode") == DELETE) & (sf.col("segments") > 0)).select(
-        "topic",
-        "partition",
-        sf.when(sf.col("deletable_segments") > 0, first_kept).otherwise(begins).alias("offset"),
-        (sf.col("deletable_segments") > 0).alias("loses"),
-    )
+    doubted = sf.col("deletable_unverified_segments")
+    if not trust_last_modified:
+        doubted = doubted + sf.col("deletable_last_modified_segments")
+    loses = (sf.col("deletable_segments") > 0) & (doubted == 0)
+    replicas = partitions.where(
+        (sf.col("mode") == DELETE) & ~sf.col("topic").isin(*INTERNAL)
+    ).select("topic", "partition", sf.when(loses, first_kept).alias("offset"))  # null: keeps all
     rows = (
         replicas.groupBy("topic", "partition")
-        .agg(sf.min("offset").alias("offset"), sf.bool_and("loses").alias("all_lose"))
-        .where("all_lose")
+        .agg(sf.min("offset").alias("offset"), sf.bool_or(sf.isnull("offset")).alias("any_keeps"))
+        .where("not any_keeps")
         .orderBy("topic", "partition")
         .collect()
     )

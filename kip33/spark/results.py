@@ -8,39 +8,50 @@ from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
 from kip33.errors import LocationError
-from kip33.spark.catalog import hadoop_path
+from kip33.spark.catalog import hadoop_glob, hadoop_path
 from kip33.storage.files import publish_or_raise, reason, remove
 from kip33.storage.locations import Location
 
 SUMMARY: Final = "summary.json"
+OURS: Final = ("part-", ".part-", "_SUCCESS", "._SUCCESS", "_temporary")  # of a table's folder
 
 
 def require_results_place(folder: Location, names: tuple[str, ...]) -> None:
     """Raise LocationError unless `folder` is empty, new, or has results of before.
 
-    The summary of before is removed: only a folder with a summary is whole.
+    Those are removed, the summary first: only a folder with a summary is whole.
     """
     try:
         selector = fs.FileSelector(folder.path, allow_not_found=True)
         found = {info.base_name for info in folder.filesystem().get_file_info(selector)}
         others = sorted(found - {SUMMARY, *names})
+        for name in sorted(found.intersection(names)):
+            others += [f"{name}/{one}" for one in _foreign(folder.child(name))]
         if others:
             raise LocationError(
                 f"{folder.uri}: holds {others[0]}, which is no result of this command; "
                 "give a folder of its own"
             )
         remove(folder.child(SUMMARY))
+        for name in sorted(found.intersection(names)):
+            folder.filesystem().delete_dir(folder.child(name).path)
     except OSError as error:
         raise LocationError(
             f"{folder.uri}: cannot be written: {reason(error)}; mend that or choose another"
         ) from error
 
 
+def _foreign(table: Location) -> list[str]:
+    """Return what Spark did not put into a table's folder: an archive may be called segments."""
+    infos = table.filesystem().get_file_info(fs.FileSelector(table.path))
+    return sorted(info.base_name for info in infos if not info.base_name.startswith(OURS))
+
+
 def written(spark: SparkSession, folder: Location, name: str, table: DataFrame) -> DataFrame:
     """Write a table to `folder/name`, in place of what is there; return it as it was written."""
-    path = hadoop_path(folder.child(name))
-    table.write.mode("overwrite").parquet(path)
-    return spark.read.schema(table.schema).parquet(path)
+    place = folder.child(name)
+    table.write.mode("overwrite").parquet(hadoop_path(place))
+    return spark.read.schema(table.schema).parquet(hadoop_glob(place))
 
 
 def write_summary(folder: Location, summary: Mapping[str, Any]) -> None:

@@ -25,8 +25,10 @@ def summarize_partitions(judged: DataFrame, *, now_ms: int) -> DataFrame:
       lies ahead of now (negative: before) and of the newest that it blocks; `block_ends_at_ms` is
       when the first blocked one goes without anybody's doing, null: never
     - `last_modified_segments`, `last_modified_base_offsets` (the first ten), `unverified_segments`,
-      `doubtful_segments`: what rests on no verified message timestamp; `suspicions`: how many
-      segments of each kind
+      `doubtful_segments`: what rests on no verified message timestamp, `deletable_...`: so many of
+      them deletable; `suspicions`: how many segments of each kind
+    - `active_expired_segments`: 1 where the last segment has expired and is kept as the active one
+    - `log_start_offset`: what the answer knew of it
     - with a what-if or a broker's view beside: their deletable segments and bytes, of the broker's
       also the segments whose index says another timestamp, and those it judges otherwise
     """
@@ -34,14 +36,18 @@ def summarize_partitions(judged: DataFrame, *, now_ms: int) -> DataFrame:
         *(sf.first(name).alias(name) for name in _POLICY),
         *_total("", sf.expr("true")),
         *_total("deletable_", sf.col("deletable")),
+        sf.first("log_start_offset").alias("log_start_offset"),
         sf.min("base_offset").alias("first_base_offset"),
         _first_kept().alias("_kept"),
-        (sf.max("last_offset") + 1).alias("log_end_offset"),
+        _log_end().alias("log_end_offset"),
         *_total("blocked_", _blocked()),
         _sum_bytes(sf.col("kept_only_by_blocker")).alias("kept_only_by_blocker_bytes"),
         sf.max(sf.when(_blocked(), sf.col("largest_timestamp"))).alias("_newest_blocked"),
         sf.min(sf.when(_blocked(), sf.col("deletable_at_ms"))).alias("_block_ends_at_ms"),
         *_trust(),
+        sf.count_if((sf.col("reason") == "active_segment") & sf.col("retention_ms_breached")).alias(
+            "active_expired_segments"
+        ),
         _suspicions(),
     ]
     for prefix in ("what_if_", "broker_"):
@@ -124,6 +130,13 @@ def _first_kept() -> Column:
     return sf.min_by(said, sf.when(~sf.col("deletable"), place))
 
 
+def _log_end() -> Column:
+    """Return where the newest segment ends, an empty one where it begins; null: nobody read it."""
+    after = sf.try_add("last_offset", sf.lit(1))  # of a log that ends at 2^63 - 1: null
+    end = sf.coalesce(after, sf.when(sf.col("status") == "empty", sf.col("base_offset")))
+    return sf.max_by(end, sf.struct("base_offset", "log_uri"))
+
+
 def _blocking(now_ms: int) -> list[Column]:
     blocks = sf.col("blocked_segments") > 0
     timestamp = sf.col("_kept.largest_timestamp")
@@ -143,11 +156,14 @@ def _blocking(now_ms: int) -> list[Column]:
 
 def _trust() -> list[Column]:
     by_file = sf.col("largest_timestamp_source") == "last_modified"
+    unverified = sf.col("status") == "unverified"
     named = sf.sort_array(sf.collect_list(sf.when(by_file, sf.col("base_offset"))))
     return [
         sf.count_if(by_file).alias("last_modified_segments"),
         sf.slice(named, 1, MOST_NAMED).alias("last_modified_base_offsets"),
-        sf.count_if(sf.col("status") == "unverified").alias("unverified_segments"),
+        sf.count_if(by_file & sf.col("deletable")).alias("deletable_last_modified_segments"),
+        sf.count_if(unverified).alias("unverified_segments"),
+        sf.count_if(unverified & sf.col("deletable")).alias("deletable_unverified_segments"),
         sf.count_if(sf.col("status").isin(*DOUBTFUL_STATUSES)).alias("doubtful_segments"),
     ]
 

@@ -36,16 +36,16 @@ def seen_by_broker(rows: Iterable[Asked]) -> Iterator[SeenByBroker]:
     bytes are read. A file that cannot be read is a fault, no exception.
     """
     listed: Location | None = None
-    infos: dict[str, fs.FileInfo] = {}
+    infos: dict[str, fs.FileInfo] | None = None  # None: it cannot be listed
     for row in rows:
         log = Location.of(row.log_uri)
         try:
             if log.parent != listed:
-                selector = fs.FileSelector(log.parent.path)
+                listed, infos = log.parent, None
+                selector = fs.FileSelector(listed.path)
                 found = log.filesystem().get_file_info(selector)
                 infos = {info.base_name: info for info in found}
-                listed = log.parent
-            view = _view(log, infos, row.max_timestamp)
+            view = None if infos is None else _view(log, infos, row.max_timestamp)
         except OSError:
             view = None
         yield SeenByBroker(row.log_uri, *(view or (None, None, UNREADABLE)))

@@ -176,6 +176,62 @@ def test_output_does_not_go_where_other_things_are(retention: Command) -> None:
     assert Path("mixed/precious.txt").read_bytes() == b"x"
 
 
+def test_output_of_before_goes_with_all_its_tables(retention: Command) -> None:
+    retention("--output", "out", "--at", "2023-12-01")
+    retention("--output", "out")
+
+    assert sorted(path.name for path in Path("out").iterdir()) == [
+        *("partitions", "segments", "summary.json"),
+    ]
+
+
+@pytest.mark.parametrize("place", ["archive", "archive/broker-1/new", "indexes/_catalog/out"])
+def test_output_does_not_go_into_the_archive_or_the_catalog(
+    place: str, retention: Command, built: Path
+) -> None:
+    done = retention("--output", built / place)
+
+    assert done.exit_code == 2
+    assert "lie inside each other" in done.stderr
+
+
+def test_an_archive_called_segments_is_no_result_of_before(
+    movable: Path, spark_command: Command
+) -> None:
+    (movable / "archive").rename(movable / "segments")
+    logs = sorted((movable / "segments").rglob("*.log"))
+
+    done = spark_command(
+        *("retention", movable / "indexes/_catalog", "--retention-ms", "1d"),
+        *("--output", movable),
+    )
+
+    assert done.exit_code == 2
+    assert sorted((movable / "segments").rglob("*.log")) == logs
+
+
+def test_topics_that_match_nothing_are_an_error(retention: Command) -> None:
+    done = retention("--topics", "ordres")
+
+    assert done.exit_code == 2
+    assert "matches ordres; `kip33 catalog` shows the topics" in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--ignore-future=1h", "--retention-ms=1d", "--now=now+1d"])
+def test_what_if_is_not_emitted(option: str, retention: Command) -> None:
+    done = retention("--emit", "delete-records", option)
+
+    assert done.exit_code == 2
+    assert "--emit says what to delete now by the policy" in done.stderr
+
+
+def test_the_table_says_that_an_expired_last_segment_is_kept(retention: Command) -> None:
+    done = retention()
+
+    [payments] = [line for line in done.stdout.splitlines() if "payments-0" in line]
+    assert "last segment expired, kept" in payments
+
+
 def test_a_retention_beside_the_policy_is_a_what_if(retention: Command) -> None:
     found = summary_of(retention("--retention-ms", "900d", "--ignore-future", "1h"))
 
