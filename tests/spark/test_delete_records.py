@@ -15,7 +15,7 @@ from kip33.spark.retention_summary import summarize_partitions
 from kip33.storage.schema import SEGMENTS
 from tests.random_catalogs import DAY_MS, NOW_MS, write_rows
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.integration]  # two minutes of small Spark jobs
 
 OLD, NEW = NOW_MS - 10 * DAY_MS, NOW_MS - DAY_MS // 2
 AHEAD = NOW_MS + 900 * DAY_MS
