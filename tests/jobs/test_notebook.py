@@ -128,6 +128,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.mark.spark
+@pytest.mark.integration
 @pytest.mark.parametrize("section", SECTIONS)
 def test_every_question_is_answered_by_a_plot(section: str, run: Run) -> None:
     [plot] = [one for one in run.outputs[f"{section}-plot"] if one.output_type == "display_data"]
@@ -137,12 +138,14 @@ def test_every_question_is_answered_by_a_plot(section: str, run: Run) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.integration
 def test_nothing_is_said_on_standard_error(run: Run) -> None:
     shown = [one for outputs in run.outputs.values() for one in outputs]
     assert {one.get("name", one.output_type) for one in shown} == {"stdout", "display_data"}
 
 
 @pytest.mark.spark
+@pytest.mark.integration
 def test_the_catalog_is_built_once(run: Run) -> None:
     [snapshot] = Catalog.at(run.catalog).snapshots()
     counted = sum(int(row["segments"]) for row in run.table("catalog"))
@@ -150,6 +153,7 @@ def test_the_catalog_is_built_once(run: Run) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.integration
 def test_the_timeline_of_the_partition(run: Run) -> None:
     rows = run.partitions("sensors")["sensors", 0]
     shown = run.table("timeline-rows")
@@ -161,6 +165,7 @@ def test_the_timeline_of_the_partition(run: Run) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.integration
 def test_the_disorder_of_each_topic(run: Run) -> None:
     disorder = {row["topic"]: (row["late"], row["batches"]) for row in run.table("disorder-rows")}
     assert disorder.pop("sensors") == ("6", "120")
@@ -169,6 +174,7 @@ def test_the_disorder_of_each_topic(run: Run) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.integration
 def test_what_is_blocked_and_by_which_segment(run: Run) -> None:
     limits = Limits(Policies(run.parameters["retention"]).of("sensors").retention_ms)
     expected = []
@@ -189,6 +195,7 @@ def test_what_is_blocked_and_by_which_segment(run: Run) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.integration
 def test_the_offsets_at_which_the_day_begins(run: Run) -> None:
     day_ms = milliseconds(run.parameters["day"])
     topics = [row["topic"] for row in run.table("disorder-rows")]
@@ -205,6 +212,7 @@ def test_the_offsets_at_which_the_day_begins(run: Run) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.integration
 def test_how_far_the_groups_are_behind(run: Run) -> None:
     offsets = parse_group_offsets(run.parameters["committed"])
     lags = group_lags(
