@@ -56,8 +56,7 @@ def test_bins_are_even_and_the_heaviest_is_first(sizes: np.ndarray, bins: int) -
     assert loads == sorted(loads, reverse=True)
     if len(sizes):
         costs = sizes + FILE_COST_BYTES
-        best = max(int(costs.max()), -(-int(costs.sum()) // bins))
-        assert loads[0] <= best * 4 / 3 + int(costs.max()) / 3
+        assert loads[0] <= int(costs.sum()) / bins + int(costs.max())
         if bins <= len(sizes):
             assert min(len(rows) for rows in pack(sizes, bins)) >= 1
 
