@@ -1,6 +1,7 @@
 """Answering `kip33 search`: which questions, by threads or by Spark, and how answers look."""
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final
@@ -118,8 +119,9 @@ def answers_to(
     """Return the answers in the order of the questions, then by partition and replica."""
     topics = {question.topic for question in questions}
     rows = rows_of(catalog, snapshot, topics)
-    partitions = rows.group_by(["topic", "partition"]).aggregate([]).num_rows
-    most = sum(1 if q.partition is not None else partitions for q in questions)
+    of_topics = rows.group_by(["topic", "partition"]).aggregate([])["topic"].to_pylist()
+    partitions = Counter(of_topics)
+    most = sum(1 if q.partition is not None else partitions[q.topic] for q in questions)
     if most > MOST_BY_THREADS or options["master"]:
         return _by_spark(catalog, snapshot, questions, how, options)
     return [

@@ -178,6 +178,13 @@ def test_csv_and_json_have_the_same_rows(search: Command) -> None:
     assert [row["offset"] for row in read] == [str(row["offset"]) for row in rows]
 
 
+def test_all_topics_at_forty_times_are_still_a_few_questions(search: Command) -> None:
+    """Ten partitions of eight topics: 400 answers, not 8 times 40 times 10 questions."""
+    times = [part for number in range(40) for part in ("--time", AT_107 + number)]
+
+    assert len(answers(search(*times, "--format", "jsonl"))) == 400
+
+
 def test_the_table_ends_with_what_was_found(search: Command) -> None:
     done = search("--time", AT_107, "--topic", "sensors")
 
