@@ -7,7 +7,6 @@ import click
 
 from kip33.cli.output import human_bytes, iso_time, print_json, print_rows, print_table
 from kip33.cli.targets import TARGETS
-from kip33.rules.search import FOUND
 
 MOST_TABLE_ROWS: Final = 1_000
 COLUMNS: Final = (
@@ -62,7 +61,7 @@ def _print_table(answers: list[Answer], source: str, bytes_read: int, seconds: f
     if len(answers) > MOST_TABLE_ROWS:
         more = len(answers) - MOST_TABLE_ROWS
         click.echo(f"and {more:,} more answers; --format jsonl shows all of them")
-    found = sum(answer["result"] == FOUND for answer in answers)
+    found = sum(answer["offset"] is not None for answer in answers)
     read = f"{human_bytes(bytes_read)} read in {seconds:.1f} s"
     click.echo(f"{len(answers):,} answers, {found:,} found; {read}")
 

@@ -15,8 +15,9 @@ from kip33.formats.records import Record, iterate_records
 from kip33.storage.files import opened, reason
 from kip33.storage.index_pages import IndexPages
 from kip33.storage.locations import Location
-from kip33.storage.log_window import LOCAL_BYTES, REMOTE_BYTES, LogWindow, Meter
+from kip33.storage.log_window import LogWindow, Meter
 from kip33.storage.searched import SearchedSegment
+from kip33.storage.segment_search import opened_window
 
 OFFSET_WIDTHS = (4, 4)
 
@@ -128,15 +129,9 @@ class _Log(NamedTuple):
 
 @contextmanager
 def _opened(segment: SearchedSegment, meter: Meter) -> Iterator[_Log]:
-    log = Location.of(segment.log_uri)
     with ExitStack() as files:
-        read_into, size_bytes = files.enter_context(opened(log))
-        end = size_bytes if segment.valid_bytes is None else min(size_bytes, segment.valid_bytes)
-        window = LogWindow(
-            meter.metered(read_into), end, most_bytes=LOCAL_BYTES if log.is_local else REMOTE_BYTES
-        )
-        if segment.valid_bytes is not None and size_bytes < segment.valid_bytes:
-            window.damage = f"{size_bytes} bytes, the catalog says {segment.valid_bytes}"
+        window = opened_window(segment, files, meter)
+        log = Location.of(segment.log_uri)
         yield _Log(window, segment.base_offset, _offset_index(segment, log, files, meter))
 
 

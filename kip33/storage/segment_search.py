@@ -201,13 +201,19 @@ def opened_search(
     segment: SearchedSegment, meter: Meter, *, start_offset: int
 ) -> Iterator[SegmentSearch]:
     """Open a segment's log, and its indexes once they are needed; OSError as the store does."""
-    log = Location.of(segment.log_uri)
     with ExitStack() as files:
-        read_into, size_bytes = files.enter_context(opened(log))
-        end = size_bytes if segment.valid_bytes is None else min(size_bytes, segment.valid_bytes)
-        window = LogWindow(
-            meter.metered(read_into), end, most_bytes=LOCAL_BYTES if log.is_local else REMOTE_BYTES
-        )
-        if segment.valid_bytes is not None and size_bytes < segment.valid_bytes:
-            window.damage = f"{size_bytes} bytes, the catalog says {segment.valid_bytes}"
+        window = opened_window(segment, files, meter)
         yield SegmentSearch(segment, window, SegmentIndexes(segment, files, meter), start_offset)
+
+
+def opened_window(segment: SearchedSegment, files: ExitStack, meter: Meter) -> LogWindow:
+    """Return a window on what is valid of a segment's log, open until `files` close; OSError."""
+    log = Location.of(segment.log_uri)
+    read_into, size_bytes = files.enter_context(opened(log))
+    end = size_bytes if segment.valid_bytes is None else min(size_bytes, segment.valid_bytes)
+    window = LogWindow(
+        meter.metered(read_into), end, most_bytes=LOCAL_BYTES if log.is_local else REMOTE_BYTES
+    )
+    if segment.valid_bytes is not None and size_bytes < segment.valid_bytes:
+        window.damage = f"{size_bytes} bytes, the catalog says {segment.valid_bytes}"
+    return window
