@@ -8,7 +8,7 @@ import click
 import pyarrow as pa
 from click.core import ParameterSource
 
-from kip33.cli.options import config_option, format_option
+from kip33.cli.options import format_option, store_options
 from kip33.cli.output import human_bytes, iso_time, print_json, print_table
 from kip33.cli.pruning import prune_catalog, warn_of
 from kip33.storage.catalog import Catalog
@@ -54,7 +54,7 @@ def _by_hand(ctx: click.Context, param: click.Parameter, value: int | None) -> i
     help="Remove all but the newest N whole snapshots, none younger than an hour, and what "
     "builds left that died a day ago.",
 )
-@config_option
+@store_options
 @format_option("table", "json", "jsonl")
 def catalog(
     catalog_dir: str,

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from kip33.cli.options import config_option, format_option
+from kip33.cli.options import format_option, store_options
 from kip33.cli.output import iso_time
 from kip33.errors import CorruptSegmentError, Kip33Error, LocationError, UnsupportedFormatError
 from kip33.formats.batch import CONTROL, DELETE_HORIZON, TRANSACTIONAL, BatchHeader
@@ -40,7 +40,7 @@ COLUMNS = {
 @click.command(epilog="Example: kip33 dump orders-0/00000000000000000000.timeindex")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--records", is_flag=True, help="Of a .log, the records too; payloads as sizes.")
-@config_option
+@store_options
 @format_option("table", "jsonl")
 def dump(files: tuple[str, ...], records: bool, output_format: str) -> None:
     """Show each FILE, a .timeindex, .index or .log, entry by entry or batch by batch.

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from kip33.cli.moments import DURATION
-from kip33.cli.options import config_option, format_option
+from kip33.cli.options import format_option, store_options
 
 
 @click.command(
@@ -33,7 +33,7 @@ from kip33.cli.options import config_option, format_option
     type=click.Choice(["reset-offsets"]),
     help="Print only the CSV that kafka-consumer-groups.sh --from-file takes.",
 )
-@config_option
+@store_options
 @format_option("table", "json", "jsonl", "csv")
 def failover(**options: Any) -> None:
     """Find where each group goes on: what it read last on one cluster, found on another by time.

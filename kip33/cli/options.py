@@ -1,7 +1,8 @@
 """Options that several commands share, and how a configuration file gives their defaults."""
 
+import os
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -16,6 +17,7 @@ from kip33.rules.entries import (
 )
 from kip33.rules.quantities import duration_ms
 from kip33.rules.retention import NO_LIMIT
+from kip33.storage.stores import configured, settings_from
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -70,16 +72,26 @@ def _long_options(command: click.Command) -> dict[str, click.Option]:
     }
 
 
-def _key_values(
-    ctx: click.Context, param: click.Parameter, values: Sequence[str]
-) -> dict[str, str]:
+def _take_conf(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> dict[str, str]:
+    """Return the pairs, those of --config first; stores have them, beside Spark's own settings."""
     pairs = {}
-    for value in values:
+    for value in (*((ctx.default_map or {}).get("conf") or ()), *values):
         key, sign, setting = value.partition("=")
         if not sign or not key:
             raise click.BadParameter(f"{value!r}: KEY=VALUE expected")
         pairs[key] = setting
+    settings_from(lambda: _hadoop_settings(ctx, pairs))
     return pairs
+
+
+def _hadoop_settings(ctx: click.Context, conf: Mapping[str, str]) -> Mapping[str, str]:
+    """Return how stores are reached: as spark-submit was told, if it started us."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return configured(conf)
+    from kip33.spark.session import create_session
+    from kip33.spark.stores import use_session
+
+    return use_session(create_session(master=ctx.params.get("master"), conf=conf))
 
 
 def _limit_ms(text: str) -> int:
@@ -95,12 +107,25 @@ _CONFIG: Final = click.option(
     callback=_load_config,
     help="TOML file with defaults for these options, as conf/kip33.toml.",
 )
+_CONF: Final = click.option(
+    "--conf",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=_take_conf,
+    help="Spark setting; spark.hadoop.fs.s3a.* and the like say how stores are reached.",
+)
 _SESSION: Final = (
     click.option("--master", help="Spark master [default: spark-submit's, else local[*]]."),
-    click.option(
-        "--conf", multiple=True, metavar="KEY=VALUE", callback=_key_values, help="Spark setting."
-    ),
+    _CONF,
     _CONFIG,
+)
+_STORES: Final = click.option(
+    "--conf",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=_take_conf,
+    expose_value=False,
+    help="How stores are reached: spark.hadoop.fs.s3a.endpoint=... and the like.",
 )
 _SPARK: Final = (
     click.option(
@@ -176,9 +201,9 @@ def index_options(command: _Command) -> _Command:
     return _apply(_INDEX, command)
 
 
-def config_option(command: _Command) -> _Command:
-    """Add --config alone, for commands without Spark."""
-    return _CONFIG(command)
+def store_options(command: _Command) -> _Command:
+    """Add --conf and --config, for commands without Spark; stores take the former's values."""
+    return _CONFIG(_STORES(command))
 
 
 def format_option(*formats: str) -> Callable[[_Command], _Command]:

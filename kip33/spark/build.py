@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from kip33.spark.stores import use_session
 from kip33.spark.tasks import Progress, run_on_bins
 from kip33.storage.build import Build
 from kip33.storage.building import TaskResult, build_bin
@@ -53,6 +54,7 @@ def build_index(
     `plan_build` and `run_build` in one; `settings` are the former's: dialect, in_place, catalog,
     topics, offset_index, overwrite, full, read, ...
     """
+    use_session(spark)
     plan = plan_build(source, index_dir, now_ms=now_ms, **settings)
     return run_build(spark, plan, parallelism=parallelism, on_progress=on_progress)
 

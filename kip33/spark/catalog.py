@@ -4,6 +4,7 @@ import re
 
 from pyspark.sql import DataFrame, SparkSession
 
+from kip33.spark.stores import use_session
 from kip33.storage.catalog import Catalog
 from kip33.storage.choosing import chosen
 from kip33.storage.locations import Location
@@ -16,6 +17,7 @@ def load_catalog(spark: SparkSession, catalog: str, snapshot: str | None = None)
     CatalogError where there is none, or it is not whole. A later build does not change the
     result: a snapshot is never rewritten.
     """
+    use_session(spark)
     opened = Catalog.at(catalog)
     found = chosen(opened, snapshot)
     return spark.read.parquet(hadoop_glob(opened.snapshot_folder(found.name)))

@@ -1,14 +1,17 @@
 """Offsets for times, thousands at once: all requests for a partition are one task's work."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
+from pyspark import Broadcast
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as sf
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from kip33.spark.stores import use_session
 from kip33.storage.partition_answers import SEARCHED, How, Request, answers_of
+from kip33.storage.stores import use_settings
 
 TASKS_PER_CORE: Final = 3
 KEYS: Final = ("log_dir", "topic", "partition", "target_ms")
@@ -64,7 +67,8 @@ def offsets_for_times(
     tasks = TASKS_PER_CORE * spark.sparkContext.defaultParallelism
     work = by_request.join(by_partition, list(keys), "left").repartition(tasks)
     answered = [StructField(name, kind) for name, kind in _ANSWERED]
-    run = partial(_answer_all, How(as_kafka, index_only, all_replicas))
+    stores = spark.sparkContext.broadcast(use_session(spark))  # no secret in a closure
+    run = partial(_answer_all, stores, How(as_kafka, index_only, all_replicas))
     schema = StructType([*requests.schema.fields, *answered])
     return spark.createDataFrame(work.rdd.mapPartitions(run), schema)
 
@@ -77,7 +81,10 @@ def _each_partition(requests: DataFrame, segments: DataFrame) -> DataFrame:
     return requests.where(sf.col("partition").isNotNull()).unionByName(each.drop("_each"))
 
 
-def _answer_all(how: How, work: Iterable[Row]) -> Iterator[tuple[Any, ...]]:
+def _answer_all(
+    stores: "Broadcast[Mapping[str, str]]", how: How, work: Iterable[Row]
+) -> Iterator[tuple[Any, ...]]:
+    use_settings(stores.value)
     for row in work:
         requests = [Request(one.target_ms, one.log_dir) for one in row.requests]
         for located in answers_of((one.asDict() for one in row.segments or ()), requests, how):

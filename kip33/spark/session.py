@@ -19,6 +19,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from kip33.errors import Kip33Error
+from kip33.spark.stores import use_session
 
 DEFAULTS: Final = {
     "spark.app.name": "kip33",
@@ -91,6 +92,7 @@ def create_session(
     except Exception as error:  # py4j's, pyspark's or a RuntimeError, by what went wrong
         said = log.read_text(errors="replace") if log else ""
         raise SparkStartError(f"Spark did not start: {_reason(said or str(error))}") from error
+    use_session(session)
     return session
 
 

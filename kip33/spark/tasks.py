@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Final, TypeVar
 from uuid import uuid4
 
@@ -12,6 +13,8 @@ from pyspark.sql import SparkSession
 
 from kip33.rules.packing import bin_count, pack
 from kip33.spark.session import SparkJobError, job_failure
+from kip33.spark.stores import use_session
+from kip33.storage.stores import use_settings
 
 Result = TypeVar("Result")
 Progress = Callable[[int, int], None]
@@ -60,7 +63,10 @@ def run_on_bins(
     packed = pack(sizes, max(1, min(bins, len(sizes))))
     work = [(number, to_ipc(files.take(rows))) for number, rows in enumerate(packed)]
 
+    stores = context.broadcast(use_session(spark))  # secrets among them: never in a closure
+
     def run_partition(partition: Iterable[tuple[int, bytes]]) -> Iterable[Result]:
+        use_settings(stores.value)
         for number, data in partition:
             yield from run(number, from_ipc(data))
 
@@ -72,6 +78,9 @@ def run_on_bins(
             return context.parallelize(work, len(work)).mapPartitions(run_partition).collect()
     except (Py4JError, ConnectionError) as error:
         raise SparkJobError(job_failure(error)) from error
+    finally:
+        with suppress(Py4JError, ConnectionError):
+            stores.destroy()
 
 
 class _Watcher:

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from kip33.rules.indexes import IndexSettings
 from kip33.rules.verdict import UNREADABLE
+from kip33.spark.stores import use_session
 from kip33.spark.tasks import Progress, run_on_bins
 from kip33.storage.files import require_directory
 from kip33.storage.listing import Listed, segments_of
@@ -76,6 +77,7 @@ def verify_index(
     spark: SparkSession, source: str, index_dir: str | None = None, **settings: Any
 ) -> list[SegmentVerdict]:
     """Return the verdicts on a tree: `plan_verify` (whose settings these are) and `run_verify`."""
+    use_session(spark)
     return run_verify(spark, plan_verify(source, index_dir, **settings))
 
 

@@ -12,8 +12,10 @@ from pyarrow import fs
 
 from kip33.errors import LocationError, PublishError
 from kip33.storage.locations import Location
+from kip33.storage.read_ahead import reading_ahead
 
 TEMPORARY_SUFFIX: Final = ".tmp"
+LIBHDFS: Final = "hdfs"  # pyarrow's name for it; it renames over nothing, its move deletes first
 MOST_INDEX_BYTES: Final = 2**31 - 1  # Kafka maps no larger index file
 
 
@@ -34,7 +36,10 @@ def _require_regular(location: Location) -> None:
 
 @contextmanager
 def opened(location: Location) -> Iterator[tuple[Callable[[int, memoryview], int], int]]:
-    """Open a file; yield (read_into, its size in bytes now). Raises OSError as the store does."""
+    """Open a file; yield (read_into, its size in bytes now). Raises OSError as the store does.
+
+    Of a remote store each call is one request, and several threads may call at once.
+    """
     _require_regular(location)
     with location.filesystem().open_input_file(location.path) as file:
 
@@ -42,7 +47,23 @@ def opened(location: Location) -> Iterator[tuple[Callable[[int, memoryview], int
             file.seek(position)
             return int(file.readinto(view))
 
-        yield read_into, file.size()
+        def read_at(position: int, view: memoryview) -> int:
+            data = memoryview(file.read_at(len(view), position))  # type: ignore[call-arg]
+            view[: len(data)] = data
+            return len(data)
+
+        yield (read_into if location.is_local else read_at), file.size()
+
+
+@contextmanager
+def scanned(location: Location) -> Iterator[tuple[Callable[[int, memoryview], int], int]]:
+    """Open a file that is read from its start to its end; yield what `opened` does."""
+    with opened(location) as (read_into, size_bytes):
+        if location.is_local:
+            yield read_into, size_bytes
+        else:
+            with reading_ahead(read_into, size_bytes) as read_ahead:
+                yield read_ahead, size_bytes
 
 
 def read_whole(location: Location, *, most_bytes: int) -> bytes:
@@ -92,8 +113,11 @@ def publish(location: Location, data: bytes) -> None:
 def _rename_over(location: Location, temporary: str) -> None:
     if location.is_local:
         os.replace(temporary, location.path)  # noqa: PTH105 - a path, as the filesystem has it
-    else:
-        location.filesystem().move(temporary, location.path)
+        return
+    store = location.filesystem()
+    if store.type_name == LIBHDFS and size_of(location) is not None:
+        raise OSError("libhdfs replaces no file in one step: pip install 'kip33[hdfs]'")
+    store.move(temporary, location.path)
 
 
 def publish_or_raise(location: Location, data: bytes, consequence: str) -> None:

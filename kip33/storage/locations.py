@@ -2,21 +2,25 @@
 
     /archive, ./archive, file:///archive    local disk
     s3://bucket/key, s3a://bucket/key       S3 and what speaks it; stored as s3a://
-    hdfs://host:port/path                   HDFS through libhdfs
+    hdfs://host:port/path, hdfs:///path     HDFS (`kip33.storage.hdfs`), the default name node's
     gs://, abfs://                          passed to pyarrow as they are (untried)
 
 No filesystem layer of our own: this only chooses one. A `Location` travels to executors as its
 URI; the filesystem is opened there.
 """
 
+import math
 import os
-from functools import cache
+import time
 from typing import Final, NamedTuple, Self
 from urllib.parse import quote, unquote, urlsplit
 
 from pyarrow import fs
 
 from kip33.errors import LocationError
+from kip33.storage.hdfs import open_hdfs
+from kip33.storage.s3 import Opened, open_bucket
+from kip33.storage.stores import generation, settings
 
 SCHEMES: Final = ("file", "s3", "s3a", "hdfs", "gs", "abfs", "abfss")
 
@@ -97,15 +101,34 @@ class Location(NamedTuple):
 
     def filesystem(self) -> fs.FileSystem:
         """Return the filesystem, one a process for each root; LocationError where none opens."""
-        return _filesystem(self.root)
+        if self.is_local:
+            return _LOCAL
+        return _opened(self.root, generation())
 
 
-@cache
-def _filesystem(root: str) -> fs.FileSystem:
-    if root == "file://":
-        return fs.LocalFileSystem()
-    uri = root.replace("s3a://", "s3://", 1)
+_LOCAL: Final = fs.LocalFileSystem()
+_EARLY_SECONDS: Final = 300  # before the keys of a role are no good any more, others are asked for
+_open: Final[dict[tuple[str, int], tuple[fs.FileSystem, float]]] = {}
+
+
+def _opened(root: str, of_generation: int) -> fs.FileSystem:
+    """Return the filesystem opened before, unless its keys end or other settings hold now."""
+    known = _open.get((root, of_generation))
+    if known and time.monotonic() < known[1]:
+        return known[0]
+    opened = _filesystem(root)
+    good_for = math.inf if opened.seconds is None else opened.seconds - _EARLY_SECONDS
+    _open[root, of_generation] = (opened.filesystem, time.monotonic() + good_for)
+    return opened.filesystem
+
+
+def _filesystem(root: str) -> Opened:
+    scheme, _, authority = root.partition("://")
+    if scheme == "s3a":
+        return open_bucket(settings(), authority)
+    if scheme == "hdfs":
+        return Opened(open_hdfs(settings(), root))
     try:
-        return fs.FileSystem.from_uri(uri)[0]
+        return Opened(fs.FileSystem.from_uri(root)[0])
     except (OSError, ValueError) as error:
         raise LocationError(f"{root}: cannot be opened: {error}") from error

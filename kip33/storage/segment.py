@@ -24,7 +24,7 @@ from kip33.rules.leader_epochs import LeaderEpochs
 from kip33.rules.speed import Speed, compiled, plain
 from kip33.rules.summary import new_summary, summarize
 from kip33.rules.transactions import OpenTransactions
-from kip33.storage.files import opened, reason
+from kip33.storage.files import reason, scanned
 from kip33.storage.locations import Location
 
 
@@ -171,7 +171,7 @@ def index_file(
     """Return the indexes of the segment file `log`; whatever happens to it is a status."""
     size_bytes = 0
     try:
-        with opened(log) as (read_into, size_bytes):
+        with scanned(log) as (read_into, size_bytes):
             return index_segment(
                 read_into,
                 size_bytes,

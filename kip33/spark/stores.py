@@ -1,0 +1,63 @@
+"""The session's settings of remote stores, for the driver and for every task."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+from xml.etree import ElementTree
+
+from pyspark.sql import SparkSession
+
+from kip33.storage.stores import PREFIXES, SPARK_PREFIX, configured, hadoop_keys, use_settings
+
+_DEFAULTS: Final = ("core-default.xml", "hdfs-default.xml")  # what nobody has said
+_SECRETS: Final = ("access.key", "secret.key", "session.token")
+_PROVIDER_PATHS: Final = (
+    "hadoop.security.credential.provider.path",
+    "fs.s3a.security.credential.provider.path",
+)
+
+
+def use_session(spark: SparkSession) -> Mapping[str, str]:
+    """Let the session's settings hold for the stores of this process; return them.
+
+    Of Hadoop's configuration in the JVM, `spark.hadoop.*` and what was set since included, its
+    credential stores too; of a session without a JVM (Connect) its `spark.hadoop.*`.
+    """
+    jvm = getattr(spark, "_jsc", None)
+    found = _of_hadoop(jvm.hadoopConfiguration(), spark) if jvm else _of_connect(spark)
+    use_settings(found)
+    return {key: value for key, value in found.items() if key.startswith(PREFIXES)}
+
+
+def _of_connect(spark: SparkSession) -> dict[str, str]:
+    return configured() | hadoop_keys(
+        {key: value for key, value in spark.conf.getAll.items() if key.startswith(SPARK_PREFIX)}
+    )
+
+
+def _of_hadoop(configuration: Any, spark: SparkSession) -> dict[str, str]:
+    """Return what anybody has set in a Hadoop `Configuration`, in one question to the JVM."""
+    jvm: Any = spark._jvm
+    writer = jvm.java.io.StringWriter()
+    configuration.writeXml(writer)
+    found: dict[str, str] = {}
+    for entry in ElementTree.fromstring(writer.toString()).iter("property"):
+        key, value = entry.findtext("name") or "", entry.findtext("value") or ""
+        sources = [source.text for source in entry.iter("source")]
+        if key.startswith(PREFIXES) and not (sources and sources[-1] in _DEFAULTS):
+            found[key] = str(configuration.get(key)) if "${" in value else value
+    if any(found.get(path) for path in _PROVIDER_PATHS):
+        found |= _of_credential_stores(configuration, found)
+    return found
+
+
+def _of_credential_stores(configuration: Any, found: Mapping[str, str]) -> dict[str, str]:
+    """Return the keys to S3 that Hadoop's credential stores (JCEKS) hold, for each bucket named."""
+    parts = (key.removeprefix("fs.s3a.bucket.") for key in found if "fs.s3a.bucket." in key)
+    buckets = {part.partition(".")[0] for part in parts}
+    prefixes = ["fs.s3a.", *(f"fs.s3a.bucket.{bucket}." for bucket in sorted(buckets))]
+    keys = {}
+    for key in (prefix + secret for prefix in prefixes for secret in _SECRETS):
+        password = configuration.getPassword(key)
+        if password is not None:
+            keys[key] = "".join(password)
+    return keys

@@ -1,0 +1,216 @@
+"""HDFS: through hdfs-native where it is installed, else through the cluster's own libhdfs.
+
+hdfs-native speaks to name nodes by itself: high availability, tokens of Spark's in
+`HADOOP_TOKEN_FILE_LOCATION`, Kerberos, no JVM; and it renames over a file in one step, which is
+how a file is published. libhdfs has no such rename (pyarrow's `move` deletes first), so through it
+new files can be published, and none replaced (`storage.files`).
+"""
+
+import io
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import fs
+
+from kip33.errors import LocationError
+
+INSTALL: Final = (
+    "pip install 'kip33[hdfs]', or give CLASSPATH, JAVA_HOME and HADOOP_HOME for libhdfs"
+)
+
+
+def open_hdfs(settings: Mapping[str, str], root: str) -> fs.FileSystem:
+    """Return the filesystem of `hdfs://host:port`, a name service, or `hdfs://`: the default.
+
+    LocationError where neither client is there, or the name service is unknown.
+    """
+    try:
+        from hdfs_native import Client
+    except ImportError:
+        return _libhdfs(root)
+    own = {key: value for key, value in settings.items() if not key.startswith("fs.s3a.")}
+    url = root if root != "hdfs://" else None
+    try:
+        return fs.PyFileSystem(HdfsHandler(Client(url, own or None)))
+    except Exception as error:  # it has exceptions of its own, one a kind of fault
+        raise LocationError(
+            f"{root}: cannot be opened: {error}; is HADOOP_CONF_DIR set?"
+        ) from error
+
+
+def _libhdfs(root: str) -> fs.FileSystem:
+    try:
+        return fs.HadoopFileSystem.from_uri(root if root != "hdfs://" else "hdfs://default")
+    except (OSError, ValueError) as error:
+        raise LocationError(f"{root}: cannot be opened: {error}; {INSTALL}") from error
+
+
+@contextmanager
+def _as_os_error() -> Iterator[None]:
+    """Let the client's faults be OSErrors, as every store's are."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        raise OSError(f"{type(error).__name__}: {error}") from error
+
+
+class HdfsHandler(fs.FileSystemHandler):
+    """hdfs-native as pyarrow wants a filesystem; its own fsspec class knows no modification times.
+
+    A handler travels to no other process: `Location.filesystem` opens one in each.
+    """
+
+    def __init__(self, client: Any) -> None:
+        """Take a `hdfs_native.Client`."""
+        self._client = client
+
+    def get_type_name(self) -> str:
+        """Return what pyarrow shows as the filesystem's kind."""
+        return "hdfs-native"
+
+    def normalize_path(self, path: str) -> str:
+        """Return the path as it is."""
+        return path
+
+    def get_file_info(self, paths: str | list[str]) -> list[fs.FileInfo]:
+        """Return what is at each path."""
+        return [self._info(path) for path in ([paths] if isinstance(paths, str) else paths)]
+
+    def get_file_info_selector(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
+        """Return what lies in a directory; FileNotFoundError, NotADirectoryError."""
+        base = selector.base_dir
+        found = self._info(base)
+        if found.type == fs.FileType.NotFound:
+            if selector.allow_not_found:
+                return []
+            raise FileNotFoundError(f"{base}: no such directory")
+        if found.type == fs.FileType.File:
+            raise NotADirectoryError(f"{base}: a file, a directory expected")
+        with _as_os_error():
+            statuses = list(self._client.list_status(base, selector.recursive))
+        return [_as_info(status) for status in statuses]
+
+    def create_dir(self, path: str, recursive: bool) -> None:
+        """Make a directory; that it is there is no fault."""
+        with _as_os_error():
+            self._client.mkdirs(path, 0o755, recursive)
+
+    def delete_dir(self, path: str) -> None:
+        """Delete a directory and all in it."""
+        self._delete(path, recursive=True)
+
+    def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:
+        """Delete all in a directory."""
+        selector = fs.FileSelector(path, allow_not_found=missing_dir_ok)
+        for info in self.get_file_info_selector(selector):
+            self._delete(info.path, recursive=True)
+
+    def delete_root_dir_contents(self) -> None:
+        """Refuse: nobody here means that."""
+        raise OSError("the whole of a file system is not deleted")
+
+    def delete_file(self, path: str) -> None:
+        """Delete a file; FileNotFoundError, or IsADirectoryError."""
+        found = self._info(path)
+        if found.type == fs.FileType.Directory:
+            raise IsADirectoryError(f"{path}: a directory, a file expected")
+        self._delete(path, recursive=False)
+
+    def move(self, src: str, dest: str) -> None:
+        """Rename in one step, over the file that is there."""
+        with _as_os_error():
+            self._client.rename(src, dest, overwrite=True)
+
+    def copy_file(self, src: str, dest: str) -> None:
+        """Write the bytes of one file as another."""
+        with self.open_input_stream(src) as source, self.open_output_stream(dest, {}) as target:
+            while data := source.read(1 << 20):
+                target.write(data)
+
+    def open_input_stream(self, path: str) -> pa.NativeFile:
+        """Return a file to read from its start."""
+        return self.open_input_file(path)
+
+    def open_input_file(self, path: str) -> pa.NativeFile:
+        """Return a file to read at any place."""
+        with _as_os_error():
+            return pa.PythonFile(_Reader(self._client.read(path)), mode="r")
+
+    def open_output_stream(self, path: str, metadata: dict[str, str]) -> pa.NativeFile:
+        """Return a new file to write, in place of one that is there."""
+        from hdfs_native import WriteOptions
+
+        options = WriteOptions()
+        options.overwrite = True
+        with _as_os_error():
+            return pa.PythonFile(_Writer(self._client.create(path, options)), mode="w")
+
+    def open_append_stream(self, path: str, metadata: dict[str, str]) -> pa.NativeFile:
+        """Refuse: files are published whole."""
+        raise OSError("files are not appended to")
+
+    def _info(self, path: str) -> fs.FileInfo:
+        try:
+            with _as_os_error():
+                return _as_info(self._client.get_file_info(path))
+        except FileNotFoundError:
+            return fs.FileInfo(path, fs.FileType.NotFound)
+
+    def _delete(self, path: str, *, recursive: bool) -> None:
+        with _as_os_error():
+            if not self._client.delete(path, recursive):
+                raise FileNotFoundError(f"{path}: no such file")
+
+
+class _Reader(io.RawIOBase):
+    """A file to read, whose faults are OSErrors."""
+
+    def __init__(self, reader: Any) -> None:
+        self._reader, self._position = reader, 0
+
+    def size(self) -> int:
+        return len(self._reader)
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size()}[whence]
+        self._position = begin + offset
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        left = max(0, self.size() - self._position)
+        size = left if size < 0 else min(size, left)
+        with _as_os_error():
+            data = bytes(self._reader.read_range(self._position, size)) if size else b""
+        self._position += len(data)
+        return data
+
+
+class _Writer(io.RawIOBase):
+    """A file to write, whose faults are OSErrors; it is whole when it is closed."""
+
+    def __init__(self, writer: Any) -> None:
+        self._writer = writer
+
+    def write(self, data: Any) -> int:
+        with _as_os_error():
+            return int(self._writer.write(data))
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            with _as_os_error():
+                self._writer.close()
+
+
+def _as_info(status: Any) -> fs.FileInfo:
+    """Return a status as pyarrow's; HDFS keeps milliseconds."""
+    kind = fs.FileType.Directory if status.isdir else fs.FileType.File
+    size = None if status.isdir else status.length
+    return fs.FileInfo(status.path, kind, size=size, mtime_ns=status.modification_time * 1_000_000)

@@ -1,0 +1,60 @@
+"""A file of a remote store read from its start to its end: the next ranges come while one is used.
+
+A range is one request to the store. What is read out of order is fetched again, so this is for
+scans; a search reads its few ranges by itself.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Final
+
+from kip33.formats.scan import ReadInto
+
+RANGE_BYTES: Final = 8 << 20
+AHEAD: Final = 2  # ranges on their way while one is used: 24 MiB a file, whatever its size
+
+
+@contextmanager
+def reading_ahead(
+    read_into: ReadInto, size_bytes: int, *, range_bytes: int = RANGE_BYTES
+) -> Iterator[ReadInto]:
+    """Yield a function as `read_into`, which several threads may call, for a file of so many bytes.
+
+    It raises what `read_into` raises.
+    """
+    with ThreadPoolExecutor(AHEAD, thread_name_prefix="kip33-read") as pool:
+        ranges: dict[int, Future[memoryview]] = {}
+
+        def fetch(number: int) -> memoryview:
+            begin = number * range_bytes
+            view = memoryview(bytearray(min(range_bytes, size_bytes - begin)))
+            return view[: read_into(begin, view)]
+
+        def piece(number: int) -> memoryview:
+            last = (size_bytes - 1) // range_bytes
+            wanted = range(number, min(number + AHEAD, last) + 1)
+            for gone in ranges.keys() - set(wanted):
+                ranges.pop(gone).cancel()
+            for one in wanted:
+                if one not in ranges:
+                    ranges[one] = pool.submit(fetch, one)
+            return ranges[number].result()
+
+        def read_ahead(position: int, view: memoryview) -> int:
+            copied = 0
+            while copied < len(view) and position < size_bytes:
+                number, within = divmod(position, range_bytes)
+                data = piece(number)[within : within + len(view) - copied]
+                if not data:  # the file has become shorter
+                    break
+                view[copied : copied + len(data)] = data
+                copied += len(data)
+                position += len(data)
+            return copied
+
+        try:
+            yield read_ahead
+        finally:
+            for future in ranges.values():
+                future.cancel()

@@ -1,0 +1,241 @@
+"""S3 as Hadoop's S3A is told to reach it, said to pyarrow's client.
+
+Hadoop's names and meanings hold (hadoop-aws 3.5, "Configuration"), `fs.s3a.bucket.NAME.KEY` goes
+over `fs.s3a.KEY`. What S3A cannot say the AWS client finds by itself: keys in the environment and
+`~/.aws`, the role of the machine, container or web identity.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+from pyarrow import fs
+
+from kip33.errors import LocationError
+from kip33.storage.roles import assumed_keys
+
+DEFAULT_REGION: Final = "us-east-1"  # what servers that are not Amazon's expect in a signature
+MAX_ATTEMPTS: Final = 10  # half a minute of a server that is away, waits between them doubling
+_AWS_REGION: Final = re.compile(r"s3[.-](?:dualstack\.)?([a-z]{2}(?:-[a-z]+)+-\d)\.amazonaws\.")
+_SECONDS: Final = {"": 1e-3, "ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_SIMPLE: Final = ("SimpleAWSCredentialsProvider", "TemporaryAWSCredentialsProvider")
+
+
+class BucketSettings:
+    """What holds for one bucket: `fs.s3a.bucket.NAME.KEY` over `fs.s3a.KEY`."""
+
+    def __init__(self, settings: Mapping[str, str], bucket: str) -> None:
+        """Take Hadoop's settings for `bucket`."""
+        self.bucket = bucket
+        self._settings = settings
+
+    def get(self, key: str) -> str | None:
+        """Return the value of `fs.s3a.` and `key`, None where nobody says or it is empty."""
+        for full in (f"fs.s3a.bucket.{self.bucket}.{key}", f"fs.s3a.{key}"):
+            value = self._settings.get(full, "").strip()
+            if value:
+                return value
+        return None
+
+    def flag(self, key: str) -> bool | None:
+        """Return a `true` or `false`; LocationError for anything else."""
+        value = self.get(key)
+        if value is None:
+            return None
+        if value.lower() not in ("true", "false"):
+            raise self.wrong(key, "true or false")
+        return value.lower() == "true"
+
+    def seconds(self, key: str) -> float | None:
+        """Return a duration as Hadoop writes it: `200s`, `5m`, milliseconds without a unit."""
+        value = self.get(key)
+        found = re.fullmatch(r"(\d+)\s*(ms|[smhd]?)", value) if value else None
+        if value and not found:
+            raise self.wrong(key, "a duration such as 200s")
+        return int(found[1]) * _SECONDS[found[2]] if found else None
+
+    def number(self, key: str) -> int | None:
+        """Return a count; LocationError for anything else."""
+        value = self.get(key)
+        if value and not value.isdecimal():
+            raise self.wrong(key, "a number")
+        return int(value) if value else None
+
+    def wrong(self, key: str, expected: str) -> LocationError:
+        """Return the error for a value; it may be a secret, so it is not shown."""
+        return LocationError(f"s3a://{self.bucket}: fs.s3a.{key} is set, but not to {expected}")
+
+
+class Opened(NamedTuple):
+    """A filesystem, and for how many seconds its keys are good; None: for ever."""
+
+    filesystem: fs.FileSystem
+    seconds: float | None = None
+
+
+def open_bucket(settings: Mapping[str, str], bucket: str) -> Opened:
+    """Return the filesystem that reaches `bucket`; LocationError where the settings do not."""
+    arguments, seconds = client_arguments(settings, bucket)
+    if not arguments.get("region"):
+        arguments["region"] = _own_region(bucket)
+    return Opened(fs.S3FileSystem(**arguments), seconds)
+
+
+def client_arguments(
+    settings: Mapping[str, str], bucket: str
+) -> tuple[dict[str, Any], float | None]:
+    """Return what `S3FileSystem` is to be called with, and for how many seconds that is good.
+
+    No `region` where nobody says which, None where it is good for ever.
+    """
+    ours = BucketSettings(settings, bucket)
+    _leave_checksums(ours)
+    arguments, seconds = _credentials(ours)
+    return arguments | _connection(ours), seconds
+
+
+def _leave_checksums(ours: BucketSettings) -> None:
+    """Let the AWS client send no checksums that servers other than Amazon's may not know.
+
+    Some store the checksum's framing as content. S3A's own default is the same; the client reads
+    the environment, once, when the first filesystem is opened.
+    """
+    if ours.get("endpoint") and not ours.flag("checksum.generation"):
+        os.environ.setdefault("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
+
+
+def _connection(ours: BucketSettings) -> dict[str, Any]:
+    """Return where and how: endpoint, region, addressing, proxy, timeouts, attempts."""
+    arguments: dict[str, Any] = {}
+    endpoint = ours.get("endpoint")
+    encrypted = ours.flag("connection.ssl.enabled") is not False
+    if endpoint:
+        parts = urlsplit(endpoint if "://" in endpoint else f"//{endpoint}")
+        if not parts.hostname or parts.scheme not in ("", "http", "https"):
+            raise ours.wrong("endpoint", "host:port or an http(s) URL")
+        arguments["endpoint_override"] = parts.netloc
+        arguments["scheme"] = parts.scheme or ("https" if encrypted else "http")
+        arguments["force_virtual_addressing"] = ours.flag("path.style.access") is False
+    elif not encrypted:
+        arguments["scheme"] = "http"
+    region = _region(ours, endpoint)
+    arguments |= {"region": region} if region else {}
+    host = ours.get("proxy.host")
+    if host:
+        over_tls = bool(ours.flag("proxy.ssl.enabled"))
+        proxy: dict[str, Any] = {
+            "scheme": "https" if over_tls else "http",
+            "host": host,
+            "port": ours.number("proxy.port") or (443 if over_tls else 80),
+        }
+        user, password = ours.get("proxy.username"), ours.get("proxy.password")
+        arguments["proxy_options"] = proxy | (
+            {"username": user, "password": password} if user and password else {}
+        )
+    connect, request = (
+        ours.seconds("connection.establish.timeout"),
+        ours.seconds("connection.timeout"),
+    )
+    arguments |= {"connect_timeout": connect} if connect else {}
+    arguments |= {"request_timeout": request} if request else {}
+    attempts = ours.number("attempts.maximum") or MAX_ATTEMPTS
+    arguments["retry_strategy"] = fs.AwsStandardS3RetryStrategy(max_attempts=attempts)
+    return arguments
+
+
+def _region(ours: BucketSettings, endpoint: str | None) -> str | None:
+    said = ours.get("endpoint.region")
+    if said:
+        return said
+    in_name = _AWS_REGION.search(endpoint or "")
+    by_environment = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    return (in_name and in_name[1]) or by_environment or (DEFAULT_REGION if endpoint else None)
+
+
+def _own_region(bucket: str) -> str:
+    try:
+        return str(fs.resolve_s3_region(bucket))
+    except OSError as error:
+        raise LocationError(
+            f"s3a://{bucket}: its region cannot be found out: {error}; set fs.s3a.endpoint.region, "
+            "and fs.s3a.endpoint where it is not Amazon's"
+        ) from error
+
+
+def _credentials(ours: BucketSettings) -> tuple[dict[str, Any], float | None]:
+    """Return who asks, and for how many seconds that is good.
+
+    Of several providers the first holds that has what it needs, as in S3A.
+    """
+    if (ours.get("encryption.algorithm") or "").upper() == "SSE-C":
+        raise LocationError(
+            f"s3a://{ours.bucket}: encrypted with a customer's key (SSE-C), which is not "
+            "supported; use SSE-KMS or SSE-S3, which need no key here"
+        )
+    for provider in _providers(ours):
+        if provider.endswith("AnonymousAWSCredentialsProvider"):
+            return {"anonymous": True}, None
+        if provider.endswith("AssumedRoleCredentialProvider"):
+            return _role(ours)
+        if not provider.endswith(_SIMPLE):
+            return {}, None  # the AWS client's own chain has it
+        keys = _keys(ours)
+        if keys and ("session_token" in keys or not provider.endswith(_SIMPLE[1])):
+            return keys, None
+    return {}, None
+
+
+def _providers(ours: BucketSettings) -> Iterable[str]:
+    said = ours.get("aws.credentials.provider")
+    if not said:
+        return (_SIMPLE[0],)
+    return (name.strip() for name in said.split(",") if name.strip())
+
+
+def _keys(ours: BucketSettings) -> dict[str, str]:
+    """Return the keys that stand in the settings, none unless both do."""
+    found = {
+        name: ours.get(key)
+        for name, key in (
+            ("access_key", "access.key"),
+            ("secret_key", "secret.key"),
+            ("session_token", "session.token"),
+        )
+    }
+    if not (found["access_key"] and found["secret_key"]):
+        return {}
+    return {name: value for name, value in found.items() if value}
+
+
+def _role(ours: BucketSettings) -> tuple[dict[str, Any], float | None]:
+    """Return the keys of `fs.s3a.assumed.role.arn`, or what lets pyarrow ask for them.
+
+    pyarrow asks Amazon's STS with the AWS client's own keys; another STS, or keys of the settings,
+    it cannot, so there it is asked here.
+    """
+    arn = ours.get("assumed.role.arn")
+    if not arn:
+        raise LocationError(f"s3a://{ours.bucket}: fs.s3a.assumed.role.arn is missing")
+    duration = ours.seconds("assumed.role.session.duration") or 3600
+    name = ours.get("assumed.role.session.name") or "kip33"
+    base, endpoint = _keys(ours), ours.get("assumed.role.sts.endpoint")
+    if base or endpoint:
+        keys = assumed_keys(
+            arn,
+            session_name=name,
+            seconds=int(duration),
+            external_id=ours.get("assumed.role.external.id"),
+            base=base,
+            endpoint=endpoint,
+            region=ours.get("assumed.role.sts.endpoint.region") or _region(ours, None),
+        )
+        return dict(keys), duration
+    asked: dict[str, Any] = {
+        "role_arn": arn,
+        "session_name": name,
+        "load_frequency": int(duration),
+        "external_id": ours.get("assumed.role.external.id"),
+    }
+    return {key: value for key, value in asked.items() if value is not None}, None

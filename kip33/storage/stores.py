@@ -1,0 +1,124 @@
+"""The settings of remote stores, once for a process: Hadoop's own keys, as Spark has them.
+
+    fs.s3a.endpoint, fs.s3a.bucket.archive.endpoint, dfs.nameservices, ...
+
+They come from the Spark session where there is one (`kip33.spark.stores`), else from `--conf
+spark.hadoop.KEY=VALUE`, Spark's `spark-defaults.conf` and Hadoop's `core-site.xml` and
+`hdfs-site.xml`, in this order. What none of them says the clients find by themselves: S3's in
+the environment, in `~/.aws` and in the machine's role.
+
+A process has one such configuration, as a JVM has one of Hadoop's: were it part of a `Location`,
+secrets would travel with every path, into closures and messages.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+from xml.etree import ElementTree
+
+from kip33.errors import LocationError
+
+PREFIXES: Final = ("fs.s3a.", "dfs.", "fs.defaultFS", "fs.viewfs.", "hadoop.security.")
+SPARK_PREFIX: Final = "spark.hadoop."
+_SITES: Final = ("core-site.xml", "hdfs-site.xml")
+
+
+class _Process:
+    """What holds for this process; None until somebody says so or asks."""
+
+    settings: Mapping[str, str] | None = None
+    source: Callable[[], Mapping[str, str]] | None = None
+    generation = 0  # a filesystem opened with other settings is not to be used again
+
+
+def use_settings(settings: Mapping[str, str]) -> None:
+    """Let Hadoop's settings hold for every store this process opens from now on."""
+    kept = {key: value for key, value in settings.items() if key.startswith(PREFIXES)}
+    if kept != _Process.settings:
+        _Process.settings = kept
+        _Process.generation += 1
+
+
+def settings_from(source: Callable[[], Mapping[str, str]]) -> None:
+    """Let `source` be asked for the settings when the first remote store is opened."""
+    _Process.settings, _Process.source = None, source
+
+
+def settings() -> Mapping[str, str]:
+    """Return Hadoop's settings for this process; without any, those of its configuration files."""
+    if _Process.settings is None:
+        use_settings((_Process.source or configured)())
+    return _Process.settings or {}
+
+
+def generation() -> int:
+    """Return a number that another one follows whenever the settings change."""
+    settings()
+    return _Process.generation
+
+
+def configured(conf: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the settings that files and `conf`, which has Spark's keys, give without a Spark.
+
+    Raises LocationError where a file that is there cannot be understood.
+    """
+    found: dict[str, str] = {}
+    hadoop_conf_dir = os.environ.get("HADOOP_CONF_DIR")
+    if hadoop_conf_dir:
+        for name in _SITES:
+            found |= _site(Path(hadoop_conf_dir) / name)
+    for spark_conf_dir in _spark_conf_dirs():
+        defaults = spark_conf_dir / "spark-defaults.conf"
+        if defaults.is_file():
+            found |= hadoop_keys(_properties(defaults))
+            break
+    return found | hadoop_keys(conf or {})
+
+
+def hadoop_keys(conf: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings that Spark hands on to Hadoop, with Hadoop's keys."""
+    return {
+        key.removeprefix(SPARK_PREFIX): value
+        for key, value in conf.items()
+        if key.startswith(SPARK_PREFIX)
+    }
+
+
+def _spark_conf_dirs() -> list[Path]:
+    """Return where Spark looks for its `spark-defaults.conf`."""
+    conf_dir, home = os.environ.get("SPARK_CONF_DIR"), os.environ.get("SPARK_HOME")
+    if conf_dir:
+        return [Path(conf_dir)]
+    return [Path(home) / "conf"] if home else []
+
+
+def _properties(path: Path) -> dict[str, str]:
+    """Return the pairs of a `spark-defaults.conf`: a key, white space or `=`, a value."""
+    pairs = {}
+    for line in _text(path).splitlines():
+        key, _, value = line.strip().replace("\t", " ").partition(" ")
+        if "=" in key:
+            key, _, value = line.strip().partition("=")
+        if key and not key.startswith("#"):
+            pairs[key.strip()] = value.strip()
+    return pairs
+
+
+def _site(path: Path) -> dict[str, str]:
+    """Return the properties of one of Hadoop's XML files; none where there is no such file."""
+    if not path.is_file():
+        return {}
+    try:
+        root = ElementTree.fromstring(_text(path))
+    except ElementTree.ParseError as error:
+        raise LocationError(f"{path}: no Hadoop configuration: {error}; mend it") from error
+    pairs = ((entry.findtext("name"), entry.findtext("value")) for entry in root.iter("property"))
+    return {name.strip(): value.strip() for name, value in pairs if name and value}
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise LocationError(f"{path}: cannot be read: {error}; mend that") from error

@@ -1,0 +1,105 @@
+"""Ranges that come ahead are the file's bytes, however they are asked for."""
+
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kip33.storage.locations import Location
+from kip33.storage.read_ahead import AHEAD, reading_ahead
+from kip33.storage.side_by_side import FILES_AT_ONCE, in_order
+
+REMOTE = Location("s3a://bucket", "bucket/key")
+
+
+class Store:
+    """Bytes that are read by requests."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.requests = data, list[tuple[int, int]]()
+
+    def read_into(self, position: int, view: memoryview) -> int:
+        data = self.data[position : position + len(view)]
+        self.requests.append((position, len(view)))
+        view[: len(data)] = data
+        return len(data)
+
+
+@given(
+    st.binary(max_size=200),
+    st.lists(st.tuples(st.integers(0, 220), st.integers(0, 60)), max_size=8),
+    st.integers(1, 50),
+)
+def test_any_reads_give_the_files_bytes(
+    data: bytes, reads: list[tuple[int, int]], range_bytes: int
+) -> None:
+    store = Store(data)
+    with reading_ahead(store.read_into, len(data), range_bytes=range_bytes) as read_into:
+        for position, size in reads:
+            view = memoryview(bytearray(size))
+            copied = read_into(position, view)
+            assert bytes(view[:copied]) == data[position : position + size]
+
+
+def test_a_scan_asks_for_each_range_once_and_for_no_more_than_are_ahead() -> None:
+    store = Store(bytes(range(100)))
+    with reading_ahead(store.read_into, 100, range_bytes=10) as read_into:
+        for position in range(0, 30, 5):
+            assert read_into(position, memoryview(bytearray(5))) == 5
+    asked = sorted(store.requests)  # what nobody waits for any more at the end may be left out
+    assert asked == [(at, 10) for at in range(0, 10 * len(asked), 10)]
+    assert 3 <= len(asked) <= 3 + AHEAD
+
+
+def test_a_file_that_became_shorter_ends_early() -> None:
+    store = Store(b"short")
+    with reading_ahead(store.read_into, 100, range_bytes=10) as read_into:
+        assert read_into(0, memoryview(bytearray(30))) == 5
+
+
+def test_a_fault_of_the_store_is_raised_where_its_bytes_are_wanted() -> None:
+    def read_into(position: int, view: memoryview) -> int:
+        if position >= 20:
+            raise OSError("the store is away")
+        return len(view)
+
+    with reading_ahead(read_into, 100, range_bytes=10) as read:
+        assert read(0, memoryview(bytearray(20))) == 20
+        with pytest.raises(OSError, match="the store is away"):
+            read(20, memoryview(bytearray(1)))
+
+
+def test_results_come_in_order_and_only_so_many_run_at_once() -> None:
+    running, most = 0, 0
+    lock, go = threading.Lock(), threading.Barrier(FILES_AT_ONCE)
+
+    def run(number: int) -> int:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        go.wait(timeout=10)
+        with lock:
+            running -= 1
+        return number
+
+    assert list(in_order(REMOTE, range(3 * FILES_AT_ONCE), run)) == list(range(3 * FILES_AT_ONCE))
+    assert most == FILES_AT_ONCE
+
+
+def test_on_local_disk_one_runs_after_the_other(tmp_path: Path) -> None:
+    threads = in_order(Location.of(tmp_path), range(3), lambda _: threading.current_thread().name)
+    assert set(threads) == {threading.current_thread().name}
+
+
+def test_the_first_failure_ends_the_work() -> None:
+    def run(number: int) -> int:
+        if number == 2:
+            raise OSError("two")
+        return number
+
+    done = in_order(REMOTE, range(100), run)
+    with pytest.raises(OSError, match="two"):
+        list(done)
