@@ -3,34 +3,24 @@
 An example is a fenced block below a line `<!-- test: name -->`.
 """
 
-import ast
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from click.testing import CliRunner
 
-from kip33.cli.main import COMMANDS, kip33
+from kip33.cli.main import COMMANDS
 from tests.demo_archive import make_archive, make_sensors
 
 PROJECT = Path(__file__).parents[1]
 README = (PROJECT / "README.md").read_text()
 BLOCK = re.compile(r"^<!-- test: (\w+) -->\n```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-COMMAND_OF_JOB = {
-    "build_index.py": "build",
-    "retention.py": "retention",
-    "verify.py": "verify",
-}
 OUR_CODE = f'File "{PROJECT / "kip33"}'  # in a trace; PySpark's workers may leave one of their own
-AIRFLOW_SAYS = "2026-11-21 00:00:00+00:00"  # for {{ data_interval_end }}
-PLACES = ("hdfs:///", "s3a://")  # what a block names but this machine has not
 
 
 class Example(NamedTuple):
@@ -49,7 +39,7 @@ class Example(NamedTuple):
 
 
 EXAMPLES = {found[1]: Example(*found.groups()) for found in BLOCK.finditer(README)}
-RUN = [example for example in EXAMPLES.values() if example.name != "airflow"]
+RUN = [example for example in EXAMPLES.values() if example.name != "airflow"]  # see tests/airflow
 
 
 @pytest.fixture(scope="module")
@@ -82,29 +72,6 @@ def test_the_example_runs(example: Example, archive: Path, tmp_path: Path) -> No
     assert OUR_CODE not in done.stderr
     assert done.stdout
     assert list((tmp_path / "indexes" / "_catalog" / "commits").glob("*.json"))
-
-
-def airflow_commands() -> Iterator[tuple[str, list[str]]]:
-    """Yield job and arguments of every SparkSubmitOperator of the example."""
-    for node in ast.walk(ast.parse(EXAMPLES["airflow"].code)):
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "SparkSubmitOperator":
-            given = {keyword.arg: ast.literal_eval(keyword.value) for keyword in node.keywords}
-            yield given["application"], given["application_args"]
-
-
-def test_the_airflow_example_calls_jobs_with_options_they_have() -> None:
-    calls = list(airflow_commands())
-    assert len(calls) == 3
-    for application, arguments in calls:
-        job = PROJECT / "jobs" / Path(application).name
-        assert job.is_file()
-        command = COMMAND_OF_JOB[job.name]
-        done = CliRunner().invoke(kip33, [command, *arguments, "--help"])
-        assert (done.exit_code, "Usage: kip33 " + command in done.stdout) == (0, True)
-        said = [argument.replace("{{ data_interval_end }}", AIRFLOW_SAYS) for argument in arguments]
-        parsed = kip33.get_command(None, command).make_context(command, said)
-        place = parsed.params.get("source") or parsed.params["catalog_dir"]
-        assert place.startswith(PLACES)
 
 
 def test_the_readme_names_commands_that_there_are() -> None:

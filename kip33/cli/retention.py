@@ -8,12 +8,13 @@ from click.core import ParameterSource
 
 from kip33.cli.moments import DURATION, MOMENT, SIZE, current_ms, parse_moment
 from kip33.cli.options import format_option, policy_options, session_options
+from kip33.cli.summary_file import summary_option
 from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES
 
 FINDINGS: Final = ("blocked", "expired", "untrusted")
 STOPPED: Final = "stopped"  # a finding of --apply
 APPLYING: Final = ("apply_file", "dry_run", "trash", "max_age", "limit")
-SHARED: Final = ("output_format", "fail_on", "config")
+SHARED: Final = ("output_format", "fail_on", "summary_file", "config")
 
 
 def _by_hand(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -135,6 +136,7 @@ def _moments(ctx: click.Context, param: click.Parameter, text: str | None) -> tu
 @click.option(
     "--topics", multiple=True, metavar="GLOB", help="Only topics that match; may be repeated."
 )
+@summary_option
 @session_options
 @format_option("table", "json", "jsonl", "csv")
 @click.pass_context

@@ -10,6 +10,7 @@ from kip33.cli.moments import current_ms
 from kip33.cli.output import human_bytes, print_json, print_table
 from kip33.cli.progress import progress_bar
 from kip33.cli.retention_tables import RESULT
+from kip33.cli.summary_file import publish_summary
 from kip33.storage.applying import Applied, apply_plan
 from kip33.storage.deletion_step import Record
 from kip33.storage.locations import Location
@@ -54,6 +55,7 @@ def apply_file(file: str, options: dict[str, Any]) -> set[str]:
             on_record=on_record,
         )
     summary = _summary(applied) | {"seconds": round(time.monotonic() - started, 3)}
+    publish_summary(options["summary_file"], summary)
     partitions = [one._asdict() for one in applied.partitions]
     if output_format == "json":
         print_json({"journal": records, "partitions": partitions, "summary": summary})

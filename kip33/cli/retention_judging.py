@@ -16,6 +16,7 @@ from kip33.cli.output import warn
 from kip33.cli.progress import progress_bar
 from kip33.cli.retention_lines import print_csv, print_lines, print_object
 from kip33.cli.retention_tables import RESULT, print_broker_differences, print_tables
+from kip33.cli.summary_file import publish_summary
 from kip33.errors import CatalogError, LocationError
 from kip33.rules.policies import Policies
 from kip33.spark import session
@@ -153,6 +154,7 @@ def judge_catalog(asked: Asked) -> set[str]:
     summary["seconds"] = round(time.monotonic() - started, 3)
     if output:
         write_summary(output, summary)
+    publish_summary(asked.options["summary_file"], summary)
     _print(asked, answer, summary)
     return found
 

@@ -1,0 +1,44 @@
+"""`--summary FILE`: a run's figures as one JSON object, for whoever cannot read its output."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from kip33.storage.locations import Location
+
+SUFFIX: Final = ".json"
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def summary_option(command: _Command) -> _Command:
+    """Add --summary, a Location or None; what cannot be one is told before the work begins."""
+    return click.option(
+        "--summary",
+        "summary_file",
+        metavar="FILE",
+        callback=_place,
+        help="Write the run's figures to FILE (*.json) as one object, in every --format and before "
+        "an exit 3: a scheduler learns nothing of spark-submit but how it ended.",
+    )(command)
+
+
+def _place(ctx: click.Context, param: click.Parameter, text: str | None) -> "Location | None":
+    from kip33.storage.locations import Location
+
+    if text is None:
+        return None
+    if not text.endswith(SUFFIX):  # a slip replaces no segment, index or Parquet file
+        raise click.BadParameter(f"{text!r} found, a name that ends in {SUFFIX} expected")
+    return Location.of(text)
+
+
+def publish_summary(place: "Location | None", summary: Mapping[str, Any]) -> None:
+    """Put the summary there, whole, over what is there; PublishError where that fails."""
+    from kip33.storage.files import publish_or_raise
+
+    if place:
+        data = (json.dumps(summary, indent=1) + "\n").encode()
+        publish_or_raise(place, data, "the run is done and only its summary is missing")
