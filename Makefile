@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DEMO := .demo
 
 .DEFAULT_GOAL := help
-.PHONY: help venv java demo test lint types integration bench clean
+.PHONY: help venv java dist demo test lint types integration bench clean
 
 help:  ## Show the targets
 	@awk -F ':.*## ' '/^##@/ {printf "\n%s\n", substr($$0, 5)} \
@@ -27,6 +27,21 @@ $(VENV)/.installed: pyproject.toml .ci/requirements.lock
 java:
 	@$(BIN)/python -c 'from kip33.spark.session import require_java; require_java()' 2>&1 | tail -1 \
 	  | sed 's/^.*JavaMissingError: //' | { ! grep . ; }
+
+##@ Send it to a cluster
+
+DIST ?= dist
+dist: venv  ## Make dist/kip33.zip for --py-files and dist/kip33-env.tar.gz for spark.archives
+	@rm -rf $(DIST) && mkdir -p $(DIST)
+	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir $(DIST) .
+	@mv $(DIST)/kip33-*.whl $(DIST)/kip33.zip  # a wheel is one; Spark takes no other name
+	$(PYTHON) -m venv $(DIST)/environment
+	$(DIST)/environment/bin/pip install --quiet --disable-pip-version-check \
+	  -c .ci/requirements.lock '.[hdfs,s3]'
+	@$(DIST)/environment/bin/pip uninstall --quiet --yes pyspark py4j pip  # a cluster has its own
+	tar -czf $(DIST)/kip33-env.tar.gz -C $(DIST)/environment .
+	@rm -rf $(DIST)/environment
+	@ls -lh $(DIST)
 
 ##@ See it work
 
@@ -66,4 +81,4 @@ bench: venv java  ## Measure against Kafka, night after night, and memory; write
 	$(BIN)/python -m tests.benchmarks.bench
 
 clean:  ## Remove what was made here
-	rm -rf $(VENV) $(DEMO) build dist *.egg-info tests/kafka/oracle/target
+	rm -rf $(VENV) $(DEMO) build $(DIST) *.egg-info tests/kafka/oracle/target

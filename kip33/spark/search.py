@@ -1,14 +1,14 @@
 """Offsets for times, thousands at once: all requests for a partition are one task's work."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, Final
 
-from pyspark import Broadcast
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as sf
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from kip33.spark.connect import cores_of, is_connect, map_rows
 from kip33.spark.stores import use_session
 from kip33.storage.partition_answers import SEARCHED, How, Request, answers_of
 from kip33.storage.stores import use_settings
@@ -64,12 +64,20 @@ def offsets_for_times(
         sf.collect_list(sf.struct(*SEARCHED)).alias("segments")
     )
     spark = catalog.sparkSession
-    tasks = TASKS_PER_CORE * spark.sparkContext.defaultParallelism
-    work = by_request.join(by_partition, list(keys), "left").repartition(tasks)
+    connect = is_connect(spark)
+    cores = cores_of(spark) if connect else spark.sparkContext.defaultParallelism
+    work = by_request.join(by_partition, list(keys), "left").repartition(TASKS_PER_CORE * cores)
     answered = [StructField(name, kind) for name, kind in _ANSWERED]
-    stores = spark.sparkContext.broadcast(use_session(spark))  # no secret in a closure
-    run = partial(_answer_all, stores, How(as_kafka, index_only, all_replicas))
     schema = StructType([*requests.schema.fields, *answered])
+    how, settings = How(as_kafka, index_only, all_replicas), use_session(spark)
+    if connect:
+        return map_rows(work, partial(_answer_all, how), schema, settings)
+    stores = spark.sparkContext.broadcast(settings)  # no secret in a closure
+
+    def run(rows: Iterable[Row]) -> Iterator[tuple[Any, ...]]:
+        use_settings(stores.value)
+        return _answer_all(how, (row.asDict(recursive=True) for row in rows))
+
     return spark.createDataFrame(work.rdd.mapPartitions(run), schema)
 
 
@@ -81,12 +89,9 @@ def _each_partition(requests: DataFrame, segments: DataFrame) -> DataFrame:
     return requests.where(sf.col("partition").isNotNull()).unionByName(each.drop("_each"))
 
 
-def _answer_all(
-    stores: "Broadcast[Mapping[str, str]]", how: How, work: Iterable[Row]
-) -> Iterator[tuple[Any, ...]]:
-    use_settings(stores.value)
-    for row in work:
-        requests = [Request(one.target_ms, one.log_dir) for one in row.requests]
-        for located in answers_of((one.asDict() for one in row.segments or ()), requests, how):
-            given = row.requests[located.request].asDict() | {"log_dir": located.log_dir}
+def _answer_all(how: How, work: Iterable[dict[str, Any]]) -> Iterator[tuple[Any, ...]]:
+    for one in work:
+        requests = [Request(asked["target_ms"], asked["log_dir"]) for asked in one["requests"]]
+        for located in answers_of(one["segments"] or (), requests, how):
+            given = one["requests"][located.request] | {"log_dir": located.log_dir}
             yield (*given.values(), *located.answer[1:])

@@ -32,6 +32,7 @@ LOCAL_DEFAULTS: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
+CONNECT: Final = "sc://"
 _SAYS_WHAT: Final = re.compile(r"(Caused by: |Exception in thread \S+ )?[\w.$]*(Error|Exception): ")
 QUIET_LOG4J2: Final = """\
 status = error
@@ -80,7 +81,9 @@ def create_session(
         master = master or os.environ.get("SPARK_MASTER") or "local[*]"
         if master.startswith("local"):
             settings |= LOCAL_DEFAULTS
-    if master:
+    if master and master.startswith(CONNECT):
+        builder, settings = builder.remote(master), {}  # the server's own are its own
+    elif master:
         settings["spark.master"] = master
     for key, value in (settings | dict(conf or {})).items():
         builder = builder.config(key, value)

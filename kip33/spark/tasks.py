@@ -1,7 +1,10 @@
-"""The one bridge to executors: rows of a listing, packed into bins, through `mapPartitions`."""
+"""The one bridge to executors: rows of a listing, packed into bins, through `mapPartitions`.
+
+A session of Spark Connect has no RDDs: there it is `mapInArrow` (`kip33.spark.connect`).
+"""
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 from uuid import uuid4
@@ -9,9 +12,11 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from kip33.rules.packing import bin_count, pack
+from kip33.spark.connect import cores_of, is_connect, map_bins
 from kip33.spark.session import SparkJobError, job_failure
 from kip33.spark.stores import use_session
 from kip33.storage.stores import use_settings
@@ -57,27 +62,57 @@ def run_on_bins(
     """
     if not files.num_rows:
         return []
-    context = spark.sparkContext
+    connect = is_connect(spark)
     sizes = pc.fill_null(files["size_bytes"], 0).to_numpy() * reads_files
-    bins = parallelism or bin_count(sizes, context.defaultParallelism)
-    packed = pack(sizes, max(1, min(bins, len(sizes))))
+    cores = cores_of(spark) if connect else spark.sparkContext.defaultParallelism
+    packed = pack(sizes, max(1, min(parallelism or bin_count(sizes, cores), len(sizes))))
     work = [(number, to_ipc(files.take(rows))) for number, rows in enumerate(packed)]
 
+    def run_bin(number: int, data: bytes) -> Iterable[Result]:
+        return run(number, from_ipc(data))
+
+    map_them = _map_connect if connect else _map_partitions
+    try:
+        return map_them(spark, work, run_bin, on_progress)
+    except (Py4JError, ConnectionError, PySparkException) as error:
+        raise SparkJobError(job_failure(error)) from error
+
+
+def _map_connect(
+    spark: SparkSession,
+    work: Sequence[tuple[int, bytes]],
+    run: Callable[[int, bytes], Iterable[Result]],
+    on_progress: Progress | None,
+) -> list[Result]:
+    def on_done(done: int) -> None:
+        if on_progress:
+            on_progress(min(done, len(work)), len(work))
+
+    on_done(0)
+    results = map_bins(spark, work, run, use_session(spark), on_done if on_progress else None)
+    on_done(len(work))
+    return results
+
+
+def _map_partitions(
+    spark: SparkSession,
+    work: Sequence[tuple[int, bytes]],
+    run: Callable[[int, bytes], Iterable[Result]],
+    on_progress: Progress | None,
+) -> list[Result]:
+    context = spark.sparkContext
     stores = context.broadcast(use_session(spark))  # secrets among them: never in a closure
 
     def run_partition(partition: Iterable[tuple[int, bytes]]) -> Iterable[Result]:
         use_settings(stores.value)
         for number, data in partition:
-            yield from run(number, from_ipc(data))
+            yield from run(number, data)
 
     group = f"kip33-{uuid4().hex}"
     context.setJobGroup(group, "kip33", interruptOnCancel=True)
-    watcher = _Watcher(spark, group, len(work), on_progress)
     try:
-        with watcher:
+        with _Watcher(spark, group, len(work), on_progress):
             return context.parallelize(work, len(work)).mapPartitions(run_partition).collect()
-    except (Py4JError, ConnectionError) as error:
-        raise SparkJobError(job_failure(error)) from error
     finally:
         with suppress(Py4JError, ConnectionError):
             stores.destroy()

@@ -12,8 +12,10 @@ from kip33.rules.verdict import UNREADABLE
 from kip33.spark.stores import use_session
 from kip33.spark.tasks import Progress, run_on_bins
 from kip33.storage.files import require_directory
+from kip33.storage.layouts import layout_of
 from kip33.storage.listing import Listed, segments_of
 from kip33.storage.locations import Location
+from kip33.storage.segment_files import beside, index_path
 from kip33.storage.sources import require_segments
 from kip33.storage.verification import SegmentVerdict, offset_index_of, verify_file
 
@@ -39,6 +41,7 @@ def plan_verify(
     *,
     settings: IndexSettings | None = None,
     topics: Sequence[str] = (),
+    layout: str = "kafka",
     on_listed: Listed | None = None,
 ) -> VerifyPlan:
     """Return the plan to hold every `.timeindex` of `source` against its log.
@@ -50,7 +53,9 @@ def plan_verify(
     settings.require_valid()
     source_location = Location.of(source)
     index_location = Location.of(index_dir) if index_dir else source_location
-    listing = require_segments(source_location, topics, on_listed=on_listed)
+    listing = require_segments(
+        source_location, topics, layout=layout_of(layout), on_listed=on_listed
+    )
     require_directory(index_location, "the index directory")
     return VerifyPlan(Verify(source_location, index_location, settings), listing.table)
 
@@ -84,10 +89,13 @@ def verify_index(
 def verify_bin(verify: Verify, number: int, files: pa.Table) -> Iterator[SegmentVerdict]:
     """Yield the verdict of every segment of one bin: a task's whole work."""
     for segment in segments_of(files):
-        log = verify.source.child(segment.path)
-        time_index = verify.index_dir.child(segment.path.removesuffix(".log") + ".timeindex")
+        log = segment.log(verify.source)
+        time_index = beside(log, "timeindex")
+        if verify.index_dir != verify.source:
+            time_index = verify.index_dir.child(index_path(segment.path, "timeindex"))
         if segment.error or segment.base_offset is None or segment.topic is None:
-            problem = (f"the directory cannot be listed: {segment.error}",)
+            what = "directory cannot be listed" if segment.base_offset is None else "log"
+            problem = (f"the {what}: {segment.error}",)
             yield SegmentVerdict(
                 log.uri, time_index.uri, UNREADABLE, None, None, problem, None, UNREADABLE, None
             )

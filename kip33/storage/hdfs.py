@@ -16,6 +16,7 @@ from pyarrow import fs
 
 from kip33.errors import LocationError
 
+ATTEMPTS: Final = "7"  # half a minute or more of a name node that is away; hdfs-native's 15: three
 INSTALL: Final = (
     "pip install 'kip33[hdfs]', or give CLASSPATH, JAVA_HOME and HADOOP_HOME for libhdfs"
 )
@@ -31,9 +32,10 @@ def open_hdfs(settings: Mapping[str, str], root: str) -> fs.FileSystem:
     except ImportError:
         return _libhdfs(root)
     own = {key: value for key, value in settings.items() if not key.startswith("fs.s3a.")}
+    own.setdefault("dfs.client.failover.max.attempts", ATTEMPTS)
     url = root if root != "hdfs://" else None
     try:
-        return fs.PyFileSystem(HdfsHandler(Client(url, own or None)))
+        return fs.PyFileSystem(HdfsHandler(Client(url, own)))
     except Exception as error:  # it has exceptions of its own, one a kind of fault
         raise LocationError(
             f"{root}: cannot be opened: {error}; is HADOOP_CONF_DIR set?"
@@ -49,13 +51,15 @@ def _libhdfs(root: str) -> fs.FileSystem:
 
 @contextmanager
 def _as_os_error() -> Iterator[None]:
-    """Let the client's faults be OSErrors, as every store's are."""
+    """Let the client's faults be OSErrors of one line: name nodes send a Java trace with each."""
     try:
         yield
-    except OSError:
-        raise
-    except Exception as error:
-        raise OSError(f"{type(error).__name__}: {error}") from error
+    except OSError as error:
+        raise type(error)(str(error).partition("\n")[0]) from None
+    except Exception as error:  # RuntimeError, for most of what a name node says
+        said = str(error).partition("\n")[0]
+        kind = PermissionError if "AccessControlException" in said else OSError
+        raise kind(f"{type(error).__name__}: {said}") from None
 
 
 class HdfsHandler(fs.FileSystemHandler):
@@ -172,6 +176,12 @@ class _Reader(io.RawIOBase):
     def __init__(self, reader: Any) -> None:
         self._reader, self._position = reader, 0
 
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
     def size(self) -> int:
         return len(self._reader)
 
@@ -197,6 +207,9 @@ class _Writer(io.RawIOBase):
 
     def __init__(self, writer: Any) -> None:
         self._writer = writer
+
+    def writable(self) -> bool:
+        return True
 
     def write(self, data: Any) -> int:
         with _as_os_error():

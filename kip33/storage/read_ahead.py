@@ -12,7 +12,7 @@ from typing import Final
 from kip33.formats.scan import ReadInto
 
 RANGE_BYTES: Final = 8 << 20
-AHEAD: Final = 2  # ranges on their way while one is used: 24 MiB a file, whatever its size
+AHEAD: Final = 1  # range on its way while one is used: 16 MiB a file, whatever its size
 
 
 @contextmanager

@@ -8,7 +8,7 @@ over `fs.s3a.KEY`. What S3A cannot say the AWS client finds by itself: keys in t
 import os
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from pyarrow import fs
@@ -18,6 +18,11 @@ from kip33.storage.roles import assumed_keys
 
 DEFAULT_REGION: Final = "us-east-1"  # what servers that are not Amazon's expect in a signature
 MAX_ATTEMPTS: Final = 10  # half a minute of a server that is away, waits between them doubling
+# Opening is delayed to the first bytes: a small file is then one put, not an upload of parts.
+_DELAYS: Final = "allow_delayed_open"
+_SMALL_PUTS: Final[dict[str, Any]] = (
+    {_DELAYS: True} if _DELAYS in (fs.S3FileSystem.__doc__ or "") else {}  # not in older pyarrow
+)
 _AWS_REGION: Final = re.compile(r"s3[.-](?:dualstack\.)?([a-z]{2}(?:-[a-z]+)+-\d)\.amazonaws\.")
 _SECONDS: Final = {"": 1e-3, "ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _SIMPLE: Final = ("SimpleAWSCredentialsProvider", "TemporaryAWSCredentialsProvider")
@@ -68,32 +73,19 @@ class BucketSettings:
         return LocationError(f"s3a://{self.bucket}: fs.s3a.{key} is set, but not to {expected}")
 
 
-class Opened(NamedTuple):
-    """A filesystem, and for how many seconds its keys are good; None: for ever."""
-
-    filesystem: fs.FileSystem
-    seconds: float | None = None
-
-
-def open_bucket(settings: Mapping[str, str], bucket: str) -> Opened:
+def open_bucket(settings: Mapping[str, str], bucket: str) -> fs.S3FileSystem:
     """Return the filesystem that reaches `bucket`; LocationError where the settings do not."""
-    arguments, seconds = client_arguments(settings, bucket)
+    arguments = client_arguments(settings, bucket)
     if not arguments.get("region"):
         arguments["region"] = _own_region(bucket)
-    return Opened(fs.S3FileSystem(**arguments), seconds)
+    return fs.S3FileSystem(**_SMALL_PUTS, **arguments)
 
 
-def client_arguments(
-    settings: Mapping[str, str], bucket: str
-) -> tuple[dict[str, Any], float | None]:
-    """Return what `S3FileSystem` is to be called with, and for how many seconds that is good.
-
-    No `region` where nobody says which, None where it is good for ever.
-    """
+def client_arguments(settings: Mapping[str, str], bucket: str) -> dict[str, Any]:
+    """Return what `S3FileSystem` is to be called with; no `region` where nobody says which."""
     ours = BucketSettings(settings, bucket)
     _leave_checksums(ours)
-    arguments, seconds = _credentials(ours)
-    return arguments | _connection(ours), seconds
+    return _credentials(ours) | _connection(ours)
 
 
 def _leave_checksums(ours: BucketSettings) -> None:
@@ -164,8 +156,8 @@ def _own_region(bucket: str) -> str:
         ) from error
 
 
-def _credentials(ours: BucketSettings) -> tuple[dict[str, Any], float | None]:
-    """Return who asks, and for how many seconds that is good.
+def _credentials(ours: BucketSettings) -> dict[str, Any]:
+    """Return who asks.
 
     Of several providers the first holds that has what it needs, as in S3A.
     """
@@ -176,15 +168,15 @@ def _credentials(ours: BucketSettings) -> tuple[dict[str, Any], float | None]:
         )
     for provider in _providers(ours):
         if provider.endswith("AnonymousAWSCredentialsProvider"):
-            return {"anonymous": True}, None
+            return {"anonymous": True}
         if provider.endswith("AssumedRoleCredentialProvider"):
             return _role(ours)
         if not provider.endswith(_SIMPLE):
-            return {}, None  # the AWS client's own chain has it
+            return {}  # the AWS client's own chain has it
         keys = _keys(ours)
         if keys and ("session_token" in keys or not provider.endswith(_SIMPLE[1])):
-            return keys, None
-    return {}, None
+            return keys
+    return {}
 
 
 def _providers(ours: BucketSettings) -> Iterable[str]:
@@ -209,11 +201,12 @@ def _keys(ours: BucketSettings) -> dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
-def _role(ours: BucketSettings) -> tuple[dict[str, Any], float | None]:
+def _role(ours: BucketSettings) -> dict[str, Any]:
     """Return the keys of `fs.s3a.assumed.role.arn`, or what lets pyarrow ask for them.
 
-    pyarrow asks Amazon's STS with the AWS client's own keys; another STS, or keys of the settings,
-    it cannot, so there it is asked here.
+    pyarrow asks Amazon's STS with the AWS client's own keys, again before they end; another STS,
+    or with keys of the settings, it cannot, so there it is asked here, once a process: those keys
+    are good for `fs.s3a.assumed.role.session.duration`, which has to cover the job.
     """
     arn = ours.get("assumed.role.arn")
     if not arn:
@@ -231,11 +224,11 @@ def _role(ours: BucketSettings) -> tuple[dict[str, Any], float | None]:
             endpoint=endpoint,
             region=ours.get("assumed.role.sts.endpoint.region") or _region(ours, None),
         )
-        return dict(keys), duration
+        return dict(keys)
     asked: dict[str, Any] = {
         "role_arn": arn,
         "session_name": name,
         "load_frequency": int(duration),
         "external_id": ours.get("assumed.role.external.id"),
     }
-    return {key: value for key, value in asked.items() if value is not None}, None
+    return {key: value for key, value in asked.items() if value is not None}

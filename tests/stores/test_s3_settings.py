@@ -110,7 +110,7 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def arguments(settings: dict[str, str], bucket: str = "archive") -> dict[str, Any]:
-    found, _ = client_arguments(settings, bucket)
+    found = client_arguments(settings, bucket)
     retry = found.pop("retry_strategy")
     assert isinstance(retry, fs.AwsStandardS3RetryStrategy)
     return found
@@ -161,7 +161,7 @@ def test_other_servers_are_sent_no_checksums_they_may_not_know(
 
 @pytest.mark.parametrize("said, attempts", [({}, MAX_ATTEMPTS), ({"attempts.maximum": "3"}, 3)])
 def test_a_request_is_tried_so_often(said: dict[str, str], attempts: int) -> None:
-    found, _ = client_arguments(prefixed(said), "archive")
+    found = client_arguments(prefixed(said), "archive")
     assert found["retry_strategy"].max_attempts == attempts
 
 

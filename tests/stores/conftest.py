@@ -1,0 +1,52 @@
+"""Stores that are there for a session of the tests, and places in them."""
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from tests.servers.fixtures import or_skip, s3_proxy, s3_server
+from tests.servers.hdfs import HdfsServer
+from tests.servers.maven import resolved_jars
+from tests.stores.places import Place, in_bucket, in_hdfs, on_disk
+
+__all__ = ["s3_proxy", "s3_server"]
+S3A = Path(__file__).parents[1] / "servers" / "s3a"
+_names = count(1)
+
+
+@pytest.fixture(scope="session")
+def s3a_jars() -> Path:
+    """Return the folder of Spark's own client of S3."""
+    with or_skip("hadoop-aws"):
+        return resolved_jars(S3A, "hadoop-aws-3.5.0")
+
+
+@pytest.fixture(scope="session")
+def hdfs_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HdfsServer]:
+    """One NameNode with a DataNode; each test makes directories of its own."""
+    server = HdfsServer(tmp_path_factory.mktemp("hdfs"))
+    with or_skip("HDFS"):
+        server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def new_place(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Place]:
+    """Return a function that makes an empty place in the store of a scheme."""
+
+    def new(scheme: str) -> Place:
+        name = f"place-{next(_names)}"
+        folder = tmp_path_factory.mktemp(name)
+        if scheme == "file":
+            return on_disk(folder)
+        if scheme == "hdfs":
+            return in_hdfs(folder, request.getfixturevalue("hdfs_server"), name)
+        jars = request.getfixturevalue("s3a_jars")
+        return in_bucket(folder, request.getfixturevalue("s3_server"), name, jars)
+
+    return new
