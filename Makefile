@@ -64,7 +64,7 @@ demo: venv java  ## Make a small archive; build, verify, search; judge its reten
 ##@ Check it
 
 test: venv java lint types  ## Lint, types and every test that needs no outside service
-	$(BIN)/pytest -q -n 2 --dist loadfile -m "not kafka and not integration"
+	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not kafka and not integration"
 
 lint: venv
 	$(BIN)/ruff check
@@ -73,7 +73,7 @@ lint: venv
 types: venv
 	$(BIN)/mypy
 
-integration: venv java  ## The tests against Kafka's own jars (Maven) and other services
+integration: venv java  ## The tests against Kafka's own jars (Maven), other services; long forms
 	$(BIN)/pytest -q -m "kafka or integration"
 
 bench: venv java  ## Measure against Kafka, night after night, and memory; writes tests/benchmarks/RESULTS.md

@@ -3,15 +3,20 @@
 import sys
 import time
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from kip33.cli.layout_option import layout_option
 from kip33.cli.options import format_option, index_options, spark_options
 from kip33.cli.output import human_bytes, print_json, print_table, warn
 from kip33.cli.progress import progress_bar
+from kip33.cli.summary_file import publish_summary, summary_option
 from kip33.rules.entries import DIALECTS
 from kip33.rules.summary import STATUSES
+
+if TYPE_CHECKING:
+    from kip33.storage.locations import Location
 
 
 @click.command(
@@ -20,6 +25,7 @@ from kip33.rules.summary import STATUSES
 @click.argument("source")
 @click.option("--index-dir", metavar="DIR", help="Where index files go, at the same paths.")
 @click.option("--in-place", is_flag=True, help="Write each index beside its log.")
+@layout_option
 @click.option("--catalog", metavar="DIR", help="The catalog [default: <index-dir>/_catalog].")
 @click.option(
     "--dialect",
@@ -55,12 +61,14 @@ from kip33.rules.summary import STATUSES
     type=click.Choice(STATUSES),
     help="Exit 3 if any segment has this status; may be repeated.",
 )
+@summary_option
 @spark_options
 @format_option("table", "json", "jsonl")
 def build(
     source: str,
     index_dir: str | None,
     in_place: bool,
+    layout: str,
     catalog: str | None,
     dialect: str,
     index_interval_bytes: int,
@@ -72,6 +80,7 @@ def build(
     full: bool,
     read: str,
     fail_on: tuple[str, ...],
+    summary_file: "Location | None",
     topics: tuple[str, ...],
     parallelism: int | None,
     master: str | None,
@@ -80,8 +89,9 @@ def build(
 ) -> None:
     """Build .timeindex files and a catalog snapshot from the segments below SOURCE.
 
-    SOURCE is a log directory or a tree of them: a local path or a URI. Every segment gets
-    a catalog row; a damaged one is indexed as far as a broker would keep it, and its row says so.
+    SOURCE is a log directory or a tree of them, or an archive of another --layout: a local path
+    or a URI. Every segment gets a catalog row; a damaged one is indexed as far as a broker would
+    keep it, and its row says so.
 
     A later build reads only what is new or has changed; the other rows are taken over from the
     catalog's newest snapshot. Whatever interrupts a build, that snapshot stays, and the next
@@ -103,6 +113,7 @@ def build(
             index_interval_bytes=index_interval_bytes,
             segment_index_bytes=segment_index_bytes,
             topics=topics,
+            layout=layout,
             check_crc=not no_check_crc,
             offset_index=offset_index,
             overwrite=overwrite,
@@ -120,6 +131,7 @@ def build(
             on_progress=bar.advance if bar else None,
         )
     record = asdict(summary) | {"seconds": round(time.time() - started, 3)}
+    publish_summary(summary_file, record)
     if output_format == "table":
         _print_summary(record)
     else:

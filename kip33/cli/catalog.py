@@ -150,6 +150,7 @@ def _print_totals(totals: list[TopicTotals], *, title: str) -> None:
         "from",
         "to",
         "not ok",
+        *(("overlaps",) if any(total.overlaps for total in totals) else ()),
     )
     rows = [
         (
@@ -161,8 +162,11 @@ def _print_totals(totals: list[TopicTotals], *, title: str) -> None:
             total.time_index_entries,
             iso_time(total.first_timestamp),
             iso_time(total.largest_timestamp),
-            ", ".join(f"{count} {status}" for status, count in total.not_ok.items()),
-        )
+            *(
+                ", ".join(f"{count:,} {what}" for what, count in counts.items())
+                for counts in (total.not_ok, total.overlaps)
+            ),
+        )[: len(columns)]
         for total in totals
     ]
     print_table(columns, rows, title=title)

@@ -5,13 +5,16 @@ from collections import Counter
 
 import click
 
+from kip33.cli.layout_option import layout_option
 from kip33.cli.options import format_option, index_options, spark_options
 from kip33.cli.output import print_json, print_table
 from kip33.cli.progress import progress_bar
+from kip33.cli.summary_file import publish_summary, summary_option
 from kip33.rules.indexes import IndexSettings
 from kip33.rules.verdict import GOOD, VERDICTS
 from kip33.storage.by_path import verify_segment
 from kip33.storage.locations import Location
+from kip33.storage.segment_files import index_path
 from kip33.storage.verification import SegmentVerdict
 
 
@@ -20,6 +23,7 @@ from kip33.storage.verification import SegmentVerdict
 @click.option(
     "--index-dir", metavar="DIR", help="Where the index files are [default: beside the logs]."
 )
+@layout_option
 @index_options
 @click.option(
     "--fail-on",
@@ -27,15 +31,18 @@ from kip33.storage.verification import SegmentVerdict
     type=click.Choice(VERDICTS),
     help="Exit 3 if any file has this verdict; may be repeated.",
 )
+@summary_option
 @spark_options
 @format_option("table", "json", "jsonl")
 def verify(
     source: str,
     index_dir: str | None,
+    layout: str,
     index_interval_bytes: int,
     segment_index_bytes: int,
     no_check_crc: bool,
     fail_on: tuple[str, ...],
+    summary_file: Location | None,
     topics: tuple[str, ...],
     parallelism: int | None,
     master: str | None,
@@ -62,6 +69,7 @@ def verify(
                 index_dir,
                 settings=settings,
                 topics=topics,
+                layout=layout,
                 on_listed=bar.listed if bar else None,
             )
             below = plan.verify.index_dir.uri + "/"
@@ -72,15 +80,22 @@ def verify(
                 on_progress=bar.advance if bar else None,
             )
     counts = Counter(verdict.verdict for verdict in verdicts)
+    offset_counts = Counter(verdict.offset_index_verdict for verdict in verdicts)
+    summary = {
+        "segments": len(verdicts),
+        "by_verdict": {name: counts[name] for name in VERDICTS if counts[name]},
+        "by_offset_index_verdict": {
+            name: offset_counts[name] for name in VERDICTS if offset_counts[name]
+        },
+    }
+    publish_summary(summary_file, summary)
     if output_format == "jsonl":
         for verdict in verdicts:
             print_json(verdict.as_row())
     elif output_format == "json":
-        by_verdict = {name: counts[name] for name in VERDICTS if counts[name]}
-        rows = [verdict.as_row() for verdict in verdicts]
-        print_json({"segments": len(rows), "by_verdict": by_verdict, "verdicts": rows})
+        print_json(summary | {"verdicts": [verdict.as_row() for verdict in verdicts]})
     else:
-        _print_tables(verdicts, counts, below)
+        _print_tables(verdicts, counts, offset_counts, below)
     if any(counts[verdict] for verdict in fail_on):
         sys.exit(3)
 
@@ -89,7 +104,7 @@ def _verify_one(path: str, index_dir: str | None, settings: IndexSettings) -> Se
     log = path.removesuffix(".timeindex") + ".log" if path.endswith(".timeindex") else path
     index = path if path.endswith(".timeindex") else None
     if index_dir:
-        name = Location.of(log).name.removesuffix(".log") + ".timeindex"
+        name = index_path(Location.of(log).name, "timeindex")
         index = Location.of(index_dir).child(name).uri
     return verify_segment(
         log,
@@ -100,8 +115,12 @@ def _verify_one(path: str, index_dir: str | None, settings: IndexSettings) -> Se
     )
 
 
-def _print_tables(verdicts: list[SegmentVerdict], counts: Counter[str], below: str) -> None:
-    offset_counts = Counter(verdict.offset_index_verdict for verdict in verdicts)
+def _print_tables(
+    verdicts: list[SegmentVerdict],
+    counts: Counter[str],
+    offset_counts: Counter[str | None],
+    below: str,
+) -> None:
     rows = [
         (name, counts[name], offset_counts[name])
         for name in VERDICTS

@@ -11,11 +11,13 @@ from kip33.rules.indexes import IndexSettings
 from kip33.rules.verdict import UNREADABLE
 from kip33.spark.stores import use_session
 from kip33.spark.tasks import Progress, run_on_bins
+from kip33.storage.directories import Segment
 from kip33.storage.files import require_directory
 from kip33.storage.layouts import layout_of
 from kip33.storage.listing import Listed, segments_of
 from kip33.storage.locations import Location
 from kip33.storage.segment_files import beside, index_path
+from kip33.storage.side_by_side import in_order
 from kip33.storage.sources import require_segments
 from kip33.storage.verification import SegmentVerdict, offset_index_of, verify_file
 
@@ -88,25 +90,27 @@ def verify_index(
 
 def verify_bin(verify: Verify, number: int, files: pa.Table) -> Iterator[SegmentVerdict]:
     """Yield the verdict of every segment of one bin: a task's whole work."""
-    for segment in segments_of(files):
-        log = segment.log(verify.source)
-        time_index = beside(log, "timeindex")
-        if verify.index_dir != verify.source:
-            time_index = verify.index_dir.child(index_path(segment.path, "timeindex"))
-        if segment.error or segment.base_offset is None or segment.topic is None:
-            what = "directory cannot be listed" if segment.base_offset is None else "log"
-            problem = (f"the {what}: {segment.error}",)
-            yield SegmentVerdict(
-                log.uri, time_index.uri, UNREADABLE, None, None, problem, None, UNREADABLE, None
-            )
-            continue
-        verdict, _ = verify_file(
-            log,
-            time_index,
-            offset_index_of(log, time_index),
-            base_offset=segment.base_offset,
-            topic=segment.topic,
-            settings=verify.settings,
-            native=True,
+    yield from in_order(verify.source, segments_of(files), partial(_verify_one, verify))
+
+
+def _verify_one(verify: Verify, segment: Segment) -> SegmentVerdict:
+    log = segment.log(verify.source)
+    time_index = beside(log, "timeindex")
+    if verify.index_dir != verify.source:
+        time_index = verify.index_dir.child(index_path(segment.path, "timeindex"))
+    if segment.error or segment.base_offset is None or segment.topic is None:
+        what = "directory cannot be listed" if segment.is_directory else "log cannot be read"
+        problem = (f"the {what}: {segment.error}",)
+        return SegmentVerdict(
+            log.uri, time_index.uri, UNREADABLE, None, None, problem, None, UNREADABLE, None
         )
-        yield verdict
+    verdict, _ = verify_file(
+        log,
+        time_index,
+        offset_index_of(log, time_index),
+        base_offset=segment.base_offset,
+        topic=segment.topic,
+        settings=verify.settings,
+        native=True,
+    )
+    return verdict

@@ -9,6 +9,7 @@ from kip33.formats.time_index import ENTRY_BYTES
 from kip33.rules.broker_view import BrokerView, broker_view, last_entry_at
 from kip33.storage.files import opened
 from kip33.storage.locations import Location
+from kip33.storage.segment_files import beside
 
 UNREADABLE: Final = "unreadable"  # beside the faults of rules.broker_view: nothing can be said
 
@@ -54,15 +55,17 @@ def seen_by_broker(rows: Iterable[Asked]) -> Iterator[SeenByBroker]:
 def _view(
     log: Location, infos: dict[str, fs.FileInfo], max_timestamp: int | None
 ) -> BrokerView | None:
-    stem = log.name.removesuffix(".log")
-    info, time_index = infos.get(log.name), infos.get(f"{stem}.timeindex")
-    has_offset_index = f"{stem}.index" in infos
+    if log.inside:
+        return None  # no broker opens such a file
+    index_place = beside(log, "timeindex")
+    info, time_index = infos.get(log.name), infos.get(index_place.name)
+    has_offset_index = beside(log, "index").name in infos
     if info is None or info.mtime_ns is None or (max_timestamp is None and not has_offset_index):
         return None  # it is gone, or would be recovered and nobody knows to what
     size = time_index.size if time_index else None
     return broker_view(
         time_index_bytes=size,
-        last_entry=_last_entry(log.parent.child(f"{stem}.timeindex"), size or 0),
+        last_entry=_last_entry(index_place, size or 0),
         has_offset_index=has_offset_index,
         max_timestamp=-1 if max_timestamp is None else max_timestamp,
         last_modified_ms=info.mtime_ns // 1_000_000,

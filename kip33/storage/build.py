@@ -7,6 +7,7 @@ from typing import NamedTuple
 from kip33.rules.indexes import IndexSettings
 from kip33.storage.directories import Segment
 from kip33.storage.locations import Location
+from kip33.storage.segment_files import index_path
 
 
 class Build(NamedTuple):
@@ -19,6 +20,7 @@ class Build(NamedTuple):
     overwrite: bool = False
     only_damaged: bool = False
     read_tail: bool = False
+    layout: str = "kafka"
 
     @property
     def build_settings(self) -> str:
@@ -27,7 +29,7 @@ class Build(NamedTuple):
 
     def index_location(self, segment: Segment) -> Location:
         """Return where the segment's `.timeindex` goes: its path below SOURCE, kept."""
-        return self.index_dir.child(segment.path.removesuffix(".log") + ".timeindex")
+        return self.index_dir.child(index_path(segment.path, "timeindex"))
 
 
 @cache

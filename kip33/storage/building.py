@@ -1,5 +1,7 @@
 """Building one segment's index files and its catalog row: what a task does for each file."""
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -13,6 +15,8 @@ from kip33.storage.parts import PartWriter
 from kip33.storage.publishing import Published, Wanted
 from kip33.storage.rows import row_of, tail_row
 from kip33.storage.segment import SegmentIndex, index_file, unreadable
+from kip33.storage.segment_files import beside
+from kip33.storage.side_by_side import in_order
 from kip33.storage.snapshots import Part
 from kip33.storage.tail import IndexFiles, read_tail
 from kip33.storage.verification import verify_file
@@ -34,12 +38,22 @@ def build_bin(build: Build, staging: Location, number: int, files: pa.Table) -> 
     """
     writer = PartWriter(staging, number)
     bytes_read = 0
+    for built in in_order(build.source, _segments(files), partial(_build_one, build)):
+        writer.append(built.row)
+        bytes_read += built.bytes_read
+    return TaskResult(writer.publish(), bytes_read)
+
+
+def _segments(files: pa.Table) -> Iterator[tuple[Segment, bool]]:
+    """Yield a bin's segments, and whether their index files are ours."""
     for batch in files.to_batches(max_chunksize=ROWS_AT_ONCE):
         for *fields, ours in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            built = build_segment(build, Segment(*fields), ours=ours)
-            writer.append(built.row)
-            bytes_read += built.bytes_read
-    return TaskResult(writer.publish(), bytes_read)
+            yield Segment(*fields), ours
+
+
+def _build_one(build: Build, work: tuple[Segment, bool]) -> "Built":
+    segment, ours = work
+    return build_segment(build, segment, ours=ours)
 
 
 class Built(NamedTuple):
@@ -56,12 +70,13 @@ def build_segment(build: Build, segment: Segment, *, ours: bool, native: bool = 
     others only with `overwrite` (D10). Nothing that happens to the file is raised: a fault of the
     log or of publishing is the row's `status` and `error`.
     """
-    log = build.source.child(segment.path)
-    if segment.error or segment.base_offset is None or segment.topic is None:
+    log = segment.log(build.source)
+    if segment.is_directory:
         index = unreadable(segment.error or "not listed")
         return Built(row_of(build, segment, log, index, Published()), 0)
     built_before = ours and segment.target_time_index_bytes is not None
-    if build.read_tail and not built_before:  # ours is of the log as it was: else we were not asked
+    asks_tail = build.read_tail and not segment.error
+    if asks_tail and not built_before:  # ours is of the log as it was: else we were not asked
         row = _row_without_reading(build, segment, log)
         if row:
             return Built(row, HEADER_BYTES)
@@ -86,11 +101,13 @@ def _indexes(
 ) -> tuple[SegmentIndex, list[Wanted]]:
     """Return the segment's indexes and the files that are wanted, the `.timeindex` first."""
     target = build.index_location(segment)
-    offset_target = target._replace(path=target.path.removesuffix(".timeindex") + ".index")
+    offset_target = beside(target, "index")
     base_offset, topic = segment.base_offset or 0, segment.topic or ""
     good: int | None = None
     offset_good: int | None = None
-    if build.only_damaged:
+    if segment.error:
+        index = unreadable(segment.error)
+    elif build.only_damaged:
         verdict, index = verify_file(
             log,
             target,
@@ -124,10 +141,12 @@ def _row_without_reading(build: Build, segment: Segment, log: Location) -> dict[
     The index directory's file is asked first, then the one beside the log.
     """
     target = build.index_location(segment)
-    beside = log._replace(path=log.path.removesuffix(".log") + ".timeindex")
     places = {
         target: (segment.target_time_index_bytes, segment.target_offset_index_bytes),
-        beside: (segment.beside_time_index_bytes, segment.beside_offset_index_bytes),
+        beside(log, "timeindex"): (
+            segment.beside_time_index_bytes,
+            segment.beside_offset_index_bytes,
+        ),
     }
     for place, sizes in places.items():
         tail = read_tail(

@@ -11,15 +11,20 @@ from kip33.rules.entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_IN
 from kip33.rules.indexes import IndexSettings
 from kip33.storage.directories import Segment
 from kip33.storage.files import MOST_INDEX_BYTES, opened, read_whole, reason, size_of
+from kip33.storage.layouts import layout_of
 from kip33.storage.locations import Location
 from kip33.storage.segment import SegmentIndex, index_file
+from kip33.storage.segment_files import base_offset_in, beside
 from kip33.storage.sources import require_segments
 from kip33.storage.verification import SegmentVerdict, offset_index_of, verify_file
 
 
-def list_segments(source: str) -> list[Segment]:
-    """Return the segments below a directory, by path; LocationError where there are none."""
-    return list(require_segments(Location.of(source)).segments())
+def list_segments(source: str, *, layout: str = "kafka") -> list[Segment]:
+    """Return the segments below a directory, by path; LocationError where there are none.
+
+    `layout` is a name of `kip33.storage.layouts` or a pattern; ValueError where it is neither.
+    """
+    return list(require_segments(Location.of(source), layout=layout_of(layout)).segments())
 
 
 def scan_batches(log_path: str, *, check_crc: bool = True) -> Iterator[BatchColumns]:
@@ -58,12 +63,12 @@ def base_offset_and_topic(file: Location, base_offset: int | None) -> tuple[int,
     directory = parse_partition_dir(file.parent.name)
     if base_offset is None:
         name = parse_segment_file(file.name)
-        if name is None:
+        base_offset = name.base_offset if name else base_offset_in(file.name)
+        if base_offset is None:
             raise UnsupportedFormatError(
                 f"{file.uri}: not named as a segment's file, '<base offset>.log' expected; "
                 "give the base offset"
             )
-        base_offset = name.base_offset
     return base_offset, directory.topic if directory else ""
 
 
@@ -108,8 +113,7 @@ def verify_segment(
     if size_of(log) is None:
         raise LocationError(f"{log.uri}: no such segment file")
     base_offset, topic = base_offset_and_topic(log, base_offset)
-    beside = log._replace(path=log.path.removesuffix(".log") + ".timeindex")
-    time_index = Location.of(index_path) if index_path else beside
+    time_index = Location.of(index_path) if index_path else beside(log, "timeindex")
     verdict, _ = verify_file(
         log,
         time_index,

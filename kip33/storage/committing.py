@@ -11,6 +11,7 @@ from kip33.storage.building import TaskResult
 from kip33.storage.catalog import Catalog
 from kip33.storage.drafts import DEAD_AFTER_MS, Draft
 from kip33.storage.files import remove_quietly
+from kip33.storage.layouts import require_layout
 from kip33.storage.planning import BuildPlan
 from kip33.storage.publishing import KEPT, NOT_OURS, WRITTEN
 from kip33.storage.snapshots import Part, Snapshot
@@ -54,6 +55,7 @@ def begin_build(plan: BuildPlan) -> Begun:
 
     Errors as those of `Draft.begin` and `take_over`.
     """
+    require_layout(plan.catalog.newest(), plan.build.layout, plan.catalog.location.uri)
     draft = Draft.begin(plan.catalog, plan.build.source)
     draft.claim(plan.claims)
     taken = tuple(take_over(draft, plan.takeover)) if plan.takeover else ()
@@ -68,7 +70,11 @@ def commit_build(begun: Begun, results: Sequence[TaskResult]) -> BuildSummary:
     plan, draft, taken = begun
     snapshot = draft.commit(
         (*taken, *(result.part for result in results)),
-        settings={"build": plan.build.build_settings, "index_dir": plan.build.index_dir.uri},
+        settings={
+            "build": plan.build.build_settings,
+            "index_dir": plan.build.index_dir.uri,
+            "layout": plan.build.layout,
+        },
         now_ms=plan.now_ms,
     )
     takeover = plan.takeover

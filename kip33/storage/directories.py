@@ -1,25 +1,25 @@
-"""One directory of an archive: its segments, the index files beside them, what lies below."""
+"""One directory of an archive: what every layout does with its names, links and index files."""
 
 import os
-import re
 from collections import Counter
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from pyarrow import fs
 
-from kip33.formats.names import PartitionDir, parse_partition_dir, parse_segment_file
-from kip33.storage.files import TEMPORARY_SUFFIX, reason
+from kip33.formats.names import parse_partition_dir
+from kip33.storage.files import reason
 from kip33.storage.locations import Location
 
-UNKNOWN: Final = -2  # bytes of a file that may be there: no file has so many
 MAX_DEPTH: Final = 32  # of directories below SOURCE
-_UNFINISHED: Final = re.compile(
-    rf"\.[0-9]+\.(timeindex|index)\.[0-9a-f]{{32}}{re.escape(TEMPORARY_SUFFIX)}"
-)
+Infos: TypeAlias = list[Any]  # of `fs.FileInfo`: what a store says of a directory's entries
 
 
 class Segment(NamedTuple):
-    """One row of LISTING; of an unlistable directory all but `path` and `error` may be None."""
+    """One row of LISTING; of an unlistable directory all but `path` and `error` may be None.
+
+    A log that cannot be read while listing has an `error` as well, and perhaps no base offset.
+    """
 
     path: str
     log_dir: str | None
@@ -35,150 +35,109 @@ class Segment(NamedTuple):
     beside_offset_index_bytes: int | None = None
     target_time_index_bytes: int | None = None
     target_offset_index_bytes: int | None = None
+    inside: str | None = None
+
+    @property
+    def is_directory(self) -> bool:
+        """Return whether this is what could not be listed, and no file."""
+        return self.last_modified_ms is None
+
+    def log(self, source: Location) -> Location:
+        """Return where its log is."""
+        place = source.child(self.path)
+        return place._replace(inside=self.inside) if self.inside else place
+
+
+class Partition(NamedTuple):
+    """Whose segments those of a directory are."""
+
+    log_dir: str
+    topic: str
+    partition: int
 
 
 class Directory(NamedTuple):
     """What one directory holds."""
 
     segments: list[Segment]
-    inner: list[tuple[str, tuple[str, ...]]]  # to list next: path below SOURCE, real paths to it
+    inner: list["Visit"]  # to list next
     passed_over: Counter[str]
     unfinished: list[tuple[Location, int]]  # temporary index files and their times in ms
+    more: list[Callable[[], "Directory"]]  # segments that are found only by reading small files
+
+    @classmethod
+    def empty(cls) -> Self:
+        """Return one that nothing is known of yet."""
+        return cls([], [], Counter(), [], [])
 
 
-def list_directory(
-    source: Location, index_dir: Location | None, below: str, above: tuple[str, ...]
-) -> Directory:
-    """List the directory `below` SOURCE; `above` holds the real paths from SOURCE down to it.
+class Visit(NamedTuple):
+    """A directory to be listed."""
 
-    One that cannot be listed is a segment with an `error`. `index_dir`: where a build puts index
-    files, at the same path; the sizes of those there are the segments' `target_...`.
-    """
-    directory = Directory([], [], Counter(), [])
-    place = source.child(below) if below else source
-    partition_dir = parse_partition_dir(place.name)
+    source: Location
+    index_dir: Location | None  # where a build puts index files, at the same path
+    below: str  # SOURCE: the path to it
+    above: tuple[str, ...]  # the real paths from SOURCE down to it
+
+    @property
+    def place(self) -> Location:
+        """Return where it is."""
+        return self.source.child(self.below) if self.below else self.source
+
+    @property
+    def target(self) -> Location | None:
+        """Return where a build puts the index files of its segments."""
+        return self.index_dir.child(self.below) if self.index_dir and self.below else self.index_dir
+
+    def path_of(self, name: str) -> str:
+        """Return the path below SOURCE of a file in it."""
+        return f"{self.below}/{name}" if self.below else name
+
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """Return its own name, its parent's and that one's parent's; above SOURCE as well."""
+        parts = ("", "", *self.place.path.split("/"))
+        return parts[-1], parts[-2], parts[-3]
+
+
+def parent_of(below: str) -> str:
+    """Return the path below SOURCE of what a path lies in."""
+    return below.rpartition("/")[0]
+
+
+def entries(directory: Directory, visit: Visit, partition: Partition | None) -> Infos:
+    """Return a directory's entries; where it cannot be listed none, and a row says why."""
+    place = visit.place
     try:
-        infos = place.filesystem().get_file_info(fs.FileSelector(place.path))
+        infos: Infos = place.filesystem().get_file_info(fs.FileSelector(place.path))
     except OSError as error:
-        directory.segments.append(_unlistable(below, partition_dir, reason(error)))
-        return directory
-    logs = []
-    for info in infos:
-        if info.type == fs.FileType.Directory:
-            _add_inner(directory, place, below, above, info.base_name)
-        elif partition_dir and ".log" in info.base_name:
-            base_offset = _segment_offset(directory, info.base_name)
-            if base_offset is not None:
-                logs.append((base_offset, info))
-    if partition_dir and logs:
-        target = index_dir.child(below) if index_dir and below else index_dir
-        _add_segments(directory, place, target, below, partition_dir, logs, infos)
-    return directory
+        directory.segments.append(unlistable(visit.below, partition, reason(error)))
+        return []
+    return infos
 
 
-def _add_inner(
-    directory: Directory, place: Location, below: str, above: tuple[str, ...], name: str
-) -> None:
-    path = f"{below}/{name}" if below else name
+def add_inner(directory: Directory, visit: Visit, name: str) -> None:
+    """Remember a directory that lies in this one, unless Kafka would delete it or it is a loop."""
     inner = parse_partition_dir(name)
     if inner and inner.kind:
         directory.passed_over[f"-{inner.kind} directories"] += 1
         return
-    real = real_path(place.child(name), above[-1])
-    if real in above:
+    path = visit.path_of(name)
+    real = real_path(visit.place.child(name), visit.above[-1])
+    if real in visit.above:
         why = "a link back to a directory above it"
-    elif len(above) > MAX_DEPTH:
+    elif len(visit.above) > MAX_DEPTH:
         why = f"more than {MAX_DEPTH} directories deep"
     else:
-        directory.inner.append((path, (*above, real)))
+        directory.inner.append(visit._replace(below=path, above=(*visit.above, real)))
         return
-    directory.segments.append(_unlistable(path, None, why))
+    directory.segments.append(unlistable(path, None, why))
 
 
-def _segment_offset(directory: Directory, file_name: str) -> int | None:
-    """Return the base offset in a segment file's name; count what is none."""
-    name = parse_segment_file(file_name)
-    if name is None:
-        directory.passed_over["files not named as segments"] += 1
-    elif name.suffix:
-        directory.passed_over[f".{name.suffix} files"] += 1
-    elif name.kind == "log":
-        return name.base_offset
-    return None
-
-
-def _add_segments(
-    directory: Directory,
-    place: Location,
-    target: Location | None,
-    below: str,
-    partition_dir: PartitionDir,
-    logs: list[tuple[int, Any]],
-    infos: list[Any],
-) -> None:
-    beside = _index_sizes(infos)
-    at_target: dict[str, int] = {}
-    if target == place:
-        at_target = beside
-        directory.unfinished.extend(_unfinished(place, infos))
-    elif target:
-        at_target = _list_target(directory, target, logs)
-    log_dir = _parent(below)
-    for base_offset, info in logs:
-        stem = info.base_name.removesuffix(".log")
-        directory.segments.append(
-            Segment(
-                f"{below}/{info.base_name}" if below else info.base_name,
-                log_dir,
-                partition_dir.topic,
-                partition_dir.partition,
-                base_offset,
-                info.size,
-                info.mtime_ns // 1_000_000,
-                None,
-                None,
-                None,
-                beside.get(f"{stem}.timeindex"),
-                beside.get(f"{stem}.index"),
-                at_target.get(f"{stem}.timeindex"),
-                at_target.get(f"{stem}.index"),
-            )
-        )
-
-
-def _list_target(
-    directory: Directory, target: Location, logs: list[tuple[int, Any]]
-) -> dict[str, int]:
-    """Return the sizes of index files where a build puts them.
-
-    In a directory that cannot be listed every file may be there, and be somebody else's.
-    """
-    try:
-        selector = fs.FileSelector(target.path, allow_not_found=True)
-        infos = target.filesystem().get_file_info(selector)
-    except NotADirectoryError:
-        return {}
-    except OSError:
-        stems = [info.base_name.removesuffix(".log") for _, info in logs]
-        return {f"{stem}.{kind}": UNKNOWN for stem in stems for kind in ("timeindex", "index")}
-    directory.unfinished.extend(_unfinished(target, infos))
-    return _index_sizes(infos)
-
-
-def _index_sizes(infos: list[Any]) -> dict[str, int]:
-    return {
-        info.base_name: info.size
-        for info in infos
-        if info.type == fs.FileType.File and info.base_name.endswith((".timeindex", ".index"))
-    }
-
-
-def _unfinished(place: Location, infos: list[Any]) -> list[tuple[Location, int]]:
-    return [
-        (place.child(info.base_name), info.mtime_ns // 1_000_000)
-        for info in infos
-        if info.type == fs.FileType.File and _UNFINISHED.fullmatch(info.base_name)
-    ]
+def unlistable(below: str, partition: Partition | None, why: str) -> Segment:
+    """Return the row of a directory that cannot be listed."""
+    log_dir, topic, number = partition or (parent_of(below), None, None)
+    return Segment(below, log_dir, topic, number, None, None, None, None, None, why)
 
 
 def real_path(directory: Location, real_parent: str) -> str:
@@ -186,14 +145,3 @@ def real_path(directory: Location, real_parent: str) -> str:
     if directory.is_local and (not real_parent or os.path.islink(directory.path)):  # noqa: PTH114
         return os.path.realpath(directory.path)
     return f"{real_parent}/{directory.name}"
-
-
-def _parent(below: str) -> str:
-    return below.rpartition("/")[0]
-
-
-def _unlistable(below: str, partition_dir: PartitionDir | None, why: str) -> Segment:
-    topic, partition = (
-        (partition_dir.topic, partition_dir.partition) if partition_dir else (None,) * 2
-    )
-    return Segment(below, _parent(below), topic, partition, None, None, None, None, None, why)

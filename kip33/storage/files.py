@@ -11,6 +11,8 @@ from typing import Final
 from pyarrow import fs
 
 from kip33.errors import LocationError, PublishError
+from kip33.storage.containers import opened_inside
+from kip33.storage.index_pages import read_fully
 from kip33.storage.locations import Location
 from kip33.storage.read_ahead import reading_ahead
 
@@ -40,6 +42,10 @@ def opened(location: Location) -> Iterator[tuple[Callable[[int, memoryview], int
 
     Of a remote store each call is one request, and several threads may call at once.
     """
+    if location.inside:
+        with opened_inside(location, opened) as inside:
+            yield inside
+        return
     _require_regular(location)
     with location.filesystem().open_input_file(location.path) as file:
 
@@ -68,6 +74,8 @@ def scanned(location: Location) -> Iterator[tuple[Callable[[int, memoryview], in
 
 def read_whole(location: Location, *, most_bytes: int) -> bytes:
     """Return a small file's bytes; OSError where it cannot be read or is larger."""
+    if location.inside:
+        return _read_inside(location, most_bytes=most_bytes)
     _require_regular(location)
     with location.filesystem().open_input_file(location.path) as file:
         size = file.size()
@@ -76,8 +84,21 @@ def read_whole(location: Location, *, most_bytes: int) -> bytes:
         return bytes(file.read())
 
 
+def _read_inside(location: Location, *, most_bytes: int) -> bytes:
+    with opened(location) as (read_into, size_bytes):
+        if size_bytes > most_bytes:
+            raise OSError(f"{location.uri}: {size_bytes} bytes, at most {most_bytes} expected")
+        return read_fully(read_into, 0, size_bytes)
+
+
 def size_of(location: Location) -> int | None:
     """Return a file's size in bytes, None where there is none."""
+    if location.inside:
+        try:
+            with opened(location) as (_, size_bytes):
+                return size_bytes
+        except FileNotFoundError:
+            return None
     info = location.filesystem().get_file_info(location.path)
     return info.size if info.type == fs.FileType.File else None
 
@@ -181,12 +202,24 @@ def require_writable(location: Location, what: str) -> None:
         ) from error
 
 
+def _advice(location: Location) -> str:
+    """Return what to look at where a store does not answer; nothing for a disk."""
+    if location.root.startswith("s3a://"):
+        keys = "fs.s3a.endpoint, fs.s3a.access.key and fs.s3a.secret.key"
+        return f"; check {keys}, or what the environment says (--conf spark.hadoop.KEY=VALUE)"
+    if location.root.startswith("hdfs://"):
+        return "; check the name node's address, HADOOP_CONF_DIR and your ticket or token"
+    return ""
+
+
 def require_directory(location: Location, what: str) -> None:
     """Raise LocationError, one line for the user, unless `location` is a directory."""
     try:
         info = location.filesystem().get_file_info(location.path)
     except OSError as error:
-        raise LocationError(f"{location.uri}: {what} cannot be read: {reason(error)}") from error
+        raise LocationError(
+            f"{location.uri}: {what} cannot be read: {reason(error)}{_advice(location)}"
+        ) from error
     if info.type == fs.FileType.NotFound:
         raise LocationError(f"{location.uri}: {what} does not exist")
     if info.type == fs.FileType.File:

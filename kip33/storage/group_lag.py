@@ -9,6 +9,7 @@ from kip33.rules.policies import Policies, Policy
 from kip33.rules.retention import Limits, SegmentFigures, judge
 from kip33.storage.catalog_search import THREADS, Partition
 from kip33.storage.log_window import Meter
+from kip33.storage.overlaps import doubled, note_on
 from kip33.storage.partition_answers import fullest_of, replicas_of
 from kip33.storage.record_at import record_from
 from kip33.storage.searched import SearchedSegment
@@ -80,6 +81,7 @@ def _lag(
         return GroupLag(one.group, None, one.topic, one.partition, one.offset, NO_SUCH_PARTITION)
     segments = replicas[log_dir]
     start, end, note = segments[0].base_offset, *log_end(segments)
+    note = "; ".join(filter(None, (note, note_on(one.offset, doubled(segments))))) or None
     newest = max((s.max_timestamp for s in segments if s.max_timestamp is not None), default=-1)
     lag = GroupLag(
         *(one.group, log_dir, one.topic, one.partition, one.offset, FOUND),
@@ -114,9 +116,8 @@ def _lag(
 def log_end(segments: Sequence[SearchedSegment]) -> tuple[int, str | None]:
     """Return the offset after the last record as far as it is known, and a note if it is not."""
     last = segments[-1]
-    if last.last_offset is not None and not last.doubt:
-        return last.last_offset + 1, None
-    note = None if last.is_bare else f"{last.log_uri}: {last.status}, the log's end is not known"
+    is_known = last.is_bare or (last.last_offset is not None and not last.doubt)
+    note = None if is_known else f"{last.log_uri}: {last.status}, the log's end is not known"
     known = [one.last_offset + 1 for one in segments if one.last_offset is not None]
     return max([last.base_offset, *known]), note
 

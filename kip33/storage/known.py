@@ -7,6 +7,7 @@ changed since without showing it. `unreadable` rows are always tried again, `unv
 only for another `--read tail`, and while no neighbour refutes the offset of their index.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -18,8 +19,9 @@ import pyarrow.compute as pc
 from kip33.rules.reuse import may_change_unseen
 from kip33.storage.build import Build
 from kip33.storage.catalog import Catalog
-from kip33.storage.locations import Location
+from kip33.storage.locations import INSIDES, Location
 from kip33.storage.publishing import KEPT, STALE, WRITTEN
+from kip33.storage.segment_files import uri_beside
 from kip33.storage.snapshots import Snapshot
 
 Column: TypeAlias = Any  # an Arrow chunked array; the stubs want each one's type
@@ -41,6 +43,7 @@ _COLUMNS: Final = [
     "status",
     "index_file",
 ]
+_END_OF_LOG: Final = rf"(?:\.log)?(?:#(?:{'|'.join(map(re.escape, sorted(INSIDES)))}))?$"
 NO_INDEX, AT_TARGET, BESIDE_LOG, ELSEWHERE = range(4)  # where a row's index file is
 NOTHING: Final = -1  # for a null size: no file has it
 
@@ -116,28 +119,54 @@ def _index_places(table: pa.Table, build: Build) -> npt.NDArray[np.uint8]:
     """Return for each row where its index file is, seen from this build."""
     index_uri = table["index_uri"]
     place = np.where(_mask(pc.is_null(index_uri)), NO_INDEX, ELSEWHERE).astype(np.uint8)
-    for code, root in ((BESIDE_LOG, build.source), (AT_TARGET, build.index_dir)):
-        expected = index_uris(table["log_uri"], build.source, root)
+    log_uri = table["log_uri"]
+    at_target = index_uris(log_uri, build.source, build.index_dir)
+    for code, expected in ((BESIDE_LOG, _beside(log_uri)), (AT_TARGET, at_target)):
         place[_mask(pc.equal(index_uri, expected).fill_null(False))] = code
     return place
 
 
-def log_uris(source: Location, paths: Column) -> Column:
-    """Return the URIs of logs from their paths below `source`."""
-    if not source.is_local:  # nothing is quoted there
-        return pc.binary_join_element_wise(_prefix(source), paths, "")
-    chunks = [
-        pa.array([source.child(path or "").uri for path in chunk.to_pylist()], pa.string())
-        for batch in pa.table({"path": paths}).to_batches(max_chunksize=1 << 16)
-        for chunk in batch.columns
-    ]
-    return pa.chunked_array(chunks, pa.string())
+def log_uris(source: Location, paths: Column, inside: Column) -> Column:
+    """Return the URIs of logs from their paths below `source` and what of the files they are."""
+    if source.is_local:
+        chunks = [
+            pa.array([source.child(path or "").uri for path in chunk.to_pylist()], pa.string())
+            for batch in pa.table({"path": paths}).to_batches(max_chunksize=1 << 16)
+            for chunk in batch.columns
+        ]
+        uris = pa.chunked_array(chunks, pa.string())
+    else:  # nothing is quoted there
+        uris = pc.binary_join_element_wise(_prefix(source), paths, "")
+    if inside.null_count == len(inside):
+        return uris
+    return pc.coalesce(pc.binary_join_element_wise(uris, inside, "#"), uris)
 
 
 def index_uris(log_uri: Column, source: Location, root: Location) -> Column:
     """Return where below `root` the `.timeindex` of logs below `source` would be."""
-    below = pc.utf8_slice_codeunits(log_uri, start=len(_prefix(source)), stop=-len(".log"))
+    start = len(_prefix(source))
+    if _are_plain(log_uri):
+        below = pc.utf8_slice_codeunits(log_uri, start=start, stop=-len(".log"))
+    else:
+        whole = pc.utf8_slice_codeunits(log_uri, start=start)
+        below = pc.replace_substring_regex(whole, _END_OF_LOG, "", max_replacements=1)
     return pc.binary_join_element_wise(_prefix(root), below, ".timeindex", "")
+
+
+def _beside(log_uri: Column) -> Column:
+    """Return where the `.timeindex` that belongs to each log would be in the archive itself."""
+    if _are_plain(log_uri):
+        stems = pc.utf8_slice_codeunits(log_uri, start=0, stop=-len(".log"))
+        return pc.binary_join_element_wise(stems, ".timeindex", "")
+    uris = [uri_beside(uri, "timeindex") for uri in log_uri.to_pylist()]
+    return pa.chunked_array([uris], pa.string())
+
+
+def _are_plain(log_uri: Column) -> bool:
+    """Return whether every log is a file of its own with Kafka's suffix."""
+    return bool(pc.all(pc.ends_with(log_uri, ".log"), min_count=0).as_py()) and not bool(
+        pc.any(pc.match_substring(log_uri, "#"), min_count=0).as_py()
+    )
 
 
 def _prefix(root: Location) -> str:

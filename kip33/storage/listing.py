@@ -1,8 +1,4 @@
-"""Which segments there are: a log directory, or a tree of them, as one Arrow table.
-
-    SOURCE/orders-0/00000000000000000042.log             log_dir ""
-    SOURCE/broker-1/orders-0/00000000000000000042.log    log_dir "broker-1"
-    SOURCE/00000000000000000042.log                      where SOURCE is a partition's directory
+"""Which segments there are below a SOURCE, as one Arrow table; `storage.layouts` says where.
 
 A row is a segment file, or a directory that could not be listed (then `error` says why). Files and
 directories that Kafka would delete at load (`.deleted`, `-delete`, ...) are counted, not listed.
@@ -14,6 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final, NamedTuple
 
@@ -21,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.storage.directories import Directory, Segment, list_directory, real_path
+from kip33.storage.directories import Directory, Segment, Visit, real_path
+from kip33.storage.layouts import KAFKA, Layout
 from kip33.storage.locations import Location
 
 DIRECTORIES_AT_ONCE: Final = 16  # a store answers in tens of ms; a local disk does not mind
@@ -42,6 +40,7 @@ _FIELDS: list["pa.Field[Any]"] = [
     pa.field("beside_offset_index_bytes", pa.int64()),
     pa.field("target_time_index_bytes", pa.int64()),  # of those where a build would put them
     pa.field("target_offset_index_bytes", pa.int64()),
+    pa.field("inside", pa.string()),  # what of the file is the log; null: all of it
 ]
 LISTING: Final = pa.schema(_FIELDS)
 """Size and time are the listing's; a file may have changed when it is read."""
@@ -81,9 +80,13 @@ def segments_of(table: pa.Table) -> Iterator[Segment]:
 
 
 def list_tree(
-    source: Location, index_dir: Location | None = None, *, on_listed: Listed | None = None
+    source: Location,
+    index_dir: Location | None = None,
+    *,
+    layout: Layout = KAFKA,
+    on_listed: Listed | None = None,
 ) -> Listing:
-    """Return every segment below `source`, with its size and modification time.
+    """Return every segment below `source`, with its log's size and modification time.
 
     The sizes of index files are those beside the logs, and those at the same paths below
     `index_dir` if one is given. A directory that cannot be listed is a row with an `error`; the
@@ -93,18 +96,20 @@ def list_tree(
     passed_over: Counter[str] = Counter()
     unfinished: list[Unfinished] = []
     finished: SimpleQueue[Future[Directory]] = SimpleQueue()
-    waiting: deque[tuple[str, tuple[str, ...]]] = deque([("", (real_path(source, ""),))])
+    root = Visit(source, index_dir, "", (real_path(source, ""),))
+    waiting: deque[Callable[[], Directory]] = deque([partial(layout.list_directory, root)])
     under_way = 0
     with ThreadPoolExecutor(DIRECTORIES_AT_ONCE) as pool:
         while waiting or under_way:
             # No more at once: what is listed waits as Python's objects until it is taken here.
             while waiting and under_way < 2 * DIRECTORIES_AT_ONCE:
-                listed = pool.submit(list_directory, source, index_dir, *waiting.popleft())
+                listed = pool.submit(waiting.popleft())
                 listed.add_done_callback(finished.put)
                 under_way += 1
             directory = finished.get().result()
             under_way -= 1
-            waiting.extend(directory.inner)
+            waiting.extend(partial(layout.list_directory, visit) for visit in directory.inner)
+            waiting.extend(directory.more)
             rows.extend(directory.segments)
             if on_listed:
                 on_listed(rows.count)

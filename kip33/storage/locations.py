@@ -5,13 +5,14 @@
     hdfs://host:port/path, hdfs:///path     HDFS (`kip33.storage.hdfs`), the default name node's
     gs://, abfs://                          passed to pyarrow as they are (untried)
 
+A URI that ends in `#` and one of INSIDES means a part of that file (`kip33.storage.containers`).
+
 No filesystem layer of our own: this only chooses one. A `Location` travels to executors as its
 URI; the filesystem is opened there.
 """
 
-import math
 import os
-import time
+from functools import cache
 from typing import Final, NamedTuple, Self
 from urllib.parse import quote, unquote, urlsplit
 
@@ -19,10 +20,16 @@ from pyarrow import fs
 
 from kip33.errors import LocationError
 from kip33.storage.hdfs import open_hdfs
-from kip33.storage.s3 import Opened, open_bucket
+from kip33.storage.s3 import open_bucket
 from kip33.storage.stores import generation, settings
 
 SCHEMES: Final = ("file", "s3", "s3a", "hdfs", "gs", "abfs", "abfss")
+INSIDES: Final = frozenset(
+    f"{container}.{kind}"
+    for container in ("aiven", "rsm")
+    for kind in ("log", "timeindex", "index")
+)
+"""What of a file may be meant: a container's name and one of Kafka's suffixes."""
 
 
 class Location(NamedTuple):
@@ -30,6 +37,7 @@ class Location(NamedTuple):
 
     root: str  # scheme and authority: "file://", "s3a://bucket", "hdfs://host:8020"
     path: str  # without a slash at its end
+    inside: str = ""  # what of the file is meant, one of INSIDES; empty: all of it
 
     @classmethod
     def of(cls, text: str | os.PathLike[str]) -> Self:
@@ -39,6 +47,7 @@ class Location(NamedTuple):
             raise LocationError("an empty path: a local path or a URI expected")
         if "://" not in raw:
             return cls("file://", os.path.abspath(raw))  # noqa: PTH100 - links stay links
+        raw, inside = split_uri(raw)
         parts = urlsplit(raw)
         if parts.scheme not in SCHEMES:
             raise LocationError(
@@ -48,23 +57,21 @@ class Location(NamedTuple):
         if parts.scheme == "file" and parts.netloc not in ("", "localhost"):
             raise LocationError(f"{raw}: a path on this machine expected, file:///...")
         if parts.scheme == "file":
-            return cls("file://", unquote(parts.path).rstrip("/") or "/")
+            return cls("file://", unquote(parts.path).rstrip("/") or "/", inside)
         if not parts.netloc and parts.scheme != "hdfs":  # hdfs:/// is the default name node
             raise LocationError(f"{raw}: a bucket expected after {parts.scheme}://")
         scheme = "s3a" if parts.scheme == "s3" else parts.scheme
         path = raw.split("://", 1)[1][len(parts.netloc) :].rstrip("/")
         if scheme == "s3a":  # an object store's path begins with its bucket
             path = parts.netloc + path
-        return cls(f"{scheme}://{parts.netloc}", path or "/")
+        return cls(f"{scheme}://{parts.netloc}", path or "/", inside)
 
     @property
     def uri(self) -> str:
         """Return the absolute URI: `file:///archive/orders-0`, `s3a://bucket/orders-0`."""
-        if self.root == "file://":
-            return "file://" + quote(self.path)
-        if self.root.startswith("s3a://"):
-            return "s3a://" + self.path
-        return self.root + self.path
+        path = quote(self.path) if self.is_local else self.path
+        before = "s3a://" if self.root.startswith("s3a://") else self.root
+        return f"{before}{path}#{self.inside}" if self.inside else before + path
 
     @property
     def is_local(self) -> bool:
@@ -84,11 +91,11 @@ class Location(NamedTuple):
     @property
     def parent(self) -> "Location":
         """Return the directory this lies in."""
-        return self._replace(path=self.path.rsplit("/", 1)[0] or "/")
+        return Location(self.root, self.path.rsplit("/", 1)[0] or "/")
 
     def child(self, relative: str) -> "Location":
         """Return the location `relative` below this one."""
-        return self._replace(path=f"{self.path.rstrip('/')}/{relative}")
+        return Location(self.root, f"{self.path.rstrip('/')}/{relative}")
 
     def contains(self, other: "Location") -> bool:
         """Return whether `other` is this or lies below it, links resolved on local disk."""
@@ -101,34 +108,31 @@ class Location(NamedTuple):
 
     def filesystem(self) -> fs.FileSystem:
         """Return the filesystem, one a process for each root; LocationError where none opens."""
-        if self.is_local:
-            return _LOCAL
-        return _opened(self.root, generation())
+        return _filesystem(self.root)
+
+
+def split_uri(uri: str) -> tuple[str, str]:
+    """Return the URI of a file and what of it is meant, empty for all of it."""
+    file, _, inside = uri.rpartition("#")
+    return (file, inside) if inside in INSIDES else (uri, "")
 
 
 _LOCAL: Final = fs.LocalFileSystem()
-_EARLY_SECONDS: Final = 300  # before the keys of a role are no good any more, others are asked for
-_open: Final[dict[tuple[str, int], tuple[fs.FileSystem, float]]] = {}
 
 
+def _filesystem(root: str) -> fs.FileSystem:
+    return _LOCAL if root == "file://" else _opened(root, generation())
+
+
+@cache
 def _opened(root: str, of_generation: int) -> fs.FileSystem:
-    """Return the filesystem opened before, unless its keys end or other settings hold now."""
-    known = _open.get((root, of_generation))
-    if known and time.monotonic() < known[1]:
-        return known[0]
-    opened = _filesystem(root)
-    good_for = math.inf if opened.seconds is None else opened.seconds - _EARLY_SECONDS
-    _open[root, of_generation] = (opened.filesystem, time.monotonic() + good_for)
-    return opened.filesystem
-
-
-def _filesystem(root: str) -> Opened:
+    """Return the filesystem of a root; other settings are another generation, and open another."""
     scheme, _, authority = root.partition("://")
     if scheme == "s3a":
         return open_bucket(settings(), authority)
     if scheme == "hdfs":
-        return Opened(open_hdfs(settings(), root))
+        return open_hdfs(settings(), root)
     try:
-        return Opened(fs.FileSystem.from_uri(root)[0])
+        return fs.FileSystem.from_uri(root)[0]
     except (OSError, ValueError) as error:
         raise LocationError(f"{root}: cannot be opened: {error}") from error

@@ -1,11 +1,12 @@
 """All requests for one partition, answered from the replica that has most, or from each."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from kip33.rules.replicas import Replica, fullest
+from kip33.storage.overlaps import doubled, note_on
 from kip33.storage.partition_search import Answer, SearchedSegment, search_partition
 from kip33.storage.publishing import WRITTEN
 
@@ -69,8 +70,15 @@ def answers_of(
             as_kafka=how.as_kafka,
             index_only=how.index_only,
         )
+        twice = doubled(replicas[log_dir])
         for (number, _), answer in zip(targets, answers, strict=True):
-            yield Located(number, log_dir, answer)
+            yield Located(number, log_dir, _with_note(answer, twice) if twice else answer)
+
+
+def _with_note(answer: Answer, twice: Sequence[SearchedSegment]) -> Answer:
+    """Return the answer with a note where it depends on which of two segments is read."""
+    note = None if answer.offset is None else note_on(answer.offset, twice)
+    return answer._replace(note="; ".join(filter(None, (answer.note, note))) or None)
 
 
 def replicas_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[SearchedSegment]]:

@@ -12,6 +12,7 @@ from kip33.errors import CatalogError, PlanError
 from kip33.rules.retention import Decision, Limits
 from kip33.storage.catalog import Catalog
 from kip33.storage.judging import CatalogRow, JudgedPartition, judged_partitions
+from kip33.storage.layouts import require_deletable
 from kip33.storage.locations import Location
 from kip33.storage.retention_plan import PlannedPartition, PlannedSegment, RetentionPlan, few
 
@@ -71,6 +72,7 @@ def require_same_judgement(plan: RetentionPlan) -> frozenset[str]:
             f"{basis.catalog.uri}: describes {newest.source}, the plan {basis.source.uri}; "
             f"{_MAKE_ANOTHER}"
         )
+    require_deletable(newest)
     partitions = {partition.key: partition for partition in plan.with_segments()}
 
     def limits_of(log_dir: str, topic: str, number: int) -> Limits | None:

@@ -15,6 +15,7 @@ from kip33.storage.catalog import Catalog
 from kip33.storage.drafts import claimed_index_uris
 from kip33.storage.files import require_directory
 from kip33.storage.known import Column, Known, Mask, index_uris, learn, log_uris, match
+from kip33.storage.layouts import layout_of, require_layout
 from kip33.storage.listing import Listed, Listing, Unfinished
 from kip33.storage.locations import Location
 from kip33.storage.snapshots import Snapshot
@@ -49,6 +50,7 @@ def plan_build(
     index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
     segment_index_bytes: int = DEFAULT_SEGMENT_INDEX_BYTES,
     topics: Sequence[str] = (),
+    layout: str = "kafka",
     check_crc: bool = True,
     offset_index: bool = False,
     overwrite: bool = False,
@@ -60,8 +62,9 @@ def plan_build(
     """Return the plan of a build: every segment below `source` and what is to be done with it.
 
     Index files go to the same path below `index_dir`, or beside the logs with `in_place`; the
-    catalog is `index_dir/_catalog` unless given. Rows of the newest snapshot that still hold are
-    taken over, none with `full` or `only_damaged`. `read="tail"` believes a trustworthy
+    catalog is `index_dir/_catalog` unless given. `layout` is a name of `kip33.storage.layouts` or a
+    pattern, and the same for every build of a catalog. Rows of the newest snapshot that still
+    hold are taken over, none with `full` or `only_damaged`. `read="tail"` believes a trustworthy
     `.timeindex` instead of reading its log. `now_ms` is when the build begins, before the listing.
     Needs no Spark, so that a wrong argument (LocationError, CatalogError, ValueError) is told at
     once.
@@ -72,6 +75,11 @@ def plan_build(
         raise ValueError("--only damaged verifies indexes against their logs: not with --read tail")
     settings = IndexSettings(dialect, index_interval_bytes, segment_index_bytes, check_crc)
     settings.require_valid()
+    read_as = layout_of(layout)
+    if in_place and not read_as.in_place:
+        raise ValueError(
+            f"--in-place: with layout {layout!r} no index file lies beside a log; give --index-dir"
+        )
     source_location, index_location, catalog_location = require_places(
         source, index_dir, in_place=in_place, catalog=catalog
     )
@@ -79,8 +87,9 @@ def plan_build(
     require_no_file(catalog_location, "the catalog")
     target = Catalog(catalog_location)
     target.require_source(source_location)
+    require_layout(target.newest(), read_as.name, catalog_location.uri)
     listing = require_segments(
-        source_location, topics, index_dir=index_location, on_listed=on_listed
+        source_location, topics, index_dir=index_location, layout=read_as, on_listed=on_listed
     )
     if not in_place:
         require_outside_log_dirs(index_location, listing, "the index directory")
@@ -93,6 +102,7 @@ def plan_build(
         overwrite,
         only_damaged,
         read == "tail",
+        read_as.name,
     )
     return _plan(build, target, listing, now_ms, topics, reuse=not (full or only_damaged))
 
@@ -107,7 +117,7 @@ def _plan(
     reuse: bool,
 ) -> BuildPlan:
     files = listing.table
-    uris = log_uris(build.source, files["path"])
+    uris = log_uris(build.source, files["path"], files["inside"])
     wanted = index_uris(uris, build.source, build.index_dir)
     past = _look_back(catalog, build)
     newest, known, warnings = past.newest, past.known, past.warnings
@@ -214,7 +224,7 @@ def _may_write(build: Build, files: pa.Table) -> Column:
 
 def _unlistable(source: Location, files: pa.Table) -> tuple[str, ...]:
     """Return the URIs, a slash at the end, of the directories that the listing could not enter."""
-    paths = files.filter(pc.is_valid(files["error"]))["path"]
+    paths = files.filter(pc.is_null(files["last_modified_ms"]))["path"]
     return tuple(source.child(path or "").uri + "/" for path in paths.to_pylist())
 
 

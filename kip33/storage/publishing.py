@@ -70,7 +70,7 @@ class Published:
             elif file.good_entries is not None:
                 state, size = WRITTEN if ours else KEPT, size_of(file.place)
             else:
-                state, size = self._place(file.place, file.data, ours=ours, overwrite=overwrite)
+                state, size = self._place(file, file.data, ours=ours, overwrite=overwrite)
         except OSError as error:
             state = STALE if built_before else None
             what = "removed, though the log gives none" if file.data is None else "written"
@@ -78,11 +78,11 @@ class Published:
         self._states.append(state)
         self._sizes.append(size)
 
-    def _place(
-        self, place: Location, data: bytes, *, ours: bool, overwrite: bool
-    ) -> tuple[str, int]:
+    def _place(self, file: Wanted, data: bytes, *, ours: bool, overwrite: bool) -> tuple[str, int]:
         """Publish `data` unless the same bytes, or somebody else's file, are there."""
-        size = size_of(place)
+        place = file.place
+        asks = file.listed or not place.is_object_store  # a put in place of our own costs less
+        size = size_of(place) if asks else None
         if size == len(data) and read_whole(place, most_bytes=size) == data:
             return WRITTEN if ours or overwrite else KEPT, size
         if size is not None and not ours and not overwrite:

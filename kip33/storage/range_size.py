@@ -37,10 +37,15 @@ def range_size(rows: Sequence[Mapping[str, Any]], start: int, end: int) -> Range
     record_count, status`.
     """
     total = RangeSize(0, 0, 0)
+    counted_to = -1
     for row in sorted(rows, key=lambda row: row["base_offset"]):
         if row["base_offset"] >= end or (row["last_offset"] or row["base_offset"]) < start:
             continue
         total = _sum(total, _part(row, start, end))
+        if row["base_offset"] <= counted_to:
+            what = f"{row['log_uri']}: an earlier segment has offsets of it, counted twice"
+            total = _sum(total, RangeSize(0, 0, 0, what))
+        counted_to = max(counted_to, row["last_offset"] or row["base_offset"])
     return total
 
 

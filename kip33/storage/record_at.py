@@ -17,6 +17,7 @@ from kip33.storage.index_pages import IndexPages
 from kip33.storage.locations import Location
 from kip33.storage.log_window import LogWindow, Meter
 from kip33.storage.searched import SearchedSegment
+from kip33.storage.segment_files import beside
 from kip33.storage.segment_search import opened_window
 
 OFFSET_WIDTHS = (4, 4)
@@ -139,11 +140,9 @@ def _offset_index(
     segment: SearchedSegment, log: Location, files: ExitStack, meter: Meter
 ) -> IndexPages | None:
     """Return the `.index` beside the catalog's `.timeindex`, else beside the log, None without."""
-    places = [log._replace(path=log.path.removesuffix(".log") + ".index")]
+    places = [beside(log, "index")]
     if segment.index_uri:
-        time_index = Location.of(segment.index_uri)
-        path = time_index.path.removesuffix(".timeindex") + ".index"
-        places.insert(0, time_index._replace(path=path))
+        places.insert(0, beside(Location.of(segment.index_uri), "index"))
     for place in dict.fromkeys(places):
         try:
             read_into, size_bytes = files.enter_context(opened(place))

@@ -11,7 +11,6 @@ import numpy.typing as npt
 from kip33.errors import CorruptSegmentError, Kip33Error, LocationError, UnsupportedFormatError
 from kip33.formats.batch import CONTROL, LEGACY_CRC_START, V2_CRC_START, BatchHeader
 from kip33.formats.crc import crc32, crc32c
-from kip33.formats.names import parse_segment_file
 from kip33.formats.pieces import pieces_of
 from kip33.formats.records import Record, iterate_records
 from kip33.formats.scan import SMALL_BYTES
@@ -22,6 +21,7 @@ from kip33.storage.locations import Location
 from kip33.storage.log_window import LOCAL_BYTES, REMOTE_BYTES, LogWindow, Meter
 from kip33.storage.partition_files import list_partition
 from kip33.storage.searched import SearchedSegment
+from kip33.storage.segment_files import base_offset_in, beside
 from kip33.storage.segment_search import opened_search
 
 Segments: TypeAlias = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -113,9 +113,9 @@ def _logs_of(segments: Segments) -> list[_Log]:
     given = [segments] if isinstance(segments, str | os.PathLike) else list(segments)
     logs = []
     for location in map(Location.of, given):
-        name = parse_segment_file(location.name)
-        if name and name.kind == "log" and not name.suffix:
-            logs.append(_Log(name.base_offset, location))
+        base_offset = base_offset_in(location.name)
+        if base_offset is not None:
+            logs.append(_Log(base_offset, location))
             continue
         try:
             listed = list_partition(location)
@@ -202,9 +202,8 @@ class _Batches:
         log = self._log.place
         if relative_offset <= 0:
             return 0
-        beside = log._replace(path=log.path.removesuffix(".log") + ".index")
         try:
-            with opened(beside) as (read_into, size_bytes):
+            with opened(beside(log, "index")) as (read_into, size_bytes):
                 entries = IndexPages(read_into, size_bytes, OFFSET_WIDTHS)
                 slot = entries.last(lambda relative, at: at > 0 and relative <= relative_offset)
                 position = entries[slot][1] if slot >= 0 else 0

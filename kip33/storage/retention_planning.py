@@ -17,6 +17,7 @@ from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES, Decision, Limits
 from kip33.storage.catalog import Catalog
 from kip33.storage.files import reason
 from kip33.storage.judging import CatalogRow, JudgedPartition, judged_partitions
+from kip33.storage.layouts import require_deletable
 from kip33.storage.listing import DIRECTORIES_AT_ONCE
 from kip33.storage.locations import Location
 from kip33.storage.partition_files import (
@@ -71,6 +72,7 @@ def plan_retention(
             f"a plan at {now_ms}, {now_ms - clock_ms} ms from now: what will expire is not yet to "
             "be deleted; plan at a time that has come"
         )
+    require_deletable(snapshot)
     index_dir = snapshot.settings.get("index_dir")
     basis = Basis(
         clock_ms,

@@ -23,6 +23,7 @@ from kip33.storage.index_pages import OFFSET_WIDTHS, TIME_WIDTHS, IndexPages
 from kip33.storage.locations import Location
 from kip33.storage.log_window import Meter
 from kip33.storage.searched import SearchedSegment
+from kip33.storage.segment_files import beside
 
 
 class Start(NamedTuple):
@@ -154,7 +155,7 @@ class SegmentIndexes:
             return None
         if not self._is_time_open:
             self._is_time_open = True
-            beside_log = _sibling(self._log, ".log", ".timeindex")
+            beside_log = beside(self._log, "timeindex")
             named = Location.of(self._segment.index_uri) if self._segment.index_uri else beside_log
             self._time = self._open(dict.fromkeys((named, beside_log)), TIME_WIDTHS)
             if self._time and self._segment.index_uri and self._time.place == named:
@@ -164,9 +165,8 @@ class SegmentIndexes:
     def _offsets(self) -> IndexPages | None:
         if not self._is_offset_open and self._time:
             self._is_offset_open = True
-            beside_time = _sibling(self._time.place, ".timeindex", ".index")
-            beside_log = _sibling(self._log, ".log", ".index")
-            self._offset = self._open(dict.fromkeys((beside_time, beside_log)), OFFSET_WIDTHS)
+            places = (beside(self._time.place, "index"), beside(self._log, "index"))
+            self._offset = self._open(dict.fromkeys(places), OFFSET_WIDTHS)
         return self._offset.pages if self._offset else None
 
     def _both_are_ours(self) -> bool:
@@ -175,8 +175,8 @@ class SegmentIndexes:
             return False
         segment = self._segment
         sizes = (self._time.size_bytes, self._offset.size_bytes)
-        beside = self._offset.place.parent == self._time.place.parent
-        return beside and sizes == (segment.time_index_bytes, segment.offset_index_bytes)
+        is_beside = self._offset.place.parent == self._time.place.parent
+        return is_beside and sizes == (segment.time_index_bytes, segment.offset_index_bytes)
 
     def _open(self, places: dict[Location, None], widths: tuple[int, int]) -> _Opened | None:
         for place in places:
@@ -190,7 +190,3 @@ class SegmentIndexes:
             pages = IndexPages(self._meter.metered(read_into), size_bytes, widths)
             return _Opened(place, pages, size_bytes)
         return None
-
-
-def _sibling(file: Location, suffix: str, other: str) -> Location:
-    return file._replace(path=file.path.removesuffix(suffix) + other)

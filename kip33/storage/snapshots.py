@@ -32,6 +32,14 @@ class Snapshot:
         return snapshot_name(self.sequence, self.snapshot_id)
 
     @property
+    def layout(self) -> str:
+        """Return the layout that its source was read by; before there were several it was Kafka's.
+
+        As `kip33.storage.layouts.layout_of` takes it.
+        """
+        return str(self.settings.get("layout", "kafka"))
+
+    @property
     def rows(self) -> int:
         """Return the number of segments."""
         return sum(part.rows for part in self.parts)

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from kip33.errors import LocationError
 from kip33.storage.files import require_directory, size_of
+from kip33.storage.layouts import KAFKA, Layout
 from kip33.storage.listing import Listed, Listing, list_tree, segments_of
 from kip33.storage.locations import Location
 
@@ -22,6 +23,7 @@ def require_segments(
     topics: Sequence[str] = (),
     *,
     index_dir: Location | None = None,
+    layout: Layout = KAFKA,
     on_listed: Listed | None = None,
 ) -> Listing:
     """Return the listing of `source`, of the topics that match one of the globs if any is given.
@@ -30,7 +32,7 @@ def require_segments(
     line for the user, where there is no such directory or no segment.
     """
     require_directory(source, "SOURCE")
-    listing = list_tree(source, index_dir, on_listed=on_listed)
+    listing = list_tree(source, index_dir, layout=layout, on_listed=on_listed)
     for first in segments_of(listing.table.slice(length=1)):
         if first.error and not first.path:  # SOURCE itself: nothing below it was seen
             raise LocationError(f"{source.uri}: SOURCE cannot be listed: {first.error}")
@@ -44,10 +46,15 @@ def require_segments(
     if listing.table.num_rows == 0:
         wanted = f" of topics {', '.join(topics)}" if topics else ""
         raise LocationError(
-            f"{source.uri}: no segments{wanted} here; '<topic>-<partition>/<base offset>.log' "
-            "expected, below it or in directories of brokers"
+            f"{source.uri}: no segments{wanted} here; {layout.expected}{_passed_over(listing)}"
         )
     return listing
+
+
+def _passed_over(listing: Listing) -> str:
+    """Return what was found instead, for a layout that is not the archive's."""
+    counts = ", ".join(f"{count} {what}" for what, count in sorted(listing.passed_over.items()))
+    return f" (passed over: {counts})" if counts else ""
 
 
 def require_no_file(place: Location, what: str) -> None:

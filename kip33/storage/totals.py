@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 from kip33.storage.catalog import Catalog
+from kip33.storage.overlaps import overlaps_by_topic
 from kip33.storage.snapshots import Snapshot
 
 _COLUMNS = [
@@ -36,10 +37,12 @@ class TopicTotals(NamedTuple):
     first_timestamp: int
     largest_timestamp: int
     not_ok: dict[str, int]
+    overlaps: dict[str, int]  # segments whose offsets an earlier one has as well, by how
 
 
 def topic_totals(catalog: Catalog, snapshot: Snapshot) -> list[TopicTotals]:
     """Return the totals of every topic of a snapshot, by name."""
+    overlapping = overlaps_by_topic(catalog, snapshot)
     totals: dict[str, dict[str, Any]] = {}
     for piece in catalog.read_pieces(snapshot, _COLUMNS):
         for row in piece.to_pylist():
@@ -55,6 +58,7 @@ def topic_totals(catalog: Catalog, snapshot: Snapshot) -> list[TopicTotals]:
             total["first"] if total["first"] is not None else -1,
             total["largest"],
             dict(sorted(total["not_ok"].items())),
+            overlapping.get(topic, {}),
         )
         for topic, total in sorted(totals.items())
     ]

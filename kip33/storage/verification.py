@@ -22,6 +22,7 @@ from kip33.rules.verdict import Verdict
 from kip33.storage.files import MOST_INDEX_BYTES, read_whole, reason, size_of
 from kip33.storage.locations import Location
 from kip33.storage.segment import SegmentIndex, index_file
+from kip33.storage.segment_files import beside
 
 
 @dataclass(frozen=True)
@@ -127,10 +128,12 @@ def _malformed(size: int, entry_bytes: int) -> Verdict:
 
 def offset_index_of(log: Location, time_index: Location) -> Location:
     """Return where a segment's `.index` is: beside its `.timeindex`, else beside its log."""
-    place = time_index._replace(path=time_index.path.removesuffix(".timeindex") + ".index")
-    if size_of(place) is None:
-        return log._replace(path=log.path.removesuffix(".log") + ".index")
-    return place
+    place = beside(time_index, "index")
+    try:
+        is_there = size_of(place) is not None
+    except OSError:  # who reads it says why
+        is_there = True
+    return place if is_there else beside(log, "index")
 
 
 def verify_file(

@@ -297,6 +297,7 @@ def test_a_configuration_file_gives_defaults(
 
 
 @pytest.mark.spark
+@pytest.mark.integration  # a JVM of its own
 def test_verify_on_a_terminal_draws_on_standard_error_only(archive: Path, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     with subprocess.Popen(
@@ -406,6 +407,7 @@ def test_catalog_lists_snapshots_and_totals(spark_command: Command) -> None:
         "first_timestamp": START_MS + 2,
         "largest_timestamp": START_MS + 59_005,
         "not_ok": {},
+        "overlaps": {},
     }
 
     lines = spark_command("catalog", "indexes/_catalog", "--format", "jsonl").lines

@@ -415,6 +415,6 @@ def test_an_interrupt_lets_every_partition_end_its_segment_and_no_more(
 
     with pytest.raises(KeyboardInterrupt):
         archive.apply(plan, on_record=interrupt)
-    assert len(told) < 30, "one partition alone has 60"
+    assert len(told) < 120, "of two partitions with 60 each"
     assert archive.apply(plan).stopped == 0
     assert not archive.planned_files(plan) & archive.files().keys()

@@ -61,7 +61,7 @@ class Disk:
         self.listed: list[str] = []
         self.opened: list[str] = []
         self.before_opening: dict[str, Any] = {}
-        monkeypatch.setattr("kip33.storage.locations._filesystem", lambda _: self)
+        monkeypatch.setattr("kip33.storage.locations._LOCAL", self)
 
     def get_file_info(self, selector: fs.FileSelector) -> Any:
         self.listed.append(Path(selector.base_dir).name)

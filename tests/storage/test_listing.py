@@ -3,11 +3,11 @@
 import os
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from kip33.storage.directories import MAX_DEPTH, Directory, Segment, list_directory
+from kip33.storage.directories import MAX_DEPTH, Directory, Segment, Visit
+from kip33.storage.layouts import KAFKA
 from kip33.storage.listing import DIRECTORIES_AT_ONCE, LISTING, Listing, list_tree
 from kip33.storage.locations import Location
 
@@ -234,7 +234,7 @@ def by_path(source: Path, index_dir: Path | None) -> dict[str, Segment]:
 
 def index_sizes(segment: Segment) -> tuple[int | None, ...]:
     """Return the sizes beside the log, then at the target; of each the `.timeindex` first."""
-    return segment[-4:]
+    return segment[10:14]
 
 
 def test_index_sizes_beside_the_log_and_where_a_build_puts_them(
@@ -308,19 +308,18 @@ def test_a_directory_that_cannot_be_listed_has_no_neighbours(archive: Path) -> N
 UNFINISHED = f".{NAME}.timeindex.{'0a' * 16}.tmp"
 
 
-def test_directories_are_listed_side_by_side(
-    archive: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_directories_are_listed_side_by_side(archive: Path) -> None:
     put(archive, *(f"a-{n}/1.log" for n in range(2 * DIRECTORIES_AT_ONCE)))
     all_at_once = threading.Barrier(DIRECTORIES_AT_ONCE, timeout=30)  # one alone waits in vain
 
-    def list_together(source: Location, index_dir: None, below: str, above: Any) -> Directory:
-        if below:
+    def list_together(visit: Visit) -> Directory:
+        if visit.below:
             all_at_once.wait()
-        return list_directory(source, index_dir, below, above)
+        return KAFKA.list_directory(visit)
 
-    monkeypatch.setattr("kip33.storage.listing.list_directory", list_together)
-    assert len(segments(archive)) == 2 * DIRECTORIES_AT_ONCE
+    together = KAFKA._replace(list_directory=list_together)
+    found = list_tree(Location.of(archive), layout=together)
+    assert found.table.num_rows == 2 * DIRECTORIES_AT_ONCE
 
 
 @pytest.mark.parametrize("in_place", [False, True])

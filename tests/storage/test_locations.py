@@ -30,14 +30,14 @@ PLACES = [
 @pytest.mark.parametrize(("text", "root", "path", "uri"), PLACES)
 def test_of(text: str, root: str, path: str, uri: str) -> None:
     location = Location.of(text)
-    assert location == (root, path)
+    assert location == (root, path, "")
     assert location.uri == uri
     assert Location.of(uri) == location
 
 
 def test_of_a_relative_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    assert Location.of("archive/x") == ("file://", f"{tmp_path}/archive/x")
+    assert Location.of("archive/x") == ("file://", f"{tmp_path}/archive/x", "")
     assert Location.of(Path("archive")) == Location.of("./archive/")
 
 

@@ -1,17 +1,16 @@
 """Stores that are there for a session of the tests, and places in them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
 import pytest
 
-from tests.servers.fixtures import or_skip, s3_proxy, s3_server
-from tests.servers.hdfs import HdfsServer
+from tests.servers.fixtures import ha_hdfs_server, hdfs_server, or_skip, s3_proxy, s3_server
 from tests.servers.maven import resolved_jars
 from tests.stores.places import Place, in_bucket, in_hdfs, on_disk
 
-__all__ = ["s3_proxy", "s3_server"]
+__all__ = ["ha_hdfs_server", "hdfs_server", "s3_proxy", "s3_server"]
 S3A = Path(__file__).parents[1] / "servers" / "s3a"
 _names = count(1)
 
@@ -21,16 +20,6 @@ def s3a_jars() -> Path:
     """Return the folder of Spark's own client of S3."""
     with or_skip("hadoop-aws"):
         return resolved_jars(S3A, "hadoop-aws-3.5.0")
-
-
-@pytest.fixture(scope="session")
-def hdfs_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HdfsServer]:
-    """One NameNode with a DataNode; each test makes directories of its own."""
-    server = HdfsServer(tmp_path_factory.mktemp("hdfs"))
-    with or_skip("HDFS"):
-        server.start()
-    yield server
-    server.stop()
 
 
 @pytest.fixture(scope="session")

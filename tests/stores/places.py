@@ -62,7 +62,7 @@ class Place:
 
     def files(self, name: str) -> dict[str, bytes]:
         """Return the bytes of all files below a name, by their paths there."""
-        base = f"{self.path}/{name}"
+        base = f"{self.path}/{name}".rstrip("/")
         selector = fs.FileSelector(base, recursive=True, allow_not_found=True)
         found = {}
         for info in self.filesystem.get_file_info(selector):

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from kip33.storage.locations import Location
 from tests.demo_archive import make_archive, make_sensors
 from tests.stores.places import Place, Ran
 
@@ -65,8 +66,8 @@ class Nights:
     def _rows(self) -> list[dict[str, Any]]:
         """Return the newest snapshot's rows but for what a copy changes."""
         path = self.place.run("catalog", self.catalog, "--path").out.strip()
-        folder = path.removeprefix(self.place.uri).strip("/").removeprefix(self.place.path)
-        files = self.place.files(folder.strip("/"))
+        below = Location.of(path).path.removeprefix(self.place.path)
+        files = self.place.files(below.strip("/"))
         local = self.place.folder / "rows"
         local.mkdir()
         for name, data in files.items():

@@ -1,0 +1,30 @@
+"""`--layout`: how an archive is laid out, by name or by a pattern."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def layout_option(command: _Command) -> _Command:
+    """Add --layout, a text that `kip33.storage.layouts.layout_of` takes."""
+    return click.option(
+        "--layout",
+        metavar="NAME|PATTERN",
+        default="kafka",
+        show_default=True,
+        callback=_known,
+        help="kafka, pinterest, aiven, local-tiered, hdfs-rsm, or a path below SOURCE with named "
+        "fields: '{log_dir}/{topic}-{partition}/{base_offset}.log'.",
+    )(command)
+
+
+def _known(ctx: click.Context, param: click.Parameter, text: str) -> str:
+    from kip33.storage.layouts import layout_of
+
+    try:
+        return layout_of(text).name
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from error

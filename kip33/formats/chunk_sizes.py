@@ -1,0 +1,60 @@
+"""Sizes of a segment's chunks as Aiven's manifest has them: `transformedChunks`, before its zstd.
+
+    bytes        field             type     meaning
+    0..3         count             int32    how many sizes; with 0 nothing follows
+    4..7         base              int32    the least size, the last one not counted
+    8            width             uint8    bytes of each value, 1 to 4
+    9..          values            width    the sizes less `base`, without the last
+    the last 4   last size         int32    in full
+
+Big-endian. With one size only the count and that size are there. Sizes are never negative.
+Source: `ChunkSizesBinaryCodec` of tiered-storage-for-apache-kafka.
+"""
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from kip33.errors import CorruptIndexError
+
+_HEAD_BYTES: Final = 9
+_LAST_BYTES: Final = 4
+_MAX_INT32: Final = 2**31 - 1
+
+
+def decode_chunk_sizes(data: bytes) -> npt.NDArray[np.int64]:
+    """Return the sizes in bytes, in order; CorruptIndexError where `data` is nothing of the kind.
+
+    >>> decode_chunk_sizes(bytes.fromhex("00000003 0000000a 01 0002 00000007")).tolist()
+    [10, 12, 7]
+    """
+    if len(data) < 4:
+        raise CorruptIndexError(f"chunk sizes: {len(data)} bytes, no count")
+    count = int.from_bytes(data[:4])
+    if count == 0:
+        return _sizes_of(data, 4, [])
+    if count == 1:
+        return _sizes_of(data, 8, [int.from_bytes(data[4:8])])
+    width = data[8] if len(data) > 8 else 0
+    if not 1 <= width <= 4:
+        raise CorruptIndexError(f"chunk sizes: values of {width} bytes, 1 to 4 expected")
+    end = _HEAD_BYTES + (count - 1) * width
+    if len(data) != end + _LAST_BYTES:
+        raise CorruptIndexError(
+            f"chunk sizes: {len(data)} bytes, {end + _LAST_BYTES} expected for {count} of them"
+        )
+    digits = np.frombuffer(data, np.uint8, (count - 1) * width, _HEAD_BYTES).reshape(-1, width)
+    sizes = np.full(count, int.from_bytes(data[4:8]), np.int64)
+    for place in range(width):
+        sizes[:-1] += digits[:, place].astype(np.int64) << 8 * (width - 1 - place)
+    sizes[-1] = int.from_bytes(data[end:])
+    if sizes.max() > _MAX_INT32:
+        raise CorruptIndexError(f"chunk sizes: {sizes.max()} bytes, no int32")
+    return sizes
+
+
+def _sizes_of(data: bytes, expected_bytes: int, sizes: list[int]) -> npt.NDArray[np.int64]:
+    if len(data) != expected_bytes or any(size > _MAX_INT32 for size in sizes):
+        raise CorruptIndexError(f"chunk sizes: {data[:16].hex()}, no sizes of {len(sizes)} chunks")
+    return np.array(sizes, np.int64)

@@ -1,0 +1,51 @@
+"""The first 25 bytes of a segment that HDFS's RemoteStorageManager keeps as one file.
+
+    bytes     field                       type    meaning
+    0         version                     int8    0
+    1..4      .index                      int32   where it begins in the file: 25
+    5..8      .timeindex                  int32
+    9..12     leader epochs               int32
+    13..16    .snapshot                   int32
+    17..20    .txnindex                   int32
+    21..24    .log                        int32   it is the last and goes on to the file's end
+
+Big-endian. The files follow back to back in this order, so each ends where the next begins; one
+that is not there has no bytes. Source: `LogSegmentDataHeader` of kafka-remote-storage.
+"""
+
+import struct
+from typing import Final, NamedTuple
+
+from kip33.errors import CorruptSegmentError, UnsupportedFormatError
+
+HEADER_BYTES: Final = 25
+KINDS: Final = ("index", "timeindex", "leader_epochs", "snapshot", "txnindex", "log")
+_POSITIONS: Final = struct.Struct(">6i")
+
+
+class Part(NamedTuple):
+    """Where in the file one of the segment's files is."""
+
+    position: int
+    size_bytes: int
+
+
+def decode_rsm_header(data: bytes, file_bytes: int) -> dict[str, Part]:
+    """Return the parts of a file of `file_bytes` by kind, given its first 25 bytes.
+
+    UnsupportedFormatError for another version, CorruptSegmentError for what is no such file.
+
+    >>> data = bytes.fromhex("00 00000019 00000021 00000021 00000021 00000021 00000021")
+    >>> decode_rsm_header(data, 1000)["log"]
+    Part(position=33, size_bytes=967)
+    """
+    if len(data) < HEADER_BYTES:
+        raise CorruptSegmentError(f"{len(data)} bytes, a header of {HEADER_BYTES} expected")
+    if data[0]:
+        raise UnsupportedFormatError(f"a header of version {data[0]}, 0 expected")
+    starts = _POSITIONS.unpack(data[1:HEADER_BYTES])
+    ends = (*starts[1:], file_bytes)
+    if starts[0] != HEADER_BYTES or any(s > e for s, e in zip(starts, ends, strict=True)):
+        raise CorruptSegmentError(f"positions {starts} in {file_bytes} bytes: no segment's header")
+    pairs = zip(KINDS, starts, ends, strict=True)
+    return {kind: Part(start, end - start) for kind, start, end in pairs}

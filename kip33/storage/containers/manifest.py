@@ -1,0 +1,153 @@
+"""The `.rsm-manifest` beside each segment of Aiven's plugin: JSON, one object.
+
+    {"version": "1",
+     "chunkIndex": {"type": "fixed", "originalChunkSize": 4194304, "originalFileSize": 9000000,
+                    "transformedChunkSize": 4194304, "finalTransformedChunkSize": 611392},
+     "segmentIndexes": {"offset": {"position": 0, "size": 24}, "timestamp": {...}, ...},
+     "compression": false,
+     "encryption": {...},                                    only of encrypted segments
+     "remoteLogSegmentMetadata": {"remoteLogSegmentId": {"topicIdPartition": {"topicPartition":
+                                  {"topic": "orders", "partition": 0}, ...}, ...}, ...}}
+
+A log is cut into chunks of `originalChunkSize`, the last one shorter, and each is stored by itself:
+as it is, as one zstd frame (`compression`), encrypted with AES-GCM (`encryption`). What they take
+then follows from `transformedChunkSize`, or with `"type": "variable"` stands one by one in
+`transformedChunks`: base64 of zstd of `kip33.formats.chunk_sizes`. Index files are never
+compressed. Older manifests have neither `segmentIndexes` nor `remoteLogSegmentMetadata`.
+
+Source: `SegmentManifestV1`, `AbstractChunkIndex` and `TransformedChunksSerializer` of
+tiered-storage-for-apache-kafka.
+"""
+
+import base64
+import json
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kip33.errors import CorruptSegmentError, Kip33Error, UnsupportedFormatError
+from kip33.formats.chunk_sizes import decode_chunk_sizes
+from kip33.formats.codecs import decompress
+from kip33.formats.rsm_header import Part
+
+MOST_MANIFEST_BYTES: Final = 1 << 26
+MOST_CHUNK_BYTES: Final = 1 << 30  # twice so many are held at once; 4 MiB are usual
+_INDEXES: Final = {"index": "offset", "timeindex": "timestamp"}
+
+
+class Chunk(NamedTuple):
+    """A piece of a log as it is stored."""
+
+    position: int  # in the stored file
+    stored_bytes: int
+    log_bytes: int
+
+
+class Manifest(NamedTuple):
+    """What a manifest says of a segment."""
+
+    log_bytes: int
+    chunk_bytes: int  # of the log; the last chunk may have fewer
+    fixed_bytes: tuple[int, int] | None  # stored, of each chunk and of the last
+    starts: npt.NDArray[np.int64]  # where chunks of various sizes begin, and where the last ends
+    is_compressed: bool
+    is_encrypted: bool
+    indexes: dict[str, Part]  # in the `.indexes` file, by Kafka's suffix
+    topic: str | None
+    partition: int | None
+    base_offset: int | None
+
+    @property
+    def chunks(self) -> int:
+        """Return how many there are."""
+        return -(-self.log_bytes // self.chunk_bytes)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Return the size that the stored log should have."""
+        if not self.chunks:
+            return 0
+        last = self.chunk(self.chunks - 1)
+        return last.position + last.stored_bytes
+
+    def chunk(self, number: int) -> Chunk:
+        """Return a chunk by its number, from 0."""
+        log_bytes = min(self.chunk_bytes, self.log_bytes - number * self.chunk_bytes)
+        if self.fixed_bytes:
+            each, last = self.fixed_bytes
+            return Chunk(number * each, last if number == self.chunks - 1 else each, log_bytes)
+        start, end = int(self.starts[number]), int(self.starts[number + 1])
+        return Chunk(start, end - start, log_bytes)
+
+
+def parse_manifest(data: bytes) -> Manifest:
+    """Return what a manifest says; CorruptSegmentError for what is none, UnsupportedFormatError
+    for another version."""
+    try:
+        record = json.loads(data)
+        version = record["version"]
+        if version != "1":
+            raise UnsupportedFormatError(f".rsm-manifest: version {version!r}, '1' expected")
+        index = record["chunkIndex"]
+        log_bytes, chunk_bytes = _size(index["originalFileSize"]), _size(index["originalChunkSize"])
+        if not 0 < chunk_bytes <= MOST_CHUNK_BYTES and log_bytes:
+            raise UnsupportedFormatError(f".rsm-manifest: chunks of {chunk_bytes} bytes")
+        chunk_bytes = max(chunk_bytes, 1)
+        fixed, starts = _stored_sizes(index, -(-log_bytes // chunk_bytes))
+        indexes = {
+            suffix: Part(_size(found["position"]), _size(found["size"]))
+            for suffix, name in _INDEXES.items()
+            if (found := (record.get("segmentIndexes") or {}).get(name))
+        }
+        metadata = record.get("remoteLogSegmentMetadata") or {}
+        segment_id = metadata.get("remoteLogSegmentId") or {}
+        partition = (segment_id.get("topicIdPartition") or {}).get("topicPartition") or {}
+        return Manifest(
+            log_bytes,
+            chunk_bytes,
+            fixed,
+            starts,
+            bool(record.get("compression")),
+            bool(record.get("encryption")),
+            indexes,
+            partition.get("topic"),
+            partition.get("partition"),
+            metadata.get("startOffset"),
+        )
+    except UnsupportedFormatError:
+        raise
+    except (Kip33Error, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        what = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise CorruptSegmentError(f".rsm-manifest: nothing that can be read: {what}") from error
+
+
+def _stored_sizes(
+    index: dict[str, Any], chunks: int
+) -> tuple[tuple[int, int] | None, npt.NDArray[np.int64]]:
+    """Return the stored sizes, each chunk's and the last one's, or where each chunk begins."""
+    if index["type"] == "fixed":
+        each, last = index["transformedChunkSize"], index["finalTransformedChunkSize"]
+        return (_size(each), _size(last)), np.zeros(1, np.int64)
+    if index["type"] != "variable":
+        raise UnsupportedFormatError(f".rsm-manifest: chunks of type {index['type']!r}")
+    packed = base64.b64decode(index["transformedChunks"], validate=True)
+    sizes = decode_chunk_sizes(_unpacked(packed, most_bytes=16 + 4 * chunks))
+    if len(sizes) != chunks:
+        raise CorruptSegmentError(f"sizes of {len(sizes)} chunks, {chunks} expected")
+    return None, np.concatenate(([0], np.cumsum(sizes)))
+
+
+def _unpacked(packed: bytes, *, most_bytes: int) -> bytes:
+    data = b""
+    for piece in decompress([packed], "zstd", magic=2):
+        data += piece
+        if len(data) > most_bytes:
+            raise CorruptSegmentError(f"sizes of chunks of more than {most_bytes} bytes")
+    return data
+
+
+def _size(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 40:
+        raise ValueError(f"{value!r} is no size")
+    return value

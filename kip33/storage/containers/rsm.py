@@ -1,0 +1,29 @@
+"""One file with all that belongs to a segment: HDFS's RemoteStorageManager, newer form.
+
+    25 bytes of header (`kip33.formats.rsm_header`), .index, .timeindex, leader epochs, .snapshot,
+    .txnindex, .log
+
+Every part is raw, so a part is a range of the file.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kip33.formats.rsm_header import HEADER_BYTES, Part, decode_rsm_header
+from kip33.formats.scan import ReadInto
+from kip33.storage.containers.ranges import OpenFile, range_of
+from kip33.storage.index_pages import read_fully
+from kip33.storage.locations import Location
+
+
+def read_parts(read_into: ReadInto, file_bytes: int) -> dict[str, Part]:
+    """Return where the parts of an open file are; errors as those of `decode_rsm_header`."""
+    return decode_rsm_header(read_fully(read_into, 0, HEADER_BYTES), file_bytes)
+
+
+@contextmanager
+def opened(file: Location, kind: str, open_file: OpenFile) -> Iterator[tuple[ReadInto, int]]:
+    """Open a part, `log`, `timeindex` or `index`; Kip33Error for what is no such file."""
+    with open_file(file) as (read_into, file_bytes):
+        part = read_parts(read_into, file_bytes)[kind]
+        yield range_of(read_into, part.position, part.size_bytes), part.size_bytes

@@ -1,0 +1,161 @@
+"""`aiven`: what Aiven's tiered storage plugin puts into S3, GCS, Azure, HDFS or a file system.
+
+    SOURCE/orders-<topic id>/0/00000000000000000042-<segment id>.log            chunks of the log
+                               ....indexes                                      all its indexes
+                               ....rsm-manifest                                 what is where
+
+Ids are 22 characters of base64; `log_dir` is what stands before the topic's directory, with what
+`key.prefix` puts before the topic's name in it. `kip33.storage.containers.aiven` has the bytes. The
+true size of a log stands in its manifest, so every manifest is read while listing; raw and zstd
+chunks are read, an encrypted segment is a row that says so. The manifest is uploaded last: a log
+without one is an upload that was not finished, and is passed over. A segment that was uploaded
+twice is there twice, with another id. Source: `ObjectKeyFactory` of
+tiered-storage-for-apache-kafka.
+"""
+
+import re
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from pyarrow import fs
+
+from kip33.errors import CorruptSegmentError, Kip33Error
+from kip33.storage.containers.aiven import LOG, MANIFEST, read_manifest
+from kip33.storage.containers.manifest import Manifest
+from kip33.storage.directories import (
+    Directory,
+    Partition,
+    Segment,
+    Visit,
+    add_inner,
+    entries,
+    parent_of,
+)
+from kip33.storage.files import opened, reason
+from kip33.storage.layouts.layout import Layout
+from kip33.storage.layouts.local_tiered import METADATA_WOULD_DANGLE
+from kip33.storage.listed_indexes import list_target, unfinished_of
+from kip33.storage.segment_files import TIERED_LOG, index_path
+
+AT_ONCE: Final = 64  # manifests that one thread reads one after another
+_TOPIC_DIR: Final = re.compile(r"([a-zA-Z0-9._-]+)-[A-Za-z0-9_-]{22}")
+_UNFINISHED: Final = unfinished_of("[0-9]+-[A-Za-z0-9_-]{22}")
+
+
+def partition_of(visit: Visit) -> Partition | None:
+    """Return whose directory it is: `<topic>-<topic id>/<partition>`."""
+    number, topic_dir, _ = visit.names
+    found = _TOPIC_DIR.fullmatch(topic_dir)
+    if not found or not re.fullmatch("[0-9]{1,10}", number) or int(number) >= 1 << 31:
+        return None
+    return Partition(parent_of(parent_of(visit.below)), found[1], int(number))
+
+
+def list_directory(visit: Visit) -> Directory:
+    """Return what a directory holds: its logs are left for others to look up in their manifests."""
+    directory = Directory.empty()
+    partition = partition_of(visit)
+    infos = entries(directory, visit, partition)
+    logs = []
+    manifests = set()
+    for info in infos:
+        name = info.base_name
+        if info.type == fs.FileType.Directory:
+            add_inner(directory, visit, name)
+        elif partition and name.endswith(MANIFEST):
+            manifests.add(name.removesuffix(MANIFEST))
+        elif partition and name.endswith(LOG):
+            if TIERED_LOG.fullmatch(name):
+                logs.append(info)
+            else:
+                directory.passed_over["files not named as segments"] += 1
+    if partition is None:
+        return directory
+    stems = {info.base_name.removesuffix(LOG) for info in logs}
+    _count(directory, "logs without .rsm-manifest: not wholly uploaded", len(stems - manifests))
+    _count(directory, ".rsm-manifest files without a log", len(manifests - stems))
+    whole = [info for info in logs if info.base_name.removesuffix(LOG) in manifests]
+    if whole:
+        names = [info.base_name for info in whole]
+        at_target = list_target(directory, visit, names, _UNFINISHED)
+        found = _Found(visit, partition, at_target)
+        for start in range(0, len(whole), AT_ONCE):
+            directory.more.append(partial(_look_up, found, whole[start : start + AT_ONCE]))
+    return directory
+
+
+def _count(directory: Directory, what: str, count: int) -> None:
+    if count:
+        directory.passed_over[what] += count
+
+
+class _Found(NamedTuple):
+    visit: Visit
+    partition: Partition
+    at_target: dict[str, int]  # sizes of index files where a build puts them
+
+
+def _look_up(found: _Found, logs: list[Any]) -> Directory:
+    """Return the segments of some logs, as their manifests have them."""
+    directory = Directory.empty()
+    directory.segments.extend(_segment(found, info) for info in logs)
+    return directory
+
+
+def _segment(found: _Found, info: Any) -> Segment:
+    visit, name = found.visit, info.base_name
+    named = TIERED_LOG.fullmatch(name)
+    base_offset = int(named[1]) if named else 0
+    segment = Segment(
+        visit.path_of(name),
+        *found.partition,
+        base_offset,
+        None,
+        info.mtime_ns // 1_000_000,
+        None,
+        inside="aiven.log",
+        target_time_index_bytes=found.at_target.get(index_path(name, "timeindex")),
+        target_offset_index_bytes=found.at_target.get(index_path(name, "index")),
+    )
+    try:
+        place = visit.place.child(name.removesuffix(LOG) + MANIFEST)
+        manifest = read_manifest(place, opened)
+        log_dir, topic, partition = _owner(manifest, found.partition, base_offset)
+    except (OSError, Kip33Error) as error:
+        return segment._replace(error=reason(error))
+    readable = {} if manifest.is_encrypted else manifest.indexes
+    sizes = {kind: part.size_bytes for kind, part in readable.items()}
+    return segment._replace(
+        log_dir=log_dir,
+        topic=topic,
+        partition=partition,
+        size_bytes=manifest.log_bytes,
+        beside_time_index_bytes=sizes.get("timeindex"),
+        beside_offset_index_bytes=sizes.get("index"),
+    )
+
+
+def _owner(manifest: Manifest, named: Partition, base_offset: int) -> Partition:
+    """Return whose segment it is; CorruptSegmentError where manifest and key disagree.
+
+    What `key.prefix` puts before the topic's name belongs to the `log_dir`.
+    """
+    topic = manifest.topic or named.topic
+    prefix = named.topic.removesuffix(topic)
+    same = (manifest.partition, manifest.base_offset) in ((None, None), (named[2], base_offset))
+    if prefix + topic != named.topic or not same:
+        raise CorruptSegmentError(
+            f".rsm-manifest: of {topic}-{manifest.partition} from offset {manifest.base_offset} "
+            "on, not of what its key says"
+        )
+    log_dir = "/".join(filter(None, (named.log_dir, prefix.rstrip("-"))))
+    return Partition(log_dir, topic, named.partition)
+
+
+AIVEN = Layout(
+    "aiven",
+    "'<topic>-<topic id>/<partition>/<base offset>-<segment id>.log' expected, "
+    "with its .rsm-manifest",
+    list_directory,
+    why_not_deleted=METADATA_WOULD_DANGLE,
+)

@@ -1,0 +1,176 @@
+"""`hdfs-rsm`: HDFS's RemoteStorageManager of Kafka's tiered storage, in both of its forms.
+
+    SOURCE/orders-0-<topic id>/<segment id>/log          a directory a segment: .index is `index`,
+                                            timeindex    .timeindex `timeindex` beside it
+    SOURCE/orders-0-<topic id>/<segment id>              one file a segment (`containers.rsm`)
+
+Which form it is, is seen by what is there. Ids are 22 characters of base64, in older archives
+UUIDs with dashes, and the partition's directory may be without the topic's id; the oldest name a
+segment's directory by its first and last offset. No other name has a base offset: it is read from
+the first batch while listing. That is the segment's, for tiered storage takes no compacted topic.
+All bytes are raw. A segment that was uploaded twice is there twice, with another id. Source:
+`HDFSRemoteStorageManager` of kafka-remote-storage.
+"""
+
+import re
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from pyarrow import fs
+
+from kip33.errors import CorruptSegmentError, Kip33Error
+from kip33.formats.batch import LOG_OVERHEAD, MAX_SEGMENT_BYTES
+from kip33.formats.names import parse_partition_dir
+from kip33.formats.rsm_header import Part
+from kip33.formats.scan import ReadInto
+from kip33.storage.containers.rsm import read_parts
+from kip33.storage.directories import (
+    Directory,
+    Infos,
+    Partition,
+    Segment,
+    Visit,
+    add_inner,
+    entries,
+    parent_of,
+)
+from kip33.storage.files import opened, reason
+from kip33.storage.index_pages import read_fully
+from kip33.storage.layouts.layout import Layout
+from kip33.storage.layouts.local_tiered import METADATA_WOULD_DANGLE
+from kip33.storage.listed_indexes import list_target, unfinished_of
+from kip33.storage.locations import Location
+from kip33.storage.segment_files import UUID, index_path
+
+AT_ONCE: Final = 64  # files whose headers one thread reads one after another
+_WITH_TOPIC_ID: Final = re.compile(rf"(.+-[0-9]+)-(?:{UUID.pattern})")
+_OFFSETS: Final = re.compile(r"([0-9]{20})-[0-9]{20}")  # of a directory: the first and the last
+_UNFINISHED: Final = unfinished_of(f"log|{UUID.pattern}")
+_START_BYTES: Final = LOG_OVERHEAD + 5  # of a batch: the offset first, the magic last
+
+
+def partition_of(name: str, below: str) -> Partition | None:
+    """Return whose directory it is by its name, `<topic>-<partition>[-<topic id>]`."""
+    found = _WITH_TOPIC_ID.fullmatch(name)
+    named = parse_partition_dir(found[1] if found else name)
+    return Partition(parent_of(below), named.topic, named.partition) if named else None
+
+
+def list_directory(visit: Visit) -> Directory:
+    """Return what a directory holds: a partition's, a segment's, or one above them."""
+    directory = Directory.empty()
+    name, parent, _ = visit.names
+    above = partition_of(parent, parent_of(visit.below))
+    partition = partition_of(name, visit.below)
+    infos = entries(directory, visit, above or partition)
+    if above and _segments_own(directory, visit, above, infos):
+        return directory
+    files = []
+    for info in infos:
+        if info.type == fs.FileType.Directory:
+            add_inner(directory, visit, info.base_name)
+        elif partition and UUID.fullmatch(info.base_name):
+            files.append(info)
+        elif partition:
+            directory.passed_over["files not named as segments"] += 1
+    if partition and files:
+        names = [info.base_name for info in files]
+        found = _Found(visit, partition, list_target(directory, visit, names, _UNFINISHED))
+        for start in range(0, len(files), AT_ONCE):
+            directory.more.append(partial(_look_into, found, files[start : start + AT_ONCE]))
+    return directory
+
+
+def _segments_own(directory: Directory, visit: Visit, partition: Partition, infos: Infos) -> bool:
+    """Add the segment whose directory it is; return whether it is one."""
+    log = next((i for i in infos if i.base_name == "log" and i.type == fs.FileType.File), None)
+    if log is None:
+        return False
+    named = _OFFSETS.fullmatch(visit.names[0])
+    beside = {info.base_name: info.size for info in infos if info.type == fs.FileType.File}
+    at_target = list_target(directory, visit, ["log"], _UNFINISHED)
+    segment = _as_listed(_Found(visit, partition, at_target), log)._replace(
+        size_bytes=log.size,
+        beside_time_index_bytes=beside.get("timeindex"),
+        beside_offset_index_bytes=beside.get("index"),
+    )
+    try:
+        base_offset = int(named[1]) if named else _first_offset(visit.place.child("log"))
+        segment = segment._replace(base_offset=base_offset)
+    except (OSError, Kip33Error) as error:
+        segment = segment._replace(error=reason(error))
+    directory.segments.append(segment)
+    return True
+
+
+def _first_offset(log: Location) -> int:
+    with opened(log) as (read_into, size_bytes):
+        return first_offset(read_into, Part(0, size_bytes))
+
+
+def first_offset(read_into: ReadInto, log: Part) -> int:
+    """Return the offset of a log's first batch, its base offset; CorruptSegmentError without one.
+
+    What is no batch has no offset to believe: size and magic must be a batch's.
+    """
+    start = read_fully(read_into, log.position, min(_START_BYTES, log.size_bytes))
+    if len(start) == _START_BYTES:
+        offset = int.from_bytes(start[:8], signed=True)
+        batch_bytes = int.from_bytes(start[8:LOG_OVERHEAD], signed=True)
+        if offset >= 0 and 0 < batch_bytes <= MAX_SEGMENT_BYTES and start[-1] <= 2:
+            return offset
+    raise CorruptSegmentError(
+        f"a log of {log.size_bytes} bytes that begins with no batch: nothing says its base offset"
+    )
+
+
+class _Found(NamedTuple):
+    visit: Visit
+    partition: Partition
+    at_target: dict[str, int]  # sizes of index files where a build puts them
+
+
+def _look_into(found: _Found, files: list[Any]) -> Directory:
+    """Return the segments of some files, as their headers have them."""
+    directory = Directory.empty()
+    directory.segments.extend(_segment(found, info) for info in files)
+    return directory
+
+
+def _segment(found: _Found, info: Any) -> Segment:
+    segment = _as_listed(found, info)._replace(inside="rsm.log")
+    try:
+        with opened(found.visit.place.child(info.base_name)) as (read_into, file_bytes):
+            parts = read_parts(read_into, file_bytes)
+            base_offset = first_offset(read_into, parts["log"])
+    except (OSError, Kip33Error) as error:
+        return segment._replace(error=reason(error))
+    return segment._replace(
+        base_offset=base_offset,
+        size_bytes=parts["log"].size_bytes,
+        beside_time_index_bytes=parts["timeindex"].size_bytes,
+        beside_offset_index_bytes=parts["index"].size_bytes,
+    )
+
+
+def _as_listed(found: _Found, info: Any) -> Segment:
+    """Return what names and the listing say of a segment, before anything is opened."""
+    name = info.base_name
+    return Segment(
+        found.visit.path_of(name),
+        *found.partition,
+        None,
+        None,
+        info.mtime_ns // 1_000_000,
+        None,
+        target_time_index_bytes=found.at_target.get(index_path(name, "timeindex")),
+        target_offset_index_bytes=found.at_target.get(index_path(name, "index")),
+    )
+
+
+HDFS_RSM = Layout(
+    "hdfs-rsm",
+    "'<topic>-<partition>-<topic id>/<segment id>' expected, a file or a directory with 'log'",
+    list_directory,
+    why_not_deleted=METADATA_WOULD_DANGLE,
+)

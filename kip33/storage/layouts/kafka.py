@@ -1,0 +1,45 @@
+"""`kafka`: a log directory, or a tree of several brokers' side by side, and any copy of them.
+
+    SOURCE/orders-0/00000000000000000042.log             log_dir ""
+    SOURCE/broker-1/orders-0/00000000000000000042.log    log_dir "broker-1"
+    SOURCE/00000000000000000042.log                      where SOURCE is a partition's directory
+
+With `.index` and `.timeindex` beside each log; all bytes are raw. `kip33.formats.names` has the
+other names that a broker leaves.
+"""
+
+from functools import partial
+
+from kip33.formats.names import parse_partition_dir, parse_segment_file
+from kip33.storage.directories import Directory, Partition, Visit, parent_of
+from kip33.storage.layouts.layout import Layout
+from kip33.storage.layouts.suffixed import Names, list_suffixed
+from kip33.storage.listed_indexes import unfinished_of
+
+
+def partition_of(visit: Visit) -> Partition | None:
+    """Return whose directory it is by its name, `<topic>-<partition>`."""
+    named = parse_partition_dir(visit.place.name)
+    return Partition(parent_of(visit.below), named.topic, named.partition) if named else None
+
+
+def base_offset_of(directory: Directory, name: str) -> int | None:
+    """Return the base offset in a segment file's name; count what is none."""
+    named = parse_segment_file(name)
+    if named is None:
+        directory.passed_over["files not named as segments"] += 1
+    elif named.suffix:
+        directory.passed_over[f".{named.suffix} files"] += 1
+    elif named.kind == "log":
+        return named.base_offset
+    return None
+
+
+NAMES = Names(partition_of, base_offset_of, unfinished_of("[0-9]+"))
+KAFKA = Layout(
+    "kafka",
+    "'<topic>-<partition>/<base offset>.log' expected, below it or in directories of brokers",
+    partial(list_suffixed, NAMES),
+    in_place=True,
+    why_not_deleted=None,
+)

@@ -1,0 +1,51 @@
+"""`local-tiered`: Kafka's own `LocalTieredStorage`, made for tests and used for more than those.
+
+    SOURCE/orders-0-<topic id>/00000000000000000042-<segment id>.log    .index, .timeindex beside it
+                               ....txnindex, .snapshot, .leader_epoch_checkpoint    passed over
+
+Ids are 22 characters of base64. All bytes are raw. A segment that was uploaded twice is there
+twice, with another id. Source: `RemoteTopicPartitionDirectory`, `RemoteLogSegmentFileset` of Kafka
+(tests of its storage module).
+"""
+
+import re
+from functools import partial
+from typing import Final
+
+from kip33.formats.names import parse_partition_dir
+from kip33.storage.directories import Directory, Partition, Visit, parent_of
+from kip33.storage.layouts.layout import Layout
+from kip33.storage.layouts.suffixed import Names, list_suffixed
+from kip33.storage.listed_indexes import unfinished_of
+from kip33.storage.segment_files import TIERED_LOG
+
+METADATA_WOULD_DANGLE: Final = "the brokers' remote log metadata would point at nothing"
+_WITH_TOPIC_ID: Final = re.compile(r"(.+-[0-9]+)-[A-Za-z0-9_-]{22}")
+
+
+def partition_of(visit: Visit) -> Partition | None:
+    """Return whose directory it is by its name, `<topic>-<partition>-<topic id>`."""
+    found = _WITH_TOPIC_ID.fullmatch(visit.place.name)
+    named = parse_partition_dir(found[1]) if found else None
+    return Partition(parent_of(visit.below), named.topic, named.partition) if named else None
+
+
+def base_offset_of(directory: Directory, name: str) -> int | None:
+    """Return the base offset in a log's name; count what is none."""
+    found = TIERED_LOG.fullmatch(name)
+    if found and int(found[1]) < 1 << 63:
+        return int(found[1])
+    directory.passed_over["files not named as segments"] += 1
+    return None
+
+
+LOCAL_TIERED = Layout(
+    "local-tiered",
+    "'<topic>-<partition>-<topic id>/<base offset>-<segment id>.log' expected",
+    partial(
+        list_suffixed,
+        Names(partition_of, base_offset_of, unfinished_of("[0-9]+-[A-Za-z0-9_-]{22}")),
+    ),
+    in_place=True,
+    why_not_deleted=METADATA_WOULD_DANGLE,
+)

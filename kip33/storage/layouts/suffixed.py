@@ -1,0 +1,38 @@
+"""Layouts with a directory a partition, in it logs and indexes that differ by their suffixes."""
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from pyarrow import fs
+
+from kip33.storage.directories import Directory, Partition, Visit, add_inner, entries
+from kip33.storage.listed_indexes import add_segments, index_files
+
+
+class Names(NamedTuple):
+    """What a layout's names say."""
+
+    partition: Callable[[Visit], Partition | None]  # None: no partition's directory
+    base_offset: Callable[[Directory, str], int | None]  # of a file with .log in its name
+    unfinished: re.Pattern[str]  # names of temporary index files
+
+
+def list_suffixed(names: Names, visit: Visit) -> Directory:
+    """Return what a directory holds."""
+    directory = Directory.empty()
+    partition = names.partition(visit)
+    infos = entries(directory, visit, partition)
+    logs = []
+    for info in infos:
+        if info.type == fs.FileType.Directory:
+            add_inner(directory, visit, info.base_name)
+        elif partition and ".log" in info.base_name:
+            base_offset = names.base_offset(directory, info.base_name)
+            if base_offset is not None:
+                logs.append((base_offset, info))
+    if partition and logs:
+        file_names = [info.base_name for _, info in logs]
+        files = index_files(directory, visit, infos, file_names, names.unfinished)
+        add_segments(directory, visit, partition, logs, files)
+    return directory

@@ -1,0 +1,76 @@
+"""Which segments of a snapshot have offsets that others have as well, counted by topic."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kip33.rules.overlaps import APART, NAMES, UNKNOWN, overlaps
+from kip33.storage.catalog import Catalog
+from kip33.storage.schema import SEGMENTS
+from kip33.storage.searched import SearchedSegment
+from kip33.storage.snapshots import Snapshot
+
+_KEY: Final = ("log_dir", "topic", "partition")
+_COLUMNS: Final = [*_KEY, "base_offset", "last_offset"]
+
+
+def overlaps_by_topic(catalog: Catalog, snapshot: Snapshot) -> dict[str, dict[str, int]]:
+    """Return the number of segments of each kind of `rules.overlaps.NAMES`, of topics with any.
+
+    Within a log directory: replicas that lie in several are no finding. CatalogError where a part
+    is damaged.
+    """
+    pieces = [_compact(piece) for piece in catalog.read_pieces(snapshot, _COLUMNS)]
+    rows = pa.concat_tables(pieces or [_compact(SEGMENTS.empty_table())]).unify_dictionaries()
+    codes = [_codes(rows["log_dir"]), _codes(rows["topic"]), rows["partition"].to_numpy()]
+    base_offsets = rows["base_offset"].to_numpy()
+    order = np.lexsort((base_offsets, *codes))
+    ordered = [code[order] for code in codes]
+    changes = np.zeros(len(order), bool)
+    for code in ordered:
+        changes[1:] |= code[1:] != code[:-1]
+    found = overlaps(np.cumsum(changes), base_offsets[order], rows["last_offset"].to_numpy()[order])
+    at = np.flatnonzero(found != APART)
+    topics = pc.cast(rows["topic"], pa.string()).take(pa.array(order[at]))
+    counts: dict[str, Counter[str]] = {}
+    for topic, kind in zip(topics.to_pylist(), found[at].tolist(), strict=True):
+        counts.setdefault(topic, Counter())[NAMES[kind]] += 1
+    return {topic: dict(sorted(count.items())) for topic, count in sorted(counts.items())}
+
+
+def _compact(rows: pa.Table) -> pa.Table:
+    rows = rows.filter(pc.and_(pc.is_valid(rows["base_offset"]), pc.is_valid(rows["topic"])))
+    columns: dict[str, Any] = {name: rows[name].dictionary_encode() for name in _KEY[:2]}
+    columns |= {"partition": rows["partition"], "base_offset": rows["base_offset"]}
+    columns["last_offset"] = pc.fill_null(rows["last_offset"], UNKNOWN)
+    return pa.table(columns)
+
+
+def _codes(column: Any) -> Any:
+    """Return for each value of a dictionary encoded column a number."""
+    numbers = [chunk.indices.to_numpy() for chunk in column.chunks]
+    return np.concatenate(numbers or [np.zeros(0, np.int64)])
+
+
+def doubled(segments: Sequence[SearchedSegment]) -> list[SearchedSegment]:
+    """Return those of one partition's segments that have offsets of an earlier one.
+
+    `segments` are in order of their base offsets.
+    """
+    bases = np.array([one.base_offset for one in segments], np.int64)
+    lasts = [UNKNOWN if one.last_offset is None else one.last_offset for one in segments]
+    kinds = overlaps(np.zeros(len(segments), np.int64), bases, np.array(lasts, np.int64))
+    return [one for one, kind in zip(segments, kinds, strict=True) if kind != APART]
+
+
+def note_on(offset: int, twice: Sequence[SearchedSegment]) -> str | None:
+    """Return what a user should know of an answer at an offset, None if nothing; of `doubled`."""
+    for one in twice:
+        last = one.base_offset if one.last_offset is None else one.last_offset
+        if one.base_offset <= offset <= last + 1:  # what comes after the last depends on it as well
+            return f"{one.log_uri}: an earlier segment has offsets of it; they may differ"
+    return None
