@@ -56,6 +56,7 @@ def test_every_marked_block_is_found() -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.integration  # every command starts a JVM
 @pytest.mark.parametrize("example", RUN, ids=lambda example: example.name)
 def test_the_example_runs(example: Example, archive: Path, tmp_path: Path) -> None:
     shutil.copytree(archive, tmp_path / "archive")  # an example may change it

@@ -5,9 +5,9 @@ python -m tests.faults.console build SOURCE --index-dir DIR ...
 
 from typing import Any
 
+import kip33.cli.main
 import kip33.spark.build
 import kip33.spark.session
-from kip33.cli.main import main
 from kip33.storage.committing import BuildSummary
 from kip33.storage.planning import BuildPlan
 from tests.faults.builds import carry_out
@@ -17,7 +17,11 @@ def run_build(spark: None, plan: BuildPlan, **_: Any) -> BuildSummary:
     return carry_out(plan)
 
 
-if __name__ == "__main__":
+def main() -> None:
     kip33.spark.session.create_session = lambda **_: None  # type: ignore[assignment]
     kip33.spark.build.run_build = run_build
+    kip33.cli.main.main()
+
+
+if __name__ == "__main__":
     main()

@@ -9,7 +9,7 @@ import sys
 import time
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kip33.storage.locations import Location
 from kip33.storage.plan_text import write_plan
@@ -18,6 +18,13 @@ from kip33.storage.retention_plan import RetentionPlan
 from tests.expiring_archive import ExpiringArchive
 from tests.faults.applies import apply_here
 from tests.faults.wrecks import PROJECT, ask
+
+
+class Ended(NamedTuple):
+    """How an apply in a child ended."""
+
+    code: int
+    why: str  # what it did not do, and why not; "" if it did all or was killed
 
 
 class CutShort:
@@ -64,14 +71,14 @@ class CutShort:
     def run(self, forks: "subprocess.Popen[str]", **how: Any) -> int:
         """Let a child apply the plan and return how it ended."""
         ask(forks, json.dumps(how))
-        return int(ask(forks, "wait"))
+        return ended(forks).code
 
     def kill(self, forks: "subprocess.Popen[str]", seconds: float, **how: Any) -> int:
         """Kill a child so long after its start; return how it ended."""
         pid = int(ask(forks, json.dumps(how)))
         time.sleep(seconds)
         os.kill(pid, signal.SIGKILL)
-        return int(ask(forks, "wait"))
+        return ended(forks).code
 
     def finish(self, *, with_trash: bool = False) -> None:
         """Apply the plan once more, undisturbed: all has to be as if nothing had been killed."""
@@ -89,6 +96,11 @@ class CutShort:
         return require_sound(
             self.archive, [self.plan], self.before, with_trash=with_trash, where=where
         )
+
+
+def ended(forks: "subprocess.Popen[str]") -> Ended:
+    """Wait for the program's child; return how it ended."""
+    return Ended(*json.loads(ask(forks, "wait")))
 
 
 def require_sound(

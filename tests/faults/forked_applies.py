@@ -8,7 +8,8 @@ As `tests.faults.forked_builds`, but that the line which begins a child is a JSO
     {"die": ["before", 17]}              SIGKILL right before, or after, operation 17
 
 An operation is what changes a directory: a file published, moved, copied or deleted. A child that
-came to its end with a partition stopped ends with 1.
+came to its end with a partition stopped ends with 1. What is told of its end is a JSON array: its
+exit code, and why partitions stopped or the plan was refused.
 """
 
 import json
@@ -20,6 +21,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
+from kip33.errors import Kip33Error
 from kip33.storage import trash
 from kip33.storage.deletion_step import SegmentStep
 from kip33.storage.retention_journal import Journal
@@ -57,14 +59,18 @@ def die_at(when: str, number: int) -> None:
         setattr(owner, name, around(getattr(owner, name)))
 
 
-def apply(plan_file: str, trash_folder: str, asked: dict[str, Any]) -> int:
-    """Apply as asked; return the exit code."""
+def apply(plan_file: str, trash_folder: str, asked: dict[str, Any]) -> str:
+    """Apply as asked; return why it did not do all, "" if it did."""
     if asked.get("other_disk"):
         os.rename = only_within_a_directory(os.rename)  # type: ignore[assignment]
     if asked.get("die"):
         die_at(*asked["die"])
     place = trash_folder if asked.get("trash") else None
-    return 1 if apply_here(plan_file, place, threads=asked.get("threads", 1)).stopped else 0
+    try:
+        applied = apply_here(plan_file, place, threads=asked.get("threads", 1))
+    except Kip33Error as error:
+        return str(error)
+    return "; ".join(one.why for one in applied.partitions if one.why)
 
 
 def main() -> None:
@@ -72,13 +78,19 @@ def main() -> None:
     apply_here(plan_file, dry_run=True)  # loads what an apply needs
     print("ready", flush=True)
     while line := sys.stdin.readline():
+        from_child, to_parent = os.pipe()
         pid = os.fork()
         if not pid:
-            os._exit(apply(plan_file, trash_folder, json.loads(line)))
+            why = apply(plan_file, trash_folder, json.loads(line))
+            os.write(to_parent, why.encode())
+            os._exit(1 if why else 0)
+        os.close(to_parent)
         print(pid, flush=True)
         sys.stdin.readline()
+        with os.fdopen(from_child) as said:
+            why = said.read()
         _, status = os.waitpid(pid, 0)
-        print(os.waitstatus_to_exitcode(status), flush=True)
+        print(json.dumps([os.waitstatus_to_exitcode(status), why]), flush=True)
 
 
 if __name__ == "__main__":

@@ -53,10 +53,12 @@ class SmallDisks:
 
     def run(self, *arguments: object, cwd: Path, **environment: str) -> Finished:
         """Run a program that has these disks."""
+        return subprocess_of(*self.enter(cwd), *arguments, cwd=cwd, **environment)
+
+    def enter(self, cwd: Path) -> tuple[str, ...]:
+        """Return what starts a program that has these disks, up to its name."""
         enter = ("nsenter", f"--target={self._holder.pid}", "--user", "--mount")
-        return subprocess_of(
-            *enter, "--preserve-credentials", f"--wd={cwd}", *arguments, cwd=cwd, **environment
-        )
+        return (*enter, "--preserve-credentials", f"--wd={cwd}")
 
     def fill(self, place: Path, *, leave: int) -> None:
         """Leave so many bytes on a disk."""

@@ -5,11 +5,10 @@ As root it runs without the privilege to pass over permissions.
 
 import json
 import shutil
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -17,15 +16,16 @@ from kip33.storage.locations import Location
 from kip33.storage.plan_text import sealed, write_plan
 from tests.expiring_archive import A, ExpiringArchive
 from tests.faults.cut_short import CutShort, require_sound
+from tests.faults.forked_commands import ForkedCommands
 from tests.faults.privileges import AS_ANY_OWNER, shut
 from tests.faults.privileges import why_not as why_no_privileges
 from tests.faults.small_disks import PAGE_BYTES, SmallDisks
 from tests.faults.small_disks import why_not as why_no_disks
-from tests.jobs.console import PROJECT, Finished, subprocess_of
+from tests.jobs.console import PROJECT, Finished
 
-PROGRAM = (sys.executable, "-m", "tests.faults.applies")
 NO_SPACE = "No space left on device"
 DENIED = "Permission denied"
+Apply = Callable[..., Finished]
 
 
 def partitions_of(done: Finished) -> list[dict[str, Any]]:
@@ -36,16 +36,24 @@ def partitions_of(done: Finished) -> list[dict[str, Any]]:
     return list(json.loads(printed)["partitions"])
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> CutShort:
-    problem = why_no_privileges(tmp_path)
+@pytest.fixture(scope="module")
+def as_any_owner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedCommands]:
+    problem = why_no_privileges(tmp_path_factory.mktemp("tried"))
     if problem:
         pytest.skip(f"nothing to be denied: {problem}")
+    with ForkedCommands(*AS_ANY_OWNER) as commands:
+        yield commands
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> CutShort:
     return CutShort(ExpiringArchive.with_two_partitions(tmp_path))
 
 
-def apply_as_any_owner(place: CutShort, *trash: Path) -> Finished:
-    return subprocess_of(*AS_ANY_OWNER, *PROGRAM, place.plan_file, *trash, cwd=PROJECT)
+@pytest.fixture
+def apply_as_any_owner(as_any_owner: ForkedCommands, place: CutShort) -> Apply:
+    """Return a function that applies the place's plan, to a trash if one is given."""
+    return lambda *trash: as_any_owner.run("applies", place.plan_file, *trash)
 
 
 @pytest.mark.parametrize(
@@ -62,10 +70,16 @@ def apply_as_any_owner(place: CutShort, *trash: Path) -> Finished:
     ],
 )
 def test_permission_denied(
-    place: CutShort, where: str, mode: int, deleted: int, left: int, said: str
+    place: CutShort,
+    apply_as_any_owner: Apply,
+    where: str,
+    mode: int,
+    deleted: int,
+    left: int,
+    said: str,
 ) -> None:
     with shut(place.folder / where, mode):
-        rows = partitions_of(apply_as_any_owner(place))
+        rows = partitions_of(apply_as_any_owner())
     first, second = rows
     assert (first["outcome"], first["segments_deleted"], first["stopped_at"]) == (
         "stopped",
@@ -80,31 +94,33 @@ def test_permission_denied(
     place.finish()
 
 
-def test_a_partition_that_may_not_be_moved(place: CutShort) -> None:
+def test_a_partition_that_may_not_be_moved(place: CutShort, apply_as_any_owner: Apply) -> None:
     with shut(place.archive.source / A, 0o500):
-        first, second = partitions_of(apply_as_any_owner(place, place.trash))
+        first, second = partitions_of(apply_as_any_owner(place.trash))
     assert (first["outcome"], second["outcome"]) == ("stopped", "done")
     assert DENIED in first["why"]
     place.require_sound(with_trash=True)
     place.finish(with_trash=True)
 
 
-def test_a_trash_that_may_not_be_written(place: CutShort) -> None:
+def test_a_trash_that_may_not_be_written(place: CutShort, apply_as_any_owner: Apply) -> None:
     folder = place.trash / place.plan.plan_id
     folder.mkdir(parents=True)
     with shut(folder, 0o500):
-        rows = partitions_of(apply_as_any_owner(place, place.trash))
+        rows = partitions_of(apply_as_any_owner(place.trash))
     assert [row["outcome"] for row in rows] == ["stopped", "stopped"]
     assert place.archive.files() == place.before
     place.finish(with_trash=True)
 
 
 @pytest.mark.parametrize("mode", [0, 0o500])
-def test_a_journal_that_may_not_be_written(place: CutShort, mode: int) -> None:
+def test_a_journal_that_may_not_be_written(
+    place: CutShort, apply_as_any_owner: Apply, mode: int
+) -> None:
     journal = place.folder / "catalog/retention" / place.plan.plan_id
     (journal / A).mkdir(parents=True)
     with shut(journal / A, mode):
-        first, second = partitions_of(apply_as_any_owner(place))
+        first, second = partitions_of(apply_as_any_owner())
     assert (first["outcome"], first["segments_deleted"]) == ("stopped", 0)
     assert DENIED in first["why"]
     assert second["outcome"] == "done"
@@ -113,9 +129,9 @@ def test_a_journal_that_may_not_be_written(place: CutShort, mode: int) -> None:
     place.finish()
 
 
-def test_a_catalog_that_may_not_be_written(place: CutShort) -> None:
+def test_a_catalog_that_may_not_be_written(place: CutShort, apply_as_any_owner: Apply) -> None:
     with shut(place.folder / "catalog", 0o500):
-        done = apply_as_any_owner(place)
+        done = apply_as_any_owner()
     refused = json.loads(done.stdout.splitlines()[-1])["refused"]
     assert "the journal cannot be made: " in refused
     assert DENIED in refused
@@ -123,15 +139,24 @@ def test_a_catalog_that_may_not_be_written(place: CutShort) -> None:
     place.finish()
 
 
-def test_a_lock_that_may_not_be_opened(place: CutShort) -> None:
+def test_a_lock_that_may_not_be_opened(place: CutShort, apply_as_any_owner: Apply) -> None:
     lock = place.archive.source / "b2/.lock"
     lock.touch()
     with shut(lock):
-        done = apply_as_any_owner(place)
+        done = apply_as_any_owner()
     lock.unlink()
     refused = json.loads(done.stdout.splitlines()[-1])["refused"]
     assert f"b2/.lock: cannot be opened: {DENIED}" in refused
     assert place.archive.files() == place.before
+
+
+class Disks(NamedTuple):
+    """Two small disks, and what runs there."""
+
+    disks: SmallDisks
+    commands: ForkedCommands
+    catalog_disk: Path
+    trash_disk: Path
 
 
 class OnSmallDisks:
@@ -140,13 +165,14 @@ class OnSmallDisks:
     What such a disk holds is elsewhere for those outside: links lead there.
     """
 
-    def __init__(self, folder: Path, disks: SmallDisks) -> None:
-        self.disks = disks
-        self.catalog_disk, self.trash_disk = folder / "catalogs", folder / "trashes"
+    def __init__(self, folder: Path, disks: Disks) -> None:
+        self.disks, self._commands, self.catalog_disk, self.trash_disk = disks
         self.archive = ExpiringArchive.with_two_partitions(folder)
         planned = self.archive.plan()
         for name, disk in (("catalog", self.catalog_disk), ("trash", self.trash_disk)):
-            seen = disks.seen(disk) / "here"
+            seen = self.disks.seen(disk) / "here"
+            shutil.rmtree(seen, ignore_errors=True)  # of the test before
+            (seen.parent / "ballast").unlink(missing_ok=True)
             if (folder / name).exists():
                 shutil.copytree(folder / name, seen)
                 shutil.rmtree(folder / name)
@@ -160,7 +186,7 @@ class OnSmallDisks:
     def apply(self, *, with_trash: bool) -> list[dict[str, Any]]:
         """Apply the plan; nothing may be lost, whatever comes of it."""
         trash = [self.trash_disk / "here"] if with_trash else []
-        rows = partitions_of(self.disks.run(*PROGRAM, self.plan_file, *trash, cwd=PROJECT))
+        rows = partitions_of(self._commands.run("applies", self.plan_file, *trash))
         require_sound(self.archive, [self.plan], self.before, with_trash=with_trash)
         return rows
 
@@ -173,13 +199,20 @@ class OnSmallDisks:
             assert self.archive.trashed(self.plan).keys() == planned
 
 
-@pytest.fixture
-def small(tmp_path: Path) -> Iterator[OnSmallDisks]:
+@pytest.fixture(scope="module")
+def disks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disks]:
     problem = why_no_disks()
     if problem:
         pytest.skip(f"no disk to fill: {problem}")
-    with SmallDisks(tmp_path / "catalogs", tmp_path / "trashes") as disks:
-        yield OnSmallDisks(tmp_path, disks)
+    folder = tmp_path_factory.mktemp("disks")
+    places = (folder / "catalogs", folder / "trashes")
+    with SmallDisks(*places) as disks, ForkedCommands(*disks.enter(PROJECT)) as commands:
+        yield Disks(disks, commands, *places)
+
+
+@pytest.fixture
+def small(tmp_path: Path, disks: Disks) -> OnSmallDisks:
+    return OnSmallDisks(tmp_path, disks)
 
 
 @pytest.mark.parametrize("objects", [0, 1, 2, 3, 4, 9])

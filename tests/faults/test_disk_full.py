@@ -1,7 +1,6 @@
 """The disk full at every file that a build writes, on real disks that are small."""
 
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import pytest
 
 from kip33.storage.catalog import Catalog
 from tests.faults.builds import Outcome, outcome
+from tests.faults.forked_commands import ForkedCommands
 from tests.faults.nights import LONG, first_day, second_day
 from tests.faults.small_disks import KIB, SmallDisks, pages, why_not
 from tests.jobs.console import KIP33, PROJECT, Finished
@@ -19,14 +19,13 @@ pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=f"no disk to fill: {WHY_NO
 
 NO_SPACE = "No space left on device"
 PARTITIONS = 2
-WITHOUT_JVM = (sys.executable, "-m", "tests.faults.console")
 
 
 class Archive:
     """An archive on the second day: indexes on one small disk, catalog on another."""
 
-    def __init__(self, folder: Path, disks: SmallDisks) -> None:
-        self.disks = disks
+    def __init__(self, folder: Path, disks: SmallDisks, commands: ForkedCommands) -> None:
+        self.disks, self._commands = disks, commands
         self.source = folder / "archive"
         self.index_disk, self.catalog_disk = folder / "indexes", folder / "catalogs"
         self.index_dir, self.catalog = self.index_disk / "here", self.catalog_disk / "here"
@@ -43,13 +42,14 @@ class Archive:
 
     def build(self, *program: str) -> Finished:
         """Run `kip33 build`, as it is or with its bins in its own process."""
-        return self.disks.run(
-            *(program or WITHOUT_JVM),
+        arguments = (
             *("build", self.source, "--index-dir", self.index_dir, "--catalog", self.catalog),
             *("--offset-index", "--index-interval-bytes", "0", "--parallelism", "3"),
             *("--format", "json"),
-            cwd=PROJECT,
         )
+        if program:
+            return self.disks.run(*program, *arguments, cwd=PROJECT)
+        return self._commands.run("console", *arguments)
 
     @property
     def opened(self) -> Catalog:
@@ -74,8 +74,11 @@ class Archive:
 @pytest.fixture(scope="module")
 def nightly(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Archive]:
     folder = tmp_path_factory.mktemp("disk-full")
-    with SmallDisks(folder / "indexes", folder / "catalogs") as disks:
-        yield Archive(folder, disks)
+    with (
+        SmallDisks(folder / "indexes", folder / "catalogs") as disks,
+        ForkedCommands(*disks.enter(PROJECT)) as commands,
+    ):
+        yield Archive(folder, disks, commands)
 
 
 @pytest.fixture

@@ -72,6 +72,7 @@ def require_old_or_new(wreck: Wreck, night: Night, where: str = "") -> None:
     assert wreck.rows in (night.before.rows, night.after.rows), where
 
 
+@pytest.mark.integration
 def test_random_moments(lanes: list[Lane], capsys: pytest.CaptureFixture[str]) -> None:
     chance = random.Random(f"{SEED} killed")
     # Uniform over a build's time and a little beyond it, one in each slice: no phase is left out.

@@ -1,7 +1,7 @@
 """An apply killed with SIGKILL, anywhere: nothing is lost, no hole, a true journal; it goes on.
 
-KIP33_SEED chooses the random moments, KIP33_KILLS how many; the seed is printed. A moment is a
-time; the kills around each operation are exact.
+KIP33_SEED chooses the random moments, KIP33_KILLS how many the long form has; the seed is printed.
+A moment is a time; the kills around each operation are exact.
 """
 
 import os
@@ -17,9 +17,9 @@ import pytest
 
 from tests.expiring_archive import KINDS, ExpiringArchive
 from tests.faults.cut_short import CutShort
+from tests.long_forms import one_in, short_and_long
 
 SEED = os.environ.get("KIP33_SEED", "33")
-KILLS = int(os.environ.get("KIP33_KILLS", "50"))
 BEYOND = 1.1
 WAYS = {
     "deleted": {},
@@ -38,9 +38,10 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> CutShort:
     return CutShort(archive)
 
 
-def test_random_moments(large: CutShort, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("kills", short_and_long(15, 50, "KIP33_KILLS"))
+def test_random_moments(large: CutShort, capsys: pytest.CaptureFixture[str], kills: int) -> None:
     chance = random.Random(f"{SEED} killed applies")
-    moments = [(number + chance.random()) / KILLS * BEYOND for number in range(KILLS)]
+    moments = [(number + chance.random()) / kills * BEYOND for number in range(kills)]
     chance.shuffle(moments)
     phases: Counter[str] = Counter()
     with large.start() as forks:
@@ -56,7 +57,7 @@ def test_random_moments(large: CutShort, capsys: pytest.CaptureFixture[str]) -> 
             phases[_phase(len(gone), len(large.planned))] += 1
             large.finish(with_trash=with_trash)
     with capsys.disabled():
-        print(f"\n{KILLS} kills, KIP33_SEED={SEED}: {dict(phases.most_common())}", end=" ")
+        print(f"\n{kills} kills, KIP33_SEED={SEED}: {dict(phases.most_common())}", end=" ")
     assert phases["some of the files gone"], "the kills missed it"
 
 
@@ -83,7 +84,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CutShort]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("when", one_in(2, ["before", "after"]))
 def test_around_every_operation(small: CutShort, way: str, when: str) -> None:
     with_trash = way != "deleted"
     remaining: list[int] = []

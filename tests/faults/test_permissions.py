@@ -4,16 +4,17 @@ As root the command runs without the privilege to pass over permissions.
 """
 
 import shutil
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.faults.builds import Outcome, outcome
+from tests.faults.forked_commands import ForkedCommands
 from tests.faults.nights import GROWN, NEW, UNCHANGED, first_day, log_of, partition, second_day
 from tests.faults.privileges import AS_ANY_OWNER, shut, why_not
-from tests.jobs.console import PROJECT, Finished, subprocess_of
+from tests.jobs.console import Finished
 
 PARTITIONS = 3
 DENIED = "Permission denied"
@@ -23,10 +24,10 @@ NO_LIST, NO_WRITE = 0, 0o500
 class Archive:
     """An archive on the second day, an index directory, and a catalog in it or elsewhere."""
 
-    def __init__(self, folder: Path, *, catalog_inside: bool) -> None:
+    def __init__(self, folder: Path, commands: ForkedCommands, *, catalog_inside: bool) -> None:
         self.source, self.index_dir = folder / "archive", folder / "indexes"
         self.catalog = self.index_dir / "_catalog" if catalog_inside else folder / "catalog"
-        self._folder = folder
+        self._folder, self._commands = folder, commands
         first_day(self.source, PARTITIONS)
         assert self.build().exit_code == 0
         second_day(self.source, PARTITIONS)
@@ -38,11 +39,9 @@ class Archive:
         self.after = self.outcome()
 
     def build(self) -> Finished:
-        return subprocess_of(
-            *(*AS_ANY_OWNER, sys.executable, "-m", "tests.faults.console", "build", self.source),
-            *("--index-dir", self.index_dir, "--catalog", self.catalog, "--offset-index"),
-            *("--format", "json"),
-            cwd=PROJECT,
+        return self._commands.run(
+            *("console", "build", self.source, "--index-dir", self.index_dir),
+            *("--catalog", self.catalog, "--offset-index", "--format", "json"),
         )
 
     def outcome(self) -> Outcome:
@@ -60,21 +59,25 @@ class Archive:
         return {row["log_uri"][start:]: row for row in found.rows}
 
 
-def archive_or_skip(folder: Path, *, catalog_inside: bool) -> Archive:
-    problem = why_not(folder)
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedCommands]:
+    problem = why_not(tmp_path_factory.mktemp("tried"))
     if problem:
         pytest.skip(f"nothing to be denied: {problem}")
-    return Archive(folder, catalog_inside=catalog_inside)
+    with ForkedCommands(*AS_ANY_OWNER) as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
-def nightly(tmp_path_factory: pytest.TempPathFactory) -> Archive:
-    return archive_or_skip(tmp_path_factory.mktemp("denied"), catalog_inside=False)
+def nightly(commands: ForkedCommands, tmp_path_factory: pytest.TempPathFactory) -> Archive:
+    return Archive(tmp_path_factory.mktemp("denied"), commands, catalog_inside=False)
 
 
 @pytest.fixture(scope="module")
-def nightly_with_catalog_inside(tmp_path_factory: pytest.TempPathFactory) -> Archive:
-    return archive_or_skip(tmp_path_factory.mktemp("inside"), catalog_inside=True)
+def nightly_with_catalog_inside(
+    commands: ForkedCommands, tmp_path_factory: pytest.TempPathFactory
+) -> Archive:
+    return Archive(tmp_path_factory.mktemp("inside"), commands, catalog_inside=True)
 
 
 @pytest.fixture

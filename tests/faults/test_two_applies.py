@@ -1,8 +1,10 @@
-"""Two applies at the same time, of one plan or of two: both end, nothing is lost, no hole."""
+"""Two applies at the same time, of one plan or of two: both end, nothing is lost, no hole.
+
+KIP33_ROUNDS is how often the long form lets two processes meet.
+"""
 
 import itertools
 import json
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow import fs
 
 from kip33.storage.applying import Applied
 from kip33.storage.deletion_step import SegmentStep
@@ -18,10 +21,11 @@ from kip33.storage.locations import Location
 from kip33.storage.plan_text import write_plan
 from kip33.storage.retention_plan import PlannedFile, RetentionPlan
 from tests.expiring_archive import DAY_MS, KINDS, NOW_MS, ExpiringArchive
-from tests.faults.cut_short import CutShort, require_sound
+from tests.faults.cut_short import CutShort, Ended, ended, require_sound
 from tests.faults.wrecks import PROJECT, ask
+from tests.long_forms import short_and_long
 
-ROUNDS = int(os.environ.get("KIP33_ROUNDS", "15"))
+ROUNDS = short_and_long(10, 50, "KIP33_ROUNDS")
 WAYS: dict[str, dict[str, Any]] = {
     "deleted": {},
     "moved": {"trash": True},
@@ -40,23 +44,24 @@ def archive(tmp_path: Path) -> ExpiringArchive:
 
 def both(
     forks: "list[subprocess.Popen[str]]", first: dict[str, Any], second: dict[str, Any]
-) -> list[int]:
+) -> list[Ended]:
     """Let a child of each apply at the same time; return how they ended."""
     for program, how in zip(forks, (first, second), strict=True):
         ask(program, json.dumps(how))
-    return [int(ask(program, "wait")) for program in forks]
+    return [ended(program) for program in forks]
 
 
+@pytest.mark.parametrize("rounds", ROUNDS)
 @pytest.mark.parametrize("way", WAYS)
-def test_two_applies_of_one_plan(archive: ExpiringArchive, way: str) -> None:
+def test_two_applies_of_one_plan(archive: ExpiringArchive, way: str, rounds: int) -> None:
     place = CutShort(archive)
     with_trash = way != "deleted"
     helped = 0
     with place.start() as one, place.start() as other:
-        for number in range(ROUNDS):
+        for number in range(rounds):
             place.restore()
-            codes = both([one, other], WAYS[way] | {"threads": 2}, WAYS[way] | {"threads": 1})
-            assert codes == [0, 0], f"round {number}"
+            ends = both([one, other], WAYS[way] | {"threads": 2}, WAYS[way] | {"threads": 1})
+            assert ends == [Ended(0, ""), Ended(0, "")], f"round {number}"
             gone = place.require_sound(with_trash=with_trash, where=f"round {number}")
             assert gone == place.planned
             outcomes = Counter(path.stem.split("-", 2)[2] for path in archive.journal(place.plan))
@@ -65,7 +70,8 @@ def test_two_applies_of_one_plan(archive: ExpiringArchive, way: str) -> None:
     place.finish(with_trash=with_trash)
 
 
-def test_two_applies_of_two_plans(archive: ExpiringArchive, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", ROUNDS)
+def test_two_applies_of_two_plans(archive: ExpiringArchive, tmp_path: Path, rounds: int) -> None:
     """They expire different segments; whoever meets the other's work stops."""
     shorter = archive.plan(now_ms=NOW_MS - 3 * DAY_MS)
     place = CutShort(archive)
@@ -74,10 +80,11 @@ def test_two_applies_of_two_plans(archive: ExpiringArchive, tmp_path: Path) -> N
     assert 0 < shorter.segments < place.plan.segments
     codes: Counter[int] = Counter()
     with place.start() as one, _program(shorter_file, place.trash) as other:
-        for number in range(ROUNDS):
+        for number in range(rounds):
             place.restore()
             archive.snapshot()
-            codes.update(both([one, other], {"threads": 2}, {"threads": 2}))
+            ends = both([one, other], {"threads": 2}, {"threads": 2})
+            codes.update(end.code for end in ends)
             where = f"round {number}"
             gone = require_sound(archive, [place.plan, shorter], place.before, where=where)
             assert archive.planned_files(shorter) <= gone, where
@@ -163,6 +170,49 @@ def test_an_apply_overtaken_at_any_point_by_another_of_the_same_plan(
         done = [one.segments_deleted for run in (applied, *seconds) for one in run.partitions]
         assert sum(done) == 4, f"at {at}: each by one of them"
     assert at == 16, "4 segments, of each 2 records and 2 files"
+
+
+class MadeMeanwhile:
+    """A store on which an absent folder of a journal appears while Arrow lists it.
+
+    Arrow opens the folder; as there is none it asks whether there is one. Now there is, so it takes
+    the failure to open it for a fault, `allow_not_found` or not.
+    """
+
+    def __init__(self, make: Callable[[], object]) -> None:
+        self._local, self._make = fs.LocalFileSystem(), make
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._local, name)
+
+    def get_file_info(self, asked: Any) -> Any:
+        if isinstance(asked, fs.FileSelector) and "/retention/" in asked.base_dir:
+            folder = Path(asked.base_dir)
+            if not folder.exists():
+                self._make()
+                if folder.exists():
+                    raise FileNotFoundError(2, f"Cannot list directory '{folder}'")
+        return self._local.get_file_info(asked)
+
+
+def test_an_apply_overtaken_while_it_looks_for_a_journal(
+    tiny: ExpiringArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = CutShort(tiny)
+    seconds: list[Applied] = []
+
+    def overtake() -> None:
+        monkeypatch.undo()
+        seconds.append(tiny.apply(place.plan))
+
+    store = MadeMeanwhile(overtake)
+    monkeypatch.setattr(Location, "filesystem", lambda _: store)
+
+    [partition] = tiny.apply(place.plan).partitions
+
+    assert len(seconds) == 1
+    assert (partition.why, partition.segments_gone_already, seconds[0].stopped) == (None, 4, 0)
+    place.require_sound()
 
 
 @pytest.mark.parametrize("longer_first", [False, True])

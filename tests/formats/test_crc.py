@@ -139,6 +139,7 @@ print(json.dumps([by, rows, scan.valid_bytes, scan.damage]))
 WITHOUT_INSTRUCTION = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "+sse2"}
 
 
+@pytest.mark.integration  # compiles everything anew
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="features are named for x86-64")
 def test_a_cpu_without_the_instruction_gives_the_same_headers(tmp_path: Path) -> None:
     entries = [

@@ -73,8 +73,15 @@ def by_the_rule(
 FIGURES = ("base_offset", "size_bytes", "largest_timestamp", "status")
 
 
-@pytest.mark.parametrize("boundary", ["local", "remote"])
-@pytest.mark.parametrize("active_segment", ["keep", "kafka"])
+@pytest.mark.parametrize(
+    ("active_segment", "boundary"),
+    [
+        ("keep", "local"),
+        ("kafka", "remote"),
+        pytest.param("keep", "remote", marks=pytest.mark.integration),
+        pytest.param("kafka", "local", marks=pytest.mark.integration),
+    ],
+)
 def test_spark_decides_as_the_rule_does(
     active_segment: str,
     boundary: str,

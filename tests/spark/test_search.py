@@ -15,6 +15,7 @@ from kip33.storage.catalog import Catalog
 from kip33.storage.catalog_search import Question, rows_of, search_rows, topics_of
 from kip33.storage.partition_answers import How
 from tests.demo_archive import COPIED_MS, START_MS, make_archive, make_sensors
+from tests.long_forms import one_in
 
 pytestmark = pytest.mark.spark
 
@@ -47,7 +48,9 @@ def questions(topics: list[str]) -> list[Question]:
 
 
 @pytest.mark.parametrize(
-    "how", [How(), How(as_kafka=True), How(index_only=True), How(all_replicas=True)], ids=str
+    "how",
+    one_in(3, [How(), How(as_kafka=True), How(index_only=True), How(all_replicas=True)]),
+    ids=str,
 )
 def test_spark_answers_as_one_partition_after_another(
     how: How, spark: SparkSession, catalog: Catalog, segments: DataFrame

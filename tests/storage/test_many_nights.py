@@ -3,6 +3,7 @@
 After every build: each row of a topic it looked at is what a build into a new place makes of the
 same archive, each index file that a row names is that build's to the byte, and rows of what it did
 not look at are as they were. A row that believes a `.timeindex` may tell less, never another.
+KIP33_WALKS is how many walks the long form has.
 """
 
 import random
@@ -11,6 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import Phase
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -26,6 +28,7 @@ from hypothesis.stateful import (
 from kip33.storage.building import build_bin
 from kip33.storage.committing import begin_build
 from tests.changing_archive import ChangingArchive, Row, batches
+from tests.long_forms import short_and_long
 
 PARTITIONS = ("x 1/a-0", "x 1/a-1", "x 1/b-0", "ü%41/b-0")
 BASES = (0, 40, 80)
@@ -204,11 +207,12 @@ def without_settings(row: Row) -> Row:
     return {name: value for name, value in row.items() if name != "build_settings"}
 
 
-def test_no_night_tells_what_the_nights_before_did() -> None:
+@pytest.mark.parametrize("walks", short_and_long(15, 40, "KIP33_WALKS"))
+def test_no_night_tells_what_the_nights_before_did(walks: int) -> None:
     run_state_machine_as_test(
         Nights,
         settings=hypothesis_settings(
-            max_examples=40,
+            max_examples=walks,
             stateful_step_count=25,
             deadline=None,
             derandomize=True,

@@ -1,6 +1,7 @@
-"""Twenty thousand damaged segments: no exception, no allocation, the index that recovery leaves.
+"""Damaged segments by the thousand: no exception, no allocation, the index that recovery leaves.
 
 KIP33_SEED chooses which; it is printed, and the failing mutants are named by their numbers.
+KIP33_MUTANTS is how many the long form has.
 """
 
 import json
@@ -13,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from tests.golden.vectors import Vector, read_vectors
+from tests.long_forms import short_and_long
 from tests.storage.mutants import bases, recovered
 
 ROOT = Path(__file__).parents[2]
 SEED = os.environ.get("KIP33_SEED", "33")
-MUTANTS = int(os.environ.get("KIP33_MUTANTS", "20000"))
 PROCESSES = 2
 MOST_GROWTH_BYTES = 16 << 20
 
@@ -39,9 +40,10 @@ def test_the_short_recovery_agrees_with_kafka(vector: Vector) -> None:
         assert seen.valid_bytes == vector.valid_bytes
 
 
-def test_mutants(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("mutants", short_and_long(4000, 20_000, "KIP33_MUTANTS"))
+def test_mutants(mutants: int, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
-        print(f"\n{MUTANTS} mutants of {len(bases())} segments, KIP33_SEED={SEED}", end=" ")
+        print(f"\n{mutants} mutants of {len(bases())} segments, KIP33_SEED={SEED}", end=" ")
     running = [
         subprocess.Popen(
             [sys.executable, "-m", "tests.storage.mutants", f"{SEED} {part}", str(share)],
@@ -49,7 +51,7 @@ def test_mutants(capsys: pytest.CaptureFixture[str]) -> None:
             stdout=subprocess.PIPE,
             text=True,
         )
-        for part, share in enumerate([MUTANTS // PROCESSES] * PROCESSES)
+        for part, share in enumerate([mutants // PROCESSES] * PROCESSES)
     ]
     answers = [json.loads(process.communicate()[0]) for process in running]
     assert [process.returncode for process in running] == [0] * PROCESSES
@@ -62,5 +64,5 @@ def test_mutants(capsys: pytest.CaptureFixture[str]) -> None:
     # The mutants must be worth looking at.
     names = ["ok", "truncated", "invalid", "missing", "malformed", "identical", "padded", "wrong",
              "incomplete", "consistent"]  # fmt: skip
-    assert sum(outcomes[name] for name in ("ok", "empty", "truncated", "invalid")) == MUTANTS
-    assert min(outcomes[name] for name in names) > MUTANTS // 500, outcomes
+    assert sum(outcomes[name] for name in ("ok", "empty", "truncated", "invalid")) == mutants
+    assert min(outcomes[name] for name in names) > mutants // 500, outcomes

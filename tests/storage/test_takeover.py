@@ -61,7 +61,13 @@ def test_names_that_differ_only_in_their_quoting_are_two(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("rows_per_part", "rows_per_group"),
-    [(1, 7), (64, 7), (64, 100), (250_000, 7), (250_000, 20_000)],
+    [
+        pytest.param(1, 7, marks=pytest.mark.integration),
+        (64, 7),
+        pytest.param(64, 100, marks=pytest.mark.integration),
+        pytest.param(250_000, 7, marks=pytest.mark.integration),
+        (250_000, 20_000),
+    ],
 )
 def test_hundreds_of_rows_in_as_many_parts_as_you_like(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_per_part: int, rows_per_group: int

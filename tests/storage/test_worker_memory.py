@@ -10,6 +10,7 @@ from tests.large_segments import LARGEST_SEGMENT_BYTES, filling
 KIB, MIB = 1 << 10, 1 << 20
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is in /proc")
 def test_peak_memory_follows_neither_segment_nor_batch() -> None:
     peaks = measured_peaks(

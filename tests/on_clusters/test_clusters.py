@@ -13,7 +13,7 @@ from pyarrow import fs
 
 from kip33.spark import build_index
 from kip33.storage.hdfs import open_hdfs
-from tests.clusters.conftest import PROJECT, index_files
+from tests.on_clusters.conftest import PROJECT, index_files
 from tests.servers.fixtures import or_skip
 from tests.servers.hdfs import HdfsServer
 from tests.servers.spark import SparkCluster
@@ -138,7 +138,7 @@ def test_yarn_runs_driver_and_executors(
 def night(folder: Path, archive: Path, *remote: str) -> dict[str, Any]:
     """Run a night in a process of its own; return what it wrote down."""
     folder.mkdir()
-    script, result = PROJECT / "tests" / "clusters" / "nights.py", folder / "result.json"
+    script, result = PROJECT / "tests" / "on_clusters" / "nights.py", folder / "result.json"
     done = subprocess.run(
         [sys.executable, script, archive, folder / "indexes", result, *remote],
         env=os.environ | {"PYSPARK_PYTHON": sys.executable},

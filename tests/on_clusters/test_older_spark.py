@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters.conftest import PROJECT
+from tests.on_clusters.conftest import PROJECT
 from tests.servers.fixtures import or_skip
 from tests.servers.processes import ServerMissingError, cache_folder
 

@@ -1,0 +1,27 @@
+"""Tests that have a short form, for `make test`, and a long one, for `make integration`."""
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+
+def short_and_long(short: int, long: int, variable: str) -> list[Any]:
+    """Return how many of something a test has in its two forms, to be its parameter.
+
+    The environment's `variable` says otherwise for the long form.
+    """
+    many = int(os.environ.get(variable, long))
+    return [
+        pytest.param(short, id=f"{short}"),
+        pytest.param(many, id=f"{many} in the long form", marks=pytest.mark.integration),
+    ]
+
+
+def one_in(count: int, cases: Iterable[Any]) -> list[Any]:
+    """Return all cases as parameters, of which the short form has the first of every so many."""
+    return [
+        pytest.param(case, marks=pytest.mark.integration if number % count else ())
+        for number, case in enumerate(cases)
+    ]
