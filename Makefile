@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DEMO := .demo
 
 .DEFAULT_GOAL := help
-.PHONY: help venv java dist demo test lint types integration bench clean
+.PHONY: help venv java dist demo test lint types integration test-integration bench clean
 
 help:  ## Show the targets
 	@awk -F ':.*## ' '/^##@/ {printf "\n%s\n", substr($$0, 5)} \
@@ -72,6 +72,8 @@ lint: venv
 
 types: venv
 	$(BIN)/mypy
+
+test-integration: integration
 
 integration: venv java  ## The tests against Kafka's own jars (Maven), other services; long forms
 	$(BIN)/pytest -q -m "kafka or integration"

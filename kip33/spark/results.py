@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kip33.errors import LocationError
 from kip33.spark.catalog import hadoop_glob, hadoop_path
-from kip33.storage.files import publish_or_raise, reason, remove
+from kip33.storage.files import entries_of, publish_or_raise, reason, remove
 from kip33.storage.locations import Location
 
 SUMMARY: Final = "summary.json"
@@ -22,8 +22,7 @@ def require_results_place(folder: Location, names: tuple[str, ...]) -> None:
     Those are removed, the summary first: only a folder with a summary is whole.
     """
     try:
-        selector = fs.FileSelector(folder.path, allow_not_found=True)
-        found = {info.base_name for info in folder.filesystem().get_file_info(selector)}
+        found = {info.base_name for info in entries_of(folder)}
         others = sorted(found - {SUMMARY, *names})
         for name in sorted(found.intersection(names)):
             others += [f"{name}/{one}" for one in _foreign(folder.child(name))]

@@ -167,6 +167,8 @@ def job_failure(error: BaseException) -> str:
     """
     if type(error) is Py4JError or isinstance(error, Py4JNetworkError | ConnectionError):
         said = "its JVM is gone, killed or out of memory"
+    elif "No module named 'kip33'" in str(error):
+        said = "its executors have no kip33: make dist, then --py-files dist/kip33.zip"
     else:
         trace = str(error).partition("Driver stacktrace:")[0]
         lines = [line.strip(" :\t") for line in trace.splitlines()]

@@ -16,7 +16,7 @@ the one with the highest sequence number, ties by id; clocks are not asked. Noth
 import io
 import json
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final, NamedTuple, Self
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from kip33.errors import CatalogError, UnreadableCatalogError
-from kip33.storage.files import read_whole, reason
+from kip33.storage.files import entries_of, read_whole, reason
 from kip33.storage.locations import Location
 from kip33.storage.schema import SCHEMA_VERSION, SEGMENTS
 from kip33.storage.snapshots import Candidate, Part, Snapshot, sequence_of
@@ -167,14 +167,11 @@ class Catalog(NamedTuple):
         """Return what lies in a folder of the catalog, nothing where there is no such folder."""
         place = self.location.child(below)
         try:
-            infos: Iterable[fs.FileInfo] = place.filesystem().get_file_info(
-                fs.FileSelector(place.path, allow_not_found=True)
-            )
+            return entries_of(place)
         except OSError as error:
             raise UnreadableCatalogError(
                 f"{place.uri}: cannot be listed: {reason(error)}; mend that and run it again"
             ) from error
-        return list(infos)
 
     def damage(self, snapshot: Snapshot) -> str | None:
         """Return what is wrong with a snapshot's files, judged by their sizes; None if nothing."""

@@ -103,6 +103,20 @@ def size_of(location: Location) -> int | None:
     return info.size if info.type == fs.FileType.File else None
 
 
+def entries_of(folder: Location, *, recursive: bool = False) -> list[fs.FileInfo]:
+    """Return what lies in a folder, nothing where there is no such folder; OSError if it is closed.
+
+    Arrow opens a folder, and if that fails asks whether it is there: one that somebody makes in
+    between is a FileNotFoundError. Then it is listed again.
+    """
+    store = folder.filesystem()
+    selector = fs.FileSelector(folder.path, allow_not_found=True, recursive=recursive)
+    try:
+        return list(store.get_file_info(selector))
+    except FileNotFoundError:
+        return list(store.get_file_info(selector))
+
+
 def publish(location: Location, data: bytes) -> None:
     """Write `data` as a whole file: a reader sees the old one or the new one, never a part.
 

@@ -4,7 +4,7 @@ from pyarrow import fs
 
 from kip33.errors import CatalogError
 from kip33.storage.catalog import Catalog
-from kip33.storage.files import reason
+from kip33.storage.files import entries_of, reason
 from kip33.storage.snapshots import sequence_of
 
 
@@ -41,9 +41,8 @@ def list_folders(catalog: Catalog, below: str) -> dict[str, Folder]:
     Raises CatalogError where they cannot be listed.
     """
     place = catalog.location.child(below)
-    selector = fs.FileSelector(place.path, allow_not_found=True, recursive=True)
     try:
-        infos = place.filesystem().get_file_info(selector)
+        infos = entries_of(place, recursive=True)
     except OSError as error:
         raise CatalogError(f"{place.uri}: cannot be listed: {reason(error)}") from error
     folders: dict[str, Folder] = {}

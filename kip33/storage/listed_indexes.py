@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from pyarrow import fs
 
 from kip33.storage.directories import Directory, Infos, Partition, Segment, Visit
-from kip33.storage.files import TEMPORARY_SUFFIX
+from kip33.storage.files import TEMPORARY_SUFFIX, entries_of
 from kip33.storage.locations import Location
 from kip33.storage.segment_files import index_path
 
@@ -80,8 +80,7 @@ def list_target(
     if target is None:
         return {}
     try:
-        selector = fs.FileSelector(target.path, allow_not_found=True)
-        infos = target.filesystem().get_file_info(selector)
+        infos = entries_of(target)
     except NotADirectoryError:
         return {}
     except OSError:

@@ -21,7 +21,7 @@ from typing import Any, Final
 from pyarrow import fs
 
 from kip33.storage.catalog import Catalog
-from kip33.storage.files import publish_or_raise
+from kip33.storage.files import entries_of, publish_or_raise
 from kip33.storage.locations import Location
 from kip33.storage.retention_plan import PlannedPartition, RetentionPlan
 
@@ -51,21 +51,11 @@ class Journal:
     def load(self) -> None:
         """Read the names, those of other runs that go on meanwhile as well; OSError if not."""
         self._by_step = {}
-        for info in self._listed():
+        for info in entries_of(self._folder):
             base_offset, _, rest = info.base_name.partition("-")
             run_id, _, what = rest.removesuffix(".json").partition("-")
             if info.type == fs.FileType.File and base_offset.isdecimal() and rest.endswith(".json"):
                 self._by_step.setdefault(int(base_offset), set()).add((run_id, what))
-
-    def _listed(self) -> list[fs.FileInfo]:
-        store = self._folder.filesystem()
-        selector = fs.FileSelector(self._folder.path, allow_not_found=True)
-        try:
-            return store.get_file_info(selector)
-        except FileNotFoundError:
-            # Another run made the folder in between: Arrow could not open it, then asked whether it
-            # is there. It is by now, and nobody removes it.
-            return store.get_file_info(selector)
 
     def is_done(self, base_offset: int) -> bool:
         """Return whether a run said that all files of a segment are gone."""

@@ -63,8 +63,10 @@ def test_without_it_the_job_says_in_one_line_what_is_missing(
 ) -> None:
     done = spark_cluster.submit(JOB, archive, "--index-dir", tmp_path)
     assert done.returncode == 1
-    [line] = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
-    assert "No module named 'kip33'" in line
+    said = (done.stdout + done.stderr).splitlines()  # spark-submit merges a job's streams
+    [line] = [line for line in said if line.startswith("Error: ")]
+    assert "executors have no kip33" in line
+    assert "--py-files dist/kip33.zip" in line
     assert not index_files(tmp_path)
 
 
