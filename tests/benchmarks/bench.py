@@ -7,6 +7,7 @@
     memory     what the driver and a worker take
     retention  a made catalog of up to a million segments, judged
     search     10,000 requests for times in one job, and one at a time
+    remote     builds over S3 and HDFS against reading alone; needs Go and Maven for the servers
 
 Segments are made once, 3 GiB of them, and reused from then on. Needs Java 17 and a machine with
 little else to do; takes about ten minutes. With --only the page's other sections stay.
@@ -30,6 +31,7 @@ GROUPS: Final = {
     "memory": ["driver_memory", "worker_memory"],
     "retention": ["retention"],
     "search": ["search"],
+    "remote": ["remote"],
 }
 
 

@@ -112,6 +112,8 @@ def in_bucket(folder: Path, server: S3Server, bucket: str, jars: Path | None = N
         "spark.hadoop.fs.s3a.path.style.access": "true",
         "spark.hadoop.fs.s3a.access.key": server.access_key,
         "spark.hadoop.fs.s3a.secret.key": server.secret_key,
+        "spark.eventLog.enabled": "true",  # for those who look for secrets
+        "spark.eventLog.dir": folder.as_uri(),
     }
     if jars:
         conf["spark.jars"] = ",".join(map(str, sorted(jars.glob("*.jar"))))

@@ -1,0 +1,158 @@
+"""Builds over S3 and HDFS against reading the same bytes with the store's client alone.
+
+Servers and clients share this machine's cores, so read the ratio and not the rate: a build reads,
+checks every CRC, and publishes; the other side only reads, as fast as two processes can.
+"""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from pyarrow import fs
+
+from kip33.spark.build import build_index
+from kip33.storage import stores
+from kip33.storage.listing import list_tree
+from kip33.storage.locations import Location
+from tests.benchmarks.archives import BROKER, Shape, link_archive
+from tests.benchmarks.page import Section, tell
+from tests.benchmarks.whole_job import CORES, start_session
+from tests.servers.hdfs import HdfsServer
+from tests.servers.s3 import S3Server
+
+MIB: Final = 1 << 20
+RANGE_BYTES: Final = 8 * MIB
+ROUNDS: Final = 3
+NOW_MS: Final = 1_800_000_000_000
+LARGE: Final = Shape("32 segments of 64 MiB", "batches-16k", 64 * MIB, 4, 8)
+SMALL: Final = Shape("2,000 segments of 64 KiB", "batches-16k", 64 << 10, 20, 100)
+
+
+class Store(NamedTuple):
+    """A running server and how to reach it."""
+
+    name: str
+    uri: str
+    settings: dict[str, str]
+
+
+def sections(data: Path, **_: object) -> list[Section]:
+    """Measure and return this part of the page."""
+    rows = []
+    for shape in (LARGE, SMALL):
+        archive = link_archive(shape, data / f"remote-{shape.segments}")
+        for start in (in_s3, in_hdfs):
+            with start(archive) as store:
+                tell(f"{shape.title} in {store.name}")
+                rows.append(measure(shape, store))
+    head = [
+        "| archive | store | build | reading alone | build's share | listing | unchanged build |",
+        "|---|---|---:|---:|---:|---:|---:|",
+    ]
+    return [Section("Remote stores", [*head, *rows, "", *notes()])]
+
+
+def measure(shape: Shape, store: Store) -> str:
+    """Return a row: the best of some rounds in turns."""
+    stores.use_settings(store.settings)
+    source = f"{store.uri}/logs"
+    total = shape.segments * shape.segment_bytes
+    begin = time.perf_counter()
+    listing = list_tree(Location.of(source))
+    listed = time.perf_counter() - begin
+    places = [segment.log(Location.of(source)).uri for segment in listing.segments()]
+    spark, _ = start_session()
+    for key, value in store.settings.items():
+        spark._jsc.hadoopConfiguration().set(key, value)
+    built, read, unchanged = [], [], []
+    try:
+        build_index(spark, source, f"{store.uri}/warm", now_ms=NOW_MS)
+        with ProcessPoolExecutor(CORES, get_context("spawn")) as pool:
+            halves = [(places[number::CORES], store.settings) for number in range(CORES)]
+            list(pool.map(read_all, [([], store.settings)] * CORES))  # imports
+            for number in range(ROUNDS):
+                begin = time.perf_counter()
+                assert sum(pool.map(read_all, halves)) == total
+                read.append(time.perf_counter() - begin)
+                indexes = f"{store.uri}/indexes-{number}"
+                begin = time.perf_counter()
+                build_index(spark, source, indexes, now_ms=NOW_MS)
+                built.append(time.perf_counter() - begin)
+                begin = time.perf_counter()
+                assert build_index(spark, source, indexes, now_ms=NOW_MS).indexed == 0
+                unchanged.append(time.perf_counter() - begin)
+    finally:
+        spark.stop()
+    build_s, read_s = min(built), min(read)
+    return (
+        f"| {shape.title} | {store.name} | {build_s:.1f} s, {total / build_s / MIB:,.0f} MiB/s "
+        f"| {read_s:.1f} s, {total / read_s / MIB:,.0f} MiB/s | {read_s / build_s:.0%} "
+        f"| {listed:.2f} s | {min(unchanged):.2f} s |"
+    )
+
+
+def read_all(work: tuple[list[str], dict[str, str]]) -> int:
+    """Return the bytes of these files, read one after another by the store's client alone."""
+    places, settings = work
+    stores.use_settings(settings)
+    count = 0
+    for uri in places:
+        place = Location.of(uri)
+        with place.filesystem().open_input_file(place.path) as file:
+            while data := file.read(RANGE_BYTES):
+                count += len(data)
+    return count
+
+
+@contextmanager
+def in_s3(archive: Path) -> Iterator[Store]:
+    """Serve the archive from a bucket."""
+    with ExitStack() as undo:
+        folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="kip33-bench-")))
+        server = undo.enter_context(S3Server(folder))
+        shutil.copytree(archive, server.make_bucket("archive") / "logs")
+        yield Store(
+            "S3 (versitygw)",
+            "s3a://archive",
+            {
+                "fs.s3a.endpoint": f"http://{server.endpoint}",
+                "fs.s3a.access.key": server.access_key,
+                "fs.s3a.secret.key": server.secret_key,
+            },
+        )
+
+
+@contextmanager
+def in_hdfs(archive: Path) -> Iterator[Store]:
+    """Serve the archive from HDFS."""
+    with ExitStack() as undo:
+        folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="kip33-bench-")))
+        server = undo.enter_context(HdfsServer(folder))
+        stores.use_settings(server.client_options)
+        target = Location.of(f"{server.uri}/logs").filesystem()
+        for partition in sorted((archive / BROKER).iterdir()):
+            target.create_dir(f"/logs/{BROKER}/{partition.name}", recursive=True)
+        fs.copy_files(
+            str(archive),
+            "/logs",
+            source_filesystem=fs.LocalFileSystem(),
+            destination_filesystem=target,
+        )
+        yield Store("HDFS", server.uri, server.client_options)
+
+
+def notes() -> list[str]:
+    """Say what the rows mean."""
+    return [
+        "- *Reading alone*: two processes, ranges of 8 MiB, the store's client as the build uses",
+        "  it (pyarrow, hdfs-native), nothing looked at; the server is on this machine, too.",
+        "- *Build* is listing, reading, every CRC, a `.timeindex` each, and the catalog, on Spark",
+        f"  with {CORES} cores in a session that is up; best of {ROUNDS} rounds in turns.",
+        "- Small segments are a matter of requests: a build makes four a segment, reading two.",
+    ]
