@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import struct
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -229,3 +230,17 @@ WRITERS: dict[str, tuple[str, Writer, str]] = {
     "pattern": (PATTERN, own, "c1"),
 }
 """For each archive its layout, what writes it, and the log_dir of all its segments."""
+
+
+def main(log_dir: Path, target: Path) -> None:
+    """Write a log directory's segments as Aiven's plugin uploads them, compressed: `make demo`."""
+    logs = sorted(log_dir.glob("*/*.log"))
+    segments = []
+    for log in logs:
+        topic, _, partition = log.parent.name.rpartition("-")
+        segments.append(Stored(topic, int(partition), int(log.stem), log.read_bytes()))
+    aiven_zstd(target, segments)
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))
