@@ -32,7 +32,7 @@ java:
 
 DIST ?= dist
 dist: venv  ## Make dist/kip33.zip for --py-files and dist/kip33-env.tar.gz for spark.archives
-	@rm -rf $(DIST) && mkdir -p $(DIST)
+	@rm -rf $(DIST) build && mkdir -p $(DIST)  # what setuptools left there would go along
 	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir $(DIST) .
 	@mv $(DIST)/kip33-*.whl $(DIST)/kip33.zip  # a wheel is one; Spark takes no other name
 	$(PYTHON) -m venv $(DIST)/environment

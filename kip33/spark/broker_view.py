@@ -1,17 +1,23 @@
 """A broker's answer beside ours: retention by the index files as they lie beside the logs."""
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as sf
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from kip33.spark.retention_rule import Names, Question, with_decision
+from kip33.spark.tasks import run_on_rows
 from kip33.storage.broker_files import SeenByBroker, seen_by_broker
 
-SEEN: Final = (
-    "log_uri string, broker_largest_timestamp bigint, broker_largest_timestamp_source string, "
-    "broker_index_fault string"
+SEEN: Final = StructType(
+    [
+        StructField("log_uri", StringType()),
+        StructField("broker_largest_timestamp", LongType()),
+        StructField("broker_largest_timestamp_source", StringType()),
+        StructField("broker_index_fault", StringType()),
+    ]
 )
 ADDED: Final = (*SeenByBroker._fields[1:], "broker_deletable", "broker_reason")
 
@@ -27,7 +33,7 @@ def with_broker_view(judged: DataFrame, question: Question) -> DataFrame:
     columns = ("log_dir", "topic", "partition", "log_uri", "max_timestamp")
     segments = judged.where(sf.col("base_offset").isNotNull()).select(*columns)
     grouped = segments.repartition(*columns[:3]).sortWithinPartitions(*columns[:4])
-    seen = judged.sparkSession.createDataFrame(grouped.rdd.mapPartitions(_seen), SEEN)
+    seen = run_on_rows(grouped, _seen, SEEN)
     rows = judged.join(seen, "log_uri", "left").withColumn(
         "_broker_status",
         sf.when(sf.col("broker_largest_timestamp").isNull(), "unreadable").otherwise("ok"),
@@ -37,5 +43,5 @@ def with_broker_view(judged: DataFrame, question: Question) -> DataFrame:
     return answered.select(*judged.columns, *ADDED)
 
 
-def _seen(rows: Iterable[Row]) -> Iterator[SeenByBroker]:
-    yield from seen_by_broker(rows)
+def _seen(rows: Iterable[dict[str, Any]]) -> Iterator[SeenByBroker]:
+    yield from seen_by_broker(Row(**row) for row in rows)

@@ -4,14 +4,12 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from kip33.spark.connect import cores_of, is_connect, map_rows
-from kip33.spark.stores import use_session
+from kip33.spark.tasks import cores, run_on_rows
 from kip33.storage.partition_answers import SEARCHED, How, Request, answers_of
-from kip33.storage.stores import use_settings
 
 TASKS_PER_CORE: Final = 3
 KEYS: Final = ("log_dir", "topic", "partition", "target_ms")
@@ -63,22 +61,12 @@ def offsets_for_times(
     by_partition = wanted.groupBy(*keys).agg(
         sf.collect_list(sf.struct(*SEARCHED)).alias("segments")
     )
-    spark = catalog.sparkSession
-    connect = is_connect(spark)
-    cores = cores_of(spark) if connect else spark.sparkContext.defaultParallelism
-    work = by_request.join(by_partition, list(keys), "left").repartition(TASKS_PER_CORE * cores)
+    tasks = TASKS_PER_CORE * cores(catalog.sparkSession)
+    work = by_request.join(by_partition, list(keys), "left").repartition(tasks)
     answered = [StructField(name, kind) for name, kind in _ANSWERED]
     schema = StructType([*requests.schema.fields, *answered])
-    how, settings = How(as_kafka, index_only, all_replicas), use_session(spark)
-    if connect:
-        return map_rows(work, partial(_answer_all, how), schema, settings)
-    stores = spark.sparkContext.broadcast(settings)  # no secret in a closure
-
-    def run(rows: Iterable[Row]) -> Iterator[tuple[Any, ...]]:
-        use_settings(stores.value)
-        return _answer_all(how, (row.asDict(recursive=True) for row in rows))
-
-    return spark.createDataFrame(work.rdd.mapPartitions(run), schema)
+    run = partial(_answer_all, How(as_kafka, index_only, all_replicas))
+    return run_on_rows(work, run, schema)
 
 
 def _each_partition(requests: DataFrame, segments: DataFrame) -> DataFrame:

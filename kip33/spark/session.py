@@ -68,24 +68,24 @@ def create_session(
 ) -> SparkSession:
     """Return the session: what spark-submit set up, else a local one on all cores.
 
-    `conf` wins over everything. Workers run this very Python unless PYSPARK_PYTHON says otherwise.
-    What the JVM prints on standard error is kept out of sight, unless PYSPARK_SUBMIT_ARGS or
-    SPARK_CONF_DIR says that the user has set it up. Raises JavaMissingError or SparkStartError,
-    one line.
+    `conf` wins over everything; a master `sc://host:port` is a Spark Connect server. Workers run
+    this very Python unless PYSPARK_PYTHON says otherwise. What the JVM prints on standard error is
+    kept out of sight, unless PYSPARK_SUBMIT_ARGS or SPARK_CONF_DIR says that the user has set it
+    up. Raises JavaMissingError or SparkStartError, one line.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder
     settings = dict(DEFAULTS)
     by_submit = "PYSPARK_GATEWAY_PORT" in os.environ
     if not by_submit:
-        require_java()
         master = master or os.environ.get("SPARK_MASTER") or "local[*]"
         if master.startswith("local"):
             settings |= LOCAL_DEFAULTS
     if master and master.startswith(CONNECT):
-        builder, settings = builder.remote(master), {}  # the server's own are its own
+        builder, settings = builder.remote(master), {}  # the server has its own, and its own Java
     elif master:
         settings["spark.master"] = master
+        require_java()
     for key, value in (settings | dict(conf or {})).items():
         builder = builder.config(key, value)
     configured = {"PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR"} & os.environ.keys()

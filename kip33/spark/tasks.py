@@ -1,4 +1,4 @@
-"""The one bridge to executors: rows of a listing, packed into bins, through `mapPartitions`.
+"""The one bridge to executors: a listing packed into bins, or a DataFrame, through `mapPartitions`.
 
 A session of Spark Connect has no RDDs: there it is `mapInArrow` (`kip33.spark.connect`).
 """
@@ -6,17 +6,18 @@ A session of Spark Connect has no RDDs: there it is `mapInArrow` (`kip33.spark.c
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.types import StructType
 
 from kip33.rules.packing import bin_count, pack
-from kip33.spark.connect import cores_of, is_connect, map_bins
+from kip33.spark.connect import cores_of, is_connect, map_bins, map_rows
 from kip33.spark.session import SparkJobError, job_failure
 from kip33.spark.stores import use_session
 from kip33.storage.stores import use_settings
@@ -62,20 +63,46 @@ def run_on_bins(
     """
     if not files.num_rows:
         return []
-    connect = is_connect(spark)
     sizes = pc.fill_null(files["size_bytes"], 0).to_numpy() * reads_files
-    cores = cores_of(spark) if connect else spark.sparkContext.defaultParallelism
-    packed = pack(sizes, max(1, min(parallelism or bin_count(sizes, cores), len(sizes))))
+    bins = parallelism or bin_count(sizes, cores(spark))
+    packed = pack(sizes, max(1, min(bins, len(sizes))))
     work = [(number, to_ipc(files.take(rows))) for number, rows in enumerate(packed)]
 
     def run_bin(number: int, data: bytes) -> Iterable[Result]:
         return run(number, from_ipc(data))
 
-    map_them = _map_connect if connect else _map_partitions
+    map_them = _map_connect if is_connect(spark) else _map_partitions
     try:
         return map_them(spark, work, run_bin, on_progress)
     except (Py4JError, ConnectionError, PySparkException) as error:
         raise SparkJobError(job_failure(error)) from error
+
+
+def run_on_rows(
+    rows: DataFrame,
+    run: Callable[[Iterable[dict[str, Any]]], Iterable[Sequence[Any]]],
+    schema: StructType,
+) -> DataFrame:
+    """Return what `run` gives for the rows of each partition, in columns of this schema.
+
+    Nothing runs before the result is asked for. Tasks reach stores as the session does.
+    """
+    spark = rows.sparkSession
+    settings = use_session(spark)
+    if is_connect(spark):
+        return map_rows(rows, run, schema, settings)
+    stores = spark.sparkContext.broadcast(settings)  # secrets among them: never in a closure
+
+    def run_partition(partition: Iterable[Row]) -> Iterable[Sequence[Any]]:
+        use_settings(stores.value)
+        return run(row.asDict(recursive=True) for row in partition)
+
+    return spark.createDataFrame(rows.rdd.mapPartitions(run_partition), schema)
+
+
+def cores(spark: SparkSession) -> int:
+    """Return how many tasks run at once."""
+    return cores_of(spark) if is_connect(spark) else spark.sparkContext.defaultParallelism
 
 
 def _map_connect(

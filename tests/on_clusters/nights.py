@@ -44,7 +44,7 @@ def main(source: str, indexes: str, result: str, *remote: str) -> None:
     verdicts = verify_index(spark, source, indexes)
     catalog = load_catalog(spark, f"{indexes}/_catalog")
     policies = Policies({"defaults": {"cleanup.policy": "delete", "retention.ms": 1}})
-    judged = evaluate_retention(catalog, policies, now_ms=NOW_MS)
+    judged = evaluate_retention(catalog, policies, now_ms=NOW_MS, broker_view=True)
     asked = catalog.where("topic is not null").select("topic", "partition").distinct()
     requests = asked.selectExpr("*", f"{TARGET_MS}L as target_ms")
     found = offsets_for_times(catalog, requests)
@@ -55,7 +55,7 @@ def main(source: str, indexes: str, result: str, *remote: str) -> None:
         "judged": sorted(
             str(row)
             for row in judged.select(
-                "log_dir", "topic", "partition", "base_offset", "deletable", "reason"
+                "log_dir", "topic", "partition", "base_offset", "deletable", "broker_reason"
             ).collect()
         ),
         "found": sorted(str(row) for row in found.collect()),
