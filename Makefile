@@ -78,7 +78,7 @@ types: venv
 test-integration: integration
 
 integration: venv java  ## The tests against Kafka's own jars (Maven), other services; long forms
-	$(BIN)/pytest -q -m "kafka or integration"
+	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "kafka or integration"
 
 bench: venv java  ## Measure against Kafka, night after night, and memory; writes tests/benchmarks/RESULTS.md
 	$(BIN)/pip install --quiet --disable-pip-version-check -c .ci/requirements.lock -e '.[dev,bench]'

@@ -1,5 +1,6 @@
 """PySpark 3.5 passes the Spark tests, in an environment of its own."""
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -13,18 +14,18 @@ from tests.servers.processes import ServerMissingError, cache_folder
 
 pytestmark = pytest.mark.integration
 OLDER = "3.5.7"
-# The oldest that pyproject.toml allows beside it; numba and numpy as PySpark 3.5 knows them.
+# Without its extra for Connect, which wants a numpy before 2.
 PACKAGES = (
-    f"pyspark[connect]=={OLDER}",
-    "pandas>=2.2,<3",
-    "pytest>=8.3,<10",
-    "hypothesis>=6.100,<7",
+    f"pyspark=={OLDER}",
+    *("duckdb>=1.1,<3", "pandas>=2.2,<3", "polars>=1.9,<3"),  # which read catalogs in the tests
+    *("hypothesis>=6.100,<7", "pytest>=8.3,<10"),
 )
 
 
 def older_python() -> Path:
     """Return the Python of an environment with this PySpark; the first call makes it."""
-    folder = cache_folder(f"pyspark-{OLDER}")
+    packages = hashlib.sha256(" ".join(PACKAGES).encode()).hexdigest()[:8]
+    folder = cache_folder(f"pyspark-{OLDER}-{packages}")
     python = folder / "venv" / "bin" / "python"
     if not (folder / "whole").exists():
         commands = (
