@@ -14,6 +14,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import pyarrow.compute as pc
 from pyarrow import fs
 
 from kip33.spark.build import build_index
@@ -28,10 +29,10 @@ from tests.servers.s3 import S3Server
 
 MIB: Final = 1 << 20
 RANGE_BYTES: Final = 8 * MIB
-ROUNDS: Final = 3
+ROUNDS: Final = 2
 NOW_MS: Final = 1_800_000_000_000
 LARGE: Final = Shape("32 segments of 64 MiB", "batches-16k", 64 * MIB, 4, 8)
-SMALL: Final = Shape("2,000 segments of 64 KiB", "batches-16k", 64 << 10, 20, 100)
+SMALL: Final = Shape("400 segments of 64 KiB", "batches-16k", 64 << 10, 20, 20)
 
 
 class Store(NamedTuple):
@@ -51,6 +52,7 @@ def sections(data: Path, **_: object) -> list[Section]:
             with start(archive) as store:
                 tell(f"{shape.title} in {store.name}")
                 rows.append(measure(shape, store))
+                tell(rows[-1])
     head = [
         "| archive | store | build | reading alone | build's share | listing | unchanged build |",
         "|---|---|---:|---:|---:|---:|---:|",
@@ -62,10 +64,10 @@ def measure(shape: Shape, store: Store) -> str:
     """Return a row: the best of some rounds in turns."""
     stores.use_settings(store.settings)
     source = f"{store.uri}/logs"
-    total = shape.segments * shape.segment_bytes
     begin = time.perf_counter()
     listing = list_tree(Location.of(source))
     listed = time.perf_counter() - begin
+    total = pc.sum(listing.table["size_bytes"]).as_py()
     places = [segment.log(Location.of(source)).uri for segment in listing.segments()]
     spark, _ = start_session()
     for key, value in store.settings.items():
