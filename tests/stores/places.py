@@ -113,6 +113,7 @@ def in_bucket(folder: Path, server: S3Server, bucket: str, jars: Path | None = N
         "spark.hadoop.fs.s3a.access.key": server.access_key,
         "spark.hadoop.fs.s3a.secret.key": server.secret_key,
         "spark.eventLog.enabled": "true",  # for those who look for secrets
+        "spark.eventLog.compress": "false",
         "spark.eventLog.dir": folder.as_uri(),
     }
     if jars:
