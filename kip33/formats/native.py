@@ -9,11 +9,12 @@ import hashlib
 import os
 import pkgutil
 import tempfile
+import threading
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from types import FunctionType
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import llvmlite.binding
 import numba
@@ -26,11 +27,18 @@ from kip33.formats import bigendian, crc, native_forms
 from kip33.formats.native_forms import CRC32C_TABLES, NATIVE_FORMS
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+# Where the cache goes is one setting of the process: a thread must not meet another's, or none.
+_ONE_AT_A_TIME: Final = threading.RLock()
+
+
+def compiled(function: _Function) -> _Function:
+    """Return `function` as machine code: compiled once, then loaded from a cache on disk."""
+    with _ONE_AT_A_TIME:
+        return cast(_Function, _compiled(function))
 
 
 @cache
-def compiled(function: _Function) -> _Function:
-    """Return `function` as machine code: compiled once, then loaded from a cache on disk."""
+def _compiled(function: _Function) -> _Function:
     modules = {native_forms.__name__, bigendian.__name__, crc.__name__}
     _let_call(cast(FunctionType, function), modules)
     before = config.CACHE_DIR  # type: ignore[attr-defined]

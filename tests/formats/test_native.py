@@ -1,6 +1,10 @@
 """What is compiled: the CPU's own CRC-32C step on either architecture, and where it is not used."""
 
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import llvmlite.binding as llvm
 import pytest
@@ -94,3 +98,29 @@ def test_other_sources_and_other_cpus_have_a_cache_of_their_own(
     assert native.cache_folder({"kip33.formats.walk", "kip33.formats.crc"}) != here
     monkeypatch.setattr(native.config, "CPU_FEATURES", "+sse2")
     assert native.cache_folder({"kip33.formats.walk"}) != here
+
+
+def test_threads_that_compile_at_once_all_use_the_cache_folder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """numba asks one setting of the process where to; without one it writes where one stands."""
+    seen: list[str] = []
+
+    def njit(**_: object) -> Callable[[Any], Any]:
+        def wrap(function: Any) -> Any:
+            time.sleep(0.02)  # another thread's turn
+            seen.append(native.config.CACHE_DIR)
+            return function
+
+        return wrap
+
+    def function_of(number: int) -> Callable[[], int]:
+        return lambda: number
+
+    before = native.config.CACHE_DIR
+    monkeypatch.setattr(native.numba, "njit", njit)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(native.compiled, map(function_of, range(8))))
+    assert len(seen) == 8
+    assert all("kip33-" in folder for folder in seen)
+    assert before == native.config.CACHE_DIR
