@@ -171,6 +171,9 @@ def test_a_straggler_that_wakes_up_after_the_commit_changes_nothing(
             assert all(process.signal(signal.SIGSTOP) for process in frozen)
             assert not build.staged_parts, "in mid-task"
             wait_until("a copy", lambda: len(workers_of(cluster)) > 1)
+            # A copy that works asks the straggler's executor for no broadcast any more.
+            reached = build.progress
+            wait_until("the copy's work", lambda: build.progress > reached)
             frozen += [executor, host]  # their end would be the straggler's
             assert all(process.signal(signal.SIGSTOP) for process in frozen)
 
