@@ -14,6 +14,10 @@ MODULES = {
     for path in sorted((ROOT / folder).rglob("*.py"))
     if path.parent.name != "airflow"  # runs in Airflow's environment and imports nothing of ours
 }
+MACHINE_CODE = tuple(
+    f"kip33.formats.{name}"
+    for name in ("cpu", "native", "native_folding", "native_forms", "native_loads")
+)
 # A package outside, and the only places that may import it.
 HOMES = {
     "pyspark": ("kip33.spark", "kip33.cli"),
@@ -21,10 +25,10 @@ HOMES = {
     "pyarrow": ("kip33.formats.codecs", "kip33.storage", "kip33.spark", "kip33.cli"),
     "click": ("kip33.cli",),
     "rich": ("kip33.cli",),
-    "numba": ("kip33.formats.native", "kip33.formats.native_forms"),
-    "llvmlite": ("kip33.formats.native", "kip33.formats.native_forms"),
+    "numba": MACHINE_CODE,
+    "llvmlite": MACHINE_CODE,
     "logging": ("kip33.spark", "kip33.cli"),
-    "time": ("kip33.cli",),
+    "time": ("kip33.cli", "kip33.storage.locations"),  # there: keys of a role end
     "datetime": ("kip33.cli",),
     "pandas": (),
 }

@@ -35,8 +35,8 @@ def slicing_tables(polynomial: int, slices: int) -> npt.NDArray[np.uint32]:
 def zero_shift_tables(polynomial: int, zero_bytes: int) -> npt.NDArray[np.uint32]:
     """Return 4 x 256 entries that carry a crc register over `zero_bytes` zero bytes.
 
-    The register after the zeros is the xor of entry (k, k-th byte of the register) for k in 0..3:
-    a crc is linear, so streams computed side by side are joined by shifting the earlier ones.
+    The register after the zeros is the xor of entry (3 - k, its k-th byte) for k in 0..3: a crc is
+    linear, so streams computed side by side are joined by shifting the earlier ones.
     """
     step = slicing_tables(polynomial, 1)[0]
     basis = np.uint32(1) << np.arange(32, dtype=np.uint32)
@@ -46,8 +46,20 @@ def zero_shift_tables(polynomial: int, zero_bytes: int) -> npt.NDArray[np.uint32
     for k in range(4):
         for bit in range(8):
             has_bit = (np.arange(256) >> bit) & 1 == 1
-            tables[k][has_bit] ^= basis[8 * k + bit]
+            tables[3 - k][has_bit] ^= basis[8 * k + bit]
     return tables
+
+
+def fold_factor(polynomial: int, bits: int) -> int:
+    """Return x^bits modulo the polynomial, as a factor of a carry-less multiplication.
+
+    All is in reversed bit order, where a product comes out one bit too low: the factor makes up
+    for it.
+    """
+    value = 1 << 31  # x^0
+    for _ in range(bits):
+        value = (value >> 1) ^ (polynomial if value & 1 else 0)
+    return value << 1
 
 
 @cache

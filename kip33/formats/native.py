@@ -2,7 +2,7 @@
 
 The plain functions of `bigendian` and `crc` that it calls are replaced by `native_forms`, so every
 rule and the walk have one text and two speeds. Compiled code does not hold Python's lock.
-Only this module and `native_forms` import numba.
+Only `cpu` and the modules whose names begin with `native` import numba.
 """
 
 import hashlib
@@ -23,9 +23,11 @@ import numpy.typing as npt
 from numba.core import config
 from numba.extending import register_jitable
 
-from kip33.formats import bigendian, crc, native_forms
+from kip33.formats import bigendian, cpu, crc, native_folding, native_forms, native_loads
 from kip33.formats.native_forms import CRC32C_TABLES, NATIVE_FORMS
 
+# What compiled code is made of besides the functions themselves.
+MACHINE_FORMS: Final = (native_forms, native_loads, native_folding, bigendian, crc)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 # Where the cache goes is one setting of the process: a thread must not meet another's, or none.
 _ONE_AT_A_TIME: Final = threading.RLock()
@@ -39,12 +41,16 @@ def compiled(function: _Function) -> _Function:
 
 @cache
 def _compiled(function: _Function) -> _Function:
-    modules = {native_forms.__name__, bigendian.__name__, crc.__name__}
+    modules = {module.__name__ for module in MACHINE_FORMS}
     _let_call(cast(FunctionType, function), modules)
     before = config.CACHE_DIR  # type: ignore[attr-defined]
     config.CACHE_DIR = str(cache_folder(modules))  # type: ignore[attr-defined]
     try:
-        return cast(_Function, numba.njit(cache=True, nogil=True)(function))
+        # Without numba's runtime (nrt) arrays are not counted. Counting them costs two locked
+        # instructions at each call of a function that takes one, and nothing passes those: on
+        # small batches they took half of the time. What allocates does not compile any more.
+        njit = cast(Any, numba.njit)  # `_nrt` is not in its signature
+        return cast(_Function, njit(cache=True, nogil=True, _nrt=False)(function))
     finally:
         config.CACHE_DIR = before  # type: ignore[attr-defined]
 
@@ -62,7 +68,7 @@ def cache_folder(modules: Iterable[str]) -> Path:
         package, _, module = name.rpartition(".")
         digest.update(pkgutil.get_data(package, f"{module}.py") or b"")
     digest.update(f"{numba.__version__} {llvmlite.binding.get_host_cpu_name()}".encode())
-    digest.update(_cpu_features().encode())
+    digest.update(cpu.features().encode())
     return _cache_root() / f"kip33-{digest.hexdigest()[:16]}"
 
 
@@ -105,20 +111,10 @@ def crc32c_of(data: npt.NDArray[np.uint8], tables: Any) -> int:
     return crc.crc32c(0, data, 0, data.size, tables)
 
 
-def _cpu_features() -> str:
-    asked: str | None = config.CPU_FEATURES  # type: ignore[attr-defined]
-    return llvmlite.binding.get_host_cpu_features().flatten() if asked is None else asked
-
-
-def _has_crc_instruction() -> bool:
-    # x86-64, aarch64. Of "+sse4.2" alone LLVM selects no crc32: it ends the process.
-    return not {"+crc32", "+crc"}.isdisjoint(_cpu_features().split(","))
-
-
 @cache
 def crc32c_tables() -> npt.NDArray[np.uint32] | None:
     """Return what to pass to `crc.crc32c` here: None for the instruction, else slicing tables."""
-    if _has_crc_instruction():
+    if cpu.has_crc32c():
         check = np.frombuffer(b"123456789", np.uint8)
         if compiled(crc32c_of)(check, None) == crc.CRC32C_CHECK:
             return None

@@ -3,7 +3,8 @@
 CRC-32C takes the CPU's own instruction where there is one: x86-64 `crc32` (SSE4.2), aarch64
 `crc32cx`. Long pieces run as three interleaved streams, since the instruction takes three cycles
 but one can start every cycle. Elsewhere, and where the known answer does not come out, it runs
-on slicing tables. CRC-32 runs on slicing tables: 16 bytes a step.
+on slicing tables. CRC-32 is folded where the CPU can (`native_folding`), the rest of it, and all
+elsewhere, runs on slicing tables: 16 bytes a step.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,9 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload, register_jitable
 
-from kip33.formats import bigendian, crc
+from kip33.formats import bigendian, cpu, crc
+from kip33.formats.native_folding import FEWEST_BYTES, LANE_BYTES, folded
+from kip33.formats.native_loads import LOADS, load32_le, load64_le
 
 NATIVE_FORMS: Final[set[Callable[..., Any]]] = {
     bigendian.int8_at,
@@ -33,49 +36,13 @@ LONG_BYTES: Final = 2048  # of each of three streams; a 16 KiB batch is two such
 SHORT_BYTES: Final = 256
 
 
-# --- loads ------------------------------------------------------------------------------------
-
-
-def _load(bits: int, *, signed: bool, swap: bool) -> Any:
-    """Return an intrinsic `(uint8 array, at) -> integer`: an unaligned load, perhaps swapped."""
-    result = types.int64 if signed else types.uint64
-
-    @intrinsic
-    def load(typing_context: Any, data: Any, at: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            array = context.make_array(signature.args[0])(context, builder, args[0])
-            place = builder.gep(array.data, [args[1]])
-            word = ir.IntType(bits)
-            value = builder.load(builder.bitcast(place, word.as_pointer()), align=1)
-            if swap and bits > 8:
-                value = builder.bswap(value)
-            if bits == 64:
-                return value
-            extend = builder.sext if signed else builder.zext
-            return extend(value, ir.IntType(64))
-
-        return result(data, types.int64), codegen
-
-    return load
-
-
-_LOADS = {
-    bigendian.int8_at: _load(8, signed=True, swap=True),
-    bigendian.int16_at: _load(16, signed=True, swap=True),
-    bigendian.int32_at: _load(32, signed=True, swap=True),
-    bigendian.uint32_at: _load(32, signed=False, swap=True),
-    bigendian.int64_at: _load(64, signed=True, swap=True),
-}
-_load64_le = _load(64, signed=False, swap=False)  # crc registers are little-endian by definition
-
-
 def _give_load(plain: Callable[..., int], load: Any) -> None:
     @overload(plain, strict=False)
     def native(data: Any, at: Any) -> Any:
         return lambda data, at: load(data, at)
 
 
-for _plain, _native_load in _LOADS.items():
+for _plain, _native_load in LOADS.items():
     _give_load(_plain, _native_load)
 
 
@@ -134,12 +101,14 @@ _SHORT_SHIFT = crc.zero_shift_tables(crc.CRC32C_POLYNOMIAL, SHORT_BYTES)
 
 
 @register_jitable
-def _shift(tables: Any, register: Any) -> Any:
+def _slice4(tables: Any, word: Any) -> Any:
+    """Return the xor of 4 lookups: byte k of `word` in table `3 - k`."""
+    mask = np.uint64(0xFF)
     return np.uint64(
-        tables[0, register & np.uint64(0xFF)]
-        ^ tables[1, (register >> np.uint64(8)) & np.uint64(0xFF)]
-        ^ tables[2, (register >> np.uint64(16)) & np.uint64(0xFF)]
-        ^ tables[3, (register >> np.uint64(24)) & np.uint64(0xFF)]
+        tables[3, word & mask]
+        ^ tables[2, (word >> np.uint64(8)) & mask]
+        ^ tables[1, (word >> np.uint64(16)) & mask]
+        ^ tables[0, (word >> np.uint64(24)) & mask]
     )
 
 
@@ -150,11 +119,11 @@ def _three_streams(register: Any, data: Any, at: Any, stop: Any, block: Any, shi
         second = np.uint64(0)
         third = np.uint64(0)
         for i in range(at, at + block, 8):
-            register = _step8(register, _load64_le(data, i))
-            second = _step8(second, _load64_le(data, i + block))
-            third = _step8(third, _load64_le(data, i + 2 * block))
-        register = _shift(shift, register) ^ second
-        register = _shift(shift, register) ^ third
+            register = _step8(register, load64_le(data, i))
+            second = _step8(second, load64_le(data, i + block))
+            third = _step8(third, load64_le(data, i + 2 * block))
+        register = _slice4(shift, register) ^ second
+        register = _slice4(shift, register) ^ third
         at += 3 * block
     return register, at
 
@@ -165,8 +134,24 @@ def _crc32c_by_instruction(value: Any, data: Any, start: Any, stop: Any) -> Any:
     at = start
     register, at = _three_streams(register, data, at, stop, LONG_BYTES, _LONG_SHIFT)
     register, at = _three_streams(register, data, at, stop, SHORT_BYTES, _SHORT_SHIFT)
-    while stop - at >= 8:
-        register = _step8(register, _load64_le(data, at))
+    # Few branches, each on a bit of the length: they are foreseen, and the next batch begins early.
+    while stop - at >= 64:
+        for i in range(at, at + 64, 8):
+            register = _step8(register, load64_le(data, i))
+        at += 64
+    left = stop - at
+    if left & 32:
+        register = _step8(register, load64_le(data, at))
+        register = _step8(register, load64_le(data, at + 8))
+        register = _step8(register, load64_le(data, at + 16))
+        register = _step8(register, load64_le(data, at + 24))
+        at += 32
+    if left & 16:
+        register = _step8(register, load64_le(data, at))
+        register = _step8(register, load64_le(data, at + 8))
+        at += 16
+    if left & 8:
+        register = _step8(register, load64_le(data, at))
         at += 8
     while at < stop:
         register = _step1(register, data[at])
@@ -201,12 +186,15 @@ def _by_tables(value: Any, data: Any, start: Any, stop: Any, tables: Any) -> Any
     register = np.uint64(value) ^ np.uint64(0xFFFFFFFF)
     at = start
     while stop - at >= 16:
-        ahead = _slice8(tables, _load64_le(data, at + 8), 7)
-        register = _slice8(tables, _load64_le(data, at) ^ register, 15) ^ ahead
+        ahead = _slice8(tables, load64_le(data, at + 8), 7)
+        register = _slice8(tables, load64_le(data, at) ^ register, 15) ^ ahead
         at += 16
     if stop - at >= 8:
-        register = _slice8(tables, _load64_le(data, at) ^ register, 7)
+        register = _slice8(tables, load64_le(data, at) ^ register, 7)
         at += 8
+    if stop - at >= 4:
+        register = _slice4(tables, load32_le(data, at) ^ register)
+        at += 4
     while at < stop:
         low = (register ^ np.uint64(data[at])) & np.uint64(0xFF)
         register = np.uint64(tables[0, low]) ^ (register >> np.uint64(8))
@@ -214,12 +202,25 @@ def _by_tables(value: Any, data: Any, start: Any, stop: Any, tables: Any) -> Any
     return register ^ np.uint64(0xFFFFFFFF)
 
 
+@register_jitable
+def _crc32_by_folding(value: Any, data: Any, start: Any, stop: Any, tables: Any) -> Any:
+    if stop - start < FEWEST_BYTES:
+        return _by_tables(value, data, start, stop, tables)
+    whole = stop - (stop - start) % LANE_BYTES
+    low, high = folded(data, start, whole, np.uint64(value) ^ np.uint64(0xFFFFFFFF))
+    register = _slice8(tables, low, 15) ^ _slice8(tables, high, 7)
+    return _by_tables(register ^ np.uint64(0xFFFFFFFF), data, whole, stop, tables)
+
+
 @overload(crc.crc32)
 def _crc32(value: Any, data: Any, start: Any, stop: Any) -> Any:
     def by_tables(value: Any, data: Any, start: Any, stop: Any) -> Any:
         return np.int64(_by_tables(value, data, start, stop, _CRC32_TABLES))
 
-    return by_tables
+    def by_folding(value: Any, data: Any, start: Any, stop: Any) -> Any:
+        return np.int64(_crc32_by_folding(value, data, start, stop, _CRC32_TABLES))
+
+    return by_folding if cpu.has_carryless_multiplication() else by_tables
 
 
 @overload(crc.crc32c)

@@ -114,8 +114,17 @@ def test_a_register_is_carried_over_zeros(polynomial: int, zero_bytes: int) -> N
         carried = register
         for _ in range(zero_bytes):
             carried = int(step[carried & 0xFF]) ^ carried >> 8
-        by_table = [int(tables[k][register >> 8 * k & 0xFF]) for k in range(4)]
+        by_table = [int(tables[3 - k][register >> 8 * k & 0xFF]) for k in range(4)]
         assert by_table[0] ^ by_table[1] ^ by_table[2] ^ by_table[3] == carried
+
+
+@pytest.mark.parametrize(
+    ("bits", "factor"),
+    [(512 + 32, 0x154442BD4), (512 - 32, 0x1C6E41596), (128 + 32, 0x1751997D0), (96, 0xCCAA009E)],
+)
+def test_the_factors_of_folding_are_those_of_the_published_code(bits: int, factor: int) -> None:
+    """R1 to R4 of Intel's paper, as Linux and zlib have them."""
+    assert crc.fold_factor(crc.CRC32_POLYNOMIAL, bits) == factor
 
 
 SCAN_ONE_SEGMENT = """
@@ -147,6 +156,7 @@ def test_a_cpu_without_the_instruction_gives_the_same_headers(tmp_path: Path) ->
         for i in range(20)
     ]
     entries[18] = segment_builder.with_broken_crc(entries[18])
+    entries[:0] = [segment_builder.v1_message(-9 + i, i, value=bytes(i * 99)) for i in range(9)]
     log = tmp_path / "0.log"
     log.write_bytes(segment_builder.segment(entries))
 
@@ -165,5 +175,5 @@ def test_a_cpu_without_the_instruction_gives_the_same_headers(tmp_path: Path) ->
 
     assert answers["old"][0] == "tables"
     assert answers["old"][1:] == answers["this"][1:]
-    assert len(answers["old"][1]) == 18
+    assert len(answers["old"][1]) == 9 + 18
     assert "CRC" in answers["old"][3]

@@ -10,7 +10,7 @@ import llvmlite.binding as llvm
 import pytest
 from llvmlite import ir
 
-from kip33.formats import native, native_forms
+from kip33.formats import cpu, native, native_forms
 
 WIDTHS = {"long": ir.IntType(64), "byte": ir.IntType(8)}
 
@@ -54,20 +54,21 @@ def test_an_architecture_without_the_instruction_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("features", "has_instruction"),
+    ("features", "crc32c", "carryless"),
     [
-        pytest.param("+sse2,+sse4.2,+crc32,+avx", True, id="x86-64"),
-        pytest.param("+neon,+crc", True, id="aarch64"),
-        pytest.param("+sse2,-sse4.2,-crc32", False, id="x86-64 of before 2008"),
-        pytest.param("+sse2,+sse4.2", False, id="LLVM ends the process unless crc32 is named"),
-        pytest.param("", False, id="none"),
+        pytest.param("+sse2,+sse4.2,+crc32,+pclmul,+avx", True, True, id="x86-64"),
+        pytest.param("+neon,+aes,+crc", True, False, id="aarch64"),
+        pytest.param("+sse2,-sse4.2,-crc32,-pclmul", False, False, id="x86-64 of before 2008"),
+        pytest.param("+sse2,+sse4.2", False, False, id="LLVM ends the process without a name"),
+        pytest.param("", False, False, id="none"),
     ],
 )
 def test_the_cpu_is_asked_by_the_names_of_its_features(
-    monkeypatch: pytest.MonkeyPatch, features: str, has_instruction: bool
+    monkeypatch: pytest.MonkeyPatch, features: str, crc32c: bool, carryless: bool
 ) -> None:
     monkeypatch.setattr(native.config, "CPU_FEATURES", features)
-    assert native._has_crc_instruction() is has_instruction
+    assert cpu.has_crc32c() is crc32c
+    assert cpu.has_carryless_multiplication() is carryless
 
 
 def test_a_wrong_known_answer_takes_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:

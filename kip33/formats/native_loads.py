@@ -1,0 +1,44 @@
+"""Integers at a position of a uint8 array, for compiled code: an unaligned load each."""
+
+from typing import Any, Final
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from kip33.formats import bigendian
+
+
+def _load(bits: int, *, signed: bool, swap: bool) -> Any:
+    """Return an intrinsic `(uint8 array, at) -> integer`: an unaligned load, perhaps swapped."""
+    result = types.int64 if signed else types.uint64
+
+    @intrinsic
+    def load(typing_context: Any, data: Any, at: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            array = context.make_array(signature.args[0])(context, builder, args[0])
+            place = builder.gep(array.data, [args[1]])
+            word = ir.IntType(bits)
+            value = builder.load(builder.bitcast(place, word.as_pointer()), align=1)
+            if swap and bits > 8:
+                value = builder.bswap(value)
+            if bits == 64:
+                return value
+            extend = builder.sext if signed else builder.zext
+            return extend(value, ir.IntType(64))
+
+        return result(data, types.int64), codegen
+
+    return load
+
+
+LOADS: Final = {
+    bigendian.int8_at: _load(8, signed=True, swap=True),
+    bigendian.int16_at: _load(16, signed=True, swap=True),
+    bigendian.int32_at: _load(32, signed=True, swap=True),
+    bigendian.uint32_at: _load(32, signed=False, swap=True),
+    bigendian.int64_at: _load(64, signed=True, swap=True),
+}
+# crc registers are little-endian by definition
+load32_le = _load(32, signed=False, swap=False)
+load64_le = _load(64, signed=False, swap=False)
