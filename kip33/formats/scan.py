@@ -1,16 +1,16 @@
 """A segment's batches as columns, read in chunks of constant size.
 
-`BatchScan` does no I/O of its own: it asks `read_into(position, view)` for bytes, so a local file,
-an object store and a test that answers one byte at a time feed the same code. It yields rows of
+`BatchScan` does no I/O of its own: it asks `read_into(position, view)` for bytes, or `view_at` for
+those that are in memory already, so a local file, an object store and a test that answers one byte
+at a time feed the same code. It yields rows of
 `batch.BATCH`, at most ROWS at a time, and knows afterwards where and why it stopped.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 
-from kip33.errors import CorruptSegmentError
 from kip33.formats import markers, walk
 from kip33.formats.batch import (
     BATCH,
@@ -20,13 +20,10 @@ from kip33.formats.batch import (
     decode_header,
 )
 from kip33.formats.batch import RECORD_BATCH_OVERHEAD as LONGEST_HEADER_BYTES
-
-ReadInto: TypeAlias = Callable[[int, memoryview], int]
-"""`(position, view) -> bytes read`: fills `view` from `position` on; 0 only at the end."""
+from kip33.formats.windows import Buffer, ReadInto, ViewAt, Views, Window, read_fully
 
 ROWS: Final = 4096
 CHUNK_BYTES: Final = 1 << 18
-AFTER_SKIP_BYTES: Final = 4096  # headers only: what is read behind a body that was passed over
 SMALL_BYTES: Final = 1 << 20  # up to here the plain walk is done before numba is imported
 
 
@@ -48,12 +45,14 @@ class BatchScan:
         native: bool | None = None,
         chunk_bytes: int = CHUNK_BYTES,
         rows: int = ROWS,
+        view_at: ViewAt | None = None,
     ) -> None:
         """Prepare to scan `size_bytes`, the file's size when it was opened.
 
         `seek_max_record` fills `offset_of_max_timestamp` with the first record that bears the
         batch's max (uncompressed CreateTime v2 batches only). `native` chooses compiled code or
-        the plain walk; None: by size.
+        the plain walk; None: by size. With `view_at` bytes are looked at where they are and
+        `chunk_bytes` is not used; what it asks for twice, `read_into` gives.
         """
         if chunk_bytes < 2 * LONGEST_HEADER_BYTES:
             raise ValueError(f"chunk_bytes={chunk_bytes}: at least {2 * LONGEST_HEADER_BYTES}")
@@ -67,21 +66,24 @@ class BatchScan:
         self._check_crc = check_crc
         self._seek = seek_max_record
         self._chunk_bytes = chunk_bytes
+        self._view_at = view_at
         self._rows = min(rows, size_bytes // LEGACY_HEADER_BYTES + 1)  # no batch is shorter
 
     def __iter__(self) -> Iterator[BatchColumns]:
         """Yield the batches in order; each array is reused for the next, so copy what must stay."""
-        window = _Window(self._read_into, self.size_bytes, self._chunk_bytes)
+        window = self._window()
         columns = np.zeros(self._rows, BATCH)
         state = np.zeros(1, walk.STATE)
         state["end"] = self.size_bytes
-        advance = self._walker(window.buffer, columns, state)
-        at = stop = 0
+        advance = self._walker(columns, state)
+        data, at, stop = self._walked(window.data), 0, 0
         while True:
-            why, at = advance(at, stop)
+            why, at = advance(data, at, stop)
             if why == walk.MORE:
-                skip_bytes = self._body_to_skip(state, stop - at)
-                at, stop = 0, window.refill(at, stop, skip_bytes, state)
+                before, skip_bytes = window.data, self._body_to_skip(state, window, stop - at)
+                at, stop = window.refill(at, stop, skip_bytes, int(state["entry"][0]))
+                if window.data is not before:
+                    data = self._walked(window.data)
                 self.bytes_read = window.bytes_read
                 continue
             rows = int(state["rows"][0])
@@ -96,30 +98,46 @@ class BatchScan:
             if ended:
                 return
 
-    def _body_to_skip(self, state: BatchColumns, kept_bytes: int) -> int:
-        """Return how much of a body to pass over unread: what is beyond the buffer, if unasked."""
+    def _window(self) -> Window:
+        if self._view_at:
+            return Views(self._view_at, self._read_into, self.size_bytes)
+        return Buffer(self._read_into, self.size_bytes, self._chunk_bytes)
+
+    def _body_to_skip(self, state: BatchColumns, window: Window, kept_bytes: int) -> int:
+        """Return how much of a body to pass over unread: what the window lacks, if unasked."""
         if self._check_crc or not state["inside"][0] or state["seeks_record"][0]:
             return 0
         body_bytes = int(state["remaining_bytes"][0])
-        if body_bytes <= self._chunk_bytes - kept_bytes:
+        if body_bytes <= window.cheap_bytes - kept_bytes:
             return 0
         state["remaining_bytes"] = 0
         return body_bytes
 
+    def _walked(self, data: memoryview) -> Any:
+        """Return a window's bytes as the walk takes them; compiled, of one type whatever they are.
+
+        Numbers are read from bytes that nobody writes to meanwhile, so none need be writable.
+        """
+        if not self.native:
+            return data
+        array = np.frombuffer(data, np.uint8)
+        array.flags.writeable = False
+        return array
+
     def _walker(
-        self, buffer: bytearray, columns: BatchColumns, state: BatchColumns
-    ) -> Callable[[int, int], tuple[int, int]]:
-        """Return the walk over `buffer`, compiled or plain, with all but the range bound."""
+        self, columns: BatchColumns, state: BatchColumns
+    ) -> Callable[[Any, int, int], tuple[int, int]]:
+        """Return the walk, compiled or plain, with all but the bytes bound."""
         check, seek = self._check_crc, self._seek
         if not self.native:
-            view = memoryview(buffer)
-            return lambda at, stop: walk.walk(view, at, stop, state, columns, check, seek, None)
+            return lambda data, at, stop: walk.walk(
+                data, at, stop, state, columns, check, seek, None
+            )
         from kip33.formats import native  # numba: half a second that small files need not pay
 
-        data = np.frombuffer(buffer, np.uint8)
         tables = native.crc32c_tables()
         function = native.compiled(walk.walk)
-        return lambda at, stop: function(data, at, stop, state, columns, check, seek, tables)
+        return lambda data, at, stop: function(data, at, stop, state, columns, check, seek, tables)
 
     def _look_at_marker(self, row: np.void) -> bool:
         """Read a control batch that is no plain marker; return whether the scan ends after it."""
@@ -145,46 +163,6 @@ class BatchScan:
         self.damage = f"at byte {entry} of {self.size_bytes}: {reason}"
 
 
-class _Window:
-    """The part of the file that is in memory; what is left of it moves to the front."""
-
-    def __init__(self, read_into: ReadInto, size_bytes: int, chunk_bytes: int) -> None:
-        self.buffer = bytearray(min(chunk_bytes, size_bytes + LONGEST_HEADER_BYTES))
-        self.bytes_read = 0
-        self._view = memoryview(self.buffer)
-        self._read_into = read_into
-        self._size_bytes = size_bytes
-        self._position = 0  # in the file, of the byte behind the last one here
-
-    def refill(self, at: int, stop: int, skip_bytes: int, state: BatchColumns) -> int:
-        """Keep `[at, stop)`, pass over `skip_bytes` of the file, read on; return the new stop."""
-        kept = stop - at
-        self._view[:kept] = self._view[at:stop]
-        self._position += skip_bytes
-        room = min(len(self.buffer) - kept, self._size_bytes - self._position)
-        if skip_bytes:
-            room = min(room, AFTER_SKIP_BYTES)
-        if room <= 0:
-            return kept
-        count = self._read_into(self._position, self._view[kept : kept + room])
-        if count == 0:
-            raise CorruptSegmentError(
-                f"the file ended at byte {self._position} while it was read, "
-                f"{self._size_bytes} bytes were there before",
-                int(state["entry"][0]),
-            )
-        self.bytes_read += count
-        self._position += count
-        return kept + count
-
-
 def read_header_at(read_into: ReadInto, position: int) -> BatchHeader:
     """Return the header in full of the batch that the walk found at `position`."""
-    data = bytearray(LONGEST_HEADER_BYTES)
-    count = 0
-    while count < len(data):
-        more = read_into(position + count, memoryview(data)[count:])
-        if more == 0:
-            break
-        count += more
-    return decode_header(bytes(data), position)
+    return decode_header(read_fully(read_into, position, LONGEST_HEADER_BYTES), position)

@@ -4,15 +4,15 @@ import errno
 import os
 import stat
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyarrow import fs
 
 from kip33.errors import LocationError, PublishError
+from kip33.formats.windows import ReadInto, ViewAt, read_fully
 from kip33.storage.containers import opened_inside
-from kip33.storage.index_pages import read_fully
 from kip33.storage.locations import Location
 from kip33.storage.read_ahead import reading_ahead
 
@@ -37,7 +37,7 @@ def _require_regular(location: Location) -> None:
 
 
 @contextmanager
-def opened(location: Location) -> Iterator[tuple[Callable[[int, memoryview], int], int]]:
+def opened(location: Location) -> Iterator[tuple[ReadInto, int]]:
     """Open a file; yield (read_into, its size in bytes now). Raises OSError as the store does.
 
     Of a remote store each call is one request, and several threads may call at once.
@@ -61,15 +61,23 @@ def opened(location: Location) -> Iterator[tuple[Callable[[int, memoryview], int
         yield (read_into if location.is_local else read_at), file.size()
 
 
+class Scanned(NamedTuple):
+    """A file that is read from its start to its end."""
+
+    read_into: ReadInto
+    size_bytes: int  # when it was opened
+    view_at: ViewAt | None = None  # where its bytes come to lie in memory without our asking
+
+
 @contextmanager
-def scanned(location: Location) -> Iterator[tuple[Callable[[int, memoryview], int], int]]:
-    """Open a file that is read from its start to its end; yield what `opened` does."""
+def scanned(location: Location) -> Iterator[Scanned]:
+    """Open a file that is read from its start to its end. Raises OSError as the store does."""
     with opened(location) as (read_into, size_bytes):
         if location.is_local:
-            yield read_into, size_bytes
+            yield Scanned(read_into, size_bytes)
         else:
-            with reading_ahead(read_into, size_bytes) as read_ahead:
-                yield read_ahead, size_bytes
+            with reading_ahead(read_into, size_bytes) as (read_ahead, view_at):
+                yield Scanned(read_ahead, size_bytes, view_at)
 
 
 def read_whole(location: Location, *, most_bytes: int) -> bytes:

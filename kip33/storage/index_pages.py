@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kip33.errors import CorruptIndexError
-from kip33.formats.scan import ReadInto
+from kip33.formats.windows import ReadInto, read_fully
 
 PAGE_BYTES: Final = 1024
 TIME_WIDTHS: Final = (8, 4)
@@ -64,15 +64,3 @@ class IndexPages:
                 self._read_into, start * self._entry_bytes, count * self._entry_bytes
             )
         return self._pages[number]
-
-
-def read_fully(read_into: ReadInto, position: int, count: int) -> bytes:
-    """Return `count` bytes from `position` on, fewer only where the file ends."""
-    data = bytearray(count)
-    done = 0
-    while done < count:
-        more = read_into(position + done, memoryview(data)[done:])
-        if more == 0:
-            break
-        done += more
-    return bytes(data[:done])

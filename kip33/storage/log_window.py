@@ -11,8 +11,7 @@ from kip33.formats.batch import (
     BatchHeader,
     decode_header,
 )
-from kip33.formats.scan import ReadInto
-from kip33.storage.index_pages import read_fully
+from kip33.formats.windows import ReadInto, read_fully
 
 FIRST_BYTES: Final = 4096
 LOCAL_BYTES: Final = 1 << 18

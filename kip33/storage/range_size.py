@@ -14,8 +14,8 @@ from kip33.errors import Kip33Error
 from kip33.formats.batch import BatchColumns
 from kip33.formats.records import iterate_records
 from kip33.formats.scan import BatchScan
+from kip33.formats.windows import read_fully
 from kip33.storage.files import opened, reason
-from kip33.storage.index_pages import read_fully
 from kip33.storage.locations import Location
 
 UNCOUNTED = ("invalid", "unreadable")

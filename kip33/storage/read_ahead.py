@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Final
 
-from kip33.formats.scan import ReadInto
+from kip33.formats.windows import ReadInto, ViewAt
 
 RANGE_BYTES: Final = 8 << 20
 AHEAD: Final = 1  # range on its way while one is used: 16 MiB a file, whatever its size
@@ -18,34 +18,45 @@ AHEAD: Final = 1  # range on its way while one is used: 16 MiB a file, whatever 
 @contextmanager
 def reading_ahead(
     read_into: ReadInto, size_bytes: int, *, range_bytes: int = RANGE_BYTES
-) -> Iterator[ReadInto]:
-    """Yield a function as `read_into`, which several threads may call, for a file of so many bytes.
+) -> Iterator[tuple[ReadInto, ViewAt]]:
+    """Yield two ways to read a file of so many bytes: copied, and where they came to lie.
 
-    It raises what `read_into` raises.
+    Several threads may call `read_into`, one the two that are yielded; these raise what it raises.
     """
     with ThreadPoolExecutor(AHEAD, thread_name_prefix="kip33-read") as pool:
         ranges: dict[int, Future[memoryview]] = {}
+        used: list[memoryview] = []  # memory of ranges gone by: new pages cost as much as copying
 
-        def fetch(number: int) -> memoryview:
+        def fetch(number: int, memory: memoryview) -> memoryview:
             begin = number * range_bytes
-            view = memoryview(bytearray(min(range_bytes, size_bytes - begin)))
+            view = memory[: min(range_bytes, size_bytes - begin)]
             return view[: read_into(begin, view)]
+
+        def drop(number: int) -> None:
+            gone = ranges.pop(number)
+            if not gone.cancel() and gone.done() and gone.exception() is None:
+                used.append(memoryview(gone.result().obj))
 
         def piece(number: int) -> memoryview:
             last = (size_bytes - 1) // range_bytes
             wanted = range(number, min(number + AHEAD, last) + 1)
             for gone in ranges.keys() - set(wanted):
-                ranges.pop(gone).cancel()
+                drop(gone)
             for one in wanted:
                 if one not in ranges:
-                    ranges[one] = pool.submit(fetch, one)
+                    least = min(range_bytes, size_bytes)
+                    memory = used.pop() if used else memoryview(bytearray(least))
+                    ranges[one] = pool.submit(fetch, one, memory)
             return ranges[number].result()
+
+        def view_at(position: int) -> memoryview:
+            number, within = divmod(position, range_bytes)
+            return piece(number)[within:].toreadonly()
 
         def read_ahead(position: int, view: memoryview) -> int:
             copied = 0
             while copied < len(view) and position < size_bytes:
-                number, within = divmod(position, range_bytes)
-                data = piece(number)[within : within + len(view) - copied]
+                data = view_at(position)[: len(view) - copied]
                 if not data:  # the file has become shorter
                     break
                 view[copied : copied + len(data)] = data
@@ -54,7 +65,7 @@ def reading_ahead(
             return copied
 
         try:
-            yield read_ahead
+            yield read_ahead, view_at
         finally:
             for future in ranges.values():
                 future.cancel()

@@ -17,7 +17,8 @@ import numpy as np
 
 from kip33.errors import CorruptSegmentError
 from kip33.formats.batch import MAX_SEGMENT_BYTES, BatchColumns
-from kip33.formats.scan import CHUNK_BYTES, BatchScan, ReadInto
+from kip33.formats.scan import CHUNK_BYTES, BatchScan
+from kip33.formats.windows import ReadInto, ViewAt
 from kip33.rules.entries import DIALECTS
 from kip33.rules.indexes import IndexBuilder, IndexSettings
 from kip33.rules.leader_epochs import LeaderEpochs
@@ -99,8 +100,11 @@ def index_segment(
     native: bool | None = None,
     chunk_bytes: int = CHUNK_BYTES,
     watcher: Watcher | None = None,
+    view_at: ViewAt | None = None,
 ) -> SegmentIndex:
     """Return the indexes of the segment that `read_into` reads, `size_bytes` long.
+
+    `view_at` gives its bytes where they are in memory already.
 
     Damage, refusals and load failures are a status, not an exception; OSError and a file that
     shrinks while it is read (CorruptSegmentError) are left to the caller.
@@ -118,6 +122,7 @@ def index_segment(
         seek_max_record=dialect.first_record or watcher is not None,
         native=native,
         chunk_bytes=chunk_bytes,
+        view_at=view_at,
     )
     speed = compiled if scan.native else plain
     for batches in scan:
@@ -171,7 +176,7 @@ def index_file(
     """Return the indexes of the segment file `log`; whatever happens to it is a status."""
     size_bytes = 0
     try:
-        with scanned(log) as (read_into, size_bytes):
+        with scanned(log) as (read_into, size_bytes, view_at):
             return index_segment(
                 read_into,
                 size_bytes,
@@ -180,6 +185,7 @@ def index_file(
                 settings=settings,
                 native=native,
                 watcher=watcher,
+                view_at=view_at,
             )
     except CorruptSegmentError as error:
         return unreadable(str(error), size_bytes)

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from kip33.errors import CorruptSegmentError
 from kip33.formats.batch import BATCH, RECORD_BATCH_OVERHEAD
-from kip33.formats.scan import CHUNK_BYTES, ROWS, BatchScan, ReadInto, read_header_at
+from kip33.formats.scan import CHUNK_BYTES, ROWS, BatchScan, read_header_at
+from kip33.formats.windows import ReadInto
 from tests.generated_segments import Written, plain_batch, rows_of, segments, wire_of
 from tests.segment_builder import (
     Record,
@@ -44,6 +45,10 @@ class Source:
         view[: len(piece)] = piece
         return len(piece)
 
+    def view_at(self, position: int) -> memoryview:
+        assert 0 <= position < len(self.data), "asked beyond the end"
+        return memoryview(self.data)[position:][: self.most_bytes]
+
 
 @dataclass(frozen=True)
 class Scanned:
@@ -61,10 +66,12 @@ def scan(
     *,
     most_bytes: int | None = None,
     read_into: ReadInto | None = None,
+    in_place: bool = False,
     **how: int | bool | None,
 ) -> Scanned:
-    read = read_into or Source(data, most_bytes).read_into
-    run = BatchScan(read, len(data), **how)  # type: ignore[arg-type]
+    source = Source(data, most_bytes)
+    view_at = source.view_at if in_place else None
+    run = BatchScan(read_into or source.read_into, len(data), view_at=view_at, **how)  # type: ignore[arg-type]
     rows = [row for batches in run for row in batches.tolist()]
     return Scanned(rows, run.valid_bytes, run.damage, run.load_failure, run.bytes_read)
 
@@ -73,6 +80,9 @@ FEEDINGS: dict[str, dict[str, int]] = {
     "whole": {},
     "in the smallest chunks": {"chunk_bytes": SMALLEST_CHUNK_BYTES},
     "byte by byte": {"chunk_bytes": SMALLEST_CHUNK_BYTES, "most_bytes": 1},
+    "in place": {"in_place": True},
+    "in place, in views of 100 bytes": {"in_place": True, "most_bytes": 100},
+    "in place, byte by byte": {"in_place": True, "most_bytes": 1},
 }
 SPEEDS = {"plain": False, "compiled": True}
 

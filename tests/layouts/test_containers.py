@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kip33.formats.windows import read_fully
 from kip33.errors import CorruptIndexError, CorruptSegmentError, UnsupportedFormatError
 from kip33.formats.chunk_sizes import decode_chunk_sizes
 from kip33.formats.rsm_header import decode_rsm_header
 from kip33.storage.containers.aiven import Decompressed
 from kip33.storage.containers.manifest import parse_manifest
 from kip33.storage.files import opened, read_whole, scanned, size_of
-from kip33.storage.index_pages import read_fully
 from kip33.storage.locations import INSIDES, Location
 from kip33.storage.segment_files import beside, index_path
 from tests.layouts.archives import (
@@ -117,7 +117,7 @@ def test_an_aiven_segment(tmp_path: Path, compressed: bool, chunk_bytes: int) ->
     assert (read(log), size_of(log)) == (one.log, len(one.log))
     assert read(beside(log, "timeindex")) == one.timeindex
     assert read(beside(beside(log, "timeindex"), "index")) == one.index
-    with scanned(log) as (read_into, size_bytes):
+    with scanned(log) as (read_into, size_bytes, _):
         assert read_fully(read_into, 5, size_bytes) == one.log[5:]
 
 

@@ -80,7 +80,7 @@ def test_any_part_of_a_file_is_read(place: Place) -> None:
     location = Location.of(f"{place.uri}/large")
     data = bytes(range(256)) * 80_000  # beyond one range that comes ahead
     publish(location, data)
-    with scanned(location) as (read_into, size_bytes):
+    with scanned(location) as (read_into, size_bytes, _):
         assert size_bytes == len(data)
         for position, size in ((0, 10), (len(data) - 5, 10), (8_388_600, 20), (100, 0)):
             view = memoryview(bytearray(size))

@@ -36,16 +36,20 @@ def test_any_reads_give_the_files_bytes(
     data: bytes, reads: list[tuple[int, int]], range_bytes: int
 ) -> None:
     store = Store(data)
-    with reading_ahead(store.read_into, len(data), range_bytes=range_bytes) as read_into:
+    with reading_ahead(store.read_into, len(data), range_bytes=range_bytes) as (read_into, view_at):
         for position, size in reads:
             view = memoryview(bytearray(size))
             copied = read_into(position, view)
             assert bytes(view[:copied]) == data[position : position + size]
+            if position < len(data):
+                seen = view_at(position)
+                assert 0 < len(seen) <= range_bytes
+                assert seen == data[position : position + len(seen)]
 
 
 def test_a_scan_asks_for_each_range_once_and_for_no_more_than_are_ahead() -> None:
     store = Store(bytes(range(100)))
-    with reading_ahead(store.read_into, 100, range_bytes=10) as read_into:
+    with reading_ahead(store.read_into, 100, range_bytes=10) as (read_into, _):
         for position in range(0, 30, 5):
             assert read_into(position, memoryview(bytearray(5))) == 5
     asked = sorted(store.requests)  # what nobody waits for any more at the end may be left out
@@ -55,7 +59,7 @@ def test_a_scan_asks_for_each_range_once_and_for_no_more_than_are_ahead() -> Non
 
 def test_a_file_that_became_shorter_ends_early() -> None:
     store = Store(b"short")
-    with reading_ahead(store.read_into, 100, range_bytes=10) as read_into:
+    with reading_ahead(store.read_into, 100, range_bytes=10) as (read_into, _):
         assert read_into(0, memoryview(bytearray(30))) == 5
 
 
@@ -65,7 +69,7 @@ def test_a_fault_of_the_store_is_raised_where_its_bytes_are_wanted() -> None:
             raise OSError("the store is away")
         return len(view)
 
-    with reading_ahead(read_into, 100, range_bytes=10) as read:
+    with reading_ahead(read_into, 100, range_bytes=10) as (read, _):
         assert read(0, memoryview(bytearray(20))) == 20
         with pytest.raises(OSError, match="the store is away"):
             read(20, memoryview(bytearray(1)))

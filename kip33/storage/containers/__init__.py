@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Final
 
 from kip33.errors import Kip33Error
-from kip33.formats.scan import ReadInto
+from kip33.formats.windows import ReadInto
 from kip33.storage.containers import aiven, rsm
 from kip33.storage.containers.ranges import OpenFile
 from kip33.storage.locations import Location

@@ -19,10 +19,9 @@ from typing import Final
 import pyarrow as pa
 
 from kip33.errors import UnsupportedFormatError
-from kip33.formats.scan import ReadInto
+from kip33.formats.windows import ReadInto, read_fully
 from kip33.storage.containers.manifest import MOST_MANIFEST_BYTES, Manifest, parse_manifest
 from kip33.storage.containers.ranges import OpenFile, range_of
-from kip33.storage.index_pages import read_fully
 from kip33.storage.locations import Location
 
 LOG: Final = ".log"

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TypeAlias
 
-from kip33.formats.scan import ReadInto
+from kip33.formats.windows import ReadInto
 from kip33.storage.locations import Location
 
 OpenFile: TypeAlias = Callable[[Location], AbstractContextManager[tuple[ReadInto, int]]]

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kip33.formats.rsm_header import HEADER_BYTES, Part, decode_rsm_header
-from kip33.formats.scan import ReadInto
+from kip33.formats.windows import ReadInto, read_fully
 from kip33.storage.containers.ranges import OpenFile, range_of
-from kip33.storage.index_pages import read_fully
 from kip33.storage.locations import Location
 
 

@@ -22,7 +22,7 @@ from kip33.errors import CorruptSegmentError, Kip33Error
 from kip33.formats.batch import LOG_OVERHEAD, MAX_SEGMENT_BYTES
 from kip33.formats.names import parse_partition_dir
 from kip33.formats.rsm_header import Part
-from kip33.formats.scan import ReadInto
+from kip33.formats.windows import ReadInto, read_fully
 from kip33.storage.containers.rsm import read_parts
 from kip33.storage.directories import (
     Directory,
@@ -35,7 +35,6 @@ from kip33.storage.directories import (
     parent_of,
 )
 from kip33.storage.files import opened, reason
-from kip33.storage.index_pages import read_fully
 from kip33.storage.layouts.layout import Layout
 from kip33.storage.layouts.local_tiered import METADATA_WOULD_DANGLE
 from kip33.storage.listed_indexes import list_target, unfinished_of
