@@ -72,7 +72,7 @@ class BatchScan:
     def __iter__(self) -> Iterator[BatchColumns]:
         """Yield the batches in order; each array is reused for the next, so copy what must stay."""
         window = self._window()
-        columns = np.zeros(self._rows, BATCH)
+        columns = np.empty(self._rows, BATCH)  # the walk fills every field of a row
         state = np.zeros(1, walk.STATE)
         state["end"] = self.size_bytes
         advance = self._walker(columns, state)

@@ -61,8 +61,8 @@ class IndexBuilder:
         self._state = settings.entry_state(dialect, base_offset)
         self._times = np.empty((most_rows, 2), np.int64)
         self._offsets = np.empty((most_rows, 2), np.int64)
-        self._time_pieces: list[npt.NDArray[np.void]] = []
-        self._offset_pieces: list[npt.NDArray[np.void]] = []
+        self._time_pieces: list[npt.NDArray[np.int64]] = []
+        self._offset_pieces: list[npt.NDArray[np.int64]] = []
 
     def append(self, batches: BatchColumns, speed: Speed = plain) -> None:
         """Take the next batches through the rule; none any more once it refused one."""
@@ -72,14 +72,14 @@ class IndexBuilder:
         time_count, offset_count = speed(entries.append_batches)(
             batches, recorded, self._state, self._times, self._offsets
         )
-        self._keep(self._time_pieces, self._times, time_count, TIME_ENTRY)
-        self._keep(self._offset_pieces, self._offsets, offset_count, OFFSET_ENTRY)
+        self._time_pieces.append(self._times[:time_count].copy())
+        self._offset_pieces.append(self._offsets[:offset_count].copy())
 
     def close(self, valid_bytes: int) -> None:
         """Add the closing entry."""
         if not self.refusal:
             count = entries.close_index(self._state, valid_bytes, self._times)
-            self._keep(self._time_pieces, self._times, count, TIME_ENTRY)
+            self._time_pieces.append(self._times[:count].copy())
 
     @property
     def refusal(self) -> tuple[int, str] | None:
@@ -92,22 +92,18 @@ class IndexBuilder:
     @property
     def time_index(self) -> bytes:
         """Return the `.timeindex` file's bytes."""
-        return b"".join(piece.tobytes() for piece in self._time_pieces)
+        return _wire(self._time_pieces, TIME_ENTRY)
 
     @property
     def offset_index(self) -> bytes:
         """Return the `.index` file's bytes."""
-        return b"".join(piece.tobytes() for piece in self._offset_pieces)
+        return _wire(self._offset_pieces, OFFSET_ENTRY)
 
-    @staticmethod
-    def _keep(
-        pieces: list[npt.NDArray[np.void]],
-        rows: npt.NDArray[np.int64],
-        count: int,
-        kind: np.dtype[np.void],
-    ) -> None:
-        if count:
-            piece = np.empty(count, kind)
-            for column, name in enumerate(kind.names or ()):
-                piece[name] = rows[:count, column]
-            pieces.append(piece)
+
+def _wire(pieces: list[npt.NDArray[np.int64]], entry: np.dtype[np.void]) -> bytes:
+    """Return rows of numbers as a file's entries."""
+    file = np.empty(sum(map(len, pieces)), entry)
+    for column, name in enumerate(entry.names or ()):
+        if pieces:
+            file[name] = np.concatenate([piece[:, column] for piece in pieces])
+    return file.tobytes()
