@@ -3,6 +3,7 @@
 import atexit
 import os
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -15,7 +16,7 @@ from types import FrameType
 from typing import Final
 
 from py4j.protocol import Py4JError, Py4JNetworkError
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from kip33.errors import Kip33Error
@@ -33,7 +34,10 @@ LOCAL_DEFAULTS: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
+JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 CONNECT: Final = "sc://"
+# More than Spark's own `spark.redaction.regex`: Azure's and Google's keys, S3's of customers.
+_SECRET: Final = re.compile(r"(?i)secret|password|token|access[.]?key|[.]key([.]|$)")
 _SAYS_WHAT: Final = re.compile(r"(Caused by: |Exception in thread \S+ )?[\w.$]*(Error|Exception): ")
 QUIET_LOG4J2: Final = """\
 status = error
@@ -81,17 +85,22 @@ def create_session(
         master = master or os.environ.get("SPARK_MASTER") or "local[*]"
         if master.startswith("local"):
             settings |= LOCAL_DEFAULTS
+    starts_jvm = not by_submit
     if master and master.startswith(CONNECT):
         builder, settings = builder.remote(master), {}  # the server has its own, and its own Java
+        starts_jvm = False
     elif master:
         settings["spark.master"] = master
         require_java()
-    for key, value in (settings | dict(conf or {})).items():
+    settings |= dict(conf or {})
+    for key, value in settings.items():
         builder = builder.config(key, value)
     configured = {"PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR"} & os.environ.keys()
-    log = None if by_submit or configured else _quiet_log()
+    log = None if by_submit or configured else _quiet_log(settings.get(JAVA_OPTIONS, ""))
     try:
         with _signals_wait_for_the_jvm(), _stderr_to(log):
+            if starts_jvm:
+                _start_jvm(settings)
             session: SparkSession = builder.getOrCreate()
     except Exception as error:  # py4j's, pyspark's or a RuntimeError, by what went wrong
         said = log.read_text(errors="replace") if log else ""
@@ -100,13 +109,30 @@ def create_session(
     return session
 
 
-def _quiet_log() -> Path:
-    """Return a file for what the JVM prints; its log shows errors only, and goes there."""
+def _start_jvm(settings: Mapping[str, str]) -> None:
+    """Start the JVM, where there is none yet, without the settings that may be secrets.
+
+    PySpark has it started by a command line with all of them, which everybody on this machine can
+    read. What the JVM itself needs has to be there; the rest reaches a JVM that runs by its
+    `SparkConf`, before there is a SparkContext. For a Connect server of its own on this machine
+    PySpark starts another JVM than this would be.
+    """
+    if "connect" in (settings.get("spark.api.mode"), os.environ.get("SPARK_API_MODE")):
+        return
+    said = SparkConf().setAll([pair for pair in settings.items() if not _SECRET.search(pair[0])])
+    SparkContext._ensure_initialized(conf=said)
+
+
+def _quiet_log(java_options: str) -> Path:
+    """Return a file for what the JVM prints; its log shows errors only, and goes there.
+
+    `java_options` are those that somebody has set: what is said here goes over that setting.
+    """
     folder = Path(tempfile.mkdtemp(prefix="kip33-"))
     settings = folder / "log4j2.properties"
     settings.write_text(QUIET_LOG4J2)
-    options = f"-Dlog4j2.configurationFile={settings.as_uri()}"
-    os.environ["PYSPARK_SUBMIT_ARGS"] = f'--driver-java-options "{options}" pyspark-shell'
+    options = shlex.quote(f"-Dlog4j2.configurationFile={settings.as_uri()} {java_options}")
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-java-options {options} pyspark-shell"
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder / "spark.log"
 

@@ -1,0 +1,86 @@
+"""A session of the command line's own: what its JVM is told, and by which way."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.processes import of_session
+
+pytestmark = pytest.mark.spark
+SECRETS = {
+    "spark.hadoop.fs.s3a.access.key": "hidden-access-key",
+    "spark.hadoop.fs.s3a.bucket.archive.secret.key": "hidden-secret-key",
+    "spark.hadoop.fs.s3a.encryption.key": "hidden-customer-key",
+    "spark.hadoop.fs.azure.account.key.store.dfs.core.windows.net": "hidden-account-key",
+    "spark.ssl.keyStorePassword": "hidden-password",
+}
+SHOWN = {"spark.hadoop.fs.s3a.endpoint": "http://store:9000"}
+AT_START = {
+    "spark.driver.extraJavaOptions": "-Dasked.for=1 -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+}
+SESSION = """\
+import json, sys, time
+from kip33.spark.session import create_session
+
+session = create_session(master="local[1]", conf=json.load(sys.stdin))
+hadoop = session._jsc.hadoopConfiguration()
+keys = [key for key in sys.argv[1:] if key.startswith("spark.hadoop.")]
+answer = {
+    "hadoop": {key: hadoop.get(key.removeprefix("spark.hadoop.")) for key in keys},
+    "spark": {key: session.sparkContext.getConf().get(key) for key in sys.argv[1:]},
+    "property": session._jvm.System.getProperty("asked.for"),
+}
+print(json.dumps(answer), flush=True)
+sys.stdin.close()
+time.sleep(60)  # until it was looked at
+"""
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return what a session has, and the command lines of all that it started."""
+    folder = tmp_path_factory.mktemp("session")
+    script = folder / "session.py"
+    script.write_text(SESSION)
+    conf = folder / "conf.json"
+    conf.write_text(json.dumps(SECRETS | SHOWN | AT_START))
+    project = Path(__file__).parents[2]
+    with (
+        conf.open() as said,
+        subprocess.Popen(
+            [sys.executable, script, *SECRETS, *SHOWN],
+            stdin=said,
+            stdout=subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": str(project)},
+            text=True,
+            start_new_session=True,
+        ) as process,
+    ):
+        assert process.stdout is not None
+        try:
+            answer: dict[str, Any] = json.loads(process.stdout.readline())
+            commands = [one.command for one in of_session(process.pid)]
+        finally:
+            process.kill()
+    return answer | {"commands": commands}
+
+
+def test_the_jvm_has_all_settings(seen: dict[str, Any]) -> None:
+    assert seen["spark"] == SECRETS | SHOWN
+    in_hadoop = {key: v for key, v in (SECRETS | SHOWN).items() if key.startswith("spark.hadoop.")}
+    assert seen["hadoop"] == in_hadoop
+
+
+def test_what_a_jvm_needs_when_it_starts_is_there(seen: dict[str, Any]) -> None:
+    assert seen["property"] == "1"
+
+
+def test_no_secret_is_on_a_command_line(seen: dict[str, Any]) -> None:
+    [jvm] = [command for command in seen["commands"] if "org.apache.spark.deploy" in command]
+    assert SHOWN["spark.hadoop.fs.s3a.endpoint"] in jvm
+    assert not [secret for secret in SECRETS.values() if secret in "".join(seen["commands"])]
