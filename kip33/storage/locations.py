@@ -12,7 +12,8 @@ URI; the filesystem is opened there.
 """
 
 import os
-from functools import cache
+import time
+from functools import lru_cache
 from typing import Final, NamedTuple, Self
 from urllib.parse import quote, unquote, urlsplit
 
@@ -20,6 +21,7 @@ from pyarrow import fs
 
 from kip33.errors import LocationError
 from kip33.storage.hdfs import open_hdfs
+from kip33.storage.roles import keys_period
 from kip33.storage.s3 import open_bucket
 from kip33.storage.stores import generation, settings
 
@@ -121,11 +123,19 @@ _LOCAL: Final = fs.LocalFileSystem()
 
 
 def _filesystem(root: str) -> fs.FileSystem:
-    return _LOCAL if root == "file://" else _opened(root, generation())
+    if root == "file://":
+        return _LOCAL
+    return _opened(root, generation(), _period(root))
 
 
-@cache
-def _opened(root: str, of_generation: int) -> fs.FileSystem:
+def _period(root: str) -> int:
+    """Return the number of the keys' period: a role's keys end, so another period opens anew."""
+    scheme, _, bucket = root.partition("://")
+    return keys_period(settings(), bucket, now_s=time.time()) if scheme == "s3a" else 0
+
+
+@lru_cache(maxsize=64)
+def _opened(root: str, of_generation: int, of_period: int) -> fs.FileSystem:
     """Return the filesystem of a root; other settings are another generation, and open another."""
     scheme, _, authority = root.partition("://")
     if scheme == "s3a":

@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 from pyarrow import fs
 
 from kip33.errors import LocationError
-from kip33.storage.roles import assumed_keys
+from kip33.storage.bucket_settings import BucketSettings
+from kip33.storage.roles import BY_ROLE, role_arguments
 
 DEFAULT_REGION: Final = "us-east-1"  # what servers that are not Amazon's expect in a signature
 MAX_ATTEMPTS: Final = 10  # half a minute of a server that is away, waits between them doubling
@@ -24,53 +25,7 @@ _SMALL_PUTS: Final[dict[str, Any]] = (
     {_DELAYS: True} if _DELAYS in (fs.S3FileSystem.__doc__ or "") else {}  # not in older pyarrow
 )
 _AWS_REGION: Final = re.compile(r"s3[.-](?:dualstack\.)?([a-z]{2}(?:-[a-z]+)+-\d)\.amazonaws\.")
-_SECONDS: Final = {"": 1e-3, "ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _SIMPLE: Final = ("SimpleAWSCredentialsProvider", "TemporaryAWSCredentialsProvider")
-
-
-class BucketSettings:
-    """What holds for one bucket: `fs.s3a.bucket.NAME.KEY` over `fs.s3a.KEY`."""
-
-    def __init__(self, settings: Mapping[str, str], bucket: str) -> None:
-        """Take Hadoop's settings for `bucket`."""
-        self.bucket = bucket
-        self._settings = settings
-
-    def get(self, key: str) -> str | None:
-        """Return the value of `fs.s3a.` and `key`, None where nobody says or it is empty."""
-        for full in (f"fs.s3a.bucket.{self.bucket}.{key}", f"fs.s3a.{key}"):
-            value = self._settings.get(full, "").strip()
-            if value:
-                return value
-        return None
-
-    def flag(self, key: str) -> bool | None:
-        """Return a `true` or `false`; LocationError for anything else."""
-        value = self.get(key)
-        if value is None:
-            return None
-        if value.lower() not in ("true", "false"):
-            raise self.wrong(key, "true or false")
-        return value.lower() == "true"
-
-    def seconds(self, key: str) -> float | None:
-        """Return a duration as Hadoop writes it: `200s`, `5m`, milliseconds without a unit."""
-        value = self.get(key)
-        found = re.fullmatch(r"(\d+)\s*(ms|[smhd]?)", value) if value else None
-        if value and not found:
-            raise self.wrong(key, "a duration such as 200s")
-        return int(found[1]) * _SECONDS[found[2]] if found else None
-
-    def number(self, key: str) -> int | None:
-        """Return a count; LocationError for anything else."""
-        value = self.get(key)
-        if value and not value.isdecimal():
-            raise self.wrong(key, "a number")
-        return int(value) if value else None
-
-    def wrong(self, key: str, expected: str) -> LocationError:
-        """Return the error for a value; it may be a secret, so it is not shown."""
-        return LocationError(f"s3a://{self.bucket}: fs.s3a.{key} is set, but not to {expected}")
 
 
 def open_bucket(settings: Mapping[str, str], bucket: str) -> fs.S3FileSystem:
@@ -85,7 +40,8 @@ def client_arguments(settings: Mapping[str, str], bucket: str) -> dict[str, Any]
     """Return what `S3FileSystem` is to be called with; no `region` where nobody says which."""
     ours = BucketSettings(settings, bucket)
     _leave_checksums(ours)
-    return _credentials(ours) | _connection(ours)
+    connection = _connection(ours)
+    return _credentials(ours, connection) | connection
 
 
 def _leave_checksums(ours: BucketSettings) -> None:
@@ -156,7 +112,7 @@ def _own_region(bucket: str) -> str:
         ) from error
 
 
-def _credentials(ours: BucketSettings) -> dict[str, Any]:
+def _credentials(ours: BucketSettings, connection: Mapping[str, Any]) -> dict[str, Any]:
     """Return who asks.
 
     Of several providers the first holds that has what it needs, as in S3A.
@@ -169,11 +125,11 @@ def _credentials(ours: BucketSettings) -> dict[str, Any]:
     for provider in _providers(ours):
         if provider.endswith("AnonymousAWSCredentialsProvider"):
             return {"anonymous": True}
-        if provider.endswith("AssumedRoleCredentialProvider"):
-            return _role(ours)
+        if provider.endswith(BY_ROLE):
+            return role_arguments(ours, connection)
         if not provider.endswith(_SIMPLE):
             return {}  # the AWS client's own chain has it
-        keys = _keys(ours)
+        keys = ours.keys()
         if keys and ("session_token" in keys or not provider.endswith(_SIMPLE[1])):
             return keys
     return {}
@@ -184,51 +140,3 @@ def _providers(ours: BucketSettings) -> Iterable[str]:
     if not said:
         return (_SIMPLE[0],)
     return (name.strip() for name in said.split(",") if name.strip())
-
-
-def _keys(ours: BucketSettings) -> dict[str, str]:
-    """Return the keys that stand in the settings, none unless both do."""
-    found = {
-        name: ours.get(key)
-        for name, key in (
-            ("access_key", "access.key"),
-            ("secret_key", "secret.key"),
-            ("session_token", "session.token"),
-        )
-    }
-    if not (found["access_key"] and found["secret_key"]):
-        return {}
-    return {name: value for name, value in found.items() if value}
-
-
-def _role(ours: BucketSettings) -> dict[str, Any]:
-    """Return the keys of `fs.s3a.assumed.role.arn`, or what lets pyarrow ask for them.
-
-    pyarrow asks Amazon's STS with the AWS client's own keys, again before they end; another STS,
-    or with keys of the settings, it cannot, so there it is asked here, once a process: those keys
-    are good for `fs.s3a.assumed.role.session.duration`, which has to cover the job.
-    """
-    arn = ours.get("assumed.role.arn")
-    if not arn:
-        raise LocationError(f"s3a://{ours.bucket}: fs.s3a.assumed.role.arn is missing")
-    duration = ours.seconds("assumed.role.session.duration") or 3600
-    name = ours.get("assumed.role.session.name") or "kip33"
-    base, endpoint = _keys(ours), ours.get("assumed.role.sts.endpoint")
-    if base or endpoint:
-        keys = assumed_keys(
-            arn,
-            session_name=name,
-            seconds=int(duration),
-            external_id=ours.get("assumed.role.external.id"),
-            base=base,
-            endpoint=endpoint,
-            region=ours.get("assumed.role.sts.endpoint.region") or _region(ours, None),
-        )
-        return dict(keys)
-    asked: dict[str, Any] = {
-        "role_arn": arn,
-        "session_name": name,
-        "load_frequency": int(duration),
-        "external_id": ours.get("assumed.role.external.id"),
-    }
-    return {key: value for key, value in asked.items() if value is not None}

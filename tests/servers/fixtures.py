@@ -14,12 +14,13 @@ from typing import TypeVar
 import pytest
 
 from tests.servers.hdfs import HdfsServer
+from tests.servers.moto import MotoServer
 from tests.servers.processes import ServerMissingError
 from tests.servers.proxy import FaultProxy
 from tests.servers.s3 import S3Server
 from tests.servers.spark import SparkCluster
 
-Server = TypeVar("Server", S3Server, HdfsServer, SparkCluster)
+Server = TypeVar("Server", S3Server, MotoServer, HdfsServer, SparkCluster)
 
 
 @contextmanager
@@ -44,6 +45,12 @@ def s3_proxy(s3_server: S3Server) -> Iterator[FaultProxy]:
     """A proxy before the session's S3 server, without faults yet."""
     with FaultProxy(s3_server.port) as proxy:
         yield proxy
+
+
+@pytest.fixture(scope="session")
+def moto_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MotoServer]:
+    """One account of moto's for the session; users, roles and buckets need names of their own."""
+    yield from _running(MotoServer(tmp_path_factory.mktemp("moto")), "moto")
 
 
 @pytest.fixture(scope="session")

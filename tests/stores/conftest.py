@@ -6,11 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers.fixtures import ha_hdfs_server, hdfs_server, or_skip, s3_proxy, s3_server
+from tests.servers.fixtures import (
+    ha_hdfs_server,
+    hdfs_server,
+    moto_server,
+    or_skip,
+    s3_proxy,
+    s3_server,
+)
 from tests.servers.maven import resolved_jars
+from tests.servers.moto import MotoServer
+from tests.stores.accounts import Account, make_account
 from tests.stores.places import Place, in_bucket, in_hdfs, on_disk
 
-__all__ = ["ha_hdfs_server", "hdfs_server", "s3_proxy", "s3_server"]
+__all__ = ["ha_hdfs_server", "hdfs_server", "moto_server", "s3_proxy", "s3_server"]
 S3A = Path(__file__).parents[1] / "servers" / "s3a"
 _names = count(1)
 
@@ -39,3 +48,9 @@ def new_place(
         return in_bucket(folder, request.getfixturevalue("s3_server"), name, jars)
 
     return new
+
+
+@pytest.fixture(scope="session")
+def account(moto_server: MotoServer, tmp_path_factory: pytest.TempPathFactory) -> Account:
+    """Return the account of moto's whose bucket opens to a role's keys only."""
+    return make_account(moto_server, tmp_path_factory.mktemp("account"))

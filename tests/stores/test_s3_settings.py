@@ -1,6 +1,7 @@
 """What Hadoop's S3A settings say, said to pyarrow's client."""
 
 import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from pyarrow import fs
 
 from kip33.errors import LocationError
+from kip33.storage.roles import keys_period
 from kip33.storage.s3 import DEFAULT_REGION, MAX_ATTEMPTS, client_arguments
 
 KEYS = {"access.key": "AK", "secret.key": "SK"}
@@ -189,3 +191,27 @@ def test_a_customers_own_encryption_key_is_refused() -> None:
 def test_a_role_without_its_name_is_refused() -> None:
     with pytest.raises(LocationError, match=r"fs\.s3a\.assumed\.role\.arn is missing"):
         client_arguments(prefixed({PROVIDER: ROLE}), "archive")
+
+
+def test_a_role_by_keys_of_the_settings_needs_boto3(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    settings = {PROVIDER: ROLE, "assumed.role.arn": "arn:aws:iam::1:role/r"} | KEYS
+    with pytest.raises(LocationError, match=r"needs boto3: pip install 'kip33\[s3\]'"):
+        client_arguments(prefixed(settings), "archive")
+
+
+PERIODS: dict[str, tuple[dict[str, str], list[float]]] = {
+    "three quarters of an hour": ({}, [0, 2699, 2700, 5399, 5400]),
+    "of a quarter": ({"assumed.role.session.duration": "15m"}, [0, 674, 675, 1349, 1350]),
+    "of so many seconds": ({"assumed.role.session.duration": "900"}, [0, 674, 675, 1349, 1350]),
+}
+
+
+@pytest.mark.parametrize("said, moments_s", PERIODS.values(), ids=PERIODS)
+def test_keys_of_a_role_are_used_for_three_quarters_of_their_time(
+    said: dict[str, str], moments_s: list[float]
+) -> None:
+    settings = prefixed({PROVIDER: f"{SIMPLE},\n {ROLE}"} | said, "fs.s3a.bucket.archive.")
+    periods = [keys_period(settings, "archive", now_s=now_s) for now_s in moments_s]
+    assert periods == [0, 0, 1, 1, 2]
+    assert keys_period(settings, "another", now_s=1e9) == 0
