@@ -4,17 +4,23 @@ hdfs-native speaks to name nodes by itself: high availability, tokens of Spark's
 `HADOOP_TOKEN_FILE_LOCATION`, Kerberos, no JVM; and it renames over a file in one step, which is
 how a file is published. libhdfs has no such rename (pyarrow's `move` deletes first), so through it
 new files can be published, and none replaced (`storage.files`).
+
+Where `hadoop.security.authentication` is `kerberos`, hdfs-native asks the machine's libgssapi_krb5,
+which looks for a ticket in `KRB5CCNAME` and gets one by itself with `KRB5_CLIENT_KTNAME`, a keytab.
 """
 
 import io
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import os
+import socket
+from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
 
 from kip33.errors import LocationError
+from kip33.storage.hdfs_faults import faults_as_os_errors
 
 ATTEMPTS: Final = "7"  # half a minute or more of a name node that is away; hdfs-native's 15: three
 INSTALL: Final = (
@@ -33,7 +39,9 @@ def open_hdfs(settings: Mapping[str, str], root: str) -> fs.FileSystem:
         return _libhdfs(root)
     own = {key: value for key, value in settings.items() if not key.startswith("fs.s3a.")}
     own.setdefault("dfs.client.failover.max.attempts", ATTEMPTS)
-    url = root if root != "hdfs://" else None
+    url = root if root != "hdfs://" else own.get("fs.defaultFS")
+    if url and "HADOOP_TOKEN_FILE_LOCATION" in os.environ:
+        url = _as_in_tokens(url, settings)
     try:
         return fs.PyFileSystem(HdfsHandler(Client(url, own)))
     except Exception as error:  # it has exceptions of its own, one a kind of fault
@@ -42,24 +50,27 @@ def open_hdfs(settings: Mapping[str, str], root: str) -> fs.FileSystem:
         ) from error
 
 
+def _as_in_tokens(url: str, settings: Mapping[str, str]) -> str:
+    """Return a name node's URL as its tokens have it: Hadoop writes its IP into them, not its name.
+
+    hdfs-native looks for a token by the very text of the URL. Kerberos does not mind: whom a name
+    node takes a ticket for, it says itself.
+    """
+    parts = urlsplit(url)
+    by_name = settings.get("hadoop.security.token.service.use_ip", "true").lower() == "false"
+    if parts.scheme != "hdfs" or not parts.hostname or not parts.port or by_name:
+        return url
+    try:
+        return f"hdfs://{socket.gethostbyname(parts.hostname)}:{parts.port}"
+    except OSError:  # the client says so, too
+        return url
+
+
 def _libhdfs(root: str) -> fs.FileSystem:
     try:
         return fs.HadoopFileSystem.from_uri(root if root != "hdfs://" else "hdfs://default")
     except (OSError, ValueError) as error:
         raise LocationError(f"{root}: cannot be opened: {error}; {INSTALL}") from error
-
-
-@contextmanager
-def _as_os_error() -> Iterator[None]:
-    """Let the client's faults be OSErrors of one line: name nodes send a Java trace with each."""
-    try:
-        yield
-    except OSError as error:
-        raise type(error)(str(error).partition("\n")[0]) from None
-    except Exception as error:  # RuntimeError, for most of what a name node says
-        said = str(error).partition("\n")[0]
-        kind = PermissionError if "AccessControlException" in said else OSError
-        raise kind(f"{type(error).__name__}: {said}") from None
 
 
 class HdfsHandler(fs.FileSystemHandler):
@@ -94,13 +105,13 @@ class HdfsHandler(fs.FileSystemHandler):
             raise FileNotFoundError(f"{base}: no such directory")
         if found.type == fs.FileType.File:
             raise NotADirectoryError(f"{base}: a file, a directory expected")
-        with _as_os_error():
+        with faults_as_os_errors():
             statuses = list(self._client.list_status(base, selector.recursive))
         return [_as_info(status) for status in statuses]
 
     def create_dir(self, path: str, recursive: bool) -> None:
         """Make a directory; that it is there is no fault."""
-        with _as_os_error():
+        with faults_as_os_errors():
             self._client.mkdirs(path, 0o755, recursive)
 
     def delete_dir(self, path: str) -> None:
@@ -126,7 +137,7 @@ class HdfsHandler(fs.FileSystemHandler):
 
     def move(self, src: str, dest: str) -> None:
         """Rename in one step, over the file that is there."""
-        with _as_os_error():
+        with faults_as_os_errors():
             self._client.rename(src, dest, overwrite=True)
 
     def copy_file(self, src: str, dest: str) -> None:
@@ -141,7 +152,7 @@ class HdfsHandler(fs.FileSystemHandler):
 
     def open_input_file(self, path: str) -> pa.NativeFile:
         """Return a file to read at any place."""
-        with _as_os_error():
+        with faults_as_os_errors():
             return pa.PythonFile(_Reader(self._client.read(path)), mode="r")
 
     def open_output_stream(self, path: str, metadata: dict[str, str]) -> pa.NativeFile:
@@ -150,7 +161,7 @@ class HdfsHandler(fs.FileSystemHandler):
 
         options = WriteOptions()
         options.overwrite = True
-        with _as_os_error():
+        with faults_as_os_errors():
             return pa.PythonFile(_Writer(self._client.create(path, options)), mode="w")
 
     def open_append_stream(self, path: str, metadata: dict[str, str]) -> pa.NativeFile:
@@ -159,13 +170,13 @@ class HdfsHandler(fs.FileSystemHandler):
 
     def _info(self, path: str) -> fs.FileInfo:
         try:
-            with _as_os_error():
+            with faults_as_os_errors():
                 return _as_info(self._client.get_file_info(path))
         except FileNotFoundError:
             return fs.FileInfo(path, fs.FileType.NotFound)
 
     def _delete(self, path: str, *, recursive: bool) -> None:
-        with _as_os_error():
+        with faults_as_os_errors():
             if not self._client.delete(path, recursive):
                 raise FileNotFoundError(f"{path}: no such file")
 
@@ -196,7 +207,7 @@ class _Reader(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         left = max(0, self.size() - self._position)
         size = left if size < 0 else min(size, left)
-        with _as_os_error():
+        with faults_as_os_errors():
             data = bytes(self._reader.read_range(self._position, size)) if size else b""
         self._position += len(data)
         return data
@@ -212,13 +223,13 @@ class _Writer(io.RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        with _as_os_error():
+        with faults_as_os_errors():
             return int(self._writer.write(data))
 
     def close(self) -> None:
         if not self.closed:
             super().close()
-            with _as_os_error():
+            with faults_as_os_errors():
                 self._writer.close()
 
 

@@ -9,7 +9,7 @@ as Kafka's do for the oracle.
 
 import select
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -55,7 +55,8 @@ class HdfsServer:
     """HDFS, its files in `folder`; with `ha` two NameNodes, with `yarn` YARN beside it.
 
     Ports of the NameNodes and the data live as long as this object: after `stop()` or `kill()`,
-    `start()` goes on with them. `properties` go over those of hdfs-site.xml.
+    `start()` goes on with them. `properties` go over those of hdfs-site.xml; `hadoop.*` among them
+    into core-site.xml, too, where all of Hadoop looks. `java_options` are its JVM's.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class HdfsServer:
         ha: bool = False,
         yarn: bool = False,
         properties: Mapping[str, str] | None = None,
+        java_options: Sequence[str] = (),
     ) -> None:
         self.conf_dir = folder / "conf"
         self.ports = [free_port() for _ in range(2 if ha else 1)]
@@ -74,6 +76,7 @@ class HdfsServer:
         self._datanodes = datanodes
         self._yarn = yarn
         self._properties = dict(properties or {})
+        self._java_options = java_options
         self._log = folder / "hdfs.log"
         self._process: subprocess.Popen[str] | None = None
 
@@ -96,9 +99,9 @@ class HdfsServer:
         self._write_conf()
         ports = ",".join(map(str, self.ports))
         command = [
-            *JVM,
+            *(*JVM, *self._java_options),
             f"-Dlog4j.configuration=file:{PROJECT / 'log4j.properties'}",
-            *("-cp", f"{jars}/*", str(PROJECT / "Cluster.java")),
+            *("-cp", f"{self.conf_dir}:{jars}/*", str(PROJECT / "Cluster.java")),
             *(str(self.folder), str(self.conf_dir), str(self._datanodes), ports),
             *(["yarn"] if self._yarn else []),
         ]
@@ -175,6 +178,7 @@ class HdfsServer:
     def _write_conf(self) -> None:
         self.conf_dir.mkdir(parents=True, exist_ok=True)
         core = {"fs.defaultFS": self.uri, "hadoop.tmp.dir": str(self.folder / "tmp")}
+        core |= {key: value for key, value in self._properties.items() if key.startswith("hadoop.")}
         _write_site(self.conf_dir / "core-site.xml", core)
         _write_site(self.conf_dir / "hdfs-site.xml", self.client_options)
         if self._yarn:
