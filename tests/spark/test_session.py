@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kip33.spark import session
 from tests.faults.processes import of_session
 
 pytestmark = pytest.mark.spark
@@ -84,3 +85,18 @@ def test_no_secret_is_on_a_command_line(seen: dict[str, Any]) -> None:
     [jvm] = [command for command in seen["commands"] if "org.apache.spark.deploy" in command]
     assert SHOWN["spark.hadoop.fs.s3a.endpoint"] in jvm
     assert not [secret for secret in SECRETS.values() if secret in "".join(seen["commands"])]
+
+
+def test_a_session_that_does_not_start_says_why_not_what_its_jvm_warned_of() -> None:
+    """What py4j brings of the JVM's exception counts where the JVM's own output does not tell."""
+    error = (
+        "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n"
+        ": java.lang.IllegalArgumentException: Can't get Kerberos realm\n"
+        "\tat org.apache.hadoop.security.HadoopKerberosName.setConfiguration(...)\n"
+        "\t... 17 more"
+    )
+    warned = "WARNING: Using incubator modules: jdk.incubator.vector"
+    assert session.reason(f"{error}\n{warned}") == (
+        "java.lang.IllegalArgumentException: Can't get Kerberos realm"
+    )
+    assert session.reason(f"it said this\n{warned}") == "it said this"
