@@ -23,7 +23,7 @@ from kip33.formats.batch import RECORD_BATCH_OVERHEAD as LONGEST_HEADER_BYTES
 from kip33.formats.windows import Buffer, ReadInto, ViewAt, Views, Window, read_fully
 
 ROWS: Final = 4096
-CHUNK_BYTES: Final = 1 << 18
+CHUNK_BYTES: Final = 1 << 19
 SMALL_BYTES: Final = 1 << 20  # up to here the plain walk is done before numba is imported
 
 

@@ -21,6 +21,7 @@ ViewAt: TypeAlias = Callable[[int], memoryview]
 They stay as they are until the next call.
 """
 
+CHEAP_BYTES: Final = 1 << 16  # headers only: a body of so many is read, not passed over
 AFTER_SKIP_BYTES: Final = 4096  # headers only: what is read behind a body that was passed over
 SEAM_BYTES: Final = 4096  # read where a header lies across the end of a view
 
@@ -60,7 +61,7 @@ class Buffer:
         room = min(chunk_bytes, size_bytes + LONGEST_HEADER_BYTES)
         self.data = np.empty(room, np.uint8).data  # no time for zeros that nobody reads
         self.bytes_read = 0
-        self.cheap_bytes = chunk_bytes
+        self.cheap_bytes = min(chunk_bytes, CHEAP_BYTES)
         self._read_into = read_into
         self._size_bytes = size_bytes
         self._position = 0  # in the file, of the byte behind the last one here

@@ -36,31 +36,41 @@ def new_summary() -> npt.NDArray[np.void]:
 
 def summarize(batches: Any, summaries: Any, seen_magics: Any) -> None:
     """Add `batches`, columns of BATCH, to the one SUMMARY and its `seen_magics`."""
+    if batches.size == 0:
+        return
     summary = summaries[0]
+    if summary["batch_count"] == 0:
+        summary["first_batch_timestamp"] = batches[0]["max_timestamp"]
+    max_timestamp = int(summary["max_timestamp"])
+    records = wrappers = out_of_order = codecs = timestamp_types = 0
     for i in range(batches.size):
         batch = batches[i]
-        timestamp = batch["max_timestamp"]
-        if summary["batch_count"] == 0:
-            summary["first_batch_timestamp"] = timestamp
-        summary["batch_count"] += 1
+        timestamp = int(batch["max_timestamp"])
         if batch["records_count"] < 0:
-            summary["wrappers"] += 1
+            wrappers += 1
         else:
-            summary["record_count"] += batch["records_count"]
-        summary["last_offset"] = batch["last_offset"]
-        if timestamp > summary["max_timestamp"]:
-            summary["max_timestamp"] = timestamp
+            records += int(batch["records_count"])
+        if timestamp > max_timestamp:
+            max_timestamp = timestamp
             summary["offset_of_max_timestamp"] = batch["last_offset"]
-        elif timestamp > NO_TIMESTAMP and timestamp < summary["max_timestamp"]:
-            summary["out_of_order_batches"] += 1
-        summary["codecs"] |= 1 << (batch["attributes"] & CODEC_MASK)
+        elif timestamp > NO_TIMESTAMP and timestamp < max_timestamp:
+            out_of_order += 1
+        codecs |= 1 << (int(batch["attributes"]) & CODEC_MASK)
         if batch["magic"] == 0:
-            summary["timestamp_types"] |= 1
+            timestamp_types |= 1
         elif batch["attributes"] & LOG_APPEND_TIME:
-            summary["timestamp_types"] |= 4
+            timestamp_types |= 4
         else:
-            summary["timestamp_types"] |= 2
+            timestamp_types |= 2
         seen_magics[batch["magic"] + 128] = 1
+    summary["batch_count"] += batches.size
+    summary["record_count"] += records
+    summary["wrappers"] += wrappers
+    summary["last_offset"] = batches[batches.size - 1]["last_offset"]
+    summary["max_timestamp"] = max_timestamp
+    summary["out_of_order_batches"] += out_of_order
+    summary["codecs"] |= codecs
+    summary["timestamp_types"] |= timestamp_types
 
 
 def largest_timestamp(max_timestamp: int, last_modified_ms: int) -> tuple[int, str]:
