@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DEMO := .demo
 
 .DEFAULT_GOAL := help
-.PHONY: help venv java dist demo test lint types integration test-integration bench clean
+.PHONY: help venv java dist demo test lint types integration test-integration bench bench-quick clean
 
 help:  ## Show the targets
 	@awk -F ':.*## ' '/^##@/ {printf "\n%s\n", substr($$0, 5)} \
@@ -80,9 +80,12 @@ test-integration: integration
 integration: venv java  ## The tests against Kafka's own jars (Maven), other services; long forms
 	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "kafka or integration"
 
-bench: venv java  ## Measure against Kafka, night after night, and memory; writes tests/benchmarks/RESULTS.md
+bench bench-quick: venv java
 	$(BIN)/pip install --quiet --disable-pip-version-check -c .ci/requirements.lock -e '.[dev,bench]'
-	$(BIN)/python -m tests.benchmarks.bench
+	$(BIN)/python -m tests.benchmarks.bench $(if $(filter bench-quick,$@),--quick)
+
+bench:  ## Measure all, half an hour; writes tests/benchmarks/results/
+bench-quick:  ## Measure some of it, in three minutes
 
 clean:  ## Remove what was made here
 	rm -rf $(VENV) $(DEMO) build $(DIST) *.egg-info tests/kafka/oracle/target

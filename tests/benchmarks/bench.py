@@ -1,52 +1,76 @@
-"""Measure kip33 and write a page: against Kafka, night after night, and what memory it takes.
+"""Measure kip33 and write the results: ratios, tables, curves.
 
-    python -m tests.benchmarks.bench [--only GROUP] [--size 1GiB] [--data DIR] [--output FILE]
+    python -m tests.benchmarks.bench [--quick] [--only GROUP] [--data DIR]
 
-    kafka      races against Kafka's recovery and kafka-python; needs Maven, for Kafka's own jars
+    kafka      races against Kafka's recovery, kafka-python and aiokafka; needs Maven, for its jars
+    jobs       whole Spark jobs against bare processes and Kafka
+    commands   how long small commands take, and what a read of headers alone reads
     nightly    unchanged and `--read tail` builds against full ones, on large and many segments
     memory     what the driver and a worker take
     retention  a made catalog of up to a million segments, judged
-    search     10,000 requests for times in one job, and one at a time
+    search     requests for times in one job, and one at a time
     remote     builds over S3 and HDFS against reading alone; needs Go and Maven for the servers
+    growth     how cost grows with segments, sizes, batches, partitions, cores and workers
 
-Segments are made once, 3 GiB of them, and reused from then on. Needs Java 17 and a machine with
-little else to do; takes about ten minutes. With --only the page's other sections stay.
+Needs Java 17, 12 GiB of disk and a machine with little else to do. All of it takes half an hour,
+`--quick` three minutes. With --only the other sections of the results stay. What fell by more than
+a quarter since the committed results is told.
 """
 
 import argparse
-import re
 import tempfile
 from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from tests.benchmarks.page import Section, page_with
+from tests.benchmarks import results
+from tests.benchmarks.page import Section, tell
 
-RESULTS: Final = Path(__file__).with_name("RESULTS.md")
-UNITS: Final = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 # Imported when asked for: the races need packages that the others do not.
 GROUPS: Final = {
     "kafka": ["races"],
+    "jobs": ["large_jobs"],
+    "commands": ["commands", "headers_only"],
     "nightly": ["nightly"],
     "memory": ["driver_memory", "worker_memory"],
     "retention": ["retention"],
     "search": ["search"],
     "remote": ["remote"],
+    "growth": ["growth"],
 }
+QUICK_GROUPS: Final = ("kafka", "jobs", "commands", "nightly", "search")
 
 
 def main() -> None:
-    """Run what is asked for and write the page."""
+    """Run what is asked for and write the results."""
     options = parse_options()
-    groups = options.only or list(GROUPS)
+    options.data.mkdir(parents=True, exist_ok=True)
+    groups = options.only or (QUICK_GROUPS if options.quick else GROUPS)
     sections: list[Section] = []
     for name in (module for group in groups for module in GROUPS[group]):
         module = import_module(f"tests.benchmarks.{name}")
-        sections += module.sections(options.data, size_bytes=options.size, rounds=options.rounds)
-    before = options.output.read_text() if options.only and options.output.exists() else ""
-    page = page_with(before, sections)
-    options.output.write_text(page)
+        sections += module.sections(options.data, quick=options.quick)
+    write(sections, "quick" if options.quick else "full", keep_others=bool(options.only))
+
+
+def write(sections: list[Section], name: str, *, keep_others: bool) -> None:
+    """Write JSON, page and drawing; say what became worse."""
+    file = results.FOLDER / f"{name}.json"
+    before = results.committed(file)
+    found = results.merged(results.read(file) if keep_others else {}, sections)
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(results.to_json(found))
+    curves = results.curves_of(found)
+    drawing = file.with_suffix(".svg")
+    if curves:
+        from tests.benchmarks.drawing import draw
+
+        draw(curves, drawing)
+    page = results.page(found, before, drawing.name if curves else None)
+    file.with_suffix(".md").write_text(page)
     print(page)
+    for line in results.worse(found, before):
+        tell(f"FELL by more than a quarter: {line}")
 
 
 def parse_options() -> argparse.Namespace:
@@ -55,28 +79,14 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--only", action="append", choices=list(GROUPS), help="one group; may be repeated"
     )
-    parser.add_argument(
-        "--size",
-        type=size_bytes,
-        help="of every segment in the races; 1 GiB or 256 MiB by kind unless given",
-    )
+    parser.add_argument("--quick", action="store_true", help="less of everything, in 3 minutes")
     parser.add_argument(
         "--data",
         type=Path,
         default=Path(tempfile.gettempdir()) / "kip33-bench",
         help="where the segments lie, or are made",
     )
-    parser.add_argument("--output", type=Path, default=RESULTS, help="the Markdown page")
-    parser.add_argument("--rounds", type=int, default=5, help="of the races against Kafka")
     return parser.parse_args()
-
-
-def size_bytes(text: str) -> int:
-    """Return bytes of `256MiB`, `1GiB` or a plain number."""
-    match = re.fullmatch(r"(\d+)([KMG]iB)?", text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r}: a size such as 256MiB or 1GiB expected")
-    return int(match[1]) * UNITS.get(match[2], 1)
 
 
 if __name__ == "__main__":

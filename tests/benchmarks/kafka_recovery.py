@@ -27,8 +27,8 @@ class WarmKafka:
         self._process.close()
 
     def recover(self, logs: Sequence[Path], *, passes: int = 1) -> float:
-        """Recover every log, base offset 0; return the last pass's seconds inside `recover`."""
-        segments = [{"directory": str(log.parent), "base_offset": 0} for log in logs]
+        """Recover every log; return the last pass's seconds inside `recover`."""
+        segments = [{"directory": str(log.parent), "base_offset": int(log.stem)} for log in logs]
         answer = self._process.ask({"do": "bench", "segments": segments, "passes": passes})
         return sum(answer["recover_ns"][-1]) / NANOSECONDS
 
@@ -40,8 +40,15 @@ class WarmKafka:
 
 
 def recover_side_by_side(machines: Sequence[WarmKafka], logs: Sequence[Path]) -> None:
-    """Share the logs out among the machines, as among a broker's recovery threads."""
-    shares = [logs[number :: len(machines)] for number in range(len(machines))]
+    """Share the logs out among the machines, as among a broker's recovery threads.
+
+    A directory is one machine's: Kafka keeps a file of leader epochs in it.
+    """
+    folders = sorted({log.parent for log in logs})
+    shares = [
+        [log for log in logs if log.parent in set(folders[number :: len(machines)])]
+        for number in range(len(machines))
+    ]
     with ThreadPoolExecutor(len(machines)) as pool:
         for _ in pool.map(WarmKafka.recover, machines, shares):
             pass

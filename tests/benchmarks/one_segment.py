@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from kafka.record import MemoryRecords
+import numpy as np
 from kafka.record.util import crc32c_c
 
 from kip33.formats.scan import CHUNK_BYTES, BatchScan
@@ -16,17 +16,31 @@ from kip33.storage.listing import list_tree
 from kip33.storage.locations import Location
 from kip33.storage.publishing import WRITTEN
 from tests.benchmarks.kafka_recovery import WarmKafka, indexes_of
+from tests.benchmarks.other_readers import (
+    check_with_kafka_python,
+    headers_with_aiokafka,
+    headers_with_kafka_python,
+    records_with_aiokafka,
+    require_all,
+)
 from tests.benchmarks.segments import SegmentFile, link_copies
 from tests.benchmarks.timing import Contestant, Times, clocked, take_turns
 
-READING: Final = "plain reading, 256 KiB"
+READING: Final = "plain reading of the file"
+MEMORY: Final = "plain reading of bytes in memory (numpy's sum)"
 KERNEL: Final = "kip33: kernel, bytes in memory"
 PATH_TO_INDEX: Final = "kip33: path to index files"
 KAFKA: Final = "Kafka: `LogSegment.recover`"
 KAFKA_PYTHON: Final = "kafka-python: bytes in memory"
+# No checksum is looked at, of the front of the segment.
+HEADERS: Final = "kip33: kernel, headers only"
+KAFKA_PYTHON_HEADERS: Final = "kafka-python: headers only"
+AIOKAFKA_HEADERS: Final = "aiokafka (C): headers only"
+RECORDS: Final = "kip33: kernel, `live`: records too, and every checksum"
+AIOKAFKA_RECORDS: Final = "aiokafka (C): records, no checksum"
 
-# kafka-python sees as much of a segment as takes it about a second.
-KAFKA_PYTHON_BYTES: Final = (64 << 20) if crc32c_c else (4 << 20)
+# Others see as much of a segment as takes them about a second.
+FRONT_BYTES: Final = (64 << 20) if crc32c_c else (4 << 20)
 
 
 def race(file: SegmentFile, folder: Path, *, rounds: int) -> dict[str, Times]:
@@ -34,29 +48,45 @@ def race(file: SegmentFile, folder: Path, *, rounds: int) -> dict[str, Times]:
     [kafka_log] = link_copies(file, folder / "kafka", 1)
     data = file.path.read_bytes()
     head, head_batches = whole_batches(data, file)
-    with WarmKafka() as kafka, tempfile.TemporaryDirectory(prefix="kip33-bench-") as scratch:
+    with (
+        WarmKafka() as kafka,
+        tempfile.TemporaryDirectory(prefix="scratch-", dir=folder) as scratch,
+    ):
         kafka.warm_up(kafka_log)
         indexing = PathToIndex(file, Path(scratch))
         require_agreement(indexing, kafka_log)
         whole, part = (file.size_bytes, file.batches), (len(head), head_batches)
-        return take_turns(
-            {
-                READING: Contestant(clocked(lambda: read_through(file.path)), *whole),
-                KERNEL: Contestant(clocked(lambda: scan(data, file.batches)), *whole),
-                PATH_TO_INDEX: Contestant(clocked(indexing.run), *whole),
-                KAFKA: Contestant(lambda: kafka.recover([kafka_log]), *whole),
-                KAFKA_PYTHON: Contestant(
-                    clocked(lambda: check_with_kafka_python(head, head_batches)), *part
-                ),
-            },
-            rounds=rounds,
-        )
+        contestants = {
+            READING: Contestant(clocked(lambda: read_through(file.path)), *whole),
+            MEMORY: Contestant(clocked(lambda: add_up(data)), *whole),
+            KERNEL: Contestant(clocked(lambda: scan(data, file.batches)), *whole),
+            PATH_TO_INDEX: Contestant(clocked(indexing.run), *whole),
+            KAFKA: Contestant(lambda: kafka.recover([kafka_log]), *whole),
+            KAFKA_PYTHON: Contestant(
+                clocked(lambda: check_with_kafka_python(head, head_batches)), *part
+            ),
+        }
+        if file.kind.is_v2:
+            contestants |= without_checksums(head, head_batches)
+        return take_turns(contestants, rounds=rounds)
+
+
+def without_checksums(head: bytes, batches: int) -> dict[str, Contestant]:
+    """Return who reads headers or records of the front of a segment, and checks nothing."""
+    work = {
+        HEADERS: lambda: scan(head, batches, check_crc=False),
+        KAFKA_PYTHON_HEADERS: lambda: headers_with_kafka_python(head, batches),
+        AIOKAFKA_HEADERS: lambda: headers_with_aiokafka(head, batches),
+        RECORDS: lambda: scan(head, batches, seek_max_record=True),
+        AIOKAFKA_RECORDS: lambda: records_with_aiokafka(head, batches),
+    }
+    return {name: Contestant(clocked(run), len(head), batches) for name, run in work.items()}
 
 
 def whole_batches(data: bytes, file: SegmentFile) -> tuple[bytes, int]:
     """Return the batches at the front that kafka-python is given, and their number."""
     batch_bytes = file.size_bytes // file.batches
-    batches = min(file.batches, max(1, KAFKA_PYTHON_BYTES // batch_bytes))
+    batches = min(file.batches, max(1, FRONT_BYTES // batch_bytes))
     return data[: batches * batch_bytes], batches
 
 
@@ -102,37 +132,19 @@ def read_through(path: Path) -> None:
             pass
 
 
-def scan(data: bytes, batches: int) -> None:
-    """Walk over a segment in memory, compiled, every checksum checked."""
-    source = memoryview(data)
+def add_up(data: bytes) -> None:
+    """Read every byte once and keep none: what memory gives at most."""
+    np.frombuffer(data, np.uint64, len(data) // 8).sum()
+
+
+def scan(data: bytes, batches: int, **how: bool) -> None:
+    """Walk over a segment in memory, compiled, every checksum checked unless told otherwise."""
+    whole = memoryview(data)
 
     def read_into(position: int, view: memoryview) -> int:
-        piece = source[position : position + len(view)]
-        view[: len(piece)] = piece
-        return len(piece)
+        raise ValueError(f"byte {position}: read twice")
 
-    found = sum(len(columns) for columns in BatchScan(read_into, len(data), native=True))
-    require_all(found, batches)
-
-
-def check_with_kafka_python(data: bytes, batches: int) -> None:
-    """Let kafka-python check every batch and find its max timestamp.
-
-    Of v1 it has neither for a batch; the one message inside is what a reader would look at.
-    """
-    found, largest = 0, -1
-    for batch in MemoryRecords(data):
-        if not batch.validate_crc():
-            raise ValueError(f"kafka-python: the CRC of batch {found} is wrong")
-        if batch.magic < 2:
-            largest = max(largest, *(record.timestamp for record in batch))
-        else:
-            largest = max(largest, batch.max_timestamp)
-        found += 1
-    require_all(found, batches)
-
-
-def require_all(found: int, batches: int) -> None:
-    """Raise where a contestant did not see every batch."""
-    if found != batches:
-        raise ValueError(f"{found} batches found, {batches} are there")
+    batch_scan = BatchScan(
+        read_into, len(data), native=True, view_at=lambda position: whole[position:], **how
+    )
+    require_all(sum(len(columns) for columns in batch_scan), batches)

@@ -1,4 +1,4 @@
-"""The races against Kafka and kafka-python: one segment alone, the whole job, what is paid once."""
+"""The races against Kafka, kafka-python and aiokafka: one segment, the whole job, paid once."""
 
 import sys
 from pathlib import Path
@@ -11,34 +11,46 @@ from tests.benchmarks.report import Races, race_sections
 from tests.benchmarks.segments import KINDS, write_segment
 from tests.kafka.oracle import OracleMissingError
 
+ROUNDS: Final = 5
+QUICK_ROUNDS: Final = 3
+QUICK_BYTES: Final = 64 << 20  # of a segment
 JOB_ROUNDS: Final = 3
 
 
-def sections(data: Path, *, size_bytes: int | None, rounds: int) -> list[Section]:
+def sections(data: Path, *, quick: bool) -> list[Section]:
     """Run all races and return their part of the page."""
     try:
-        return _measured(data, size_bytes=size_bytes, rounds=rounds)
+        return _measured(data / "quick" if quick else data, quick=quick)
     except OracleMissingError as missing:
         sys.exit(f"Kafka cannot be asked: {missing}")
 
 
-def _measured(data: Path, *, size_bytes: int | None, rounds: int) -> list[Section]:
+def _measured(data: Path, *, quick: bool) -> list[Section]:
+    rounds = QUICK_ROUNDS if quick else ROUNDS
+    size_bytes = QUICK_BYTES if quick else None
     files = [write_segment(kind, data / "source", size_bytes=size_bytes) for kind in KINDS]
     once = cold_seconds(files[0])
-    alone = []
+    races = []
     for file in files:
         tell(f"{file.kind.title}: one segment")
-        alone.append(one_segment.race(file, data, rounds=rounds))
+        races.append(Races(file, one_segment.race(file, data, rounds=rounds)))
+    if not quick:
+        races = _with_jobs(races, once, data)
+    return race_sections(races, once, rounds=rounds)
+
+
+def _with_jobs(races: list[Races], once: dict[str, float], data: Path) -> list[Races]:
+    """Return the races with whole jobs; add to `once` what a session costs."""
     spark, once["start a Spark session"] = whole_job.start_session()
     try:
-        first = whole_job.first_job_seconds(spark, files[0], data)
-        again = whole_job.first_job_seconds(spark, files[0], data)
+        first = whole_job.first_job_seconds(spark, races[0].file, data)
+        again = whole_job.first_job_seconds(spark, races[0].file, data)
         once["first job of a session, beyond a later one"] = first - again
-        races = []
-        for file, times in zip(files, alone, strict=True):
-            tell(f"{file.kind.title}: the whole job")
-            job = whole_job.race(spark, file, data, rounds=min(rounds, JOB_ROUNDS))
-            races.append(Races(file, times, job))
+        raced = []
+        for race in races:
+            tell(f"{race.file.kind.title}: the whole job")
+            job = whole_job.race(spark, race.file, data, rounds=JOB_ROUNDS)
+            raced.append(race._replace(whole_job=job))
+        return raced
     finally:
         spark.stop()
-    return race_sections(races, once, rounds=rounds)

@@ -23,6 +23,7 @@ from kip33.storage.listing import list_tree
 from kip33.storage.locations import Location
 from tests.benchmarks.archives import BROKER, Shape, link_archive
 from tests.benchmarks.page import Section, tell
+from tests.benchmarks.ratios import Ratio
 from tests.benchmarks.whole_job import CORES, start_session
 from tests.servers.hdfs import HdfsServer
 from tests.servers.s3 import S3Server
@@ -43,25 +44,27 @@ class Store(NamedTuple):
     settings: dict[str, str]
 
 
-def sections(data: Path, **_: object) -> list[Section]:
+def sections(data: Path, *, quick: bool) -> list[Section]:
     """Measure and return this part of the page."""
-    rows = []
+    rows, ratios = [], []
     for shape in (LARGE, SMALL):
         archive = link_archive(shape, data / f"remote-{shape.segments}")
         for start in (in_s3, in_hdfs):
             with start(archive) as store:
                 tell(f"{shape.title} in {store.name}")
-                rows.append(measure(shape, store))
-                tell(rows[-1])
+                row, ratio = measure(shape, store)
+                rows.append(row)
+                ratios.append(ratio)
+                tell(row)
     head = [
         "| archive | store | build | reading alone | build's share | listing | unchanged build |",
         "|---|---|---:|---:|---:|---:|---:|",
     ]
-    return [Section("Remote stores", [*head, *rows, "", *notes()])]
+    return [Section("Remote stores", [*head, *rows, "", *notes()], ratios)]
 
 
-def measure(shape: Shape, store: Store) -> str:
-    """Return a row: the best of some rounds in turns."""
+def measure(shape: Shape, store: Store) -> tuple[str, Ratio]:
+    """Return a row and its ratio: the best of some rounds in turns."""
     stores.use_settings(store.settings)
     source = f"{store.uri}/logs"
     begin = time.perf_counter()
@@ -92,11 +95,14 @@ def measure(shape: Shape, store: Store) -> str:
     finally:
         spark.stop()
     build_s, read_s = min(built), min(read)
-    return (
+    work = f"build over {store.name}, {shape.title}"
+    ratio = Ratio(work, "reading the same bytes alone", 100 * read_s / build_s, "%")
+    row = (
         f"| {shape.title} | {store.name} | {build_s:.1f} s, {total / build_s / MIB:,.0f} MiB/s "
         f"| {read_s:.1f} s, {total / read_s / MIB:,.0f} MiB/s | {read_s / build_s:.0%} "
         f"| {listed:.2f} s | {min(unchanged):.2f} s |"
     )
+    return row, ratio
 
 
 def read_all(work: tuple[list[str], dict[str, str]]) -> int:

@@ -1,4 +1,4 @@
-"""Ten thousand requests over a thousand partitions: one job against one at a time and a scan."""
+"""Requests over many partitions: one job against one at a time and a scan; more and more."""
 
 import json
 import random
@@ -6,6 +6,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,32 +16,54 @@ import pyarrow.parquet as pq
 from kip33.spark.build import build_index
 from kip33.spark.session import create_session
 from tests.benchmarks.archives import Shape, link_archive
-from tests.benchmarks.page import Section, tell
+from tests.benchmarks.page import Curves, Section, tell
 from tests.benchmarks.processes import run_measured
+from tests.benchmarks.ratios import Ratio
 from tests.benchmarks.segments import KINDS, START_MS, STEP_MS
 
 SHAPE: Final = Shape("100,000 segments of 1 MiB", "batches-16k", 1 << 20, 100, 1_000)
+QUICK_SHAPE: Final = Shape("2,000 segments of 1 MiB", "batches-16k", 1 << 20, 20, 100)
 REQUESTS: Final = 10_000
+QUICK_REQUESTS: Final = 1_000
+MORE: Final = (1, 10, 100, 1_000, 10_000, 100_000)  # requests at once: how it grows
 DRIVER: Final = "tests.benchmarks.search_driver"
 NOW_MS: Final = 1_800_000_000_000
 AIM: Final = 20  # times one request at a time
 KIB: Final = 1 << 10
 
 
-def sections(data: Path, **_: object) -> list[Section]:
+def sections(data: Path, *, quick: bool) -> list[Section]:
     """Measure and return this part of the page."""
-    tell(f"{REQUESTS:,} requests, {SHAPE.title}")
-    scratch = Path(tempfile.mkdtemp(prefix="kip33-bench-", dir=data if data.exists() else None))
+    shape, requests = (QUICK_SHAPE, QUICK_REQUESTS) if quick else (SHAPE, REQUESTS)
+    tell(f"{requests:,} requests, {shape.title}")
+    scratch = Path(tempfile.mkdtemp(prefix="scratch-", dir=data))
     try:
-        archive = link_archive(SHAPE, scratch)
+        archive = link_archive(shape, scratch)
         catalog = scratch / "indexes" / "_catalog"
         build(archive, scratch / "indexes")
-        requests = write_requests(scratch / "requests.parquet")
-        command = [sys.executable, "-m", DRIVER, str(catalog), str(requests)]
+        files = [
+            write_requests(scratch / f"requests-{count}.parquet", shape, count)
+            for count in (requests, *(() if quick else MORE))
+        ]
+        command = [sys.executable, "-m", DRIVER, str(catalog), *map(str, files)]
         found = json.loads(run_measured(command).output)
     finally:
         shutil.rmtree(scratch)
-    return [Section("Search by time", [*lines(found), "", *notes()])]
+    ratio = Ratio(
+        f"search, {requests:,} requests in one job, {shape.title}",
+        "one request at a time",
+        found["alone"] * requests / found["record"]["again"],
+        at_least=AIM,
+    )
+    text = [*lines(found, shape), "", *notes()]
+    return [Section("Search by time", text, [ratio], list(curves(found, shape)))]
+
+
+def curves(found: dict[str, Any], shape: Shape) -> Iterator[Curves]:
+    """Yield how a job's time grows with its requests, where that was measured."""
+    if found["more"]:
+        points = {"exact": found["more"], "one at a time": [(n, n * found["alone"]) for n in MORE]}
+        yield Curves(f"search, {shape.title}", "requests", "seconds", points)
 
 
 def build(archive: Path, indexes: Path) -> None:
@@ -52,18 +75,18 @@ def build(archive: Path, indexes: Path) -> None:
     spark.stop()
 
 
-def write_requests(path: Path) -> Path:
+def write_requests(path: Path, shape: Shape, count: int) -> Path:
     """Write requests for times within the partitions', as many for each."""
     chance = random.Random(33)
-    [kind] = [kind for kind in KINDS if kind.name == SHAPE.kind]
-    batches = SHAPE.files * (SHAPE.segment_bytes // (16 << 10))
+    [kind] = [kind for kind in KINDS if kind.name == shape.kind]
+    batches = shape.files * (shape.segment_bytes // (16 << 10))
     rows: list[dict[str, Any]] = [
         {
             "topic": kind.name,
-            "partition": number % SHAPE.partitions,
+            "partition": number % shape.partitions,
             "target_ms": START_MS + chance.randrange(1, (batches - 1) * STEP_MS),
         }
-        for number in range(REQUESTS)
+        for number in range(count)
     ]
     schema = pa.schema(
         [("topic", pa.string()), ("partition", pa.int32()), ("target_ms", pa.int64())]
@@ -72,7 +95,7 @@ def write_requests(path: Path) -> Path:
     return path
 
 
-def lines(found: dict[str, Any]) -> list[str]:
+def lines(found: dict[str, Any], shape: Shape) -> list[str]:
     """Return the table."""
     requests, alone = found["requests"], found["alone"]
     rows = []
@@ -87,7 +110,7 @@ def lines(found: dict[str, Any]) -> list[str]:
             f"| {job['bytes_read'] / requests / KIB:.1f} KiB | {alone / each:,.0f} x |"
         )
     return [
-        f"{requests:,} requests over {SHAPE.partitions:,} partitions, {SHAPE.title}.",
+        f"{requests:,} requests over {shape.partitions:,} partitions, {shape.title}.",
         "",
         "| | first | again | a request | read for one | against one at a time |",
         "|---|---:|---:|---:|---:|---:|",

@@ -1,10 +1,10 @@
 """A driver in a process of its own that searches a catalog by time, and prints JSON.
 
-    python -m tests.benchmarks.search_driver CATALOG REQUESTS
+    python -m tests.benchmarks.search_driver CATALOG REQUESTS [MORE_REQUESTS ...]
 
 All requests in one job, exact and by the indexes alone; some of them one at a time, as `kip33
-search` answers one; and a scan of all headers for comparison. Imports and Spark's start are not
-counted.
+search` answers one; a scan of all headers for comparison; then the other files of requests, each in
+one job. Imports and Spark's start are not counted.
 """
 
 import json
@@ -12,6 +12,8 @@ import sys
 import time
 from collections.abc import Sequence
 from typing import Final
+
+from pyspark.sql import SparkSession
 
 from kip33.formats.scan import BatchScan
 from kip33.rules.search import FOUND
@@ -29,7 +31,7 @@ SCANNED: Final = 2_000  # of the segments
 
 
 def main() -> None:
-    place, requests_file = sys.argv[1:]
+    place, requests_file, *more_files = sys.argv[1:]
     spark = create_session(master=f"local[{CORES}]")
     requests = spark.read.parquet(requests_file)
     asked = [Question(row.topic, row.partition, row.target_ms) for row in requests.collect()]
@@ -45,10 +47,19 @@ def main() -> None:
             raise ValueError(f"{place}: {answers[0]}")
         bytes_read = sum(answer.bytes_read for answer in answers)
         found[name] = {"first": seconds[0], "again": min(seconds[1:]), "bytes_read": bytes_read}
+    found["more"] = [in_one_job(spark, place, file) for file in more_files]
     spark.stop()
     found["alone"] = one_at_a_time(Catalog.at(place), asked[:: len(asked) // ALONE])
     found["scan"] = scan(Catalog.at(place))
     print(json.dumps(found))
+
+
+def in_one_job(spark: SparkSession, place: str, requests_file: str) -> tuple[int, float]:
+    """Return how many requests there are and the seconds that all of them take."""
+    begin = time.perf_counter()
+    requests = spark.read.parquet(requests_file)
+    answers = offsets_for_times(load_catalog(spark, place), requests).collect()
+    return len(answers), time.perf_counter() - begin
 
 
 def one_at_a_time(catalog: Catalog, asked: Sequence[Question]) -> float:

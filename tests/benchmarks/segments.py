@@ -55,6 +55,10 @@ class Kind(NamedTuple):
     def partition(self) -> str:
         return f"{self.name}-0"
 
+    @property
+    def is_v2(self) -> bool:
+        return self.layout is V2_LAYOUT
+
 
 class SegmentFile(NamedTuple):
     """A file of one kind as it lies on disk."""

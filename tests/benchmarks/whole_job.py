@@ -32,7 +32,7 @@ def start_session() -> tuple[SparkSession, float]:
 def first_job_seconds(spark: SparkSession, file: SegmentFile, folder: Path) -> float:
     """Return what the first build of a session takes on a single segment: workers start here."""
     link_copies(file, folder / "first" / "source", 1)
-    with tempfile.TemporaryDirectory(prefix="kip33-bench-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="scratch-", dir=folder) as scratch:
         source = str(folder / "first" / "source")
         return clocked(lambda: build_index(spark, source, scratch, now_ms=NOW_MS))()
 
@@ -46,7 +46,9 @@ def race(spark: SparkSession, file: SegmentFile, folder: Path, *, rounds: int) -
         machines = [stack.enter_context(WarmKafka()) for _ in range(CORES)]
         for machine, log in zip(machines, kafka_logs, strict=False):
             machine.warm_up(log)
-        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kip33-bench-")))
+        scratch = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="scratch-", dir=folder))
+        )
         runs = itertools.count()
 
         def run_job() -> Path:

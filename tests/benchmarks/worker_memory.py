@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.benchmarks.page import Section, tell
+from tests.benchmarks.ratios import Ratio
 from tests.benchmarks.segments import segment_name
 from tests.faults.builds import build_here
 from tests.large_segments import LARGEST_SEGMENT_BYTES, filling, write_hollow_segment
@@ -23,12 +24,17 @@ BATCH_SIZES: Final = {
     "one batch of 256 MiB": [256 * MIB],
 }
 MOST_APART_BYTES: Final = 64 * MIB
+MOST_MIB: Final = 400
 
 
-def sections(data: Path, **_: object) -> list[Section]:
+def sections(data: Path, *, quick: bool) -> list[Section]:
     """Measure all sizes and return their part of the page."""
     tell("memory of a worker")
-    return [Section("Memory of a worker", [*lines(measured_peaks(BATCH_SIZES)), "", *notes()])]
+    peaks = measured_peaks(BATCH_SIZES)
+    largest = max(peaks.values()) / MIB
+    work = "memory of a worker, whatever the segment's size"
+    ratios = [Ratio(work, "", largest, "MiB", at_least=MOST_MIB)]
+    return [Section("Memory of a worker", [*lines(peaks), "", *notes()], ratios)]
 
 
 def measured_peaks(batch_sizes: Mapping[str, list[int]]) -> dict[str, int]:

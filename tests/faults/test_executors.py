@@ -8,7 +8,6 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from tests.clusters import standalone_cluster
 from tests.faults.processes import (
     Process,
     ancestors,
@@ -27,6 +26,7 @@ from tests.faults.spark_builds import (
     started,
 )
 from tests.faults.wrecks import Night, Place
+from tests.servers.spark import SparkCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration]
 
@@ -143,8 +143,9 @@ def test_a_jvm_that_is_killed_leaves_the_snapshot_before_and_says_so_in_one_line
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[str]:
-    with standalone_cluster(tmp_path / "cluster", hosts=TWO_HOSTS, cores=1) as master:
-        yield master
+    place = tmp_path / "cluster"
+    with SparkCluster(place, hosts=TWO_HOSTS, cores=1, has_kip33=True) as cluster:
+        yield cluster.master
 
 
 def test_a_straggler_that_wakes_up_after_the_commit_changes_nothing(

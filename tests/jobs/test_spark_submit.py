@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters import standalone_cluster
 from tests.jobs.console import PROJECT, VENV_BIN, Command, Finished, subprocess_of
+from tests.servers.spark import SparkCluster
 
 pytestmark = pytest.mark.spark
 
@@ -73,14 +73,16 @@ def test_wrong_usage_is_told_before_spark_starts(tmp_path: Path) -> None:
 @pytest.mark.integration
 def test_a_standalone_cluster_writes_the_same_bytes(command: Command, tmp_path: Path) -> None:
     options = ("archive", "--offset-index", "--format", "json")
-    with standalone_cluster(tmp_path / "cluster") as master:
+    with SparkCluster(tmp_path / "cluster", has_kip33=True) as cluster:
         on_cluster = spark_submit(
-            "build_index.py", "--index-dir", "cluster-made", *options, cwd=tmp_path, master=master
+            *("build_index.py", "--index-dir", "cluster-made", *options),
+            cwd=tmp_path,
+            master=cluster.master,
         )
         verified = spark_submit(
             *("verify.py", "archive", "--index-dir", "cluster-made", "--format", "json"),
             cwd=tmp_path,
-            master=master,
+            master=cluster.master,
         )
     local = spark_submit("build_index.py", "--index-dir", "local", *options, cwd=tmp_path)
     assert (on_cluster.exit_code, local.exit_code) == (0, 0), on_cluster.stderr

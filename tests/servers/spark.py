@@ -1,16 +1,17 @@
-"""A standalone Spark cluster on loopback whose machines have no kip33.
+"""A standalone Spark cluster on loopback, by default of machines that have no kip33.
 
     with SparkCluster(tmp_path) as cluster:
         cluster.submit(script, "--py-files", wheel)
 
 Master and workers run in folders of their own, with an environment of nothing but Java and a Python
-that has kip33's dependencies and not kip33: what executors import must be shipped to them.
+that has kip33's dependencies and not kip33: what executors import must be shipped to them. Those of
+`SparkCluster(folder, has_kip33=True)` run in the environment that the tests run in.
 """
 
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -24,23 +25,34 @@ DEPLOY = "org.apache.spark.deploy"
 ELECTED = "New state: ALIVE"
 REGISTERED = "Successfully registered with master"
 STARTS_WITHIN_S = 90
+LOOPBACK = "127.0.0.1"
 
 
 class SparkCluster:
-    """A master and `workers` workers, each with `cores` cores, their files in `folder`."""
+    """A master, and a worker of `cores` cores on each of `hosts`; their files lie in `folder`."""
 
-    def __init__(self, folder: Path, *, workers: int = 1, cores: int = 2) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        hosts: Sequence[str] = (LOOPBACK,),
+        cores: int = 2,
+        has_kip33: bool = False,
+    ) -> None:
         self.port = free_port()
-        self.master = f"spark://127.0.0.1:{self.port}"
+        self.master = f"spark://{LOOPBACK}:{self.port}"
         self.python = folder / "python"
         self._folder = folder
-        self._workers = workers
+        self._hosts = hosts
         self._cores = cores
+        self._has_kip33 = has_kip33
         self._processes: list[ServerProcess] = []
 
     @property
     def worker_environment(self) -> dict[str, str]:
         """Return all that masters and workers know of this machine's environment."""
+        if self._has_kip33:
+            return os.environ | {"SPARK_HOME": str(SPARK_HOME)}
         kept = {name: os.environ[name] for name in ("PATH", "JAVA_HOME") if name in os.environ}
         return kept | {
             "HOME": str(self._folder),
@@ -55,14 +67,16 @@ class SparkCluster:
         require_program("java")
         self._folder.mkdir(parents=True, exist_ok=True)
         write_bare_python(self.python)
-        here = ("--host", "127.0.0.1", "--webui-port", "0")
+        no_page = ("--webui-port", "0")
+        here = ("--host", LOOPBACK, "--port", str(self.port), *no_page)
         try:
-            self._daemon("master", f"{DEPLOY}.master.Master", *here, "--port", str(self.port))
+            self._daemon("master", f"{DEPLOY}.master.Master", *here)
             self._wait(self._processes[0], ELECTED)
-            for number in range(self._workers):
+            for number, host in enumerate(self._hosts):
                 size = ("--cores", str(self._cores), "--memory", "1g")
                 worker = f"{DEPLOY}.worker.Worker"
-                self._daemon(f"worker-{number}", worker, *here, *size, self.master)
+                options = ("--host", host, *no_page, *size)
+                self._daemon(f"worker-{number}", worker, *options, self.master)
             for worker in self._processes[1:]:
                 self._wait(worker, REGISTERED)
         except BaseException:

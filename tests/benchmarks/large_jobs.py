@@ -1,0 +1,160 @@
+"""Whole Spark jobs: how near to bare processes, on large segments and on very many."""
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, NamedTuple
+
+from pyspark.sql import SparkSession
+
+from kip33.spark.build import build_index
+from tests.benchmarks.archives import BROKER, Shape, link_archive
+from tests.benchmarks.bare_scan import BareScans
+from tests.benchmarks.kafka_recovery import WarmKafka, recover_side_by_side
+from tests.benchmarks.page import Section, tell
+from tests.benchmarks.ratios import Ratio
+from tests.benchmarks.timing import Contestant, Times, clocked, take_turns, times_faster
+from tests.benchmarks.whole_job import CORES, start_session
+
+MIB, GIB = 1 << 20, 1 << 30
+NOW_MS: Final = 1_800_000_000_000
+FRESH: Final = "Spark job, into a new directory"
+AGAIN: Final = "Spark job, `--full` in the same place"
+BARE: Final = f"kernel in {CORES} bare processes"
+KAFKA: Final = f"Kafka's `recover`, {CORES} warm JVMs"
+
+
+class Race(NamedTuple):
+    """An archive, the share of bare processes' speed that is wanted, and whether Kafka runs too."""
+
+    shape: Shape
+    least: float
+    with_kafka: bool = False
+
+
+RACES: Final = (
+    Race(Shape("64 segments of 1 GiB", "batches-16k", GIB, 4, 16), 0.8),
+    Race(Shape("20,000 segments of 1 MiB", "batches-16k", MIB, 100, 200), 0.5),
+    Race(Shape("2,000 segments of 1 MiB", "batches-16k", MIB, 20, 100), 0.0, with_kafka=True),
+)
+QUICK_RACES: Final = (
+    Race(Shape("32 segments of 64 MiB", "batches-16k", 64 * MIB, 4, 8), 0.8),
+    Race(Shape("2,000 segments of 1 MiB", "batches-16k", MIB, 20, 100), 0.5, with_kafka=True),
+)
+
+
+def sections(data: Path, *, quick: bool, **_: object) -> list[Section]:
+    """Measure and return this part of the page."""
+    spark, _seconds = start_session()
+    rows, ratios = [], []
+    try:
+        for race in QUICK_RACES if quick else RACES:
+            tell(f"{race.shape.title}: whole jobs")
+            times = measure(spark, race, data, rounds=2 if quick else 3)
+            rows += lines(race.shape, times)
+            ratios += ratios_of(race, times)
+    finally:
+        spark.stop()
+    head = ["| archive | who | seconds | GB/s | ms a segment |", "|---|---|---:|---:|---:|"]
+    return [Section("Whole jobs", [*head, *rows, "", *notes()], ratios)]
+
+
+def measure(spark: SparkSession, race: Race, data: Path, *, rounds: int) -> dict[str, Times]:
+    """Time all on one archive, in turns, after a round that is not counted."""
+    shape = race.shape
+    archive = link_archive(shape, data / f"jobs-{shape.segments}-{shape.segment_bytes // MIB}")
+    logs = sorted((archive / BROKER).glob("*/*.log"))
+    total = sum(log.stat().st_size for log in logs), shape.segments
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(TemporaryDirectory(prefix="scratch-", dir=data)))
+        bare = stack.enter_context(BareScans(CORES))
+        build = builder(spark, archive, shape)
+        fresh = itertools.count()
+        contestants: dict[str, Callable[[], float]] = {
+            FRESH: clocked(lambda: build(scratch / str(next(fresh)))),
+            AGAIN: clocked(lambda: build(scratch / "0")),
+            BARE: lambda: bare.scan(logs),
+        }
+        if race.with_kafka:
+            machines = [stack.enter_context(WarmKafka()) for _ in range(CORES)]
+            links = links_of(logs, scratch / "kafka")
+            for machine in machines:
+                machine.warm_up(links[0])
+            contestants[KAFKA] = clocked(lambda: recover_side_by_side(machines, links))
+        times = take_turns(
+            {name: Contestant(run, *total) for name, run in contestants.items()}, rounds=rounds
+        )
+        if race.with_kafka:
+            require_agreement(links, scratch / "0" / BROKER)
+        return times
+
+
+def builder(spark: SparkSession, archive: Path, shape: Shape) -> Callable[[Path], None]:
+    """Return what builds every segment into a directory, and raises where one is not built."""
+
+    def build(target: Path) -> None:
+        summary = build_index(spark, str(archive), str(target), now_ms=NOW_MS, full=True)
+        if summary.by_status != {"ok": shape.segments}:
+            raise ValueError(f"{archive}: {summary}")
+
+    return build
+
+
+def links_of(logs: Sequence[Path], folder: Path) -> list[Path]:
+    """Return hard links of the logs, where Kafka may write its indexes beside them."""
+    links = []
+    for log in logs:
+        link = folder / log.parent.name / log.name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.hardlink_to(log)
+        links.append(link)
+    return links
+
+
+def require_agreement(links: Sequence[Path], indexes: Path) -> None:
+    """Raise where an index that was built is not Kafka's, byte for byte."""
+    for link in links:
+        theirs = link.with_suffix(".timeindex")
+        ours = indexes / link.parent.name / theirs.name
+        if ours.read_bytes() != theirs.read_bytes():
+            raise ValueError(f"{ours}: not what Kafka writes")
+
+
+def ratios_of(race: Race, times: Mapping[str, Times]) -> list[Ratio]:
+    """Return what is to be reached, and what was."""
+    title = race.shape.title
+    ratios = [
+        Ratio(
+            f"whole Spark job{how}, {title}, {CORES} cores",
+            "the kernel in two bare processes",
+            100 * times_faster(times[name], times[BARE]),
+            "%",
+            at_least=100 * race.least or None,
+        )
+        for name, how in ((FRESH, ""), (AGAIN, " over its own index files"))
+    ]
+    if race.with_kafka:
+        work, against = f"whole Spark job, {title}, {CORES} cores", "Kafka's recover, 2 warm JVMs"
+        ratios.append(Ratio(work, against, times_faster(times[FRESH], times[KAFKA]), at_least=1))
+    return ratios
+
+
+def lines(shape: Shape, times: Mapping[str, Times]) -> list[str]:
+    """Return one archive's rows."""
+    return [
+        f"| {shape.title} | {name} | {own.median:.2f} | {own.gigabytes_per_second:.2f} "
+        f"| {own.median / shape.segments * 1e3:.3f} |"
+        for name, own in times.items()
+    ]
+
+
+def notes() -> list[str]:
+    """Say what the rows mean."""
+    return [
+        "- Medians of rounds in turns, in a session whose workers are up; warm page cache, every",
+        "  checksum checked by everybody. The job lists, plans, publishes a `.timeindex` each and",
+        "  commits; bare processes read and walk, and that is all.",
+        "- The segments are hard links of a few files. Kafka's indexes were compared with ours.",
+    ]

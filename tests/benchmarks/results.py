@@ -1,0 +1,91 @@
+"""The results' files: one JSON, from which the page and the drawing are made.
+
+    results/full.json   full.md   full.svg      `make bench`
+    results/quick.json  quick.md                `make bench-quick`
+
+Each section of the JSON has the Markdown `lines`, the `ratios` and the `curves` it was measured
+with, so one group can be measured anew and the others stay.
+"""
+
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from tests.benchmarks.machine import description
+from tests.benchmarks.page import Curves, Section
+from tests.benchmarks.ratios import Ratio, fallen, table
+
+FOLDER: Final = Path(__file__).with_name("results")
+PREAMBLE: Final = (
+    "Written by `make bench`. Read the ratios: both sides of one were timed within seconds of each",
+    "other, and medians of rounds in which all contestants take turns are shown.",
+)
+Results = dict[str, Any]
+
+
+def merged(before: Results, sections: Sequence[Section]) -> Results:
+    """Return the results with these sections in place of those of the same titles."""
+    new = {
+        section.title: {
+            "lines": list(section.lines),
+            "ratios": [ratio._asdict() for ratio in section.ratios],
+            "curves": [curves._asdict() for curves in section.curves],
+        }
+        for section in sections
+    }
+    return {"machine": description(), "sections": before.get("sections", {}) | new}
+
+
+def read(file: Path) -> Results:
+    """Return what a file has, nothing where there is none."""
+    found: Results = json.loads(file.read_text()) if file.exists() else {}
+    return found
+
+
+def committed(file: Path) -> Results:
+    """Return what the last commit has of a file, nothing where it has none."""
+    shown = subprocess.run(
+        ["git", "show", f"HEAD:./{file.name}"], cwd=file.parent, capture_output=True, check=False
+    )
+    found: Results = json.loads(shown.stdout) if shown.returncode == 0 else {}
+    return found
+
+
+def to_json(results: Results) -> str:
+    """Return a file's text, a line for each value: what changed shows."""
+    return json.dumps(results, indent=1) + "\n"
+
+
+def ratios_of(results: Results) -> list[Ratio]:
+    """Return all ratios, section after section."""
+    sections = results.get("sections", {}).values()
+    return [Ratio(**ratio) for section in sections for ratio in section["ratios"]]
+
+
+def curves_of(results: Results) -> list[Curves]:
+    """Return all curves, section after section."""
+    sections = results.get("sections", {}).values()
+    return [Curves(**curves) for section in sections for curves in section["curves"]]
+
+
+def worse(results: Results, before: Results) -> list[str]:
+    """Return a line for each ratio that fell by more than a quarter."""
+    old = {ratio.name: ratio.measured for ratio in ratios_of(before)}
+    return fallen(old, ratios_of(results))
+
+
+def page(results: Results, before: Results, drawing: str | None) -> str:
+    """Return the Markdown page; `before` is what the last commit has."""
+    lines = ["# Measured", "", *PREAMBLE, "", *(f"- {line}" for line in results["machine"]), ""]
+    lines += ["## What was to be reached", "", *table(ratios_of(results)), ""]
+    if before:
+        told = worse(results, before) or ["nothing"]
+        lines += ["Fell by more than a quarter since the results before:", ""]
+        lines += [*(f"- {line}" for line in told), ""]
+    if drawing:
+        lines += ["## Growth", "", f"![how cost grows]({drawing})", ""]
+    for title, section in results["sections"].items():
+        lines += [f"## {title}", "", *section["lines"], ""]
+    return "\n".join(lines)
