@@ -18,7 +18,7 @@ from numba.extending import intrinsic, overload, register_jitable
 
 from kip33.formats import bigendian, cpu, crc
 from kip33.formats.native_folding import FEWEST_BYTES, LANE_BYTES, folded
-from kip33.formats.native_loads import LOADS, load32_le, load64_le
+from kip33.formats.native_loads import LOADS, load32_le, load64_le, prefetch
 
 NATIVE_FORMS: Final[set[Callable[..., Any]]] = {
     bigendian.int8_at,
@@ -118,10 +118,16 @@ def _three_streams(register: Any, data: Any, at: Any, stop: Any, block: Any, shi
     while stop - at >= 3 * block:
         second = np.uint64(0)
         third = np.uint64(0)
-        for i in range(at, at + block, 8):
-            register = _step8(register, load64_le(data, i))
-            second = _step8(second, load64_le(data, i + block))
-            third = _step8(third, load64_le(data, i + 2 * block))
+        ahead = at + 3 * block  # the next round's lines, as they lie: three streams are none
+        for line in range(at, at + block, 64):
+            prefetch(data, ahead)
+            prefetch(data, ahead + 64)
+            prefetch(data, ahead + 128)
+            ahead += 192
+            for i in range(line, line + 64, 8):
+                register = _step8(register, load64_le(data, i))
+                second = _step8(second, load64_le(data, i + block))
+                third = _step8(third, load64_le(data, i + 2 * block))
         register = _slice4(shift, register) ^ second
         register = _slice4(shift, register) ^ third
         at += 3 * block

@@ -1,4 +1,4 @@
-"""Integers at a position of a uint8 array, for compiled code: an unaligned load each."""
+"""Integers at a position of a uint8 array, for compiled code; a prefetch."""
 
 from typing import Any, Final
 
@@ -42,3 +42,25 @@ LOADS: Final = {
 # crc registers are little-endian by definition
 load32_le = _load(32, signed=False, swap=False)
 load64_le = _load(64, signed=False, swap=False)
+
+
+def _prefetch(typing_context: Any, data: Any, at: Any) -> Any:
+    """Ask for the cache line at `at` ahead of its use; no harm beyond the array's end."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, args[0])
+        place = builder.gep(array.data, [args[1]])
+        number = ir.IntType(32)
+        function = builder.module.declare_intrinsic(
+            "llvm.prefetch",
+            (place.type,),
+            ir.FunctionType(ir.VoidType(), [place.type, number, number, number]),
+        )
+        to_read_second_level_data = [number(0), number(2), number(1)]
+        builder.call(function, [place, *to_read_second_level_data])
+        return context.get_dummy_value()
+
+    return types.void(data, types.int64), codegen
+
+
+prefetch: Any = intrinsic(_prefetch)
