@@ -3,11 +3,13 @@
 import re
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from kip33.spark.stores import use_session
 from kip33.storage.catalog import Catalog
 from kip33.storage.choosing import chosen
 from kip33.storage.locations import Location
+from kip33.storage.schema import SEGMENTS
 
 
 def load_catalog(spark: SparkSession, catalog: str, snapshot: str | None = None) -> DataFrame:
@@ -20,7 +22,8 @@ def load_catalog(spark: SparkSession, catalog: str, snapshot: str | None = None)
     use_session(spark)
     opened = Catalog.at(catalog)
     found = chosen(opened, snapshot)
-    return spark.read.parquet(hadoop_glob(opened.snapshot_folder(found.name)))
+    read = spark.read.schema(from_arrow_schema(SEGMENTS))  # inferring it is a job of its own
+    return read.parquet(hadoop_glob(opened.snapshot_folder(found.name)))
 
 
 def hadoop_path(location: Location) -> str:

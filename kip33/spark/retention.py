@@ -4,8 +4,9 @@ The rule is `kip33.spark.retention_rule`; here it gets its policies and its othe
 """
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
@@ -13,16 +14,11 @@ from kip33.rules.policies import Policies
 from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES, NO_POLICY
 from kip33.spark.broker_view import with_broker_view
 from kip33.spark.retention_rule import PARTITION, Names, Question, with_decision
+from kip33.spark.small_tables import small_table
 from kip33.spark.suspicion import suspicion
 
 LogStartOffsets = Mapping[tuple[str, str, int], int]
 """(log_dir, topic, partition) to the partition's log start offset."""
-
-_POLICY: Final = (
-    "topic string, policy string, mode string, retention_ms bigint, retention_bytes bigint, "
-    "after_max_ms bigint"
-)
-_LOG_START: Final = "log_dir string, topic string, partition int, log_start_offset bigint"
 
 
 class WhatIf(NamedTuple):
@@ -60,8 +56,11 @@ def evaluate_retention(
         raise ValueError(f"now_ms {now_ms}: milliseconds since 1970 expected")
     question = Question(now_ms, active_segment, boundary)
     rows = _with_policies(catalog, policies)
-    rows = with_decision(_with_log_start_offsets(rows, log_start_offsets or {}), question)
+    rows = _with_log_start_offsets(rows, log_start_offsets or {})
+    # Before the windows: one word is sorted and copied there, not what it is made of.
     rows = rows.withColumn("suspicion", suspicion(now_ms)).drop("after_max_ms")
+    rows = with_decision(rows, question)
+    rows = rows.select(*(name for name in rows.columns if name != "suspicion"), "suspicion")
     if what_if is not None:
         rows = _with_what_if(rows, question, what_if)
     return with_broker_view(rows, question) if broker_view else rows
@@ -69,23 +68,18 @@ def evaluate_retention(
 
 def _with_policies(catalog: DataFrame, policies: Policies) -> DataFrame:
     """Add what the policies say of each row's topic; a topic of null has none."""
-    spark = catalog.sparkSession
     topics = [row.topic for row in catalog.select("topic").distinct().collect() if row.topic]
-    said = []
-    for topic in topics:
-        policy = policies.of(topic)
-        after_max_ms = policy.message_timestamp_after_max_ms
-        said.append(
-            (
-                topic,
-                policy.match,
-                policy.mode,
-                policy.retention_ms,
-                policy.retention_bytes,
-                after_max_ms,
-            )
-        )
-    table = spark.createDataFrame(said, _POLICY)
+    said = [policies.of(topic) for topic in topics]
+    after_max_ms = [policy.message_timestamp_after_max_ms for policy in said]
+    columns = {
+        "topic": pa.array(topics, pa.string()),
+        "policy": pa.array([policy.match for policy in said], pa.string()),
+        "mode": pa.array([policy.mode for policy in said], pa.string()),
+        "retention_ms": pa.array([policy.retention_ms for policy in said], pa.int64()),
+        "retention_bytes": pa.array([policy.retention_bytes for policy in said], pa.int64()),
+        "after_max_ms": pa.array(after_max_ms, pa.int64()),
+    }
+    table = small_table(catalog.sparkSession, pa.table(columns))
     rows = catalog.join(sf.broadcast(table), "topic", "left")
     rows = rows.withColumn("mode", sf.coalesce("mode", sf.lit(NO_POLICY)))
     order = [*catalog.columns, *(name for name in table.columns if name != "topic")]
@@ -95,8 +89,13 @@ def _with_policies(catalog: DataFrame, policies: Policies) -> DataFrame:
 def _with_log_start_offsets(rows: DataFrame, offsets: LogStartOffsets) -> DataFrame:
     if not offsets:
         return rows.withColumn("log_start_offset", sf.lit(None).cast("bigint"))
-    known = [(*key, offset) for key, offset in offsets.items()]
-    table = rows.sparkSession.createDataFrame(known, _LOG_START)
+    columns = {
+        "log_dir": pa.array([log_dir for log_dir, _, _ in offsets], pa.string()),
+        "topic": pa.array([topic for _, topic, _ in offsets], pa.string()),
+        "partition": pa.array([partition for _, _, partition in offsets], pa.int32()),
+        "log_start_offset": pa.array(offsets.values(), pa.int64()),
+    }
+    table = small_table(rows.sparkSession, pa.table(columns))
     joined = rows.join(sf.broadcast(table), list(PARTITION), "left")
     return joined.select(*rows.columns, "log_start_offset")
 

@@ -49,6 +49,7 @@ def with_decision(rows: DataFrame, question: Question, names: Names | None = Non
     in_order = Window.partitionBy(*PARTITION).orderBy(
         sf.col("base_offset").asc_nulls_first(), "log_uri"
     )
+    before = rows.columns
     rows = _with_own_figures(rows, question, names, in_order)
     up_to_here = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     stays = sf.col("_kept_for").isNotNull() | sf.col("_wanted").isNull()
@@ -88,11 +89,8 @@ def with_decision(rows: DataFrame, question: Question, names: Names | None = Non
         "blocked_by_timestamp": sf.when(blocked, sf.col("_blocker.at_ms")),
         "kept_only_by_blocker": (sf.col("_kept_here") == 1) & ~sf.col("_stays"),
     }
-    rows = rows.withColumns({names.prefix + name: column for name, column in added.items()})
-    return rows.drop(
-        "_wanted", "_kept_for", "_own_at", "_breached", "_expires_at", "_stays", "_kept_here",
-        "_blocker", "_endless_here", "_at_here",
-    )  # fmt: skip
+    answer = {names.prefix + name: column for name, column in added.items()}
+    return rows.withColumns(answer).select(*dict.fromkeys((*before, *answer)))
 
 
 def _with_own_figures(
@@ -103,16 +101,14 @@ def _with_own_figures(
     Wanted by which check, kept for what, expired, deletable from which moment on.
     """
     size = sf.coalesce("size_bytes", sf.lit(0))
-    whole = Window.partitionBy(*PARTITION)
+    first, last = Window.unboundedPreceding, Window.unboundedFollowing
     rows = rows.withColumns(
         {
             "_is_last": sf.lead(sf.lit(1)).over(in_order).isNull(),
             "_next_base": sf.lead("base_offset").over(in_order),
             "_previous_base": sf.lag("base_offset").over(in_order),
-            "_bytes_up_to_here": sf.sum(size).over(
-                in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-            ),
-            "_bytes": sf.sum(size).over(whole),
+            "_bytes_up_to_here": sf.sum(size).over(in_order.rowsBetween(first, Window.currentRow)),
+            "_bytes": sf.sum(size).over(in_order.rowsBetween(first, last)),  # in the same pass
         }
     )
     largest, retention_ms = sf.col(names.largest_timestamp), sf.col(names.retention_ms)
@@ -137,16 +133,13 @@ def _with_own_figures(
         }
     )
     own_at = sf.when(sf.col("_untimed").isNotNull(), sf.lit(0)).otherwise(sf.col("_expires_at"))
-    rows = rows.withColumns(
+    return rows.withColumns(
         {
             "_wanted": sf.coalesce(
                 "_untimed", sf.when(sf.col("_breached"), sf.lit("retention_ms"))
             ),
             "_own_at": sf.when(sf.col("_kept_for").isNull(), own_at),
         }
-    )
-    return rows.drop(
-        "_is_last", "_next_base", "_previous_base", "_bytes_up_to_here", "_bytes", "_untimed"
     )
 
 

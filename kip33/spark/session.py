@@ -35,6 +35,15 @@ LOCAL_DEFAULTS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+# A command's JVM lives for seconds: the slow compiler waits ten times as long for code to be hot.
+JVM_OPTIONS: Final = (
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=400000",
+)
+COLLECTOR: Final = "-XX:+UseParallelGC"  # less work on the side than G1
 CONNECT: Final = "sc://"
 # More than Spark's own `spark.redaction.regex`: Azure's and Google's keys, S3's of customers.
 _SECRET: Final = re.compile(r"(?i)secret|password|token|access[.]?key|[.]key([.]|$)")
@@ -127,15 +136,26 @@ def _start_jvm(settings: Mapping[str, str]) -> None:
 def _quiet_log(java_options: str) -> Path:
     """Return a file for what the JVM prints; its log shows errors only, and goes there.
 
-    `java_options` are those that somebody has set: what is said here goes over that setting.
+    `java_options` are those that somebody has set: what is said here goes over that setting, so
+    they are said here as well.
     """
     folder = Path(tempfile.mkdtemp(prefix="kip33-"))
     settings = folder / "log4j2.properties"
     settings.write_text(QUIET_LOG4J2)
-    options = shlex.quote(f"-Dlog4j2.configurationFile={settings.as_uri()} {java_options}")
-    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-java-options {options} pyspark-shell"
+    quiet = f"-Dlog4j2.configurationFile={settings.as_uri()}"
+    options = " ".join((quiet, *_jvm_options(java_options), java_options))
+    os.environ["PYSPARK_SUBMIT_ARGS"] = (
+        f"--driver-java-options {shlex.quote(options)} pyspark-shell"
+    )
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder / "spark.log"
+
+
+def _jvm_options(java_options: str) -> tuple[str, ...]:
+    """Return how the JVM runs; no collector beside one of the user's: a JVM with two ends."""
+    said = (java_options, *map(os.environ.get, ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")))
+    has_one = re.search(r"-XX:\+Use\w+GC\b", " ".join(filter(None, said)))
+    return JVM_OPTIONS if has_one else (*JVM_OPTIONS, COLLECTOR)
 
 
 @contextmanager

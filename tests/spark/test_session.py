@@ -100,3 +100,24 @@ def test_a_session_that_does_not_start_says_why_not_what_its_jvm_warned_of() -> 
         "java.lang.IllegalArgumentException: Can't get Kerberos realm"
     )
     assert session.reason(f"it said this\n{warned}") == "it said this"
+
+
+@pytest.mark.parametrize("said_in", ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "a setting"])
+@pytest.mark.parametrize(
+    ("options", "has_ours"),
+    [
+        ("", True),
+        ("-Xmx2g -XX:+UseStringDeduplication", True),
+        ("-Xmx2g -XX:+UseZGC", False),
+        ("-XX:+UseG1GC -Xmx2g", False),
+    ],
+)
+def test_a_collector_of_the_user_is_the_only_one(
+    said_in: str, options: str, has_ours: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"):
+        monkeypatch.delenv(name, raising=False)
+    if said_in != "a setting":
+        monkeypatch.setenv(said_in, options)
+    ours = session._jvm_options(options if said_in == "a setting" else "")
+    assert (session.COLLECTOR in ours) is has_ours
