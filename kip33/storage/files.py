@@ -6,7 +6,7 @@ import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pyarrow import fs
 
@@ -14,7 +14,7 @@ from kip33.errors import LocationError, PublishError
 from kip33.formats.windows import ReadInto, ViewAt, read_fully
 from kip33.storage.containers import opened_inside
 from kip33.storage.locations import Location
-from kip33.storage.read_ahead import reading_ahead
+from kip33.storage.read_ahead import FetchRange, reading_ahead
 
 TEMPORARY_SUFFIX: Final = ".tmp"
 LIBHDFS: Final = "hdfs"  # pyarrow's name for it; it renames over nothing, its move deletes first
@@ -72,12 +72,27 @@ class Scanned(NamedTuple):
 @contextmanager
 def scanned(location: Location) -> Iterator[Scanned]:
     """Open a file that is read from its start to its end. Raises OSError as the store does."""
-    with opened(location) as (read_into, size_bytes):
-        if location.is_local:
+    if location.is_local:
+        with opened(location) as (read_into, size_bytes):
             yield Scanned(read_into, size_bytes)
-        else:
-            with reading_ahead(read_into, size_bytes) as (read_ahead, view_at):
-                yield Scanned(read_ahead, size_bytes, view_at)
+        return
+    with (
+        _ranges_of(location) as (fetch_range, size_bytes),
+        reading_ahead(fetch_range, size_bytes) as (read_into, view_at),
+    ):
+        yield Scanned(read_into, size_bytes, view_at)
+
+
+@contextmanager
+def _ranges_of(location: Location) -> Iterator[tuple[FetchRange, int]]:
+    """Open a remote file; yield what fetches a range of it, and its size."""
+    if location.inside:
+        with opened(location) as (read_into, size_bytes):
+            yield lambda at, count: memoryview(read_fully(read_into, at, count)), size_bytes
+        return
+    with location.filesystem().open_input_file(location.path) as file:
+        read_at: Any = file.read_at  # bytes of its own, which are not copied
+        yield lambda at, count: memoryview(read_at(count, at)), file.size()
 
 
 def read_whole(location: Location, *, most_bytes: int) -> bytes:

@@ -4,12 +4,15 @@ A range is one request to the store. What is read out of order is fetched again,
 scans; a search reads its few ranges by itself.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, TypeAlias
 
 from kip33.formats.windows import ReadInto, ViewAt
+
+FetchRange: TypeAlias = Callable[[int, int], memoryview]
+"""`(position, count) -> bytes`, fewer only at the end, which nobody changes afterwards."""
 
 RANGE_BYTES: Final = 8 << 20
 AHEAD: Final = 1  # range on its way while one is used: 16 MiB a file, whatever its size
@@ -17,41 +20,32 @@ AHEAD: Final = 1  # range on its way while one is used: 16 MiB a file, whatever 
 
 @contextmanager
 def reading_ahead(
-    read_into: ReadInto, size_bytes: int, *, range_bytes: int = RANGE_BYTES
+    fetch_range: FetchRange, size_bytes: int, *, range_bytes: int = RANGE_BYTES
 ) -> Iterator[tuple[ReadInto, ViewAt]]:
     """Yield two ways to read a file of so many bytes: copied, and where they came to lie.
 
-    Several threads may call `read_into`, one the two that are yielded; these raise what it raises.
+    Several threads call `fetch_range`, one calls what is yielded, which raises what it raises.
     """
     with ThreadPoolExecutor(AHEAD, thread_name_prefix="kip33-read") as pool:
         ranges: dict[int, Future[memoryview]] = {}
-        used: list[memoryview] = []  # memory of ranges gone by: new pages cost as much as copying
 
-        def fetch(number: int, memory: memoryview) -> memoryview:
+        def fetch(number: int) -> memoryview:
             begin = number * range_bytes
-            view = memory[: min(range_bytes, size_bytes - begin)]
-            return view[: read_into(begin, view)]
-
-        def drop(number: int) -> None:
-            gone = ranges.pop(number)
-            if not gone.cancel() and gone.done() and gone.exception() is None:
-                used.append(memoryview(gone.result().obj))
+            return fetch_range(begin, min(range_bytes, size_bytes - begin))
 
         def piece(number: int) -> memoryview:
             last = (size_bytes - 1) // range_bytes
             wanted = range(number, min(number + AHEAD, last) + 1)
             for gone in ranges.keys() - set(wanted):
-                drop(gone)
+                ranges.pop(gone).cancel()
             for one in wanted:
                 if one not in ranges:
-                    least = min(range_bytes, size_bytes)
-                    memory = used.pop() if used else memoryview(bytearray(least))
-                    ranges[one] = pool.submit(fetch, one, memory)
+                    ranges[one] = pool.submit(fetch, one)
             return ranges[number].result()
 
         def view_at(position: int) -> memoryview:
             number, within = divmod(position, range_bytes)
-            return piece(number)[within:].toreadonly()
+            return piece(number)[within:]
 
         def read_ahead(position: int, view: memoryview) -> int:
             copied = 0

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.benchmarks import results
-from tests.benchmarks.page import Section, tell
+from tests.benchmarks.page import tell
 
 # Imported when asked for: the races need packages that the others do not.
 GROUPS: Final = {
@@ -45,19 +45,21 @@ def main() -> None:
     """Run what is asked for and write the results."""
     options = parse_options()
     options.data.mkdir(parents=True, exist_ok=True)
+    file = results.FOLDER / ("quick.json" if options.quick else "full.json")
+    before = results.committed(file)
+    found = results.read(file) if options.only else {}
     groups = options.only or (QUICK_GROUPS if options.quick else GROUPS)
-    sections: list[Section] = []
     for name in (module for group in groups for module in GROUPS[group]):
         module = import_module(f"tests.benchmarks.{name}")
-        sections += module.sections(options.data, quick=options.quick)
-    write(sections, "quick" if options.quick else "full", keep_others=bool(options.only))
+        found = results.merged(found, module.sections(options.data, quick=options.quick))
+        write(file, found, before)  # at once: half an hour is not to be lost
+    print(file.with_suffix(".md").read_text())
+    for line in results.worse(found, before):
+        tell(f"FELL by more than a quarter: {line}")
 
 
-def write(sections: list[Section], name: str, *, keep_others: bool) -> None:
-    """Write JSON, page and drawing; say what became worse."""
-    file = results.FOLDER / f"{name}.json"
-    before = results.committed(file)
-    found = results.merged(results.read(file) if keep_others else {}, sections)
+def write(file: Path, found: results.Results, before: results.Results) -> None:
+    """Write JSON, page and drawing."""
     file.parent.mkdir(exist_ok=True)
     file.write_text(results.to_json(found))
     curves = results.curves_of(found)
@@ -68,9 +70,6 @@ def write(sections: list[Section], name: str, *, keep_others: bool) -> None:
         draw(curves, drawing)
     page = results.page(found, before, drawing.name if curves else None)
     file.with_suffix(".md").write_text(page)
-    print(page)
-    for line in results.worse(found, before):
-        tell(f"FELL by more than a quarter: {line}")
 
 
 def parse_options() -> argparse.Namespace:

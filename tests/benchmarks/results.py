@@ -45,9 +45,10 @@ def read(file: Path) -> Results:
 
 
 def committed(file: Path) -> Results:
-    """Return what the last commit has of a file, nothing where it has none."""
+    """Return what the last commit has of a file below FOLDER, nothing where it has none."""
+    name = f"HEAD:./{file.parent.name}/{file.name}"
     shown = subprocess.run(
-        ["git", "show", f"HEAD:./{file.name}"], cwd=file.parent, capture_output=True, check=False
+        ["git", "show", name], cwd=file.parent.parent, capture_output=True, check=False
     )
     found: Results = json.loads(shown.stdout) if shown.returncode == 0 else {}
     return found
