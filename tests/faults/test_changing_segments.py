@@ -13,15 +13,16 @@ from typing import Any
 import pytest
 
 import kip33.storage.segment
+from kip33.formats.scan import CHUNK_BYTES
 from kip33.storage.building import build_bin
 from kip33.storage.committing import BuildSummary, begin_build, commit_build
-from kip33.storage.files import opened
+from kip33.storage.files import Scanned, opened
 from kip33.storage.locations import Location
 from tests.changing_archive import DAY_MS, ChangingArchive, batches
 from tests.long_forms import one_in
 
 A, B = "broker 1/a-0", "broker 1/b-0"
-LOG, LONG = batches(0, 40), batches(0, 4000)
+LOG, LONG = batches(0, 40), batches(0, 8000)
 
 
 @pytest.fixture(params=["new to the catalog", "known to the catalog"])
@@ -173,7 +174,7 @@ def changed_while_read(change: Callable[[Path], None]) -> Iterator[None]:
     """Call `change` on a log when its first bytes have been read."""
 
     @contextmanager
-    def opened_and_changed(log: Location) -> Iterator[tuple[Any, int]]:
+    def opened_and_changed(log: Location) -> Iterator[Scanned]:
         with opened(log) as (read_into, size):
             pending = [Path(log.path)] if log.path.endswith(f"{A}/{0:020d}.log") else []
 
@@ -183,7 +184,7 @@ def changed_while_read(change: Callable[[Path], None]) -> Iterator[None]:
                     change(pending.pop())
                 return count
 
-            yield read_and_change, size
+            yield Scanned(read_and_change, size)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(kip33.storage.segment, "scanned", opened_and_changed)
@@ -230,7 +231,7 @@ def test_a_segment_that_changes_while_it_is_read_is_a_row_and_read_again(
     archive = ChangingArchive(tmp_path)
     archive.write(archive.log(A), LONG)
     archive.write(archive.log(B), batches(0, 5))
-    assert len(LONG) > 1 << 18, "more than one read"
+    assert len(LONG) > CHUNK_BYTES, "more than one read"
 
     with changed_while_read(change):
         archive.build(offset_index=True)
