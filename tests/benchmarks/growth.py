@@ -117,7 +117,8 @@ def with_batches(folder: Path) -> Iterator[Curves]:
         seconds = seconds_to_index(log) * GIB / log.stat().st_size
         curve.append((float(batch_bytes), seconds))
         log.unlink()
-    yield Curves("one segment, by size of batch", "bytes a batch", "seconds a GiB", {"": curve})
+    title = "one segment, by size of batch"
+    yield Curves(title, "bytes a batch", "seconds a GiB", {"path to index": curve})
 
 
 def kind_of(batch_bytes: int) -> Kind:

@@ -6,7 +6,18 @@ import pytest
 
 from tests.benchmarks.page import Curves, Section
 from tests.benchmarks.ratios import Ratio, fallen
-from tests.benchmarks.results import curves_of, merged, page, ratios_of, read, to_json, worse
+from tests.benchmarks.results import (
+    FOLDER,
+    curves_of,
+    merged,
+    page,
+    ratios_of,
+    read,
+    to_json,
+    worse,
+)
+
+PROJECT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -76,3 +87,13 @@ def test_a_file_gives_what_was_written(tmp_path: Path) -> None:
     file.write_text(to_json(found))
 
     assert ratios_of(read(file)) == [ratio]
+
+
+def test_the_readme_shows_what_was_measured() -> None:
+    """Its table is lines of the committed results, none of them made up."""
+    readme = (PROJECT / "README.md").read_text()
+    shown = readme.partition("\n## How fast\n")[2].partition("\n## ")[0]
+    rows = [line for line in shown.splitlines() if line.startswith("| ")]
+    measured = [ratio.line() for ratio in ratios_of(read(FOLDER / "full.json"))]
+    assert len(rows) > 5
+    assert set(rows[1:]) <= set(measured)
