@@ -48,7 +48,7 @@ def _compiled(function: _Function) -> _Function:
     try:
         # Without numba's runtime (nrt) arrays are not counted. Counting them costs two locked
         # instructions at each call of a function that takes one, and nothing passes those: on
-        # 200 B batches they took a quarter of the walk's time. What allocates does not compile any more.
+        # 200 B batches they took a quarter of the walk's time. What allocates no longer compiles.
         njit = cast(Any, numba.njit)  # `_nrt` is not in its signature
         return cast(_Function, njit(cache=True, nogil=True, _nrt=False)(function))
     finally:
