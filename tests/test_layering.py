@@ -16,7 +16,7 @@ MODULES = {
 }
 MACHINE_CODE = tuple(
     f"kip33.formats.{name}"
-    for name in ("cpu", "native", "native_folding", "native_forms", "native_loads")
+    for name in ("cpu", "native", "native_folding", "native_forms", "native_lanes", "native_loads")
 )
 ENDS_OF_KEYS = "kip33.storage.locations"  # no result depends on when keys are asked for again
 # A package outside, and the only places that may import it.

@@ -42,3 +42,7 @@ def int64_at(data: Bytes, at: int) -> int:
 def java_sum(a: int, b: int) -> int:
     """Return `a + b` as Java's long arithmetic does, wrapped to 64 bits."""
     return (int(a) + int(b) + _SIGN) % _WRAP - _SIGN
+
+
+def will_need(data: Bytes, at: int) -> None:
+    """Say that the bytes at `at`, which may lie beyond the end, are soon looked at: a prefetch."""

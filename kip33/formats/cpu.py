@@ -19,3 +19,8 @@ def has_crc32c() -> bool:
 def has_carryless_multiplication() -> bool:
     """Return whether there is x86-64's `pclmulqdq`."""
     return "+pclmul" in features().split(",")
+
+
+def has_wide_multiplication() -> bool:
+    """Return whether four multiplications without carries are one: AVX-512 and `vpclmulqdq`."""
+    return {"+vpclmulqdq", "+avx512f", "+avx512bw"} <= set(features().split(","))

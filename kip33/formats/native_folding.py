@@ -1,100 +1,95 @@
-"""CRC-32 by carry-less multiplication: a machine form of `crc.crc32` where the CPU has it.
+"""CRCs by carry-less multiplication: machine forms where the CPU has it.
 
 There is no instruction for the CRC of v0 and v1 on x86-64, and slicing tables take 16 bytes in some
-12 cycles. Folding takes 64: a message is a polynomial, and 128 bits of it may be replaced by what
-is left of them, further on, modulo the CRC's polynomial; a multiplication without carries does it.
-What remains, 16 bytes, goes through the tables.
+12 cycles; CRC-32C's takes 8 bytes in one. Folding takes 64 or 256 in a round: a message is a
+polynomial, and 128 bits of it may be replaced by what is left of them, further on, modulo the CRC's
+polynomial; a multiplication without carries does it. What remains, 16 bytes, is the caller's.
 
 Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction" (Intel,
 2009), the bit-reflected form.
 """
 
+from collections.abc import Callable
 from typing import Any, Final
 
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import register_jitable
 
-from kip33.formats import crc
+from kip33.formats.native_lanes import (
+    both,
+    fold,
+    lane_at,
+    lane_with,
+    last_words,
+    wide_lane_behind,
+    wide_lanes_with,
+)
 
+FEWEST_BYTES: Final = 64  # below, other forms are as fast
 LANE_BYTES: Final = 16
-LANES: Final = 4
-FEWEST_BYTES: Final = LANES * LANE_BYTES  # below, tables are as fast
-
-_I8, _I64 = ir.IntType(8), ir.IntType(64)
-_PAIR = ir.VectorType(_I64, 2)
+ROUNDS_FROM_BYTES: Final = 1024  # below, one chain of lanes is as fast as four
 
 
-def _distance(lane_bytes: int) -> ir.Constant:
-    """Return the factors that carry the two halves of a lane `lane_bytes` further on."""
-    bits = 8 * lane_bytes
-    factors = [crc.fold_factor(crc.CRC32_POLYNOMIAL, bits + shift) for shift in (32, -32)]
-    return ir.Constant(_PAIR, factors)
+def wide_folding(polynomial: int) -> Callable[..., Any]:
+    """Return compiled code's `(data, at, stop, register) -> (word, word)`, by lanes of 64 bytes.
 
-
-_TO_NEXT_LANE: Final = _distance(LANE_BYTES)
-_TO_NEXT_ROUND: Final = _distance(LANES * LANE_BYTES)
-
-
-def _number(value: int) -> ir.Constant:
-    return ir.Constant(_I64, value)
-
-
-def _variable(builder: Any, value: Any) -> Any:
-    return cgutils.alloca_once_value(builder, value)  # type: ignore[no-untyped-call]
-
-
-def emit_fold(builder: Any, lane: Any, factors: Any, ahead: Any) -> Any:
-    """Emit what a lane leaves of itself on `ahead`, the one that its factors lead to."""
-    multiply = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
-        builder.module, ir.FunctionType(_PAIR, [_PAIR, _PAIR, _I8]), "llvm.x86.pclmulqdq"
-    )
-    low = builder.call(multiply, [lane, factors, ir.Constant(_I8, 0x00)])
-    high = builder.call(multiply, [lane, factors, ir.Constant(_I8, 0x11)])
-    return builder.xor(builder.xor(low, high), ahead)
-
-
-def _folded(typing_context: Any, data: Any, at: Any, stop: Any, register: Any) -> Any:
-    """Return, as two words, 16 bytes whose CRC from 0 is that of `data[at:stop]` from `register`.
-
-    `stop - at` is a multiple of LANE_BYTES and at least FEWEST_BYTES.
+    The two words are 16 bytes whose CRC from 0 is that of `data[at:stop]` from `register`; there
+    are at least FEWEST_BYTES.
     """
+    load = lane_at(8)
+    to_next, to_next_round = fold(polynomial, 8, 64), fold(polynomial, 8, 256)
+    words_of = last_words(polynomial, 8)
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, args[0])
-        _, begin, end, value = args
-        size = builder.sub(end, begin)
-        later_rounds = builder.sub(builder.lshr(size, _number(6)), _number(1))
-        rest = builder.and_(builder.lshr(size, _number(4)), _number(LANES - 1))  # lanes behind them
+    @register_jitable
+    def folded(data: Any, at: Any, stop: Any, register: Any) -> Any:
+        # Zeros before a message do not change its CRC from 0: the first lane begins with as many
+        # as make whole lanes of all.
+        zeros = -(stop - at) & 63
+        first, second = wide_lanes_with(register, zeros)
+        at -= zeros
+        lane = both(first, wide_lane_behind(data, at, zeros))
+        at += 64
+        if at < stop:
+            lane = to_next(lane, both(second, load(data, at)))
+            at += 64
+        if stop - at >= ROUNDS_FROM_BYTES:
+            lane2, lane3, lane4 = load(data, at), load(data, at + 64), load(data, at + 128)
+            at += 192
+            while stop - at >= 256:
+                lane = to_next_round(lane, load(data, at))
+                lane2 = to_next_round(lane2, load(data, at + 64))
+                lane3 = to_next_round(lane3, load(data, at + 128))
+                lane4 = to_next_round(lane4, load(data, at + 192))
+                at += 256
+            lane = to_next(to_next(to_next(lane, lane2), lane3), lane4)
+        while at < stop:
+            lane = to_next(lane, load(data, at))
+            at += 64
+        return words_of(lane)
 
-        def lane_at(place: Any, number: int = 0) -> Any:
-            start = builder.gep(array.data, [builder.add(place, _number(number * LANE_BYTES))])
-            return builder.load(builder.bitcast(start, _PAIR.as_pointer()), align=1)
-
-        def fold(lane: Any, distance: Any, ahead: Any) -> Any:
-            return emit_fold(builder, builder.load(lane), distance, ahead)
-
-        firsts = [lane_at(begin, k) for k in range(LANES)]
-        carried = builder.insert_element(ir.Constant(_PAIR, [0, 0]), value, _number(0))
-        firsts[0] = builder.xor(firsts[0], carried)
-        lanes = [_variable(builder, lane) for lane in firsts]
-        with cgutils.for_range(builder, later_rounds) as loop:
-            number = builder.add(loop.index, _number(1))
-            round_start = builder.add(begin, builder.mul(number, _number(FEWEST_BYTES)))
-            for k, lane in enumerate(lanes):
-                builder.store(fold(lane, _TO_NEXT_ROUND, lane_at(round_start, k)), lane)
-        last = lanes[0]
-        for lane in lanes[1:]:
-            builder.store(fold(last, _TO_NEXT_LANE, builder.load(lane)), last)
-        with cgutils.for_range(builder, rest) as loop:
-            back = builder.mul(builder.sub(rest, loop.index), _number(LANE_BYTES))
-            builder.store(fold(last, _TO_NEXT_LANE, lane_at(builder.sub(end, back))), last)
-        words = [builder.extract_element(builder.load(last), _number(k)) for k in range(2)]
-        return context.make_tuple(builder, signature.return_type, words)
-
-    words: Any = types.UniTuple(types.uint64, 2)  # type: ignore[no-untyped-call]
-    return words(data, types.int64, types.int64, types.uint64), codegen
+    return folded
 
 
-folded: Any = intrinsic(_folded)
+def folding(polynomial: int) -> Callable[..., Any]:
+    """Return the same by lanes of 16 bytes; `stop - at` is a multiple of LANE_BYTES."""
+    load = lane_at(2)
+    to_next, to_next_round = fold(polynomial, 2, 16), fold(polynomial, 2, 64)
+    words_of = last_words(polynomial, 2)
+
+    @register_jitable
+    def folded(data: Any, at: Any, stop: Any, register: Any) -> Any:
+        lane = both(lane_with(register), load(data, at))
+        lane2, lane3, lane4 = load(data, at + 16), load(data, at + 32), load(data, at + 48)
+        at += 64
+        while stop - at >= 64:
+            lane = to_next_round(lane, load(data, at))
+            lane2 = to_next_round(lane2, load(data, at + 16))
+            lane3 = to_next_round(lane3, load(data, at + 32))
+            lane4 = to_next_round(lane4, load(data, at + 48))
+            at += 64
+        lane = to_next(to_next(to_next(lane, lane2), lane3), lane4)
+        while at < stop:
+            lane = to_next(lane, load(data, at))
+            at += 16
+        return words_of(lane)
+
+    return folded

@@ -1,9 +1,10 @@
 """Machine forms of the plain functions of `bigendian` and `crc`: what compiled code calls.
 
+Both CRCs are folded 64 bytes at once where the CPU can (`native_folding`, AVX-512). Elsewhere
 CRC-32C takes the CPU's own instruction where there is one: x86-64 `crc32` (SSE4.2), aarch64
 `crc32cx`. Long pieces run as three interleaved streams, since the instruction takes three cycles
-but one can start every cycle. Elsewhere, and where the known answer does not come out, it runs
-on slicing tables. CRC-32 is folded where the CPU can (`native_folding`), the rest of it, and all
+but one can start every cycle. Without it, and where the known answer does not come out, it runs
+on slicing tables. CRC-32 is folded by 16 bytes where the CPU can do that; the rest of it, and all
 elsewhere, runs on slicing tables: 16 bytes a step.
 """
 
@@ -17,7 +18,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic, overload, register_jitable
 
 from kip33.formats import bigendian, cpu, crc
-from kip33.formats.native_folding import FEWEST_BYTES, LANE_BYTES, folded
+from kip33.formats.native_folding import FEWEST_BYTES, LANE_BYTES, folding, wide_folding
 from kip33.formats.native_loads import LOADS, load32_le, load64_le, prefetch
 
 NATIVE_FORMS: Final[set[Callable[..., Any]]] = {
@@ -27,6 +28,7 @@ NATIVE_FORMS: Final[set[Callable[..., Any]]] = {
     bigendian.uint32_at,
     bigendian.int64_at,
     bigendian.java_sum,
+    bigendian.will_need,
     crc.crc32,
     crc.crc32c,
 }
@@ -49,6 +51,11 @@ for _plain, _native_load in LOADS.items():
 @overload(bigendian.java_sum, strict=False)
 def _java_sum(a: Any, b: Any) -> Any:
     return lambda a, b: a + b
+
+
+@overload(bigendian.will_need, strict=False)
+def _will_need(data: Any, at: Any) -> Any:
+    return lambda data, at: prefetch(data, at)
 
 
 # --- CRC-32C by instruction -------------------------------------------------------------------
@@ -135,7 +142,8 @@ def _three_streams(register: Any, data: Any, at: Any, stop: Any, block: Any, shi
 
 
 @register_jitable
-def _crc32c_by_instruction(value: Any, data: Any, start: Any, stop: Any) -> Any:
+def crc32c_by_instruction(value: Any, data: Any, start: Any, stop: Any) -> Any:
+    """Return the CRC-32C `value` with `data[start:stop]` added, eight bytes a step."""
     register = np.uint64(value) ^ np.uint64(0xFFFFFFFF)
     at = start
     register, at = _three_streams(register, data, at, stop, LONG_BYTES, _LONG_SHIFT)
@@ -167,7 +175,7 @@ def _crc32c_by_instruction(value: Any, data: Any, start: Any, stop: Any) -> Any:
 
 # --- slicing tables ---------------------------------------------------------------------------
 
-_CRC32_TABLES = crc.slicing_tables(crc.CRC32_POLYNOMIAL, 16)
+CRC32_TABLES = crc.slicing_tables(crc.CRC32_POLYNOMIAL, 16)
 CRC32C_TABLES = crc.slicing_tables(crc.CRC32C_POLYNOMIAL, 16)
 
 
@@ -208,33 +216,72 @@ def _by_tables(value: Any, data: Any, start: Any, stop: Any, tables: Any) -> Any
     return register ^ np.uint64(0xFFFFFFFF)
 
 
+# --- folding ----------------------------------------------------------------------------------
+
+_crc32_folded = folding(crc.CRC32_POLYNOMIAL)
+_crc32_folded_wide = wide_folding(crc.CRC32_POLYNOMIAL)
+_crc32c_folded_wide = wide_folding(crc.CRC32C_POLYNOMIAL)
+
+
 @register_jitable
-def _crc32_by_folding(value: Any, data: Any, start: Any, stop: Any, tables: Any) -> Any:
+def crc32_by_folding(value: Any, data: Any, start: Any, stop: Any, tables: Any) -> Any:
+    """Return the CRC-32 `value` with `data[start:stop]` added, by lanes of 16 bytes."""
     if stop - start < FEWEST_BYTES:
         return _by_tables(value, data, start, stop, tables)
     whole = stop - (stop - start) % LANE_BYTES
-    low, high = folded(data, start, whole, np.uint64(value) ^ np.uint64(0xFFFFFFFF))
+    low, high = _crc32_folded(data, start, whole, np.uint64(value) ^ np.uint64(0xFFFFFFFF))
     register = _slice8(tables, low, 15) ^ _slice8(tables, high, 7)
     return _by_tables(register ^ np.uint64(0xFFFFFFFF), data, whole, stop, tables)
+
+
+@register_jitable
+def crc32_by_wide_folding(value: Any, data: Any, start: Any, stop: Any, tables: Any) -> Any:
+    """Return the CRC-32 `value` with `data[start:stop]` added, by lanes of 64 bytes."""
+    if stop - start < FEWEST_BYTES:
+        return _by_tables(value, data, start, stop, tables)
+    low, high = _crc32_folded_wide(data, start, stop, np.uint64(value) ^ np.uint64(0xFFFFFFFF))
+    return _slice8(tables, low, 15) ^ _slice8(tables, high, 7) ^ np.uint64(0xFFFFFFFF)
+
+
+@register_jitable
+def crc32c_by_wide_folding(value: Any, data: Any, start: Any, stop: Any) -> Any:
+    """Return the CRC-32C `value` with `data[start:stop]` added, by lanes of 64 bytes."""
+    if stop - start < FEWEST_BYTES:
+        return crc32c_by_instruction(value, data, start, stop)
+    low, high = _crc32c_folded_wide(data, start, stop, np.uint64(value) ^ np.uint64(0xFFFFFFFF))
+    return _step8(_step8(np.uint64(0), low), high) ^ np.uint64(0xFFFFFFFF)
+
+
+# --- which of them ----------------------------------------------------------------------------
 
 
 @overload(crc.crc32)
 def _crc32(value: Any, data: Any, start: Any, stop: Any) -> Any:
     def by_tables(value: Any, data: Any, start: Any, stop: Any) -> Any:
-        return np.int64(_by_tables(value, data, start, stop, _CRC32_TABLES))
+        return np.int64(_by_tables(value, data, start, stop, CRC32_TABLES))
 
     def by_folding(value: Any, data: Any, start: Any, stop: Any) -> Any:
-        return np.int64(_crc32_by_folding(value, data, start, stop, _CRC32_TABLES))
+        return np.int64(crc32_by_folding(value, data, start, stop, CRC32_TABLES))
 
+    def by_wide_folding(value: Any, data: Any, start: Any, stop: Any) -> Any:
+        return np.int64(crc32_by_wide_folding(value, data, start, stop, CRC32_TABLES))
+
+    if cpu.has_wide_multiplication():
+        return by_wide_folding
     return by_folding if cpu.has_carryless_multiplication() else by_tables
 
 
 @overload(crc.crc32c)
 def _crc32c(value: Any, data: Any, start: Any, stop: Any, tables: Any) -> Any:
     def by_instruction(value: Any, data: Any, start: Any, stop: Any, tables: Any) -> Any:
-        return np.int64(_crc32c_by_instruction(value, data, start, stop))
+        return np.int64(crc32c_by_instruction(value, data, start, stop))
+
+    def by_wide_folding(value: Any, data: Any, start: Any, stop: Any, tables: Any) -> Any:
+        return np.int64(crc32c_by_wide_folding(value, data, start, stop))
 
     def by_tables(value: Any, data: Any, start: Any, stop: Any, tables: Any) -> Any:
         return np.int64(_by_tables(value, data, start, stop, tables))
 
-    return by_instruction if isinstance(tables, types.NoneType) else by_tables
+    if not isinstance(tables, types.NoneType):
+        return by_tables
+    return by_wide_folding if cpu.has_wide_multiplication() else by_instruction

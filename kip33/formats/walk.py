@@ -34,6 +34,7 @@ from kip33.formats.bigendian import (
     int64_at,
     java_sum,
     uint32_at,
+    will_need,
 )
 from kip33.formats.crc import crc32, crc32c
 
@@ -63,6 +64,10 @@ BAD_CRC: Final = 6
 
 # The longest start of a record: length, attributes, timestamp delta, offset delta.
 RECORD_START_BYTES: Final = 5 + 1 + 10 + 5
+
+# Where no body is looked at, each header waits for memory, and the next one's place stands in it.
+# Batches of one size are common, so the header so many batches on is asked for at a guess.
+HEADERS_AHEAD: Final = 4
 
 # What became of a control batch that has a producer id: `control` of a row.
 NOT_CONTROL: Final = 0
@@ -225,6 +230,10 @@ def walk(
             if is_v2 and size < RECORD_BATCH_OVERHEAD - LOG_OVERHEAD:
                 why = SIZE_TOO_SMALL
                 break
+            if not check_crc:
+                ahead = at + HEADERS_AHEAD * (LOG_OVERHEAD + size)
+                will_need(data, ahead)
+                will_need(data, ahead + RECORD_BATCH_OVERHEAD)
             if stop - at < (RECORD_BATCH_OVERHEAD if is_v2 else LEGACY_HEADER_BYTES):
                 why = MORE
                 break

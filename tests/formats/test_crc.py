@@ -1,22 +1,28 @@
 """Both checksums: known answers, any cutting, and the same number by every way of computing it."""
 
+import ctypes
 import json
+import mmap
 import os
 import subprocess
 import sys
 import zlib
+from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from random import Random
 
+import numba
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from kip33.formats import crc, native, native_forms
+from kip33.formats import cpu, crc, native, native_forms
 from tests import segment_builder
 
 ROOT = Path(__file__).parents[2]
+PROT_NONE = 0  # of mprotect(2)
 NOISE = np.frombuffer(Random(33).randbytes(40_000), np.uint8)
 TABLES = native_forms.CRC32C_TABLES
 RFC_3720 = [
@@ -30,6 +36,32 @@ RFC_3720 = [
 has_instruction = pytest.mark.skipif(
     native.crc32c_tables() is not None, reason="this CPU has no CRC-32C instruction"
 )
+
+
+has_multiplication = pytest.mark.skipif(
+    not cpu.has_carryless_multiplication(), reason="this CPU has no pclmulqdq"
+)
+has_wide_multiplication = pytest.mark.skipif(
+    not cpu.has_wide_multiplication(), reason="this CPU has no vpclmulqdq"
+)
+# What folds, whatever of it is chosen here: the plain form, the compiled one, its tables.
+FOLDING = [
+    pytest.param(
+        *(crc.crc32, native_forms.crc32_by_folding, (native_forms.CRC32_TABLES,)),
+        marks=has_multiplication,
+        id="CRC-32, 16 bytes",
+    ),
+    pytest.param(
+        *(crc.crc32, native_forms.crc32_by_wide_folding, (native_forms.CRC32_TABLES,)),
+        marks=has_wide_multiplication,
+        id="CRC-32, 64 bytes",
+    ),
+    pytest.param(
+        *(partial(crc.crc32c, tables=None), native_forms.crc32c_by_wide_folding, ()),
+        marks=has_wide_multiplication,
+        id="CRC-32C, 64 bytes",
+    ),
+]
 
 
 def crc32_between(value: int, data: npt.NDArray[np.uint8], start: int, stop: int) -> int:
@@ -105,6 +137,38 @@ def test_pieces_in_any_cutting_equal_the_whole(seed: int) -> None:
     assert {plain32c, *fast32c} == {segment_builder.crc32c(data[start:stop])}
 
 
+@pytest.mark.parametrize(("plain", "form", "tables"), FOLDING)
+def test_folding_gives_the_crc_of_every_length_from_any_register(
+    plain: Callable[..., int], form: Callable[..., int], tables: tuple[npt.NDArray[np.uint32], ...]
+) -> None:
+    """Up to where rounds of four lanes begin, and some: each end, front and number of lanes."""
+    random, data = Random(512), NOISE.tobytes()
+    folded = numba.njit(form)
+    for length in [*range(1024 + 2 * 64 + 2), *random.choices(range(2000, 30_000), k=60)]:
+        start, register = random.randrange(5000), random.choice([0, random.getrandbits(32)])
+        stop = start + length
+        expected = plain(register, data, start, stop)
+        assert folded(register, NOISE, start, stop, *tables) == expected, (start, length)
+
+
+@has_wide_multiplication
+def test_nothing_is_touched_before_the_first_byte() -> None:
+    """The first lane begins before it: here on a page that ends a process which reads it."""
+    pages = mmap.mmap(-1, 2 * mmap.PAGESIZE)
+    first_page = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    data = np.frombuffer(pages, np.uint8, offset=mmap.PAGESIZE)
+    data[:] = NOISE[: len(data)]
+    assert libc.mprotect(first_page, mmap.PAGESIZE, PROT_NONE) == 0
+    try:
+        folded = numba.njit(native_forms.crc32c_by_wide_folding)
+        for length in (65, 100, 127):
+            assert folded(0, data, 0, length) == segment_builder.crc32c(data[:length].tobytes())
+    finally:
+        libc.mprotect(first_page, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE)
+
+
 @pytest.mark.parametrize("polynomial", [crc.CRC32_POLYNOMIAL, crc.CRC32C_POLYNOMIAL])
 @pytest.mark.parametrize("zero_bytes", [1, 8, native_forms.SHORT_BYTES, native_forms.LONG_BYTES])
 def test_a_register_is_carried_over_zeros(polynomial: int, zero_bytes: int) -> None:
@@ -145,12 +209,15 @@ rows = [row for batches in scan for row in batches.tolist()]
 by = "instruction" if native.crc32c_tables() is None else "tables"
 print(json.dumps([by, rows, scan.valid_bytes, scan.damage]))
 """
-WITHOUT_INSTRUCTION = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "+sse2"}
+OTHER_CPUS = {
+    "of 2006": {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "+sse2"},
+    "of 2013": {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+crc32,+sse4.2,+pclmul,+avx2"},
+}
 
 
 @pytest.mark.integration  # compiles everything anew
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="features are named for x86-64")
-def test_a_cpu_without_the_instruction_gives_the_same_headers(tmp_path: Path) -> None:
+def test_cpus_that_have_less_give_the_same_headers(tmp_path: Path) -> None:
     entries = [
         segment_builder.v2_batch(3 * i, [segment_builder.Record(i, b"k", bytes(i * 700))] * 3)
         for i in range(20)
@@ -161,8 +228,8 @@ def test_a_cpu_without_the_instruction_gives_the_same_headers(tmp_path: Path) ->
     log.write_bytes(segment_builder.segment(entries))
 
     answers = {}
-    for cpu, features in {"this": {}, "old": WITHOUT_INSTRUCTION}.items():
-        caches = {"NUMBA_CACHE_DIR": str(tmp_path / cpu)}
+    for kind, features in {"this one": {}, **OTHER_CPUS}.items():
+        caches = {"NUMBA_CACHE_DIR": str(tmp_path / kind)}
         done = subprocess.run(
             [sys.executable, "-c", SCAN_ONE_SEGMENT, str(log)],
             env={**os.environ, **caches, **features},
@@ -171,9 +238,10 @@ def test_a_cpu_without_the_instruction_gives_the_same_headers(tmp_path: Path) ->
             text=True,
             check=True,
         )
-        answers[cpu] = json.loads(done.stdout)
+        answers[kind] = json.loads(done.stdout)
 
-    assert answers["old"][0] == "tables"
-    assert answers["old"][1:] == answers["this"][1:]
-    assert len(answers["old"][1]) == 9 + 18
-    assert "CRC" in answers["old"][3]
+    assert [answers[kind][0] for kind in OTHER_CPUS] == ["tables", "instruction"]
+    for _, *found in answers.values():
+        assert found == answers["this one"][1:]
+        assert len(found[0]) == 9 + 18
+        assert "CRC" in found[2]

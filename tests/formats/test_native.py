@@ -12,6 +12,7 @@ from llvmlite import ir
 
 from kip33.formats import cpu, native, native_forms
 
+WIDE = "+avx512f,+avx512bw,+vpclmulqdq"
 WIDTHS = {"long": ir.IntType(64), "byte": ir.IntType(8)}
 
 
@@ -54,21 +55,27 @@ def test_an_architecture_without_the_instruction_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("features", "crc32c", "carryless"),
+    ("features", "has"),
     [
-        pytest.param("+sse2,+sse4.2,+crc32,+pclmul,+avx", True, True, id="x86-64"),
-        pytest.param("+neon,+aes,+crc", True, False, id="aarch64"),
-        pytest.param("+sse2,-sse4.2,-crc32,-pclmul", False, False, id="x86-64 of before 2008"),
-        pytest.param("+sse2,+sse4.2", False, False, id="LLVM ends the process without a name"),
-        pytest.param("", False, False, id="none"),
+        pytest.param(f"+sse4.2,+crc32,+pclmul,{WIDE}", {"crc", "16", "64"}, id="x86-64 of 2021"),
+        pytest.param("+sse4.2,+crc32,+pclmul,+avx,-avx512f", {"crc", "16"}, id="x86-64 of 2013"),
+        pytest.param("+neon,+aes,+crc", {"crc"}, id="aarch64"),
+        pytest.param("+sse2,-sse4.2,-crc32,-pclmul", set(), id="x86-64 of before 2008"),
+        pytest.param("+sse2,+sse4.2", set(), id="LLVM ends the process without a name"),
+        pytest.param("+vpclmulqdq,+avx2", set(), id="lanes of 32 bytes are not used"),
+        pytest.param("", set(), id="none"),
     ],
 )
 def test_the_cpu_is_asked_by_the_names_of_its_features(
-    monkeypatch: pytest.MonkeyPatch, features: str, crc32c: bool, carryless: bool
+    monkeypatch: pytest.MonkeyPatch, features: str, has: set[str]
 ) -> None:
     monkeypatch.setattr(native.config, "CPU_FEATURES", features)
-    assert cpu.has_crc32c() is crc32c
-    assert cpu.has_carryless_multiplication() is carryless
+    asked = {
+        "crc": cpu.has_crc32c(),
+        "16": cpu.has_carryless_multiplication(),
+        "64": cpu.has_wide_multiplication(),
+    }
+    assert {what for what, there in asked.items() if there} == has
 
 
 def test_a_wrong_known_answer_takes_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
