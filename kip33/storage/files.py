@@ -6,7 +6,7 @@ import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from pyarrow import fs
 
@@ -91,8 +91,12 @@ def _ranges_of(location: Location) -> Iterator[tuple[FetchRange, int]]:
             yield lambda at, count: memoryview(read_fully(read_into, at, count)), size_bytes
         return
     with location.filesystem().open_input_file(location.path) as file:
-        read_at: Any = file.read_at  # bytes of its own, which are not copied
-        yield lambda at, count: memoryview(read_at(count, at)), file.size()
+
+        def fetch_range(position: int, count: int) -> memoryview:
+            file.seek(position)
+            return memoryview(file.read_buffer(count))  # as the client gave it, nothing copied
+
+        yield fetch_range, file.size()
 
 
 def read_whole(location: Location, *, most_bytes: int) -> bytes:

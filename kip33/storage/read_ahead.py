@@ -24,9 +24,9 @@ def reading_ahead(
 ) -> Iterator[tuple[ReadInto, ViewAt]]:
     """Yield two ways to read a file of so many bytes: copied, and where they came to lie.
 
-    Several threads call `fetch_range`, one calls what is yielded, which raises what it raises.
+    One thread calls `fetch_range`, another what is yielded, which raises what it raises.
     """
-    with ThreadPoolExecutor(AHEAD, thread_name_prefix="kip33-read") as pool:
+    with ThreadPoolExecutor(1, thread_name_prefix="kip33-read") as pool:
         ranges: dict[int, Future[memoryview]] = {}
 
         def fetch(number: int) -> memoryview:

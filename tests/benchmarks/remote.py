@@ -21,10 +21,14 @@ from kip33.spark.build import build_index
 from kip33.storage import stores
 from kip33.storage.listing import list_tree
 from kip33.storage.locations import Location
+from kip33.storage.side_by_side import FILES_AT_ONCE
 from tests.benchmarks.archives import BROKER, Shape, link_archive
 from tests.benchmarks.page import Section, tell
 from tests.benchmarks.ratios import Ratio
+from tests.benchmarks.segments import segment_name
 from tests.benchmarks.whole_job import CORES, start_session
+from tests.benchmarks.worker_memory import MOST_MIB, peak_of_builds
+from tests.large_segments import filling, write_hollow_segment
 from tests.servers.hdfs import HdfsServer
 from tests.servers.s3 import S3Server
 
@@ -60,7 +64,27 @@ def sections(data: Path, *, quick: bool) -> list[Section]:
         "| archive | store | build | reading alone | build's share | listing | unchanged build |",
         "|---|---|---:|---:|---:|---:|---:|",
     ]
-    return [Section("Remote stores", [*head, *rows, "", *notes()], ratios)]
+    rows.append("")
+    for store, peak in peaks(data / "remote-hollow"):
+        rows.append(
+            f"- A process that builds one segment of 2^31 - 1 bytes in {store}: {peak:.0f} MiB"
+        )
+        rows.append("  resident at most.")
+        ratios.append(Ratio(f"memory of a worker, {store}", "", peak, "MiB", at_least=MOST_MIB))
+    return [Section("Remote stores", [*head, *rows, *notes()], ratios)]
+
+
+def peaks(archive: Path) -> Iterator[tuple[str, float]]:
+    """Yield the most MiB resident of a process that builds large segments side by side."""
+    for number in range(FILES_AT_ONCE):
+        log = archive / BROKER / f"large-{number}" / segment_name()
+        log.parent.mkdir(parents=True, exist_ok=True)
+        write_hollow_segment(log, filling(256 * MIB, 64 << 10))
+    for start in (in_s3, in_hdfs):
+        with start(archive) as store:
+            tell(f"memory of a worker, {store.name}")
+            yield store.name, peak_of_builds(f"{store.uri}/logs", store.settings) / MIB
+    shutil.rmtree(archive)
 
 
 def measure(shape: Shape, store: Store) -> tuple[str, Ratio]:

@@ -4,6 +4,7 @@ Run as a program it is that process: it plans a build of one segment, builds its
 prints its peak resident size in bytes.
 """
 
+import json
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from kip33.storage import stores
+from kip33.storage.listing import list_tree
+from kip33.storage.locations import Location
 from tests.benchmarks.page import Section, tell
 from tests.benchmarks.ratios import Ratio
 from tests.benchmarks.segments import segment_name
@@ -57,7 +61,12 @@ def measured_peaks(batch_sizes: Mapping[str, list[int]]) -> dict[str, int]:
 
 def peak_of_build(log: Path) -> int:
     """Build one segment in a fresh process; return the most bytes that were resident."""
-    command = [sys.executable, "-m", __name__, str(log.parent)]
+    return peak_of_builds(str(log.parent))
+
+
+def peak_of_builds(source: str, settings: Mapping[str, str] | None = None) -> int:
+    """Build what is below `source` in a fresh process; return the most bytes resident."""
+    command = [sys.executable, "-m", __name__, source, json.dumps(settings or {})]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return int(done.stdout)
 
@@ -91,11 +100,12 @@ def peak_resident_bytes() -> int:
 
 
 def main() -> None:
-    source = Path(sys.argv[1])
+    source, settings = sys.argv[1], json.loads(sys.argv[2])
+    stores.use_settings(settings)
     with tempfile.TemporaryDirectory(prefix="kip33-bench-") as index_dir:
         summary = build_here(source, Path(index_dir), offset_index=True)
-    size_bytes = next(source.glob("*.log")).stat().st_size
-    if summary.by_status != {"ok": 1} or summary.bytes_read != size_bytes:
+    size_bytes = list_tree(Location.of(source)).table["size_bytes"].to_pylist()
+    if set(summary.by_status) != {"ok"} or summary.bytes_read != sum(size_bytes):
         raise ValueError(f"{source}: {summary}")
     print(peak_resident_bytes())
 

@@ -21,7 +21,7 @@ BINS = 3
 
 
 def build_here(
-    source: Path, index_dir: Path | None, *, now_ms: int | None = None, **settings: Any
+    source: Path | str, index_dir: Path | None, *, now_ms: int | None = None, **settings: Any
 ) -> BuildSummary:
     """Do in this process what the Spark job does: plan, begin, every bin, commit."""
     plan = plan_build(
