@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.jobs.console import PROJECT, VENV_BIN
+from tests.servers.environments import locked_python
 
 LOCK = Path(__file__).with_name("requirements.lock")
 IN_AIRFLOW = Path(__file__).with_name("in_airflow.py")
-NAME = f"airflow-3.3.2-py{sys.version_info.major}.{sys.version_info.minor}"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kip33-tests"
-INSTALLED = "installed.lock"  # the lock that was installed: another one means another environment
+NAME = "airflow-3.3.2"
 NOT_INHERITED = ("AIRFLOW", "PYSPARK", "PYTHON", "SPARK")
 QUICK_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # a job lives for seconds
 SMALL_SPARK = """
@@ -30,26 +29,9 @@ exec {python} -c 'import json, sys; json.dump(sys.argv[2:], open(sys.argv[1], "w
 """
 
 
-class InstallError(Exception):
-    """Airflow cannot be installed here: no network, another Python."""
-
-
 def airflow_python() -> Path:
-    """Return the Python that has Airflow, installing it the first time; InstallError if not."""
-    home = CACHE / NAME
-    python = home / "bin" / "python"
-    installed = home / INSTALLED
-    if not (installed.is_file() and installed.read_text() == LOCK.read_text()):
-        for command in (
-            (sys.executable, "-m", "venv", "--clear", home),
-            (python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-r", LOCK),
-        ):
-            done = subprocess.run(command, capture_output=True, text=True)
-            if done.returncode != 0:
-                last = (done.stderr or done.stdout).strip().splitlines()[-1:]
-                raise InstallError(f"no Airflow in {home}: {' '.join(last)}")
-        installed.write_text(LOCK.read_text())
-    return python
+    """Return the Python that has Airflow; ServerMissingError where it cannot be installed."""
+    return locked_python(NAME, LOCK)
 
 
 class Airflow(NamedTuple):

@@ -14,9 +14,10 @@ import pytest
 
 from kip33.spark.session import JavaMissingError, require_java
 from tests.airflow.dag_file import DAG_FILE
-from tests.airflow.environment import Airflow, InstallError, airflow_python
+from tests.airflow.environment import Airflow, airflow_python
 from tests.demo_archive import make_archive, make_sensors
 from tests.jobs.console import PROJECT
+from tests.servers.processes import ServerMissingError
 from tests.test_readme import EXAMPLES
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
@@ -51,7 +52,7 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Airflow:
     try:
         require_java()
         python = airflow_python()
-    except (JavaMissingError, InstallError) as error:
+    except (JavaMissingError, ServerMissingError) as error:
         pytest.skip(str(error))
     airflow = Airflow(python, tmp_path_factory.mktemp("airflow"))
     airflow.prepare()

@@ -16,7 +16,7 @@ from typing import Self
 from xml.sax.saxutils import escape
 
 from tests.servers.maven import resolved_jars
-from tests.servers.processes import ServerError, free_port, require_program
+from tests.servers.processes import ServerError, free_port, require_program, started
 
 PROJECT = Path(__file__).with_name("hdfs")
 HADOOP_VERSION = "3.5.0"
@@ -105,16 +105,7 @@ class HdfsServer:
             *(str(self.folder), str(self.conf_dir), str(self._datanodes), ports),
             *(["yarn"] if self._yarn else []),
         ]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,  # it ends with this, and so with the tests
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                cwd=self.folder,
-                start_new_session=True,
-            )
+        self._process = started(command, self._log, self.folder)
         self._expect("ready", seconds=STARTS_WITHIN_S)
         return self
 

@@ -17,7 +17,13 @@ from typing import Any, Final, Self
 
 from tests.servers.hdfs import HADOOP_VERSION, JVM, HdfsServer, hadoop_jars
 from tests.servers.maven import resolved_jars
-from tests.servers.processes import ServerError, ServerMissingError, free_port, require_program
+from tests.servers.processes import (
+    ServerError,
+    ServerMissingError,
+    free_port,
+    require_program,
+    started,
+)
 
 PROJECT = Path(__file__).with_name("kerberos")
 LOG = f"-Dlog4j.configuration=file:{Path(__file__).with_name('hdfs') / 'log4j.properties'}"
@@ -76,15 +82,7 @@ class Realm:
             *(*JVM, LOG, "-cp", f"{jars}/*", str(PROJECT / "Kdc.java")),
             *(str(self.folder), str(self._port)),
         ]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,  # it ends with this, and so with the tests
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                start_new_session=True,
-            )
+        self._process = started(command, self._log, self.folder)
         self._expect("ready")
         return self
 

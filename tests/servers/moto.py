@@ -14,8 +14,6 @@ users and roles may do are checked from the start. Where it differs from Amazon'
 """
 
 import json
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -23,32 +21,19 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from tests.servers.processes import ServerMissingError, ServerProcess, cache_folder, free_port
+from tests.servers.environments import locked_python
+from tests.servers.processes import ServerProcess, free_port
 
 LOCK = Path(__file__).with_name("moto.lock")
 IN_MOTO = Path(__file__).with_name("in_moto.py")
-NAME = f"moto-5.2.5-py{sys.version_info.major}.{sys.version_info.minor}"
+NAME = "moto-5.2.5"
 REGION = "us-east-1"
 STARTS_WITHIN_S = 60
 
 
 def moto_python() -> Path:
-    """Return the Python that has moto; the first call installs it into the cache.
-
-    ServerMissingError where pip does not.
-    """
-    folder = cache_folder(NAME)
-    python, installed = folder / "venv" / "bin" / "python", folder / "installed.lock"
-    if not (installed.is_file() and installed.read_text() == LOCK.read_text()):
-        for command in (
-            (sys.executable, "-m", "venv", "--clear", folder / "venv"),
-            (python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-r", LOCK),
-        ):
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode != 0:
-                raise ServerMissingError(f"pip does not install it: {done.stderr.strip()[-300:]}")
-        installed.write_text(LOCK.read_text())
-    return python
+    """Return the Python that has moto; ServerMissingError where it cannot be installed."""
+    return locked_python(NAME, LOCK)
 
 
 class Keys(NamedTuple):

@@ -42,6 +42,20 @@ def require_program(name: str) -> None:
         raise ServerMissingError(f"`{name}` is not on the PATH")
 
 
+def started(command: Sequence[str], log: Path, folder: Path) -> subprocess.Popen[str]:
+    """Start a program in `folder` that is talked to line by line; it ends with its input."""
+    with log.open("ab") as errors:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,  # it ends with this, and so with the tests
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            cwd=folder,
+            start_new_session=True,
+        )
+
+
 def free_port() -> int:
     """Return a port of loopback that nobody listens on and no client is given by chance."""
     for _ in range(200):
