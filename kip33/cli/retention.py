@@ -156,7 +156,8 @@ def retention(
         _require_none(ctx, given & set(APPLYING), "goes with --apply FILE only")
         if catalog_dir is None:
             raise click.UsageError("CATALOG is missing: the folder a build's catalog is in", ctx)
-        from kip33.cli.retention_judging import Asked, judge_catalog
+        from kip33.cli.retention_asked import Asked
+        from kip33.cli.retention_judging import judge_catalog
 
         found = judge_catalog(Asked.of(catalog_dir, options))
     else:

@@ -4,125 +4,41 @@ import fnmatch
 import json
 import os
 import time
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import click
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 
-from kip33.cli.moments import current_ms
 from kip33.cli.output import warn
 from kip33.cli.progress import progress_bar
+from kip33.cli.retention_asked import Asked
 from kip33.cli.retention_lines import print_csv, print_lines, print_object
-from kip33.cli.retention_tables import RESULT, print_broker_differences, print_tables
+from kip33.cli.retention_tables import (
+    MOST_PARTITIONS,
+    RESULT,
+    print_broker_differences,
+    print_tables,
+)
 from kip33.cli.summary_file import publish_summary
 from kip33.errors import CatalogError, LocationError
-from kip33.rules.policies import Policies
 from kip33.spark import session
 from kip33.spark.catalog import load_catalog
 from kip33.spark.delete_records import delete_records
 from kip33.spark.results import require_results_place, write_summary, written
-from kip33.spark.retention import LogStartOffsets, WhatIf, evaluate_retention
-from kip33.spark.retention_summary import freed_by, summarize_partitions, totals_of
-from kip33.storage.catalog import Catalog
-from kip33.storage.choosing import chosen
-from kip33.storage.files import require_directory
+from kip33.spark.retention import evaluate_topics, question_of
+from kip33.spark.retention_summary import (
+    freed_by,
+    summarize_partitions,
+    totals_of,
+    worst_and_totals,
+)
 from kip33.storage.locations import Location
-from kip33.storage.log_start_offsets import log_start_offsets
 from kip33.storage.plan_text import write_plan
-from kip33.storage.policies import load_policies
 from kip33.storage.retention_planning import plan_retention
-from kip33.storage.snapshots import Snapshot
 
-DAY_MS = 86_400_000
-MOST_DAYS = 10_000  # of a forecast
 TABLES = ("segments", "partitions", "freed")
-
-
-class Asked(NamedTuple):
-    """What the command line asks of a catalog."""
-
-    catalog: Catalog
-    snapshot: Snapshot
-    policies: Policies
-    log_start_offsets: LogStartOffsets
-    now_ms: int
-    clock_ms: int
-    what_if: WhatIf | None
-    moments_ms: tuple[int, ...]  # at which what is freed by then is told
-    options: dict[str, Any]
-
-    @classmethod
-    def of(cls, catalog_dir: str, options: dict[str, Any]) -> Self:
-        """Return what is asked, all files read; UsageError for options that do not go together."""
-        clock_ms = current_ms()
-        now_ms = clock_ms if options["now"] is None else options["now"]
-        policies, what_if = _policies(options)
-        if options["emit"] and (what_if is not None or now_ms > clock_ms):
-            raise click.UsageError(
-                "--emit says what to delete now by the policy: without --ignore-future, a "
-                "--retention-ms beside a policy, and a --now to come",
-                click.get_current_context(),
-            )
-        catalog = Catalog.at(catalog_dir)
-        require_directory(catalog.location, "CATALOG")
-        snapshot = chosen(catalog, options["snapshot"])
-        return cls(
-            catalog,
-            snapshot,
-            policies,
-            _log_start_offsets(catalog, snapshot, options["log_start_offsets"]),
-            now_ms,
-            clock_ms,
-            what_if,
-            _moments(options, now_ms),
-            options,
-        )
-
-
-def _policies(options: dict[str, Any]) -> tuple[Policies, WhatIf | None]:
-    """Return the policies that hold, and what --retention-ms and --ignore-future ask beside."""
-    retention_ms, ignore_future = options["retention_ms"], options["ignore_future"]
-    if options["policy"] or options["kafka_configs"]:
-        policies = load_policies(options["policy"], options["kafka_configs"])
-    elif retention_ms is not None:
-        policies = Policies({"defaults": {"retention.ms": retention_ms}})
-        retention_ms = None
-    else:
-        raise click.UsageError(
-            "nothing says what may expire: give --policy FILE, --kafka-configs FILE or "
-            "--retention-ms 7d",
-            click.get_current_context(),
-        )
-    if retention_ms is None and ignore_future is None:
-        return policies, None
-    return policies, WhatIf(retention_ms, ignore_future)
-
-
-def _moments(options: dict[str, Any], now_ms: int) -> tuple[int, ...]:
-    at, forecast = options["at"], options["forecast"]
-    if at and forecast is not None:
-        raise click.UsageError(
-            "--at and --forecast exclude each other: give one of them",
-            click.get_current_context(),
-        )
-    if forecast is None:
-        return tuple(at or ())
-    days = -(-forecast // DAY_MS)
-    if days > MOST_DAYS:
-        raise click.UsageError(
-            f"--forecast of {days:,} days, at most {MOST_DAYS:,}", click.get_current_context()
-        )
-    return tuple(now_ms + day * DAY_MS for day in range(days + 1))
-
-
-def _log_start_offsets(catalog: Catalog, snapshot: Snapshot, file: str | None) -> LogStartOffsets:
-    log_dirs: set[Any] = set()
-    for piece in catalog.read_pieces(snapshot, ["log_dir"]):
-        log_dirs.update(piece["log_dir"].unique().to_pylist())
-    log_dirs.discard(None)
-    return log_start_offsets(Location.of(snapshot.source), log_dirs, file)
 
 
 def judge_catalog(asked: Asked) -> set[str]:
@@ -140,7 +56,7 @@ def judge_catalog(asked: Asked) -> set[str]:
             "snapshot": asked.snapshot.name,
             "source": asked.snapshot.source,
             "now_ms": asked.now_ms,
-            **totals_of(answer.partitions),
+            **answer.totals,
         }
     if not summary["partitions"] and asked.options["topics"]:
         raise CatalogError(
@@ -174,6 +90,8 @@ class Answer(NamedTuple):
 
     judged: DataFrame
     partitions: DataFrame
+    worst: list[Row]  # of the partitions, for a table
+    totals: dict[str, Any]
     freed: DataFrame | None
     rows: int
 
@@ -184,12 +102,11 @@ def _answer(spark: SparkSession, asked: Asked, output: Location | None) -> Answe
     if options["topics"]:
         globs = "|".join(fnmatch.translate(glob) for glob in options["topics"])
         rows = rows.where(sf.col("topic").rlike(f"^(?:{globs})"))
-    judged = evaluate_retention(
+    judged = evaluate_topics(
         rows,
+        asked.topics,
         asked.policies,
-        now_ms=asked.now_ms,
-        active_segment=options["active_segment"],
-        boundary=options["boundary"],
+        question_of(asked.now_ms, options["active_segment"], options["boundary"]),
         log_start_offsets=asked.log_start_offsets,
         what_if=asked.what_if,
         broker_view=options["show_broker_view"],
@@ -203,7 +120,12 @@ def _answer(spark: SparkSession, asked: Asked, output: Location | None) -> Answe
     if output:
         partitions = written(spark, output, "partitions", partitions)
         freed = written(spark, output, "freed", freed) if freed is not None else None
-    return Answer(judged, partitions.persist(), freed, asked.snapshot.rows)
+    if options["output_format"] == "table" and not options["emit"]:
+        worst, totals = worst_and_totals(partitions, MOST_PARTITIONS)
+    else:
+        partitions = partitions.persist()  # all of them are told as well
+        worst, totals = [], totals_of(partitions)
+    return Answer(judged, partitions, worst, totals, freed, asked.snapshot.rows)
 
 
 def _findings(summary: dict[str, Any]) -> set[str]:
@@ -258,7 +180,7 @@ def _print(asked: Asked, answer: Answer, summary: dict[str, Any]) -> None:
     elif output_format == "table":
         if asked.options["show_broker_view"]:
             print_broker_differences(answer.judged)
-        print_tables(answer.partitions, answer.freed, summary)
+        print_tables(answer.worst, answer.freed, summary)
     elif output_format == "csv":
         print_csv(answer.judged, answer.rows)
         _say_apart(summary)

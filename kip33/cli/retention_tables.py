@@ -18,15 +18,13 @@ MOST_DIFFERENCES: Final = 100  # of a broker's view
 RESULT: Final = "KIP33_RESULT "  # begins the last line, which programs read
 
 
-def print_tables(partitions: DataFrame, freed: DataFrame | None, summary: dict[str, Any]) -> None:
+def print_tables(rows: list[Row], freed: DataFrame | None, summary: dict[str, Any]) -> None:
     """Print the partitions, those that are blocked first, why they are, and the summary."""
-    worst_first = (sf.desc("blocked_bytes"), sf.desc("deletable_bytes"), *PARTITION)
-    rows = partitions.orderBy(*worst_first).limit(MOST_PARTITIONS).collect()
     title = f"retention at {iso_time(summary['now_ms'])}, snapshot {summary['snapshot']}"
     columns = ["partition", "policy", "segments", "log", "deletable", "blocked", "remarks"]
-    if rows and "what_if_deletable_segments" in partitions.columns:
+    if rows and "what_if_deletable_segments" in rows[0]:
         columns.insert(5, "what if")
-    if rows and "broker_deletable_segments" in partitions.columns:
+    if rows and "broker_deletable_segments" in rows[0]:
         columns.insert(5, "a broker")
     print_table(columns, ([_cell(row, name) for name in columns] for row in rows), title=title)
     if summary["partitions"] > len(rows):

@@ -3,7 +3,7 @@
 The rule is `kip33.spark.retention_rule`; here it gets its policies and its other questions.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -50,15 +50,43 @@ def evaluate_retention(
     "remote" is tiered storage's comparison until KAFKA-20091. A small job reads the topics, the
     rest is lazy. ValueError for a wrong argument.
     """
+    question = question_of(now_ms, active_segment, boundary)
+    found = catalog.select("topic").distinct().collect()
+    return evaluate_topics(
+        catalog,
+        (row.topic for row in found),
+        policies,
+        question,
+        log_start_offsets=log_start_offsets,
+        what_if=what_if,
+        broker_view=broker_view,
+    )
+
+
+def question_of(now_ms: int, active_segment: str, boundary: str) -> Question:
+    """Return what is asked of all partitions alike; ValueError for a wrong argument."""
     _require_choice("active_segment", active_segment, ACTIVE_SEGMENT)
     _require_choice("boundary", boundary, BOUNDARIES)
     if now_ms < 0:
         raise ValueError(f"now_ms {now_ms}: milliseconds since 1970 expected")
-    question = Question(now_ms, active_segment, boundary)
-    rows = _with_policies(catalog, policies)
+    return Question(now_ms, active_segment, boundary)
+
+
+def evaluate_topics(
+    catalog: DataFrame,
+    topics: Iterable[str | None],
+    policies: Policies,
+    question: Question,
+    *,
+    log_start_offsets: LogStartOffsets | None = None,
+    what_if: WhatIf | None = None,
+    broker_view: bool = False,
+) -> DataFrame:
+    """Return what `evaluate_retention` does, no job run, for a catalog that has no other topics."""
+    rows = _with_policies(catalog, topics, policies)
     rows = _with_log_start_offsets(rows, log_start_offsets or {})
     # Before the windows: one word is sorted and copied there, not what it is made of.
-    rows = rows.withColumn("suspicion", suspicion(now_ms)).drop("after_max_ms")
+    rows = rows.withColumn("suspicion", suspicion(question.now_ms)).drop("after_max_ms")
     rows = with_decision(rows, question)
     rows = rows.select(*(name for name in rows.columns if name != "suspicion"), "suspicion")
     if what_if is not None:
@@ -66,13 +94,15 @@ def evaluate_retention(
     return with_broker_view(rows, question) if broker_view else rows
 
 
-def _with_policies(catalog: DataFrame, policies: Policies) -> DataFrame:
+def _with_policies(
+    catalog: DataFrame, topics: Iterable[str | None], policies: Policies
+) -> DataFrame:
     """Add what the policies say of each row's topic; a topic of null has none."""
-    topics = [row.topic for row in catalog.select("topic").distinct().collect() if row.topic]
-    said = [policies.of(topic) for topic in topics]
+    named = [topic for topic in topics if topic]
+    said = [policies.of(topic) for topic in named]
     after_max_ms = [policy.message_timestamp_after_max_ms for policy in said]
     columns = {
-        "topic": pa.array(topics, pa.string()),
+        "topic": pa.array(named, pa.string()),
         "policy": pa.array([policy.match for policy in said], pa.string()),
         "mode": pa.array([policy.mode for policy in said], pa.string()),
         "retention_ms": pa.array([policy.retention_ms for policy in said], pa.int64()),

@@ -1,9 +1,9 @@
 """What a retention evaluation comes to: per partition, in all, and day by day."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as sf
 
 from kip33.rules.retention import DOUBTFUL_STATUSES
@@ -11,6 +11,7 @@ from kip33.rules.suspicion import SUSPICIONS
 from kip33.spark.retention_rule import PARTITION
 
 MOST_NAMED: Final = 10  # base offsets of fallbacks that a partition's row names
+MOST_HELD: Final = 20_000  # partitions whose rows the driver adds up by itself
 _POLICY: Final = ("policy", "mode", "retention_ms", "retention_bytes")
 
 
@@ -87,8 +88,6 @@ def freed_by(judged: DataFrame, moments_ms: Sequence[int]) -> DataFrame:
 
 def totals_of(partitions: DataFrame) -> dict[str, Any]:
     """Return the sums over what `summarize_partitions` returned; runs a job."""
-    summed = [name for name, kind in partitions.dtypes if name.endswith(("segments", "bytes"))]
-    summed = [name for name in summed if name != "retention_bytes"]
     kinds = [
         sf.coalesce(sf.sum(sf.col("suspicions")[kind]), sf.lit(0)).alias(f"_{kind}")
         for kind in SUSPICIONS
@@ -96,12 +95,45 @@ def totals_of(partitions: DataFrame) -> dict[str, Any]:
     row = partitions.agg(
         sf.count(sf.lit(1)).alias("partitions"),
         sf.count_if(sf.col("blocked_segments") > 0).alias("blocked_partitions"),
-        *(sf.coalesce(sf.sum(name), sf.lit(0)).alias(name) for name in summed),
+        *(sf.coalesce(sf.sum(name), sf.lit(0)).alias(name) for name in _summed(partitions)),
         *kinds,
     ).collect()[0]
     totals = {name: value for name, value in row.asDict().items() if not name.startswith("_")}
-    found = {kind: row[f"_{kind}"] for kind in SUSPICIONS}
-    return totals | {"suspicions": {kind: count for kind, count in found.items() if count}}
+    return totals | _suspicions_found(row[f"_{kind}"] for kind in SUSPICIONS)
+
+
+def worst_and_totals(partitions: DataFrame, most: int) -> tuple[list[Row], dict[str, Any]]:
+    """Return rows of `summarize_partitions`, those with most bytes blocked first, and `totals_of`.
+
+    At most `most` rows of MOST_HELD. One job, which a cold JVM does in half the time of two: the
+    rows that came are added up here. Only where there may be more than MOST_HELD, a job adds up.
+    """
+    worst_first = (sf.desc("blocked_bytes"), sf.desc("deletable_bytes"), *PARTITION)
+    rows = partitions.orderBy(*worst_first).limit(MOST_HELD).collect()
+    all_came = len(rows) < MOST_HELD
+    return rows[:most], _added_up(partitions, rows) if all_came else totals_of(partitions)
+
+
+def _added_up(partitions: DataFrame, rows: Sequence[Row]) -> dict[str, Any]:
+    """Return `totals_of`, from all rows there are."""
+    return {
+        "partitions": len(rows),
+        "blocked_partitions": sum(row.blocked_segments > 0 for row in rows),
+        **{name: sum(row[name] for row in rows) for name in _summed(partitions)},
+        **_suspicions_found(
+            sum(row.suspicions.get(kind, 0) for row in rows) for kind in SUSPICIONS
+        ),
+    }
+
+
+def _summed(partitions: DataFrame) -> list[str]:
+    names = (name for name in partitions.columns if name.endswith(("segments", "bytes")))
+    return [name for name in names if name != "retention_bytes"]
+
+
+def _suspicions_found(counts: Iterable[int]) -> dict[str, Any]:
+    found = zip(SUSPICIONS, counts, strict=True)
+    return {"suspicions": {kind: count for kind, count in found if count}}
 
 
 def _total(prefix: str, which: Column) -> list[Column]:

@@ -13,8 +13,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from kip33.rules.policies import Policies
+from kip33.spark import retention_summary
 from kip33.spark.retention import WhatIf, evaluate_retention
-from kip33.spark.retention_summary import MOST_NAMED, summarize_partitions, totals_of
+from kip33.spark.retention_summary import (
+    MOST_NAMED,
+    summarize_partitions,
+    totals_of,
+    worst_and_totals,
+)
 from kip33.storage.schema import SEGMENTS
 from tests.random_catalogs import DAY_MS, LONG_MAX, NOW_MS, POLICY, random_catalogs, write_rows
 
@@ -205,6 +211,33 @@ def test_totals_of_no_partitions(summed: Summed) -> None:
     assert totals.pop("suspicions") == {}
     assert set(totals.values()) == {0}
     assert {"partitions", "blocked_partitions", "segments", *WHAT_IF, *BROKER} <= totals.keys()
+
+
+def test_the_worst_partitions_are_those_with_most_bytes_blocked_then_deletable(
+    summed: Summed,
+) -> None:
+    found = summed.partitions.collect()
+    worst, _ = worst_and_totals(summed.partitions, 20)
+    in_order = sorted(
+        found, key=lambda row: (-row.blocked_bytes, -row.deletable_bytes, partition_of(row))
+    )
+    assert worst == in_order[:20]
+
+
+@pytest.mark.parametrize("held", [1, 20_000])
+def test_totals_beside_the_worst_are_those_of_all_however_few_are_held(
+    summed: Summed, monkeypatch: pytest.MonkeyPatch, held: int
+) -> None:
+    monkeypatch.setattr(retention_summary, "MOST_HELD", held)
+    worst, totals = worst_and_totals(summed.partitions, 20)
+    assert len(worst) == min(20, held)
+    assert totals == totals_of(summed.partitions)
+    assert list(totals) == list(totals_of(summed.partitions))
+
+
+def test_there_is_no_worst_of_no_partitions(summed: Summed) -> None:
+    none = summed.partitions.where("false")
+    assert worst_and_totals(none, 20) == ([], totals_of(none))
 
 
 def row(base_offset: int | None, last_offset: int | None, **fields: Any) -> Row:

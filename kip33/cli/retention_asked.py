@@ -1,0 +1,110 @@
+"""What a command line asks of a catalog, before Spark is there."""
+
+from typing import Any, NamedTuple, Self
+
+import click
+
+from kip33.cli.moments import current_ms
+from kip33.rules.policies import Policies
+from kip33.spark.retention import LogStartOffsets, WhatIf
+from kip33.storage.catalog import Catalog
+from kip33.storage.choosing import chosen
+from kip33.storage.files import require_directory
+from kip33.storage.locations import Location
+from kip33.storage.log_start_offsets import log_start_offsets
+from kip33.storage.policies import load_policies
+from kip33.storage.snapshots import Snapshot
+
+DAY_MS = 86_400_000
+MOST_DAYS = 10_000  # of a forecast
+
+
+class Asked(NamedTuple):
+    """What the command line asks of a catalog."""
+
+    catalog: Catalog
+    snapshot: Snapshot
+    policies: Policies
+    topics: set[str]  # of the snapshot, those that nothing is asked of as well
+    log_start_offsets: LogStartOffsets
+    now_ms: int
+    clock_ms: int
+    what_if: WhatIf | None
+    moments_ms: tuple[int, ...]  # at which what is freed by then is told
+    options: dict[str, Any]
+
+    @classmethod
+    def of(cls, catalog_dir: str, options: dict[str, Any]) -> Self:
+        """Return what is asked, all files read; UsageError for options that do not go together."""
+        clock_ms = current_ms()
+        now_ms = clock_ms if options["now"] is None else options["now"]
+        policies, what_if = _policies(options)
+        if options["emit"] and (what_if is not None or now_ms > clock_ms):
+            raise click.UsageError(
+                "--emit says what to delete now by the policy: without --ignore-future, a "
+                "--retention-ms beside a policy, and a --now to come",
+                click.get_current_context(),
+            )
+        catalog = Catalog.at(catalog_dir)
+        require_directory(catalog.location, "CATALOG")
+        snapshot = chosen(catalog, options["snapshot"])
+        log_dirs, topics = _log_dirs_and_topics(catalog, snapshot)
+        file = options["log_start_offsets"]
+        return cls(
+            catalog,
+            snapshot,
+            policies,
+            topics,
+            log_start_offsets(Location.of(snapshot.source), log_dirs, file),
+            now_ms,
+            clock_ms,
+            what_if,
+            _moments(options, now_ms),
+            options,
+        )
+
+
+def _policies(options: dict[str, Any]) -> tuple[Policies, WhatIf | None]:
+    """Return the policies that hold, and what --retention-ms and --ignore-future ask beside."""
+    retention_ms, ignore_future = options["retention_ms"], options["ignore_future"]
+    if options["policy"] or options["kafka_configs"]:
+        policies = load_policies(options["policy"], options["kafka_configs"])
+    elif retention_ms is not None:
+        policies = Policies({"defaults": {"retention.ms": retention_ms}})
+        retention_ms = None
+    else:
+        raise click.UsageError(
+            "nothing says what may expire: give --policy FILE, --kafka-configs FILE or "
+            "--retention-ms 7d",
+            click.get_current_context(),
+        )
+    if retention_ms is None and ignore_future is None:
+        return policies, None
+    return policies, WhatIf(retention_ms, ignore_future)
+
+
+def _moments(options: dict[str, Any], now_ms: int) -> tuple[int, ...]:
+    at, forecast = options["at"], options["forecast"]
+    if at and forecast is not None:
+        raise click.UsageError(
+            "--at and --forecast exclude each other: give one of them",
+            click.get_current_context(),
+        )
+    if forecast is None:
+        return tuple(at or ())
+    days = -(-forecast // DAY_MS)
+    if days > MOST_DAYS:
+        raise click.UsageError(
+            f"--forecast of {days:,} days, at most {MOST_DAYS:,}", click.get_current_context()
+        )
+    return tuple(now_ms + day * DAY_MS for day in range(days + 1))
+
+
+def _log_dirs_and_topics(catalog: Catalog, snapshot: Snapshot) -> tuple[set[Any], set[Any]]:
+    """Return those of all rows. Spark would need a second for the topics, cold as it is."""
+    log_dirs: set[Any] = set()
+    topics: set[Any] = set()
+    for piece in catalog.read_pieces(snapshot, ["log_dir", "topic"]):
+        log_dirs.update(piece["log_dir"].unique().to_pylist())
+        topics.update(piece["topic"].unique().to_pylist())
+    return log_dirs - {None}, topics - {None}
