@@ -7,21 +7,124 @@ logs never get there; a byte-exact rebuild has to know when Kafka would have lef
 Kafka 4.1: `ProducerAppendInfo`, `ProducerStateManager.completeTxn`, `TransactionIndex.append`.
 """
 
-from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
 
 from kip33.formats.batch import CONTROL, TRANSACTIONAL, BatchColumns
 from kip33.formats.walk import ABORT, COMMIT
+from kip33.rules.offset_tables import OFFSET, USED, new_table, put, remove, slot_of, twice_as_large
 from kip33.rules.speed import Speed, plain
 
+TRANSACTION_STATE: Final = np.dtype(
+    [
+        ("open", np.int64),  # producers with an open transaction
+        ("ongoing", np.int64),  # transactions by first offset, as Kafka keys them
+        ("ended", np.int64),  # first offset of the transaction that ended last
+        ("aborts", np.int64),  # 1 once there was one
+        ("last_abort", np.int64),  # offset of its marker
+    ]
+)
 
-def has_transactions(batches: Any) -> bool:
-    """Return whether any batch of a producer is transactional or a control batch."""
+# How far `append_batches` got: all rows, up to one that needs larger tables, or a failure.
+TAKEN: Final = 0
+NO_ROOM: Final = 1
+WRITES_OUTSIDE: Final = 2
+ABORT_GOES_BACK: Final = 3
+BEGIN_TOGETHER: Final = 4
+
+FAILURES: Final = {
+    WRITES_OUTSIDE: "producer {producer_id} writes outside its open transaction",
+    ABORT_GOES_BACK: "producer {producer_id}: "
+    "the abort marker at offset {marker_offset} is not above the last one",
+    BEGIN_TOGETHER: "producer {producer_id}: two transactions begin at offset {first_offset}",
+}
+
+
+def first_marked(batches: Any) -> int:
+    """Return the first row that is transactional or control, else the number of rows.
+
+    Most segments have none, and this is all that is done with them.
+    """
     for i in range(batches.size):
-        marked = batches[i]["attributes"] & (TRANSACTIONAL | CONTROL)
-        if marked and batches[i]["producer_id"] >= 0:
-            return True
-    return False
+        if batches[i]["attributes"] & (TRANSACTIONAL | CONTROL):
+            return i
+    return int(batches.size)
+
+
+def begin(
+    state: Any, open_of: Any, at: int, ongoing: Any, producer_id: int, first_offset: int
+) -> int:
+    """Note the transaction, the producer's slot being `at`; return TAKEN or NO_ROOM.
+
+    `ProducerAppendInfo.appendDataBatch`; a first offset that is ongoing already is replaced there.
+    """
+    if 2 * state["open"] >= len(open_of) or 2 * state["ongoing"] >= len(ongoing):
+        return NO_ROOM
+    put(open_of, at, producer_id, first_offset)
+    state["open"] += 1
+    at = slot_of(ongoing, first_offset)
+    if not ongoing[at, USED]:
+        put(ongoing, at, first_offset, first_offset)
+        state["ongoing"] += 1
+    return TAKEN
+
+
+def end(state: Any, open_of: Any, at: int, ongoing: Any, marker_offset: int, marker: int) -> int:
+    """End the transaction of slot `at`; return TAKEN or a failure.
+
+    `TransactionIndex.append` for an abort, then `ProducerStateManager.completeTxn`.
+    """
+    first_offset = int(open_of[at, OFFSET])
+    remove(open_of, at)
+    state["open"] -= 1
+    state["ended"] = first_offset
+    if marker == ABORT:
+        if state["aborts"] and marker_offset <= state["last_abort"]:
+            return ABORT_GOES_BACK
+        state["aborts"] = 1
+        state["last_abort"] = marker_offset
+    at = slot_of(ongoing, first_offset)
+    if not ongoing[at, USED]:
+        return BEGIN_TOGETHER
+    remove(ongoing, at)
+    state["ongoing"] -= 1
+    return TAKEN
+
+
+def append_batches(
+    batches: Any, row: int, states: Any, open_of: Any, ongoing: Any
+) -> tuple[int, int]:
+    """Take `batches` from `row` on in order; return the row where that ends, and why.
+
+    That is (`batches.size`, TAKEN), or a row not taken and NO_ROOM, or one that fails and a key of
+    FAILURES. `open_of` has the first offset of each producer's open transaction, `ongoing` the
+    first offsets of all; both are tables of `offset_tables`.
+    """
+    state = states[0]
+    if row == 0 and state["open"] == 0:  # later rows are asked for with many open
+        row = first_marked(batches)
+    for i in range(row, batches.size):
+        batch = batches[i]
+        marked = batch["attributes"] & (TRANSACTIONAL | CONTROL)
+        if batch["producer_id"] < 0:
+            continue
+        outcome = TAKEN
+        producer_id = int(batch["producer_id"])
+        at = slot_of(open_of, producer_id)
+        if marked & CONTROL:
+            marker = batch["control"]
+            if open_of[at, USED] and marker in (ABORT, COMMIT):
+                outcome = end(state, open_of, at, ongoing, batch["base_offset"], marker)
+        elif not open_of[at, USED]:
+            if marked:
+                first_offset = int(batch["base_offset"])
+                outcome = begin(state, open_of, at, ongoing, producer_id, first_offset)
+        elif not marked:
+            outcome = WRITES_OUTSIDE
+        if outcome != TAKEN:
+            return i, outcome
+    return batches.size, TAKEN
 
 
 class OpenTransactions:
@@ -29,43 +132,25 @@ class OpenTransactions:
 
     def __init__(self) -> None:
         """Start with none: what a producer did in earlier segments is not in this one."""
-        self._first_offset_of: dict[int, int] = {}  # producer id -> its open transaction
-        self._ongoing: set[int] = set()  # by first offset, as Kafka keys them
-        self._last_abort: int | None = None
+        self._state = np.zeros(1, TRANSACTION_STATE)
+        self._open_of, self._ongoing = new_table(), new_table()
 
     def append(self, batches: BatchColumns, speed: Speed = plain) -> tuple[int, str] | None:
         """Take `batches` in order; return (position, why) of the first that Kafka fails on."""
-        if not self._first_offset_of and not speed(has_transactions)(batches):
-            return None
-        rows = batches[batches["producer_id"] >= 0]
-        names = ("producer_id", "base_offset", "attributes", "control", "position")
-        return self._append(zip(*(rows[name].tolist() for name in names), strict=True))
+        row, outcome = 0, NO_ROOM
+        while outcome == NO_ROOM:
+            row, outcome = speed(append_batches)(
+                batches, row, self._state, self._open_of, self._ongoing
+            )
+            if outcome == NO_ROOM:
+                self._open_of = twice_as_large(self._open_of, speed)
+                self._ongoing = twice_as_large(self._ongoing, speed)
+        return None if outcome == TAKEN else self._failure(batches[row], outcome)
 
-    def _append(self, rows: Iterable[tuple[int, ...]]) -> tuple[int, str] | None:
-        open_offsets = self._first_offset_of
-        for producer_id, base_offset, attributes, control, position in rows:
-            if attributes & CONTROL:
-                if control in (ABORT, COMMIT) and producer_id in open_offsets:
-                    failure = self._complete(open_offsets.pop(producer_id), base_offset, control)
-                    if failure:
-                        return position, f"producer {producer_id}: {failure}; Kafka fails to load"
-            elif attributes & TRANSACTIONAL:
-                if producer_id not in open_offsets:
-                    open_offsets[producer_id] = base_offset
-                    self._ongoing.add(base_offset)
-            elif producer_id in open_offsets:
-                return position, (
-                    f"producer {producer_id} writes outside its open transaction; "
-                    "Kafka fails to load"
-                )
-        return None
-
-    def _complete(self, first_offset: int, marker_offset: int, control: int) -> str | None:
-        if control == ABORT:
-            if self._last_abort is not None and marker_offset <= self._last_abort:
-                return f"the abort marker at offset {marker_offset} is not above the last one"
-            self._last_abort = marker_offset
-        if first_offset not in self._ongoing:
-            return f"two transactions begin at offset {first_offset}"
-        self._ongoing.remove(first_offset)
-        return None
+    def _failure(self, batch: np.void, outcome: int) -> tuple[int, str]:
+        why = FAILURES[outcome].format(
+            producer_id=batch["producer_id"],
+            marker_offset=batch["base_offset"],
+            first_offset=self._state[0]["ended"],
+        )
+        return int(batch["position"]), f"{why}; Kafka fails to load"

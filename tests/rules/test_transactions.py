@@ -1,17 +1,33 @@
-"""Producers and their transactions: where Kafka's producer state makes a log fail to load."""
+"""Producers and their transactions: where Kafka's producer state makes a log fail to load.
 
-from collections.abc import Sequence
+Every log is given plain and compiled, at once and one batch at a time; random ones are held
+against a model that keeps what is open in a dict and a set.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
 
-from kip33.formats.batch import BATCH
+from kip33.formats.batch import BATCH, BatchColumns
 from kip33.formats.walk import ABORT as ABORT_MARKER
 from kip33.formats.walk import COMMIT as COMMIT_MARKER
 from kip33.rules.leader_epochs import LeaderEpochs
-from kip33.rules.transactions import OpenTransactions
+from kip33.rules.offset_tables import FEWEST_SLOTS, new_table
+from kip33.rules.speed import Speed, compiled, plain
+from kip33.rules.transactions import (
+    NO_ROOM,
+    TAKEN,
+    TRANSACTION_STATE,
+    OpenTransactions,
+    append_batches,
+)
 
 PLAIN, TRANSACTIONAL, CONTROL = 0, 0x10, 0x30
+OTHER_CONTROL = 0x20  # not transactional
+LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
+SPEEDS = [pytest.param(plain, id="plain"), pytest.param(compiled, id="compiled")]
 BATCH_BYTES = 100
 Step = tuple[int, int, int, int]  # producer id, base offset, attributes, control
 
@@ -33,17 +49,21 @@ def abort(producer: int, offset: int) -> Step:
     return producer, offset, CONTROL, ABORT_MARKER
 
 
-def failure_of(steps: Sequence[Step], step: int | None = None) -> tuple[int, str] | None:
+def columns(steps: Sequence[Step]) -> BatchColumns:
     batches = np.zeros(len(steps), BATCH)
-    for i, (batch, (producer, offset, attributes, control)) in enumerate(
-        zip(batches, steps, strict=True)
-    ):
-        batch["position"], batch["producer_id"] = i * BATCH_BYTES, producer
-        batch["base_offset"], batch["attributes"] = offset, attributes
-        batch["control"] = control
+    batches["position"] = np.arange(len(steps)) * BATCH_BYTES
+    for k, name in enumerate(("producer_id", "base_offset", "attributes", "control")):
+        batches[name] = [step[k] for step in steps]
+    return batches
+
+
+def failure_of(
+    steps: Sequence[Step], step: int | None = None, speed: Speed = plain
+) -> tuple[int, str] | None:
+    batches = columns(steps)
     transactions = OpenTransactions()
     for at in range(0, len(batches), step or max(len(batches), 1)):
-        failure = transactions.append(batches[at : at + (step or len(batches))])
+        failure = transactions.append(batches[at : at + (step or len(batches))], speed)
         if failure:
             return failure
     return None
@@ -66,6 +86,7 @@ FINE = [
     pytest.param([data(5, 0), inside(5, 1)], id="plain data before the transaction"),
     pytest.param([inside(5, 0), abort(5, 9), inside(5, 3), commit(5, 4)], id="offsets go back"),
     pytest.param([inside(5, 0), (5, 1, CONTROL, 4), inside(5, 2)], id="an empty control batch"),
+    pytest.param([inside(5, 0), abort(5, LONG_MIN)], id="the first abort, at the lowest offset"),
 ]
 FAILS = [
     pytest.param(
@@ -95,19 +116,162 @@ FAILS = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("speed", SPEEDS)
 @pytest.mark.parametrize("step", [None, 1])
 @pytest.mark.parametrize("steps", FINE)
-def test_a_log_that_loads(steps: list[Step], step: int | None) -> None:
-    assert failure_of(steps, step) is None
+def test_a_log_that_loads(steps: list[Step], step: int | None, speed: Speed) -> None:
+    assert failure_of(steps, step, speed) is None
 
 
+@pytest.mark.parametrize("speed", SPEEDS)
 @pytest.mark.parametrize("step", [None, 1])
 @pytest.mark.parametrize(("steps", "at", "says"), FAILS)
-def test_a_log_that_fails_to_load(steps: list[Step], at: int, says: str, step: int | None) -> None:
-    failure = failure_of(steps, step)
+def test_a_log_that_fails_to_load(
+    steps: list[Step], at: int, says: str, step: int | None, speed: Speed
+) -> None:
+    failure = failure_of(steps, step, speed)
     assert failure is not None
     assert failure[0] == at * BATCH_BYTES
     assert says in failure[1]
+
+
+@pytest.mark.parametrize("speed", SPEEDS)
+@pytest.mark.parametrize("step", [None, 1000])
+def test_of_thousands_of_open_transactions_none_is_forgotten(
+    step: int | None, speed: Speed
+) -> None:
+    producers = range(5000)
+    steps = [inside(producer, producer * 3) for producer in producers]
+    steps += [commit(producer, 20_000) for producer in producers if producer != 4321]
+    steps += [data(producer, 30_000) for producer in producers]
+    assert failure_of(steps, step, speed) == (
+        (5000 + 4999 + 4321) * BATCH_BYTES,
+        "producer 4321 writes outside its open transaction; Kafka fails to load",
+    )
+
+
+@pytest.mark.parametrize("speed", SPEEDS)
+def test_a_transaction_that_ended_leaves_its_room_to_the_next(speed: Speed) -> None:
+    fit = FEWEST_SLOTS // 2
+    steps: list[Step] = []
+    for first in range(0, 50 * fit, fit):
+        steps += [inside(producer, producer) for producer in range(first, first + fit)]
+        steps += [commit(producer, producer) for producer in range(first, first + fit)]
+    steps += [inside(producer, -producer) for producer in range(fit + 1)]
+    run, state = speed(append_batches), np.zeros(1, TRANSACTION_STATE)
+    row, outcome = run(columns(steps), 0, state, new_table(), new_table())
+    assert (row, outcome) == (len(steps) - 1, NO_ROOM)
+    assert run(columns(steps[:-1]), row, state, new_table(), new_table()) == (row, TAKEN)
+
+
+@pytest.mark.parametrize("speed", SPEEDS)
+def test_who_goes_on_after_failures_finds_room(speed: Speed) -> None:
+    transactions = OpenTransactions()
+    assert transactions.append(columns([inside(0, 0), abort(0, 0)]), speed) is None
+    for offset in range(1, 3 * FEWEST_SLOTS):
+        failure = transactions.append(columns([inside(0, offset), abort(0, 0)]), speed)
+        assert failure and "not above the last one" in failure[1]
+
+
+class Model:
+    """The same in Python's dict and set, read off Kafka's code line by line."""
+
+    def __init__(self) -> None:
+        self.first_offset_of: dict[int, int] = {}  # producer id -> its open transaction
+        self.ongoing: set[int] = set()  # by first offset, as Kafka keys them
+        self.last_abort: int | None = None
+
+    def append(self, batches: BatchColumns) -> tuple[int, str] | None:
+        names = ["producer_id", "base_offset", "attributes", "control", "position"]
+        for producer_id, base_offset, attributes, control, position in batches[names].tolist():
+            if producer_id < 0:
+                continue
+            is_open, failure = producer_id in self.first_offset_of, None
+            if attributes & 0x20:
+                if control in (ABORT_MARKER, COMMIT_MARKER) and is_open:
+                    first_offset = self.first_offset_of.pop(producer_id)
+                    failure = self.complete(first_offset, base_offset, control)
+                    failure = failure and f"producer {producer_id}: {failure}"
+            elif attributes & 0x10 and not is_open:
+                self.first_offset_of[producer_id] = base_offset
+                self.ongoing.add(base_offset)
+            elif is_open and not attributes & 0x10:
+                failure = f"producer {producer_id} writes outside its open transaction"
+            if failure:
+                return position, f"{failure}; Kafka fails to load"
+        return None
+
+    def complete(self, first_offset: int, marker_offset: int, control: int) -> str | None:
+        if control == ABORT_MARKER:
+            if self.last_abort is not None and marker_offset <= self.last_abort:
+                return f"the abort marker at offset {marker_offset} is not above the last one"
+            self.last_abort = marker_offset
+        if first_offset not in self.ongoing:
+            return f"two transactions begin at offset {first_offset}"
+        self.ongoing.remove(first_offset)
+        return None
+
+
+def random_steps(dice: random.Random, producers: Sequence[int], offsets: int) -> Iterator[Step]:
+    """Yield steps that mostly make sense; `offsets` 0 is a log's, else that many are chosen from.
+
+    How many transactions are open at once rises and falls with how rare markers are.
+    """
+    chosen = [0, LONG_MIN, LONG_MAX, -1, *(dice.randrange(LONG_MIN, LONG_MAX) for _ in range(96))]
+    markers, offset = 0.3, 0
+    for i in range(6000):
+        if i % 1500 == 0:
+            markers = dice.choice([0.03, 0.3, 0.6])
+        producer = dice.choice(producers)
+        offset = dice.choice(chosen[:offsets]) if offsets else offset + dice.randint(1, 9)
+        if dice.random() < 0.003:
+            yield data(producer, offset)
+        elif dice.random() < 0.05:
+            yield data(-1, offset)
+        elif dice.random() < 0.03:
+            attributes = dice.choice([CONTROL, OTHER_CONTROL])
+            yield producer, offset, attributes, dice.choice([0, 3, 4, 5, 6])
+        elif dice.random() < markers:
+            marker = dice.choice([ABORT_MARKER, COMMIT_MARKER, COMMIT_MARKER])
+            yield producer, offset, dice.choice([CONTROL, OTHER_CONTROL]), marker
+        else:
+            yield inside(producer, offset)
+
+
+def random_pieces(dice: random.Random, batches: BatchColumns) -> Iterator[BatchColumns]:
+    """Cut `batches` anywhere, sometimes twice at one place."""
+    longest = dice.choice([1, 30, 1000, 6000])
+    at = 0
+    while at < len(batches):
+        size = dice.randint(0, longest)
+        yield batches[at : at + size]
+        at += size
+
+
+STREAMS = [
+    pytest.param(range(1000, 1003), 0, id="few producers"),
+    pytest.param(range(1000, 1200), 0, id="hundreds of producers"),
+    pytest.param(range(0, 5000 << 40, 1 << 40), 0, id="thousands of producers"),
+    pytest.param(range(40), 4, id="first offsets that collide, at the edges of int64"),
+    pytest.param(range(2000), 100, id="thousands of producers on few offsets"),
+    pytest.param([0, 1, 2**31, 2**32, LONG_MAX - 1, LONG_MAX], 10, id="ids at the edges of int64"),
+]
+
+
+@pytest.mark.parametrize("again", range(3))
+@pytest.mark.parametrize(("producers", "offsets"), STREAMS)
+def test_random_logs_fail_where_the_model_fails(
+    producers: Sequence[int], offsets: int, again: int
+) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    batches = columns(list(random_steps(dice, producers, offsets)))
+    model, as_written, machine_code = Model(), OpenTransactions(), OpenTransactions()
+    for piece in random_pieces(dice, batches):  # on after a failure, from the next piece
+        expected = model.append(piece)
+        assert as_written.append(piece, plain) == expected
+        assert machine_code.append(piece, compiled) == expected
 
 
 def epoch_failure_of(
