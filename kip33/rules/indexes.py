@@ -102,8 +102,8 @@ class IndexBuilder:
 
 def _wire(pieces: list[npt.NDArray[np.int64]], entry: np.dtype[np.void]) -> bytes:
     """Return rows of numbers as a file's entries."""
-    file = np.empty(sum(map(len, pieces)), entry)
+    rows = np.concatenate(pieces) if pieces else np.empty((0, 2), np.int64)
+    file = np.empty(len(rows), entry)
     for column, name in enumerate(entry.names or ()):
-        if pieces:
-            file[name] = np.concatenate([piece[:, column] for piece in pieces])
+        file[name] = rows[:, column]
     return file.tobytes()

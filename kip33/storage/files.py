@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
+import pyarrow as pa
 from pyarrow import fs
 
 from kip33.errors import LocationError, PublishError
@@ -126,6 +127,12 @@ def size_of(location: Location) -> int | None:
                 return size_bytes
         except FileNotFoundError:
             return None
+    if location.is_local:  # what Arrow does in seven times the time
+        try:
+            status = os.stat(location.path)  # noqa: PTH116 - a path, as the filesystem has it
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return status.st_size if stat.S_ISREG(status.st_mode) else None
     info = location.filesystem().get_file_info(location.path)
     return info.size if info.type == fs.FileType.File else None
 
@@ -151,17 +158,15 @@ def publish(location: Location, data: bytes) -> None:
     over the old file; on an object store with one put. The size is read back: a store that keeps
     other bytes than it was sent is an OSError here.
     """
-    store = location.filesystem()
     target = location.path
     renames = not location.is_object_store
     if renames:
-        store.create_dir(location.parent.path, recursive=True)
         name = f".{location.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"
         target = location.parent.child(name).path
     try:
-        with store.open_output_stream(target) as stream:
+        with _created(location, target) as stream:
             stream.write(data)
-        size = store.get_file_info(target).size
+        size = size_of(location._replace(path=target))
         if size != len(data):
             raise OSError(f"{location.uri}: {len(data)} bytes written, {size} bytes are there")
         if renames:
@@ -170,6 +175,16 @@ def publish(location: Location, data: bytes) -> None:
         if renames:
             remove_quietly(location._replace(path=target))
         raise
+
+
+def _created(location: Location, target: str) -> pa.NativeFile:
+    """Return a new file to write, in the directory of `location`, which is made if it must be."""
+    store = location.filesystem()
+    try:
+        return store.open_output_stream(target)
+    except FileNotFoundError:
+        store.create_dir(location.parent.path, recursive=True)
+        return store.open_output_stream(target)
 
 
 def _rename_over(location: Location, temporary: str) -> None:

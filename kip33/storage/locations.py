@@ -12,6 +12,7 @@ URI; the filesystem is opened there.
 """
 
 import os
+import re
 import time
 from functools import lru_cache
 from typing import Final, NamedTuple, Self
@@ -26,6 +27,7 @@ from kip33.storage.s3 import open_bucket
 from kip33.storage.stores import generation, settings
 
 SCHEMES: Final = ("file", "s3", "s3a", "hdfs", "gs", "abfs", "abfss")
+_UNQUOTED: Final = re.compile(r"[A-Za-z0-9_.~/-]*")  # paths that `quote` leaves as they are
 INSIDES: Final = frozenset(
     f"{container}.{kind}"
     for container in ("aiven", "rsm")
@@ -71,7 +73,9 @@ class Location(NamedTuple):
     @property
     def uri(self) -> str:
         """Return the absolute URI: `file:///archive/orders-0`, `s3a://bucket/orders-0`."""
-        path = quote(self.path) if self.is_local else self.path
+        path = self.path
+        if self.is_local and not _UNQUOTED.fullmatch(path):
+            path = quote(path)
         before = "s3a://" if self.root.startswith("s3a://") else self.root
         return f"{before}{path}#{self.inside}" if self.inside else before + path
 

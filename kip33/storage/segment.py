@@ -81,7 +81,7 @@ class _Gathered:
             builder.time_index if builder else None,
             builder.offset_index if builder else None,
             self.summary[0],
-            tuple((np.flatnonzero(self.seen_magics) - 128).tolist()),
+            tuple(number - 128 for number in self.seen_magics.nonzero()[0].tolist()),
             bytes_read,
         )
 
