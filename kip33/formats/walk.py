@@ -67,7 +67,7 @@ RECORD_START_BYTES: Final = 5 + 1 + 10 + 5
 
 # Where no body is looked at, each header waits for memory, and the next one's place stands in it.
 # Batches of one size are common, so the header so many batches on is asked for at a guess.
-HEADERS_AHEAD: Final = 4
+HEADERS_AHEAD: Final = 8
 
 # What became of a control batch that has a producer id: `control` of a row.
 NOT_CONTROL: Final = 0

@@ -39,9 +39,9 @@ RACES: Final = (
     Race(Shape("20,000 segments of 1 MiB", "batches-16k", MIB, 100, 200), 0.5),
     Race(Shape("2,000 segments of 1 MiB", "batches-16k", MIB, 20, 100), 0.0, with_kafka=True),
 )
-QUICK_RACES: Final = (
-    Race(Shape("32 segments of 64 MiB", "batches-16k", 64 * MIB, 4, 8), 0.8),
-    Race(Shape("2,000 segments of 1 MiB", "batches-16k", MIB, 20, 100), 0.5, with_kafka=True),
+QUICK_RACES: Final = (  # seconds, of which a job's own start is much: nothing is asked of them
+    Race(Shape("32 segments of 64 MiB", "batches-16k", 64 * MIB, 4, 8), 0.0),
+    Race(Shape("2,000 segments of 1 MiB", "batches-16k", MIB, 20, 100), 0.0, with_kafka=True),
 )
 
 

@@ -32,7 +32,7 @@ KERNEL: Final = "kip33: kernel, bytes in memory"
 PATH_TO_INDEX: Final = "kip33: path to index files"
 KAFKA: Final = "Kafka: `LogSegment.recover`"
 KAFKA_PYTHON: Final = "kafka-python: bytes in memory"
-# No checksum is looked at, of the front of the segment.
+# No checksum is looked at.
 HEADERS: Final = "kip33: kernel, headers only"
 KAFKA_PYTHON_HEADERS: Final = "kafka-python: headers only"
 AIOKAFKA_HEADERS: Final = "aiokafka (C): headers only"
@@ -67,16 +67,28 @@ def race(file: SegmentFile, folder: Path, *, rounds: int) -> dict[str, Times]:
             ),
         }
         if file.kind.is_v2:
-            contestants |= without_checksums(head, head_batches)
+            contestants |= headers_only(data, file.batches)
+            contestants |= records(head, head_batches)
         return take_turns(contestants, rounds=rounds)
 
 
-def without_checksums(head: bytes, batches: int) -> dict[str, Contestant]:
-    """Return who reads headers or records of the front of a segment, and checks nothing."""
+def headers_only(data: bytes, batches: int) -> dict[str, Contestant]:
+    """Return who reads the headers of a segment and checks nothing.
+
+    Of all of it: of a front that others take a second for, ours take one millisecond, and then the
+    first call of a round is what is timed.
+    """
     work = {
-        HEADERS: lambda: scan(head, batches, check_crc=False),
-        KAFKA_PYTHON_HEADERS: lambda: headers_with_kafka_python(head, batches),
-        AIOKAFKA_HEADERS: lambda: headers_with_aiokafka(head, batches),
+        HEADERS: lambda: scan(data, batches, check_crc=False),
+        KAFKA_PYTHON_HEADERS: lambda: headers_with_kafka_python(data, batches),
+        AIOKAFKA_HEADERS: lambda: headers_with_aiokafka(data, batches),
+    }
+    return {name: Contestant(clocked(run), len(data), batches) for name, run in work.items()}
+
+
+def records(head: bytes, batches: int) -> dict[str, Contestant]:
+    """Return who reads the records of the front of a segment."""
+    work = {
         RECORDS: lambda: scan(head, batches, seek_max_record=True),
         AIOKAFKA_RECORDS: lambda: records_with_aiokafka(head, batches),
     }

@@ -8,7 +8,7 @@ from tests.benchmarks import one_segment, whole_job
 from tests.benchmarks.cold_start import cold_seconds
 from tests.benchmarks.page import Section, tell
 from tests.benchmarks.report import Races, race_sections
-from tests.benchmarks.segments import KINDS, write_segment
+from tests.benchmarks.segments import KINDS, read_anew, write_segment
 from tests.kafka.oracle import OracleMissingError
 
 ROUNDS: Final = 5
@@ -33,6 +33,7 @@ def _measured(data: Path, *, quick: bool) -> list[Section]:
     races = []
     for file in files:
         tell(f"{file.kind.title}: one segment")
+        read_anew(file)
         races.append(Races(file, one_segment.race(file, data, rounds=rounds)))
     if not quick:
         races = _with_jobs(races, once, data)
@@ -49,6 +50,7 @@ def _with_jobs(races: list[Races], once: dict[str, float], data: Path) -> list[R
         raced = []
         for race in races:
             tell(f"{race.file.kind.title}: the whole job")
+            read_anew(race.file)
             job = whole_job.race(spark, race.file, data, rounds=JOB_ROUNDS)
             raced.append(race._replace(whole_job=job))
         return raced

@@ -66,10 +66,8 @@ def sections(data: Path, *, quick: bool) -> list[Section]:
     ]
     rows.append("")
     for store, peak in peaks(data / "remote-hollow"):
-        rows.append(
-            f"- A process that builds one segment of 2^31 - 1 bytes in {store}: {peak:.0f} MiB"
-        )
-        rows.append("  resident at most.")
+        what = f"builds {FILES_AT_ONCE} segments of 256 MiB at once over {store}"
+        rows.append(f"- Most that is resident of a process that {what}: {peak:.0f} MiB.")
         ratios.append(Ratio(f"memory of a worker, {store}", "", peak, "MiB", at_least=MOST_MIB))
     return [Section("Remote stores", [*head, *rows, *notes()], ratios)]
 

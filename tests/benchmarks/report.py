@@ -129,7 +129,7 @@ def notes(rounds: int) -> list[str]:
         "  up on that very segment; its ratios for the job are to two such JVMs side by side.",
         "- *Spark job* is listing, tasks, publishing and the catalog's commit in a session that is",
         "  up; its segments are hard links of one file.",
-        "- kafka-python, aiokafka and who reads headers or records get the front of the segment,",
+        "- kafka-python with checksums and who reads records get the front of the segment,",
         "  already in memory; a v1 message must be decoded to find its timestamp.",
         f"- kafka-python's CRC-32C: {crc} ({version('crc32c')}).",
     ]
