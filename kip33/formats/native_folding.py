@@ -26,7 +26,8 @@ from kip33.formats.native_lanes import (
 
 FEWEST_BYTES: Final = 64  # below, other forms are as fast
 LANE_BYTES: Final = 16
-ROUNDS_FROM_BYTES: Final = 1024  # below, one chain of lanes is as fast as four
+WIDE_LANE_BYTES: Final = 64
+WIDE_ROUNDS_FROM_BYTES: Final = 1024  # below, one chain of lanes is as fast as four
 
 
 def wide_folding(polynomial: int) -> Callable[..., Any]:
@@ -35,61 +36,71 @@ def wide_folding(polynomial: int) -> Callable[..., Any]:
     The two words are 16 bytes whose CRC from 0 is that of `data[at:stop]` from `register`; there
     are at least FEWEST_BYTES.
     """
-    load = lane_at(8)
-    to_next, to_next_round = fold(polynomial, 8, 64), fold(polynomial, 8, 256)
-    words_of = last_words(polynomial, 8)
+    load = lane_at(WIDE_LANE_BYTES // 8)
+    to_next = fold(polynomial, WIDE_LANE_BYTES // 8, WIDE_LANE_BYTES)
+    fold_rest = _folding_rest(polynomial, WIDE_LANE_BYTES, WIDE_ROUNDS_FROM_BYTES)
 
     @register_jitable
     def folded(data: Any, at: Any, stop: Any, register: Any) -> Any:
         # Zeros before a message do not change its CRC from 0: the first lane begins with as many
         # as make whole lanes of all.
-        zeros = -(stop - at) & 63
+        zeros = -(stop - at) & (WIDE_LANE_BYTES - 1)
         first, second = wide_lanes_with(register, zeros)
         at -= zeros
         lane = both(first, wide_lane_behind(data, at, zeros))
-        at += 64
+        at += WIDE_LANE_BYTES
         if at < stop:
             lane = to_next(lane, both(second, load(data, at)))
-            at += 64
-        if stop - at >= ROUNDS_FROM_BYTES:
-            lane2, lane3, lane4 = load(data, at), load(data, at + 64), load(data, at + 128)
-            at += 192
-            while stop - at >= 256:
-                lane = to_next_round(lane, load(data, at))
-                lane2 = to_next_round(lane2, load(data, at + 64))
-                lane3 = to_next_round(lane3, load(data, at + 128))
-                lane4 = to_next_round(lane4, load(data, at + 192))
-                at += 256
-            lane = to_next(to_next(to_next(lane, lane2), lane3), lane4)
-        while at < stop:
-            lane = to_next(lane, load(data, at))
-            at += 64
-        return words_of(lane)
+            at += WIDE_LANE_BYTES
+        return fold_rest(data, at, stop, lane)
 
     return folded
 
 
 def folding(polynomial: int) -> Callable[..., Any]:
     """Return the same by lanes of 16 bytes; `stop - at` is a multiple of LANE_BYTES."""
-    load = lane_at(2)
-    to_next, to_next_round = fold(polynomial, 2, 16), fold(polynomial, 2, 64)
-    words_of = last_words(polynomial, 2)
+    load = lane_at(LANE_BYTES // 8)
+    fold_rest = _folding_rest(polynomial, LANE_BYTES, 3 * LANE_BYTES)
 
     @register_jitable
     def folded(data: Any, at: Any, stop: Any, register: Any) -> Any:
         lane = both(lane_with(register), load(data, at))
-        lane2, lane3, lane4 = load(data, at + 16), load(data, at + 32), load(data, at + 48)
-        at += 64
-        while stop - at >= 64:
-            lane = to_next_round(lane, load(data, at))
-            lane2 = to_next_round(lane2, load(data, at + 16))
-            lane3 = to_next_round(lane3, load(data, at + 32))
-            lane4 = to_next_round(lane4, load(data, at + 48))
-            at += 64
-        lane = to_next(to_next(to_next(lane, lane2), lane3), lane4)
-        while at < stop:
-            lane = to_next(lane, load(data, at))
-            at += 16
-        return words_of(lane)
+        return fold_rest(data, at + LANE_BYTES, stop, lane)
 
     return folded
+
+
+def _folding_rest(polynomial: int, lane_bytes: int, rounds_from_bytes: int) -> Callable[..., Any]:
+    """Return `(data, at, stop, lane) -> (word, word)`: whole lanes behind the one at hand.
+
+    Where there are many, four chains of lanes go side by side: a multiplication takes several
+    cycles, and one can start every cycle.
+    """
+    words, round_bytes = lane_bytes // 8, 4 * lane_bytes
+    load = lane_at(words)
+    to_next, to_next_round = (
+        fold(polynomial, words, lane_bytes),
+        fold(polynomial, words, round_bytes),
+    )
+    words_of = last_words(polynomial, words)
+
+    @register_jitable
+    def fold_rest(data: Any, at: Any, stop: Any, lane: Any) -> Any:
+        if stop - at >= rounds_from_bytes:
+            lane2 = load(data, at)
+            lane3 = load(data, at + lane_bytes)
+            lane4 = load(data, at + 2 * lane_bytes)
+            at += 3 * lane_bytes
+            while stop - at >= round_bytes:
+                lane = to_next_round(lane, load(data, at))
+                lane2 = to_next_round(lane2, load(data, at + lane_bytes))
+                lane3 = to_next_round(lane3, load(data, at + 2 * lane_bytes))
+                lane4 = to_next_round(lane4, load(data, at + 3 * lane_bytes))
+                at += round_bytes
+            lane = to_next(to_next(to_next(lane, lane2), lane3), lane4)
+        while at < stop:
+            lane = to_next(lane, load(data, at))
+            at += lane_bytes
+        return words_of(lane)
+
+    return fold_rest
