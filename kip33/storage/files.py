@@ -95,7 +95,8 @@ def _ranges_of(location: Location) -> Iterator[tuple[FetchRange, int]]:
 
         def fetch_range(position: int, count: int) -> memoryview:
             file.seek(position)
-            return memoryview(file.read_buffer(count))  # as the client gave it, nothing copied
+            data = memoryview(file.read_buffer(count))  # as the client gave it, nothing copied
+            return data.cast("B")  # Arrow's bytes are signed, and go into no view of others
 
         yield fetch_range, file.size()
 

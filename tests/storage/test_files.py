@@ -22,6 +22,7 @@ from kip33.storage.files import (
     reason,
     remove_quietly,
     require_directory,
+    scanned,
     size_of,
 )
 from kip33.storage.locations import Location
@@ -243,3 +244,18 @@ def test_who_reads_meanwhile_sees_the_old_file_or_the_new_one(tmp_path: Path) ->
     reader.join()
     assert {len(data) for data in seen} == {len(version) for version in versions}
     assert set(seen) == set(versions)
+
+
+def test_ranges_of_a_remote_file_go_into_any_view(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrow's buffers are of signed bytes, which Python copies into no others."""
+    data = bytes(range(256))
+    (tmp_path / "x").write_bytes(data)
+    monkeypatch.setattr(Location, "filesystem", lambda self: fs.LocalFileSystem())
+    with scanned(Location("hdfs://nowhere", f"{tmp_path}/x")) as (read_into, size_bytes, view_at):
+        view = memoryview(bytearray(100))
+        assert (size_bytes, read_into(100, view)) == (256, 100)
+        assert bytes(view) == data[100:200]
+        assert view_at is not None
+        assert bytes(view_at(250)) == data[250:]
