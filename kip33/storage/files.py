@@ -184,6 +184,8 @@ def _created(location: Location, target: str) -> pa.NativeFile:
     try:
         return store.open_output_stream(target)
     except FileNotFoundError:
+        if location.is_object_store:  # which lacks a bucket: that is not ours to make
+            raise
         store.create_dir(location.parent.path, recursive=True)
         return store.open_output_stream(target)
 
