@@ -45,7 +45,7 @@ def _part(builder: Any, vector: Any, first: int, words: int) -> Any:
 
 
 def factors(polynomial: int, distances_bytes: list[int]) -> ir.Constant:
-    """Return what carries the quarters of a lane so many bytes further on; 0 makes it vanish."""
+    """Return what carries each 16 bytes of a lane so many further on; 0 makes them vanish."""
     halves = [
         crc.fold_factor(polynomial, 8 * distance + shift) if distance else 0
         for distance in distances_bytes
