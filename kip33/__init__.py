@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     )
     from kip33.storage.records_by_path import find_offset, read_records
 
+__version__ = "0.2.0"
+
 _HOMES = {
     "OffsetIndex": "kip33.formats.offset_index",
     "OffsetPosition": "kip33.formats.offset_index",

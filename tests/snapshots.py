@@ -26,6 +26,10 @@ def row(number: int, **fields: Any) -> dict[str, Any]:
         "out_of_order_batches": 0, "time_index_entries": 1, "active_segment": False,
         "build_settings": "{}", "status": "ok", "error": None, "index_file": "written",
         "time_index_bytes": 12, "offset_index_bytes": None,
+        "time_index_settings": "{}", "offset_index_settings": None,
+        "time_index_modified_ms": NOW_MS, "offset_index_modified_ms": None,
+        "transaction_index_bytes": None, "transaction_index_modified_ms": None,
+        "kip33_version": "0.2.0",
     } | fields  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from typing import Final, NoReturn
 
 import click
 
+from kip33 import __version__
 from kip33.errors import Kip33Error
 
 COMMANDS: Final = {
@@ -56,7 +57,7 @@ class LazyGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Example: kip33 build /archive/kafka-logs --index-dir /archive/indexes",
 )
-@click.version_option(package_name="kip33", prog_name="kip33")
+@click.version_option(__version__, prog_name="kip33")
 @click.pass_context
 def kip33(ctx: click.Context) -> None:
     """Rebuild, verify and catalog the time index (KIP-33) of archived Kafka segments."""

@@ -16,7 +16,7 @@ the one with the highest sequence number, ties by id; clocks are not asked. Noth
 import io
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, Self
 
 import pyarrow as pa
@@ -123,10 +123,11 @@ class Catalog(NamedTuple):
             try:
                 file = pq.ParquetFile(io.BytesIO(data), pre_buffer=False)
                 if file.metadata.num_rows != part.rows:
-                    rows = file.metadata.num_rows
-                    raise ValueError(f"{rows} rows, the commit says {part.rows}")
+                    found = file.metadata.num_rows
+                    raise ValueError(f"{found} rows, the commit says {part.rows}")
                 for group in range(file.num_row_groups):
-                    yield file.read_row_group(group, columns=columns, use_threads=False)
+                    rows = file.read_row_group(group, columns=columns, use_threads=False)
+                    yield _with_all_columns(rows, columns or SEGMENTS.names)
             except (OSError, ValueError) as error:
                 place = self.snapshot_folder(snapshot.name).child(part.name)
                 raise CatalogError(f"{place.uri}: cannot be read: {reason(error)}") from error
@@ -215,3 +216,12 @@ class Catalog(NamedTuple):
         if snapshot.name != name:
             return Candidate(name, None, f"{place.uri}: is the commit file of {snapshot.name}")
         return Candidate(name, snapshot)
+
+
+def _with_all_columns(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """Add the columns that an earlier schema version did not have, null."""
+    missing = [name for name in columns if name not in rows.column_names]
+    for name in missing:
+        field = SEGMENTS.field(name)
+        rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+    return rows.select(columns) if missing else rows

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2  # 1 had none of the columns after `offset_index_bytes`: they read as null
 
 _FIELDS: list["pa.Field[Any]"] = [
     pa.field("log_dir", pa.string()),  # between SOURCE and the partition's directory
@@ -38,6 +38,14 @@ _FIELDS: list["pa.Field[Any]"] = [
     pa.field("index_file", pa.string()),  # written | kept | stale | null: storage.publishing
     pa.field("time_index_bytes", pa.int64()),  # of the file at index_uri, as the build left it
     pa.field("offset_index_bytes", pa.int64()),  # of the .index beside it; null where none is ours
+    # The settings whose pass over this log gives the file's bytes, as JSON; null: not known.
+    pa.field("time_index_settings", pa.string()),
+    pa.field("offset_index_settings", pa.string()),
+    pa.field("time_index_modified_ms", pa.int64()),  # file times as the build left them
+    pa.field("offset_index_modified_ms", pa.int64()),
+    pa.field("transaction_index_bytes", pa.int64()),  # of the .txnindex; null where there is none
+    pa.field("transaction_index_modified_ms", pa.int64()),
+    pa.field("kip33_version", pa.string()),  # that wrote the row; null: before 0.2
 ]
 SEGMENTS: Final = pa.schema(_FIELDS)
 """The one schema; the Spark schema is derived from it."""

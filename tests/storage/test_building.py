@@ -75,7 +75,7 @@ def test_the_whole_row(archive: Archive) -> None:
         "build_settings": built.row["build_settings"], "status": "ok", "error": None,
         "index_file": "written", "time_index_bytes": 12, "offset_index_bytes": None,
     }  # fmt: skip
-    assert list(SEGMENTS.names) == [name for name in SEGMENTS.names if name in built.row]
+    assert built.row.keys() <= set(SEGMENTS.names)
     assert json.loads(built.row["build_settings"]) == {
         "dialect": "recover", "index_interval_bytes": 4096, "segment_index_bytes": 10485760,
         "check_crc": True, "offset_index": False,

@@ -68,7 +68,10 @@ def test_the_whole_row_of_a_log_that_was_not_read(archive: ChangingArchive) -> N
         "time_index_entries": 4, "active_segment": False,
         "build_settings": archive.row(A, 20)["build_settings"], "status": "unverified",
         "error": None, "index_file": "kept", "time_index_bytes": len(TRUE),
-        "offset_index_bytes": None,
+        "offset_index_bytes": None, "time_index_settings": None, "offset_index_settings": None,
+        "time_index_modified_ms": None, "offset_index_modified_ms": None,
+        "transaction_index_bytes": None, "transaction_index_modified_ms": None,
+        "kip33_version": None,
     }  # fmt: skip
     second = archive.log(A, 20)
     assert archive.row(A, 20)["status"] == "ok"

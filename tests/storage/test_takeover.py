@@ -11,13 +11,14 @@ from kip33.storage.catalog import Catalog
 from kip33.storage.drafts import Draft
 from kip33.storage.listing import list_tree
 from kip33.storage.locations import Location
+from kip33.storage.schema import SEGMENTS
 from tests.changing_archive import ChangingArchive, batches
 
 NAMES = [
     "plain", "two words", "100%", "%41", "a%2Fb", "grüße", "日本", "semi;colon,comma", "plus+and&",
     "hash#question?", "[brackets]{braces}", "quote'\"", "dot.dot..", "tab\there", "~tilde", "a:b",
 ]  # fmt: skip
-EVERY_COLUMN = 29
+EVERY_COLUMN = len(SEGMENTS)
 
 
 @pytest.mark.parametrize("where", ["index dir", "in place"])
