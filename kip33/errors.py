@@ -2,7 +2,8 @@
 
     Kip33Error
       CorruptSegmentError       a batch or record that cannot be read; carries `valid_bytes`
-      CorruptIndexError         a .timeindex or .index that breaks its invariants
+      CorruptIndexError         an index file that breaks its invariants
+      CorruptSnapshotError      a producer .snapshot that Kafka would not load
       IndexOffsetOverflowError  an offset that does not fit a relative int32
       UnsupportedFormatError    an unknown magic, codec or file name
       CatalogError              a missing, foreign or incompatible catalog
@@ -34,7 +35,11 @@ class CorruptSegmentError(Kip33Error):
 
 
 class CorruptIndexError(Kip33Error):
-    """A `.timeindex` or `.index` that breaks its invariants."""
+    """A `.timeindex`, `.index` or `.txnindex` that breaks its invariants."""
+
+
+class CorruptSnapshotError(Kip33Error):
+    """A producer `.snapshot` that Kafka would not load."""
 
 
 class IndexOffsetOverflowError(Kip33Error):

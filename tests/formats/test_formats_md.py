@@ -13,8 +13,10 @@ from kip33.formats import names
 from kip33.formats.batch import decode_header
 from kip33.formats.codecs import decompress
 from kip33.formats.offset_index import OffsetIndex
+from kip33.formats.producer_snapshot import ProducerSnapshot
 from kip33.formats.records import iterate_records
 from kip33.formats.time_index import TimeIndex
+from kip33.formats.transaction_index import TransactionIndex
 from tests.segment_builder import crc32c, v2_batch
 
 PAGE = Path(kip33.formats.__file__).with_name("FORMATS.md").read_text(encoding="utf-8")
@@ -78,6 +80,8 @@ DECODERS: dict[str, Callable[..., Iterable[object]]] = {
     "record": record_alone,
     "time-index": TimeIndex.from_bytes,
     "offset-index": OffsetIndex.from_bytes,
+    "transaction-index": TransactionIndex.from_bytes,
+    "producer-snapshot": lambda data: ProducerSnapshot.from_bytes(data).producers,
     **{codec: inflated(codec) for codec in ("gzip", "snappy", "lz4", "zstd")},
 }
 

@@ -1,0 +1,105 @@
+"""The `.snapshot` file: what a broker knew of producers at the offset in the file's name.
+
+    bytes    field             type     meaning
+    0..1     version           int16    1
+    2..5     crc               uint32   CRC-32C of all bytes after this field
+    6..9     entries           int32    number of producers; then 46 bytes for each
+    0..7     producer id       int64
+    8..9     epoch             int16
+    10..13   last sequence     int32
+    14..21   last offset       int64    of the last data batch; -1: none is known
+    22..25   offset delta      int32    last offset minus first offset of that batch
+    26..33   timestamp         int64    of the last batch or marker
+    34..37   coordinator epoch int32    of the last marker
+    38..45   first offset      int64    of the open transaction; negative: none is open
+
+A broker writes one when it rolls a segment, named by the new segment's base offset, and one at the
+log's end when it stops. It deletes a corrupt one and takes the one before.
+Kafka: `ProducerStateManager.readSnapshot` and `writeSnapshot` (0.11 to 4.x).
+"""
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Self
+
+import numpy as np
+
+from kip33.errors import CorruptSnapshotError
+from kip33.formats.crc import crc32c
+
+VERSION: Final = 1
+HEADER_BYTES: Final = 10
+CRC_END: Final = 6
+ENTRY: Final = np.dtype(
+    [
+        ("producer_id", ">i8"),
+        ("epoch", ">i2"),
+        ("last_sequence", ">i4"),
+        ("last_offset", ">i8"),
+        ("offset_delta", ">i4"),
+        ("timestamp", ">i8"),
+        ("coordinator_epoch", ">i4"),
+        ("first_offset", ">i8"),
+    ]
+)
+ENTRY_BYTES: Final = 46
+NONE_OPEN: Final = -1
+
+
+class ProducerState(NamedTuple):
+    """One producer; `first_offset` is that of its open transaction, -1 if none is open."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+    coordinator_epoch: int
+    first_offset: int
+
+
+@dataclass(frozen=True)
+class ProducerSnapshot:
+    """The producers of one `.snapshot`, in the file's order."""
+
+    producers: tuple[ProducerState, ...]
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Return the snapshot; bytes after the last entry are ignored, as Kafka ignores them.
+
+        Raises `CorruptSnapshotError` where Kafka takes the file for corrupt: a version that is not
+        1, a CRC that does not match, or fewer bytes than the entries need.
+
+        >>> ProducerSnapshot.from_bytes(ProducerSnapshot(()).to_bytes())
+        ProducerSnapshot(producers=())
+        """
+        if len(data) < HEADER_BYTES:
+            raise CorruptSnapshotError(f"{len(data)} bytes, at least {HEADER_BYTES} expected")
+        version = int.from_bytes(data[:2], signed=True)
+        if version != VERSION:
+            raise CorruptSnapshotError(f"version {version}, {VERSION} expected")
+        stored, computed = int.from_bytes(data[2:CRC_END]), _crc(data)
+        if stored != computed:
+            raise CorruptSnapshotError(f"CRC {computed:#010x}, {stored:#010x} expected")
+        count = int.from_bytes(data[CRC_END:HEADER_BYTES], signed=True)
+        if count < 0 or count * ENTRY_BYTES > len(data) - HEADER_BYTES:
+            raise CorruptSnapshotError(f"{len(data)} bytes are too few for {count} producers")
+        rows = np.frombuffer(data, ENTRY, count, HEADER_BYTES)
+        return cls(tuple(ProducerState(*row) for row in rows.tolist()))
+
+    def to_bytes(self) -> bytes:
+        """Return the bytes of the file; `OverflowError` for a number that does not fit."""
+        rows = np.array(list(self.producers), ENTRY)
+        data = len(rows).to_bytes(4) + rows.tobytes()
+        head = VERSION.to_bytes(2)
+        return head + _crc(bytes(CRC_END) + data).to_bytes(4) + data
+
+    @property
+    def open_transactions(self) -> dict[int, int]:
+        """Return the first offset of each producer's open transaction, by producer id."""
+        return {p.producer_id: p.first_offset for p in self.producers if p.first_offset >= 0}
+
+
+def _crc(data: bytes) -> int:
+    return crc32c(0, data, CRC_END, len(data), None)

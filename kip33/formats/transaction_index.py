@@ -1,0 +1,126 @@
+"""The `.txnindex` file: one 34-byte big-endian entry for each aborted transaction.
+
+    bytes    field                type    meaning
+    0..1     version              int16   0
+    2..9     producer id          int64
+    10..17   first offset         int64   base offset of the transaction's first batch
+    18..25   last offset          int64   base offset of its ABORT marker's batch
+    26..33   last stable offset   int64   first offset of the oldest transaction that is still open
+                                          after the marker, else last offset + 1
+
+Offsets are absolute. An entry lies in the segment that has the marker; the transaction may begin in
+an earlier one. Last offsets grow strictly. No header, no checksum, nothing preallocated; a segment
+without an aborted transaction has no file, or an empty one.
+Kafka: `TransactionIndex`, `AbortedTxn` (0.11 to 4.x).
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from kip33.errors import CorruptIndexError
+
+VERSION: Final = 0
+ENTRY: Final = np.dtype(
+    [
+        ("version", ">i2"),
+        ("producer_id", ">i8"),
+        ("first_offset", ">i8"),
+        ("last_offset", ">i8"),
+        ("last_stable_offset", ">i8"),
+    ]
+)
+ENTRY_BYTES: Final = 34
+
+
+class AbortedTransaction(NamedTuple):
+    """One entry; offsets are absolute."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TransactionIndex:
+    """The entries of one `.txnindex`; equal to another with the same base offset and bytes."""
+
+    base_offset: int
+    entries: npt.NDArray[np.void]
+
+    @classmethod
+    def from_bytes(cls, data: bytes, *, base_offset: int) -> Self:
+        """Return the index as the file has it: every byte is believed, in any order.
+
+        Raises `CorruptIndexError` when `data` ends inside an entry, which Kafka ignores, and for a
+        version that is not 0: Kafka refuses a higher one and does not load the log.
+
+        >>> wire = "0000 0000000000000005 0000000000000000 0000000000000004 0000000000000002"
+        >>> index = TransactionIndex.from_bytes(bytes.fromhex(wire), base_offset=0)
+        >>> list(index)
+        [AbortedTransaction(producer_id=5, first_offset=0, last_offset=4, last_stable_offset=2)]
+        """
+        if len(data) % ENTRY_BYTES:
+            raise CorruptIndexError(f"{len(data)} bytes, not a multiple of {ENTRY_BYTES}")
+        entries = np.frombuffer(data, ENTRY)
+        others = np.flatnonzero(entries["version"] != VERSION)
+        if len(others):
+            version = entries["version"][others[0]]
+            raise CorruptIndexError(f"entry {others[0]} has version {version}, 0 expected")
+        return cls(base_offset, entries)
+
+    @classmethod
+    def from_entries(
+        cls, entries: Iterable[tuple[int, int, int, int]], *, base_offset: int
+    ) -> Self:
+        """Return the index of (producer id, first, last, last stable offset), in the order given.
+
+        Raises `OverflowError` for a number that is not an int64.
+        """
+        rows = np.array([(VERSION, *entry) for entry in entries], ENTRY)
+        rows.setflags(write=False)
+        return cls(base_offset, rows)
+
+    def to_bytes(self) -> bytes:
+        """Return the bytes of the file."""
+        return self.entries.tobytes()
+
+    def sanity_check(self) -> None:
+        """Raise `CorruptIndexError` where Kafka's sanityCheck does: a last offset below the base.
+
+        A broker checks this each time it loads a segment that has an `.index`.
+        """
+        below = np.flatnonzero(self.entries["last_offset"] < self.base_offset)
+        if len(below):
+            offset = self.entries["last_offset"][below[0]]
+            raise CorruptIndexError(
+                f"last offset {offset} of entry {below[0]} is below the base offset "
+                f"{self.base_offset}"
+            )
+
+    def __len__(self) -> int:
+        """Return the number of entries."""
+        return len(self.entries)
+
+    def __iter__(self) -> Iterator[AbortedTransaction]:
+        """Yield the entries."""
+        for _, *fields in self.entries.tolist():
+            yield AbortedTransaction(*fields)
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether base offset and bytes are the same."""
+        if not isinstance(other, TransactionIndex):
+            return NotImplemented
+        return self.base_offset == other.base_offset and self.to_bytes() == other.to_bytes()
+
+    def __hash__(self) -> int:
+        """Return a hash in line with equality."""
+        return hash((self.base_offset, self.to_bytes()))
+
+    def __repr__(self) -> str:
+        """Return base offset and length."""
+        return f"<TransactionIndex base_offset={self.base_offset} entries={len(self)}>"
