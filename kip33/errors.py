@@ -9,6 +9,7 @@
       CatalogError              a missing, foreign or incompatible catalog
         UnreadableCatalogError  a file of a catalog that cannot be read now
       PlanError                 a retention plan that cannot be made, read or carried out
+        LockedError             a log directory that a broker, or another run of kip33, uses now
       LocationError             a path or URI that cannot be used
       PolicyError               a retention policy that cannot be read, or says what Kafka has not
       PublishError              a part or commit file that cannot be written: nothing is committed
@@ -76,3 +77,7 @@ class PublishError(Kip33Error):
 
 class PlanError(Kip33Error):
     """A retention plan that cannot be made, read or carried out: nothing was touched."""
+
+
+class LockedError(PlanError):
+    """A log directory that a broker, or another run of kip33, uses now: nothing was touched."""

@@ -99,6 +99,7 @@ def _limit_ms(text: str) -> int:
     return NO_LIMIT if text.strip() == str(NO_LIMIT) else duration_ms(text)
 
 
+TOPICS_HELP: Final = "Only topics that match; !GLOB leaves out those that match; may be repeated."
 _CONFIG: Final = click.option(
     "--config",
     type=click.Path(path_type=Path),
@@ -128,9 +129,7 @@ _STORES: Final = click.option(
     help="How stores are reached: spark.hadoop.fs.s3a.endpoint=... and the like.",
 )
 _SPARK: Final = (
-    click.option(
-        "--topics", multiple=True, metavar="GLOB", help="Only topics that match; may be repeated."
-    ),
+    click.option("--topics", multiple=True, metavar="GLOB", help=TOPICS_HELP),
     click.option(
         "--parallelism",
         type=click.IntRange(min=1),

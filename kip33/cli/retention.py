@@ -7,7 +7,7 @@ import click
 from click.core import ParameterSource
 
 from kip33.cli.moments import DURATION, MOMENT, SIZE, current_ms, parse_moment
-from kip33.cli.options import format_option, policy_options, session_options
+from kip33.cli.options import TOPICS_HELP, format_option, policy_options, session_options
 from kip33.cli.summary_file import summary_option
 from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES
 
@@ -133,9 +133,7 @@ def _moments(ctx: click.Context, param: click.Parameter, text: str | None) -> tu
     metavar="1TiB",
     help="With --apply: refuse a plan of more bytes.",
 )
-@click.option(
-    "--topics", multiple=True, metavar="GLOB", help="Only topics that match; may be repeated."
-)
+@click.option("--topics", multiple=True, metavar="GLOB", help=TOPICS_HELP)
 @summary_option
 @session_options
 @format_option("table", "json", "jsonl", "csv")

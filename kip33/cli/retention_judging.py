@@ -1,6 +1,5 @@
 """Judging a catalog: from options to Spark to what is printed, written and planned."""
 
-import fnmatch
 import json
 import os
 import time
@@ -23,6 +22,7 @@ from kip33.cli.retention_tables import (
 )
 from kip33.cli.summary_file import publish_summary
 from kip33.errors import CatalogError, LocationError
+from kip33.rules.topic_globs import TopicGlobs
 from kip33.spark import session
 from kip33.spark.catalog import load_catalog
 from kip33.spark.delete_records import delete_records
@@ -100,8 +100,11 @@ def _answer(spark: SparkSession, asked: Asked, output: Location | None) -> Answe
     options = asked.options
     rows = load_catalog(spark, asked.catalog.location.uri, asked.snapshot.name)
     if options["topics"]:
-        globs = "|".join(fnmatch.translate(glob) for glob in options["topics"])
-        rows = rows.where(sf.col("topic").rlike(f"^(?:{globs})"))
+        globs = TopicGlobs.of(options["topics"])
+        if globs.included_regex:
+            rows = rows.where(sf.col("topic").rlike(globs.included_regex))
+        if globs.excluded_regex:
+            rows = rows.where(~sf.col("topic").rlike(globs.excluded_regex))
     judged = evaluate_topics(
         rows,
         asked.topics,

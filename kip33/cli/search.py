@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from kip33.cli.moments import MOMENT
-from kip33.cli.options import format_option, session_options
+from kip33.cli.options import TOPICS_HELP, format_option, session_options
 
 
 @click.command(
@@ -25,9 +25,7 @@ from kip33.cli.options import format_option, session_options
     metavar="T",
     help="With --time: the range up to this time, its records and bytes.",
 )
-@click.option(
-    "--topic", "topics", multiple=True, metavar="GLOB", help="Only topics that match; repeatable."
-)
+@click.option("--topic", "topics", multiple=True, metavar="GLOB", help=TOPICS_HELP)
 @click.option("--partition", type=click.IntRange(min=0), metavar="N", help="Only this partition.")
 @click.option(
     "--requests",

@@ -3,7 +3,6 @@
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Any, Final
 
 import click
@@ -16,6 +15,7 @@ from kip33.cli.search_tables import COLUMNS, RANGE, Answer, print_answers
 from kip33.cli.targets import parse_target
 from kip33.errors import CatalogError, LocationError
 from kip33.rules.search import LATEST, NO_SUCH_PARTITION
+from kip33.rules.topic_globs import TopicGlobs
 from kip33.storage.catalog import Catalog
 from kip33.storage.catalog_search import (
     Question,
@@ -99,8 +99,10 @@ def _matching(topics: Sequence[str], globs: Sequence[str]) -> list[str]:
     """Return the topics that match; one that is named and not there is asked for all the same."""
     if not globs:
         return list(topics)
-    found = [topic for topic in topics if any(fnmatchcase(topic, glob) for glob in globs)]
-    named = [glob for glob in globs if not set(glob) & set("*?[") and glob not in found]
+    asked = TopicGlobs.of(globs)
+    found = [topic for topic in topics if asked.matches(topic)]
+    named = [glob for glob in asked.included if not set(glob) & set("*?[") and asked.matches(glob)]
+    named = [glob for glob in named if glob not in found]
     if not found and not named:
         raise CatalogError(
             f"no topic matches {' or '.join(globs)}; there are {', '.join(topics[:10])}"

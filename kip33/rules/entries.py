@@ -28,11 +28,13 @@ class Dialect(NamedTuple):
     `first_record`: of the first record that bears the batch's max timestamp, where the batch is
     uncompressed, CreateTime and v2; else, and in every other case, the batch's last offset.
     `next_offset`: instead the offset after the batch at which the entry is inserted.
+    `written_by_brokers`: a release of Kafka writes such files, so a broker reads them as meant.
     """
 
     name: str
     first_record: bool = False
     next_offset: bool = False
+    written_by_brokers: bool = True
 
     def recorded_offsets(self, batches: BatchColumns, topic: str) -> npt.NDArray[np.int64]:
         """Return each batch's offset of max timestamp as this dialect records it.
@@ -46,7 +48,8 @@ class Dialect(NamedTuple):
 
 RECOVER: Final = Dialect("recover")
 LIVE: Final = Dialect("live", first_record=True)  # LogValidator of 0.11 to 3.6
-KIP33: Final = Dialect("kip33", next_offset=True)  # D1: the KIP's text, "the next offset"
+# D1: the KIP's text, "the next offset"
+KIP33: Final = Dialect("kip33", next_offset=True, written_by_brokers=False)
 DIALECTS: Final = {dialect.name: dialect for dialect in (RECOVER, LIVE, KIP33)}
 
 ENTRY_STATE: Final = np.dtype(

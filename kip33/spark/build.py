@@ -25,18 +25,21 @@ def run_build(
 ) -> BuildSummary:
     """Carry out a plan: index files, then one catalog snapshot.
 
-    Bad segments are rows, not exceptions. `on_progress` is called with tasks done and in all.
+    Bad segments are rows, not exceptions. `on_progress` is called with tasks done and in all. In
+    place the log directories are locked to the end, as a broker locks them; LockedError where a
+    broker, or another run of kip33, holds a lock.
     """
-    begun = begin_build(plan)
-    results = run_on_bins(
-        spark,
-        plan.files,
-        partial(_build_bin, plan.build, begun.draft.staging, len(begun.taken)),
-        reads_files=not plan.build.read_tail,
-        parallelism=parallelism,
-        on_progress=on_progress,
-    )
-    return commit_build(begun, results)
+    with plan.locks():
+        begun = begin_build(plan)
+        results = run_on_bins(
+            spark,
+            plan.files,
+            partial(_build_bin, plan.build, begun.draft.staging, len(begun.taken)),
+            reads_files=not plan.build.read_tail,
+            parallelism=parallelism,
+            on_progress=on_progress,
+        )
+        return commit_build(begun, results)
 
 
 def build_index(

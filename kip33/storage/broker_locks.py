@@ -1,4 +1,4 @@
-"""The `.lock` of a broker's log directory: no file is deleted under a broker that runs.
+"""The `.lock` of a broker's log directory: no file is deleted or replaced under a running broker.
 
 A broker holds it from its start to its end, through Java's `FileLock`, which is POSIX's lock of a
 file's bytes. Whoever holds it here keeps a broker from starting. Brokers of 4.x delete the file
@@ -6,7 +6,7 @@ when they stop, those before leave it: where a log directory has `meta.propertie
 has, the file is made if it is not there, and removed in the end. An archive has neither, or a
 `.lock` that was copied and nobody holds.
 
-The lock is a process's: it does not tell two applies in one process from each other.
+The lock is a process's: it does not tell two runs in one process from each other.
 """
 
 import fcntl
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from kip33.errors import PlanError
+from kip33.errors import LockedError
 from kip33.storage.files import reason
 from kip33.storage.locations import Location
 
@@ -29,8 +29,8 @@ _TRIES: Final = 5
 def locked(partitions: Iterable[Location], *, make: bool = True) -> Iterator[None]:
     """Hold the lock of every log directory on this machine that partition directories lie in.
 
-    `make`: also where a broker's log directory has no lock file now. Raises PlanError where a
-    broker, or another apply, holds one, or it cannot be opened.
+    `make`: also where a broker's log directory has no lock file now. Raises LockedError where a
+    broker, or another run of kip33, holds one, or it cannot be opened.
     """
     held: list[tuple[int, Location | None]] = []  # descriptor, and the file if we made it
     try:
@@ -97,13 +97,13 @@ def _lock(descriptor: int, place: Location) -> None:
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except _HELD as error:
-        raise _refusal(place, "a broker, or another apply, holds it") from error
+        raise _refusal(place, "a broker, or another run of kip33, holds it") from error
     except OSError as error:
         raise _refusal(place, f"cannot be locked: {reason(error)}") from error
 
 
-def _refusal(place: Location, why: str) -> PlanError:
-    return PlanError(
-        f"{place.uri}: {why}; nothing is deleted in the log directory of a broker that may run: "
-        "stop it, or apply to a copy"
+def _refusal(place: Location, why: str) -> LockedError:
+    return LockedError(
+        f"{place.uri}: {why}; kip33 changes nothing in the log directory of a broker that may run: "
+        "stop the broker, or work on a copy"
     )

@@ -1,6 +1,7 @@
 """What a build will do: list, see what the newest snapshot still knows, keep the rest to read."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -8,8 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.errors import CatalogError, LocationError, UnreadableCatalogError
-from kip33.rules.entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
+from kip33.rules.entries import (
+    DEFAULT_INDEX_INTERVAL_BYTES,
+    DEFAULT_SEGMENT_INDEX_BYTES,
+    DIALECTS,
+)
 from kip33.rules.indexes import IndexSettings
+from kip33.storage.broker_locks import locked
 from kip33.storage.build import Build
 from kip33.storage.catalog import Catalog
 from kip33.storage.drafts import claimed_index_uris
@@ -19,7 +25,12 @@ from kip33.storage.layouts import layout_of, require_layout
 from kip33.storage.listing import Listed, Listing, Unfinished
 from kip33.storage.locations import Location
 from kip33.storage.snapshots import Snapshot
-from kip33.storage.sources import require_no_file, require_outside_log_dirs, require_segments
+from kip33.storage.sources import (
+    partition_directories,
+    require_no_file,
+    require_outside_log_dirs,
+    require_segments,
+)
 from kip33.storage.takeover import Takeover, plan_takeover
 
 MEND: Final = "without it this build would not know its own index files: mend that and run it again"
@@ -37,6 +48,15 @@ class BuildPlan(NamedTuple):
     passed_over: dict[str, int]
     unfinished: tuple[Unfinished, ...]
     warnings: tuple[str, ...]  # of snapshots that count as none, one line each
+    beside_logs: tuple[Location, ...] = ()  # in place: the partitions' directories
+
+    def locks(self) -> AbstractContextManager[None]:
+        """Hold the locks of all log directories that index files are written into.
+
+        Raises LockedError where a broker, or another run of kip33, holds one. Elsewhere than in
+        place nothing is locked.
+        """
+        return locked(self.beside_logs)
 
 
 def plan_build(
@@ -67,7 +87,7 @@ def plan_build(
     hold are taken over, none with `full` or `only_damaged`. `read="tail"` believes a trustworthy
     `.timeindex` instead of reading its log. `now_ms` is when the build begins, before the listing.
     Needs no Spark, so that a wrong argument (LocationError, CatalogError, ValueError) is told at
-    once.
+    once, and in place a log directory that a broker uses now (LockedError).
     """
     if read not in ("log", "tail"):
         raise ValueError(f"read {read!r}: log or tail expected")
@@ -75,6 +95,8 @@ def plan_build(
         raise ValueError("--only damaged verifies indexes against their logs: not with --read tail")
     settings = IndexSettings(dialect, index_interval_bytes, segment_index_bytes, check_crc)
     settings.require_valid()
+    if in_place:
+        require_written_by_brokers(dialect)
     read_as = layout_of(layout)
     if in_place and not read_as.in_place:
         raise ValueError(
@@ -91,6 +113,9 @@ def plan_build(
     listing = require_segments(
         source_location, topics, index_dir=index_location, layout=read_as, on_listed=on_listed
     )
+    beside_logs = partition_directories(listing) if in_place else ()
+    with locked(beside_logs, make=False):  # run_build holds the locks to its end
+        pass
     if not in_place:
         require_outside_log_dirs(index_location, listing, "the index directory")
     require_outside_log_dirs(catalog_location, listing, "the catalog")
@@ -104,7 +129,18 @@ def plan_build(
         read == "tail",
         read_as.name,
     )
-    return _plan(build, target, listing, now_ms, topics, reuse=not (full or only_damaged))
+    plan = _plan(build, target, listing, now_ms, topics, reuse=not (full or only_damaged))
+    return plan._replace(beside_logs=beside_logs)
+
+
+def require_written_by_brokers(dialect: str) -> None:
+    """Raise ValueError for a dialect of index files that must not lie beside a broker's logs."""
+    if not DIALECTS[dialect].written_by_brokers:
+        names = " or ".join(name for name, one in DIALECTS.items() if one.written_by_brokers)
+        raise ValueError(
+            f"--in-place: no broker writes the dialect {dialect!r}, and a broker that reads such "
+            f"files gives other answers; choose --dialect {names}, or give --index-dir"
+        )
 
 
 def _plan(

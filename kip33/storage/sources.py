@@ -1,12 +1,12 @@
 """What a command works on: the segments of a SOURCE, and where their indexes belong."""
 
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.errors import LocationError
+from kip33.rules.topic_globs import TopicGlobs
 from kip33.storage.files import require_directory, size_of
 from kip33.storage.layouts import KAFKA, Layout
 from kip33.storage.listing import Listed, Listing, list_tree, segments_of
@@ -14,8 +14,8 @@ from kip33.storage.locations import Location
 
 
 def matches(topic: str | None, topics: Sequence[str]) -> bool:
-    """Return whether a topic is one of the globs; without globs, and where it is unknown, it is."""
-    return not topics or topic is None or any(fnmatchcase(topic, glob) for glob in topics)
+    """Return whether the globs ask for a topic (`rules.topic_globs`); an unknown one they do."""
+    return not topics or topic is None or TopicGlobs.of(topics).matches(topic)
 
 
 def require_segments(
@@ -49,6 +49,15 @@ def require_segments(
             f"{source.uri}: no segments{wanted} here; {layout.expected}{_passed_over(listing)}"
         )
     return listing
+
+
+def partition_directories(listing: Listing) -> tuple[Location, ...]:
+    """Return the directories that the listed segments lie in."""
+    directories = pc.replace_substring_regex(listing.table["path"], r"/?[^/]*$", "")
+    return tuple(
+        listing.source.child(path) if path else listing.source
+        for path in pc.unique(directories).to_pylist()
+    )
 
 
 def _passed_over(listing: Listing) -> str:

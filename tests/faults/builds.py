@@ -35,14 +35,16 @@ def build_here(
 
 def carry_out(plan: BuildPlan) -> BuildSummary:
     """Begin, build every bin, commit: what `run_build` does on Spark."""
-    begun = begin_build(plan)
-    sizes = np.array([size or 0 for size in plan.files["size_bytes"].to_pylist()], np.int64)
-    bins = pack(sizes, min(BINS, len(sizes))) if len(sizes) else []
-    results = [
-        build_bin(plan.build, begun.draft.staging, len(begun.taken) + number, plan.files.take(rows))
-        for number, rows in enumerate(bins)
-    ]
-    return commit_build(begun, results)
+    with plan.locks():
+        begun = begin_build(plan)
+        staging, first = begun.draft.staging, len(begun.taken)
+        sizes = np.array([size or 0 for size in plan.files["size_bytes"].to_pylist()], np.int64)
+        bins = pack(sizes, min(BINS, len(sizes))) if len(sizes) else []
+        results = [
+            build_bin(plan.build, staging, first + number, plan.files.take(rows))
+            for number, rows in enumerate(bins)
+        ]
+        return commit_build(begun, results)
 
 
 class Outcome(NamedTuple):

@@ -275,6 +275,16 @@ def test_topics_are_chosen_by_globs(retention: Command) -> None:
     assert {row["topic"] for row in rows if row["kind"] == "segment"} == {"sensors", "metrics"}
 
 
+def test_topics_are_left_out_by_globs(retention: Command) -> None:
+    rows = retention("--topics", "*s", "--topics", "!*rs", "--format", "jsonl").lines
+    topics = {row["topic"] for row in rows if row["kind"] == "segment"}
+
+    everything = retention("--format", "jsonl").lines
+    all_topics = {row["topic"] for row in everything if row["kind"] == "segment"}
+    assert topics == {name for name in all_topics if name.endswith("s") and name[-2:] != "rs"}
+    assert topics
+
+
 def test_a_broker_is_misled_by_the_index_files_that_lie_there(
     movable: Path, spark_command: Command
 ) -> None:

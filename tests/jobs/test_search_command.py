@@ -178,6 +178,12 @@ def test_csv_and_json_have_the_same_rows(search: Command) -> None:
     assert [row["offset"] for row in read] == [str(row["offset"]) for row in rows]
 
 
+def test_topics_are_left_out_by_globs(search: Command) -> None:
+    every = answers(search("--time", AT_107, "--format", "jsonl"))
+    some = answers(search("--time", AT_107, "--topic", "!sens*", "--format", "jsonl"))
+    assert {one["topic"] for one in some} == {one["topic"] for one in every} - {"sensors"}
+
+
 def test_all_topics_at_forty_times_are_still_a_few_questions(search: Command) -> None:
     """Ten partitions of eight topics: 400 answers, not 8 times 40 times 10 questions."""
     times = [part for number in range(40) for part in ("--time", AT_107 + number)]

@@ -61,6 +61,11 @@ WRONG_USAGE: dict[str, tuple[Callable[[], list[str]], str]] = {
         lambda: ["build", "archive", "--in-place"],
         "--in-place needs a catalog (--catalog) outside every log directory",
     ),
+    "--in-place with a dialect that no broker writes": (
+        lambda: ["build", "archive", "--in-place", "--catalog", "c", "--dialect", "kip33"],
+        "--in-place: no broker writes the dialect 'kip33', and a broker that reads such files "
+        "gives other answers; choose --dialect recover or live, or give --index-dir",
+    ),
     "catalog in a log directory": (
         lambda: ["build", "archive", "--in-place", "--catalog", "archive/broker-1/c"],
         "/archive/broker-1/c: the catalog lies inside the log directory",

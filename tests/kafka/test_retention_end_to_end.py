@@ -379,7 +379,9 @@ def test_what_lies_below_a_log_start_offset_is_deletable_for_it(planned: Judged)
 def test_nothing_is_deleted_under_a_running_broker(refused: Tried) -> None:
     lock = (refused.cluster.log_dir / ".lock").as_uri()
     assert refused.finished.exit_code == 2
-    assert refused.finished.stderr.startswith(f"Error: {lock}: a broker, or another apply, holds")
+    assert refused.finished.stderr.startswith(
+        f"Error: {lock}: a broker, or another run of kip33, holds"
+    )
     assert refused.finished.stderr.count("\n") == 1
     assert not refused.finished.stdout
     assert refused.after == refused.before

@@ -112,7 +112,7 @@ CHANGES = [
         "an offset index was cut",
         lambda a: a.index(B).with_suffix(".index").write_bytes(b"12345678"), 1, 5,
     ),
-    case("another dialect", nothing, 6, 0, dialect="kip33"),
+    case("another dialect", nothing, 6, 0, dialect="live"),
     case("another interval", nothing, 6, 0, index_interval_bytes=4096),
     case("another index size", nothing, 6, 0, segment_index_bytes=1 << 16),
     case("CRCs not checked", nothing, 6, 0, check_crc=False),
@@ -288,6 +288,14 @@ def test_rows_of_other_topics_are_carried_never_dropped(
     assert archive.outcome() == archive.fresh(offset_index=True)
 
 
+def test_topics_left_out_are_carried(archive: ChangingArchive) -> None:
+    archive.build()
+    summary = archive.build(topics=["!a"], full=True)
+    rows_of_a = [row for row in archive.rows() if row["topic"] == "a"]
+    assert summary.carried == len(rows_of_a) > 0
+    assert summary.indexed == summary.segments - len(rows_of_a)
+
+
 @pytest.mark.parametrize("partition", [A, B])
 @pytest.mark.parametrize("topics", [(), ("a",)], ids=["all topics", "topic a"])
 def test_rows_below_a_directory_that_cannot_be_listed_are_carried_never_dropped(
@@ -329,12 +337,12 @@ SWITCHED = [
     # settings of one build after the other: of the last one all index files are `written`
     pytest.param([{}, {"offset_index": True}], id="offset indexes on"),
     pytest.param([{"offset_index": True}, {}], id="offset indexes off"),
-    pytest.param([{}, {"dialect": "kip33"}, {}], id="to another dialect and back"),
+    pytest.param([{}, {"dialect": "live"}, {}], id="to another dialect and back"),
     pytest.param([{}, {"dialect": "live"}, {"topics": ["a"]}, {}], id="one topic after the other"),
-    pytest.param([{}, {"read": "tail"}, {"dialect": "kip33"}], id="tail between two dialects"),
-    pytest.param([{}, {"read": "tail", "full": True}, {"dialect": "kip33"}], id="full tail"),
-    pytest.param([{}, {"overwrite": True}, {"dialect": "kip33"}], id="overwrite for nothing"),
-    pytest.param([{}, {"only_damaged": True}, {"dialect": "kip33"}], id="only damaged"),
+    pytest.param([{}, {"read": "tail"}, {"dialect": "live"}], id="tail between two dialects"),
+    pytest.param([{}, {"read": "tail", "full": True}, {"dialect": "live"}], id="full tail"),
+    pytest.param([{}, {"overwrite": True}, {"dialect": "live"}], id="overwrite for nothing"),
+    pytest.param([{}, {"only_damaged": True}, {"dialect": "live"}], id="only damaged"),
 ]
 
 
@@ -425,8 +433,8 @@ def test_a_segment_that_comes_back_meets_the_index_it_left(tmp_path: Path) -> No
 KILLED = [
     pytest.param({}, id="of the same settings"),
     pytest.param({"full": True}, id="full"),
-    pytest.param({"dialect": "kip33"}, id="of another dialect: files of the same size"),
-    pytest.param({"dialect": "kip33", "offset_index": False}, id="without offset indexes"),
+    pytest.param({"dialect": "live"}, id="of another dialect: files of the same size"),
+    pytest.param({"dialect": "live", "offset_index": False}, id="without offset indexes"),
 ]
 
 
@@ -453,7 +461,7 @@ def test_a_build_that_was_killed_leaves_no_trace_in_the_next(
 def test_what_a_killed_build_may_have_written_is_not_forgotten_while_a_row_is_carried(
     archive: ChangingArchive, carried: int
 ) -> None:
-    killed = archive.plan(offset_index=True, dialect="kip33")
+    killed = archive.plan(offset_index=True, dialect="live")
     begun = begin_build(killed)
     build_bin(killed.build, begun.draft.staging, len(begun.taken), killed.files)
     for _ in range(carried):

@@ -357,7 +357,7 @@ def test_a_log_directory_of_a_broker_that_runs(
     lock = lock_of(archive)
     with (
         held(sys.executable, "-c", HOLD.replace("LOCK_EX", how), str(lock)),
-        untouched(archive, "b2/.lock: a broker, or another apply, holds it", PlanError),
+        untouched(archive, "b2/.lock: a broker, or another run of kip33, holds it", PlanError),
     ):
         archive.apply(archive.plan(), dry_run=dry_run)
     assert archive.apply(archive.plan()).stopped == 0, "a lock that nobody holds is none"
@@ -378,7 +378,7 @@ def test_a_lock_that_java_holds(archive: ExpiringArchive) -> None:
     lock = lock_of(archive)
     with (
         held("java", str(source), str(lock)),
-        untouched(archive, "a broker, or another apply, holds it", PlanError),
+        untouched(archive, "a broker, or another run of kip33, holds it", PlanError),
     ):
         archive.apply(archive.plan())
 

@@ -1,0 +1,59 @@
+"""Which topics a list of globs asks for: what `--topics` and `--topic` mean, in one place.
+
+    orders*           topics whose names begin with orders
+    !*-changelog      all topics but those that end in -changelog
+    orders* !*-test   of the first kind, those that are not of the second
+
+A topic is asked for if it matches one glob without `!`, or if there is none of these, and if it
+matches no glob with `!`. Kafka allows no `!` in a topic's name.
+"""
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase, translate
+from typing import Final, NamedTuple
+
+EXCLUDES: Final = "!"
+
+
+class TopicGlobs(NamedTuple):
+    """The globs to match, and those to leave out, both without `!`."""
+
+    included: tuple[str, ...]
+    excluded: tuple[str, ...]
+
+    @classmethod
+    def of(cls, globs: Sequence[str]) -> "TopicGlobs":
+        """Return what the user wrote; ValueError for a `!` with nothing behind it."""
+        if EXCLUDES in globs:
+            raise ValueError("--topics '!': a glob expected after !, such as '!*-changelog'")
+        return cls(
+            tuple(glob for glob in globs if not glob.startswith(EXCLUDES)),
+            tuple(glob[1:] for glob in globs if glob.startswith(EXCLUDES)),
+        )
+
+    def matches(self, topic: str) -> bool:
+        """Return whether the topic is asked for.
+
+        >>> TopicGlobs.of(["orders*", "!*-test"]).matches("orders-test")
+        False
+        """
+        is_included = not self.included or _matches_any(topic, self.included)
+        return is_included and not _matches_any(topic, self.excluded)
+
+    @property
+    def included_regex(self) -> str | None:
+        """Return the regular expression of the globs to match, for Java as well; None: all."""
+        return _regex(self.included)
+
+    @property
+    def excluded_regex(self) -> str | None:
+        """Return the regular expression of the globs to leave out; None: none."""
+        return _regex(self.excluded)
+
+
+def _matches_any(topic: str, globs: Sequence[str]) -> bool:
+    return any(fnmatchcase(topic, glob) for glob in globs)
+
+
+def _regex(globs: Sequence[str]) -> str | None:
+    return f"^(?:{'|'.join(translate(glob) for glob in globs)})" if globs else None
