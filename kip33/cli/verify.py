@@ -29,7 +29,7 @@ from kip33.storage.verification import SegmentVerdict
     "--fail-on",
     multiple=True,
     type=click.Choice(VERDICTS),
-    help="Exit 3 if any file has this verdict; may be repeated.",
+    help="Exit 3 if any .timeindex or .index has this verdict; may be repeated.",
 )
 @summary_option
 @spark_options
@@ -96,7 +96,7 @@ def verify(
         print_json(summary | {"verdicts": [verdict.as_row() for verdict in verdicts]})
     else:
         _print_tables(verdicts, counts, offset_counts, below)
-    if any(counts[verdict] for verdict in fail_on):
+    if any(counts[verdict] or offset_counts[verdict] for verdict in fail_on):
         sys.exit(3)
 
 

@@ -9,7 +9,9 @@ trace in the log. What every correct index obeys (kafka-semantics 4.7), and what
                  offset after any batch at which T was the max so far
     closing      the last stair has its entry, unless the broker crashed while it was active
     offset entry (o, p): a batch begins at p; o is the last offset of a batch at or behind p, and
-                 before the next entry's; before Kafka 2.0 it is the first offset of the batch at p
+                 before the next entry's; before Kafka 2.0 it is the first offset of the batch at p,
+                 of a compressed set of v0 or v1 the first one inside. Sets are not opened: of one
+                 any offset behind the batch before it is taken, for it leads to the same batch
 
 `watch_*` take the batches as they pass, a piece at a time; the file's entries are searched, so
 memory follows the index, not the log.
@@ -20,7 +22,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kip33.formats.batch import NO_TIMESTAMP, BatchColumns
+from kip33.formats.batch import CODEC_MASK, NO_TIMESTAMP, BatchColumns
 from kip33.formats.bigendian import java_sum
 
 Int64s = npt.NDArray[np.int64]
@@ -41,7 +43,8 @@ PLACE: Final = np.dtype(
         ("position", np.int64),  # the entry's
         ("found", np.int64),  # 1: a batch begins there
         ("base_offset", np.int64),
-        ("last_offset", np.int64),
+        ("is_set", np.int64),  # 1: compressed v0 or v1, whose first offset is inside
+        ("offset_before", np.int64),  # the last offset of the batch before
     ]
 )
 LAST: Final = np.dtype([("offset", np.int64), ("position", np.int64)])  # position -1: not found
@@ -72,6 +75,7 @@ def watch_places(batches: Any, cursors: Any, places: Any, lasts: Any) -> None:
     """Fill `places` (sorted by position) and `lasts` (sorted by offset) from the batches."""
     at = cursors[0]
     last = cursors[1]
+    offset_before = cursors[2]
     for i in range(batches.size):
         batch = batches[i]
         while at < places.size and places[at]["position"] < batch["position"]:
@@ -79,13 +83,17 @@ def watch_places(batches: Any, cursors: Any, places: Any, lasts: Any) -> None:
         if at < places.size and places[at]["position"] == batch["position"]:
             places[at]["found"] = 1
             places[at]["base_offset"] = batch["base_offset"]
-            places[at]["last_offset"] = batch["last_offset"]
+            places[at]["offset_before"] = offset_before
+            if batch["magic"] < 2 and batch["attributes"] & CODEC_MASK:
+                places[at]["is_set"] = 1
         while last < lasts.size and lasts[last]["offset"] < batch["last_offset"]:
             last += 1
         if last < lasts.size and lasts[last]["offset"] == batch["last_offset"]:
             lasts[last]["position"] = batch["position"]
+        offset_before = batch["last_offset"]
     cursors[0] = at
     cursors[1] = last
+    cursors[2] = offset_before
 
 
 MOST_NAMED: Final = 10  # problems of one file
@@ -169,14 +177,15 @@ def _in_order(timestamps: Int64s, offsets: Int64s) -> bool:
 class OffsetIndexTruth:
     """Holds the entries of one `.index`, and what the log says of each."""
 
-    def __init__(self, offsets: Int64s, positions: Int64s) -> None:
+    def __init__(self, offsets: Int64s, positions: Int64s, *, base_offset: int = 0) -> None:
         """Take the file's entries: absolute offsets, positions in bytes, in file order."""
         self._offsets, self._positions = offsets, positions
         self._places = np.zeros(np.unique(positions).size, PLACE)
         self._places["position"] = np.unique(positions)
         self._lasts = np.full(np.unique(offsets).size, -1, LAST)
         self._lasts["offset"] = np.unique(offsets)
-        self._cursors = np.zeros(2, np.int64)
+        self._cursors = np.zeros(3, np.int64)
+        self._cursors[2] = base_offset - 1
 
     def append(self, batches: BatchColumns, speed: Any) -> None:
         """Let batches pass."""
@@ -186,7 +195,8 @@ class OffsetIndexTruth:
         """Return the entries that are not true of the log."""
         places = self._places[np.searchsorted(self._places["position"], self._positions)]
         lasts = self._lasts[np.searchsorted(self._lasts["offset"], self._offsets)]
-        begins = places["base_offset"] == self._offsets  # the entry of an append before Kafka 2.0
+        inside = (places["offset_before"] < self._offsets) & (self._offsets < places["base_offset"])
+        begins = (places["base_offset"] == self._offsets) | ((places["is_set"] == 1) & inside)
         true = (places["found"] == 1) & (begins | (lasts["position"] >= self._positions))
         ends = np.where(begins, self._positions, lasts["position"])  # of the append, at the least
         in_order = np.ones(true.size, np.bool_)

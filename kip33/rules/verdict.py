@@ -3,8 +3,8 @@
     missing      there is none
     malformed    its length is no multiple of an entry's
     identical    the bytes a dialect gives
-    padded       zero or more true entries, then zeros; stale entries count as padding only in a
-                 file that ends in zeros or has a preallocated file's size
+    padded       zero or more true entries, then zeros. Stale entries count as padding only behind
+                 a true entry, in a file that ends in zeros or has a preallocated file's size
     wrong        an entry is not true of the log, order included
     incomplete   every entry is true, but the closing one is absent: retention would misjudge
     consistent   every entry is true and the last stair is there; only the density differs
@@ -95,7 +95,7 @@ def _untrue(
     if not any(tail):
         what = f"{true_entries} true entries, then {len(tail)} zero bytes"
         return Verdict(PADDED, None, (what,))
-    if not any(data[-entry_bytes:]) or len(data) in preallocated_bytes:
+    if true_entries and (not any(data[-entry_bytes:]) or len(data) in preallocated_bytes):
         zeros = len(tail) - len(tail.rstrip(b"\0"))
         what = (
             f"{true_entries} true entries, then stale ones, "

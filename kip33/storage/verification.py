@@ -3,8 +3,6 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from kip33.formats.batch import BatchColumns
 from kip33.formats.offset_index import OffsetIndex
 from kip33.formats.time_index import TimeIndex
@@ -69,7 +67,9 @@ class Verification:
             _whole(offset_index, OFFSET_ENTRY_BYTES), base_offset=base_offset
         )
         self._time_truth = TimeIndexTruth(times.timestamps, times.offsets)
-        self._offset_truth = OffsetIndexTruth(places.offsets, places.positions.astype(np.int64))
+        self._offset_truth = OffsetIndexTruth(
+            places.offsets, places.positions, base_offset=base_offset
+        )
 
     def append(self, batches: BatchColumns, speed: Speed) -> None:
         """Watch the next batches of the pass."""

@@ -367,6 +367,24 @@ def test_verify_of_one_file_needs_no_spark(
     assert line["log_uri"] == Path(f"archive/{partition}/{FIRST}.log").absolute().as_uri()
 
 
+@pytest.mark.parametrize(
+    ("offset_index", "verdict"),
+    [(bytes.fromhex("0000000100000001"), "wrong"), (b"half", "malformed")],
+)
+def test_fail_on_looks_at_the_offset_index_too(
+    command: Command, offset_index: bytes, verdict: str
+) -> None:
+    make_archive(Path("logs"))
+    log = Path(f"logs/broker-1/payments-0/{FIRST}.log")
+    log.with_suffix(".timeindex").write_bytes(build_time_index(str(log)).time_index or b"")
+    log.with_suffix(".index").write_bytes(offset_index)
+    done = command("verify", log, "--format", "jsonl", "--fail-on", verdict)
+    [line] = done.lines
+    assert (line["verdict"], line["offset_index_verdict"]) == ("identical", verdict)
+    assert done.exit_code == 3
+    assert command("verify", log, "--fail-on", "padded").exit_code == 0
+
+
 def test_a_long_path_stays_on_one_line_where_no_terminal_shows_it(command: Command) -> None:
     partition = directory_named(f"{'d' * 200}/{'e' * 200}/orders-0")
     done = command("verify", file_named(f"{partition}/{FIRST}.log", b""))

@@ -32,7 +32,7 @@ from kip33.rules.verdict import (
 from kip33.storage.segment import index_segment
 from kip33.storage.verification import Verification
 from tests.generated_segments import LONG_MAX, Written, segments, wire_of
-from tests.segment_builder import Record, v2_batch
+from tests.segment_builder import Record, v0_message, v1_message, v2_batch, wrapper
 
 BATCH_BYTES = 98
 INTERVAL = 100
@@ -165,6 +165,12 @@ TIME_VERDICTS = [
         id="stale entries to the end of a file of another size",
     ),
     pytest.param(RECOVERED[:36] + STALE, WRONG, None, id="stale entries and no zeros"),
+    pytest.param(STALE + bytes(24), WRONG, None, id="no entry is true, though zeros follow"),
+    pytest.param(
+        (STALE * SLOTS)[:TIME_PREALLOCATED],
+        *(WRONG, None),
+        id="no entry is true in a file of the preallocated size",
+    ),
     pytest.param(time_bytes((1002, 2), (1009, 8)), WRONG, None, id="another batch's offset"),
     pytest.param(time_bytes((1001, 2), (1009, 9)), WRONG, None, id="another batch's timestamp"),
     pytest.param(time_bytes((1002, 2), (1010, 9)), WRONG, None, id="a timestamp nobody has"),
@@ -357,6 +363,9 @@ OFFSET_VERDICTS = [
         PADDED,
         id="stale, of the preallocated size",
     ),
+    pytest.param(
+        offset_bytes((40, 44)) + bytes(80), WRONG, id="no entry is true, though zeros follow"
+    ),
     pytest.param(offset_bytes((2, 197)), WRONG, id="no batch begins there"),
     pytest.param(offset_bytes((2, 392)), WRONG, id="the batch that ends with it is before"),
     pytest.param(offset_bytes((20, 196)), WRONG, id="an offset that no batch ends with"),
@@ -396,6 +405,56 @@ def test_offset_indexes_of_before_2_0(
     assert len(PAIRS) == 4 * BATCH_BYTES
     seen = judged(PAIRS, time_bytes((1005, 5), (1007, 7)), offset_index)
     assert (seen.verdict, seen.offset_verdict) == (IDENTICAL, verdict), seen.offset_problems
+
+
+def sets_of(magic: int, codec: str = "gzip") -> bytes:
+    """Return three compressed sets of three messages, offsets 10 to 12, 13 to 15 and 20 to 22."""
+    entries = []
+    for first in (10, 13, 20):
+        inner = [
+            v0_message(first + i, None, bytes(40)) if magic == 0 else v1_message(i, 1000 + first)
+            for i in range(3)
+        ]
+        entries.append(wrapper(first + 2, inner, magic=magic, codec=codec))
+    return b"".join(entries)
+
+
+def starts_of(log: bytes) -> list[int]:
+    """Return where the entries of a log begin."""
+    starts, at = [], 0
+    while at < len(log):
+        starts.append(at)
+        at += 12 + int.from_bytes(log[at + 8 : at + 12], "big")
+    return starts
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_leaders_of_0_8_to_1_1_named_the_first_offset_inside_a_compressed_set(
+    judged: Callable[..., Judged], magic: int
+) -> None:
+    log = sets_of(magic)
+    first, second, third = starts_of(log)
+
+    def verdict_on(*entries: tuple[int, int]) -> str | None:
+        return judged(log, b"", offset_bytes(*entries), base=10).offset_verdict
+
+    assert verdict_on((3, second), (10, third)) == CONSISTENT
+    assert verdict_on((0, first), (3, second), (10, third)) == CONSISTENT
+    assert verdict_on((5, second), (12, third)) == CONSISTENT  # followers: the set's own offset
+    assert verdict_on((2, second)) == WRONG  # the last offset of the set before
+    assert verdict_on((6, second)) == WRONG  # nobody's: behind this set, before the next
+    assert verdict_on((9, third)) == CONSISTENT  # a hole before the set: it leads to the same batch
+    assert verdict_on((-1, first)) == WRONG
+
+
+def test_of_a_compressed_batch_of_magic_2_only_its_first_and_last_offsets_are_true(
+    judged: Callable[..., Judged],
+) -> None:
+    log = log_of([(1000,) * 3, (1001,) * 3], codec="gzip")
+    _, second = starts_of(log)
+    for offset, is_true in ((3, True), (4, False), (5, True)):
+        seen = judged(log, None, offset_bytes((offset, second)))
+        assert seen.offset_verdict in (GOOD if is_true else (WRONG,))
 
 
 def test_no_offset_index_is_no_problem() -> None:
