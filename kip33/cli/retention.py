@@ -83,7 +83,10 @@ def _moments(ctx: click.Context, param: click.Parameter, text: str | None) -> tu
     help="What a broker would do with the index files as they lie beside the logs.",
 )
 @click.option(
-    "--output", metavar="DIR", help="Write segments/, partitions/ as Parquet and summary.json."
+    "--output",
+    metavar="DIR",
+    help="Write segments/, partitions/ as Parquet and summary.json to a folder that is new, empty "
+    "or has such results.",
 )
 @click.option(
     "--emit",
@@ -101,7 +104,7 @@ def _moments(ctx: click.Context, param: click.Parameter, text: str | None) -> tu
     "plan_file",
     metavar="FILE",
     callback=_by_hand,
-    help="Write what may be deleted to a plan.",
+    help="Write what may be deleted to a plan, FILE.jsonl. Replaces only a plan.",
 )
 @click.option(
     "--trust-last-modified",

@@ -35,6 +35,7 @@ from kip33.spark.retention_summary import (
     worst_and_totals,
 )
 from kip33.storage.locations import Location
+from kip33.storage.output_files import require_plan_place
 from kip33.storage.plan_text import write_plan
 from kip33.storage.retention_planning import plan_retention
 
@@ -45,6 +46,8 @@ def judge_catalog(asked: Asked) -> set[str]:
     """Answer on standard output and in files; return the findings: blocked, expired, untrusted."""
     started = time.monotonic()
     output = Location.of(asked.options["output"]) if asked.options["output"] else None
+    if asked.options["plan_file"]:
+        require_plan_place(Location.of(asked.options["plan_file"]))
     if output:
         _require_apart(output, asked)
         require_results_place(output, TABLES)

@@ -1,8 +1,9 @@
 """`--summary FILE`: a run's figures as one JSON object, for whoever cannot read its output."""
 
+import functools
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 
@@ -14,15 +15,25 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def summary_option(command: _Command) -> _Command:
-    """Add --summary, a Location or None; what cannot be one is told before the work begins."""
+    """Add --summary, a Location or None.
+
+    What cannot be one, and a file that it would replace, is an error before the work begins.
+    """
+
+    @functools.wraps(command)
+    def checked(*args: Any, **options: Any) -> Any:
+        _require_replaceable(options["summary_file"])
+        return command(*args, **options)
+
     return click.option(
         "--summary",
         "summary_file",
         metavar="FILE",
         callback=_place,
         help="Write the run's figures to FILE (*.json) as one object, in every --format and before "
-        "an exit 3: a scheduler learns nothing of spark-submit but how it ended.",
-    )(command)
+        "an exit 3: a scheduler learns nothing of spark-submit but how it ended. Replaces only a "
+        "summary.",
+    )(cast("_Command", checked))
 
 
 def _place(ctx: click.Context, param: click.Parameter, text: str | None) -> "Location | None":
@@ -36,9 +47,18 @@ def _place(ctx: click.Context, param: click.Parameter, text: str | None) -> "Loc
 
 
 def publish_summary(place: "Location | None", summary: Mapping[str, Any]) -> None:
-    """Put the summary there, whole, over what is there; PublishError where that fails."""
+    """Put the summary there, whole, over a summary; PublishError where that fails."""
     from kip33.storage.files import publish_or_raise
 
+    _require_replaceable(place)
     if place:
         data = (json.dumps(summary, indent=1) + "\n").encode()
         publish_or_raise(place, data, "the run is done and only its summary is missing")
+
+
+def _require_replaceable(place: "Location | None") -> None:
+    """Raise LocationError where something else than a summary is at the place."""
+    from kip33.storage.output_files import require_summary_place
+
+    if place:
+        require_summary_place(place)

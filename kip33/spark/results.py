@@ -1,6 +1,8 @@
 """Results on disk: Parquet folders and a `summary.json` that is written last."""
 
 import json
+import os
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -9,30 +11,39 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kip33.errors import LocationError
 from kip33.spark.catalog import hadoop_glob, hadoop_path
-from kip33.storage.files import entries_of, publish_or_raise, reason, remove
+from kip33.storage.files import (
+    entries_of,
+    publish,
+    publish_or_raise,
+    reason,
+    remove,
+    remove_quietly,
+)
 from kip33.storage.locations import Location
+from kip33.storage.output_files import MOST_SUMMARY_BYTES, is_summary, require_replaceable
 
 SUMMARY: Final = "summary.json"
-OURS: Final = ("part-", ".part-", "_SUCCESS", "._SUCCESS", "_temporary")  # of a table's folder
+UNFINISHED: Final = ".kip33-unfinished"  # in a folder whose run has not put its summary yet
+_SPARKS: Final = re.compile(  # names that Spark gives in a table's folder
+    r"part-[0-9]{5}-[0-9a-f-]{36}(?:-c[0-9]+)?\.[a-z0-9.]*parquet"
+    r"|\.part-[0-9]{5}-[0-9a-f-]{36}(?:-c[0-9]+)?\.[a-z0-9.]*parquet\.crc"
+    r"|_SUCCESS|\._SUCCESS\.crc|_temporary"
+)
 
 
 def require_results_place(folder: Location, names: tuple[str, ...]) -> None:
     """Raise LocationError unless `folder` is empty, new, or has results of before.
 
-    Those are removed, the summary first: only a folder with a summary is whole.
+    A summary of ours shows that the results are ours, or the mark of a run that was interrupted.
+    Such results are removed, the summary first: only a folder with a summary is whole.
     """
     try:
-        found = {info.base_name for info in entries_of(folder)}
-        others = sorted(found - {SUMMARY, *names})
-        for name in sorted(found.intersection(names)):
-            others += [f"{name}/{one}" for one in _foreign(folder.child(name))]
-        if others:
-            raise LocationError(
-                f"{folder.uri}: holds {others[0]}, which is no result of this command; "
-                "give a folder of its own"
-            )
+        found = {info.base_name: info.type for info in entries_of(folder)}
+        if not found.keys() <= {UNFINISHED}:
+            _require_ours(folder, found, names)
+        publish(folder.child(UNFINISHED), b"kip33 retention --output\n")
         remove(folder.child(SUMMARY))
-        for name in sorted(found.intersection(names)):
+        for name in sorted(found.keys() & set(names)):
             folder.filesystem().delete_dir(folder.child(name).path)
     except OSError as error:
         raise LocationError(
@@ -40,10 +51,33 @@ def require_results_place(folder: Location, names: tuple[str, ...]) -> None:
         ) from error
 
 
+def _require_ours(
+    folder: Location, found: Mapping[str, fs.FileType], names: tuple[str, ...]
+) -> None:
+    """Raise LocationError for a folder with anything that this command did not put there."""
+    others = sorted(found.keys() - {SUMMARY, UNFINISHED, *names})
+    for name in sorted(found.keys() & set(names)):
+        others += [f"{name}/{one}" for one in _foreign(folder.child(name))]
+    if others:
+        raise LocationError(
+            f"{folder.uri}: holds {others[0]}, which is no result of this command; "
+            "give a folder of its own"
+        )
+    if SUMMARY in found:
+        require_replaceable(folder.child(SUMMARY), "--output", is_summary, MOST_SUMMARY_BYTES)
+    elif UNFINISHED not in found:
+        raise LocationError(
+            f"{folder.uri}: holds {min(found)} and no {SUMMARY}, so kip33 cannot tell that it "
+            "wrote this; give a folder of its own"
+        )
+
+
 def _foreign(table: Location) -> list[str]:
     """Return what Spark did not put into a table's folder: an archive may be called segments."""
+    if table.is_local and os.path.islink(table.path):  # noqa: PTH114
+        return ["., a link"]
     infos = table.filesystem().get_file_info(fs.FileSelector(table.path))
-    return sorted(info.base_name for info in infos if not info.base_name.startswith(OURS))
+    return sorted(info.base_name for info in infos if not _SPARKS.fullmatch(info.base_name))
 
 
 def written(spark: SparkSession, folder: Location, name: str, table: DataFrame) -> DataFrame:
@@ -57,3 +91,4 @@ def write_summary(folder: Location, summary: Mapping[str, Any]) -> None:
     """Publish `summary.json`: now the results are whole. PublishError where that fails."""
     data = (json.dumps(summary, indent=1) + "\n").encode()
     publish_or_raise(folder.child(SUMMARY), data, "the results lack their summary")
+    remove_quietly(folder.child(UNFINISHED))

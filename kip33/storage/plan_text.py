@@ -20,6 +20,7 @@ from kip33.rules.policies import Policies
 from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES
 from kip33.storage.files import publish_or_raise, read_whole, reason
 from kip33.storage.locations import Location
+from kip33.storage.output_files import require_plan_place
 from kip33.storage.retention_plan import (
     KINDS,
     Basis,
@@ -45,7 +46,12 @@ def sealed(basis: Basis, partitions: Iterable[PlannedPartition]) -> RetentionPla
 
 
 def write_plan(plan: RetentionPlan, place: Location) -> None:
-    """Publish a plan whole; PublishError where it cannot be."""
+    """Publish a plan whole, over an older plan at most.
+
+    LocationError for a name that does not end in `.jsonl` or is another file's, PublishError where
+    it cannot be written.
+    """
+    require_plan_place(place)
     data = b"".join(_line(record) for record in _records(plan))
     publish_or_raise(place, data, "there is no plan")
 

@@ -25,14 +25,21 @@ def move_to_trash(file: Location, target: Location, *, size_bytes: int) -> None:
     A file that is there already is taken for ours if it has the same bytes: a move that was
     killed between copy and deletion.
     """
-    if size_of(target) is not None:
-        if not _same_bytes(file, target):
+    if _is_taken(target):
+        if size_of(target) is None or not _same_bytes(file, target):
             raise FileExistsError(errno.EEXIST, f"another file is in the trash: {target.uri}")
     elif _rename(file, target):
         return
     else:
         _copy(file, target, size_bytes=size_bytes)
     file.filesystem().delete_file(file.path)
+
+
+def _is_taken(target: Location) -> bool:
+    """Return whether anything has the name: a rename would replace a link or a pipe as well."""
+    if target.is_local:
+        return os.path.lexists(target.path)
+    return size_of(target) is not None
 
 
 def _rename(file: Location, target: Location) -> bool:

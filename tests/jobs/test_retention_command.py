@@ -401,9 +401,9 @@ WRONG_USAGE = [
     (["retention", "--apply", "p", "--policy", "x"], "--policy is in the plan"),
     (["retention", "--apply", "p", "--format", "csv"], "--apply prints table, json or jsonl"),
     (["retention", "--apply", "none.jsonl"], "none.jsonl"),
-    (["retention", "CATALOG", "--retention-ms", "1", "--plan", "p"], "no cleanup.policy"),
+    (["retention", "CATALOG", "--retention-ms", "1", "--plan", "p.jsonl"], "no cleanup.policy"),
     (
-        ["retention", "CATALOG", "--retention-ms", "1", "--now", "now+1h", "--plan", "p"],
+        ["retention", "CATALOG", "--retention-ms", "1", "--now", "now+1h", "--plan", "p.jsonl"],
         "plan at a time that has come",
     ),
 ]

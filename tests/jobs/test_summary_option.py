@@ -8,7 +8,7 @@ import pytest
 
 from kip33.cli.retention_tables import RESULT
 from kip33.rules.verdict import GOOD
-from tests.jobs.console import PROJECT, Command, directory_named
+from tests.jobs.console import PROJECT, Command, file_named
 
 pytestmark = pytest.mark.spark
 
@@ -103,7 +103,8 @@ def test_apply_writes_its_own(built: Path, spark_command: Command) -> None:
 
 def test_what_is_there_is_replaced_whole(command: Command) -> None:
     log = "archive/broker-1/payments-0/00000000000000000000.log"
-    Path("s.json").write_text("x" * 10_000)
+    longer = {"segments": 1, "by_verdict": {}, "more": "x" * 10_000}
+    Path("s.json").write_text(json.dumps(longer))
     assert command("verify", log, "--summary", Path("s.json").absolute().as_uri()).exit_code == 0
     assert summary_in("s.json")["by_verdict"] == {"missing": 1}
 
@@ -128,7 +129,7 @@ def test_a_place_that_cannot_be_is_told_before_the_work(
 
 def test_a_summary_that_cannot_be_written_is_a_failure_that_says_so(command: Command) -> None:
     log = "archive/broker-1/payments-0/00000000000000000000.log"
-    done = command("verify", log, "--summary", directory_named("taken.json"))
+    done = command("verify", log, "--summary", f"{file_named('taken', b'')}/s.json")
     assert done.exit_code == 1
-    assert done.stderr.startswith(f"Error: {Path('taken.json').absolute().as_uri()}: cannot be ")
+    assert done.stderr.startswith(f"Error: {Path('taken/s.json').absolute().as_uri()}: cannot be ")
     assert "the run is done and only its summary is missing" in done.stderr

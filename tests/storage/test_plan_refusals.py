@@ -311,7 +311,7 @@ def test_what_kip33_does_not_write_is_not_read(
 ) -> None:
     from kip33.storage import plan_text
 
-    place = Location.of(archive.folder / "plan")
+    place = Location.of(archive.folder / "plan.jsonl")
     write_plan(archive.plan(), place)
     lines = [json.loads(line) for line in Path(place.path).read_text().splitlines()]
     forge(lines)

@@ -286,8 +286,8 @@ def test_sources_that_are_partitions_and_names_that_are_quoted(tmp_path: Path) -
     archive.partition("b 1/orders-0", 3, expired=3)
     archive.snapshot()
     plan = archive.plan()
-    write_plan(plan, Location.of(tmp_path / "plan"))
-    assert read_plan(Location.of(tmp_path / "plan")) == plan
+    write_plan(plan, Location.of(tmp_path / "plan.jsonl"))
+    assert read_plan(Location.of(tmp_path / "plan.jsonl")) == plan
     assert len(archive.planned_files(plan)) == 10
     applied = archive.apply(plan)
     assert (applied.segments_deleted, applied.stopped) == (2, 0)
@@ -300,8 +300,8 @@ def test_a_source_that_is_a_partition(tmp_path: Path) -> None:
     archive.snapshot()
     plan = archive.plan()
     assert only(plan).below(plan.basis.source) == ""
-    write_plan(plan, Location.of(tmp_path / "plan"))
-    assert read_plan(Location.of(tmp_path / "plan")) == plan
+    write_plan(plan, Location.of(tmp_path / "plan.jsonl"))
+    assert read_plan(Location.of(tmp_path / "plan.jsonl")) == plan
     assert archive.apply(plan, trash=Location.of(tmp_path / "trash")).segments_deleted == 2
     assert [log.exists() for log in logs] == [False, False, True]
     assert (tmp_path / "trash" / plan.plan_id / "segments" / logs[0].name).exists()
@@ -346,8 +346,8 @@ def test_nothing_to_delete_is_a_plan(archive: ExpiringArchive, tmp_path: Path) -
     archive.snapshot()
     plan = archive.plan()
     assert (plan.segments, plan.size_bytes, plan.partitions) == (0, 0, ())
-    write_plan(plan, Location.of(tmp_path / "plan"))
-    assert archive.apply(read_plan(Location.of(tmp_path / "plan"))).partitions == ()
+    write_plan(plan, Location.of(tmp_path / "plan.jsonl"))
+    assert archive.apply(read_plan(Location.of(tmp_path / "plan.jsonl"))).partitions == ()
 
 
 @pytest.mark.parametrize(
@@ -505,9 +505,9 @@ def test_cut_short_anywhere(written: Written) -> None:
     ],
 )
 def test_what_is_no_plan(tmp_path: Path, content: str, said: str) -> None:
-    (tmp_path / "plan").write_text(content)
+    (tmp_path / "plan.jsonl").write_text(content)
     with pytest.raises(PlanError, match=said):
-        read_plan(Location.of(tmp_path / "plan"))
+        read_plan(Location.of(tmp_path / "plan.jsonl"))
 
 
 def test_no_file_and_no_place_for_one(written: Written, tmp_path: Path) -> None:
@@ -519,4 +519,4 @@ def test_no_file_and_no_place_for_one(written: Written, tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="no plan can be read"):
         read_plan(Location.of(tmp_path / "pipe"))
     with pytest.raises(PublishError, match="there is no plan"):
-        write_plan(written.plan, written.place.child("inside-a-file"))
+        write_plan(written.plan, written.place.child("inside-a-file.jsonl"))

@@ -1,0 +1,98 @@
+"""Files that a command writes where its user says: which of them may be replaced.
+
+A name that is free, an empty file, and a file that kip33 wrote for the same option may be written.
+Everything else stays: a slip on the command line costs no segment, no index and no other file.
+"""
+
+import json
+import os
+import re
+import stat
+from collections.abc import Callable
+from typing import Any, Final
+
+from pyarrow import fs
+
+from kip33.errors import LocationError
+from kip33.formats.windows import read_fully
+from kip33.storage.files import opened, reason
+from kip33.storage.locations import Location
+
+_HEAD_BYTES: Final = 256  # of a file: enough to see that it is a plan
+MOST_SUMMARY_BYTES: Final = 1 << 24
+_PLAN: Final = re.compile(rb'\{"kind": "plan", "version": [0-9]+, "plan_id": "[0-9a-f]+", ')
+_SUMMARIES: Final = (  # keys that the summaries of build, verify, retention and --apply have
+    {"snapshot", "catalog", "by_status"},
+    {"segments", "by_verdict"},
+    {"catalog", "snapshot", "source", "now_ms", "findings"},
+    {"plan_id", "run_id", "dry_run", "journal"},
+)
+
+
+def require_replaceable(
+    place: Location, option: str, is_ours: Callable[[bytes], bool], most_bytes: int
+) -> None:
+    """Raise LocationError unless `place` is free, empty, or has a file that `is_ours` accepts.
+
+    `is_ours` gets at most `most_bytes` from the file's start.
+    """
+    try:
+        what = _what_is_there(place)
+        if what is None:
+            with opened(place) as (read_into, size_bytes):
+                head = bytes(read_fully(read_into, 0, min(size_bytes, most_bytes)))
+            if not head or is_ours(head):
+                return
+            what = f"another file, not one that {option} wrote"
+    except (FileNotFoundError, NotADirectoryError):
+        return  # nothing to replace; whether it can be written shows later
+    except OSError as error:
+        raise LocationError(
+            f"{place.uri}: {option} cannot look at it: {reason(error)}; give another name"
+        ) from error
+    raise LocationError(
+        f"{place.uri}: there is {what}, and {option} does not replace it; give another name"
+    )
+
+
+def _what_is_there(place: Location) -> str | None:
+    """Return what is there, None for a file; FileNotFoundError where there is nothing."""
+    if place.is_local:
+        mode = os.lstat(place.path).st_mode
+        if stat.S_ISREG(mode):
+            return None
+        if stat.S_ISLNK(mode):
+            return "a link"
+        return "a directory" if stat.S_ISDIR(mode) else "a device, a pipe or a socket"
+    found = place.filesystem().get_file_info(place.path).type
+    if found == fs.FileType.NotFound:
+        raise FileNotFoundError
+    return None if found == fs.FileType.File else "a directory"
+
+
+def require_plan_place(place: Location) -> None:
+    """Raise LocationError unless a plan may be written there: its name ends in `.jsonl`."""
+    if not place.name.endswith(".jsonl"):
+        raise LocationError(
+            f"{place.uri}: --plan needs a name that ends in .jsonl; give such a name"
+        )
+    require_replaceable(place, "--plan", is_plan, _HEAD_BYTES)
+
+
+def require_summary_place(place: Location) -> None:
+    """Raise LocationError unless a summary may be written there; its name was checked before."""
+    require_replaceable(place, "--summary", is_summary, MOST_SUMMARY_BYTES)
+
+
+def is_plan(head: bytes) -> bool:
+    """Return whether a file that begins like this is a plan of `kip33 retention`."""
+    return _PLAN.match(head) is not None
+
+
+def is_summary(data: bytes) -> bool:
+    """Return whether a file is a summary of a command: `--summary`, or `summary.json`."""
+    try:
+        record: Any = json.loads(data)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(record, dict) and any(keys <= record.keys() for keys in _SUMMARIES)
