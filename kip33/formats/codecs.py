@@ -18,12 +18,16 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from kip33.errors import CorruptSegmentError, UnsupportedFormatError
 from kip33.formats.pieces import PieceReader
 
 CHUNK_BYTES: Final = 256 * 1024
+_LARGE_STEP_BYTES: Final = 4096
+_NARROWING: Final = (  # bytes that a small step takes and gives, pass after pass
+    *((4096, 4096), (256, 4096), (16, 4096), (1, 4096), (1, 256), (1, 16), (1, 1)),
+)
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16
 _GZIP_MAGIC = b"\x1f\x8b\x08"
@@ -33,12 +37,86 @@ _LZ4_BLOCK_CHECKSUM, _LZ4_CONTENT_SIZE = 0x10, 0x08
 _UINT32 = 0xFFFFFFFF
 
 
+class Steps:
+    """How many bytes a decoder takes and gives in one step, and how many it took and gave so far.
+
+    Steps are large up to a mark and small behind it.
+    """
+
+    def __init__(
+        self, *, taken: int = CHUNK_BYTES, given: int = CHUNK_BYTES, marks: tuple[int, int] = (0, 0)
+    ) -> None:
+        """Take the sizes of a small step behind the marks, for bytes taken and bytes given."""
+        self._small_taken, self._small_given = taken, given
+        self._taken_mark, self._given_mark = marks
+        self.bytes_taken = self.bytes_given = 0
+        self.last_taken_at = 0  # where the last step took its bytes
+        self.count = 0
+
+    def next_taken(self) -> int:
+        """Return how many bytes to take now."""
+        return self._next(self.bytes_taken, self._taken_mark, self._small_taken)
+
+    def next_given(self) -> int:
+        """Return how many bytes to give now, at most."""
+        return self._next(self.bytes_given, self._given_mark, self._small_given)
+
+    def took(self, count: int) -> None:
+        """Say that a step took so many bytes."""
+        self.last_taken_at = self.bytes_taken
+        self.bytes_taken += count
+        self.count += 1
+
+    def gave(self, count: int) -> None:
+        """Say that a step gave so many bytes."""
+        self.bytes_given += count
+        self.count += 1
+
+    def _next(self, done: int, mark: int, small: int) -> int:
+        return min(mark - done, _LARGE_STEP_BYTES) if done < mark else small
+
+
+class Prefix(NamedTuple):
+    """What a damaged body decodes to before the damage; `error` is None where there is none."""
+
+    data: bytes
+    error: str | None
+    steps: int  # of the decoder, to count what it cost
+
+
+def decode_prefix(stored: bytes, codec: str, *, magic: int, most_bytes: int) -> Prefix:
+    """Return every byte that decodes before any damage, a little over `most_bytes` at most.
+
+    A decoder that meets damage keeps back what it decoded in the same step. So the body is decoded
+    in large steps first. Where that fails it is decoded again, with smaller steps near the damage,
+    until no step there is larger than a byte. The number of steps follows the size.
+
+    Raises `UnsupportedFormatError` for a codec that the magic does not have.
+    """
+    marks, count = (0, 0), 0
+    for taken, given in _NARROWING:
+        steps = Steps(taken=taken, given=given, marks=marks)
+        data, error = bytearray(), None
+        try:
+            for piece in decompress([stored], codec, magic=magic, steps=steps):
+                data += piece
+                if len(data) > most_bytes:
+                    break
+        except CorruptSegmentError as damage:
+            error = str(damage)
+        count += steps.count
+        if error is None:
+            break
+        marks = steps.last_taken_at, len(data)
+    return Prefix(bytes(data), error, count)
+
+
 def decompress(
-    stored: Iterable[bytes], codec: str, *, magic: int, step_bytes: int = CHUNK_BYTES
+    stored: Iterable[bytes], codec: str, *, magic: int, steps: Steps | None = None
 ) -> Iterator[bytes]:
     """Yield the decompressed bytes of a body stored in pieces; `codec` as in `CODEC_NAMES`.
 
-    `step_bytes` is taken and given at once: 1 gives all that decodes before any damage.
+    `steps` says how many bytes are taken and given at once; chunks of CHUNK_BYTES without it.
 
     Raises `UnsupportedFormatError` for a codec that the magic does not have, `CorruptSegmentError`
     for bytes that the codec cannot read, both on the first step or later, where the damage is.
@@ -46,33 +124,36 @@ def decompress(
     >>> b"".join(decompress([b"\\x03\\x08abc"], "snappy", magic=2))
     b'abc'
     """
-    reader = PieceReader(stored)
+    reader, steps = PieceReader(stored), steps or Steps()
     if codec == "none":
         return reader.rest()
     if codec == "gzip":
-        return _gunzip(reader, step_bytes)
+        return _gunzip(reader, steps)
     if codec == "snappy":
         return _unsnappy(reader)
     if codec == "lz4":
-        return _stream(_lz4_frame(reader, magic), "lz4", step_bytes)
+        return _stream(_lz4_frame(reader, magic), "lz4", steps)
     if codec == "zstd" and magic >= 2:
-        return _stream(reader.rest(), "zstd", step_bytes)
+        return _stream(reader.rest(), "zstd", steps)
     raise UnsupportedFormatError(f"magic {magic} has no codec {codec}")
 
 
-def _gunzip(reader: PieceReader, step_bytes: int) -> Iterator[bytes]:
+def _gunzip(reader: PieceReader, steps: Steps) -> Iterator[bytes]:
     # zlib itself, for what Java does after a member: read on if another follows, else stop quietly.
     member = zlib.decompressobj(wbits=31)
     stored = b""
     while not member.eof:
-        stored = stored or reader.take(step_bytes)
+        if not stored:
+            stored = reader.take(steps.next_taken())
+            steps.took(len(stored))
         if not stored:
             raise CorruptSegmentError("gzip: the stream ends inside a member")
         try:
-            chunk = member.decompress(stored, step_bytes)
+            chunk = member.decompress(stored, steps.next_given())
         except zlib.error as error:
             raise CorruptSegmentError(f"gzip: {error}") from error
         if chunk:
+            steps.gave(len(chunk))
             yield chunk
         stored = member.unconsumed_tail
         if member.eof:
@@ -177,35 +258,39 @@ def _rotate(word: int, bits: int) -> int:
 class _PieceFile(io.RawIOBase):
     """The pieces as a file, which is what pyarrow reads from."""
 
-    def __init__(self, pieces: Iterator[bytes], step_bytes: int) -> None:
+    def __init__(self, pieces: Iterator[bytes], steps: Steps) -> None:
         super().__init__()
         self._reader = PieceReader(pieces)
-        self._step_bytes = step_bytes
+        self._steps = steps
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int = -1, /) -> bytes:
-        return self._reader.take(min(size, self._step_bytes) if size >= 0 else self._step_bytes)
+        most = self._steps.next_taken()
+        data = self._reader.take(min(size, most) if size >= 0 else most)
+        self._steps.took(len(data))
+        return data
 
 
 def _stream(
-    pieces: Iterator[bytes], codec: Literal["lz4", "zstd"], step_bytes: int
+    pieces: Iterator[bytes], codec: Literal["lz4", "zstd"], steps: Steps
 ) -> Iterator[bytes]:
     import pyarrow as pa
 
     first = next(pieces, b"")
     if not first:  # to pyarrow an empty stream is whole
         raise CorruptSegmentError(f"{codec}: no bytes to decompress")
-    source = pa.PythonFile(_PieceFile(chain([first], pieces), step_bytes), mode="r")
+    source = pa.PythonFile(_PieceFile(chain([first], pieces), steps), mode="r")
     with pa.CompressedInputStream(source, codec) as stream:
         while True:
             try:
-                chunk = stream.read(step_bytes)
+                chunk = stream.read(steps.next_given())
             except (OSError, pa.ArrowException) as error:
                 raise CorruptSegmentError(f"{codec}: {_first_line(error)}") from error
             if not chunk:
                 return
+            steps.gave(len(chunk))
             yield chunk
 
 

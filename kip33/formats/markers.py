@@ -4,7 +4,7 @@ Index rules never look into a batch, with one exception: `LogSegment.recover` fe
 that has a producer id to the producer state, and of a control batch that reads the first record.
 What cannot be read there ends the scan after the batch, or makes the log fail to load. The walk
 settles plain ABORT and COMMIT markers itself; all others come here. Of a compressed control batch
-all records are decoded first, each byte as it is needed.
+all records are decoded first, each byte as it is needed: what decodes before damage counts.
 
 Kafka 4.1: `ProducerAppendInfo.append`, `DefaultRecordBatch.iterator`, `DefaultRecord.readFrom`,
 `ControlRecordType.parse`, `EndTransactionMarker.deserialize`.
@@ -18,7 +18,7 @@ import numpy as np
 from kip33.errors import CorruptSegmentError, UnsupportedFormatError
 from kip33.formats.batch import CODEC_MASK, CODEC_NAMES, RECORD_BATCH_OVERHEAD
 from kip33.formats.bigendian import int16_at
-from kip33.formats.codecs import decompress
+from kip33.formats.codecs import decode_prefix
 from kip33.formats.walk import ABORT, COMMIT, varint_at
 
 EMPTY: Final = 4  # all its records were compacted away: nothing to do
@@ -27,6 +27,7 @@ FAILS: Final = 6  # any other exception: the log does not load
 
 MAX_JAVA_ARRAY: Final = 2**31 - 3  # of OpenJDK
 MAX_MARKER_BYTES: Final = 1 << 20  # a marker has 78 bytes; what claims more is not assembled
+MAX_DECODED_BYTES: Final = 4096  # of a compressed one, which no broker writes
 
 
 class Marker(NamedTuple):
@@ -98,18 +99,15 @@ def _decompressed(stored: bytes, codec: int) -> _Body:
     name = CODEC_NAMES[codec]
     if not stored and name != "zstd":  # only zstd's stream opens on nothing
         raise _FailsError(f"no bytes of {name}")
-    pieces, size = [], 0
+    if not stored:
+        return _Body(b"")
     try:
-        for piece in decompress([stored], name, magic=2, step_bytes=1) if stored else ():
-            pieces.append(piece)
-            size += len(piece)
-            if size > MAX_MARKER_BYTES:
-                raise _FailsError("it decompresses to more than a marker can have")
+        prefix = decode_prefix(stored, name, magic=2, most_bytes=MAX_DECODED_BYTES)
     except UnsupportedFormatError as error:
         raise _FailsError(str(error)) from error
-    except CorruptSegmentError as error:
-        return _Body(b"".join(pieces), str(error))
-    return _Body(b"".join(pieces))
+    if len(prefix.data) > MAX_DECODED_BYTES:
+        raise _FailsError("it decompresses to more than a marker can have")
+    return _Body(prefix.data, prefix.error)
 
 
 def _marker_record(

@@ -2,6 +2,7 @@
 
 import struct
 import tracemalloc
+from random import Random
 
 import pyarrow as pa
 import pytest
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 
 from kip33.errors import CorruptSegmentError, UnsupportedFormatError
 from kip33.formats.batch import CODEC_NAMES
-from kip33.formats.codecs import CHUNK_BYTES, decompress
+from kip33.formats.codecs import CHUNK_BYTES, Steps, decode_prefix, decompress
 from kip33.formats.pieces import PieceReader
+from tests.long_forms import short_and_long
 from tests.segment_builder import CODEC_BITS, V2_CODECS, compress, lz4_frame, xxh32
 
 COMPRESSED = [codec for codec in V2_CODECS if codec != "none"]
@@ -222,3 +224,49 @@ def test_piece_reader_equals_a_slice(pieces: list[bytes], steps: list[int]) -> N
         at = min(at + step, len(data))
     assert reader.at_end() == (at == len(data))
     assert b"".join(reader.rest()) == data[at:]
+
+
+def decoded_byte_by_byte(stored: bytes, name: str, most_bytes: int) -> tuple[bytes, bool]:
+    """What decodes before damage, and whether there is damage: the slow and certain way."""
+    data = b""
+    try:
+        for piece in decompress([stored], name, magic=2, steps=Steps(taken=1, given=1)):
+            data += piece
+            if len(data) > most_bytes:
+                break
+    except CorruptSegmentError:
+        return data, True
+    return data, False
+
+
+def damaged(chance: Random, stored: bytes) -> bytes:
+    """The bytes with a bit turned, a piece cut out, or an end cut off."""
+    at = chance.randrange(len(stored))
+    kind = chance.choice(("bit", "cut", "hole", "none"))
+    if kind == "bit":
+        return stored[:at] + bytes([stored[at] ^ 1 << chance.randrange(8)]) + stored[at + 1 :]
+    if kind == "cut":
+        return stored[: at + 1]
+    return stored[:at] + stored[at + 3 :] if kind == "hole" else stored
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+@pytest.mark.parametrize("seed", short_and_long(1, 40, "KIP33_PREFIX_SEEDS"))
+def test_a_prefix_is_what_decodes_byte_by_byte(codec: str, seed: int) -> None:
+    name = CODEC_NAMES[CODEC_BITS[codec]]
+    for number in range(seed if seed > 1 else 15):
+        chance = Random(f"{codec} {seed} {number}")
+        plain = chance.choice((chance.randbytes(300), b"text" * 500, chance.randbytes(9000)))
+        stored = damaged(chance, compress(plain, codec) + compress(b"more", codec))
+        prefix = decode_prefix(stored, name, magic=2, most_bytes=20_000)
+        expected = decoded_byte_by_byte(stored, name, 20_000)
+        assert (prefix.data, prefix.error is not None) == expected, f"seed {codec} {seed} {number}"
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_the_steps_to_a_prefix_follow_the_size(codec: str) -> None:
+    name = CODEC_NAMES[CODEC_BITS[codec]]
+    stored = compress(Random(33).randbytes(1 << 20), codec)
+    for damage in (stored, stored[:-3], stored[: 1 << 19], stored[:-40] + bytes(40)):
+        prefix = decode_prefix(damage, name, magic=2, most_bytes=1 << 20)
+        assert prefix.steps < 5000, prefix.steps  # a byte at a time: two million

@@ -8,7 +8,15 @@ import struct
 
 import pytest
 
-from kip33.formats.markers import ABORT, COMMIT, EMPTY, FAILS, MAX_MARKER_BYTES, STOPS
+from kip33.formats.markers import (
+    ABORT,
+    COMMIT,
+    EMPTY,
+    FAILS,
+    MAX_DECODED_BYTES,
+    MAX_MARKER_BYTES,
+    STOPS,
+)
 from kip33.formats.scan import BatchScan
 from kip33.formats.walk import NOT_CONTROL
 from tests.segment_builder import Record, end_txn_marker, record_bytes, v2_batch, zigzag
@@ -153,6 +161,11 @@ CONTROL_BATCHES = [
         with_body(gzip.compress(bytes(MAX_MARKER_BYTES + 1), mtime=0), attributes=0x31),
         *(FAILS, "decompresses to more than a marker"),
         id="a bomb in gzip",
+    ),
+    pytest.param(
+        marker(value=VALUE + bytes(MAX_DECODED_BYTES), codec="zstd"),
+        *(FAILS, "decompresses to more than a marker"),
+        id="4 KiB in zstd",
     ),
 ]  # fmt: skip
 
