@@ -8,15 +8,24 @@ import click
 
 from kip33.cli.options import format_option, store_options
 from kip33.cli.output import iso_time
-from kip33.errors import CorruptSegmentError, Kip33Error, LocationError, UnsupportedFormatError
+from kip33.errors import (
+    CorruptIndexError,
+    CorruptSegmentError,
+    Kip33Error,
+    LocationError,
+    UnsupportedFormatError,
+)
 from kip33.formats.batch import CONTROL, DELETE_HORIZON, TRANSACTIONAL, BatchHeader
+from kip33.formats.index_bytes import IndexBytes
 from kip33.formats.names import SegmentFile, parse_segment_file
+from kip33.formats.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from kip33.formats.offset_index import OffsetIndex
 from kip33.formats.pieces import SeekableBytes
 from kip33.formats.records import control_type, iterate_records
 from kip33.formats.scan import BatchScan, read_header_at
+from kip33.formats.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from kip33.formats.time_index import TimeIndex
-from kip33.storage.files import MOST_INDEX_BYTES, opened, read_whole, reason
+from kip33.storage.files import opened, read_index, reason
 from kip33.storage.locations import Location
 
 Row = dict[str, Any]
@@ -70,13 +79,25 @@ def dump(files: tuple[str, ...], records: bool, output_format: str) -> None:
 def _rows(location: Location, name: SegmentFile, records: bool) -> Iterator[Row]:
     if name.kind == "log":
         return _log_rows(location, records)
-    data = read_whole(location, most_bytes=MOST_INDEX_BYTES)
+    data = read_index(location)
     if name.kind == "timeindex":
-        return _time_rows(TimeIndex.from_bytes(data, base_offset=name.base_offset))
-    return _offset_rows(OffsetIndex.from_bytes(data, base_offset=name.base_offset))
+        entries, zeros = _entries(data, TIME_ENTRY_BYTES)
+        return _time_rows(TimeIndex.from_bytes(entries, base_offset=name.base_offset), zeros)
+    entries, zeros = _entries(data, OFFSET_ENTRY_BYTES)
+    return _offset_rows(OffsetIndex.from_bytes(entries, base_offset=name.base_offset), zeros)
 
 
-def _time_rows(index: TimeIndex) -> Iterator[Row]:
+def _entries(data: IndexBytes, entry_bytes: int) -> tuple[bytes, int]:
+    """Return the entries up to those that are all zeros, and how many more of these follow."""
+    if len(data) % entry_bytes:
+        raise CorruptIndexError(f"{len(data)} bytes, not a multiple of {entry_bytes}")
+    entries, zeros = data.entries(entry_bytes)
+    if zeros:  # two are enough to be padding, one may be an entry
+        entries, zeros = entries + bytes(entry_bytes), zeros - 1
+    return entries, zeros
+
+
+def _time_rows(index: TimeIndex, zeros: int) -> Iterator[Row]:
     kept = index.without_tail()
     for number, entry in enumerate(kept):
         yield {
@@ -86,10 +107,10 @@ def _time_rows(index: TimeIndex) -> Iterator[Row]:
             "time": iso_time(entry.timestamp),
             "offset": entry.offset,
         }
-    yield from _tail_row(len(index) - len(kept))
+    yield from _tail_row(len(index) - len(kept) + zeros)
 
 
-def _offset_rows(index: OffsetIndex) -> Iterator[Row]:
+def _offset_rows(index: OffsetIndex, zeros: int) -> Iterator[Row]:
     kept = index.without_tail()
     for number, entry in enumerate(kept):
         yield {
@@ -98,7 +119,7 @@ def _offset_rows(index: OffsetIndex) -> Iterator[Row]:
             "offset": entry.offset,
             "position": entry.position,
         }
-    yield from _tail_row(len(index) - len(kept))
+    yield from _tail_row(len(index) - len(kept) + zeros)
 
 
 def _tail_row(entries: int) -> Iterator[Row]:

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kip33.errors import CorruptIndexError, IndexOffsetOverflowError
+from kip33.formats.index_bytes import pieces_of_entries
 
 ENTRY: Final = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
 ENTRY_BYTES: Final = 8
@@ -133,14 +134,23 @@ class OffsetIndex:
         offsets do not pass `last_offset` and positions lie below `size_bytes`, the log's own. No
         broker writes an entry for position 0, so a leading zero entry is padding.
         """
-        relative, positions = self.entries["relative_offset"].astype(np.int64), self.positions
-        good = (relative >= 0) & (positions > 0)
-        good[1:] &= (relative[1:] > relative[:-1]) & (positions[1:] > positions[:-1])
-        if last_offset is not None:
-            good &= relative <= last_offset - self.base_offset
-        if size_bytes is not None:
-            good &= positions < size_bytes
-        kept = len(self) if good.all() else int(good.argmin())
+        kept = 0
+        for piece in pieces_of_entries(self.entries):
+            relative, positions = (piece[name].astype(np.int64) for name in piece.dtype.names or ())
+            good = (relative >= 0) & (positions > 0)
+            good[1:] &= (relative[1:] > relative[:-1]) & (positions[1:] > positions[:-1])
+            if kept:
+                before = self.entries[kept - 1]
+                good[0] &= relative[0] > before["relative_offset"]
+                good[0] &= positions[0] > before["position"]
+            if last_offset is not None:
+                good &= relative <= last_offset - self.base_offset
+            if size_bytes is not None:
+                good &= positions < size_bytes
+            if not good.all():
+                kept += int(good.argmin())
+                break
+            kept += len(piece)
         return type(self)(self.base_offset, self.entries[:kept])
 
     def sanity_check(self) -> None:
@@ -162,8 +172,9 @@ class OffsetIndex:
 
     def __iter__(self) -> Iterator[OffsetPosition]:
         """Yield the entries with absolute offsets."""
-        for relative, position in self.entries.tolist():
-            yield OffsetPosition(self.base_offset + relative, position)
+        for piece in pieces_of_entries(self.entries):
+            for relative, position in piece.tolist():
+                yield OffsetPosition(self.base_offset + relative, position)
 
     def __eq__(self, other: object) -> bool:
         """Return whether base offset and bytes are the same."""

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kip33.errors import CorruptIndexError, IndexOffsetOverflowError
+from kip33.formats.index_bytes import pieces_of_entries
 
 NO_TIMESTAMP: Final = -1
 ENTRY: Final = np.dtype([("timestamp", ">i8"), ("relative_offset", ">i4")])
@@ -136,14 +137,23 @@ class TimeIndex:
         offsets do not fall nor pass `last_offset`, the log's last. Stale entries may go on growing:
         only `last_offset` tells them. Zeros throughout are padding, one zero entry alone is true.
         """
-        timestamps, relative = self.timestamps, self.entries["relative_offset"].astype(np.int64)
-        if len(self) > 1 and timestamps[1] == timestamps[0] == 0:
+        if len(self) > 1 and self.entries["timestamp"][0] == self.entries["timestamp"][1] == 0:
             return type(self)(self.base_offset, self.entries[:0])
-        good = (timestamps > NO_TIMESTAMP) & (relative >= 0)
-        good[1:] &= (timestamps[1:] > timestamps[:-1]) & (relative[1:] >= relative[:-1])
-        if last_offset is not None:
-            good &= relative <= last_offset - self.base_offset
-        kept = len(self) if good.all() else int(good.argmin())
+        kept = 0
+        for piece in pieces_of_entries(self.entries):
+            times, relative = piece["timestamp"], piece["relative_offset"].astype(np.int64)
+            good = (times > NO_TIMESTAMP) & (relative >= 0)
+            good[1:] &= (times[1:] > times[:-1]) & (relative[1:] >= relative[:-1])
+            if kept:
+                before = self.entries[kept - 1]
+                good[0] &= times[0] > before["timestamp"]
+                good[0] &= relative[0] >= before["relative_offset"]
+            if last_offset is not None:
+                good &= relative <= last_offset - self.base_offset
+            if not good.all():
+                kept += int(good.argmin())
+                break
+            kept += len(piece)
         return type(self)(self.base_offset, self.entries[:kept])
 
     def sanity_check(self) -> None:
@@ -172,8 +182,9 @@ class TimeIndex:
 
     def __iter__(self) -> Iterator[TimestampOffset]:
         """Yield the entries with absolute offsets."""
-        for timestamp, relative in self.entries.tolist():
-            yield TimestampOffset(timestamp, self.base_offset + relative)
+        for piece in pieces_of_entries(self.entries):
+            for timestamp, relative in piece.tolist():
+                yield TimestampOffset(timestamp, self.base_offset + relative)
 
     def __eq__(self, other: object) -> bool:
         """Return whether base offset and bytes are the same."""

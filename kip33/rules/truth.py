@@ -17,6 +17,7 @@ trace in the log. What every correct index obeys (kafka-semantics 4.7), and what
 memory follows the index, not the log.
 """
 
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ import numpy.typing as npt
 
 from kip33.formats.batch import CODEC_MASK, NO_TIMESTAMP, BatchColumns
 from kip33.formats.bigendian import java_sum
+from kip33.formats.index_bytes import PIECE_ENTRIES
 
 Int64s = npt.NDArray[np.int64]
 
@@ -110,9 +112,12 @@ class Untrue(NamedTuple):
 class TimeIndexTruth:
     """Holds the entries of one `.timeindex`, and what the log says of each."""
 
-    def __init__(self, timestamps: Int64s, offsets: Int64s) -> None:
-        """Take the file's entries: timestamps in ms, absolute offsets, in file order."""
-        self._timestamps, self._offsets = timestamps, offsets
+    def __init__(self, timestamps: Int64s, offsets: Int64s, repeats: int = 0) -> None:
+        """Take the file's entries: timestamps in ms, absolute offsets, in file order.
+
+        The last entry is repeated so many times behind these: zeros, of which one is held.
+        """
+        self._timestamps, self._offsets, self._repeats = timestamps, offsets, repeats
         unique, first = np.unique(timestamps, return_index=True)
         self._stairs = np.zeros(unique.size, STAIR)
         self._stairs["timestamp"] = unique
@@ -131,59 +136,94 @@ class TimeIndexTruth:
 
     def untrue(self, *, next_offset: bool) -> Untrue | None:
         """Return the entries that are not true, in Kafka's meaning or in the kip33 dialect's."""
-        stairs = self._stairs[np.searchsorted(self._stairs["timestamp"], self._timestamps)]
-        found = stairs["found"] == 1
-        if next_offset:
-            agrees = (stairs["next_offset_seen"] == 1) & (stairs["wanted_offset"] == self._offsets)
-        else:
-            agrees = (stairs["last_offset"] == self._offsets) | (
-                stairs["first_record_offset"] == self._offsets
-            )
-        true = found & agrees
-        if true.all() and _in_order(self._timestamps, self._offsets):
-            return None
-        out_of_order = self._drop_out_of_order(true)
+        true = np.zeros(self._timestamps.size, np.bool_)
+        for piece in _pieces(true.size):
+            stairs = self._stairs_of(piece)
+            true[piece] = (stairs["found"] == 1) & self._agrees(stairs, piece, next_offset)
+        out_of_order: dict[int, tuple[int, int]] = {}
+        if not true.all() or not _in_order(self._timestamps, self._offsets):
+            out_of_order = self._drop_out_of_order(true)
         problems = []
         faults = np.flatnonzero(~true)  # of a preallocated file a million: only a few are named
         for i in faults[:MOST_NAMED].tolist():
-            if not found[i]:
+            stair = self._stairs_of(slice(i, i + 1))
+            if not stair["found"][0]:
                 why = "but no batch is the first to reach that"
-            elif not agrees[i]:
-                why = f"but the batch that reaches it ends at offset {stairs['last_offset'][i]}"
+            elif i not in out_of_order:
+                why = f"but the batch that reaches it ends at offset {stair['last_offset'][0]}"
             else:
                 why = f"out of order after {out_of_order[i]}"
             says = f"entry {i}: timestamp {self._timestamps[i]} at offset {self._offsets[i]}"
             problems.append(f"{says}, {why}")
-        return Untrue(len(faults), int(faults[0]), tuple(problems))
+        return _untrue(faults, self._repeats, true.size, problems)
+
+    def _stairs_of(self, piece: slice) -> Any:
+        return self._stairs[np.searchsorted(self._stairs["timestamp"], self._timestamps[piece])]
+
+    def _agrees(self, stairs: Any, piece: slice, next_offset: bool) -> npt.NDArray[np.bool_]:
+        offsets = self._offsets[piece]
+        if next_offset:
+            agrees = (stairs["next_offset_seen"] == 1) & (stairs["wanted_offset"] == offsets)
+        else:
+            agrees = (stairs["last_offset"] == offsets) | (stairs["first_record_offset"] == offsets)
+        return np.asarray(agrees, np.bool_)
 
     def _drop_out_of_order(self, true: npt.NDArray[np.bool_]) -> dict[int, tuple[int, int]]:
-        """Clear `true` where an entry does not follow the true ones before it; return those."""
+        """Clear `true` where an entry does not follow the true ones before it.
+
+        Return the first few of those and the true entry before each.
+        """
         last = NO_TIMESTAMP, -1
-        dropped = {}
-        for i in np.flatnonzero(true).tolist():
-            entry = int(self._timestamps[i]), int(self._offsets[i])
-            if entry[0] <= last[0] or entry[1] < last[1]:
+        dropped: dict[int, tuple[int, int]] = {}
+        for piece in _pieces(true.size):
+            for i in (np.flatnonzero(true[piece]) + piece.start).tolist():
+                entry = int(self._timestamps[i]), int(self._offsets[i])
+                if entry[0] > last[0] and entry[1] >= last[1]:
+                    last = entry
+                    continue
                 true[i] = False
-                dropped[i] = last
-            else:
-                last = entry
+                if len(dropped) < MOST_NAMED:
+                    dropped[i] = last
         return dropped
 
 
 def _in_order(timestamps: Int64s, offsets: Int64s) -> bool:
-    return bool((np.diff(timestamps) > 0).all() and (np.diff(offsets) >= 0).all())
+    return bool((timestamps[1:] > timestamps[:-1]).all() and (offsets[1:] >= offsets[:-1]).all())
+
+
+def _pieces(count: int) -> Iterator[slice]:
+    """Yield the places of many entries in pieces: what is made of one piece at a time is small."""
+    for start in range(0, count, PIECE_ENTRIES):
+        yield slice(start, min(start + PIECE_ENTRIES, count))
+
+
+def _untrue(faults: Any, repeats: int, entries: int, problems: list[str]) -> Untrue | None:
+    """Return what is not true of `entries` and the repeats of the last one, which follows none."""
+    if not faults.size and not repeats:
+        return None
+    first = int(faults[0]) if faults.size else entries
+    if len(problems) < MOST_NAMED and repeats:
+        problems.append(f"entry {entries}: repeats the one before it")
+    return Untrue(len(faults) + repeats, first, tuple(problems))
 
 
 class OffsetIndexTruth:
     """Holds the entries of one `.index`, and what the log says of each."""
 
-    def __init__(self, offsets: Int64s, positions: Int64s, *, base_offset: int = 0) -> None:
-        """Take the file's entries: absolute offsets, positions in bytes, in file order."""
-        self._offsets, self._positions = offsets, positions
-        self._places = np.zeros(np.unique(positions).size, PLACE)
-        self._places["position"] = np.unique(positions)
-        self._lasts = np.full(np.unique(offsets).size, -1, LAST)
-        self._lasts["offset"] = np.unique(offsets)
+    def __init__(
+        self, offsets: Int64s, positions: Int64s, repeats: int = 0, *, base_offset: int = 0
+    ) -> None:
+        """Take the file's entries: absolute offsets, positions in bytes, in file order.
+
+        The last entry is repeated so many times behind these: zeros, of which one is held.
+        """
+        self._offsets, self._positions, self._repeats = offsets, positions, repeats
+        unique = np.unique(positions)
+        self._places = np.zeros(unique.size, PLACE)
+        self._places["position"] = unique
+        unique = np.unique(offsets)
+        self._lasts = np.full(unique.size, -1, LAST)
+        self._lasts["offset"] = unique
         self._cursors = np.zeros(3, np.int64)
         self._cursors[2] = base_offset - 1
 
@@ -204,8 +244,6 @@ class OffsetIndexTruth:
             self._positions[1:] > np.maximum(self._positions[:-1], ends[:-1])
         )
         faults = np.flatnonzero(~(true & in_order))
-        if not faults.size:
-            return None
         problems = []
         for i in faults[:MOST_NAMED].tolist():
             if not places["found"][i]:
@@ -216,4 +254,4 @@ class OffsetIndexTruth:
                 why = f"out of order after ({self._offsets[i - 1]}, {self._positions[i - 1]})"
             says = f"entry {i}: offset {self._offsets[i]} at byte {self._positions[i]}"
             problems.append(f"{says}, {why}")
-        return Untrue(len(faults), int(faults[0]), tuple(problems))
+        return _untrue(faults, self._repeats, true.size, problems)

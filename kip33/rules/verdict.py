@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from kip33.formats.batch import NO_TIMESTAMP
+from kip33.formats.index_bytes import IndexBytes
 from kip33.rules.entries import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from kip33.rules.truth import OffsetIndexTruth, TimeIndexTruth, Untrue
 
@@ -42,7 +43,7 @@ class Verdict(NamedTuple):
 
 
 def time_index_verdict(
-    data: bytes,
+    data: IndexBytes,
     truth: TimeIndexTruth,
     dialect_bytes: Mapping[str, bytes | None],
     *,
@@ -61,7 +62,7 @@ def time_index_verdict(
     entries = len(data) // TIME_ENTRY_BYTES
     last = NO_TIMESTAMP
     if entries:
-        last = int.from_bytes(data[-TIME_ENTRY_BYTES:][:8], "big", signed=True)
+        last = int.from_bytes(bytes(data[-TIME_ENTRY_BYTES:][:8]), "big", signed=True)
     if last < truth.max_timestamp:
         problem = (
             f"the closing entry is absent: the log's max timestamp is {truth.max_timestamp}, "
@@ -72,7 +73,7 @@ def time_index_verdict(
 
 
 def offset_index_verdict(
-    data: bytes,
+    data: IndexBytes,
     truth: OffsetIndexTruth,
     expected: bytes | None,
     *,
@@ -88,18 +89,17 @@ def offset_index_verdict(
 
 
 def _untrue(
-    data: bytes, faults: Untrue, entry_bytes: int, preallocated_bytes: tuple[int, ...]
+    data: IndexBytes, faults: Untrue, entry_bytes: int, preallocated_bytes: tuple[int, ...]
 ) -> Verdict:
     true_entries = faults.first
     tail = data[true_entries * entry_bytes :]
-    if not any(tail):
+    if tail.is_zeros:
         what = f"{true_entries} true entries, then {len(tail)} zero bytes"
         return Verdict(PADDED, None, (what,))
-    if true_entries and (not any(data[-entry_bytes:]) or len(data) in preallocated_bytes):
-        zeros = len(tail) - len(tail.rstrip(b"\0"))
+    if true_entries and (data[-entry_bytes:].is_zeros or len(data) in preallocated_bytes):
         what = (
             f"{true_entries} true entries, then stale ones, "
-            f"the file ends in {zeros} zero bytes of {len(data)}"
+            f"the file ends in {tail.zeros} zero bytes of {len(data)}"
         )
         return Verdict(PADDED, None, (what,))
     problems = faults.problems

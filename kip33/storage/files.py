@@ -12,6 +12,8 @@ import pyarrow as pa
 from pyarrow import fs
 
 from kip33.errors import LocationError, PublishError
+from kip33.formats.index_bytes import IndexBytes, IndexBytesBuilder
+from kip33.formats.pieces import PIECE_BYTES
 from kip33.formats.windows import ReadInto, ViewAt, read_fully
 from kip33.storage.containers import opened_inside
 from kip33.storage.locations import Location
@@ -111,6 +113,22 @@ def read_whole(location: Location, *, most_bytes: int) -> bytes:
         if size > most_bytes:
             raise OSError(f"{location.uri}: {size} bytes, at most {most_bytes} expected")
         return bytes(file.read())
+
+
+def read_index(location: Location) -> IndexBytes:
+    """Return an index file's bytes; OSError where it cannot be read or no broker could map it.
+
+    It is read in pieces: a file may claim any size and be all zeros.
+    """
+    with opened(location) as (read_into, size_bytes):
+        if size_bytes > MOST_INDEX_BYTES:
+            raise OSError(
+                f"{location.uri}: {size_bytes} bytes, at most {MOST_INDEX_BYTES} expected"
+            )
+        builder = IndexBytesBuilder()
+        for at in range(0, size_bytes, PIECE_BYTES):
+            builder.append(read_fully(read_into, at, min(PIECE_BYTES, size_bytes - at)))
+        return builder.built()
 
 
 def _read_inside(location: Location, *, most_bytes: int) -> bytes:

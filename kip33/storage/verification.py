@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kip33.formats.batch import BatchColumns
+from kip33.formats.index_bytes import IndexBytes
 from kip33.formats.offset_index import OffsetIndex
 from kip33.formats.time_index import TimeIndex
 from kip33.rules import verdict as rule
@@ -17,7 +18,7 @@ from kip33.rules.indexes import IndexBuilder, IndexSettings
 from kip33.rules.speed import Speed
 from kip33.rules.truth import OffsetIndexTruth, TimeIndexTruth
 from kip33.rules.verdict import Verdict
-from kip33.storage.files import MOST_INDEX_BYTES, read_whole, reason, size_of
+from kip33.storage.files import read_index, reason, size_of
 from kip33.storage.locations import Location
 from kip33.storage.segment import SegmentIndex, index_file
 from kip33.storage.segment_files import beside
@@ -47,28 +48,29 @@ class Verification:
 
     def __init__(
         self,
-        time_index: bytes | None,
-        offset_index: bytes | None,
+        time_index: bytes | IndexBytes | None,
+        offset_index: bytes | IndexBytes | None,
         *,
         base_offset: int,
         topic: str,
         settings: IndexSettings,
     ) -> None:
         """Take the files' bytes, None where a file is missing."""
-        self._time_index, self._offset_index = time_index, offset_index
+        self._time_index = None if time_index is None else IndexBytes.of(time_index)
+        self._offset_index = None if offset_index is None else IndexBytes.of(offset_index)
         self._settings = settings
         self._others = {
             name: IndexBuilder(dialect, settings, base_offset=base_offset, topic=topic)
             for name, dialect in DIALECTS.items()
             if name != settings.dialect
         }
-        times = TimeIndex.from_bytes(_whole(time_index, TIME_ENTRY_BYTES), base_offset=base_offset)
-        places = OffsetIndex.from_bytes(
-            _whole(offset_index, OFFSET_ENTRY_BYTES), base_offset=base_offset
-        )
-        self._time_truth = TimeIndexTruth(times.timestamps, times.offsets)
+        entries, repeats = IndexBytes.of(time_index or b"").entries(TIME_ENTRY_BYTES)
+        times = TimeIndex.from_bytes(entries, base_offset=base_offset)
+        self._time_truth = TimeIndexTruth(times.timestamps, times.offsets, repeats)
+        entries, repeats = IndexBytes.of(offset_index or b"").entries(OFFSET_ENTRY_BYTES)
+        places = OffsetIndex.from_bytes(entries, base_offset=base_offset)
         self._offset_truth = OffsetIndexTruth(
-            places.offsets, places.positions, base_offset=base_offset
+            places.offsets, places.positions, repeats, base_offset=base_offset
         )
 
     def append(self, batches: BatchColumns, speed: Speed) -> None:
@@ -115,11 +117,6 @@ class Verification:
             index.offset_index,
             preallocated_bytes=preallocated_bytes(size, OFFSET_ENTRY_BYTES),
         )
-
-
-def _whole(data: bytes | None, entry_bytes: int) -> bytes:
-    data = data or b""
-    return data[: len(data) - len(data) % entry_bytes]
 
 
 def _malformed(size: int, entry_bytes: int) -> Verdict:
@@ -187,7 +184,8 @@ def verify_file(
     return verdict, index
 
 
-def _index_bytes(location: Location | None) -> bytes | None:
+def _index_bytes(location: Location | None) -> IndexBytes | None:
+    """Return a file's bytes, None where there is none."""
     if location is None or size_of(location) is None:
         return None
-    return read_whole(location, most_bytes=MOST_INDEX_BYTES)
+    return read_index(location)

@@ -94,7 +94,7 @@ def test_a_log_that_cannot_be_read(log: Path) -> None:
 
 
 def test_an_index_that_cannot_be_read(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kip33.storage.verification.MOST_INDEX_BYTES", 23)
+    monkeypatch.setattr("kip33.storage.files.MOST_INDEX_BYTES", 23)
     seen = verdict_on(log)
     assert (seen.verdict, seen.log_status, seen.entries) == ("unreadable", "ok", None)
     assert "the index file cannot be read" in seen.problems[0]

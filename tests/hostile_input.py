@@ -1,0 +1,28 @@
+"""Small files that ask for much: what each of them costs must follow its own size."""
+
+import os
+from pathlib import Path
+
+from kip33.rules.indexes import IndexSettings
+from kip33.storage.locations import Location
+from kip33.storage.segment import index_file
+from tests.segment_builder import Record, v2_batch
+
+
+def log_path(folder: Path, base_offset: int = 0) -> Path:
+    """Return a log's place in a partition's directory, which is made."""
+    directory = folder / "orders-0"
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory / f"{base_offset:020d}.log"
+
+
+def sparse_time_index(folder: Path, size_bytes: int) -> Path:
+    """Write a small log and its true `.timeindex` with a hole behind it; return the log."""
+    log = log_path(folder)
+    log.write_bytes(b"".join(v2_batch(i, [Record(1000 + i)]) for i in range(5)))
+    settings = IndexSettings(index_interval_bytes=0)
+    index = index_file(Location.of(log), base_offset=0, topic="orders", settings=settings)
+    entries = log.with_suffix(".timeindex")
+    entries.write_bytes(index.time_index or b"")
+    os.truncate(entries, size_bytes // 12 * 12)
+    return log
