@@ -1,30 +1,59 @@
-"""Where recovery's producer state makes a log fail to load.
+"""What a segment does to producers' transactions, and where that makes a log fail to load.
 
-Index rules know nothing of transactions, but `LogSegment.recover` feeds every batch of a producer
-to a `ProducerStateManager`, whose exceptions leave it (kafka-semantics 10, rows 34 to 36). Sane
-logs never get there; a byte-exact rebuild has to know when Kafka would have left no index.
+`LogSegment.recover` feeds every batch of a producer to a `ProducerStateManager`. An ABORT marker
+that ends a transaction gives an entry of the `.txnindex`; some batches make the log fail to load
+(kafka-semantics 4.8 and 10, rows 34 to 36).
+
+A segment is scanned without knowing which transactions are open where it begins. So a scan gives a
+`TransactionSummary`: the entries as if none were open, and what `rules.transaction_index` needs to
+complete them once the transactions of the segment before are known.
 
 Kafka 4.1: `ProducerAppendInfo`, `ProducerStateManager.completeTxn`, `TransactionIndex.append`.
 """
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from kip33.formats.batch import CONTROL, TRANSACTIONAL, BatchColumns
+from kip33.formats.bigendian import java_sum
 from kip33.formats.walk import ABORT, COMMIT
-from kip33.rules.offset_tables import OFFSET, USED, new_table, put, remove, slot_of, twice_as_large
+from kip33.rules.offset_heap import pop, push
+from kip33.rules.offset_tables import (
+    KEY,
+    OFFSET,
+    USED,
+    Table,
+    new_table,
+    put,
+    remove,
+    slot_of,
+    twice_as_large,
+)
 from kip33.rules.speed import Speed, plain
 
 TRANSACTION_STATE: Final = np.dtype(
     [
         ("open", np.int64),  # producers with an open transaction
         ("ongoing", np.int64),  # transactions by first offset, as Kafka keys them
+        ("waiting", np.int64),  # first offsets in the heap, some of transactions that have ended
+        ("enders", np.int64),  # producers that ended a transaction here, or would have
         ("ended", np.int64),  # first offset of the transaction that ended last
         ("aborts", np.int64),  # 1 once there was one
         ("last_abort", np.int64),  # offset of its marker
+        ("begun", np.int64),  # 1 once a transaction began
+        ("lowest", np.int64),  # first offset of all that began here
+        ("rows", np.int64),  # abort rows of this call
     ]
 )
+
+# The columns of an abort row.
+PRODUCER_ID, FIRST_OFFSET, LAST_OFFSET, LAST_STABLE_OFFSET, KNOWN_BY = range(5)
+ABORT_COLUMNS: Final = 5
+BEGAN_HERE: Final = 1  # KNOWN_BY: the producer's transaction, or what goes on of it, began here
+FIRST_END: Final = 2  # KNOWN_BY: the producer's first marker here may end an earlier transaction
+HEAP_OFFSETS: Final = 1024
 
 # How far `append_batches` got: all rows, up to one that needs larger tables, or a failure.
 TAKEN: Final = 0
@@ -53,7 +82,13 @@ def first_marked(batches: Any) -> int:
 
 
 def begin(
-    state: Any, open_of: Any, at: int, ongoing: Any, producer_id: int, first_offset: int
+    state: Any,
+    open_of: Any,
+    at: int,
+    ongoing: Any,
+    heap: Any,
+    producer_id: int,
+    first_offset: int,
 ) -> int:
     """Note the transaction, the producer's slot being `at`; return TAKEN or NO_ROOM.
 
@@ -61,21 +96,90 @@ def begin(
     """
     if 2 * state["open"] >= len(open_of) or 2 * state["ongoing"] >= len(ongoing):
         return NO_ROOM
+    if state["waiting"] >= len(heap):
+        return NO_ROOM
     put(open_of, at, producer_id, first_offset)
     state["open"] += 1
     at = slot_of(ongoing, first_offset)
     if not ongoing[at, USED]:
-        put(ongoing, at, first_offset, first_offset)
         state["ongoing"] += 1
+    put(ongoing, at, first_offset, producer_id)
+    push(heap, int(state["waiting"]), first_offset)
+    state["waiting"] += 1
+    if not state["begun"] or first_offset < state["lowest"]:
+        state["lowest"] = first_offset
+    state["begun"] = 1
     return TAKEN
 
 
-def end(state: Any, open_of: Any, at: int, ongoing: Any, marker_offset: int, marker: int) -> int:
-    """End the transaction of slot `at`; return TAKEN or a failure.
+def last_stable_offset(
+    state: Any, ongoing: Any, heap: Any, producer_id: int, marker_offset: int
+) -> int:
+    """Return the first offset of the oldest ongoing transaction of another producer, else the next.
 
-    `TransactionIndex.append` for an abort, then `ProducerStateManager.completeTxn`.
+    `ProducerStateManager.lastStableOffset`. What the heap has of transactions that ended, and of
+    the producer's own, which ends now, is dropped.
     """
-    first_offset = int(open_of[at, OFFSET])
+    while state["waiting"] > 0:
+        first_offset = int(heap[0])
+        at = slot_of(ongoing, first_offset)
+        if ongoing[at, USED] and ongoing[at, OFFSET] != producer_id:
+            return first_offset
+        pop(heap, int(state["waiting"]))
+        state["waiting"] -= 1
+    return java_sum(marker_offset, 1)
+
+
+def end(
+    state: Any,
+    open_of: Any,
+    at: int,
+    ongoing: Any,
+    heap: Any,
+    enders: Any,
+    aborts: Any,
+    batch: Any,
+) -> int:
+    """Take a marker, the producer's slot being `at`; return TAKEN, NO_ROOM or a failure.
+
+    `TransactionIndex.append` for an abort, then `ProducerStateManager.completeTxn`. A marker that
+    ends nothing here counts if it may end a transaction of an earlier segment.
+    """
+    if 2 * state["enders"] >= len(enders):
+        return NO_ROOM
+    producer_id, marker_offset = int(batch["producer_id"]), int(batch["base_offset"])
+    known_by = BEGAN_HERE if open_of[at, USED] else 0
+    first_end = slot_of(enders, producer_id)
+    if not enders[first_end, USED]:
+        put(enders, first_end, producer_id, marker_offset)
+        state["enders"] += 1
+        known_by |= FIRST_END
+    first_offset = int(open_of[at, OFFSET]) if known_by & BEGAN_HERE else marker_offset
+    if batch["control"] == ABORT and known_by:
+        row = aborts[state["rows"]]
+        row[PRODUCER_ID] = producer_id
+        row[FIRST_OFFSET] = first_offset
+        row[LAST_OFFSET] = marker_offset
+        row[LAST_STABLE_OFFSET] = last_stable_offset(
+            state, ongoing, heap, producer_id, marker_offset
+        )
+        row[KNOWN_BY] = known_by
+        state["rows"] += 1
+    if not known_by & BEGAN_HERE:
+        return TAKEN
+    return complete(state, open_of, at, ongoing, first_offset, marker_offset, batch["control"])
+
+
+def complete(
+    state: Any,
+    open_of: Any,
+    at: int,
+    ongoing: Any,
+    first_offset: int,
+    marker_offset: int,
+    marker: int,
+) -> int:
+    """End the transaction of slot `at`; return TAKEN or a failure."""
     remove(open_of, at)
     state["open"] -= 1
     state["ended"] = first_offset
@@ -93,13 +197,22 @@ def end(state: Any, open_of: Any, at: int, ongoing: Any, marker_offset: int, mar
 
 
 def append_batches(
-    batches: Any, row: int, states: Any, open_of: Any, ongoing: Any
+    batches: Any,
+    row: int,
+    states: Any,
+    open_of: Any,
+    ongoing: Any,
+    heap: Any,
+    enders: Any,
+    aborts: Any,
 ) -> tuple[int, int]:
     """Take `batches` from `row` on in order; return the row where that ends, and why.
 
     That is (`batches.size`, TAKEN), or a row not taken and NO_ROOM, or one that fails and a key of
-    FAILURES. `open_of` has the first offset of each producer's open transaction, `ongoing` the
-    first offsets of all; both are tables of `offset_tables`.
+    FAILURES. Tables of `offset_tables`: `open_of` has the first offset of each producer's open
+    transaction, `ongoing` the producer of each first offset, `enders` the offset of each producer's
+    first marker. `heap` has the first offsets of all that are ongoing. `aborts` gets the abort
+    rows and has as many rows as `batches`.
     """
     state = states[0]
     if row == 0 and state["open"] == 0:  # later rows are asked for with many open
@@ -114,17 +227,37 @@ def append_batches(
         at = slot_of(open_of, producer_id)
         if marked & CONTROL:
             marker = batch["control"]
-            if open_of[at, USED] and marker in (ABORT, COMMIT):
-                outcome = end(state, open_of, at, ongoing, batch["base_offset"], marker)
+            if marker in (ABORT, COMMIT):
+                outcome = end(state, open_of, at, ongoing, heap, enders, aborts, batch)
         elif not open_of[at, USED]:
             if marked:
                 first_offset = int(batch["base_offset"])
-                outcome = begin(state, open_of, at, ongoing, producer_id, first_offset)
+                outcome = begin(state, open_of, at, ongoing, heap, producer_id, first_offset)
         elif not marked:
             outcome = WRITES_OUTSIDE
         if outcome != TAKEN:
             return i, outcome
     return batches.size, TAKEN
+
+
+class TransactionSummary(NamedTuple):
+    """What a segment does to transactions, as far as the segment itself tells.
+
+    `aborts` has rows of ABORT_COLUMNS, in the log's order, as if nothing were open at the start.
+    """
+
+    aborts: npt.NDArray[np.int64]
+    first_ends: dict[int, int]  # offset of each producer's first marker
+    open_at_end: dict[int, int]  # first offset of what began here and is open, by producer
+    lowest: int | None  # first offset of all that began here
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Return whether no transaction begins or ends here, wherever it began."""
+        return not self.first_ends and not self.open_at_end
+
+
+NO_TRANSACTIONS: Final = TransactionSummary(np.empty((0, ABORT_COLUMNS), np.int64), {}, {}, None)
 
 
 class OpenTransactions:
@@ -133,19 +266,59 @@ class OpenTransactions:
     def __init__(self) -> None:
         """Start with none: what a producer did in earlier segments is not in this one."""
         self._state = np.zeros(1, TRANSACTION_STATE)
-        self._open_of, self._ongoing = new_table(), new_table()
+        self._open_of, self._ongoing, self._enders = new_table(), new_table(), new_table()
+        self._heap = np.empty(HEAP_OFFSETS, np.int64)
+        self._rows = np.empty((0, ABORT_COLUMNS), np.int64)
+        self._aborts: list[npt.NDArray[np.int64]] = []
 
     def append(self, batches: BatchColumns, speed: Speed = plain) -> tuple[int, str] | None:
         """Take `batches` in order; return (position, why) of the first that Kafka fails on."""
+        if len(self._rows) < len(batches):
+            self._rows = np.empty((len(batches), ABORT_COLUMNS), np.int64)
+        self._state["rows"] = 0
         row, outcome = 0, NO_ROOM
         while outcome == NO_ROOM:
             row, outcome = speed(append_batches)(
-                batches, row, self._state, self._open_of, self._ongoing
+                batches,
+                row,
+                self._state,
+                self._open_of,
+                self._ongoing,
+                self._heap,
+                self._enders,
+                self._rows,
             )
             if outcome == NO_ROOM:
-                self._open_of = twice_as_large(self._open_of, speed)
-                self._ongoing = twice_as_large(self._ongoing, speed)
+                self._make_room(speed)
+        if self._state["rows"][0]:
+            self._aborts.append(self._rows[: self._state["rows"][0]].copy())
         return None if outcome == TAKEN else self._failure(batches[row], outcome)
+
+    def summary(self) -> TransactionSummary:
+        """Return what the batches so far did."""
+        state = self._state[0]
+        if not state["begun"] and not state["enders"]:
+            return NO_TRANSACTIONS
+        return TransactionSummary(
+            np.concatenate(self._aborts) if self._aborts else NO_TRANSACTIONS.aborts,
+            _as_dict(self._enders),
+            _as_dict(self._open_of),
+            int(state["lowest"]) if state["begun"] else None,
+        )
+
+    def _make_room(self, speed: Speed) -> None:
+        state = self._state[0]
+        if 2 * state["open"] >= len(self._open_of):
+            self._open_of = twice_as_large(self._open_of, speed)
+        if 2 * state["ongoing"] >= len(self._ongoing):
+            self._ongoing = twice_as_large(self._ongoing, speed)
+        if 2 * state["enders"] >= len(self._enders):
+            self._enders = twice_as_large(self._enders, speed)
+        if state["waiting"] >= len(self._heap):  # without those that ended
+            ongoing = np.sort(self._ongoing[self._ongoing[:, USED] == 1, KEY])
+            self._heap = np.empty(max(2 * len(ongoing), HEAP_OFFSETS), np.int64)
+            self._heap[: len(ongoing)] = ongoing
+            self._state["waiting"] = len(ongoing)
 
     def _failure(self, batch: np.void, outcome: int) -> tuple[int, str]:
         why = FAILURES[outcome].format(
@@ -154,3 +327,8 @@ class OpenTransactions:
             first_offset=self._state[0]["ended"],
         )
         return int(batch["position"]), f"{why}; Kafka fails to load"
+
+
+def _as_dict(table: Table) -> dict[int, int]:
+    used = table[table[:, USED] == 1]
+    return dict(zip(used[:, KEY].tolist(), used[:, OFFSET].tolist(), strict=True))

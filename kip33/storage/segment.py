@@ -24,7 +24,7 @@ from kip33.rules.indexes import IndexBuilder, IndexSettings
 from kip33.rules.leader_epochs import LeaderEpochs
 from kip33.rules.speed import Speed, compiled, plain
 from kip33.rules.summary import new_summary, summarize
-from kip33.rules.transactions import OpenTransactions
+from kip33.rules.transactions import OpenTransactions, TransactionSummary
 from kip33.storage.files import reason, scanned
 from kip33.storage.locations import Location
 
@@ -34,7 +34,8 @@ class SegmentIndex:
     """The two indexes of one segment and what was seen on the way.
 
     `time_index` and `offset_index` are the files' bytes, None where Kafka leaves none. `summary`
-    is a record of `rules.summary.SUMMARY` with the magics seen beside it.
+    is a record of `rules.summary.SUMMARY` with the magics seen beside it. `transactions` gives the
+    `.txnindex` with `rules.transaction_index`.
     """
 
     status: str
@@ -46,6 +47,7 @@ class SegmentIndex:
     summary: np.void
     magics: tuple[int, ...]
     bytes_read: int
+    transactions: TransactionSummary | None = None  # None where Kafka leaves no index
 
 
 class _Gathered:
@@ -83,6 +85,7 @@ class _Gathered:
             self.summary[0],
             tuple(number - 128 for number in self.seen_magics.nonzero()[0].tolist()),
             bytes_read,
+            self._transactions.summary() if builder else None,
         )
 
 

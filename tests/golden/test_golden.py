@@ -5,6 +5,9 @@ from pathlib import Path
 import pytest
 
 from kip33 import build_time_index
+from kip33.formats.transaction_index import TransactionIndex
+from kip33.rules.transaction_index import complete_transactions
+from kip33.storage.segment import SegmentIndex
 from tests.golden.vectors import RECOVER, Vector, read_vectors
 
 SMALLEST_INDEX_BYTES = 12
@@ -24,6 +27,14 @@ def rebuild(vector: Vector, log: Path):
     )
 
 
+def aborted_of(result: SegmentIndex) -> bytes:
+    """Return the bytes of the `.txnindex`; no transaction was open before the segment."""
+    assert result.transactions is not None
+    done = complete_transactions(result.transactions, {}, base_offset=0)
+    assert done.aborted is not None, done.problem
+    return TransactionIndex.from_entries(done.aborted, base_offset=0).to_bytes()
+
+
 def expected_status(vector: Vector) -> str:
     if vector.outcome != "recovered":
         return "invalid"
@@ -41,6 +52,7 @@ def test_rebuilt_as_kafka_recovers(vector: Vector, tmp_path: Path) -> None:
     assert result.offset_index == vector.offset_index
     if vector.outcome == "recovered":
         assert result.valid_bytes == vector.valid_bytes
+        assert aborted_of(result) == (vector.transaction_index or b"")
     else:
         assert result.error
 
@@ -67,6 +79,10 @@ def test_a_setting_that_kafka_cannot_open_a_segment_with_is_refused(
 
 def test_every_row_that_recovers_something_has_a_vector() -> None:
     assert {vector.row for vector in EVERY_VECTOR} == set(range(1, 56)) - LISTING_ROWS
+
+
+def test_some_vectors_have_aborted_transactions() -> None:
+    assert sum(vector.transaction_index is not None for vector in EVERY_VECTOR) >= 8
 
 
 def test_the_vectors_stay_small() -> None:

@@ -24,6 +24,7 @@ class Vector:
     valid_bytes: int | None
     time_index: bytes | None
     offset_index: bytes | None
+    transaction_index: bytes | None
     log: bytes
     sparse_bytes: int | None
     existing_time_index: bytes | None
@@ -73,6 +74,7 @@ def _vector(line: str) -> Vector:
         valid_bytes=fields.get("valid_bytes"),
         time_index=unhexed("time_index"),
         offset_index=unhexed("offset_index"),
+        transaction_index=unhexed("transaction_index"),
         log=zlib.decompress(base64.b64decode(fields["log"])) if "log" in fields else b"",
         sparse_bytes=fields.get("sparse_bytes"),
         existing_time_index=unhexed("existing_time_index"),

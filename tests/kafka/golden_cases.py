@@ -460,6 +460,35 @@ def producer_state(kafka: Oracle) -> Iterator[Case]:
         "two transactions that begin at one offset",
         data(0, 5) + data(0, 6) + end(1, 1, 5) + end(2, 1, 6),
     )
+    yield case(36, "an abort marker without a transaction", end(0, 0, 5), data(1, 5), end(2, 0, 5))
+    yield case(
+        36,
+        "two aborted transactions of one producer beside an open one",
+        *(data(0, 6), data(1, 5), end(2, 0, 5), data(3, 5), end(4, 0, 5)),
+    )
+    yield case(
+        36,
+        "three transactions that overlap, aborted youngest first",
+        *(data(0, 5), data(1, 6), data(2, 7), end(3, 0, 7), end(4, 0, 6), end(5, 0, 5)),
+    )
+    yield case(
+        36,
+        "three transactions that overlap, the middle one committed",
+        *(data(0, 5), data(1, 6), data(2, 7), end(3, 1, 6), end(4, 0, 5), end(5, 0, 7)),
+    )
+    yield case(
+        36,
+        "an empty control batch between a transaction and its abort marker",
+        data(0, 5),
+        control(1, 1001, body=b"", producer_id=5, records_count=0),
+        end(2, 0, 5),
+    )
+    yield case(36, "an abort before a torn tail", data(0, 5), end(1, 0, 5), data(2, 6)[:-1])
+    yield case(
+        36,
+        "a transaction of several batches whose last offsets lie beyond its abort marker",
+        *(data(0, 5, last_offset_delta=9), data(10, 5), end(11, 0, 5, last_offset_delta=3)),
+    )
     yield case(37, "a gap in the sequence", data(0, 5), data(1, 5, base_sequence=900))
     yield case(
         37, "an older producer epoch", data(0, 5, producer_epoch=9), data(1, 5, producer_epoch=3)

@@ -106,12 +106,14 @@ class Recovered:
     """What `LogSegment.recover` left of one segment, as the broker's log loader takes it.
 
     `outcome` is recovered, emptied, split or load_failure; the indexes are None unless recovered.
+    There is no `.txnindex` where no transaction was aborted.
     """
 
     outcome: str
     valid_bytes: int
     time_index: bytes | None
     offset_index: bytes | None
+    transaction_index: bytes | None = None
     exception: str | None = None
     message: str | None = None
 
@@ -209,11 +211,14 @@ class Oracle:
             }
         )
         recovered = answer["outcome"] == "recovered"
+        transaction_index = directory / f"{name}.txnindex"
+        has_aborts = recovered and transaction_index.exists()
         left = Recovered(
             outcome=answer["outcome"],
             valid_bytes=answer["valid_bytes"],
             time_index=(directory / f"{name}.timeindex").read_bytes() if recovered else None,
             offset_index=(directory / f"{name}.index").read_bytes() if recovered else None,
+            transaction_index=transaction_index.read_bytes() if has_aborts else None,
             exception=answer.get("exception"),
             message=answer.get("message"),
         )
@@ -330,6 +335,13 @@ class Oracle:
         found = [None if one is None else (one[0], one[1]) for one in answer["found"]]
         largest = {int(base): time for base, time in answer["largest_timestamps"].items()}
         return Searched(found, largest)
+
+    def load(self, directory: Path) -> None:
+        """Load the log in `directory` as a broker does after a clean shutdown.
+
+        Each segment without `.index` is recovered, in order. Kafka leaves its files there.
+        """
+        self._current.ask({"do": "search", "directory": str(directory), "now_ms": 0, "targets": []})
 
     def breached_remotely(
         self, cases: Sequence[tuple[int, int, int]], directory: Path

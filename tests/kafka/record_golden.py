@@ -43,6 +43,8 @@ def vector(kafka: Oracle, case: Case, directory: Path) -> dict[str, Any]:
         line["valid_bytes"] = recovered.valid_bytes
         line["time_index"] = recovered.time_index.hex()
         line["offset_index"] = recovered.offset_index.hex()
+        if recovered.transaction_index is not None:
+            line["transaction_index"] = recovered.transaction_index.hex()
     else:
         line["exception"] = recovered.exception
     if case.existing_time_index is not None:

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from kip33 import build_time_index
+from kip33.formats.transaction_index import TransactionIndex
+from kip33.rules.transaction_index import complete_transactions
 from tests.kafka.oracle import Oracle, Recovered
 from tests.kafka.random_segments import RandomSegment, random_segments
 
@@ -43,14 +45,22 @@ def ask_kafka(kafka: Oracle, segment: RandomSegment, directory: Path) -> Recover
     )
 
 
+def transaction_index(ours) -> bytes | None:
+    """Return the `.txnindex` of a segment before which no transaction began, None for no file."""
+    done = complete_transactions(ours.transactions, {}, base_offset=0)
+    assert done.aborted is not None, done.problem
+    return TransactionIndex.from_entries(done.aborted, base_offset=0).to_bytes() or None
+
+
 def difference(ours, kafkas: Recovered) -> str | None:
     """Return what differs, Kafka's side first, or None."""
     if kafkas.outcome != "recovered":
         if ours.status == "invalid" and ours.time_index is None and ours.offset_index is None:
             return None
         return f"{kafkas.outcome} ({kafkas.exception}: {kafkas.message}) | {ours.status}"
-    for name in ("valid_bytes", "time_index", "offset_index"):
-        theirs, mine = getattr(kafkas, name), getattr(ours, name)
+    for name in ("valid_bytes", "time_index", "offset_index", "transaction_index"):
+        theirs = getattr(kafkas, name)
+        mine = transaction_index(ours) if name == "transaction_index" else getattr(ours, name)
         if theirs != mine:
             show = [v.hex() if isinstance(v, bytes) else v for v in (theirs, mine)]
             return f"{name}: {show[0]} | {show[1]} ({ours.status}: {ours.error})"

@@ -17,6 +17,7 @@ from kip33.rules.leader_epochs import LeaderEpochs
 from kip33.rules.offset_tables import FEWEST_SLOTS, new_table
 from kip33.rules.speed import Speed, compiled, plain
 from kip33.rules.transactions import (
+    ABORT_COLUMNS,
     NO_ROOM,
     TAKEN,
     TRANSACTION_STATE,
@@ -159,9 +160,16 @@ def test_a_transaction_that_ended_leaves_its_room_to_the_next(speed: Speed) -> N
         steps += [commit(producer, producer) for producer in range(first, first + fit)]
     steps += [inside(producer, -producer) for producer in range(fit + 1)]
     run, state = speed(append_batches), np.zeros(1, TRANSACTION_STATE)
-    row, outcome = run(columns(steps), 0, state, new_table(), new_table())
+    room = len(steps)  # for what is not reused: first offsets, producers that ended one
+
+    def others() -> tuple[np.ndarray, ...]:
+        enders = new_table(1 << (2 * room).bit_length())
+        return np.empty(room, np.int64), enders, np.empty((room, ABORT_COLUMNS), np.int64)
+
+    row, outcome = run(columns(steps), 0, state, new_table(), new_table(), *others())
     assert (row, outcome) == (len(steps) - 1, NO_ROOM)
-    assert run(columns(steps[:-1]), row, state, new_table(), new_table()) == (row, TAKEN)
+    again = run(columns(steps[:-1]), row, state, new_table(), new_table(), *others())
+    assert again == (row, TAKEN)
 
 
 @pytest.mark.parametrize("speed", SPEEDS)

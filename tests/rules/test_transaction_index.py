@@ -1,0 +1,214 @@
+"""Aborted transactions of segments that are scanned each by itself, against one pass over the log.
+
+The model is Kafka's producer state in Python's dicts, fed a whole log in order. `KIP33_SEED`
+chooses other logs, `KIP33_LOGS` how many.
+"""
+
+import os
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from kip33.formats.transaction_index import AbortedTransaction
+from kip33.rules.offset_heap import pop, push
+from kip33.rules.speed import Speed, compiled, plain
+from kip33.rules.transaction_index import (
+    START_UNKNOWN,
+    CompletedTransactions,
+    complete_transactions,
+)
+from kip33.rules.transactions import NO_TRANSACTIONS, OpenTransactions, TransactionSummary
+from tests.rules.test_transactions import (
+    ABORT_MARKER,
+    SPEEDS,
+    Step,
+    abort,
+    columns,
+    commit,
+    data,
+    inside,
+)
+
+SEED = os.environ.get("KIP33_SEED") or str(random.SystemRandom().randrange(2**32))
+LOGS = int(os.environ.get("KIP33_LOGS", "300"))
+
+
+def summary_of(
+    steps: Sequence[Step], speed: Speed = plain, piece: int | None = None
+) -> TransactionSummary:
+    transactions, batches = OpenTransactions(), columns(steps)
+    for at in range(0, len(batches), piece or max(len(batches), 1)):
+        assert transactions.append(batches[at : at + (piece or len(batches))], speed) is None
+    return transactions.summary()
+
+
+def completed(
+    steps: Sequence[Step], start: dict[int, int] | None, speed: Speed = plain
+) -> CompletedTransactions:
+    base_offset = steps[0][1] if steps else 10
+    return complete_transactions(summary_of(steps, speed), start, base_offset=base_offset)
+
+
+CASES = [
+    pytest.param([], {5: 3}, [], {5: 3}, id="no batches: what is open stays open"),
+    pytest.param([data(5, 10)], {}, [], {}, id="an idempotent producer"),
+    pytest.param([inside(5, 10), commit(5, 11)], {}, [], {}, id="a commit is no entry"),
+    pytest.param([inside(5, 10), abort(5, 11)], {}, [(5, 10, 11, 12)], {}, id="an abort is one"),
+    pytest.param([abort(5, 10)], {}, [], {}, id="a marker without data is none"),
+    pytest.param([abort(5, 10)], {5: 3}, [(5, 3, 10, 11)], {}, id="it began in an earlier segment"),
+    pytest.param(
+        [inside(5, 10), abort(5, 11)], {5: 3}, [(5, 3, 11, 12)], {},
+        id="it began in an earlier segment and goes on in this one",
+    ),
+    pytest.param(
+        [inside(5, 10), inside(6, 11), abort(5, 12), abort(6, 13)], {},
+        [(5, 10, 12, 11), (6, 11, 13, 14)], {},
+        id="the last stable offset is the first offset of what is still open",
+    ),
+    pytest.param(
+        [inside(6, 11), abort(6, 13)], {5: 3}, [(6, 11, 13, 3)], {5: 3},
+        id="the last stable offset lies in an earlier segment",
+    ),
+    pytest.param(
+        [abort(5, 10), inside(6, 11), abort(6, 13)], {5: 3}, [(5, 3, 10, 11), (6, 11, 13, 14)], {},
+        id="not any more once that one has ended",
+    ),
+    pytest.param(
+        [commit(5, 10), abort(5, 11), inside(5, 12)], {5: 3}, [], {5: 12},
+        id="only the first marker ends what was open at the start",
+    ),
+    pytest.param(
+        [inside(5, 10), abort(5, 11), inside(5, 12), abort(5, 13)], {5: 3, 6: 4},
+        [(5, 3, 11, 4), (5, 12, 13, 4)], {6: 4},
+        id="two transactions of one producer while another's is open",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("speed", SPEEDS)
+@pytest.mark.parametrize(("steps", "start", "entries", "end"), CASES)
+def test_entries_and_what_is_open_at_the_end(
+    steps: list[Step],
+    start: dict[int, int],
+    entries: list[tuple[int, int, int, int]],
+    end: dict[int, int],
+    speed: Speed,
+) -> None:
+    assert completed(steps, start, speed) == CompletedTransactions(
+        tuple(AbortedTransaction(*entry) for entry in entries), end
+    )
+
+
+def test_a_segment_without_transactions_changes_nothing() -> None:
+    assert summary_of([data(5, 0), data(-1, 1)]) is NO_TRANSACTIONS
+    assert NO_TRANSACTIONS.changes_nothing
+    assert not summary_of([abort(5, 0)]).changes_nothing
+    assert not summary_of([inside(5, 0)]).changes_nothing
+
+
+def test_without_the_start_only_segments_without_an_abort_are_known() -> None:
+    assert completed([inside(5, 10), commit(5, 11)], None) == ((), None, None)
+    assert completed([inside(5, 10), abort(5, 11)], None) == (None, None, START_UNKNOWN)
+    assert completed([abort(5, 11)], None) == (None, None, START_UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("steps", "start", "says"),
+    [
+        pytest.param([abort(5, 10)], {5: 3, 6: 3}, "begin at one offset", id="two at one offset"),
+        pytest.param([abort(5, 10)], {5: 10}, "begins at 10", id="it begins in this segment"),
+        pytest.param(
+            [inside(6, 10), inside(5, 2), abort(5, 11)], {7: 3}, "begins at 2, before", id="back"
+        ),
+        pytest.param(
+            [inside(6, 9), abort(6, 20), abort(5, 20)], {5: 3},
+            "the abort marker at offset 20 is not above the last one, 20: Kafka fails to load",
+            id="two markers at one offset",
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_not_written(steps: list[Step], start: dict[int, int], says: str) -> None:
+    found = completed(steps, start)
+    assert found.aborted is None and found.open_at_end is None
+    assert found.problem and says in found.problem
+
+
+def test_a_heap_gives_the_smallest_first() -> None:
+    dice = random.Random(SEED)
+    for _ in range(200):
+        offsets = [dice.choice([i, dice.randrange(50)]) for i in range(dice.randrange(1, 40))]
+        heap = np.empty(40, np.int64)
+        for size, offset in enumerate(offsets):
+            push(heap, size, offset)
+        popped = []
+        for size in range(len(offsets), 0, -1):
+            popped.append(int(heap[0]))
+            pop(heap, size)
+        assert popped == sorted(offsets), f"seed {SEED}"
+
+
+class ProducerStates:
+    """Kafka's producer state, read off its code line by line."""
+
+    def __init__(self) -> None:
+        self.open_of: dict[int, int] = {}
+        self.ongoing: dict[int, int] = {}  # first offset -> producer, as Kafka's sorted map
+
+    def append(self, steps: Sequence[Step]) -> list[AbortedTransaction]:
+        aborted = []
+        for producer, offset, attributes, control in steps:
+            if producer < 0:
+                continue
+            if attributes & 0x20:
+                first = self.open_of.pop(producer, None)
+                if first is None:
+                    continue
+                if control == ABORT_MARKER:
+                    others = [f for f, p in self.ongoing.items() if p != producer]
+                    stable = min(others, default=offset + 1)
+                    aborted.append(AbortedTransaction(producer, first, offset, stable))
+                del self.ongoing[first]
+            elif attributes & 0x10 and producer not in self.open_of:
+                self.open_of[producer] = offset
+                self.ongoing[offset] = producer
+        return aborted
+
+
+def random_log(dice: random.Random) -> list[list[Step]]:
+    """Return the batches of a sane log, cut into segments anywhere."""
+    producers = range(dice.choice([1, 2, 5, 40, 400]))
+    markers, steps, offset = dice.choice([0.05, 0.3, 0.6]), [], 0
+    idempotent = range(1000, 1003)
+    for _ in range(dice.choice([5, 50, 500, 3000])):
+        producer = dice.choice(producers)
+        kind = dice.random()
+        if kind < 0.1:
+            steps.append(data(dice.choice([-1, *idempotent]), offset))
+        elif kind < 0.1 + 0.9 * markers:
+            steps.append(dice.choice([abort, abort, commit])(producer, offset))
+        else:
+            steps.append(inside(producer, offset))
+        offset += dice.randint(1, 5)
+    cuts = sorted(dice.randrange(len(steps) + 1) for _ in range(dice.randrange(6)))
+    return [steps[a:b] for a, b in zip([0, *cuts], [*cuts, len(steps)], strict=True)]
+
+
+def test_segments_scanned_apart_give_what_one_pass_gives() -> None:
+    carried = 0
+    for number in range(LOGS):
+        dice = random.Random(f"{SEED}/{number}")
+        states, open_at_end = ProducerStates(), {}
+        for steps in random_log(dice):
+            speed = compiled if dice.random() < 0.8 else plain
+            summary = summary_of(steps, speed, dice.choice([None, 1, 7, 500]))
+            base_offset = steps[0][1] if steps else 10**6
+            expected = states.append(steps)
+            found = complete_transactions(summary, open_at_end, base_offset=base_offset)
+            assert found.problem is None, f"KIP33_SEED={SEED}, log {number}"
+            assert list(found.aborted or ()) == expected, f"KIP33_SEED={SEED}, log {number}"
+            assert found.open_at_end == states.open_of, f"KIP33_SEED={SEED}, log {number}"
+            carried += sum(one.first_offset < base_offset for one in expected)
+            open_at_end = dict(found.open_at_end)
+    assert carried > LOGS / 10
