@@ -10,6 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from kip33.storage.catalog import Catalog
 from kip33.storage.committing import BuildSummary
 from kip33.storage.planning import BuildPlan, plan_build
 from tests.faults.builds import Outcome, build_here, outcome
@@ -91,8 +92,10 @@ class ChangingArchive:
         return self.index_dir, how | settings
 
     def rows(self) -> list[Row]:
-        """Return the newest snapshot's rows."""
-        return outcome(self.index_dir or self.source, self.catalog).rows
+        """Return the newest snapshot's rows, every column, sorted by log."""
+        catalog = Catalog.at(str(self.catalog))
+        rows: list[Row] = catalog.read(catalog.require_newest()).to_pylist()
+        return sorted(rows, key=lambda row: row["log_uri"])
 
     def row(self, partition: str, base_offset: int = 0) -> Row:
         """Return the row of one segment."""

@@ -1,6 +1,6 @@
 """The two indexes of a segment, built from its batches as they pass."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,10 @@ from kip33.rules.entries import (
     Dialect,
 )
 from kip33.rules.speed import Speed, plain
+
+BYTES_VERSION: Final = 1
+"""Raised when a release gives other bytes for the same log and settings: rows made before are read
+again."""
 
 
 class IndexSettings(NamedTuple):

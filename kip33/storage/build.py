@@ -4,7 +4,7 @@ import json
 from functools import cache
 from typing import NamedTuple
 
-from kip33.rules.indexes import IndexSettings
+from kip33.rules.indexes import BYTES_VERSION, IndexSettings
 from kip33.storage.directories import Segment
 from kip33.storage.locations import Location
 from kip33.storage.segment_files import index_path
@@ -27,6 +27,11 @@ class Build(NamedTuple):
         """Return the settings a row was built with, as JSON in one fixed order."""
         return _as_json(self.settings, self.offset_index)
 
+    @property
+    def index_settings(self) -> str:
+        """Return what decides the bytes of each index file, as JSON in one fixed order."""
+        return index_settings_json(self.settings)
+
     def index_location(self, segment: Segment) -> Location:
         """Return where the segment's `.timeindex` goes: its path below SOURCE, kept."""
         return self.index_dir.child(index_path(segment.path, "timeindex"))
@@ -34,4 +39,12 @@ class Build(NamedTuple):
 
 @cache
 def _as_json(settings: IndexSettings, offset_index: bool) -> str:
-    return json.dumps({**settings._asdict(), "offset_index": offset_index})
+    return json.dumps(
+        {**settings._asdict(), "offset_index": offset_index, "bytes_version": BYTES_VERSION}
+    )
+
+
+@cache
+def index_settings_json(settings: IndexSettings) -> str:
+    """Return settings as the catalog's columns `*_index_settings` have them."""
+    return json.dumps(settings._asdict())

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from kip33.rules.tail import HEADER_BYTES
-from kip33.rules.verdict import GOOD
+from kip33.rules.verdict import GOOD, IDENTICAL
 from kip33.storage.build import Build
 from kip33.storage.directories import Segment
 from kip33.storage.locations import Location
@@ -103,8 +103,11 @@ def _indexes(
     target = build.index_location(segment)
     offset_target = beside(target, "index")
     base_offset, topic = segment.base_offset or 0, segment.topic or ""
+    settings = build.index_settings
     good: int | None = None
     offset_good: int | None = None
+    good_settings: str | None = None
+    offset_settings: str | None = None
     if segment.error:
         index = unreadable(segment.error)
     elif build.only_damaged:
@@ -119,17 +122,29 @@ def _indexes(
         )
         good = verdict.entries if verdict.verdict in GOOD else None
         offset_good = 0 if verdict.offset_index_verdict in GOOD else None
+        if (verdict.verdict, verdict.dialect) == (IDENTICAL, build.settings.dialect):
+            good_settings = settings
+        offset_settings = settings if verdict.offset_index_verdict == IDENTICAL else None
     else:
         index = index_file(
             log, base_offset=base_offset, topic=topic, settings=build.settings, native=native
         )
     wanted = [
-        Wanted(target, index.time_index, segment.target_time_index_bytes is not None, good),
+        Wanted(
+            target,
+            index.time_index,
+            settings,
+            segment.target_time_index_bytes is not None,
+            good,
+            good_settings,
+        ),
         Wanted(
             offset_target,
             index.offset_index,
+            settings,
             segment.target_offset_index_bytes is not None,
             offset_good,
+            offset_settings,
         ),
     ]
     return index, wanted if build.offset_index else wanted[:1]
@@ -140,18 +155,27 @@ def _row_without_reading(build: Build, segment: Segment, log: Location) -> dict[
 
     The index directory's file is asked first, then the one beside the log.
     """
-    target = build.index_location(segment)
-    places = {
-        target: (segment.target_time_index_bytes, segment.target_offset_index_bytes),
-        beside(log, "timeindex"): (
-            segment.beside_time_index_bytes,
-            segment.beside_offset_index_bytes,
-        ),
-    }
-    for place, sizes in places.items():
+    at_target = IndexFiles(
+        build.index_location(segment),
+        segment.target_time_index_bytes,
+        segment.target_time_index_modified_ms,
+        segment.target_offset_index_bytes,
+        segment.target_offset_index_modified_ms,
+    )
+    beside_log = IndexFiles(
+        beside(log, "timeindex"),
+        segment.beside_time_index_bytes,
+        segment.beside_time_index_modified_ms,
+        segment.beside_offset_index_bytes,
+        segment.beside_offset_index_modified_ms,
+    )
+    places = (
+        [at_target] if at_target.time_index == beside_log.time_index else [at_target, beside_log]
+    )
+    for files in places:
         tail = read_tail(
             log,
-            IndexFiles(place, *sizes),
+            files,
             base_offset=segment.base_offset or 0,
             next_base_offset=segment.next_base_offset,
             segment_index_bytes=build.settings.segment_index_bytes,

@@ -36,6 +36,10 @@ class Segment(NamedTuple):
     target_time_index_bytes: int | None = None
     target_offset_index_bytes: int | None = None
     inside: str | None = None
+    beside_time_index_modified_ms: int | None = None
+    beside_offset_index_modified_ms: int | None = None
+    target_time_index_modified_ms: int | None = None
+    target_offset_index_modified_ms: int | None = None
 
     @property
     def is_directory(self) -> bool:

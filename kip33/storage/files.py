@@ -138,6 +138,13 @@ def _read_inside(location: Location, *, most_bytes: int) -> bytes:
         return read_fully(read_into, 0, size_bytes)
 
 
+class FileStatus(NamedTuple):
+    """What a store says of a file."""
+
+    size_bytes: int
+    modified_ms: int | None  # None: not told
+
+
 def size_of(location: Location) -> int | None:
     """Return a file's size in bytes, None where there is none."""
     if location.inside:
@@ -146,14 +153,36 @@ def size_of(location: Location) -> int | None:
                 return size_bytes
         except FileNotFoundError:
             return None
+    status = status_of(location)
+    return status.size_bytes if status else None
+
+
+def status_of(location: Location) -> FileStatus | None:
+    """Return a file's size and modification time, None where there is no such file."""
     if location.is_local:  # what Arrow does in seven times the time
         try:
             status = os.stat(location.path)  # noqa: PTH116 - a path, as the filesystem has it
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return status.st_size if stat.S_ISREG(status.st_mode) else None
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        return FileStatus(status.st_size, status.st_mtime_ns // 1_000_000)
     info = location.filesystem().get_file_info(location.path)
-    return info.size if info.type == fs.FileType.File else None
+    return listed_status(location, info) if info.type == fs.FileType.File else None
+
+
+def listed_status(store: Location, info: fs.FileInfo) -> FileStatus:
+    """Return the status of a file in a listing; `store` is any location of the same store.
+
+    Object stores give whole seconds: a listing may have milliseconds, the answer about one object
+    never has, and the two must be comparable.
+    """
+    if info.mtime_ns is None:
+        return FileStatus(info.size, None)
+    modified_ms = info.mtime_ns // 1_000_000
+    if store.is_object_store:
+        modified_ms -= modified_ms % 1000
+    return FileStatus(info.size, modified_ms)
 
 
 def entries_of(folder: Location, *, recursive: bool = False) -> list[fs.FileInfo]:
@@ -170,12 +199,12 @@ def entries_of(folder: Location, *, recursive: bool = False) -> list[fs.FileInfo
         return list(store.get_file_info(selector))
 
 
-def publish(location: Location, data: bytes) -> None:
+def publish(location: Location, data: bytes) -> FileStatus:
     """Write `data` as a whole file: a reader sees the old one or the new one, never a part.
 
     On a filesystem through a temporary name beside it (a dot first, `.tmp` last) and a rename
     over the old file; on an object store with one put. The size is read back: a store that keeps
-    other bytes than it was sent is an OSError here.
+    other bytes than it was sent is an OSError here. Returns the new file's size and time.
     """
     target = location.path
     renames = not location.is_object_store
@@ -185,11 +214,13 @@ def publish(location: Location, data: bytes) -> None:
     try:
         with _created(location, target) as stream:
             stream.write(data)
-        size = size_of(location._replace(path=target))
-        if size != len(data):
-            raise OSError(f"{location.uri}: {len(data)} bytes written, {size} bytes are there")
+        status = status_of(location._replace(path=target))
+        if status is None or status.size_bytes != len(data):
+            found = status.size_bytes if status else None
+            raise OSError(f"{location.uri}: {len(data)} bytes written, {found} bytes are there")
         if renames:
             _rename_over(location, target)
+        return status
     except BaseException:
         if renames:
             remove_quietly(location._replace(path=target))

@@ -1,10 +1,11 @@
 """What the newest snapshot knows of the segments that are there now: which rows still hold.
 
 A row is reused when the log's URI, size and modification time and the build's settings are what
-they were, and the index files that the row names are there with the sizes it names. A log that was
-modified within 2 s of the listing that gave the row, or of this one, is read again: it may have
-changed since without showing it. `unreadable` rows are always tried again, `unverified` ones hold
-only for another `--read tail`, and while no neighbour refutes the offset of their index.
+they were, and the index files that the row names are there with the sizes and the modification
+times it names. A log that was modified within 2 s of the listing that gave the row, or of this one,
+is read again: it may have changed since without showing it. `unreadable` rows are always tried
+again, `unverified` ones hold only for another `--read tail`, and while no neighbour refutes the
+offset of their index.
 """
 
 import re
@@ -38,6 +39,8 @@ _COLUMNS: Final = [
     "index_uri",
     "time_index_bytes",
     "offset_index_bytes",
+    "time_index_modified_ms",
+    "offset_index_modified_ms",
     "time_index_entries",
     "build_settings",
     "status",
@@ -45,7 +48,7 @@ _COLUMNS: Final = [
 ]
 _END_OF_LOG: Final = rf"(?:\.log)?(?:#(?:{'|'.join(map(re.escape, sorted(INSIDES)))}))?$"
 NO_INDEX, AT_TARGET, BESIDE_LOG, ELSEWHERE = range(4)  # where a row's index file is
-NOTHING: Final = -1  # for a null size: no file has it
+NOTHING: Final = -1  # for a null size or time: no file has it
 
 
 class Known(NamedTuple):
@@ -58,6 +61,8 @@ class Known(NamedTuple):
     last_modified_ms: Int64s
     time_index_bytes: Int64s
     offset_index_bytes: Int64s
+    time_index_modified_ms: Int64s
+    offset_index_modified_ms: Int64s
     place: npt.NDArray[np.uint8]
     is_unverified: Mask
     offset_of_max_timestamp: Int64s
@@ -106,6 +111,8 @@ def _piece(table: pa.Table, build: Build) -> tuple[Any, ...]:
         _int64s(table["last_modified_ms"]),
         _int64s(table["time_index_bytes"]),
         _int64s(table["offset_index_bytes"]),
+        _int64s(table["time_index_modified_ms"]),
+        _int64s(table["offset_index_modified_ms"]),
         place,
         _mask(pc.equal(table["status"], "unverified")),
         _int64s(table["offset_of_max_timestamp"]),
@@ -214,12 +221,18 @@ def match(
     same = (known.size_bytes[at] == _int64s(files["size_bytes"])) & (
         known.last_modified_ms[at] == last_modified_ms
     )
-    time_index_bytes, offset_index_bytes = known.time_index_bytes[at], known.offset_index_bytes[at]
-    names_no_offset_index = offset_index_bytes == NOTHING
+    names_no_offset_index = known.offset_index_bytes[at] == NOTHING
     index_is_there = place == NO_INDEX
-    for code, kind in ((AT_TARGET, "target"), (BESIDE_LOG, "beside")):
-        time_same = _int64s(files[f"{kind}_time_index_bytes"]) == time_index_bytes
-        offset_same = _int64s(files[f"{kind}_offset_index_bytes"]) == offset_index_bytes
+    for code, where in ((AT_TARGET, "target"), (BESIDE_LOG, "beside")):
+        time_same = _as_left(
+            known.time_index_bytes[at], known.time_index_modified_ms[at], files, f"{where}_time"
+        )
+        offset_same = _as_left(
+            known.offset_index_bytes[at],
+            known.offset_index_modified_ms[at],
+            files,
+            f"{where}_offset",
+        )
         index_is_there |= (place == code) & time_same & (offset_same | names_no_offset_index)
     fresh = may_change_unseen(last_modified_ms, listed_ms) | may_change_unseen(
         last_modified_ms, known_listed_ms
@@ -230,6 +243,14 @@ def match(
         nothing_there = pc.is_null(files["target_offset_index_bytes"]).to_numpy()
         ours &= ~names_no_offset_index | nothing_there | known.is_stale[at]
     return Match(at, holds & same & index_is_there & ~fresh, ours)
+
+
+def _as_left(size_bytes: Int64s, modified_ms: Int64s, files: pa.Table, kind: str) -> Mask:
+    """Return which index files have the size and the time the row names; without a time none."""
+    same_size = _int64s(files[f"{kind}_index_bytes"]) == size_bytes
+    same_time = _int64s(files[f"{kind}_index_modified_ms"]) == modified_ms
+    same: Mask = same_size & same_time & (modified_ms != NOTHING)
+    return same
 
 
 def _refuted(known: Known, at: Int64s, files: pa.Table) -> Mask:

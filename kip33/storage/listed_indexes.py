@@ -2,23 +2,55 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from pyarrow import fs
 
 from kip33.storage.directories import Directory, Infos, Partition, Segment, Visit
-from kip33.storage.files import TEMPORARY_SUFFIX, entries_of
+from kip33.storage.files import TEMPORARY_SUFFIX, FileStatus, entries_of, listed_status
 from kip33.storage.locations import Location
 from kip33.storage.segment_files import index_path
 
-UNKNOWN: Final = -2  # bytes of a file that may be there: no file has so many
+UNKNOWN: Final = FileStatus(-2, None)  # of a file that may be there: no file has such a size
+
+
+class _NoFile(NamedTuple):
+    size_bytes: None = None
+    modified_ms: None = None
+
+
+NOT_THERE: Final = _NoFile()
+Statuses: TypeAlias = dict[str, FileStatus]
+"""Index files by name."""
 
 
 class IndexFiles(NamedTuple):
-    """Sizes of index files by name: beside the logs, and where a build puts them."""
+    """Index files by name: beside the logs, and where a build puts them."""
 
-    beside: dict[str, int]
-    at_target: dict[str, int]
+    beside: Statuses
+    at_target: Statuses
+
+
+def with_beside(segment: Segment, statuses: Statuses, names: tuple[str, str]) -> Segment:
+    """Return a segment with what is beside its log; `names` are its `.timeindex` and `.index`."""
+    times, offsets = (statuses.get(name, NOT_THERE) for name in names)
+    return segment._replace(
+        beside_time_index_bytes=times.size_bytes,
+        beside_time_index_modified_ms=times.modified_ms,
+        beside_offset_index_bytes=offsets.size_bytes,
+        beside_offset_index_modified_ms=offsets.modified_ms,
+    )
+
+
+def with_target(segment: Segment, statuses: Statuses, names: tuple[str, str]) -> Segment:
+    """Return a segment with what is where a build puts its index files."""
+    times, offsets = (statuses.get(name, NOT_THERE) for name in names)
+    return segment._replace(
+        target_time_index_bytes=times.size_bytes,
+        target_time_index_modified_ms=times.modified_ms,
+        target_offset_index_bytes=offsets.size_bytes,
+        target_offset_index_modified_ms=offsets.modified_ms,
+    )
 
 
 def index_files(
@@ -32,7 +64,7 @@ def index_files(
 
     `logs` are names; `unfinished` matches the names of temporary index files.
     """
-    beside = index_sizes(infos)
+    beside = index_statuses(visit.place, infos)
     if visit.target == visit.place:
         directory.unfinished.extend(_unfinished(visit.place, infos, unfinished))
         return IndexFiles(beside, beside)
@@ -51,6 +83,9 @@ def add_segments(
     prefix = f"{visit.below}/" if visit.below else ""
     for base_offset, info in logs:
         stem = info.base_name.removesuffix(".log")
+        names = (f"{stem}.timeindex", f"{stem}.index")
+        times, offsets = (beside.get(name, NOT_THERE) for name in names)
+        target_times, target_offsets = (at_target.get(name, NOT_THERE) for name in names)
         directory.segments.append(
             Segment(
                 prefix + info.base_name,
@@ -61,18 +96,23 @@ def add_segments(
                 None,
                 None,
                 None,
-                beside.get(f"{stem}.timeindex"),
-                beside.get(f"{stem}.index"),
-                at_target.get(f"{stem}.timeindex"),
-                at_target.get(f"{stem}.index"),
+                times.size_bytes,
+                offsets.size_bytes,
+                target_times.size_bytes,
+                target_offsets.size_bytes,
+                None,
+                times.modified_ms,
+                offsets.modified_ms,
+                target_times.modified_ms,
+                target_offsets.modified_ms,
             )
         )
 
 
 def list_target(
     directory: Directory, visit: Visit, logs: Sequence[str], unfinished: re.Pattern[str]
-) -> dict[str, int]:
-    """Return the sizes of index files where a build puts them, by name; `logs` are names as well.
+) -> Statuses:
+    """Return the index files where a build puts them, by name; `logs` are names as well.
 
     In a directory that cannot be listed every file may be there, and be somebody else's.
     """
@@ -87,13 +127,13 @@ def list_target(
         kinds = ("timeindex", "index")
         return {index_path(name, kind): UNKNOWN for name in logs for kind in kinds}
     directory.unfinished.extend(_unfinished(target, infos, unfinished))
-    return index_sizes(infos)
+    return index_statuses(target, infos)
 
 
-def index_sizes(infos: Infos) -> dict[str, int]:
-    """Return the sizes of the index files among a directory's entries, by name."""
+def index_statuses(place: Location, infos: Infos) -> Statuses:
+    """Return the index files among the entries of the directory `place`, by name."""
     return {
-        info.base_name: info.size
+        info.base_name: listed_status(place, info)
         for info in infos
         if info.type == fs.FileType.File and info.base_name.endswith((".timeindex", ".index"))
     }

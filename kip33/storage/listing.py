@@ -41,6 +41,10 @@ _FIELDS: list["pa.Field[Any]"] = [
     pa.field("target_time_index_bytes", pa.int64()),  # of those where a build would put them
     pa.field("target_offset_index_bytes", pa.int64()),
     pa.field("inside", pa.string()),  # what of the file is the log; null: all of it
+    pa.field("beside_time_index_modified_ms", pa.int64()),  # whole seconds on object stores
+    pa.field("beside_offset_index_modified_ms", pa.int64()),
+    pa.field("target_time_index_modified_ms", pa.int64()),
+    pa.field("target_offset_index_modified_ms", pa.int64()),
 ]
 LISTING: Final = pa.schema(_FIELDS)
 """Size and time are the listing's; a file may have changed when it is read."""
@@ -88,9 +92,9 @@ def list_tree(
 ) -> Listing:
     """Return every segment below `source`, with its log's size and modification time.
 
-    The sizes of index files are those beside the logs, and those at the same paths below
-    `index_dir` if one is given. A directory that cannot be listed is a row with an `error`; the
-    rest is listed all the same. `on_listed` is called with the segments found so far.
+    The sizes and times of index files are of those beside the logs, and of those at the same paths
+    below `index_dir` if one is given. A directory that cannot be listed is a row with an `error`;
+    the rest is listed all the same. `on_listed` is called with the segments found so far.
     """
     rows = _Rows()
     passed_over: Counter[str] = Counter()

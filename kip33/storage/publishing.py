@@ -9,7 +9,7 @@ null      there is none, or it could not be written
 
 from typing import Final, NamedTuple
 
-from kip33.storage.files import publish, read_whole, reason, remove, size_of
+from kip33.storage.files import FileStatus, publish, read_whole, reason, remove, status_of
 from kip33.storage.locations import Location
 
 WRITTEN: Final = "written"
@@ -23,8 +23,21 @@ class Wanted(NamedTuple):
 
     place: Location
     data: bytes | None  # None: the log gives no index
+    settings: str  # that give `data`
     listed: bool  # whether a file was there before this build began
     good_entries: int | None = None
+    good_settings: str | None = None  # that give the bytes of the file that is left; None: unknown
+
+
+class PublishedFile(NamedTuple):
+    """An index file as a build left it."""
+
+    size_bytes: int
+    modified_ms: int | None
+    settings: str | None  # whose pass over the log gives its bytes; None: not known
+
+
+_NO_FILE: Final = (None, None)
 
 
 class Published:
@@ -34,7 +47,7 @@ class Published:
         """Begin with none."""
         self.notes: list[str] = []
         self._states: list[str | None] = []
-        self._sizes: list[int | None] = []
+        self._files: list[PublishedFile | None] = []
 
     @property
     def state(self) -> str | None:
@@ -50,9 +63,9 @@ class Published:
         return WRITTEN if states == {WRITTEN} else KEPT
 
     @property
-    def sizes(self) -> tuple[int | None, int | None]:
-        """Return the bytes of `.timeindex` and `.index` as they are now, None for what is not."""
-        time_index, offset_index = (*self._sizes, None, None)[:2]
+    def files(self) -> tuple[PublishedFile | None, PublishedFile | None]:
+        """Return `.timeindex` and `.index` as they are now, None for what is not there."""
+        time_index, offset_index = (*self._files, None, None)[:2]
         return time_index, offset_index
 
     def add(self, file: Wanted, *, ours: bool, overwrite: bool, proves_nothing: bool) -> None:
@@ -63,43 +76,52 @@ class Published:
         """
         built_before = ours
         ours = ours or not file.listed
-        size: int | None = None
+        state: str | None
+        published: PublishedFile | None = None
         try:
             if file.data is None:
-                state, size = _withdraw(file.place, ours=ours, proves_nothing=proves_nothing)
+                state, published = _withdraw(file.place, ours=ours, proves_nothing=proves_nothing)
             elif file.good_entries is not None:
-                state, size = WRITTEN if ours else KEPT, size_of(file.place)
+                state = WRITTEN if ours else KEPT
+                published = _as_published(status_of(file.place), file.good_settings)
             else:
-                state, size = self._place(file, file.data, ours=ours, overwrite=overwrite)
+                state, published = self._place(file, file.data, ours=ours, overwrite=overwrite)
         except OSError as error:
             state = STALE if built_before else None
             what = "removed, though the log gives none" if file.data is None else "written"
             self.notes.append(f"{file.place.uri}: cannot be {what}: {reason(error)}")
         self._states.append(state)
-        self._sizes.append(size)
+        self._files.append(published)
 
-    def _place(self, file: Wanted, data: bytes, *, ours: bool, overwrite: bool) -> tuple[str, int]:
+    def _place(
+        self, file: Wanted, data: bytes, *, ours: bool, overwrite: bool
+    ) -> tuple[str, PublishedFile | None]:
         """Publish `data` unless the same bytes, or somebody else's file, are there."""
         place = file.place
         asks = file.listed or not place.is_object_store  # a put in place of our own costs less
-        size = size_of(place) if asks else None
-        if size == len(data) and read_whole(place, most_bytes=size) == data:
-            return WRITTEN if ours or overwrite else KEPT, size
-        if size is not None and not ours and not overwrite:
+        there = status_of(place) if asks else None
+        same_size = there is not None and there.size_bytes == len(data)
+        if same_size and read_whole(place, most_bytes=len(data)) == data:
+            state = WRITTEN if ours or overwrite else KEPT
+            return state, _as_published(there, file.settings)
+        if there and not ours and not overwrite:
             self.notes.append(f"kept {place.uri}: {NOT_OURS}; --overwrite replaces it")
-            return KEPT, size
-        publish(place, data)
-        return WRITTEN, len(data)
+            return KEPT, _as_published(there, None)
+        return WRITTEN, _as_published(publish(place, data), file.settings)
 
 
 def _withdraw(
     place: Location, *, ours: bool, proves_nothing: bool
-) -> tuple[str | None, int | None]:
+) -> tuple[str | None, PublishedFile | None]:
     """Delete an index of ours that the log no longer gives; an unreadable log proves nothing."""
-    size = size_of(place)
-    if size is None or not ours:
-        return None, None
+    there = status_of(place)
+    if there is None or not ours:
+        return _NO_FILE
     if proves_nothing:
-        return WRITTEN, size  # it stays, and stays ours
+        return WRITTEN, _as_published(there, None)  # it stays, and stays ours
     remove(place)
-    return None, None
+    return _NO_FILE
+
+
+def _as_published(status: FileStatus | None, settings: str | None) -> PublishedFile | None:
+    return PublishedFile(*status, settings) if status else None

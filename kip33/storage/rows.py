@@ -1,7 +1,8 @@
 """The catalog row of a segment, from what was read of it."""
 
-from typing import Any
+from typing import Any, Final
 
+import kip33
 from kip33.rules.entries import TIME_ENTRY_BYTES
 from kip33.rules.summary import TIMESTAMP_TYPES, codec_names, largest_timestamp, names_of
 from kip33.storage.build import Build
@@ -11,23 +12,40 @@ from kip33.storage.publishing import KEPT, Published
 from kip33.storage.segment import SegmentIndex
 from kip33.storage.tail import Tail
 
+_NO_FILE: Final = (None, None, None)
+
 
 def tail_row(build: Build, segment: Segment, log: Location, tail: Tail) -> dict[str, Any]:
     """Return the row of a log that was not read: what was not seen is null."""
     names_next = build.settings.dialect == "kip33"  # such an entry names the offset after a batch
+    files = tail.files
+    offset_index: tuple[int | None, int | None] = (None, None)
+    if build.offset_index:
+        offset_index = files.offset_index_bytes, files.offset_index_modified_ms
     return _listed(build, segment, log) | {
         "size_bytes": tail.log_bytes,
-        "index_uri": tail.files.time_index.uri,
+        "index_uri": files.time_index.uri,
         "first_batch_timestamp": tail.first_batch.max_timestamp,
         "max_timestamp": tail.last_entry.timestamp,
         "offset_of_max_timestamp": None if names_next else tail.last_entry.offset,
         "largest_timestamp": tail.last_entry.timestamp,
         "largest_timestamp_source": "time_index",
-        "time_index_entries": (tail.files.time_index_bytes or 0) // TIME_ENTRY_BYTES,
+        "time_index_entries": (files.time_index_bytes or 0) // TIME_ENTRY_BYTES,
         "status": "unverified",
         "index_file": KEPT,
-        "time_index_bytes": tail.files.time_index_bytes,
-        "offset_index_bytes": tail.files.offset_index_bytes if build.offset_index else None,
+        **_index_columns("time", files.time_index_bytes, files.time_index_modified_ms, None),
+        **_index_columns("offset", *offset_index, None),
+    }
+
+
+def _index_columns(
+    kind: str, size_bytes: int | None, modified_ms: int | None, settings: str | None
+) -> dict[str, Any]:
+    """Return the columns that say what file is there; `kind` is `time` or `offset`."""
+    return {
+        f"{kind}_index_bytes": size_bytes,
+        f"{kind}_index_modified_ms": modified_ms,
+        f"{kind}_index_settings": settings,
     }
 
 
@@ -43,6 +61,7 @@ def _listed(build: Build, segment: Segment, log: Location) -> dict[str, Any]:
         "last_modified_ms": segment.last_modified_ms,
         "active_segment": segment.active_segment,
         "build_settings": build.build_settings,
+        "kip33_version": kip33.__version__,
     }
 
 
@@ -57,7 +76,8 @@ def row_of(
     }
     if published.state:
         row["index_uri"] = build.index_location(segment).uri
-        row["time_index_bytes"], row["offset_index_bytes"] = published.sizes
+        for kind, file in zip(("time", "offset"), published.files, strict=True):
+            row |= _index_columns(kind, *(file or _NO_FILE))
     if index.status == "invalid":  # what the other figures counted depends on where we stopped
         return row | {"size_bytes": index.size_bytes, "valid_bytes": index.valid_bytes}
     if index.status == "unreadable":

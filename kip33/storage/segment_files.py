@@ -61,6 +61,11 @@ def index_path(log: str, kind: str) -> str:
     return f"{log.removesuffix('.log')}.{kind}"
 
 
+def index_names(log: str) -> tuple[str, str]:
+    """Return `index_path` of a log's `.timeindex` and of its `.index`."""
+    return index_path(log, "timeindex"), index_path(log, "index")
+
+
 def base_offset_in(name: str) -> int | None:
     """Return the base offset that a log's name says, None where it says none.
 

@@ -12,11 +12,13 @@ from kip33.storage.locations import Location
 
 
 class IndexFiles(NamedTuple):
-    """A segment's index files at one place, and their sizes as listed; None: not there."""
+    """A segment's index files at one place, as listed; None: not there."""
 
     time_index: Location
     time_index_bytes: int | None
+    time_index_modified_ms: int | None
     offset_index_bytes: int | None
+    offset_index_modified_ms: int | None
 
 
 class Tail(NamedTuple):

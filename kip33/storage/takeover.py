@@ -4,9 +4,10 @@ reused     the segment is unchanged
 carried    this build did not look: another topic, or below a directory that cannot be listed
 dropped    not taken over: the segment is gone
 
-Two kinds of rows lose their `build_settings` when they are carried, so that the first build that
-looks reads again: one that came too soon after its segment's last change, for the next snapshot's
-time is not its listing's; and one whose index file a build that was killed may have written.
+Two kinds of rows lose their settings when they are carried, so that the first build that looks
+reads again, and a search does not rely on their index files: one that came too soon after its
+segment's last change, for the next snapshot's time is not its listing's; and one whose index file a
+build that was killed may have written.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,6 +28,7 @@ from kip33.storage.sources import matches
 
 ROWS_PER_PART: Final = 250_000
 LEAVE: Final = -1
+SETTINGS: Final = ("build_settings", "time_index_settings", "offset_index_settings")
 
 
 class Takeover(NamedTuple):
@@ -120,8 +122,9 @@ def _with_active_segment(rows: pa.Table, active: npt.NDArray[np.int8]) -> pa.Tab
 
 
 def _without_settings(rows: pa.Table, unsettled: Mask) -> pa.Table:
-    settings = pc.if_else(pa.array(unsettled), None, rows["build_settings"])
-    return _with_column(rows, "build_settings", settings)
+    for name in SETTINGS:
+        rows = _with_column(rows, name, pc.if_else(pa.array(unsettled), None, rows[name]))
+    return rows
 
 
 def _with_column(rows: pa.Table, name: str, column: Column) -> pa.Table:

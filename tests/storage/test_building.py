@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+import kip33
 from kip33.rules.indexes import IndexSettings
-from kip33.storage.build import Build
+from kip33.storage.build import Build, index_settings_json
 from kip33.storage.building import Built, build_segment
 from kip33.storage.listing import list_tree
 from kip33.storage.locations import Location
@@ -20,8 +21,11 @@ NAME = f"{BASE:020d}"
 LOG = v2_batch(BASE, [Record(1000)]) + v2_batch(BASE + 1, [Record(2000), Record(1500)])
 TIME_INDEX = bytes.fromhex("00000000000007d0 00000002")
 FOREIGN = bytes.fromhex("00000000000007d0 00000001")  # true of the log, but not what we write
+OF_KIP33 = bytes.fromhex("00000000000007d0 00000003")  # the dialect's own
 WRONG = bytes.fromhex("0000000000000009 00000000")
 BROKEN = v2_batch(BASE, [Record(1)], crc=0)
+SETTINGS = index_settings_json(IndexSettings())
+OTHER_SETTINGS = IndexSettings(index_interval_bytes=0)
 INVALID = v2_batch(BASE - 1, [Record(1)])
 
 
@@ -54,6 +58,10 @@ class Archive:
         return build_segment(build, segment, ours=ours, native=False)
 
 
+def modified(file: Path) -> int:
+    return file.stat().st_mtime_ns // 1_000_000
+
+
 @pytest.fixture
 def archive(tmp_path: Path) -> Archive:
     return Archive(tmp_path)
@@ -61,7 +69,7 @@ def archive(tmp_path: Path) -> Archive:
 
 def test_the_whole_row(archive: Archive) -> None:
     built = archive.build()
-    modified_ms = archive.log.stat().st_mtime_ns // 1_000_000
+    modified_ms = modified(archive.log)
     assert built.row == {
         "log_dir": "b1", "topic": "orders", "partition": 3, "base_offset": BASE,
         "last_offset": BASE + 2, "log_uri": archive.log.as_uri(),
@@ -74,11 +82,14 @@ def test_the_whole_row(archive: Archive) -> None:
         "out_of_order_batches": 0, "time_index_entries": 1, "active_segment": True,
         "build_settings": built.row["build_settings"], "status": "ok", "error": None,
         "index_file": "written", "time_index_bytes": 12, "offset_index_bytes": None,
+        "time_index_settings": SETTINGS, "offset_index_settings": None,
+        "time_index_modified_ms": modified(archive.time_index), "offset_index_modified_ms": None,
+        "kip33_version": kip33.__version__,
     }  # fmt: skip
     assert built.row.keys() <= set(SEGMENTS.names)
     assert json.loads(built.row["build_settings"]) == {
         "dialect": "recover", "index_interval_bytes": 4096, "segment_index_bytes": 10485760,
-        "check_crc": True, "offset_index": False,
+        "check_crc": True, "offset_index": False, "bytes_version": 1,
     }  # fmt: skip
     assert built.bytes_read == len(LOG)
     assert archive.time_index.read_bytes() == TIME_INDEX
@@ -92,6 +103,8 @@ def test_both_indexes(archive: Archive) -> None:
     assert archive.offset_index.read_bytes() == bytes.fromhex("00000002 00000044")
     assert built.row["index_file"] == "written"
     assert (built.row["time_index_bytes"], built.row["offset_index_bytes"]) == (12, 8)
+    both = index_settings_json(settings)
+    assert (built.row["time_index_settings"], built.row["offset_index_settings"]) == (both, both)
 
 
 def test_in_place(archive: Archive) -> None:
@@ -125,6 +138,8 @@ def test_what_becomes_of_a_file_that_is_there(
     row = archive.build(ours=ours, overwrite=overwrite).row
     assert archive.time_index.read_bytes() == after
     assert row["index_file"] == says
+    assert row["time_index_settings"] == (SETTINGS if after == TIME_INDEX else None)
+    assert row["time_index_modified_ms"] == modified(archive.time_index)
     kept_another = after not in (TIME_INDEX,)
     assert ("--overwrite" in (row["error"] or "")) == kept_another
     assert row["status"] == "ok"
@@ -139,6 +154,8 @@ def test_one_of_two_files_kept_is_kept(archive: Archive) -> None:
     assert archive.offset_index.read_bytes() == b"12345678"
     assert row["index_file"] == "kept"
     assert f"kept {archive.offset_index.as_uri()}" in row["error"]
+    assert (row["time_index_settings"], row["offset_index_settings"]) == (SETTINGS, None)
+    assert row["offset_index_modified_ms"] == modified(archive.offset_index)
 
 
 WITHDRAWN = [
@@ -169,6 +186,7 @@ def test_an_unreadable_log_proves_nothing(archive: Archive) -> None:
     assert row["status"] == "unreadable"
     assert archive.time_index.read_bytes() == WRONG
     assert row["index_file"] == "written", "what is ours stays ours"
+    assert row["time_index_settings"] is None, "nothing says that it is still true"
     assert row["index_uri"] == Location.of(archive.time_index).uri
     assert build_segment(build, segment, ours=False).row["index_file"] is None
     assert (row["size_bytes"], row["base_offset"]) == (len(LOG), BASE)
@@ -261,6 +279,31 @@ def test_only_damaged(
     assert archive.time_index.read_bytes() == after
     assert row["index_file"] == ("written" if ours else says)
     assert row["time_index_entries"] == len(after) // 12
+    assert row["time_index_settings"] == (SETTINGS if after == TIME_INDEX else None)
+    assert row["time_index_modified_ms"] == modified(archive.time_index)
+
+
+@pytest.mark.parametrize("ours", [False, True])
+def test_what_is_left_as_another_dialect_gives_it_has_no_settings(
+    archive: Archive, ours: bool
+) -> None:
+    archive.place(OF_KIP33, offset_index=b"")
+    row = archive.build(only_damaged=True, overwrite=True, offset_index=True, ours=ours).row
+    assert archive.time_index.read_bytes() == OF_KIP33
+    assert (row["time_index_settings"], row["offset_index_settings"]) == (None, SETTINGS)
+    settings = IndexSettings("kip33")
+    row = archive.build(only_damaged=True, settings=settings, ours=ours).row
+    assert row["time_index_settings"] == index_settings_json(settings)
+
+
+def test_what_is_left_of_another_interval_has_no_settings(archive: Archive) -> None:
+    archive.place(TIME_INDEX, offset_index=b"")
+    row = archive.build(
+        only_damaged=True, offset_index=True, ours=True, settings=OTHER_SETTINGS
+    ).row
+    assert archive.offset_index.read_bytes() == b""
+    assert row["time_index_settings"] == index_settings_json(OTHER_SETTINGS)
+    assert row["offset_index_settings"] is None
 
 
 def test_only_damaged_does_not_replace_what_is_not_ours_unasked(archive: Archive) -> None:

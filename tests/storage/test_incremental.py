@@ -3,6 +3,7 @@
 After each change an incremental build is held against a build into a new place.
 """
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -12,10 +13,16 @@ from typing import Any, NamedTuple
 import pytest
 
 from kip33.storage.building import build_bin
+from kip33.storage.catalog import Catalog
 from kip33.storage.committing import BuildSummary, begin_build
+from kip33.storage.drafts import Draft
+from kip33.storage.locations import Location
+from kip33.storage.parts import PartWriter
+from kip33.storage.schema import SEGMENTS
 from tests.changing_archive import DAY_MS, START_MS, ChangingArchive, batches
 
 A, B, INVALID, EMPTY = "broker 1/a-0", "broker 1/b-0", "broker 1/invalid-0", "broker 1/empty-0"
+COLUMNS_OF_0_1 = SEGMENTS.names[: SEGMENTS.names.index("time_index_settings")]
 BACKWARDS = batches(100, 9) + batches(0, 9, first_ms=START_MS + 500)
 
 
@@ -70,6 +77,34 @@ def older_of_same_size(archive: ChangingArchive) -> None:
     archive.write(archive.log(A), batches(0, 10, first_ms=5), age_ms=50 * DAY_MS)
 
 
+def zeros(archive: ChangingArchive) -> None:
+    place = archive.index(A)
+    modified_ns = place.stat().st_mtime_ns
+    place.write_bytes(bytes(place.stat().st_size))
+    os.utime(place, ns=(0, modified_ns + 1_000_000))  # a clock of milliseconds, at its next tick
+
+
+def touch(
+    archive: ChangingArchive, partition: str, suffix: str = ".timeindex", *, later_ms: int = 1
+) -> None:
+    place = archive.index(partition).with_suffix(suffix)
+    os.utime(place, ns=(0, place.stat().st_mtime_ns + later_ms * 1_000_000))
+
+
+def as_of_0_1(archive: ChangingArchive) -> None:
+    """Commit the newest snapshot's rows again, as kip33 0.1 would have written them."""
+    catalog = Catalog.at(str(archive.catalog))
+    newest = catalog.require_newest()
+    draft = Draft.begin(catalog, Location.of(archive.source))
+    writer = PartWriter(draft.staging, 0)
+    for row in archive.rows():
+        settings = json.loads(row["build_settings"])
+        del settings["bytes_version"]
+        columns = {name: row[name] for name in COLUMNS_OF_0_1}
+        writer.append(columns | {"build_settings": json.dumps(settings)})
+    draft.commit([writer.publish()], settings=newest.settings, now_ms=newest.created_ms)
+
+
 CHANGES = [
     case("nothing", nothing, 0, 6),
     case("a new segment", lambda a: a.write(a.log(A, 60), batches(60, 5)), 1, 6),
@@ -112,6 +147,14 @@ CHANGES = [
         "an offset index was cut",
         lambda a: a.index(B).with_suffix(".index").write_bytes(b"12345678"), 1, 5,
     ),
+    case("an index is all zeros, its size as before", zeros, 1, 5),
+    case("only an index's time changed: it may be another file", lambda a: touch(a, A), 1, 5),
+    case(
+        "an offset index's time changed", lambda a: touch(a, A, ".index"), 1, 5,
+    ),
+    case("an index got an older time", lambda a: touch(a, A, later_ms=-DAY_MS), 1, 5),
+    case("an empty index's time changed", lambda a: touch(a, EMPTY), 1, 5),
+    case("the rows are of kip33 0.1, which knew no times of index files", as_of_0_1, 6, 0),
     case("another dialect", nothing, 6, 0, dialect="live"),
     case("another interval", nothing, 6, 0, index_interval_bytes=4096),
     case("another index size", nothing, 6, 0, segment_index_bytes=1 << 16),
@@ -148,7 +191,7 @@ def test_a_change_is_read_the_rest_is_taken_over_and_all_is_as_if_built_anew(
     assert not summary.warnings
 
 
-@pytest.mark.parametrize(("change", "expected", "settings"), CHANGES[:27])
+@pytest.mark.parametrize(("change", "expected", "settings"), CHANGES[:33])
 def test_after_a_change_was_built_nothing_is_read(
     archive: ChangingArchive, change: Change, expected: Counts, settings: dict[str, Any]
 ) -> None:

@@ -33,6 +33,7 @@ from tests.long_forms import short_and_long
 PARTITIONS = ("x 1/a-0", "x 1/a-1", "x 1/b-0", "ü%41/b-0")
 BASES = (0, 40, 80)
 TOPICS: tuple[tuple[str, ...], ...] = ((), (), (), ("a",), ("b*",))
+SETTINGS_COLUMNS = ("build_settings", "time_index_settings", "offset_index_settings")
 LOST = "lost"
 SEGMENTS = st.tuples(st.sampled_from(PARTITIONS), st.sampled_from(BASES))
 SETTINGS = st.fixed_dictionaries(
@@ -204,7 +205,7 @@ class Nights(RuleBasedStateMachine):
 
 
 def without_settings(row: Row) -> Row:
-    return {name: value for name, value in row.items() if name != "build_settings"}
+    return {name: value for name, value in row.items() if name not in SETTINGS_COLUMNS}
 
 
 @pytest.mark.parametrize("walks", short_and_long(15, 40, "KIP33_WALKS"))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import kip33
 from kip33.rules.verdict import GOOD
 from kip33.storage.building import build_bin
 from kip33.storage.committing import begin_build, commit_build
@@ -69,9 +70,10 @@ def test_the_whole_row_of_a_log_that_was_not_read(archive: ChangingArchive) -> N
         "build_settings": archive.row(A, 20)["build_settings"], "status": "unverified",
         "error": None, "index_file": "kept", "time_index_bytes": len(TRUE),
         "offset_index_bytes": None, "time_index_settings": None, "offset_index_settings": None,
-        "time_index_modified_ms": None, "offset_index_modified_ms": None,
+        "time_index_modified_ms": beside(log).stat().st_mtime_ns // 1_000_000,
+        "offset_index_modified_ms": None,
         "transaction_index_bytes": None, "transaction_index_modified_ms": None,
-        "kip33_version": None,
+        "kip33_version": kip33.__version__,
     }  # fmt: skip
     second = archive.log(A, 20)
     assert archive.row(A, 20)["status"] == "ok"

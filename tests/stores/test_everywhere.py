@@ -18,7 +18,13 @@ from tests.stores.places import Place, Ran
 
 pytestmark = pytest.mark.integration
 SCHEMES = ("file", "s3a", "hdfs")
-OF_THE_COPY = ("last_modified_ms", "log_uri", "index_uri")
+OF_THE_COPY = (
+    "time_index_modified_ms",
+    "offset_index_modified_ms",
+    "last_modified_ms",
+    "log_uri",
+    "index_uri",
+)
 POLICY = '[defaults]\n"cleanup.policy" = "delete"\n"retention.ms" = "7d"\n'
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from pyarrow import fs
 
 from kip33.errors import CorruptSegmentError, Kip33Error
-from kip33.storage.containers.aiven import LOG, MANIFEST, read_manifest
+from kip33.storage.containers.aiven import INDEXES, LOG, MANIFEST, read_manifest
 from kip33.storage.containers.manifest import Manifest
 from kip33.storage.directories import (
     Directory,
@@ -31,11 +31,17 @@ from kip33.storage.directories import (
     entries,
     parent_of,
 )
-from kip33.storage.files import opened, reason
+from kip33.storage.files import FileStatus, listed_status, opened, reason
 from kip33.storage.layouts.layout import Layout
 from kip33.storage.layouts.local_tiered import METADATA_WOULD_DANGLE
-from kip33.storage.listed_indexes import list_target, unfinished_of
-from kip33.storage.segment_files import TIERED_LOG, index_path
+from kip33.storage.listed_indexes import (
+    Statuses,
+    list_target,
+    unfinished_of,
+    with_beside,
+    with_target,
+)
+from kip33.storage.segment_files import TIERED_LOG, index_names
 
 AT_ONCE: Final = 64  # manifests that one thread reads one after another
 _TOPIC_DIR: Final = re.compile(r"([a-zA-Z0-9._-]+)-[A-Za-z0-9_-]{22}")
@@ -58,12 +64,15 @@ def list_directory(visit: Visit) -> Directory:
     infos = entries(directory, visit, partition)
     logs = []
     manifests = set()
+    indexes_modified_ms: dict[str, int | None] = {}
     for info in infos:
         name = info.base_name
         if info.type == fs.FileType.Directory:
             add_inner(directory, visit, name)
         elif partition and name.endswith(MANIFEST):
             manifests.add(name.removesuffix(MANIFEST))
+        elif partition and name.endswith(INDEXES):
+            indexes_modified_ms[name] = listed_status(visit.place, info).modified_ms
         elif partition and name.endswith(LOG):
             if TIERED_LOG.fullmatch(name):
                 logs.append(info)
@@ -78,7 +87,7 @@ def list_directory(visit: Visit) -> Directory:
     if whole:
         names = [info.base_name for info in whole]
         at_target = list_target(directory, visit, names, _UNFINISHED)
-        found = _Found(visit, partition, at_target)
+        found = _Found(visit, partition, at_target, indexes_modified_ms)
         for start in range(0, len(whole), AT_ONCE):
             directory.more.append(partial(_look_up, found, whole[start : start + AT_ONCE]))
     return directory
@@ -92,7 +101,8 @@ def _count(directory: Directory, what: str, count: int) -> None:
 class _Found(NamedTuple):
     visit: Visit
     partition: Partition
-    at_target: dict[str, int]  # sizes of index files where a build puts them
+    at_target: Statuses  # the index files where a build puts them
+    indexes_modified_ms: dict[str, int | None]  # of `.indexes` objects, by name
 
 
 def _look_up(found: _Found, logs: list[Any]) -> Directory:
@@ -114,9 +124,8 @@ def _segment(found: _Found, info: Any) -> Segment:
         info.mtime_ns // 1_000_000,
         None,
         inside="aiven.log",
-        target_time_index_bytes=found.at_target.get(index_path(name, "timeindex")),
-        target_offset_index_bytes=found.at_target.get(index_path(name, "index")),
     )
+    segment = with_target(segment, found.at_target, index_names(name))
     try:
         place = visit.place.child(name.removesuffix(LOG) + MANIFEST)
         manifest = read_manifest(place, opened)
@@ -124,15 +133,15 @@ def _segment(found: _Found, info: Any) -> Segment:
     except (OSError, Kip33Error) as error:
         return segment._replace(error=reason(error))
     readable = {} if manifest.is_encrypted else manifest.indexes
-    sizes = {kind: part.size_bytes for kind, part in readable.items()}
-    return segment._replace(
+    modified_ms = found.indexes_modified_ms.get(name.removesuffix(LOG) + INDEXES)
+    indexes = {kind: FileStatus(part.size_bytes, modified_ms) for kind, part in readable.items()}
+    segment = segment._replace(
         log_dir=log_dir,
         topic=topic,
         partition=partition,
         size_bytes=manifest.log_bytes,
-        beside_time_index_bytes=sizes.get("timeindex"),
-        beside_offset_index_bytes=sizes.get("index"),
     )
+    return with_beside(segment, indexes, ("timeindex", "index"))
 
 
 def _owner(manifest: Manifest, named: Partition, base_offset: int) -> Partition:

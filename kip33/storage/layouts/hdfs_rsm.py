@@ -34,12 +34,18 @@ from kip33.storage.directories import (
     entries,
     parent_of,
 )
-from kip33.storage.files import opened, reason
+from kip33.storage.files import FileStatus, listed_status, opened, reason
 from kip33.storage.layouts.layout import Layout
 from kip33.storage.layouts.local_tiered import METADATA_WOULD_DANGLE
-from kip33.storage.listed_indexes import list_target, unfinished_of
+from kip33.storage.listed_indexes import (
+    Statuses,
+    list_target,
+    unfinished_of,
+    with_beside,
+    with_target,
+)
 from kip33.storage.locations import Location
-from kip33.storage.segment_files import UUID, index_path
+from kip33.storage.segment_files import UUID, index_names
 
 AT_ONCE: Final = 64  # files whose headers one thread reads one after another
 _WITH_TOPIC_ID: Final = re.compile(rf"(.+-[0-9]+)-(?:{UUID.pattern})")
@@ -86,13 +92,13 @@ def _segments_own(directory: Directory, visit: Visit, partition: Partition, info
     if log is None:
         return False
     named = _OFFSETS.fullmatch(visit.names[0])
-    beside = {info.base_name: info.size for info in infos if info.type == fs.FileType.File}
+    files = [info for info in infos if info.type == fs.FileType.File]
+    beside = {info.base_name: listed_status(visit.place, info) for info in files}
     at_target = list_target(directory, visit, ["log"], _UNFINISHED)
     segment = _as_listed(_Found(visit, partition, at_target), log)._replace(
         size_bytes=log.size,
-        beside_time_index_bytes=beside.get("timeindex"),
-        beside_offset_index_bytes=beside.get("index"),
     )
+    segment = with_beside(segment, beside, ("timeindex", "index"))
     try:
         base_offset = int(named[1]) if named else _first_offset(visit.place.child("log"))
         segment = segment._replace(base_offset=base_offset)
@@ -126,7 +132,7 @@ def first_offset(read_into: ReadInto, log: Part) -> int:
 class _Found(NamedTuple):
     visit: Visit
     partition: Partition
-    at_target: dict[str, int]  # sizes of index files where a build puts them
+    at_target: Statuses  # the index files where a build puts them
 
 
 def _look_into(found: _Found, files: list[Any]) -> Directory:
@@ -144,27 +150,24 @@ def _segment(found: _Found, info: Any) -> Segment:
             base_offset = first_offset(read_into, parts["log"])
     except (OSError, Kip33Error) as error:
         return segment._replace(error=reason(error))
-    return segment._replace(
-        base_offset=base_offset,
-        size_bytes=parts["log"].size_bytes,
-        beside_time_index_bytes=parts["timeindex"].size_bytes,
-        beside_offset_index_bytes=parts["index"].size_bytes,
-    )
+    modified_ms = listed_status(found.visit.place, info).modified_ms
+    indexes = {kind: FileStatus(part.size_bytes, modified_ms) for kind, part in parts.items()}
+    segment = segment._replace(base_offset=base_offset, size_bytes=parts["log"].size_bytes)
+    return with_beside(segment, indexes, ("timeindex", "index"))
 
 
 def _as_listed(found: _Found, info: Any) -> Segment:
     """Return what names and the listing say of a segment, before anything is opened."""
     name = info.base_name
-    return Segment(
+    segment = Segment(
         found.visit.path_of(name),
         *found.partition,
         None,
         None,
         info.mtime_ns // 1_000_000,
         None,
-        target_time_index_bytes=found.at_target.get(index_path(name, "timeindex")),
-        target_offset_index_bytes=found.at_target.get(index_path(name, "index")),
     )
+    return with_target(segment, found.at_target, index_names(name))
 
 
 HDFS_RSM = Layout(
