@@ -49,6 +49,7 @@ demo: venv java  ## Make a small archive; build, verify, search; judge its reten
 	@rm -rf $(DEMO)
 	$(BIN)/python -m tests.demo_archive $(DEMO)/archive
 	$(BIN)/kip33 verify $(DEMO)/archive
+	$(BIN)/kip33 repair $(DEMO)/archive/broker-2  # a plan, as no --apply is given
 	$(BIN)/kip33 build $(DEMO)/archive --index-dir $(DEMO)/indexes --offset-index
 	$(BIN)/kip33 verify $(DEMO)/archive --index-dir $(DEMO)/indexes
 	$(BIN)/kip33 dump $(DEMO)/indexes/broker-1/payments-0/00000000000000000000.timeindex

@@ -19,6 +19,7 @@ from kip33.errors import Kip33Error
 COMMANDS: Final = {
     "build": "Build .timeindex files and a catalog snapshot from raw segments.",
     "verify": "Hold every .timeindex against its log; one verdict a file.",
+    "repair": "Repair the index files in a stopped broker's log directory; shows a plan first.",
     "dump": "Show a .timeindex, .index or .log in words or JSON.",
     "retention": "Judge segments by retention, say what blocks it, carry a plan out.",
     "search": "Find offsets for times, one or thousands, exact to the record.",

@@ -170,7 +170,15 @@ _INDEX: Final = (
         show_default=True,
         help="Kafka's segment.index.bytes: a log that needs a larger index fails to load.",
     ),
-    click.option("--no-check-crc", is_flag=True, help="Read headers only; damage goes unseen."),
+    click.option(
+        "--kafka-configs",
+        metavar="FILE",
+        help="Saved output of `kafka-configs.sh --describe --entity-type topics --all`: the "
+        "topics' own index.interval.bytes and segment.index.bytes go over the two options above.",
+    ),
+)
+_NO_CHECK_CRC: Final = click.option(
+    "--no-check-crc", is_flag=True, help="Read headers only; damage goes unseen."
 )
 
 
@@ -196,7 +204,12 @@ def policy_options(command: _Command) -> _Command:
 
 
 def index_options(command: _Command) -> _Command:
-    """Add --index-interval-bytes, --segment-index-bytes and --no-check-crc."""
+    """Add --index-interval-bytes, --segment-index-bytes, --kafka-configs and --no-check-crc."""
+    return _apply((*_INDEX, _NO_CHECK_CRC), command)
+
+
+def topic_setting_options(command: _Command) -> _Command:
+    """Add --index-interval-bytes, --segment-index-bytes and --kafka-configs."""
     return _apply(_INDEX, command)
 
 

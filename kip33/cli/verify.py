@@ -12,9 +12,10 @@ from kip33.cli.progress import progress_bar
 from kip33.cli.summary_file import publish_summary, summary_option
 from kip33.rules.indexes import IndexSettings
 from kip33.rules.verdict import GOOD, VERDICTS
-from kip33.storage.by_path import verify_segment
+from kip33.storage.by_path import topic_of, verify_segment
 from kip33.storage.locations import Location
 from kip33.storage.segment_files import index_path
+from kip33.storage.topic_settings import load_topic_settings
 from kip33.storage.verification import SegmentVerdict
 
 
@@ -40,6 +41,7 @@ def verify(
     layout: str,
     index_interval_bytes: int,
     segment_index_bytes: int,
+    kafka_configs: str | None,
     no_check_crc: bool,
     fail_on: tuple[str, ...],
     summary_file: Location | None,
@@ -55,10 +57,11 @@ def verify(
     missing), padded (zeros or stale entries at the end), wrong, malformed, missing, unreadable.
     SOURCE may be one .log or .timeindex: that runs at once, without Spark.
     """
-    settings = IndexSettings("recover", index_interval_bytes, segment_index_bytes, not no_check_crc)
+    default = IndexSettings("recover", index_interval_bytes, segment_index_bytes, not no_check_crc)
+    settings = load_topic_settings(default, kafka_configs)
     below = ""  # what every index's URI begins with, left out of tables
     if source.endswith((".log", ".timeindex")):
-        verdicts = [_verify_one(source, index_dir, settings)]
+        verdicts = [_verify_one(source, index_dir, settings.of(topic_of(source)))]
     else:
         from kip33.spark.session import create_session
         from kip33.spark.verify import plan_verify, run_verify

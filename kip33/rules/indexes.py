@@ -1,6 +1,8 @@
 """The two indexes of a segment, built from its batches as they pass."""
 
-from typing import Final, NamedTuple
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +47,29 @@ class IndexSettings(NamedTuple):
             interval_bytes=self.index_interval_bytes,
             segment_index_bytes=self.segment_index_bytes,
         )
+
+
+class TopicSettings(NamedTuple):
+    """The index settings of every topic: its own where they are known, else the default."""
+
+    default: IndexSettings = IndexSettings()
+    by_topic: tuple[tuple[str, IndexSettings], ...] = ()  # only those that differ, by name
+
+    @classmethod
+    def of_topics(cls, default: IndexSettings, by_topic: Mapping[str, IndexSettings]) -> Self:
+        """Return the settings of some topics and the default of all others."""
+        return cls(default, tuple(sorted(one for one in by_topic.items() if one[1] != default)))
+
+    def of(self, topic: str | None) -> IndexSettings:
+        """Return the settings of a topic; the default where the topic is not known."""
+        return _by_topic(self.by_topic).get(topic, self.default)
+
+
+@lru_cache(maxsize=8)
+def _by_topic(
+    settings: tuple[tuple[str, IndexSettings], ...],
+) -> dict[str | None, IndexSettings]:
+    return dict(settings)
 
 
 class IndexBuilder:

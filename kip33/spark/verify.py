@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from kip33.rules.indexes import IndexSettings
+from kip33.rules.indexes import IndexSettings, TopicSettings
 from kip33.rules.verdict import UNREADABLE
 from kip33.spark.stores import use_session
 from kip33.spark.tasks import Progress, run_on_bins
@@ -27,7 +27,7 @@ class Verify(NamedTuple):
 
     source: Location
     index_dir: Location
-    settings: IndexSettings
+    settings: TopicSettings
 
 
 class VerifyPlan(NamedTuple):
@@ -41,7 +41,7 @@ def plan_verify(
     source: str,
     index_dir: str | None = None,
     *,
-    settings: IndexSettings | None = None,
+    settings: IndexSettings | TopicSettings | None = None,
     topics: Sequence[str] = (),
     layout: str = "kafka",
     on_listed: Listed | None = None,
@@ -49,10 +49,12 @@ def plan_verify(
     """Return the plan to hold every `.timeindex` of `source` against its log.
 
     The `.timeindex` is looked for in `index_dir`, or beside the log; the `.index` there, else
-    beside the log. Raises LocationError for a missing directory or one without segments.
+    beside the log. `settings` hold for all topics, or for each its own. Raises LocationError for a
+    missing directory or one without segments.
     """
-    settings = settings or IndexSettings()
-    settings.require_valid()
+    if not isinstance(settings, TopicSettings):
+        settings = TopicSettings(settings or IndexSettings())
+    settings.default.require_valid()
     source_location = Location.of(source)
     index_location = Location.of(index_dir) if index_dir else source_location
     listing = require_segments(
@@ -110,7 +112,7 @@ def _verify_one(verify: Verify, segment: Segment) -> SegmentVerdict:
         offset_index_of(log, time_index),
         base_offset=segment.base_offset,
         topic=segment.topic,
-        settings=verify.settings,
+        settings=verify.settings.of(segment.topic),
         native=True,
     )
     return verdict

@@ -2,9 +2,9 @@
 
 import json
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
-from kip33.rules.indexes import BYTES_VERSION, IndexSettings
+from kip33.rules.indexes import BYTES_VERSION, IndexSettings, TopicSettings
 from kip33.storage.directories import Segment
 from kip33.storage.locations import Location
 from kip33.storage.segment_files import index_path
@@ -21,6 +21,18 @@ class Build(NamedTuple):
     only_damaged: bool = False
     read_tail: bool = False
     layout: str = "kafka"
+    by_topic: tuple[tuple[str, IndexSettings], ...] = ()  # topics whose settings are others
+
+    @property
+    def in_place(self) -> bool:
+        """Return whether index files go beside the logs."""
+        return self.index_dir == self.source
+
+    def of_topic(self, topic: str | None) -> Self:
+        """Return the build with the settings of one topic."""
+        if not self.by_topic:
+            return self
+        return self._replace(settings=TopicSettings(self.settings, self.by_topic).of(topic))
 
     @property
     def build_settings(self) -> str:

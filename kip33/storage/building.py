@@ -70,6 +70,7 @@ def build_segment(build: Build, segment: Segment, *, ours: bool, native: bool = 
     others only with `overwrite` (D10). Nothing that happens to the file is raised: a fault of the
     log or of publishing is the row's `status` and `error`.
     """
+    build = build.of_topic(segment.topic)
     log = segment.log(build.source)
     if segment.is_directory:
         index = unreadable(segment.error or "not listed")

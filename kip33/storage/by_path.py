@@ -72,6 +72,12 @@ def base_offset_and_topic(file: Location, base_offset: int | None) -> tuple[int,
     return base_offset, directory.topic if directory else ""
 
 
+def topic_of(path: str) -> str | None:
+    """Return the topic that a segment file's directory is named by, None where it is by none."""
+    directory = parse_partition_dir(Location.of(path).parent.name)
+    return directory.topic if directory else None
+
+
 def build_time_index(
     log_path: str,
     base_offset: int | None = None,

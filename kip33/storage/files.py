@@ -4,7 +4,7 @@ import errno
 import os
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
@@ -199,12 +199,16 @@ def entries_of(folder: Location, *, recursive: bool = False) -> list[fs.FileInfo
         return list(store.get_file_info(selector))
 
 
-def publish(location: Location, data: bytes) -> FileStatus:
+def publish(
+    location: Location, data: bytes, *, before_rename: Callable[[str], None] | None = None
+) -> FileStatus:
     """Write `data` as a whole file: a reader sees the old one or the new one, never a part.
 
     On a filesystem through a temporary name beside it (a dot first, `.tmp` last) and a rename
     over the old file; on an object store with one put. The size is read back: a store that keeps
-    other bytes than it was sent is an OSError here. Returns the new file's size and time.
+    other bytes than it was sent is an OSError here. `before_rename` is called with the temporary
+    path, where there is one, when the file has its bytes and nobody can see it yet. Returns the new
+    file's size and time.
     """
     target = location.path
     renames = not location.is_object_store
@@ -219,6 +223,8 @@ def publish(location: Location, data: bytes) -> FileStatus:
             found = status.size_bytes if status else None
             raise OSError(f"{location.uri}: {len(data)} bytes written, {found} bytes are there")
         if renames:
+            if before_rename:
+                before_rename(target)
             _rename_over(location, target)
         return status
     except BaseException:

@@ -91,7 +91,7 @@ def _chunked(columns: Sequence[Column]) -> Column:
 
 
 def _piece(table: pa.Table, build: Build) -> tuple[Any, ...]:
-    settings = pc.equal(table["build_settings"], build.build_settings)
+    settings = pc.equal(table["build_settings"], _expected_settings(table["topic"], build))
     retried = ["unreadable"] if build.read_tail else ["unreadable", "unverified"]
     sound = pc.invert(pc.is_in(table["status"], value_set=pa.array(retried)))
     # An index that is expected is there, or it could not be written: then it is tried again.
@@ -120,6 +120,16 @@ def _piece(table: pa.Table, build: Build) -> tuple[Any, ...]:
         _mask(holds.fill_null(False)),
         _mask(ours) & (place == AT_TARGET),
     )
+
+
+def _expected_settings(topics: Column, build: Build) -> Any:
+    """Return what rows of these topics say of their settings if this build would say the same."""
+    if not build.by_topic:
+        return build.build_settings
+    names = [topic for topic, _ in build.by_topic]
+    said = pa.array([build.of_topic(name).build_settings for name in names], pa.string())
+    own = said.take(pc.index_in(topics, value_set=pa.array(names, pa.string())).combine_chunks())
+    return pc.coalesce(own, build.build_settings)
 
 
 def _index_places(table: pa.Table, build: Build) -> npt.NDArray[np.uint8]:

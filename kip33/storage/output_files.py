@@ -21,11 +21,12 @@ from kip33.storage.locations import Location
 _HEAD_BYTES: Final = 256  # of a file: enough to see that it is a plan
 MOST_SUMMARY_BYTES: Final = 1 << 24
 _PLAN: Final = re.compile(rb'\{"kind": "plan", "version": [0-9]+, "plan_id": "[0-9a-f]+", ')
-_SUMMARIES: Final = (  # keys that the summaries of build, verify, retention and --apply have
+_SUMMARIES: Final = (  # keys of the summaries: build, verify, retention, --apply, repair
     {"snapshot", "catalog", "by_status"},
     {"segments", "by_verdict"},
     {"catalog", "snapshot", "source", "now_ms", "findings"},
     {"plan_id", "run_id", "dry_run", "journal"},
+    {"log_dir", "applied", "by_action", "segments_by_hand"},
 )
 
 

@@ -32,6 +32,7 @@ from kip33.storage.sources import (
     require_segments,
 )
 from kip33.storage.takeover import Takeover, plan_takeover
+from kip33.storage.topic_settings import load_topic_settings
 
 MEND: Final = "without it this build would not know its own index files: mend that and run it again"
 
@@ -69,6 +70,7 @@ def plan_build(
     dialect: str = "recover",
     index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
     segment_index_bytes: int = DEFAULT_SEGMENT_INDEX_BYTES,
+    kafka_configs: str | None = None,
     topics: Sequence[str] = (),
     layout: str = "kafka",
     check_crc: bool = True,
@@ -83,7 +85,8 @@ def plan_build(
 
     Index files go to the same path below `index_dir`, or beside the logs with `in_place`; the
     catalog is `index_dir/_catalog` unless given. `layout` is a name of `kip33.storage.layouts` or a
-    pattern, and the same for every build of a catalog. Rows of the newest snapshot that still
+    pattern, and the same for every build of a catalog. `kafka_configs`: a file with the topics' own
+    settings (`storage.topic_settings`). Rows of the newest snapshot that still
     hold are taken over, none with `full` or `only_damaged`. `read="tail"` believes a trustworthy
     `.timeindex` instead of reading its log. `now_ms` is when the build begins, before the listing.
     Needs no Spark, so that a wrong argument (LocationError, CatalogError, ValueError) is told at
@@ -93,8 +96,8 @@ def plan_build(
         raise ValueError(f"read {read!r}: log or tail expected")
     if read == "tail" and only_damaged:
         raise ValueError("--only damaged verifies indexes against their logs: not with --read tail")
-    settings = IndexSettings(dialect, index_interval_bytes, segment_index_bytes, check_crc)
-    settings.require_valid()
+    default = IndexSettings(dialect, index_interval_bytes, segment_index_bytes, check_crc)
+    settings = load_topic_settings(default, kafka_configs)
     if in_place:
         require_written_by_brokers(dialect)
     read_as = layout_of(layout)
@@ -122,12 +125,13 @@ def plan_build(
     build = Build(
         source_location,
         index_location,
-        settings,
+        settings.default,
         offset_index,
         overwrite,
         only_damaged,
         read == "tail",
         read_as.name,
+        settings.by_topic,
     )
     plan = _plan(build, target, listing, now_ms, topics, reuse=not (full or only_damaged))
     return plan._replace(beside_logs=beside_logs)

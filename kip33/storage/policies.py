@@ -23,6 +23,7 @@ from kip33.storage.locations import Location
 
 MOST_POLICY_BYTES: Final = 2**30  # what the tools print of a million topics
 TOPICS: Final = "topics"
+SAVE_AGAIN: Final = "save what the tool prints again, unchanged"
 _SECTIONS_EXPECTED: Final = 'expected [defaults] and [topics."NAME or GLOB"]'
 
 _Table = dict[str, Any]
@@ -51,14 +52,23 @@ def _of_tools(file: str) -> dict[str, _Table]:
 
     They are a newer version's or a vendor's: no typing error, and none that retention reads.
     """
-    text = _text(file)
-    with _named(file, "save what the tool prints again, unchanged"):
-        topics: dict[str, _Table] = {
-            topic: {key: value for key, value in settings.items() if key in TOPIC_KEYS}
-            for topic, settings in parse_kafka_configs(text).items()
-        }
+    topics: dict[str, _Table] = {
+        topic: {key: value for key, value in settings.items() if key in TOPIC_KEYS}
+        for topic, settings in load_kafka_configs(file).items()
+    }
+    with _named(file, SAVE_AGAIN):
         Policies({TOPICS: topics})
     return topics
+
+
+def load_kafka_configs(file: str) -> dict[str, dict[str, str]]:
+    """Return each topic's settings as Kafka's tools printed them into a local file or URI.
+
+    PolicyError, one line with the file, where it cannot be read or is another text.
+    """
+    text = _text(file)
+    with _named(file, SAVE_AGAIN):
+        return parse_kafka_configs(text)
 
 
 def _of_toml(file: str) -> tuple[_Table, dict[str, _Table]]:

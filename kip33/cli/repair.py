@@ -1,0 +1,168 @@
+"""`kip33 repair`."""
+
+import sys
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from kip33.cli.options import (
+    TOPICS_HELP,
+    format_option,
+    store_options,
+    topic_setting_options,
+)
+from kip33.cli.output import human_bytes, print_json, print_table, warn
+from kip33.cli.progress import progress_bar
+from kip33.cli.summary_file import publish_summary, summary_option
+from kip33.rules.indexes import IndexSettings
+
+if TYPE_CHECKING:
+    from kip33.storage.locations import Location
+    from kip33.storage.repair_plan import RepairPlan, SegmentRepair
+
+DAMAGED: Final = "damaged"
+BY_HAND: Final = "by-hand"
+FAILED: Final = "failed"
+MOST_ROWS: Final = 1_000  # of a table
+
+
+@click.command(
+    epilog="Example: kip33 repair /var/lib/kafka/data --kafka-configs topics.txt, and then the "
+    "same with --apply. kip33/REPAIR.md, the operators' page, has all steps in their order."
+)
+@click.argument("log_dir")
+@click.option("--apply", "is_applied", is_flag=True, help="Do it. Without this, only show it.")
+@click.option("--topics", multiple=True, metavar="GLOB", help=TOPICS_HELP)
+@topic_setting_options
+@click.option(
+    "--fail-on",
+    multiple=True,
+    type=click.Choice([DAMAGED, BY_HAND, FAILED]),
+    help="Exit 3. damaged: kip33 has files to write or remove (before --apply); by-hand: a segment "
+    "that neither kip33 nor a broker sets right; failed: --apply could not do all. Repeatable.",
+)
+@summary_option
+@store_options
+@format_option("table", "json", "jsonl")
+def repair(
+    log_dir: str,
+    is_applied: bool,
+    topics: tuple[str, ...],
+    index_interval_bytes: int,
+    segment_index_bytes: int,
+    kafka_configs: str | None,
+    fail_on: tuple[str, ...],
+    summary_file: "Location | None",
+    output_format: str,
+) -> None:
+    """Repair the index files in a stopped broker's log directory, LOG_DIR.
+
+    Shows a plan and changes nothing; --apply carries it out. Needs no Spark. Every log is read. Run
+    it as the broker's user, once for each log directory. While a broker holds the directory's .lock
+    it refuses to run, and with --apply no broker can start before it has ended.
+
+    \b
+    write     the file is missing, damaged or wrong, and the log is sound: it is written anew
+    remove    the .index of a log with a damaged end: without it a broker that starts cuts that end
+    broker    left to the broker, which writes the file when it starts
+    by hand   neither kip33 nor a broker sets it right; the row says what to do
+    """
+    from kip33.storage.broker_locks import locked
+    from kip33.storage.locations import Location
+    from kip33.storage.repair_apply import apply_repair
+    from kip33.storage.repair_plan import list_log_dir, plan_repair
+    from kip33.storage.sources import partition_directories
+    from kip33.storage.topic_settings import load_topic_settings
+
+    started = time.monotonic()
+    default = IndexSettings("recover", index_interval_bytes, segment_index_bytes)
+    settings = load_topic_settings(default, kafka_configs)
+    with progress_bar("repair") as bar:
+        on_listed, on_progress = (bar.listed, bar.advance) if bar else (None, None)
+        listing = list_log_dir(Location.of(log_dir), topics, on_listed)
+        with locked(partition_directories(listing), make=is_applied):
+            plan = plan_repair(listing, settings, on_progress)
+            repairs = apply_repair(plan, on_progress) if is_applied else plan.repairs
+    summary = _summary(plan, repairs, applied=is_applied)
+    summary["seconds"] = round(time.monotonic() - started, 3)
+    publish_summary(summary_file, summary)
+    if output_format == "json":
+        print_json(summary | {"repairs": [one.as_row() for one in repairs]})
+    elif output_format == "jsonl":
+        for one in repairs:
+            print_json(one.as_row())
+    else:
+        _print_tables(plan, repairs, summary)
+    for finding in summary["findings"]:
+        warn(_WARNINGS[finding])
+    if set(fail_on) & set(summary["findings"]):
+        sys.exit(3)
+
+
+_WARNINGS: Final = {
+    DAMAGED: "nothing was changed; --apply writes and removes these index files",
+    BY_HAND: "some segments have to be seen to by hand; their rows say what to do",
+    FAILED: "not all could be done; the rows say why",
+}
+
+
+def _summary(
+    plan: "RepairPlan", repairs: "list[SegmentRepair]", *, applied: bool
+) -> dict[str, Any]:
+    outcomes = Counter((one.outcome or "").partition(":")[0].partition(";")[0] for one in repairs)
+    found = {
+        DAMAGED: not applied and plan.files_to_change,
+        BY_HAND: plan.by_hand,
+        FAILED: outcomes[FAILED],
+    }
+    return {
+        "log_dir": plan.log_dir.uri,
+        "applied": applied,
+        "segments": plan.segments,
+        "by_action": plan.by_action,
+        "segments_done": outcomes["done"],
+        "segments_failed": outcomes[FAILED],
+        "segments_by_hand": plan.by_hand,
+        "cut_bytes": sum(one.cut_bytes for one in repairs),
+        "passed_over": dict(plan.passed_over),
+        "findings": [name for name, is_there in found.items() if is_there],
+    }
+
+
+def _print_tables(
+    plan: "RepairPlan", repairs: "list[SegmentRepair]", summary: dict[str, Any]
+) -> None:
+    applied = summary["applied"]
+    if repairs:
+        prefix = plan.log_dir.uri + "/"
+        rows = [
+            (
+                one.verdict.log_uri.removeprefix(prefix),
+                one.verdict.log_status,
+                f"{one.verdict.verdict}: {one.repair.time_index}",
+                f"{one.verdict.offset_index_verdict or 'missing'}: {one.repair.offset_index}",
+                one.repair.why,
+                *((one.outcome or "nothing to do",) if applied else ()),
+            )
+            for one in repairs[:MOST_ROWS]
+        ]
+        columns = ["segment", "log", ".timeindex", ".index", "why"] + ["outcome"] * applied
+        print_table(columns, rows, title="repaired" if applied else "to repair")
+        if len(repairs) > MOST_ROWS:
+            more = len(repairs) - MOST_ROWS
+            click.echo(f"and {more:,} more segments; --format jsonl shows all of them")
+    lines: list[tuple[str, str]] = [("segments", f"{plan.segments:,}")]
+    for name, what in (("time_index", ".timeindex"), ("offset_index", ".index")):
+        counts = plan.by_action[name].items()
+        lines.append((what, ", ".join(f"{count:,} {action}" for action, count in counts)))
+    if summary["cut_bytes"]:
+        lines.append(("a broker will cut", f"{human_bytes(summary['cut_bytes'])} of damaged logs"))
+    for what, count in plan.passed_over.items():
+        lines.append(("passed over", f"{count:,} {what}"))
+    if applied:
+        lines.append(("done", f"{summary['segments_done']:,} segments"))
+        lines.append(("failed", f"{summary['segments_failed']:,} segments"))
+    lines.append(("seconds", f"{summary['seconds']:.1f}"))
+    print_table(("repair", ""), lines)

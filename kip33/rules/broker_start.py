@@ -1,0 +1,133 @@
+"""What a broker does with a segment when it starts, and what the `.index` beside the log changes.
+
+A broker recovers an old segment only while its `.index` is missing. Recovery cuts a damaged tail
+and writes all index files anew. While an `.index` is there, whatever is in it, the segment is taken
+as it is: a damaged tail stays, and consumers fail on it. A log that recovery cannot take, of status
+`invalid`, keeps the whole broker from starting while its `.index` is missing (kafka-storage 4.1:
+`LogLoader.loadSegmentFiles` has no handling for it).
+
+So an `.index` never goes beside a log that is not sound, and one that is there is treated by what
+its log is.
+"""
+
+from typing import Final, NamedTuple
+
+from kip33.rules.entries import DIALECTS
+from kip33.rules.verdict import GOOD, MISSING, UNREADABLE
+
+# What a segment's status means for a broker that recovers it.
+SOUND: Final = ("ok", "empty")
+CUT: Final = "truncated"  # recovery cuts the log to its valid bytes
+REFUSED: Final = "invalid"  # recovery fails, or empties or splits the segment
+HIDDEN: Final = "keeps a broker from cutting"
+MAY_NOT_START: Final = "a broker may not start"
+_INDEX_FULL: Final = "(segment.index.bytes)"
+
+
+def may_have_offset_index(status: str) -> bool:
+    """Return whether an `.index` may be put beside a log of this status."""
+    return status in SOUND
+
+
+def offset_index_note(
+    status: str, *, index_uri: str, is_there: bool, valid_bytes: int, error: str | None
+) -> str | None:
+    """Return what a row says of the `.index` beside a log that a broker would not keep as it is.
+
+    `error` says why the log has this status. None where there is nothing to say.
+    """
+    if status == CUT and is_there:
+        return (
+            f"{index_uri} {HIDDEN} this log to its {valid_bytes} valid bytes: stop the broker, "
+            "remove that file, start the broker"
+        )
+    if status == CUT:
+        return f"no .index is written: a broker that starts cuts this log to {valid_bytes} bytes"
+    if status == REFUSED and is_there:
+        return f"{index_uri} stays: without it {MAY_NOT_START}, for it cannot recover this log"
+    if status == REFUSED:
+        remedy = "restore the log from a replica or a backup"
+        if error and _INDEX_FULL in error:
+            remedy = (
+                "give the topic a larger segment.index.bytes, or build again with a larger "
+                "--segment-index-bytes"
+            )
+        return f"there is no .index, and {MAY_NOT_START} while it cannot recover this log: {remedy}"
+    return None
+
+
+# What `kip33 repair` does with an index file.
+KEEP: Final = "keep"
+WRITE: Final = "write"
+REMOVE: Final = "remove"
+BROKER: Final = "broker"  # left to the broker, which writes it when it starts
+BY_HAND: Final = "by hand"  # neither kip33 nor a broker sets it right
+ACTIONS: Final = (WRITE, REMOVE, BROKER, BY_HAND, KEEP)
+
+
+class Repair(NamedTuple):
+    """What is to be done with a segment's index files, and why."""
+
+    time_index: str
+    offset_index: str
+    why: str | None = None
+
+    @property
+    def changes_files(self) -> bool:
+        """Return whether kip33 has something to do."""
+        return bool({WRITE, REMOVE} & set(self[:2]))
+
+
+NOTHING: Final = Repair(KEEP, KEEP)
+
+
+def repair_of(
+    status: str,
+    time_verdict: str,
+    offset_verdict: str | None,
+    *,
+    time_dialect: str | None = None,
+    error: str | None = None,
+    cut_bytes: int = 0,
+) -> Repair:
+    """Return what to do with a segment's index files so that a broker that starts reads them right.
+
+    The verdicts are those of `rules.verdict`; None: there is no `.index`. `time_dialect` says whose
+    entries the `.timeindex` has, `error` why the log has this status, `cut_bytes` how much of it
+    recovery would cut.
+    """
+    has_offset_index = offset_verdict not in (None, MISSING)
+    if status not in (*SOUND, CUT, REFUSED):
+        return Repair(BY_HAND, BY_HAND, f"the log cannot be read: {error}; fix that and run again")
+    if UNREADABLE in (time_verdict, offset_verdict):
+        return Repair(BY_HAND, BY_HAND, "an index file cannot be read; fix that and run again")
+    if status == REFUSED:
+        what = "leave the .index where it is" if has_offset_index else "there is no .index"
+        return Repair(
+            KEEP,
+            BY_HAND,
+            f"{what}: {MAY_NOT_START} while it has to recover this log ({error}); "
+            "restore the log from a replica or a backup",
+        )
+    if not has_offset_index:
+        cut = f", and cuts {cut_bytes} damaged bytes of the log" if status == CUT else ""
+        return Repair(
+            BROKER, BROKER, f"a broker that starts writes both, as there is no .index{cut}"
+        )
+    if status == CUT:
+        return Repair(
+            BROKER,
+            REMOVE,
+            f"without .index a broker that starts cuts {cut_bytes} damaged bytes of the log "
+            f"({error}) and writes both",
+        )
+    if time_dialect in DIALECTS and not DIALECTS[time_dialect].written_by_brokers:
+        time_verdict = f"of the dialect {time_dialect}, which no broker writes"
+    time_index = KEEP if time_verdict in GOOD else WRITE
+    offset_index = KEEP if offset_verdict in GOOD else WRITE
+    reasons = [
+        f"the {name} is {verdict}"
+        for name, verdict in ((".timeindex", time_verdict), (".index", offset_verdict))
+        if verdict not in GOOD
+    ]
+    return Repair(time_index, offset_index, "; ".join(reasons) or None)

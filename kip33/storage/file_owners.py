@@ -1,0 +1,86 @@
+"""Owner, group and mode of a file that takes the place of another, on a local disk.
+
+A broker opens its index files for reading and writing. A file that belongs to another user keeps it
+from starting, so a file that kip33 puts into a log directory gets what the file had that it
+replaces, or what the log beside it has.
+"""
+
+import os
+import stat
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from kip33.storage.files import FileStatus, publish, reason
+from kip33.storage.locations import Location
+
+NOT_GIVEN: Final = "cannot be given the owner"
+
+
+class FileOwner(NamedTuple):
+    """Whose a file is and what they may do with it."""
+
+    uid: int
+    gid: int
+    mode: int  # the permission bits
+
+    @classmethod
+    def of(cls, path: str) -> "FileOwner | None":
+        """Return those of a local file, None where there is no file that can be looked at."""
+        try:
+            status = os.stat(path)  # noqa: PTH116 - a path, as the filesystem has it
+        except OSError:
+            return None
+        return cls(status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode) & 0o777)
+
+    def __str__(self) -> str:
+        """Return it as `chown` and `chmod` take it."""
+        return f"{self.uid}:{self.gid}, mode {self.mode:04o}"
+
+
+def publish_beside(place: Location, data: bytes, log: Location, notes: list[str]) -> FileStatus:
+    """Publish an index file beside its log, as `files.publish` does, and give it its owner.
+
+    Owner, group and mode are those of the file that is there, else those of the log, before anybody
+    can see the new file. Where that was not possible the file is there all the same, and `notes`
+    gets one line that says so. A store has no owners that could be set.
+    """
+    if not place.is_local or log.inside:
+        return publish(place, data)
+    owner = FileOwner.of(place.path) or FileOwner.of(log.path)
+    problems: list[str | None] = []
+    published = publish(place, data, before_rename=lambda at: problems.append(_give(at, owner)))
+    for problem in filter(None, problems):
+        notes.append(
+            f"{place.uri}: {NOT_GIVEN} {owner} ({problem}); it has {FileOwner.of(place.path)}, and "
+            "a broker of another user may not start: set them by chown and chmod, or run kip33 as "
+            "the broker's user"
+        )
+    return published
+
+
+def _give(path: str, owner: FileOwner | None) -> str | None:
+    """Give a file an owner, a group and a mode; return why that was not possible, None if it was.
+
+    What is possible is done: the group without the owner, the mode in any case.
+    """
+    if owner is None:
+        return None
+    problem = None
+    have = FileOwner.of(path)
+    try:
+        if have is None or have[:2] != owner[:2]:
+            problem = _change_owner(path, owner)
+        os.chmod(path, owner.mode)  # noqa: PTH101 - a path, as the filesystem has it
+    except OSError as error:
+        problem = problem or reason(error)
+    return problem
+
+
+def _change_owner(path: str, owner: FileOwner) -> str | None:
+    try:
+        os.chown(path, owner.uid, owner.gid)
+    except OSError as error:
+        with suppress(OSError):
+            os.chown(path, -1, owner.gid)
+        return reason(error)
+    return None

@@ -1,0 +1,60 @@
+"""A repair carried out: index files written or removed, each segment judged before and after."""
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from os import cpu_count
+from typing import Final
+
+from kip33.rules.broker_start import REMOVE, WRITE
+from kip33.storage.file_owners import publish_beside
+from kip33.storage.files import reason, remove
+from kip33.storage.repair_plan import Progress, RepairPlan, SegmentRepair, verified
+from kip33.storage.segment_files import beside
+
+DONE: Final = "done"
+FAILED: Final = "failed"
+
+
+def apply_repair(plan: RepairPlan, on_progress: Progress | None = None) -> list[SegmentRepair]:
+    """Do what the plan says; return its segments with what became of them, in the same order.
+
+    Every segment is read again before it is changed, and again afterwards. `outcome` is `done`,
+    `failed: ...` with the reason, or None where nothing was to be done. The caller holds the locks
+    of the log directories.
+    """
+    to_change = [one for one in plan.repairs if one.repair.changes_files]
+    results = {}
+    with ThreadPoolExecutor(cpu_count() or 1) as pool:
+        done = pool.map(partial(_repair_one, plan), to_change)
+        for number, one in enumerate(done, 1):
+            results[one.verdict.log_uri] = one
+            if on_progress:
+                on_progress(number, len(to_change))
+    return [results.get(one.verdict.log_uri, one) for one in plan.repairs]
+
+
+def _repair_one(plan: RepairPlan, planned: SegmentRepair) -> SegmentRepair:
+    segment = planned.segment
+    settings = plan.settings.of(segment.topic)
+    now, index = verified(plan.log_dir, settings, segment)
+    if now.repair[:2] != planned.repair[:2] or index is None:
+        return now._replace(outcome=f"{FAILED}: it changed since it was planned; run again")
+    log = segment.log(plan.log_dir)
+    wanted = (
+        ("timeindex", now.repair.time_index, index.time_index),
+        ("index", now.repair.offset_index, index.offset_index),
+    )
+    notes: list[str] = []
+    try:
+        for kind, action, data in wanted:
+            place = beside(log, kind)
+            if action == REMOVE:
+                remove(place)
+            elif action == WRITE and data is not None:
+                publish_beside(place, data, log, notes)
+    except OSError as error:
+        return now._replace(outcome=f"{FAILED}: {place.uri}: {reason(error)}; fix that, run again")
+    after, _ = verified(plan.log_dir, settings, segment)
+    if after.repair.changes_files:
+        return now._replace(outcome=f"{FAILED}: afterwards {after.repair.why}; run again")
+    return now._replace(outcome="; ".join((DONE, *notes)))

@@ -1,0 +1,168 @@
+"""What `kip33 repair` would do in a broker's log directory: segments are read, none is changed."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from os import cpu_count
+from typing import Any, NamedTuple
+
+from kip33.errors import LocationError
+from kip33.rules.broker_start import ACTIONS, BY_HAND, Repair, repair_of
+from kip33.rules.indexes import IndexSettings, TopicSettings
+from kip33.rules.verdict import UNREADABLE
+from kip33.storage.directories import Segment
+from kip33.storage.listing import Listed, Listing
+from kip33.storage.locations import Location
+from kip33.storage.segment import SegmentIndex
+from kip33.storage.segment_files import beside
+from kip33.storage.sources import require_segments
+from kip33.storage.verification import SegmentVerdict, verify_file
+
+Progress = Callable[[int, int], None]
+"""Called with (segments read, segments in all)."""
+
+AT_ONCE = 256  # segments that wait for a thread
+
+
+class SegmentRepair(NamedTuple):
+    """One segment, the verdict on its index files, and what is to be done with them."""
+
+    segment: Segment
+    verdict: SegmentVerdict
+    repair: Repair
+    cut_bytes: int  # that a broker cuts from the log when it starts
+    outcome: str | None = None  # after `--apply`: what became of it
+
+    def as_row(self) -> dict[str, Any]:
+        """Return the fields that `kip33 repair` prints."""
+        return {
+            "log_uri": self.verdict.log_uri,
+            "topic": self.segment.topic,
+            "partition": self.segment.partition,
+            "base_offset": self.segment.base_offset,
+            "status": self.verdict.log_status,
+            "time_index_verdict": self.verdict.verdict,
+            "offset_index_verdict": self.verdict.offset_index_verdict,
+            "time_index": self.repair.time_index,
+            "offset_index": self.repair.offset_index,
+            "cut_bytes": self.cut_bytes,
+            "why": self.repair.why,
+            "outcome": self.outcome,
+        }
+
+
+@dataclass
+class RepairPlan:
+    """What is to be done below a log directory; only segments with something to say are listed."""
+
+    log_dir: Location
+    settings: TopicSettings
+    segments: int
+    repairs: list[SegmentRepair]
+    by_action: dict[str, dict[str, int]]  # `time_index` and `offset_index`: files by action
+    passed_over: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def files_to_change(self) -> int:
+        """Return how many index files `--apply` would write or remove."""
+        return sum(
+            counts.get(action, 0)
+            for counts in self.by_action.values()
+            for action in ("write", "remove")
+        )
+
+    @property
+    def by_hand(self) -> int:
+        """Return how many segments neither kip33 nor a broker sets right."""
+        return sum(1 for one in self.repairs if BY_HAND in one.repair[:2])
+
+
+def list_log_dir(
+    log_dir: Location, topics: Sequence[str] = (), on_listed: Listed | None = None
+) -> Listing:
+    """Return the segments of a broker's log directory; LocationError where it is none of a disk."""
+    if not log_dir.is_local:
+        raise LocationError(
+            f"{log_dir.uri}: a broker's log directory on this machine expected; for an archive use "
+            "kip33 build --in-place"
+        )
+    return require_segments(log_dir, topics, on_listed=on_listed)
+
+
+def plan_repair(
+    listing: Listing, settings: TopicSettings, on_progress: Progress | None = None
+) -> RepairPlan:
+    """Return what is to be done with the index files of the listed segments; nothing is changed.
+
+    Every log is read, as many at once as there are cores. A log that cannot be read is a segment
+    that has to be seen to by hand.
+    """
+    total = listing.table.num_rows
+    counts: dict[str, Counter[str]] = {"time_index": Counter(), "offset_index": Counter()}
+    repairs = []
+    with ThreadPoolExecutor(cpu_count() or 1) as pool:
+        segments = listing.segments()
+        judge = partial(judge_segment, listing.source, settings)
+        done = 0
+        while some := list(islice(segments, AT_ONCE)):
+            for one in pool.map(judge, some):
+                done += 1
+                for name, count in counts.items():
+                    count[getattr(one.repair, name)] += 1
+                if one.repair.why:
+                    repairs.append(one)
+            if on_progress:
+                on_progress(done, total)
+    by_action = {
+        name: {action: count[action] for action in ACTIONS if count[action]}
+        for name, count in counts.items()
+    }
+    return RepairPlan(listing.source, settings, total, repairs, by_action, listing.passed_over)
+
+
+def judge_segment(source: Location, settings: TopicSettings, segment: Segment) -> SegmentRepair:
+    """Return what is to be done with one segment's index files as they are now."""
+    one, _ = verified(source, settings.of(segment.topic), segment)
+    return one
+
+
+def verified(
+    source: Location, settings: IndexSettings, segment: Segment
+) -> tuple[SegmentRepair, SegmentIndex | None]:
+    """Return what is to be done with a segment's index files, and the files its log gives."""
+    log = segment.log(source)
+    time_index = beside(log, "timeindex")
+    if segment.error or segment.base_offset is None or segment.topic is None:
+        problem = (f"cannot be read: {segment.error}",)
+        verdict = SegmentVerdict(
+            log.uri, time_index.uri, UNREADABLE, None, None, problem, None, UNREADABLE, None
+        )
+        return SegmentRepair(segment, verdict, _repair_of(verdict, segment.error, 0), 0), None
+    verdict, index = verify_file(
+        log,
+        time_index,
+        beside(log, "index"),
+        base_offset=segment.base_offset,
+        topic=segment.topic,
+        settings=settings,
+        native=True,
+    )
+    is_cut = verdict.log_status == "truncated"
+    cut_bytes = index.size_bytes - index.valid_bytes if is_cut else 0
+    return SegmentRepair(
+        segment, verdict, _repair_of(verdict, verdict.log_error, cut_bytes), cut_bytes
+    ), index
+
+
+def _repair_of(verdict: SegmentVerdict, error: str | None, cut_bytes: int) -> Repair:
+    return repair_of(
+        verdict.log_status,
+        verdict.verdict,
+        verdict.offset_index_verdict,
+        time_dialect=verdict.dialect,
+        error=error,
+        cut_bytes=cut_bytes,
+    )
