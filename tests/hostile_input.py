@@ -6,7 +6,7 @@ from pathlib import Path
 from kip33.rules.indexes import IndexSettings
 from kip33.storage.locations import Location
 from kip33.storage.segment import index_file
-from tests.segment_builder import Record, v2_batch
+from tests.segment_builder import Record, end_txn_marker, v2_batch
 
 
 def log_path(folder: Path, base_offset: int = 0) -> Path:
@@ -26,3 +26,26 @@ def sparse_time_index(folder: Path, size_bytes: int) -> Path:
     entries.write_bytes(index.time_index or b"")
     os.truncate(entries, size_bytes // 12 * 12)
     return log
+
+
+def lying_headers(batches: int, *, rising: bool = True) -> bytes:
+    """Return batches of one record each, whose headers claim timestamps that no record bears."""
+    claims = [10_000 + (i if rising else batches - i) for i in range(batches)]
+    return b"".join(
+        v2_batch(i, [Record(i % 7)], max_timestamp=claim) for i, claim in enumerate(claims)
+    )
+
+
+def steps_of_one_batch(records: int) -> bytes:
+    """Return one batch, each record of which is later than all before it."""
+    return v2_batch(0, [Record(1000 + i) for i in range(records)], codec="zstd")
+
+
+def markers_only(batches: int) -> bytes:
+    """Return a record and then nothing but transaction markers."""
+    marker = bytearray(end_txn_marker(0, 5, producer_id=7))
+    parts = [v2_batch(0, [Record(1)])]
+    for i in range(1, batches):
+        marker[:8] = i.to_bytes(8)  # the base offset is no part of what the CRC covers
+        parts.append(bytes(marker))
+    return b"".join(parts)

@@ -45,7 +45,7 @@ from kip33.storage.files import reason
 from kip33.storage.log_window import Meter
 from kip33.storage.searched import SearchedSegment
 from kip33.storage.segment_indexes import SegmentIndexes
-from kip33.storage.segment_search import SegmentSearch, opened_search
+from kip33.storage.segment_search import Hit, SegmentSearch, opened_search
 
 __all__ = ["Answer", "SearchedSegment", "search_partition"]
 
@@ -216,24 +216,55 @@ class _Search:
         return f"{why}: Kafka looks into {segment.log_uri} only and finds none, {TRAPS[why]}"
 
     def _seek_smaller(self, pending: Pending) -> None:
-        """Go on where no record bears the largest timestamp: to the next that a header claims."""
-        while pending.answer is None and pending.time_ms >= 0 and not self._index_only:
-            before = self._meter.bytes_read
-            claims = [self._claimed_below(pending.time_ms, s) for s in self._segments]
-            pending.bytes_read += self._meter.bytes_read - before
-            pending.time_ms = max(claims)
-            for place in range(len(self._segments)):
-                if pending.answer is None and self._asks(pending, place):
-                    self._ask_segment(place, [pending])
+        """Answer with the largest timestamp of a record where headers claim larger ones.
+
+        First the batches are decoded that claim the largest timestamps, then those that claim more
+        than these have. No batch is decoded twice: the cost follows the log's size.
+        """
+        if pending.answer is not None or pending.time_ms < 0 or self._index_only:
+            return
+        before = self._meter.bytes_read
+        claimed = -1
+        for segment in self._segments:
+            if not self._is_below_start(segment) and segment.may_hold(claimed + 1):
+                claimed = max(claimed, self._claimed_below(pending.time_ms, segment))
+        best = self._largest(None, claimed, None)
+        if claimed >= 0:
+            best = self._largest(best, 0, claimed)
+        if best:
+            hit = best[1]
+            if hit.note:
+                pending.notes.append(hit.note)
+            pending.settle(FOUND, hit.offset, hit.timestamp, hit.exactness)
+        pending.bytes_read += self._meter.bytes_read - before
+
+    def _largest(
+        self, best: tuple[int, Hit] | None, claimed_from: int, claimed_below: int | None
+    ) -> tuple[int, Hit] | None:
+        """Return the place of a segment and the hit there, or `best` where that is the larger one.
+
+        Of equal timestamps the first in the partition counts.
+        """
+        for place, segment in enumerate(self._segments):
+            least = max(best[1].claimed, 0) if best else 0
+            is_late_enough = segment.may_hold(max(least, claimed_from, 0))
+            if self._is_below_start(segment) or not is_late_enough:
+                continue
+            try:
+                with opened_search(segment, self._meter, start_offset=self._start_offset) as search:
+                    hit = search.find_largest(least, claimed_from, claimed_below)
+            except (OSError, ValueError, Kip33Error):
+                continue  # it was asked before, and a note says so
+            if hit and (best is None or _is_larger(place, hit, best)):
+                best = place, hit
+        return best
 
     def _claimed_below(self, time_ms: int, segment: SearchedSegment) -> int:
-        if not segment.may_hold(0):
-            return -1
         try:
             with opened_search(segment, self._meter, start_offset=self._start_offset) as search:
                 return search.largest_below(time_ms)
         except (OSError, ValueError, Kip33Error):
-            return -1  # when it is asked, or was, a note says so
+            return -1  # it was asked before, and a note says so
 
     def answers(self, asked: list[Pending]) -> list[Answer]:
         """Return the answers now that every segment was asked; one asked twice was read once."""
@@ -247,3 +278,8 @@ class _Search:
             answers.append(pending.settled(otherwise, exactness))
             pending.bytes_read = 0
         return answers
+
+
+def _is_larger(place: int, hit: Hit, best: tuple[int, Hit]) -> bool:
+    """Return whether a hit is later than the best so far, or as late and before it."""
+    return (hit.claimed, -place, -hit.offset) > (best[1].claimed, -best[0], -best[1].offset)

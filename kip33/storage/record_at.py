@@ -5,12 +5,13 @@ Control records are passed over, as consumers pass over them. A segment's `.inde
 begin; what it says is taken only if the batch there ends at or before the offset.
 """
 
+from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kip33.errors import CorruptIndexError, Kip33Error
-from kip33.formats.batch import CONTROL, BatchHeader
+from kip33.formats.batch import CODEC_MASK, CONTROL, RECORD_BATCH_OVERHEAD, BatchHeader
 from kip33.formats.records import Record, iterate_records
 from kip33.storage.files import opened, reason
 from kip33.storage.index_pages import IndexPages
@@ -21,6 +22,7 @@ from kip33.storage.segment_files import beside
 from kip33.storage.segment_search import opened_window
 
 OFFSET_WIDTHS = (4, 4)
+_UINT32: Final = 2**32 - 1
 
 
 class Located(NamedTuple):
@@ -76,16 +78,39 @@ def record_before(segments: Sequence[SearchedSegment], offset: int, meter: Meter
 
 
 def _last_before(window: LogWindow, position: int, offset: int) -> Record | None:
-    headers: list[BatchHeader] = []
+    """Return the last record before an offset, of the batches from `position` on.
+
+    Of the batches that may have it only the positions are held, and of these only such as come
+    behind the last one that is known to have a record before the offset.
+    """
+    places = array("I" if window.end <= _UINT32 else "Q")
     for header in window.headers(position):
-        headers.append(header)
+        if _surely_before(header, offset):
+            del places[:]
+        if _may_have_records(header):
+            places.append(header.position)
         if header.last_offset >= offset - 1:
             break
-    for header in reversed(headers):
-        before = [record for record in _records(window, header) if record.offset < offset]
-        if before:
-            return before[-1]
+    for place in reversed(places):
+        window.expect(RECORD_BATCH_OVERHEAD)  # one header: a walk backwards needs no more of it
+        last: Record | None = None
+        for record in _records(window, next(window.headers(place))):
+            if record.offset < offset:
+                last = record
+        if last:
+            return last
     return None
+
+
+def _may_have_records(header: BatchHeader) -> bool:
+    is_control = header.magic >= 2 and header.attributes & CONTROL
+    return header.records_count != 0 and not is_control
+
+
+def _surely_before(header: BatchHeader, offset: int) -> bool:
+    """Return whether the header alone shows a record before the offset: a plain old message."""
+    is_plain = header.magic < 2 and not header.attributes & CODEC_MASK
+    return is_plain and header.last_offset < offset
 
 
 def _records(window: LogWindow, header: BatchHeader) -> Iterator[Record]:

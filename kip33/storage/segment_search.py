@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 from kip33.errors import CorruptSegmentError, UnsupportedFormatError
-from kip33.formats.batch import BatchHeader
+from kip33.formats.batch import NO_TIMESTAMP, BatchHeader
 from kip33.formats.records import Record, iterate_records
 from kip33.rules.search import BATCH, RECORD, bears_out, reach_of
 from kip33.storage.files import opened
@@ -23,38 +23,45 @@ class Hit(NamedTuple):
     exactness: str = RECORD
     note: str | None = None
     is_first_of_batch: bool = False
+    claimed: int = NO_TIMESTAMP  # the record's timestamp, or what the header of the batch claims
 
 
 class Stairs:
     """The records of one batch that are later than all before them, read as far as was asked.
 
-    The first record at or after a time is one of them.
+    The first record at or after a time is one of them. Times are asked in ascending order, so only
+    the last of these records is held, however many there are.
     """
 
     def __init__(self, records: Iterator[Record], start_offset: int) -> None:
         """Take a batch's records; those below `start_offset` do not count."""
         self._records, self._start_offset = records, start_offset
-        self._steps: list[Record] = []
+        self._step: Record | None = None
+        self._steps = 0
         self._damage: CorruptSegmentError | UnsupportedFormatError | None = None
+        self.asked_ms: int | None = None
         self.next_offset = start_offset  # after the last record that could be read
 
     def first(self, target_ms: int) -> tuple[Record, bool] | None:
         """Return the first record at or after a time and whether it is the batch's first, or None.
 
-        Raises what the records raise, where that comes before the record.
+        Raises what the records raise, where that comes before the record. ValueError for a time
+        before the one that was asked last.
         """
-        for place, step in enumerate(self._steps):
-            if step.timestamp >= target_ms:
-                return step, place == 0
+        if self.asked_ms is not None and target_ms < self.asked_ms:
+            raise ValueError(f"{target_ms} was asked after {self.asked_ms}")
+        self.asked_ms = target_ms
+        if self._step and self._step.timestamp >= target_ms:
+            return self._step, self._steps == 1
         try:
             while record := next(self._records, None):
                 self.next_offset = max(self.next_offset, record.offset + 1)
                 if record.offset < self._start_offset:
                     continue
-                if not self._steps or record.timestamp > self._steps[-1].timestamp:
-                    self._steps.append(record)
+                if not self._step or record.timestamp > self._step.timestamp:
+                    self._step, self._steps = record, self._steps + 1
                     if record.timestamp >= target_ms:
-                        return record, len(self._steps) == 1
+                        return record, self._steps == 1
         except (CorruptSegmentError, UnsupportedFormatError) as error:
             self._damage = error
         if self._damage:
@@ -130,6 +137,34 @@ class SegmentSearch:
                 claimed = header.max_timestamp
         return claimed
 
+    def find_largest(self, least: int, claimed_from: int, claimed_below: int | None) -> Hit | None:
+        """Return the first record with the largest timestamp, which is at least `least`.
+
+        Only batches whose header claims a timestamp within the bounds are decoded, each of them
+        once, and none that claims less than a record found before it. A batch that cannot be
+        decoded counts with its claim.
+        """
+        found: Hit | None = None
+        first_offset = self._segment.base_offset
+        for header in self.log.headers(0):
+            claimed = header.max_timestamp
+            counts = header.records_count and header.last_offset >= self._start_offset
+            is_within = claimed_below is None or claimed < claimed_below
+            if counts and is_within and claimed >= max(least, claimed_from):
+                found = self._largest_in(header, least, first_offset) or found
+                least = found.claimed + 1 if found else least
+            first_offset = max(first_offset, header.last_offset + 1)
+        return found
+
+    def _largest_in(self, header: BatchHeader, least: int, first_offset: int) -> Hit | None:
+        stairs, largest = Stairs(self._records(header), self._start_offset), least
+        hit: Hit | None = None
+        while True:
+            found = self._first(stairs, header, largest, first_offset)
+            if found is None or found.exactness == BATCH:
+                return found or hit
+            hit, largest = found, found.claimed + 1
+
     def _start(self, target_ms: int, resume: tuple[int, int]) -> tuple[int, int]:
         """Return a position to begin at, and an offset before which nothing late enough lies."""
         start = self._indexes.start_for(target_ms, self.log.end)
@@ -159,9 +194,11 @@ class SegmentSearch:
         return within and bears_out(headers, start.claim, target_ms)
 
     def _look_into(self, header: BatchHeader, target_ms: int, first_offset: int) -> Hit | None:
-        if self._stairs is None or self._stairs[0] != header.position:
+        known = self._stairs if self._stairs and self._stairs[0] == header.position else None
+        if known is None or (known[1].asked_ms or 0) > target_ms:
             self._stairs = header.position, Stairs(self._records(header), self._start_offset)
-        return self._first(self._stairs[1], header, target_ms, first_offset)
+            known = self._stairs
+        return self._first(known[1], header, target_ms, first_offset)
 
     def _records(self, header: BatchHeader) -> Iterator[Record]:
         self.log.seek(header.position)
@@ -177,11 +214,15 @@ class SegmentSearch:
             if header.magic >= 2:
                 least = max(least, header.base_offset)
             note = f"{self._segment.log_uri}: {error}: its records cannot be read"
-            return Hit(least, None, BATCH, note)
+            return Hit(least, None, BATCH, note, claimed=header.max_timestamp)
         if found is None:
             return None
         record, is_first_of_batch = found
-        return Hit(record.offset, record.timestamp, is_first_of_batch=is_first_of_batch)
+        return Hit(
+            *(record.offset, record.timestamp),
+            is_first_of_batch=is_first_of_batch,
+            claimed=record.timestamp,
+        )
 
     def begins_with(self, hit: Hit) -> bool:
         """Return whether no record of the segment that counts lies before a hit."""
