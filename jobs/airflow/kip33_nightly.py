@@ -60,7 +60,7 @@ DAMAGED = {
     "unreadable": "tried again by the next build",
 }
 # Not `missing`: a damaged segment has no index, and what could not be written the build counts.
-NOT_TRUE = ("wrong", "malformed", "padded", "incomplete", "unreadable")
+NOT_AS_BUILT = ("wrong", "malformed", "padded", "incomplete", "sparse", "unreadable")
 
 log = logging.getLogger("airflow.task")
 
@@ -98,7 +98,7 @@ def findings(
     if build["failed"]:
         found.append(f"segments whose index files could not be written: {build['failed']:,}")
     for kind, counts in ((".timeindex", "by_verdict"), (".index", "by_offset_index_verdict")):
-        for verdict in NOT_TRUE:
+        for verdict in NOT_AS_BUILT:
             if count := verify[counts].get(verdict):
                 found.append(f"{kind} files that are {verdict}: {count:,}")
     if audit["blocked_partitions"]:

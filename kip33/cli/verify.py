@@ -2,21 +2,25 @@
 
 import sys
 from collections import Counter
+from typing import Any
 
 import click
 
+from kip33.cli.dialect_option import dialect_option
 from kip33.cli.layout_option import layout_option
 from kip33.cli.options import format_option, index_options, spark_options
 from kip33.cli.output import print_json, print_table
 from kip33.cli.progress import progress_bar
 from kip33.cli.summary_file import publish_summary, summary_option
 from kip33.rules.indexes import IndexSettings
-from kip33.rules.verdict import GOOD, VERDICTS
+from kip33.rules.verdict import VERDICTS
 from kip33.storage.by_path import topic_of, verify_segment
 from kip33.storage.locations import Location
 from kip33.storage.segment_files import index_path
 from kip33.storage.topic_settings import load_topic_settings
-from kip33.storage.verification import SegmentVerdict
+from kip33.storage.verification import INDEX_KINDS, IndexKind, SegmentVerdict
+
+FILES = (".log", ".timeindex", ".index")
 
 
 @click.command(epilog="Example: kip33 verify /archive/kafka-logs --fail-on wrong --fail-on missing")
@@ -25,6 +29,7 @@ from kip33.storage.verification import SegmentVerdict
     "--index-dir", metavar="DIR", help="Where the index files are [default: beside the logs]."
 )
 @layout_option
+@dialect_option
 @index_options
 @click.option(
     "--fail-on",
@@ -39,6 +44,7 @@ def verify(
     source: str,
     index_dir: str | None,
     layout: str,
+    dialect: str,
     index_interval_bytes: int,
     segment_index_bytes: int,
     kafka_configs: str | None,
@@ -51,16 +57,21 @@ def verify(
     conf: dict[str, str],
     output_format: str,
 ) -> None:
-    """Hold every .timeindex below SOURCE against its log and give one verdict a file.
+    """Check every .timeindex and .index below SOURCE against its log; one verdict for each file.
 
-    identical (to a dialect's bytes), consistent (true, other density), incomplete (closing entry
-    missing), padded (zeros or stale entries at the end), wrong, malformed, missing, unreadable.
-    SOURCE may be one .log or .timeindex: that runs at once, without Spark.
+    identical: the bytes that a broker, or --dialect, writes. consistent: every entry is true, at
+    another density. sparse: every entry is true, but entries are missing, so that lookups read
+    more than two intervals of the log (see --index-interval-bytes). incomplete: the closing entry
+    is missing. padded: true entries, then zeros or stale entries. wrong: an entry is untrue.
+    malformed: half an entry. missing. unreadable.
+
+    A .index is missing only where others are there: in the same tree, or in the same directory
+    if SOURCE is one file. SOURCE may be one .log, .timeindex or .index: that needs no Spark.
     """
-    default = IndexSettings("recover", index_interval_bytes, segment_index_bytes, not no_check_crc)
+    default = IndexSettings(dialect, index_interval_bytes, segment_index_bytes, not no_check_crc)
     settings = load_topic_settings(default, kafka_configs)
     below = ""  # what every index's URI begins with, left out of tables
-    if source.endswith((".log", ".timeindex")):
+    if source.endswith(FILES):
         verdicts = [_verify_one(source, index_dir, settings.of(topic_of(source)))]
     else:
         from kip33.spark.session import create_session
@@ -82,15 +93,13 @@ def verify(
                 parallelism=parallelism,
                 on_progress=bar.advance if bar else None,
             )
-    counts = Counter(verdict.verdict for verdict in verdicts)
-    offset_counts = Counter(verdict.offset_index_verdict for verdict in verdicts)
-    summary = {
-        "segments": len(verdicts),
-        "by_verdict": {name: counts[name] for name in VERDICTS if counts[name]},
-        "by_offset_index_verdict": {
-            name: offset_counts[name] for name in VERDICTS if offset_counts[name]
-        },
-    }
+    counts = {kind: Counter(verdict.on(kind) for verdict in verdicts) for kind in INDEX_KINDS}
+    summary: dict[str, Any] = {"segments": len(verdicts)}
+    for kind, found in counts.items():
+        summary[kind.count_field] = {name: found[name] for name in VERDICTS if found[name]}
+    for kind in INDEX_KINDS:
+        gaps = [gap for verdict in verdicts if (gap := verdict.largest_gap(kind)) is not None]
+        summary[kind.gap_field] = max(gaps, default=None)
     publish_summary(summary_file, summary)
     if output_format == "jsonl":
         for verdict in verdicts:
@@ -98,44 +107,43 @@ def verify(
     elif output_format == "json":
         print_json(summary | {"verdicts": [verdict.as_row() for verdict in verdicts]})
     else:
-        _print_tables(verdicts, counts, offset_counts, below)
-    if any(counts[verdict] or offset_counts[verdict] for verdict in fail_on):
+        _print_tables(verdicts, counts, below)
+    if any(found[name] for found in counts.values() for name in fail_on):
         sys.exit(3)
 
 
 def _verify_one(path: str, index_dir: str | None, settings: IndexSettings) -> SegmentVerdict:
-    log = path.removesuffix(".timeindex") + ".log" if path.endswith(".timeindex") else path
-    index = path if path.endswith(".timeindex") else None
+    suffix = next(suffix for suffix in FILES if path.endswith(suffix))
+    stem = path.removesuffix(suffix)
+    index = None if suffix == ".log" else f"{stem}.timeindex"
     if index_dir:
-        name = index_path(Location.of(log).name, "timeindex")
+        name = index_path(Location.of(f"{stem}.log").name, "timeindex")
         index = Location.of(index_dir).child(name).uri
-    return verify_segment(
-        log,
+    verdict = verify_segment(
+        f"{stem}.log",
         index,
+        dialect=settings.dialect,
         index_interval_bytes=settings.index_interval_bytes,
         segment_index_bytes=settings.segment_index_bytes,
         check_crc=settings.check_crc,
     )
+    return verdict.with_missing_offset_index() if suffix == ".index" else verdict
 
 
 def _print_tables(
-    verdicts: list[SegmentVerdict],
-    counts: Counter[str],
-    offset_counts: Counter[str | None],
-    below: str,
+    verdicts: list[SegmentVerdict], counts: dict[IndexKind, Counter[str | None]], below: str
 ) -> None:
     rows = [
-        (name, counts[name], offset_counts[name])
+        (name, *(found[name] for found in counts.values()))
         for name in VERDICTS
-        if counts[name] or offset_counts[name]
+        if any(found[name] for found in counts.values())
     ]
     what = f"{len(verdicts)} segment{'' if len(verdicts) == 1 else 's'}"
-    print_table(("verdict", ".timeindex", ".index"), rows, title=what)
-    good = (*GOOD, None)
+    kinds = [kind.suffix for kind in INDEX_KINDS]
+    print_table(("verdict", *kinds), rows, title=what)
     bad = [
         (
-            verdict.verdict,
-            verdict.offset_index_verdict or "-",
+            *(verdict.on(kind) or "-" for kind in INDEX_KINDS),
             verdict.log_status,
             verdict.index_uri.removeprefix(below),
             "\n".join(
@@ -143,7 +151,7 @@ def _print_tables(
             ),
         )
         for verdict in verdicts
-        if verdict.verdict not in GOOD or verdict.offset_index_verdict not in good
+        if not verdict.is_good
     ]
     if bad:
-        print_table((".timeindex", ".index", "log", "file", "problems"), bad)
+        print_table((*kinds, "log", "file", "problems"), bad)

@@ -26,6 +26,8 @@ import numpy.typing as npt
 from kip33.formats.batch import CODEC_MASK, NO_TIMESTAMP, BatchColumns
 from kip33.formats.bigendian import java_sum
 from kip33.formats.index_bytes import PIECE_ENTRIES
+from kip33.rules.entries import DEFAULT_INDEX_INTERVAL_BYTES
+from kip33.rules.index_gaps import IndexGaps
 
 Int64s = npt.NDArray[np.int64]
 
@@ -112,11 +114,19 @@ class Untrue(NamedTuple):
 class TimeIndexTruth:
     """Holds the entries of one `.timeindex`, and what the log says of each."""
 
-    def __init__(self, timestamps: Int64s, offsets: Int64s, repeats: int = 0) -> None:
+    def __init__(
+        self,
+        timestamps: Int64s,
+        offsets: Int64s,
+        repeats: int = 0,
+        *,
+        interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
+    ) -> None:
         """Take the file's entries: timestamps in ms, absolute offsets, in file order.
 
         The last entry is repeated so many times behind these: zeros, of which one is held.
         """
+        self.gaps = IndexGaps(timestamps.size, interval_bytes, in_gap=False)
         self._timestamps, self._offsets, self._repeats = timestamps, offsets, repeats
         unique, first = np.unique(timestamps, return_index=True)
         self._stairs = np.zeros(unique.size, STAIR)
@@ -128,6 +138,7 @@ class TimeIndexTruth:
     def append(self, batches: BatchColumns, speed: Any) -> None:
         """Let batches pass, with `offset_of_max_timestamp` of the first record filled."""
         speed(watch_stairs)(batches, self._watch, self._stairs)
+        self.gaps.watch_times(batches, speed, self._stairs)
 
     @property
     def max_timestamp(self) -> int:
@@ -211,12 +222,19 @@ class OffsetIndexTruth:
     """Holds the entries of one `.index`, and what the log says of each."""
 
     def __init__(
-        self, offsets: Int64s, positions: Int64s, repeats: int = 0, *, base_offset: int = 0
+        self,
+        offsets: Int64s,
+        positions: Int64s,
+        repeats: int = 0,
+        *,
+        base_offset: int = 0,
+        interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
     ) -> None:
         """Take the file's entries: absolute offsets, positions in bytes, in file order.
 
         The last entry is repeated so many times behind these: zeros, of which one is held.
         """
+        self.gaps = IndexGaps(offsets.size, interval_bytes, in_gap=True)
         self._offsets, self._positions, self._repeats = offsets, positions, repeats
         unique = np.unique(positions)
         self._places = np.zeros(unique.size, PLACE)
@@ -230,6 +248,7 @@ class OffsetIndexTruth:
     def append(self, batches: BatchColumns, speed: Any) -> None:
         """Let batches pass."""
         speed(watch_places)(batches, self._cursors, self._places, self._lasts)
+        self.gaps.watch_offsets(batches, speed, self._offsets, self._positions)
 
     def untrue(self) -> Untrue | None:
         """Return the entries that are not true of the log."""

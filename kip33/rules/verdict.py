@@ -7,7 +7,12 @@
                  a true entry, in a file that ends in zeros or has a preallocated file's size
     wrong        an entry is not true of the log, order included
     incomplete   every entry is true, but the closing one is absent: retention would misjudge
+    sparse       every entry is true, but some are missing, so that lookups read much of the log:
+                 `rules.index_gaps` says how many, compared with the interval that was asked for
     consistent   every entry is true and the last stair is there; only the density differs
+
+The entries of a `.timeindex` have two meanings (`rules.truth`). It is judged in that of the dialect
+that was asked for. One flipped bit may turn Kafka's meaning into the kip33 dialect's.
 
 The first that applies, except that `padded` is looked for where an entry is untrue.
 """
@@ -18,6 +23,7 @@ from typing import Final, NamedTuple
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.formats.index_bytes import IndexBytes
 from kip33.rules.entries import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
+from kip33.rules.index_gaps import IndexGaps
 from kip33.rules.truth import OffsetIndexTruth, TimeIndexTruth, Untrue
 
 MISSING: Final = "missing"
@@ -26,11 +32,13 @@ IDENTICAL: Final = "identical"
 PADDED: Final = "padded"
 WRONG: Final = "wrong"
 INCOMPLETE: Final = "incomplete"
+SPARSE: Final = "sparse"
 CONSISTENT: Final = "consistent"
 UNREADABLE: Final = "unreadable"  # the log or the index could not be read: nothing is held
 VERDICTS: Final = (
-    *(IDENTICAL, CONSISTENT, INCOMPLETE, PADDED, WRONG, MALFORMED, MISSING, UNREADABLE),
+    *(IDENTICAL, CONSISTENT, SPARSE, INCOMPLETE, PADDED, WRONG, MALFORMED, MISSING, UNREADABLE),
 )
+TRUE: Final = (IDENTICAL, CONSISTENT, SPARSE, INCOMPLETE)  # every entry is
 GOOD: Final = (IDENTICAL, CONSISTENT)
 
 
@@ -47,18 +55,26 @@ def time_index_verdict(
     truth: TimeIndexTruth,
     dialect_bytes: Mapping[str, bytes | None],
     *,
+    next_offset: bool,
+    unseen_append_bytes: int,
     preallocated_bytes: tuple[int, ...],
 ) -> Verdict:
-    """Return the verdict on a `.timeindex` of whole entries, given each dialect's own bytes."""
+    """Return the verdict on a `.timeindex` of whole entries, given each dialect's own bytes.
+
+    `dialect_bytes` has the dialects of the meaning asked for, `next_offset` says which that is.
+    """
     for dialect, expected in dialect_bytes.items():
         if data == expected:
             return Verdict(IDENTICAL, dialect)
-    dialect_of_truth = None
-    faults = truth.untrue(next_offset=False)
-    if faults and not truth.untrue(next_offset=True):
-        faults, dialect_of_truth = None, "kip33"
+    faults = truth.untrue(next_offset=next_offset)
     if faults:
-        return _untrue(data, faults, TIME_ENTRY_BYTES, preallocated_bytes)
+        verdict = _untrue(data, faults, TIME_ENTRY_BYTES, preallocated_bytes)
+        if verdict.verdict == WRONG and not truth.untrue(next_offset=not next_offset):
+            other = "recover or live" if next_offset else "kip33"
+            hint = f"every entry is true in another meaning; is the file of --dialect {other}?"
+            return verdict._replace(problems=(*verdict.problems, hint))
+        return verdict
+    dialect_of_truth = "kip33" if next_offset else None
     entries = len(data) // TIME_ENTRY_BYTES
     last = NO_TIMESTAMP
     if entries:
@@ -69,7 +85,7 @@ def time_index_verdict(
             + (f"the last entry says {last}" if entries else "there is no entry")
         )
         return Verdict(INCOMPLETE, dialect_of_truth, (problem,))
-    return Verdict(CONSISTENT, dialect_of_truth)
+    return _true(truth.gaps, unseen_append_bytes, dialect_of_truth)
 
 
 def offset_index_verdict(
@@ -85,7 +101,12 @@ def offset_index_verdict(
     faults = truth.untrue()
     if faults:
         return _untrue(data, faults, OFFSET_ENTRY_BYTES, preallocated_bytes)
-    return Verdict(CONSISTENT)
+    return _true(truth.gaps, truth.gaps.largest_append_bytes)
+
+
+def _true(gaps: IndexGaps, unseen_append_bytes: int, dialect: str | None = None) -> Verdict:
+    gap = gaps.sparse(unseen_append_bytes)
+    return Verdict(SPARSE, dialect, (str(gap),)) if gap else Verdict(CONSISTENT, dialect)
 
 
 def _untrue(

@@ -19,7 +19,12 @@ from kip33.storage.locations import Location
 from kip33.storage.segment_files import beside, index_path
 from kip33.storage.side_by_side import in_order
 from kip33.storage.sources import require_segments
-from kip33.storage.verification import SegmentVerdict, offset_index_of, verify_file
+from kip33.storage.verification import (
+    SegmentVerdict,
+    offset_index_of,
+    verify_file,
+    with_missing_offset_indexes,
+)
 
 
 class Verify(NamedTuple):
@@ -71,7 +76,10 @@ def run_verify(
     parallelism: int | None = None,
     on_progress: Progress | None = None,
 ) -> list[SegmentVerdict]:
-    """Return one verdict a segment, in order of path."""
+    """Return one verdict a segment, in order of path.
+
+    If one segment of the tree has a `.index`, those without one are `missing` theirs.
+    """
     verdicts = run_on_bins(
         spark,
         plan.files,
@@ -79,7 +87,8 @@ def run_verify(
         parallelism=parallelism,
         on_progress=on_progress,
     )
-    return sorted(verdicts, key=lambda verdict: verdict.log_uri)
+    in_order_of_path = sorted(verdicts, key=lambda verdict: verdict.log_uri)
+    return with_missing_offset_indexes(in_order_of_path)
 
 
 def verify_index(

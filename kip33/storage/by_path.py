@@ -10,7 +10,7 @@ from kip33.formats.time_index import TimeIndex
 from kip33.rules.entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
 from kip33.rules.indexes import IndexSettings
 from kip33.storage.directories import Segment
-from kip33.storage.files import MOST_INDEX_BYTES, opened, read_whole, reason, size_of
+from kip33.storage.files import MOST_INDEX_BYTES, entries_of, opened, read_whole, reason, size_of
 from kip33.storage.layouts import layout_of
 from kip33.storage.locations import Location
 from kip33.storage.segment import SegmentIndex, index_file
@@ -104,28 +104,47 @@ def verify_segment(
     index_path: str | None = None,
     *,
     base_offset: int | None = None,
+    dialect: str = "recover",
     index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
     segment_index_bytes: int = DEFAULT_SEGMENT_INDEX_BYTES,
     check_crc: bool = True,
 ) -> SegmentVerdict:
-    """Return the verdict on the `.timeindex` of one segment file, a path or URI.
+    """Return the verdict on the index files of one segment file, a path or URI.
 
-    `index_path` is the `.timeindex`, else the one beside the log; the `.index` beside it, else
-    beside the log, is held against the log as well. LocationError where there is no such log.
+    `index_path` is the `.timeindex`, else the one beside the log. The `.index` beside it, else
+    beside the log, is checked as well; it is `missing` if other segments of that directory have
+    one. `dialect` says how to read the `.timeindex`: `kip33` for a file built in it. Raises
+    LocationError where there is no such log.
     """
-    settings = IndexSettings("recover", index_interval_bytes, segment_index_bytes, check_crc)
+    settings = IndexSettings(dialect, index_interval_bytes, segment_index_bytes, check_crc)
     settings.require_valid()
     log = Location.of(log_path)
     if size_of(log) is None:
         raise LocationError(f"{log.uri}: no such segment file")
     base_offset, topic = base_offset_and_topic(log, base_offset)
     time_index = Location.of(index_path) if index_path else beside(log, "timeindex")
+    offset_index = offset_index_of(log, time_index)
     verdict, _ = verify_file(
         log,
         time_index,
-        offset_index_of(log, time_index),
+        offset_index,
         base_offset=base_offset,
         topic=topic,
         settings=settings,
     )
+    if verdict.offset_index_verdict is None and _has_offset_indexes(time_index, log):
+        return verdict.with_missing_offset_index()
     return verdict
+
+
+def _has_offset_indexes(*files: Location) -> bool:
+    """Return whether any of the files' directories has a `.index`."""
+    directories = {file.parent for file in files if not file.inside}
+    try:
+        return any(
+            entry.base_name.endswith(".index") and parse_segment_file(entry.base_name)
+            for directory in directories
+            for entry in entries_of(directory)
+        )
+    except OSError:  # then nothing says that one is expected
+        return False

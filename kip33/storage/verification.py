@@ -1,7 +1,8 @@
 """An index file held against its log, in one pass over the log."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, NamedTuple, Protocol
 
 from kip33.formats.batch import BatchColumns
 from kip33.formats.index_bytes import IndexBytes
@@ -24,9 +25,37 @@ from kip33.storage.segment import SegmentIndex, index_file
 from kip33.storage.segment_files import beside
 
 
+class IndexKind(NamedTuple):
+    """A kind of index file that is verified: its name's end, and where its verdicts are found."""
+
+    suffix: str
+    entry_bytes: int
+    verdict_field: str  # of SegmentVerdict, and of a printed row
+    gap_field: str
+    count_field: str  # of a summary
+
+
+TIME_INDEX: Final = IndexKind(
+    ".timeindex", TIME_ENTRY_BYTES, "verdict", "largest_gap_bytes", "by_verdict"
+)
+OFFSET_INDEX: Final = IndexKind(
+    ".index",
+    OFFSET_ENTRY_BYTES,
+    "offset_index_verdict",
+    "offset_index_largest_gap_bytes",
+    "by_offset_index_verdict",
+)
+INDEX_KINDS: Final = (TIME_INDEX, OFFSET_INDEX)
+NO_BYTES: Final = IndexBytes(b"")
+
+
 @dataclass(frozen=True)
 class SegmentVerdict:
-    """The verdict on one segment's index files; `as_row` is what `kip33 verify` prints."""
+    """The verdict on one segment's index files; `as_row` is what `kip33 verify` prints.
+
+    A verdict on a `.index` is None where there is none and none is expected. The largest gaps are
+    those of `rules.index_gaps`, None where a file was not judged or is not true.
+    """
 
     log_uri: str
     index_uri: str
@@ -37,10 +66,161 @@ class SegmentVerdict:
     offset_index_verdict: str | None
     log_status: str
     log_error: str | None
+    largest_gap_bytes: int | None = None
+    offset_index_largest_gap_bytes: int | None = None
 
     def as_row(self) -> dict[str, Any]:
         """Return the fields in order, problems as a list."""
         return asdict(self) | {"problems": list(self.problems)}
+
+    def on(self, kind: IndexKind) -> str | None:
+        """Return the verdict on one kind of index file."""
+        verdict: str | None = getattr(self, kind.verdict_field)
+        return verdict
+
+    def largest_gap(self, kind: IndexKind) -> int | None:
+        """Return the largest gap in one kind of index file, in bytes of the log."""
+        size: int | None = getattr(self, kind.gap_field)
+        return size
+
+    @property
+    def is_good(self) -> bool:
+        """Return whether there is nothing to say about any index file."""
+        return all(self.on(kind) in (*rule.GOOD, None) for kind in INDEX_KINDS)
+
+    def with_missing_offset_index(self) -> "SegmentVerdict":
+        """Return it for a segment whose `.index` is expected: `missing` where there is none."""
+        if self.offset_index_verdict is not None or self.verdict == rule.UNREADABLE:
+            return self
+        problems = (*self.problems, ".index: there is none, but other segments here have one")
+        return replace(self, offset_index_verdict=rule.MISSING, problems=problems)
+
+
+def with_missing_offset_indexes(verdicts: Iterable[SegmentVerdict]) -> list[SegmentVerdict]:
+    """Return the verdicts on a tree: if one segment has a `.index`, every other one needs one."""
+    verdicts = list(verdicts)
+    if all(verdict.offset_index_verdict is None for verdict in verdicts):
+        return verdicts
+    return [verdict.with_missing_offset_index() for verdict in verdicts]
+
+
+class IndexCheck(Protocol):
+    """One index file beside a log whose batches pass: a class for each kind of file."""
+
+    def append(self, batches: BatchColumns, speed: Speed) -> None:
+        """Watch the next batches of the pass."""
+
+    def verdict(self, index: SegmentIndex) -> Verdict | None:
+        """Return the verdict after the pass that gave `index`; None: no file, none expected."""
+
+
+class TimeIndexCheck:
+    """A `.timeindex`."""
+
+    def __init__(
+        self, data: IndexBytes | None, *, base_offset: int, topic: str, settings: IndexSettings
+    ) -> None:
+        """Take the file's bytes, None where it is missing."""
+        self._data, self._settings = data, settings
+        asked = DIALECTS[settings.dialect]
+        self._others = {  # in which the entries mean the same
+            name: IndexBuilder(dialect, settings, base_offset=base_offset, topic=topic)
+            for name, dialect in DIALECTS.items()
+            if dialect != asked and dialect.next_offset == asked.next_offset
+        }
+        held, repeats = (data or NO_BYTES).entries(TIME_ENTRY_BYTES)
+        entries = TimeIndex.from_bytes(held, base_offset=base_offset)
+        self.truth = TimeIndexTruth(
+            entries.timestamps,
+            entries.offsets,
+            repeats,
+            interval_bytes=settings.index_interval_bytes,
+        )
+        self.unseen_append_bytes = 0  # which no entry tells of: see `rules.index_gaps`
+
+    def append(self, batches: BatchColumns, speed: Speed) -> None:
+        """Watch the next batches of the pass."""
+        for builder in self._others.values():
+            builder.append(batches, speed)
+        self.truth.append(batches, speed)
+
+    def verdict(self, index: SegmentIndex) -> Verdict:
+        """Return the verdict after the pass that gave `index`."""
+        if self._data is None:
+            return Verdict(rule.MISSING, None, ("there is no .timeindex",))
+        return _judge(TIME_INDEX, self._data, self._settings, self._judge_entries(index))
+
+    def _judge_entries(self, index: SegmentIndex) -> "_Judge":
+        def judge(data: IndexBytes, preallocated: tuple[int, ...]) -> Verdict:
+            built = {
+                name: self._bytes_in(name, index)
+                for name in DIALECTS
+                if name == self._settings.dialect or name in self._others
+            }
+            return rule.time_index_verdict(
+                data,
+                self.truth,
+                built,
+                next_offset=DIALECTS[self._settings.dialect].next_offset,
+                unseen_append_bytes=self.unseen_append_bytes,
+                preallocated_bytes=preallocated,
+            )
+
+        return judge
+
+    def _bytes_in(self, dialect: str, index: SegmentIndex) -> bytes | None:
+        """Return what the log gives in a dialect, None where Kafka leaves no index."""
+        if dialect == self._settings.dialect:
+            return index.time_index
+        builder = self._others[dialect]
+        builder.close(index.valid_bytes)
+        return None if index.time_index is None or builder.refusal else builder.time_index
+
+
+class OffsetIndexCheck:
+    """A `.index`."""
+
+    def __init__(
+        self, data: IndexBytes | None, *, base_offset: int, settings: IndexSettings
+    ) -> None:
+        """Take the file's bytes, None where there is none."""
+        self._data, self._settings = data, settings
+        held, repeats = (data or NO_BYTES).entries(OFFSET_ENTRY_BYTES)
+        entries = OffsetIndex.from_bytes(held, base_offset=base_offset)
+        self.truth = OffsetIndexTruth(
+            entries.offsets,
+            entries.positions,
+            repeats,
+            base_offset=base_offset,
+            interval_bytes=settings.index_interval_bytes,
+        )
+
+    def append(self, batches: BatchColumns, speed: Speed) -> None:
+        """Watch the next batches of the pass."""
+        self.truth.append(batches, speed)
+
+    def verdict(self, index: SegmentIndex) -> Verdict | None:
+        """Return the verdict after the pass that gave `index`, None where there is no file."""
+        if self._data is None:
+            return None
+
+        def judge(data: IndexBytes, preallocated: tuple[int, ...]) -> Verdict:
+            return rule.offset_index_verdict(
+                data, self.truth, index.offset_index, preallocated_bytes=preallocated
+            )
+
+        return _judge(OFFSET_INDEX, self._data, self._settings, judge)
+
+
+_Judge = Callable[[IndexBytes, tuple[int, ...]], Verdict]
+
+
+def _judge(kind: IndexKind, data: IndexBytes, settings: IndexSettings, judge: _Judge) -> Verdict:
+    """Return the verdict on a file that is there; `judge` is asked only about whole entries."""
+    if len(data) % kind.entry_bytes:
+        what = f"{len(data)} bytes, not a multiple of {kind.entry_bytes}"
+        return Verdict(rule.MALFORMED, None, (what,))
+    return judge(data, preallocated_bytes(settings.segment_index_bytes, kind.entry_bytes))
 
 
 class Verification:
@@ -56,71 +236,34 @@ class Verification:
         settings: IndexSettings,
     ) -> None:
         """Take the files' bytes, None where a file is missing."""
-        self._time_index = None if time_index is None else IndexBytes.of(time_index)
-        self._offset_index = None if offset_index is None else IndexBytes.of(offset_index)
-        self._settings = settings
-        self._others = {
-            name: IndexBuilder(dialect, settings, base_offset=base_offset, topic=topic)
-            for name, dialect in DIALECTS.items()
-            if name != settings.dialect
-        }
-        entries, repeats = IndexBytes.of(time_index or b"").entries(TIME_ENTRY_BYTES)
-        times = TimeIndex.from_bytes(entries, base_offset=base_offset)
-        self._time_truth = TimeIndexTruth(times.timestamps, times.offsets, repeats)
-        entries, repeats = IndexBytes.of(offset_index or b"").entries(OFFSET_ENTRY_BYTES)
-        places = OffsetIndex.from_bytes(entries, base_offset=base_offset)
-        self._offset_truth = OffsetIndexTruth(
-            places.offsets, places.positions, repeats, base_offset=base_offset
-        )
+        times = None if time_index is None else IndexBytes.of(time_index)
+        offsets = None if offset_index is None else IndexBytes.of(offset_index)
+        self._times = TimeIndexCheck(times, base_offset=base_offset, topic=topic, settings=settings)
+        self._offsets = OffsetIndexCheck(offsets, base_offset=base_offset, settings=settings)
+        self._checks: tuple[IndexCheck, ...] = (self._times, self._offsets)
 
     def append(self, batches: BatchColumns, speed: Speed) -> None:
         """Watch the next batches of the pass."""
-        for builder in self._others.values():
-            builder.append(batches, speed)
-        self._time_truth.append(batches, speed)
-        self._offset_truth.append(batches, speed)
+        for check in self._checks:
+            check.append(batches, speed)
 
     def time_verdict(self, index: SegmentIndex) -> Verdict:
         """Return the verdict on the `.timeindex`, after the pass that gave `index`."""
-        data = self._time_index
-        if data is None:
-            return Verdict(rule.MISSING, None, ("there is no .timeindex",))
-        if len(data) % TIME_ENTRY_BYTES:
-            return _malformed(len(data), TIME_ENTRY_BYTES)
-        built: dict[str, bytes | None] = {}
-        for name in DIALECTS:
-            if name == self._settings.dialect:
-                built[name] = index.time_index
-            else:
-                self._others[name].close(index.valid_bytes)
-                refused = index.time_index is None or self._others[name].refusal
-                built[name] = None if refused else self._others[name].time_index
-        size = self._settings.segment_index_bytes
-        return rule.time_index_verdict(
-            data,
-            self._time_truth,
-            built,
-            preallocated_bytes=preallocated_bytes(size, TIME_ENTRY_BYTES),
-        )
+        append_bytes = self._offsets.truth.gaps.largest_append_bytes
+        if append_bytes and not self._offsets.truth.untrue():
+            self._times.unseen_append_bytes = 2 * append_bytes
+        return self._times.verdict(index)
 
     def offset_verdict(self, index: SegmentIndex) -> Verdict | None:
         """Return the verdict on the `.index`, None where there is none."""
-        data = self._offset_index
-        if data is None:
+        return self._offsets.verdict(index)
+
+    def largest_gap(self, kind: IndexKind, verdict: Verdict | None) -> int | None:
+        """Return the largest gap of a true index in bytes, None of any other."""
+        if verdict is None or verdict.verdict not in rule.TRUE:
             return None
-        if len(data) % OFFSET_ENTRY_BYTES:
-            return _malformed(len(data), OFFSET_ENTRY_BYTES)
-        size = self._settings.segment_index_bytes
-        return rule.offset_index_verdict(
-            data,
-            self._offset_truth,
-            index.offset_index,
-            preallocated_bytes=preallocated_bytes(size, OFFSET_ENTRY_BYTES),
-        )
-
-
-def _malformed(size: int, entry_bytes: int) -> Verdict:
-    return Verdict(rule.MALFORMED, None, (f"{size} bytes, not a multiple of {entry_bytes}",))
+        check = self._times if kind == TIME_INDEX else self._offsets
+        return check.truth.gaps.largest_bytes
 
 
 def offset_index_of(log: Location, time_index: Location) -> Location:
@@ -180,6 +323,8 @@ def verify_file(
         offset.verdict if offset else None,
         index.status,
         index.error,
+        check.largest_gap(TIME_INDEX, time),
+        check.largest_gap(OFFSET_INDEX, offset),
     )
     return verdict, index
 

@@ -185,19 +185,22 @@ def test_damaged_files_are_repaired_in_place_and_others_left(spark_command: Comm
     in_place = ("build", "logs", "--in-place", "--catalog", "catalog", "--only", "damaged")
     logs = [path for path in sorted(Path("logs").rglob("*.log")) if "clicks-2" not in str(path)]
     true = {log: build_time_index(str(log)).time_index for log in logs}
-    last_entry_only = logs[1].with_suffix(".timeindex")
-    last_entry_only.write_bytes((true[logs[1]] or b"")[-12:])  # consistent: of another density
+    dense = build_time_index(str(logs[1]), index_interval_bytes=1000).time_index or b""
+    logs[1].with_suffix(".timeindex").write_bytes(dense)  # consistent: of another density
+    sparse = (true[logs[2]] or b"")[-12:]  # true, but entries are missing
+    logs[2].with_suffix(".timeindex").write_bytes(sparse)
     damaged = Path(f"logs/broker-2/orders-0/{FIRST}.timeindex")
     before = damaged.read_bytes()
 
     first = spark_command(*in_place, "--format", "json").lines[0]
     assert (first["kept"], first["kept_though_other"]) == (3, 2)
     assert damaged.read_bytes() == before
+    assert logs[2].with_suffix(".timeindex").read_bytes() == sparse
 
     second = spark_command(*in_place, "--overwrite", "--format", "json").lines[0]
     assert (second["kept"], second["kept_though_other"]) == (1, 0)
     for log in logs:
-        expected = (true[log] or b"")[-12:] if log == logs[1] else true[log]
+        expected = dense if log == logs[1] else true[log]
         assert log.with_suffix(".timeindex").read_bytes() == expected, log
 
 
@@ -348,7 +351,7 @@ def test_verify_prints_one_object_or_a_table(spark_command: Command) -> None:
     assert f"broker-2/orders-0/{FIRST}.timeindex" in table
 
 
-@pytest.mark.parametrize("suffix", [".log", ".timeindex"])
+@pytest.mark.parametrize("suffix", [".log", ".timeindex", ".index"])
 @pytest.mark.parametrize(
     ("partition", "fail_on", "exit_code", "verdict"),
     [
@@ -383,6 +386,39 @@ def test_fail_on_looks_at_the_offset_index_too(
     assert (line["verdict"], line["offset_index_verdict"]) == ("identical", verdict)
     assert done.exit_code == 3
     assert command("verify", log, "--fail-on", "padded").exit_code == 0
+
+
+def test_verify_of_an_offset_index_says_that_it_is_missing(command: Command) -> None:
+    index = f"archive/broker-1/payments-0/{FIRST}.index"
+    done = command("verify", index, "--format", "json", "--fail-on", "missing")
+    [found] = done.lines
+    assert (done.exit_code, found["by_offset_index_verdict"]) == (3, {"missing": 1})
+
+
+def test_a_sparse_index_is_counted_shown_and_failed_on(command: Command) -> None:
+    make_archive(Path("logs"))
+    log = Path(f"logs/broker-1/orders-0/{FIRST}.log")
+    index = build_time_index(str(log), index_interval_bytes=100)
+    log.with_suffix(".timeindex").write_bytes(index.time_index or b"")
+    log.with_suffix(".index").write_bytes(b"")
+    asked = ("verify", log, "--index-interval-bytes", "100")
+    done = command(*asked, "--format", "json", "--fail-on", "sparse")
+    [found] = done.lines
+    assert (done.exit_code, found["by_offset_index_verdict"]) == (3, {"sparse": 1})
+    assert found["offset_index_largest_gap_bytes"] == log.stat().st_size
+    table = command(*asked).stdout
+    assert "sparse" in table and "entries are missing: there is none for" in table
+
+
+def test_verify_reads_the_kip33_dialect_only_where_it_is_asked_for(command: Command) -> None:
+    make_archive(Path("logs"))
+    log = Path(f"logs/broker-1/orders-0/{FIRST}.log")
+    index = build_time_index(str(log), dialect="kip33")
+    log.with_suffix(".timeindex").write_bytes(index.time_index or b"")
+    [seen] = command("verify", log, "--format", "jsonl").lines
+    assert (seen["verdict"], "--dialect kip33" in seen["problems"][-1]) == ("wrong", True)
+    [seen] = command("verify", log, "--dialect", "kip33", "--format", "jsonl").lines
+    assert (seen["verdict"], seen["dialect"]) == ("identical", "kip33")
 
 
 def test_a_long_path_stays_on_one_line_where_no_terminal_shows_it(command: Command) -> None:

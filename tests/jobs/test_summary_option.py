@@ -50,6 +50,8 @@ def test_verify_counts_by_verdict(output_format: str, spark_command: Command) ->
         "segments": 13,
         "by_verdict": {"padded": 1, "wrong": 1, "missing": 11},
         "by_offset_index_verdict": {},
+        "largest_gap_bytes": None,
+        "offset_index_largest_gap_bytes": None,
     }
     if output_format == "json":
         [printed] = done.lines
@@ -67,9 +69,12 @@ def test_verify_of_one_file_and_of_offset_indexes(spark_command: Command) -> Non
 
     every = ("--index-dir", "indexes", "--summary", "every.json")
     assert spark_command("verify", "archive", *every).exit_code == 0
-    found = summary_in("every.json")["by_offset_index_verdict"]
+    summary = summary_in("every.json")
+    found = summary["by_offset_index_verdict"]
+    assert found.pop("missing") == 1  # a segment that a broker would not load has none
     assert found.keys() <= set(GOOD)
     assert sum(found.values()) == 12
+    assert 0 < summary["offset_index_largest_gap_bytes"] < 8192
 
 
 @pytest.mark.parametrize("output_format", ["table", "csv"])

@@ -26,6 +26,7 @@ from kip33.rules.verdict import (
     MALFORMED,
     MISSING,
     PADDED,
+    SPARSE,
     VERDICTS,
     WRONG,
 )
@@ -127,18 +128,24 @@ TIME_VERDICTS = [
     pytest.param(RECOVERED[:-1], MALFORMED, None, id="one byte short"),
     pytest.param(RECOVERED + b"\0", MALFORMED, None, id="one byte more"),
     pytest.param(bytes(13), MALFORMED, None, id="13 zero bytes: length before anything else"),
-    pytest.param(KIP33, IDENTICAL, "kip33", id="the kip33 dialect's bytes"),
-    pytest.param(
-        KIP33[12:], CONSISTENT, "kip33", id="true in the kip33 dialect, of another density"
-    ),
-    pytest.param(KIP33[:-12], INCOMPLETE, "kip33", id="kip33 without its closing entry"),
+    pytest.param(KIP33, WRONG, None, id="the kip33 dialect's bytes, not asked for"),
     # 4.5: a restart after four batches; 4.7: what a follower wrote per chunk
     pytest.param(
         time_bytes((1002, 2), (1003, 3), (1006, 6), (1008, 8), (1009, 9)),
         *(CONSISTENT, None),
         id="a broker that was restarted",
     ),
-    pytest.param(time_bytes((1009, 9)), CONSISTENT, None, id="a follower fed in chunks"),
+    pytest.param(
+        time_bytes((1002, 2), (1006, 6), (1008, 8), (1009, 9)),
+        *(CONSISTENT, None),
+        id="one entry is missing, as after a restart",
+    ),
+    pytest.param(time_bytes((1009, 9)), SPARSE, None, id="only the closing entry"),
+    pytest.param(
+        time_bytes((1002, 2), (1008, 8), (1009, 9)),
+        *(SPARSE, None),
+        id="two entries in a row are missing",
+    ),
     pytest.param(
         time_bytes(*((1000 + i, i) for i in range(10))), CONSISTENT, None, id="an entry a batch"
     ),
@@ -207,6 +214,35 @@ def test_every_verdict_but_unreadable_is_seen_above() -> None:
     assert seen == set(VERDICTS) - {"unreadable"}
 
 
+ASKED_FOR_KIP33 = [
+    pytest.param(KIP33, IDENTICAL, "kip33", id="its bytes"),
+    pytest.param(KIP33[12:], CONSISTENT, "kip33", id="another density"),
+    pytest.param(KIP33[:12] + KIP33[-12:], SPARSE, "kip33", id="entries are missing"),
+    pytest.param(KIP33[:-12], INCOMPLETE, "kip33", id="without its closing entry"),
+    pytest.param(KIP33[:-12] + bytes(24), PADDED, None, id="then zeros"),
+    pytest.param(RECOVERED, WRONG, None, id="recovery's bytes"),
+]
+
+
+@pytest.mark.parametrize(("time_index", "verdict", "dialect"), ASKED_FOR_KIP33)
+def test_a_file_of_the_kip33_dialect_where_that_is_asked_for(
+    judged: Callable[..., Judged], time_index: bytes, verdict: str, dialect: str | None
+) -> None:
+    seen = judged(LOG, time_index, settings=SMALL._replace(dialect="kip33"))
+    assert (seen.verdict, seen.dialect) == (verdict, dialect), seen.problems
+
+
+def test_one_flipped_bit_in_a_brokers_only_entry_is_wrong(judged: Callable[..., Judged]) -> None:
+    """(1000, 0) becomes (1000, 1): that is the kip33 dialect's own entry for this log."""
+    log = log_of([(1000,)])
+    assert judged(log, time_bytes((1000, 0))).verdict == IDENTICAL
+    seen = judged(log, time_bytes((1000, 1)))
+    assert seen.verdict == WRONG
+    assert seen.problems[-1] == (
+        "every entry is true in another meaning; is the file of --dialect kip33?"
+    )
+
+
 # (timestamps of the records, of each batch in turn)
 THREE = log_of([(5000, 5100, 5050), (5100, 5200)], first_offset=100)
 LEADERS = [
@@ -239,7 +275,7 @@ def test_a_leaders_own_bytes_are_identical_in_the_live_dialect(
     log = log_of([(5000, 5100, 5050)], first_offset=100)
     assert judged(log, time_bytes((5100, 1)), base=100)[:2] == (IDENTICAL, "live")
     assert judged(log, time_bytes((5100, 2)), base=100)[:2] == (IDENTICAL, "recover")
-    assert judged(log, time_bytes((5100, 3)), base=100)[:2] == (IDENTICAL, "kip33")
+    assert judged(log, time_bytes((5100, 3)), base=100)[:2] == (WRONG, None)
 
 
 @pytest.mark.parametrize("fields", [{"codec": "gzip"}, {"log_append_time": 5100}], ids=str)
@@ -327,6 +363,12 @@ SENTENCES = [
         id="incomplete and empty",
     ),
     pytest.param(RECOVERED[:7], "7 bytes, not a multiple of 12", id="malformed"),
+    pytest.param(
+        RECOVERED[:12] + RECOVERED[-12:],
+        "at least 2 entries are missing: there is none for 588 bytes of the log from byte 294 on, "
+        "where index.interval.bytes is 100",
+        id="sparse",
+    ),
 ]  # fmt: skip
 
 
@@ -346,11 +388,18 @@ def test_many_problems_are_counted_after_ten() -> None:
 PER_BATCH = offset_bytes((2, 196), (4, 392), (6, 588), (8, 784))
 OFFSET_VERDICTS = [
     pytest.param(PER_BATCH, IDENTICAL, id="recovery's bytes"),
-    pytest.param(b"", CONSISTENT, id="empty: one chunk of ten"),
+    pytest.param(b"", SPARSE, id="empty: a chunk of ten looks like lost entries"),
+    pytest.param(PER_BATCH[8:], CONSISTENT, id="the first entry is missing: as after a restart"),
+    pytest.param(PER_BATCH[:16], SPARSE, id="the second half is missing"),
+    pytest.param(PER_BATCH[8:16] + PER_BATCH[24:], CONSISTENT, id="two of four, one by one"),
     pytest.param(offset_bytes((9, 490)), CONSISTENT, id="two chunks of five: a last offset behind"),
-    pytest.param(offset_bytes((1, 98), (2, 196)), CONSISTENT, id="another density"),
+    pytest.param(
+        offset_bytes((1, 98), (2, 196), (4, 392), (5, 490), (7, 686), (8, 784)),
+        *(CONSISTENT,),
+        id="another density",
+    ),
     pytest.param(offset_bytes((4, 196), (9, 490)), CONSISTENT, id="two appends of several batches"),
-    pytest.param(offset_bytes((0, 0), (5, 490)), CONSISTENT, id="an entry at byte 0"),
+    pytest.param(offset_bytes((0, 0)) + PER_BATCH, CONSISTENT, id="an entry at byte 0"),
     pytest.param(PER_BATCH[:-1], MALFORMED, id="one byte short"),
     pytest.param(PER_BATCH + bytes(8), PADDED, id="a zero entry more"),
     pytest.param(PER_BATCH[:8] + bytes(80), PADDED, id="zeros after the first"),
@@ -506,13 +555,14 @@ def test_what_a_dialect_writes_is_identical_and_at_any_interval_true(
         topic="orders",
         settings=IndexSettings(dialect, interval),
     )
-    for read_at, verdicts in ((interval, {IDENTICAL}), (other_interval, set(GOOD))):
+    true = {*GOOD, SPARSE} if other_interval < interval else set(GOOD)
+    for read_at, verdicts in ((interval, {IDENTICAL}), (other_interval, true)):
         seen = judge(
             log,
             written.time_index,
             written.offset_index,
             base=BASE,
-            settings=IndexSettings("recover", read_at),
+            settings=IndexSettings(dialect, read_at),
         )
         assert seen.verdict in verdicts, seen
         assert seen.offset_verdict in verdicts, seen

@@ -255,28 +255,30 @@ def test_a_file_that_kip33_did_not_write_is_kept_until_overwrite_and_ours_from_t
 def test_only_damaged_leaves_what_verify_calls_identical_or_consistent(
     spark: Any, unchanged_archive: Path, tmp_path: Path
 ) -> None:
-    build(spark, unchanged_archive, tmp_path, index_interval_bytes=16_384)
-    sparse = index_files(tmp_path)
-    missing, padded, incomplete, wrong = (
+    build(spark, unchanged_archive, tmp_path, index_interval_bytes=1000)
+    dense = index_files(tmp_path)
+    missing, padded, incomplete, wrong, sparse = (
         f"broker-1/orders-0/{FIRST}.timeindex",
         "broker-1/orders-0/00000000000000004000.timeindex",
         f"broker-2/orders-0/{FIRST}.timeindex",
         "broker-2/orders-0/00000000000000004000.timeindex",
+        "broker-2/orders-0/00000000000000008000.timeindex",
     )
     (tmp_path / missing).unlink()
     (tmp_path / padded).write_bytes(bytes(PREALLOCATED))
-    (tmp_path / incomplete).write_bytes(sparse[incomplete][:-12])
-    (tmp_path / wrong).write_bytes(sparse[wrong][:-1] + b"\x01")
-    damaged = {missing, padded, incomplete, wrong}
+    (tmp_path / incomplete).write_bytes(dense[incomplete][:-12])
+    (tmp_path / wrong).write_bytes(dense[wrong][:-1] + b"\x01")
+    (tmp_path / sparse).write_bytes(dense[sparse][-12:])
+    damaged = {missing, padded, incomplete, wrong, sparse}
 
     summary = build(spark, unchanged_archive, tmp_path, only_damaged=True)
 
     files = index_files(tmp_path)
     for name, data in files.items():
         log = unchanged_archive / name.replace(".timeindex", ".log")
-        dense = build_time_index(str(log)).time_index
-        assert data == (dense if name in damaged else sparse[name]), name
-    assert files[padded] != sparse[padded]  # rebuilt with this build's interval
+        rebuilt = build_time_index(str(log)).time_index
+        assert data == (rebuilt if name in damaged else dense[name]), name
+    assert files[padded] != dense[padded]  # rebuilt with this build's interval
     assert summary.entries == sum(map(len, files.values())) // 12
     assert (summary.written, summary.kept, summary.failed) == (12, 0, 0)
 

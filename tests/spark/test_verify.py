@@ -29,7 +29,7 @@ BUILT = {  # verdicts of .timeindex and .index on what `build` writes for the de
     f"broker-1/payments-0/{FIRST}": ("identical", "identical", "ok"),
     f"broker-2/clicks-0/{FIRST}": ("identical", "identical", "truncated"),
     f"broker-2/clicks-1/{FIRST}": ("identical", "identical", "truncated"),
-    f"broker-2/clicks-2/{FIRST}": ("missing", None, "invalid"),
+    f"broker-2/clicks-2/{FIRST}": ("missing", "missing", "invalid"),
     f"broker-2/clicks-3/{FIRST}": ("identical", "identical", "empty"),
     f"broker-2/metrics-0/{FIRST}": ("identical", "identical", "ok"),
     f"broker-2/orders-0/{FIRST}": ("identical", "identical", "ok"),
@@ -131,7 +131,7 @@ def test_an_index_beside_the_log_is_held_where_the_index_directory_has_none(
     assert {name: v.offset_index_verdict for name, v in found.items()} == {
         first: "identical",
         second: "identical",
-        third: None,
+        third: "missing",
     }
 
 

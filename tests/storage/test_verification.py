@@ -46,6 +46,7 @@ def test_a_sound_segment(log: Path, native: bool) -> None:
         "log_uri": log.as_uri(), "index_uri": log.with_suffix(".timeindex").as_uri(),
         "verdict": "identical", "dialect": "recover", "entries": 2, "problems": [],
         "offset_index_verdict": "identical", "log_status": "ok", "log_error": None,
+        "largest_gap_bytes": 196, "offset_index_largest_gap_bytes": 196,
     }  # fmt: skip
 
 
@@ -62,6 +63,26 @@ def test_problems_of_the_offset_index_are_named_as_such(log: Path) -> None:
     seen = verdict_on(log)
     assert (seen.verdict, seen.offset_index_verdict) == ("identical", "wrong")
     assert seen.problems == (".index: entry 0: offset 8 at byte 1, but no batch begins there",)
+
+
+def test_an_offset_index_is_missing_only_where_other_segments_have_one(log: Path) -> None:
+    log.with_suffix(".index").unlink()
+    assert verify_segment(str(log)).offset_index_verdict is None
+    log.with_name(f"{BASE + 5:020d}.index").touch()
+    seen = verify_segment(str(log))
+    assert seen.offset_index_verdict == "missing"
+    assert seen.problems == (".index: there is none, but other segments here have one",)
+
+
+def test_a_sparse_index_names_its_largest_gap(log: Path) -> None:
+    log.write_bytes(b"".join(v2_batch(BASE + i, [Record(5, None, bytes(30))]) for i in range(20)))
+    log.with_suffix(".timeindex").write_bytes(bytes.fromhex("0000000000000005 00000000"))
+    log.with_suffix(".index").write_bytes(OFFSET_INDEX)
+    seen = verdict_on(log)
+    assert (seen.verdict, seen.offset_index_verdict) == ("identical", "sparse")
+    assert seen.offset_index_largest_gap_bytes == log.stat().st_size - 5 * 98
+    assert seen.problems[0].startswith(".index: at least 7 entries are missing: ")
+    assert verify_segment(str(log), index_interval_bytes=2000).offset_index_verdict == "consistent"
 
 
 def test_malformed_files(log: Path) -> None:
