@@ -5,7 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, Self
 
-from tests.kafka.oracle import JavaProcess, build_oracle
+from tests.kafka.kafka_jars import KAFKA_VERSION, JarFolder
+from tests.kafka.oracle import JavaProcess
 
 WARM_UP_PASSES: Final = 3
 WARM_UP_SECONDS: Final = 4.0
@@ -17,8 +18,9 @@ class WarmKafka:
     """One JVM that recovers segments, single-threaded as a broker's recovery thread."""
 
     def __init__(self) -> None:
-        build_oracle()
-        self._process = JavaProcess("current", "kip33.oracle.OracleMain")
+        jars = JarFolder.of_version(KAFKA_VERSION)
+        jars.build()
+        self._process = JavaProcess(jars)
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""A whole broker of Kafka 4.1, on loopback, with its own tools: started, asked, stopped.
+"""A whole broker of the newest Kafka, on loopback, with its own tools: started, asked, stopped.
 
     with running_broker(tmp_path) as broker:
         broker.run(TOPIC_COMMAND, "--create", "--topic", "orders", *broker.server)
@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.kafka.oracle import PROJECT, TARGET, OracleError, OracleMissingError, require_program
+from tests.kafka.kafka_jars import PROJECT, JarFolder, OracleError
 
 STORAGE_TOOL = "kafka.tools.StorageTool"
 TOPIC_COMMAND = "org.apache.kafka.tools.TopicCommand"
@@ -27,9 +27,7 @@ GROUPS_COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 DATED_PRODUCER = str(PROJECT / "broker" / "DatedProducer.java")  # ours; Java runs it as it is
 GROUP_MEMBER = str(PROJECT / "broker" / "GroupMember.java")
 
-POM = PROJECT / "broker" / "pom.xml"
-JARS = TARGET / "broker" / "jars"
-BUILT = TARGET / "broker" / "built"
+JARS = JarFolder.of_broker()
 OUTPUT = "broker.out"
 CLUSTER_ID = "kip33-broker-of-tests0"  # 16 bytes in base64
 STARTS_WITHIN_S = 60
@@ -70,7 +68,7 @@ def running_broker(
     configuration. OracleMissingError where Java or Maven is not there, OracleError where the broker
     does not start.
     """
-    fetch_jars()
+    JARS.build()
     port, controller_port = _free_ports(2)
     log_dir = directory / "logs"
     settings = {
@@ -113,27 +111,8 @@ def running_broker(
             process.wait()
 
 
-def fetch_jars() -> None:
-    """Have Maven put the broker's jars where they are expected, unless that was done."""
-    require_program("java")
-    if BUILT.exists() and BUILT.stat().st_mtime > POM.stat().st_mtime:
-        return
-    require_program("mvn")
-    maven = subprocess.run(
-        ["mvn", "-q", "-B", "-f", str(POM), "compile"],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    if maven.returncode != 0:
-        complaint = "\n".join(line for line in maven.stdout.splitlines() if "ERROR" in line)
-        raise OracleMissingError(f"Maven does not resolve Kafka's jars: {complaint[:300]}")
-    BUILT.touch()
-
-
 def _java(main_class: str, *args: str) -> list[str]:
-    jars = sorted(jar for jar in JARS.glob("*.jar") if not jar.name.startswith("slf4j-nop"))
+    jars = sorted(jar for jar in JARS.jars.glob("*.jar") if not jar.name.startswith("slf4j-nop"))
     level = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
     return [*JVM, level, "-cp", ":".join(map(str, jars)), main_class, *args]
 

@@ -8,16 +8,35 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.kafka.oracle import Oracle, OracleMissingError
+from tests.kafka.kafka_jars import KAFKA_3_6, KAFKA_VERSION, OracleMissingError
+from tests.kafka.oracle import Oracle
+
+
+def start(version: str) -> Oracle:
+    """Return Kafka of a version, or skip the test."""
+    try:
+        return Oracle(version)
+    except OracleMissingError as missing:
+        if os.environ.get("KIP33_REQUIRE_KAFKA"):
+            raise
+        pytest.skip(f"Kafka {version} cannot be asked: {missing}")
 
 
 @pytest.fixture(scope="session")
 def oracle() -> Iterator[Oracle]:
-    try:
-        kafka = Oracle()
-    except OracleMissingError as missing:
-        if os.environ.get("KIP33_REQUIRE_KAFKA"):
-            raise
-        pytest.skip(f"Kafka cannot be asked: {missing}")
-    with kafka:
+    with start(KAFKA_VERSION) as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="session")
+def leader() -> Iterator[Oracle]:
+    """A leader of 3.6, which indexes the offset of the record, not of the batch."""
+    with start(KAFKA_3_6) as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="session")
+def kafka_of(request: pytest.FixtureRequest) -> Iterator[Oracle]:
+    """The version that a test asks for as its indirect parameter."""
+    with start(request.param) as kafka:
         yield kafka

@@ -1,4 +1,4 @@
-"""Kafka itself, asked over pipes: 4.1 for everything, 3.9 to write v0 and v1, 3.6 to lead.
+"""Kafka itself, asked over pipes: the newest version, or the one that `Oracle` is given.
 
 The Java side is `oracle/`; every request and every answer is one JSON line.
 """
@@ -7,7 +7,6 @@ import base64
 import contextlib
 import json
 import os
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -15,59 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-PROJECT = Path(__file__).parent / "oracle"
-TARGET = PROJECT / "target"
-BUILT = TARGET / "built"
-KAFKA_VERSION = "4.1.1"
-LEGACY_CLIENT_VERSION = "3.9.1"
+from tests.kafka.kafka_jars import KAFKA_VERSION, JarFolder, OracleError, version_of
 
 Request = dict[str, Any]
-
-
-class OracleMissingError(Exception):
-    """Java or Maven is not there, or Maven cannot resolve Kafka's jars."""
-
-
-class OracleError(Exception):
-    """The oracle itself failed; what Kafka throws is an outcome, never this."""
-
-
-def build_oracle() -> None:
-    """Compile the Java side and fetch Kafka's jars, unless that was done since the last edit."""
-    require_program("java")
-    sources = [*PROJECT.glob("src/**/*.java"), *PROJECT.glob("**/pom.xml")]
-    if BUILT.exists() and BUILT.stat().st_mtime > max(s.stat().st_mtime for s in sources):
-        return
-    require_program("mvn")
-    maven = subprocess.run(
-        ["mvn", "-q", "-B", "-f", str(PROJECT / "pom.xml"), "compile"],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    if maven.returncode == 0:
-        BUILT.touch()
-        return
-    complaint = "\n".join(line for line in maven.stdout.splitlines() if "ERROR" in line)
-    if "COMPILATION ERROR" in complaint:
-        raise OracleError(complaint)
-    raise OracleMissingError(f"Maven does not resolve Kafka's jars: {complaint[:300]}")
-
-
-def require_program(name: str) -> None:
-    if shutil.which(name) is None:
-        raise OracleMissingError(f"`{name}` is not on the PATH")
 
 
 class JavaProcess:
     """One long-running JVM that answers a line with a line."""
 
-    def __init__(self, module: str, main_class: str) -> None:
-        jars = TARGET / module
+    def __init__(self, jars: JarFolder, main_class: str = "kip33.oracle.OracleMain") -> None:
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 (closed in `close`)
         self._process = subprocess.Popen(
-            ["java", "-Xmx1g", "-cp", f"{jars / 'classes'}:{jars / 'jars'}/*", main_class],
+            ["java", "-Xmx1g", "-cp", jars.class_path, main_class],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._complaints,
@@ -144,13 +102,18 @@ class Searched:
 
 
 class Oracle:
-    """Kafka 4.1.1, with a 3.9.1 client for v0 and v1 and a 3.6.2 leader, started once."""
+    """One version of Kafka, and a 3.9.1 client for v0 and v1, started once.
 
-    def __init__(self) -> None:
-        build_oracle()
-        self._current = JavaProcess("current", "kip33.oracle.OracleMain")
-        self._legacy = JavaProcess("legacy", "kip33.oracle.write.WriterMain")
-        self._leader = JavaProcess("leader", "kip33.oracle.leader.LeaderMain")
+    Which verbs a version has is said in the README: `lead` is of 3.6 alone, 3.1 only recovers.
+    """
+
+    def __init__(self, version: str = KAFKA_VERSION) -> None:
+        self.version = version
+        folders = JarFolder.of_version(version), JarFolder.of_legacy_client()
+        for folder in folders:
+            folder.build()
+        self._kafka = JavaProcess(folders[0])
+        self._legacy = JavaProcess(folders[1], "kip33.oracle.write.WriterMain")
 
     def __enter__(self) -> Self:
         return self
@@ -158,20 +121,25 @@ class Oracle:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def is_at_least(self, major: int, minor: int) -> bool:
+        """Return whether the version is that one or a later one."""
+        return version_of(self.version) >= (major, minor)
+
     def close(self) -> None:
-        self._current.close()
+        self._kafka.close()
         self._legacy.close()
-        self._leader.close()
 
     def write(self, batches: Iterable[Request]) -> list[bytes]:
         """Return each batch's wire bytes, written by Kafka's own builders.
 
-        The fields of a batch are those of `BatchWriter.java`; v0 and v1 go to the 3.x client.
+        The fields of a batch are those of `BatchWriter.java`. v0 and v1 go to the 3.9.1 client,
+        and so does all that a broker of 3.x is to read.
         """
+        newest = 2 if self.is_at_least(4, 0) else 3
         batches = list(batches)
         written: list[bytes] = [b""] * len(batches)
-        for process, legacy in ((self._legacy, True), (self._current, False)):
-            places = [i for i, b in enumerate(batches) if (b.get("magic", 2) < 2) == legacy]
+        for process, legacy in ((self._legacy, True), (self._kafka, False)):
+            places = [i for i, b in enumerate(batches) if (b.get("magic", 2) < newest) == legacy]
             if places:
                 answer = process.ask({"do": "write", "batches": [batches[i] for i in places]})
                 for place, text in zip(places, answer, strict=True):
@@ -201,7 +169,7 @@ class Oracle:
                 (directory / f"{name}{suffix}").write_bytes(content)
         if sparse_bytes is not None:
             os.truncate(directory / f"{name}.log", sparse_bytes)
-        answer = self._current.ask(
+        answer = self._kafka.ask(
             {
                 "do": "recover",
                 "directory": str(directory),
@@ -242,7 +210,7 @@ class Oracle:
         name = f"{base_offset:020d}"
         (directory / "batches").write_bytes(log)
         (directory / f"{name}.log").write_bytes(b"")
-        self._current.ask(
+        self._kafka.ask(
             {
                 "do": "live",
                 "directory": str(directory),
@@ -273,7 +241,7 @@ class Oracle:
         for file in directory.glob(f"{name}.*"):
             file.unlink()
         (directory / "batches").write_bytes(batches)
-        self._leader.ask(
+        self._kafka.ask(
             {
                 "do": "lead",
                 "directory": str(directory),
@@ -305,7 +273,7 @@ class Oracle:
         The shutdown before was clean: indexes beside the logs are believed, a segment without
         `.index` is recovered. The high watermark is the log's end. Deleted files are gone.
         """
-        answer = self._current.ask(
+        answer = self._kafka.ask(
             {
                 "do": "expire",
                 "directory": str(directory),
@@ -323,7 +291,7 @@ class Oracle:
         self, directory: Path, targets_ms: Sequence[int], *, log_start_offset: int = 0
     ) -> Searched:
         """Load the log in `directory` as `expire` does, and ask for the offset of each target."""
-        answer = self._current.ask(
+        answer = self._kafka.ask(
             {
                 "do": "search",
                 "directory": str(directory),
@@ -350,7 +318,7 @@ class Oracle:
 
         A case is now, retention.ms and the segment's largest timestamp.
         """
-        return self._current.ask(
+        return self._kafka.ask(
             {"do": "expire_remote", "directory": str(directory), "cases": list(cases)}
         )
 
@@ -360,9 +328,9 @@ class Oracle:
         A segment is `directory`, `base_offset` and, unless Kafka's defaults,
         `index_interval_bytes` and `segment_index_bytes`.
         """
-        return self._current.ask({"do": "bench", "segments": list(segments), "passes": passes})
+        return self._kafka.ask({"do": "bench", "segments": list(segments), "passes": passes})
 
     def dump(self, file: Path, *options: str) -> Dumped:
         """Run DumpLogSegments on one `.log`, `.index` or `.timeindex`."""
-        answer = self._current.ask({"do": "dump", "file": str(file), "options": list(options)})
+        answer = self._kafka.ask({"do": "dump", "file": str(file), "options": list(options)})
         return Dumped(answer["printed"], answer["complaints"], answer.get("exception"))

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.kafka.golden_cases import Case, golden_cases
-from tests.kafka.oracle import KAFKA_VERSION, LEGACY_CLIENT_VERSION, Oracle
+from tests.kafka.kafka_jars import KAFKA_VERSION, LEGACY_CLIENT_VERSION
+from tests.kafka.oracle import Oracle
 
 VECTORS = Path(__file__).parents[1] / "golden" / "recover.jsonl"
 

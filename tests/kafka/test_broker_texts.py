@@ -22,7 +22,7 @@ from tests.kafka.broker import (
     Broker,
     running_broker,
 )
-from tests.kafka.oracle import OracleError, OracleMissingError
+from tests.kafka.kafka_jars import OracleError, OracleMissingError
 
 pytestmark = pytest.mark.kafka
 

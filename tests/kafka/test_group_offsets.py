@@ -19,7 +19,7 @@ from kip33.formats.group_offsets import GroupOffset, parse_group_offsets
 from kip33.spark.build import build_index
 from tests.jobs.console import Finished
 from tests.kafka.broker import DATED_PRODUCER, GROUP_MEMBER, GROUPS_COMMAND, Broker, running_broker
-from tests.kafka.oracle import OracleMissingError
+from tests.kafka.kafka_jars import OracleMissingError
 
 pytestmark = pytest.mark.kafka
 

@@ -43,15 +43,15 @@ def produced(rng: random.Random) -> list[Request]:
 
 @pytest.mark.parametrize("timestamp_type", TIMESTAMP_TYPES)
 def test_kip33_rebuilds_what_a_leader_appended(
-    timestamp_type: str, oracle: Oracle, tmp_path: Path
+    timestamp_type: str, leader: Oracle, tmp_path: Path
 ) -> None:
     not_what_recovery_leaves = 0
     for number in range(SEGMENTS):
         rng = random.Random(f"{SEED}/{timestamp_type}/{number}")
         base_offset = rng.choice((0, 100, 5_000_000_000))
         interval = rng.choice((0, 100, 1000, 4096))
-        log, time_index, offset_index = oracle.lead(
-            b"".join(oracle.write(produced(rng))),
+        log, time_index, offset_index = leader.lead(
+            b"".join(leader.write(produced(rng))),
             tmp_path,
             base_offset=base_offset,
             timestamp_type=timestamp_type,

@@ -28,12 +28,12 @@ from tests.kafka.broker import (
     DATED_PRODUCER,
     DELETE_RECORDS_COMMAND,
     GET_OFFSET_SHELL,
+    JARS,
     TOPIC_COMMAND,
     Broker,
-    fetch_jars,
     running_broker,
 )
-from tests.kafka.oracle import OracleError, OracleMissingError
+from tests.kafka.kafka_jars import OracleError, OracleMissingError
 
 pytestmark = pytest.mark.kafka
 
@@ -170,7 +170,7 @@ def kip33(spark: Any) -> Kip33:
 def produced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A running broker with the segments of AGES."""
     try:
-        fetch_jars()
+        JARS.build()
     except OracleMissingError as missing:
         if os.environ.get("KIP33_REQUIRE_KAFKA"):
             raise

@@ -6,12 +6,12 @@ import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Map;
-import org.apache.kafka.common.record.MemoryRecords;
-import org.apache.kafka.common.record.MutableRecordBatch;
+import org.apache.kafka.common.record.*;
+import org.apache.kafka.common.record.internal.*;
 
 /**
  * Appends the batches of a file {@code batches}, one by one, to a new segment and rolls it: what an
- * uninterrupted broker of 3.9.1, 4.0.1 or 4.1 leaves.
+ * uninterrupted broker of 3.9.1, 4.0.1 or later leaves.
  */
 public final class LiveAppend {
     public Map<String, Object> answer(JsonNode request) throws IOException {
@@ -25,11 +25,10 @@ public final class LiveAppend {
                 ByteBuffer wire = ByteBuffer.allocate(batch.sizeInBytes());
                 batch.writeTo(wire);
                 wire.flip();
-                partition.segment().append(
-                    batch.lastOffset(), MemoryRecords.readableRecords(wire));
+                partition.append(batch.lastOffset(), MemoryRecords.readableRecords(wire));
                 appended++;
             }
-            partition.segment().onBecomeInactiveSegment();
+            partition.roll();
             return Map.of("batches", appended);
         }
     }

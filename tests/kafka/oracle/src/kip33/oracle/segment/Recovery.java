@@ -1,13 +1,11 @@
 package kip33.oracle.segment;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import java.io.File;
 import java.io.IOException;
 import java.util.LinkedHashMap;
 import java.util.Map;
+import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.errors.InvalidOffsetException;
-import org.apache.kafka.storage.internals.log.LogFileUtils;
-import org.apache.kafka.storage.internals.log.LogSegmentOffsetOverflowException;
 
 /**
  * Recovers one segment as a broker does after an unclean shutdown.
@@ -19,6 +17,9 @@ import org.apache.kafka.storage.internals.log.LogSegmentOffsetOverflowException;
  * is a load failure too.
  */
 public final class Recovery {
+    // By name: the class has another package before Kafka 3.7.
+    private static final String OVERFLOW = "LogSegmentOffsetOverflowException";
+
     public Map<String, Object> answer(JsonNode request) {
         SegmentSettings settings = SegmentSettings.of(request);
         Map<String, Object> answer = new LinkedHashMap<>();
@@ -28,8 +29,7 @@ public final class Recovery {
             // Errors too: the snappy library throws one at a chunk size it finds too large.
             name(answer, "load_failure", failure);
         }
-        File log = LogFileUtils.logFile(settings.directory(), settings.baseOffset());
-        answer.put("valid_bytes", log.length());
+        answer.put("valid_bytes", settings.log().length());
         return answer;
     }
 
@@ -37,10 +37,11 @@ public final class Recovery {
         try {
             answer.put("truncated_bytes", partition.recover());
             answer.put("outcome", "recovered");
-        } catch (LogSegmentOffsetOverflowException overflow) {
-            name(answer, overflow.segment.hasOverflow() ? "split" : "load_failure", overflow);
         } catch (InvalidOffsetException notIncreasing) {
             name(answer, "emptied", notIncreasing);
+        } catch (KafkaException failure) {
+            boolean overflow = failure.getClass().getSimpleName().equals(OVERFLOW);
+            name(answer, overflow && partition.hasOverflow() ? "split" : "load_failure", failure);
         }
     }
 

@@ -3,10 +3,13 @@ package kip33.oracle.segment;
 import java.io.File;
 import java.io.IOException;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.record.*;
+import org.apache.kafka.common.record.internal.*;
 import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.server.util.KafkaScheduler;
 import org.apache.kafka.storage.internals.checkpoint.LeaderEpochCheckpointFile;
 import org.apache.kafka.storage.internals.epoch.LeaderEpochFileCache;
+import org.apache.kafka.storage.internals.log.LogConfig;
 import org.apache.kafka.storage.internals.log.LogDirFailureChannel;
 import org.apache.kafka.storage.internals.log.LogSegment;
 import org.apache.kafka.storage.internals.log.ProducerStateManager;
@@ -24,16 +27,25 @@ final class Partition implements AutoCloseable {
     Partition(SegmentSettings settings) throws IOException {
         this.settings = settings;
         this.segment = LogSegment.open(
-            settings.directory(), settings.baseOffset(), settings.logConfig(), Time.SYSTEM,
-            true, 0, false, "");
-    }
-
-    LogSegment segment() {
-        return segment;
+            settings.directory(), settings.baseOffset(), new LogConfig(settings.topicConfig()),
+            Time.SYSTEM, true, 0, false, "");
     }
 
     int recover() throws IOException {
         return segment.recover(producerState(), leaderEpochs());
+    }
+
+    /** Whether the segment has an offset that its index files cannot hold. */
+    boolean hasOverflow() throws IOException {
+        return segment.hasOverflow();
+    }
+
+    void append(long lastOffset, MemoryRecords records) throws IOException {
+        segment.append(lastOffset, records);
+    }
+
+    void roll() throws IOException {
+        segment.onBecomeInactiveSegment();
     }
 
     private ProducerStateManager producerState() throws IOException {

@@ -3,9 +3,12 @@ package kip33.oracle.log;
 import com.fasterxml.jackson.databind.JsonNode;
 import java.io.File;
 import java.io.IOException;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
+import java.util.stream.Collectors;
 import org.apache.kafka.server.util.KafkaScheduler;
 import org.apache.kafka.storage.internals.log.LogConfig;
 import org.apache.kafka.storage.internals.log.LogDirFailureChannel;
@@ -52,13 +55,29 @@ final class OpenedLog implements AutoCloseable {
         segments = List.copyOf(log.logSegments());
     }
 
-    UnifiedLog log() {
-        return log;
+    /** The largest timestamp of each segment that was loaded, by base offset. */
+    Map<Long, Long> largestTimestamps() throws IOException {
+        Map<Long, Long> largestTimestamps = new LinkedHashMap<>();
+        for (LogSegment segment : segments)
+            largestTimestamps.put(segment.baseOffset(), segment.largestTimestamp());
+        return largestTimestamps;
     }
 
-    /** The segments that were loaded, whatever has become of them since. */
-    List<LogSegment> segments() {
-        return segments;
+    void deleteOldSegments() throws IOException {
+        log.deleteOldSegments();
+    }
+
+    /** The segments that are left. */
+    Set<Long> baseOffsets() {
+        return log.logSegments().stream().map(LogSegment::baseOffset).collect(Collectors.toSet());
+    }
+
+    /** The offset and the timestamp of the answer, null for "unknown". */
+    List<Long> fetchOffsetByTimestamp(long target) {
+        return log.fetchOffsetByTimestamp(target, Optional.empty())
+            .timestampAndOffsetOpt()
+            .map(record -> List.of(record.offset, record.timestamp))
+            .orElse(null);
     }
 
     /**

@@ -1,0 +1,26 @@
+package kip33.oracle;
+
+import java.io.IOException;
+import java.util.Map;
+import kip33.oracle.lines.LineServer;
+import kip33.oracle.log.Expiry;
+import kip33.oracle.log.OffsetSearch;
+import kip33.oracle.segment.IndexDump;
+import kip33.oracle.segment.LiveAppend;
+import kip33.oracle.segment.Recovery;
+import kip33.oracle.segment.RecoveryBench;
+import kip33.oracle.write.BatchWriter;
+
+/** Kafka 3.9: recovers, appends, expires, searches, times, dumps and writes. */
+public final class OracleMain {
+    public static void main(String[] args) throws IOException {
+        new LineServer(Map.of(
+            "recover", new Recovery()::answer,
+            "live", new LiveAppend()::answer,
+            "expire", new Expiry()::answer,
+            "search", new OffsetSearch()::answer,
+            "bench", new RecoveryBench()::answer,
+            "dump", new IndexDump()::answer,
+            "write", new BatchWriter()::answer)).serve();
+    }
+}
