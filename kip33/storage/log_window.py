@@ -1,7 +1,7 @@
 """A part of a log in memory, moved along as headers are walked and records are read."""
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Self
 
 from kip33.formats.batch import (
     HEADER_SIZE_UP_TO_MAGIC,
@@ -11,6 +11,7 @@ from kip33.formats.batch import (
     BatchHeader,
     decode_header,
 )
+from kip33.formats.batch_crc import BatchCrc
 from kip33.formats.windows import ReadInto, read_fully
 
 FIRST_BYTES: Final = 4096
@@ -36,6 +37,18 @@ class Meter:
         return counted
 
 
+class Damage(str):
+    """Why a walk over a log ended, in words; `position` is where."""
+
+    position: int
+
+    def __new__(cls, why: str, position: int) -> Self:
+        """Keep the position with the words."""
+        damage = super().__new__(cls, why)
+        damage.position = position
+        return damage
+
+
 class LogWindow:
     """The batches of one open log; `kip33.formats.records` reads a batch from it as from a file.
 
@@ -43,10 +56,21 @@ class LogWindow:
     its window is read only if its records are asked for.
     """
 
-    def __init__(self, read_into: ReadInto, end: int, *, most_bytes: int = LOCAL_BYTES) -> None:
-        """Take an open log, of which the bytes up to `end` are looked at."""
+    def __init__(
+        self,
+        read_into: ReadInto,
+        end: int,
+        *,
+        most_bytes: int = LOCAL_BYTES,
+        check_crc: bool = False,
+    ) -> None:
+        """Take an open log, of which the bytes up to `end` are looked at.
+
+        With `check_crc` a header is given out only if its batch matches the CRC.
+        """
         self.end = end
         self.damage: str | None = None
+        self._crc = BatchCrc() if check_crc else None
         self._read_into = read_into
         self._most_bytes = most_bytes
         self._next_bytes, self._grown_bytes = FIRST_BYTES, 2 * FIRST_BYTES
@@ -61,28 +85,34 @@ class LogWindow:
     def headers(self, position: int) -> Iterator[BatchHeader]:
         """Yield the headers from `position` on, where a batch begins, up to the end or to damage.
 
-        Where a batch is whole is decided as in `kip33.formats.walk`, without CRC; `damage` then
-        says why the walk ended before the end.
+        Where a batch is whole is decided as in `kip33.formats.walk`; `damage`, a Damage, then says
+        why the walk ended before the end.
         """
         while position < self.end - HEADER_SIZE_UP_TO_MAGIC:
             head = self._peek(position, min(RECORD_BATCH_OVERHEAD, self.end - position))
             if len(head) <= HEADER_SIZE_UP_TO_MAGIC:
-                self.damage = f"the file ended at byte {position + len(head)}"
+                self.damage = Damage(f"the file ended at byte {position + len(head)}", position)
                 return
             size = int.from_bytes(head[8:12], signed=True)
             modern = 2 <= head[16] < 128
             least = RECORD_BATCH_OVERHEAD - LOG_OVERHEAD if modern else LEGACY_MIN_SIZE
             if size < least or position > self.end - LOG_OVERHEAD - size:
-                self.damage = f"at byte {position} of {self.end}: no whole batch begins there"
+                what = f"at byte {position} of {self.end}: no whole batch begins there"
+                self.damage = Damage(what, position)
                 return
             if len(head) < LOG_OVERHEAD + least:
-                self.damage = f"the file ended at byte {position + len(head)}"
+                self.damage = Damage(f"the file ended at byte {position + len(head)}", position)
                 return
             header = decode_header(head, position)
+            if self._crc and not self._crc.matches(self, header):
+                what = f"at byte {position} of {self.end}: the batch's bytes do not match its CRC"
+                self.damage = Damage(what, position)
+                return
             yield header
             position += header.size_bytes
         if position < self.end:
-            self.damage = f"at byte {position} of {self.end}: too few bytes for a batch"
+            what = f"at byte {position} of {self.end}: too few bytes for a batch"
+            self.damage = Damage(what, position)
 
     def _peek(self, position: int, count: int) -> bytes:
         at = position - self._start

@@ -3,22 +3,17 @@
 import os
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
-
-import numpy as np
-import numpy.typing as npt
+from typing import Final, NamedTuple, TypeAlias
 
 from kip33.errors import CorruptSegmentError, Kip33Error, LocationError, UnsupportedFormatError
-from kip33.formats.batch import CONTROL, LEGACY_CRC_START, V2_CRC_START, BatchHeader
-from kip33.formats.crc import crc32, crc32c
+from kip33.formats.batch import CODEC_MASK, CONTROL, BatchHeader
 from kip33.formats.pieces import pieces_of
 from kip33.formats.records import Record, iterate_records
-from kip33.formats.scan import SMALL_BYTES
 from kip33.rules.search import BATCH
 from kip33.storage.files import opened, reason
 from kip33.storage.index_pages import OFFSET_WIDTHS, IndexPages
 from kip33.storage.locations import Location
-from kip33.storage.log_window import LOCAL_BYTES, REMOTE_BYTES, LogWindow, Meter
+from kip33.storage.log_window import LOCAL_BYTES, REMOTE_BYTES, Damage, LogWindow, Meter
 from kip33.storage.partition_files import list_partition
 from kip33.storage.searched import SearchedSegment
 from kip33.storage.segment_files import base_offset_in, beside
@@ -38,9 +33,10 @@ class _Log(NamedTuple):
 def find_offset(segments: Segments, timestamp_ms: int) -> Record | None:
     """Return the first record, by offset, at or after a time; None where there is none.
 
-    Control records count, as for Kafka. An index beside a log shortens the way where the log bears
-    it out. Raises LocationError where a file cannot be read, and CorruptSegmentError where a batch
-    that comes first cannot be: a record there could be earlier.
+    Control records count, as for Kafka. An index beside a log shortens the way where the log agrees
+    with it. Every batch on the way is checked against its CRC before its header is believed. Raises
+    LocationError where a file cannot be read. Raises CorruptSegmentError, with `valid_bytes`, where
+    a batch that comes first cannot be read: a record there could be earlier.
     """
     if timestamp_ms < 0:
         raise ValueError(f"timestamp {timestamp_ms}: milliseconds since epoch expected")
@@ -58,19 +54,31 @@ def find_offset(segments: Segments, timestamp_ms: int) -> Record | None:
             dialect=None,
         )
         try:
-            with opened_search(row, Meter(), start_offset=log.base_offset) as search:
+            with opened_search(
+                row, Meter(), start_offset=log.base_offset, check_crc=True
+            ) as search:
                 hit = search.find(timestamp_ms)
+                if hit and hit.exactness == BATCH:
+                    raise CorruptSegmentError(hit.note or "", hit.position)
+                if hit:
+                    return _record_of(log, search.log, hit.position, timestamp_ms)
+                damage = search.log.damage
         except OSError as error:
             raise _unreadable(log, error) from error
-        if hit and hit.exactness == BATCH:
-            raise CorruptSegmentError(hit.note or "")
-        if hit:
-            return next(
-                _records(log, hit.offset, hit.offset + 1, include_control=True, check_crc=False)
-            )
-        if search.log.damage:
-            raise CorruptSegmentError(f"{row.log_uri}: {search.log.damage}")
+        if damage:
+            raise _corrupt(log, damage)
     return None
+
+
+def _record_of(log: _Log, window: LogWindow, position: int, timestamp_ms: int) -> Record:
+    """Return the first record at or after a time of the batch at a position, with key and value."""
+    batches = _Batches(log, window)
+    for record in batches.records(next(window.headers(position))):
+        if record.timestamp >= timestamp_ms and record.offset >= log.base_offset:
+            return record
+    raise CorruptSegmentError(
+        f"{log.place.uri}: at byte {position}: it changed while read", position
+    )
 
 
 def read_records(
@@ -88,9 +96,12 @@ def read_records(
     them. Records of aborted transactions are there, for `read_uncommitted`.
 
     Only the segments that may hold such offsets are opened, from the place that an `.index` beside
-    the log names. Where a log ends in damage its records up to there are yielded, as recovery would
-    keep them, then CorruptSegmentError is raised, with `valid_bytes`. LocationError where a file
-    cannot be read, ValueError for two segments of one base offset.
+    the log names; damage before that place is not seen. Every batch from there on is checked
+    against its CRC before its header is believed. Where a log ends in damage its records up to
+    there are yielded, as recovery would keep them, then CorruptSegmentError is raised, with
+    `valid_bytes`. No CRC covers a batch's offset. So CorruptSegmentError is raised too where
+    offsets go back at a batch that would be passed over, or right behind the last one that is read.
+    LocationError where a file cannot be read, ValueError for two segments of one base offset.
     """
     logs = _logs_of(segments)
     return _over_borders(logs, start, end, include_control=include_control, check_crc=check_crc)
@@ -140,41 +151,48 @@ def _records(
     try:
         with opened(log.place) as (read_into, size_bytes):
             most = LOCAL_BYTES if log.place.is_local else REMOTE_BYTES
-            window = LogWindow(read_into, size_bytes, most_bytes=most)
-            batches = _Batches(log, window, check_crc=check_crc)
-            for header in batches.reaching(start):
-                if header.magic >= 2 and end is not None and header.base_offset >= end:
-                    return
+            window = LogWindow(read_into, size_bytes, most_bytes=most, check_crc=check_crc)
+            batches = _Batches(log, window)
+            for header in batches.between(start, end, in_order=check_crc):
                 if include_control or header.magic < 2 or not header.attributes & CONTROL:
                     for record in batches.records(header):
-                        if end is not None and record.offset >= end:
-                            return
-                        if record.offset >= start:
+                        if record.offset >= start and (end is None or record.offset < end):
                             yield record
-                if end is not None and header.last_offset >= end - 1:
-                    return  # what follows is not asked for, damaged or not
     except OSError as error:
         raise _unreadable(log, error) from error
 
 
 class _Batches:
-    """The batches of one open log, each one checked before it is given out."""
+    """The batches of one open log."""
 
-    def __init__(self, log: _Log, window: LogWindow, *, check_crc: bool) -> None:
-        self._log, self._window, self._check_crc = log, window, check_crc
-        self._checked_bytes = 0
+    def __init__(self, log: _Log, window: LogWindow) -> None:
+        self._log, self._window = log, window
 
-    def reaching(self, start: int) -> Iterator[BatchHeader]:
-        """Yield the headers of batches that reach an offset; CorruptSegmentError at damage."""
-        end = self._place_for(start)
-        for header in self._window.headers(end):
-            if header.last_offset >= start:
-                if self._check_crc and not self._matches_crc(header):
-                    self._raise("the batch's bytes do not match its CRC", header.position)
+    def between(self, start: int, end: int | None, *, in_order: bool) -> Iterator[BatchHeader]:
+        """Yield the headers of batches that may hold an offset from `start` up to `end`.
+
+        CorruptSegmentError at damage; with `in_order` also where offsets go back at a batch that is
+        passed over, or behind the last one: what CRCs do not cover may be wrong there.
+        """
+        last_offset = self._log.base_offset - 1
+        is_past_end = False
+        for header in self._window.headers(self._place_for(start)):
+            goes_back = header.base_offset <= last_offset and not _has_any_offset(header)
+            if is_past_end and not goes_back:
+                return
+            is_before = header.last_offset < start and not _has_any_offset(header)
+            if goes_back and in_order and (is_before or is_past_end):
+                what = f"offset {header.base_offset} comes after {last_offset}: offsets go back"
+                what = f"at byte {header.position} of {self._window.end}: {what}"
+                raise _corrupt(self._log, Damage(what, header.position))
+            if is_past_end:
+                return
+            last_offset = max(last_offset, header.last_offset)
+            if not is_before and (end is None or header.magic < 2 or header.base_offset < end):
                 yield header
-            end = header.position + header.size_bytes
-        if self._window.damage:
-            self._raise(self._window.damage, end)
+            is_past_end = end is not None and last_offset >= end - 1
+        if self._window.damage and not is_past_end:  # what follows is not asked for, damaged or not
+            raise _corrupt(self._log, self._window.damage)
 
     def records(self, header: BatchHeader) -> Iterator[Record]:
         """Yield a batch's records; CorruptSegmentError, UnsupportedFormatError name the file."""
@@ -182,7 +200,7 @@ class _Batches:
         try:
             yield from iterate_records(self._held(header), position=header.position)
         except CorruptSegmentError as error:
-            self._raise(str(error), header.position)
+            raise _corrupt(self._log, Damage(str(error), header.position)) from error
         except UnsupportedFormatError as error:
             raise UnsupportedFormatError(f"{self._log.place.uri}: {error}") from error
 
@@ -192,9 +210,6 @@ class _Batches:
             return self._window
         end = header.position + header.size_bytes
         return b"".join(pieces_of(self._window, header.position, end))
-
-    def _raise(self, what: str, valid_bytes: int) -> NoReturn:
-        raise CorruptSegmentError(f"{self._log.place.uri}: {what}", valid_bytes)
 
     def _place_for(self, start: int) -> int:
         """Return the position that the `.index` beside the log names, if the batch there fits."""
@@ -210,33 +225,24 @@ class _Batches:
         except (OSError, Kip33Error):
             return 0
         header = next(self._window.headers(position), None) if position > 0 else None
-        self._window.damage = None
+        self._window.damage = None  # of a place that an index made up
         if header is None or not self._log.base_offset <= header.base_offset <= start:
             return 0
-        return position if not self._check_crc or self._matches_crc(header) else 0
-
-    def _matches_crc(self, header: BatchHeader) -> bool:
-        begin = header.position + (LEGACY_CRC_START if header.magic < 2 else V2_CRC_START)
-        value = 0
-        for piece in pieces_of(self._window, begin, header.position + header.size_bytes):
-            self._checked_bytes += len(piece)
-            if header.magic < 2:
-                value = crc32(value, piece, 0, len(piece))
-            else:
-                value = self._crc32c(value, piece)
-        return value == header.crc & 0xFFFFFFFF
-
-    def _crc32c(self, value: int, piece: bytes) -> int:
-        if self._checked_bytes <= SMALL_BYTES:
-            return crc32c(value, piece, 0, len(piece), None)
-        from kip33.formats import native  # numba: half a second that few batches need not pay
-
-        data = np.frombuffer(piece, np.uint8)
-        return int(native.compiled(_with_crc32c)(value, data, native.crc32c_tables()))
+        return position
 
 
-def _with_crc32c(value: int, data: npt.NDArray[np.uint8], tables: Any) -> int:
-    return crc32c(value, data, 0, data.size, tables)
+def _has_any_offset(header: BatchHeader) -> bool:
+    """Return whether the header does not say which offsets a batch has.
+
+    So it is for a compressed message of offset 0: its records count from 0 (librdkafka).
+    """
+    is_wrapper = header.magic < 2 and header.attributes & CODEC_MASK != 0
+    return is_wrapper and header.last_offset == 0
+
+
+def _corrupt(log: _Log, damage: str) -> CorruptSegmentError:
+    position = damage.position if isinstance(damage, Damage) else 0
+    return CorruptSegmentError(f"{log.place.uri}: {damage}", position)
 
 
 def _unreadable(log: _Log, error: OSError) -> LocationError:

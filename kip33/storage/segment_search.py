@@ -23,6 +23,7 @@ class Hit(NamedTuple):
     exactness: str = RECORD
     note: str | None = None
     is_first_of_batch: bool = False
+    position: int = 0  # of the batch
     claimed: int = NO_TIMESTAMP  # the record's timestamp, or what the header of the batch claims
 
 
@@ -214,13 +215,16 @@ class SegmentSearch:
             if header.magic >= 2:
                 least = max(least, header.base_offset)
             note = f"{self._segment.log_uri}: {error}: its records cannot be read"
-            return Hit(least, None, BATCH, note, claimed=header.max_timestamp)
+            return Hit(
+                *(least, None, BATCH, note), position=header.position, claimed=header.max_timestamp
+            )
         if found is None:
             return None
         record, is_first_of_batch = found
         return Hit(
             *(record.offset, record.timestamp),
             is_first_of_batch=is_first_of_batch,
+            position=header.position,
             claimed=record.timestamp,
         )
 
@@ -239,21 +243,29 @@ class SegmentSearch:
 
 @contextmanager
 def opened_search(
-    segment: SearchedSegment, meter: Meter, *, start_offset: int
+    segment: SearchedSegment, meter: Meter, *, start_offset: int, check_crc: bool = False
 ) -> Iterator[SegmentSearch]:
-    """Open a segment's log, and its indexes once they are needed; OSError as the store does."""
+    """Open a segment's log, and its indexes once they are needed; OSError as the store does.
+
+    With `check_crc` no batch is believed that does not match its CRC: the log is damaged there.
+    """
     with ExitStack() as files:
-        window = opened_window(segment, files, meter)
+        window = opened_window(segment, files, meter, check_crc=check_crc)
         yield SegmentSearch(segment, window, SegmentIndexes(segment, files, meter), start_offset)
 
 
-def opened_window(segment: SearchedSegment, files: ExitStack, meter: Meter) -> LogWindow:
+def opened_window(
+    segment: SearchedSegment, files: ExitStack, meter: Meter, *, check_crc: bool = False
+) -> LogWindow:
     """Return a window on what is valid of a segment's log, open until `files` close; OSError."""
     log = Location.of(segment.log_uri)
     read_into, size_bytes = files.enter_context(opened(log))
     end = size_bytes if segment.valid_bytes is None else min(size_bytes, segment.valid_bytes)
     window = LogWindow(
-        meter.metered(read_into), end, most_bytes=LOCAL_BYTES if log.is_local else REMOTE_BYTES
+        meter.metered(read_into),
+        end,
+        most_bytes=LOCAL_BYTES if log.is_local else REMOTE_BYTES,
+        check_crc=check_crc,
     )
     if segment.valid_bytes is not None and size_bytes < segment.valid_bytes:
         window.damage = f"{size_bytes} bytes, the catalog says {segment.valid_bytes}"
