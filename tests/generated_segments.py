@@ -6,6 +6,7 @@ its records would see, is known from how it was made: nothing here is read back 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from random import Random
 
 from hypothesis import strategies as st
 
@@ -118,6 +119,22 @@ def _compacted(first_offset: int, max_timestamp: int, gap: int) -> Written:
     return Written(wire, first_offset, last_offset, max_timestamp, (), records_count=0)
 
 
+def _wrapper_v0(first_offset: int, count: int, codec: str) -> Written:
+    """Its inner offsets are absolute, and it has no timestamps."""
+    offsets = range(first_offset, first_offset + count)
+    wire = wrapper(offsets[-1], [v0_message(o) for o in offsets], magic=0, codec=codec)
+    return Written(
+        wire,
+        offsets[-1],
+        offsets[-1],
+        -1,
+        tuple((offset, -1) for offset in offsets),
+        magic=0,
+        attributes=CODEC_BITS[codec],
+        records_count=-1,
+    )
+
+
 def _wrapper(
     first_offset: int, timestamps: Sequence[int], codec: str, log_append_time: int | None
 ) -> Written:
@@ -204,3 +221,45 @@ def segments(
         entries.append(draw(entries_at(offset)))
         offset = entries[-1].last_offset + 1
     return entries
+
+
+KINDS = ("plain", "packed", "stamped", "compacted", "v0", "v1", "wrapper", "wrapper v0", "marker")
+
+
+def random_segment(random: Random, *, base_offset: int, entries: int) -> list[Written]:
+    """A log of entries of one kind or of every kind, with timestamps that grow or do not."""
+    kinds = random.choice((KINDS, ("plain",), ("v0", "v1", "wrapper", "wrapper v0")))
+    grows = random.random() < 0.6
+    written: list[Written] = []
+    offset = base_offset
+    for number in range(entries):
+        offset += random.choice((0, 0, 0, 2))
+        times = [
+            number * 10 + random.randrange(8) if grows else random.choice((-1, 0, 5, number))
+            for _ in range(random.randint(1, 4))
+        ]
+        value = bytes(random.choice((0, 20, 60, 300)))
+        written.append(_random_entry(random, random.choice(kinds), offset, times, value))
+        offset = written[-1].last_offset + 1
+    return written
+
+
+def _random_entry(
+    random: Random, kind: str, offset: int, times: list[int], value: bytes
+) -> Written:
+    when = max(0, *times, 0)
+    if kind == "plain":
+        return _v2(offset, times, value, gap=random.choice((0, 0, 3)))
+    if kind == "packed":
+        return _v2(offset, times, value, codec="gzip")
+    if kind == "stamped":
+        return _v2(offset, times, value, log_append_time=when)
+    if kind == "compacted":
+        return _compacted(offset, times[0], random.choice((0, 3)))
+    if kind == "wrapper":
+        return _wrapper(offset, times, "gzip", random.choice((None, when)))
+    if kind == "wrapper v0":
+        return _wrapper_v0(offset, len(times), "gzip")
+    if kind == "marker":
+        return _marker(offset, times[0], random.random() < 0.5)
+    return _message(offset, None if kind == "v0" else times[0], value)
