@@ -1,5 +1,6 @@
 """Partitions to be searched: segments on disk, their index files, and their rows of a catalog."""
 
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -53,10 +54,31 @@ def write_segment(
         largest_timestamp=largest_timestamp(max_timestamp, modified_ms)[0] if known else None,
         status=index.status,
         index_uri=Location.of(path.with_suffix(".timeindex")).uri if time_index else None,
-        dialect=dialect if ours else None,
-        time_index_bytes=len(index.time_index or b"") if ours and time_index else None,
-        offset_index_bytes=len(index.offset_index or b"") if ours and offset_index else None,
+        **(_as_built(path, settings, time_index, offset_index) if ours else {}),
     )
+
+
+def _as_built(path: Path, settings: IndexSettings, *are_there: bool) -> dict[str, Any]:
+    """Return what a row says of the index files that one pass wrote."""
+    columns: dict[str, Any] = {}
+    for name, suffix, is_there in zip(
+        ("time_index", "offset_index"), (".timeindex", ".index"), are_there, strict=True
+    ):
+        if is_there:
+            columns |= of_file(name, path.with_suffix(suffix), settings)
+    return columns
+
+
+def of_file(name: str, path: Path, settings: IndexSettings) -> dict[str, Any]:
+    """Return the columns of one index file, as it is there now; nothing where it is not there."""
+    if not path.exists():
+        return {}
+    status = path.stat()
+    return {
+        f"{name}_settings": json.dumps(settings._asdict()),
+        f"{name}_bytes": status.st_size,
+        f"{name}_modified_ms": status.st_mtime_ns // 1_000_000,
+    }
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """All requests for one partition, answered from the replica that has most, or from each."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -8,14 +7,8 @@ from typing import Any, Final, NamedTuple
 from kip33.rules.replicas import Replica, fullest
 from kip33.storage.overlaps import doubled, note_on
 from kip33.storage.partition_search import Answer, SearchedSegment, search_partition
-from kip33.storage.publishing import WRITTEN
 
-_OF_INDEX: Final = "dialect"  # of SearchedSegment: no column
-SEARCHED: Final = (
-    "log_dir",
-    *(name for name in SearchedSegment._fields if name != _OF_INDEX),
-    *("index_file", "build_settings"),
-)
+SEARCHED: Final = ("log_dir", *SearchedSegment._fields)
 """The catalog's columns that a search asks for."""
 
 
@@ -98,11 +91,7 @@ def fullest_of(replicas: Mapping[str, list[SearchedSegment]]) -> str | None:
 
 
 def _segment(row: Mapping[str, Any]) -> SearchedSegment:
-    ours = row["index_file"] == WRITTEN and row["build_settings"] is not None
-    return SearchedSegment(
-        **{name: row[name] for name in SearchedSegment._fields if name != _OF_INDEX},
-        dialect=json.loads(row["build_settings"]).get("dialect") if ours else None,
-    )
+    return SearchedSegment(**{name: row[name] for name in SearchedSegment._fields})
 
 
 def _replica(log_dir: str, segments: list[SearchedSegment]) -> Replica:

@@ -51,7 +51,6 @@ def find_offset(segments: Segments, timestamp_ms: int) -> Record | None:
             largest_timestamp=None,
             status="unverified",
             index_uri=None,
-            dialect=None,
         )
         try:
             with opened_search(

@@ -17,10 +17,13 @@ class SearchedSegment(NamedTuple):
     largest_timestamp: int | None  # Kafka's: the file's time where there is no timestamp
     status: str
     index_uri: str | None  # the .timeindex of the catalog
-    dialect: str | None  # of that index where a build wrote it; None: somebody else's
-    # What the build wrote there: indexes of these sizes are its own, of the same settings.
+    # How a build left the index files there: an index file of another size or time is another one.
     time_index_bytes: int | None = None
     offset_index_bytes: int | None = None
+    time_index_settings: str | None = None  # JSON; of one pass if equal to the other's
+    offset_index_settings: str | None = None
+    time_index_modified_ms: int | None = None
+    offset_index_modified_ms: int | None = None
 
     @property
     def doubt(self) -> str | None:

@@ -3,14 +3,22 @@
 The time index is the catalog's, else the one beside the log; the offset index lies beside the time
 index, else beside the log. Neither is believed: what they say is a `Start`, with a claim that the
 headers there must bear out. They are opened when first asked.
+
+A row says which settings made each of its files, and their sizes and modification times. Only a
+file with that size and time is the file of the row: its dialect is known. Any other file is
+unknown, and its entries are read in the way that promises less, or in both ways.
 """
 
+import json
+from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+import numpy as np
 
 from kip33.errors import CorruptIndexError, Kip33Error
 from kip33.formats.batch import RECORD_BATCH_OVERHEAD
-from kip33.formats.time_index import TimestampOffset
+from kip33.formats.time_index import ENTRY, TimestampOffset
 from kip33.rules.search import (
     Claim,
     first_offset_after,
@@ -18,12 +26,16 @@ from kip33.rules.search import (
     reach_of,
     require_order,
 )
-from kip33.storage.files import opened, reason
-from kip33.storage.index_pages import OFFSET_WIDTHS, TIME_WIDTHS, IndexPages
+from kip33.storage.files import opened, reason, status_of
+from kip33.storage.index_pages import OFFSET_WIDTHS, TIME_WIDTHS, WHOLE_BYTES, IndexPages
 from kip33.storage.locations import Location
 from kip33.storage.log_window import Meter
 from kip33.storage.searched import SearchedSegment
 from kip33.storage.segment_files import beside
+
+WALKED_BYTES: Final = 16 * 1024  # a shorter stretch of log is read, whatever an index says of it
+
+POINTS_BACK: Final = (1, 8, 64)  # index points, tried one after the other
 
 
 class Start(NamedTuple):
@@ -33,12 +45,15 @@ class Start(NamedTuple):
     first_offset: int  # no record at or after the time lies before it
     claim: Claim
     expected_bytes: int | None  # up to the next index point's header; None: to the end
+    last_offset: int  # of the batch there, as the offset index says
+    is_exact: bool = False  # the batch there must have that last offset
 
 
 class _Opened(NamedTuple):
     place: Location
     pages: IndexPages
     size_bytes: int
+    settings: str | None  # that made this file; None: not known
 
 
 class SegmentIndexes:
@@ -52,24 +67,67 @@ class SegmentIndexes:
         self._time: _Opened | None = None
         self._offset: _Opened | None = None
         self._is_time_open = self._is_offset_open = self._is_bad = False
+        self._is_rising: bool | None = None
         self._dialect: str | None = None
-        self._latest: tuple[int, int, Start | None] = (0, 0, None)
+        self._latest: tuple[int, int, list[Start]] = (0, 0, [])
 
     def distrust(self, why: str) -> None:
         """Never ask these files again."""
         self._is_bad = True
         self.notes.append(f"its index is not used: {why}")
 
-    def start_for(self, target_ms: int, end: int) -> Start | None:
-        """Return where to begin in a log of `end` bytes, None: at its first batch."""
-        low, high, start = self._latest
+    def starts_for(self, target_ms: int, end: int) -> list[Start]:
+        """Return where to begin in a log of `end` bytes; one of them must bear its claim out.
+
+        There are two where the dialect is not known. None at all: begin at the first batch.
+        """
+        low, high, starts = self._latest
         if low < target_ms <= high:  # between the same two entries as the time before
-            return None if self._is_bad else start
+            return [] if self._is_bad else starts
         try:
-            return self._start_for(target_ms, end)
+            entry, after = self._around(target_ms)
+            starts = list(self._starts_at(entry, end)) if entry else []
+        except (CorruptIndexError, OSError) as error:
+            self.distrust(reason(error))
+            return []
+        self._latest = entry.timestamp if entry else -1, after.timestamp if after else 0, starts
+        return starts
+
+    def upper_start_for(self, target_ms: int, end: int) -> Start | None:
+        """Return an index point near the first entry at or after a time, None if there is none.
+
+        Both files must come from the same pass over the log: a later largest timestamp that an
+        entry records then came after the last index point before that entry, or an entry for it
+        were there already. It may be used if the entry before is true as well, and the index is in
+        order.
+        """
+        try:
+            entry, after = self._around(target_ms)
+            if after is None or not self._are_of_one_pass():
+                return None
+            claim = Claim(after, names_next_offset(self._dialect), tight=True)
+            start = next(self._place(claim, reach_of(claim) - 1, end), None)
         except (CorruptIndexError, OSError) as error:
             self.distrust(reason(error))
             return None
+        floor = first_offset_after(entry, self._dialect) if entry else self._segment.base_offset
+        return start._replace(first_offset=floor, is_exact=True) if start else None
+
+    @property
+    def proof_bytes(self) -> int:
+        """Return what reading all of the time index costs: a shorter stretch of log is walked."""
+        size_bytes = self._time.size_bytes if self._time else 0
+        return max(WALKED_BYTES, size_bytes if size_bytes > WHOLE_BYTES else 0)
+
+    def is_in_order(self) -> bool:
+        """Return whether all entries go up, to the largest timestamp of the segment."""
+        if self._is_rising is None and self._time:
+            entries = np.frombuffer(self._time.pages.whole(), ENTRY)
+            times, offsets = entries["timestamp"], entries["relative_offset"]
+            is_up = bool((times[1:] > times[:-1]).all() and (offsets[1:] >= offsets[:-1]).all())
+            largest = int(times[-1]) if len(times) else -1
+            self._is_rising = is_up and largest == self._segment.max_timestamp
+        return bool(self._is_rising)
 
     def first_offset_for(self, target_ms: int) -> int:
         """Return an offset before which no record at or after a time lies, from the entries alone.
@@ -86,23 +144,16 @@ class SegmentIndexes:
             return base_offset
         return max(base_offset, first_offset_after(entry, self._dialect))
 
-    def _start_for(self, target_ms: int, end: int) -> Start | None:
-        entry, after = self._around(target_ms)
-        next_offset = names_next_offset(self._dialect)
-        loose = tight = None
-        if entry:
-            claim = Claim(entry, next_offset, tight=False)
-            loose = self._place(claim, reach_of(claim), end)
-        if after and self._both_are_ours():
-            # The same pass wrote both files: a later largest timestamp that an entry records came
-            # after the last index point before that entry, or the entry were there already.
-            claim = Claim(after, next_offset, tight=True)
-            tight = self._place(claim, reach_of(claim) - 1, end)
-        if tight and (loose is None or tight.position > loose.position):
-            floor = first_offset_after(entry, self._dialect) if entry else self._segment.base_offset
-            loose = tight._replace(first_offset=floor)
-        self._latest = entry.timestamp if entry else -1, after.timestamp if after else 0, loose
-        return loose
+    def _starts_at(self, entry: TimestampOffset, end: int) -> Iterator[Start]:
+        """Yield where the batch of an entry is looked for, in each way to read the entry."""
+        readings = (False, True) if self._dialect is None else (names_next_offset(self._dialect),)
+        for next_offset in readings:
+            # An entry that names the next offset names no batch with its timestamp. That batch is
+            # among those from an earlier index point on; from which one only one pass tells.
+            claim = Claim(entry, next_offset, tight=next_offset)
+            is_told = not next_offset or self._are_of_one_pass()
+            for points_back in (0,) if is_told else POINTS_BACK:
+                yield from self._place(claim, reach_of(claim) - next_offset, end, points_back)
 
     def _around(self, target_ms: int) -> tuple[TimestampOffset | None, TimestampOffset | None]:
         """Return the last entry strictly below a time and the one behind it.
@@ -129,15 +180,22 @@ class SegmentIndexes:
         timestamp, relative = times[slot]
         return TimestampOffset(timestamp, self._segment.base_offset + relative)
 
-    def _place(self, claim: Claim, offset: int, end: int) -> Start | None:
-        """Return the last index point at or before an offset, None where there is none."""
+    def _place(self, claim: Claim, offset: int, end: int, points_back: int = 0) -> Iterator[Start]:
+        """Yield the last index point at or before an offset, or one further back; or the start.
+
+        Nothing where there is no offset index.
+        """
         offsets = self._offsets()
         if offsets is None:
-            return None
+            return
         relative_offset = offset - self._segment.base_offset
         slot = offsets.last(lambda relative, position: position > 0 and relative <= relative_offset)
+        slot -= points_back
         if slot < 0:
-            return None
+            first = offsets[0][1] if len(offsets) else 0
+            expected = first + RECORD_BATCH_OVERHEAD if 0 < first < end else None
+            yield Start(0, self._segment.base_offset, claim, expected, -1)
+            return
         relative, position = offsets[slot]
         expected = None
         if slot + 1 < len(offsets) and offsets[slot + 1] != (0, 0):
@@ -148,35 +206,41 @@ class SegmentIndexes:
         if relative < 0 or position >= end:
             raise CorruptIndexError(f".index: {relative, position} is no place in {end} bytes")
         floor = first_offset_after(claim.entry, self._dialect)
-        return Start(position, floor, claim, expected)
+        last_offset = self._segment.base_offset + relative
+        yield Start(position, floor, claim, expected, last_offset)
 
     def _times(self) -> IndexPages | None:
         if self._is_bad:
             return None
         if not self._is_time_open:
             self._is_time_open = True
-            beside_log = beside(self._log, "timeindex")
-            named = Location.of(self._segment.index_uri) if self._segment.index_uri else beside_log
+            segment, beside_log = self._segment, beside(self._log, "timeindex")
+            named = Location.of(segment.index_uri) if segment.index_uri else beside_log
             self._time = self._open(dict.fromkeys((named, beside_log)), TIME_WIDTHS)
-            if self._time and self._segment.index_uri and self._time.place == named:
-                self._dialect = self._segment.dialect
+            if self._time and segment.index_uri and self._time.place == named:
+                size = segment.time_index_bytes, segment.time_index_modified_ms
+                settings = _settings_of(self._time, segment.time_index_settings, *size)
+                self._time = self._time._replace(settings=settings)
+                self._dialect = json.loads(settings).get("dialect") if settings else None
         return self._time.pages if self._time else None
 
     def _offsets(self) -> IndexPages | None:
         if not self._is_offset_open and self._time:
             self._is_offset_open = True
+            segment = self._segment
             places = (beside(self._time.place, "index"), beside(self._log, "index"))
             self._offset = self._open(dict.fromkeys(places), OFFSET_WIDTHS)
+            if self._offset and self._offset.place == places[0]:
+                size = segment.offset_index_bytes, segment.offset_index_modified_ms
+                settings = _settings_of(self._offset, segment.offset_index_settings, *size)
+                self._offset = self._offset._replace(settings=settings)
         return self._offset.pages if self._offset else None
 
-    def _both_are_ours(self) -> bool:
-        """Return whether both files are what one build left: known dialect, the sizes it wrote."""
-        if self._dialect is None or self._offsets() is None or not self._time or not self._offset:
+    def _are_of_one_pass(self) -> bool:
+        """Return whether both files have the bytes that one pass of the same settings gives."""
+        if self._offsets() is None or not self._time or not self._offset:
             return False
-        segment = self._segment
-        sizes = (self._time.size_bytes, self._offset.size_bytes)
-        is_beside = self._offset.place.parent == self._time.place.parent
-        return is_beside and sizes == (segment.time_index_bytes, segment.offset_index_bytes)
+        return self._time.settings is not None and self._time.settings == self._offset.settings
 
     def _open(self, places: dict[Location, None], widths: tuple[int, int]) -> _Opened | None:
         for place in places:
@@ -188,5 +252,18 @@ class SegmentIndexes:
                 self.notes.append(f"{place.uri}: cannot be read: {reason(error)}")
                 continue
             pages = IndexPages(self._meter.metered(read_into), size_bytes, widths)
-            return _Opened(place, pages, size_bytes)
+            return _Opened(place, pages, size_bytes, None)
         return None
+
+
+def _settings_of(
+    file: _Opened, settings: str | None, size_bytes: int | None, modified_ms: int | None
+) -> str | None:
+    """Return a row's settings if an opened file is the one that the row speaks of, else None."""
+    if settings is None or modified_ms is None or file.size_bytes != size_bytes:
+        return None
+    try:
+        status = status_of(file.place)
+    except OSError:
+        return None
+    return settings if status and tuple(status) == (size_bytes, modified_ms) else None

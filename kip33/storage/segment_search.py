@@ -168,13 +168,31 @@ class SegmentSearch:
 
     def _start(self, target_ms: int, resume: tuple[int, int]) -> tuple[int, int]:
         """Return a position to begin at, and an offset before which nothing late enough lies."""
-        start = self._indexes.start_for(target_ms, self.log.end)
-        if start is None or start.position <= resume[0]:
-            return resume
-        if not self._is_borne_out(start, target_ms):
-            self._indexes.distrust("the batches at its place are not what it says")
-            return resume
-        return start.position, start.first_offset
+        indexes, end = self._indexes, self.log.end
+        starts = indexes.starts_for(target_ms, end)
+        upper = indexes.upper_start_for(target_ms, end)
+        nearest = max(resume[0], min((start.position for start in starts), default=0))
+        is_far = upper is not None and upper.position - nearest > indexes.proof_bytes
+        begin = resume
+        for start in starts:
+            if start.position <= resume[0] and not is_far:
+                break
+            if self._is_borne_out(start, target_ms):
+                begin = max(begin, (start.position, start.first_offset))
+                break
+        else:
+            if starts:
+                indexes.distrust("the batches at its place are not what it says")
+                return resume
+        if upper is None or upper.position <= begin[0]:
+            return begin
+        if is_far and indexes.is_in_order():
+            if self._is_borne_out(upper, target_ms):
+                return upper.position, upper.first_offset
+            indexes.distrust("the batches at its place are not what it says")
+            return begin
+        self.log.expect(upper.position - begin[0] + (upper.expected_bytes or 0))
+        return begin
 
     def _is_borne_out(self, start: Start, target_ms: int) -> bool:
         reach = reach_of(start.claim)
@@ -190,6 +208,8 @@ class SegmentSearch:
                 return False
         else:
             self.log.damage = damage  # of a place that an index made up
+            return False
+        if start.is_exact and headers[0].last_offset != start.last_offset:
             return False
         within = headers[0].base_offset >= self._segment.base_offset
         return within and bears_out(headers, start.claim, target_ms)

@@ -204,6 +204,66 @@ def mutated_index(random: Random, data: bytes, own: bytes | None, entry_bytes: i
     return random.choice([None, data, data, data + bytes(24), data[: random.randint(0, 40)]])
 
 
+def wrong_field(random: Random, index: bytearray, entry: str) -> None:
+    """One number of one entry, by a little or by much."""
+    size = struct.calcsize(entry)
+    if len(index) < size:
+        return
+    at = random.randrange(len(index) // size) * size
+    numbers = list(struct.unpack_from(entry, index, at))
+    place = random.randrange(2)
+    most = 2 ** (63 if entry[1 + place] == "q" else 31) - 1
+    by = random.choice((-1000, -100, -20, -5, -2, -1, 1, 2, 5, 20, 100, 1000, most))
+    numbers[place] = min(max(numbers[place] + by, 0), most)
+    struct.pack_into(entry, index, at, *numbers)
+
+
+def moved_entries(random: Random, index: bytearray, entry: str) -> None:
+    """Runs of whole entries change places, or one run is there twice and another is lost."""
+    size = struct.calcsize(entry)
+    if len(index) < 3 * size:
+        return
+    a, b, c = sorted(random.randrange(len(index) // size + 1) * size for _ in range(3))
+    if random.random() < 0.5:
+        index[a:c] = index[b:c] + index[a:b]
+    else:
+        index[a:c] = (index[b:c] + index[b:c] + index[a:b])[: c - a]
+
+
+def lost_entries(random: Random, index: bytearray, entry: str) -> None:
+    """Some entries are lost, and others made up between two neighbours: the size is the same."""
+    size = struct.calcsize(entry)
+    if len(index) < 4 * size:
+        return
+    count = len(index)
+    at = random.randrange(len(index) // size) * size
+    lost = random.randint(1, 3) * size
+    del index[at : at + lost]
+    if random.random() < 0.3:
+        index += bytes(count - len(index))
+        return
+    while len(index) < count:
+        at = random.randrange(len(index) // size) * size
+        low = struct.unpack_from(entry, index, at)
+        made = struct.pack(entry, *(number + random.randint(0, 2) for number in low))
+        index[at + size : at + size] = made
+
+
+def index_mutant(random: Random, data: bytes, entry: str) -> bytes:
+    """An index file with damage, of the same size; of two numbers in each `entry`."""
+    index = bytearray(data)
+    for _ in range(random.choice((1, 1, 1, 2, 3))):
+        if index:
+            kind = random.randrange(6)
+            if kind < 2:
+                wrong_field(random, index, entry)
+            elif kind < 4:
+                (moved_entries, lost_entries)[kind - 2](random, index, entry)
+            else:
+                (flip_bit, overwrite_run)[kind - 4](random, index)
+    return bytes(index[: len(data)]).ljust(len(data), b"\0")
+
+
 def wrapped(number: int) -> int:
     return (number + 2**63) % 2**64 - 2**63
 

@@ -17,10 +17,12 @@ import pytest
 from kip33 import build_time_index, find_offset, read_records, scan_batches
 from kip33.errors import CorruptSegmentError, UnsupportedFormatError
 from kip33.formats.records import iterate_records
+from kip33.rules.indexes import IndexSettings
 from kip33.rules.search import BATCH, MAX_TIMESTAMP, RECORD
 from kip33.storage.locations import Location
 from kip33.storage.partition_search import SearchedSegment, search_partition
 from tests.formats.real_segments import REAL_SEGMENTS, needs_real_segments
+from tests.searched_segments import of_file
 
 pytestmark = needs_real_segments
 
@@ -74,7 +76,6 @@ def content_of(name: str) -> Content:
         largest_timestamp=largest,
         status="ok",
         index_uri=Location.of(log.with_suffix(".timeindex")).uri,
-        dialect=None,
     )
     return Content(records[:, 0], np.maximum.accumulate(records[:, 1]), damaged, row)
 
@@ -143,9 +144,8 @@ def test_an_index_of_ours_leads_to_the_same(name: str, tmp_path: Path) -> None:
         place.with_suffix(".index").write_bytes(index.offset_index)
         row = content.row._replace(
             index_uri=Location.of(place).uri,
-            dialect=dialect,
-            time_index_bytes=len(index.time_index),
-            offset_index_bytes=len(index.offset_index),
+            **of_file("time_index", place, IndexSettings(dialect)),
+            **of_file("offset_index", place.with_suffix(".index"), IndexSettings(dialect)),
         )
         for target in random.Random(name).sample(content.targets, min(ALONE, len(content.targets))):
             [answer] = search_partition([row], [target])

@@ -1,0 +1,30 @@
+"""An index is never believed: damaged index files that are called ours change no answer."""
+
+import os
+
+import pytest
+
+from kip33.storage import segment_indexes
+from tests.long_forms import short_and_long
+from tests.storage.searched_mutants import run
+
+SEED = os.environ.get("KIP33_SEED", "1")
+
+
+@pytest.mark.parametrize(
+    "questions", short_and_long(1_500, 12_000, "KIP33_SEARCHED_QUESTIONS")
+)
+@pytest.mark.parametrize("walked", [0, segment_indexes.WALKED_BYTES])
+def test_no_answer_is_wrong_without_a_word(
+    questions: int, walked: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where no stretch of log is too short to be jumped over."""
+    monkeypatch.setattr(segment_indexes, "WALKED_BYTES", walked)
+
+    outcomes, faults = run(f"{SEED}/{walked}", questions)
+
+    with capsys.disabled():
+        print(f"\nKIP33_SEED={SEED}: {dict(sorted(outcomes.items()))}", end=" ")
+    assert faults == []
+    assert outcomes["right, no note"] > questions / 3
+    assert outcomes["right, noted"] > questions / 30
