@@ -41,12 +41,6 @@ class IndexPages:
         first, second = entry[: self._split], entry[self._split :]
         return int.from_bytes(first, signed=True), int.from_bytes(second, signed=True)
 
-    def whole(self) -> bytes:
-        """Return all entries, read at once unless one page has them; half an entry is left out."""
-        if len(self._pages) == 1 and self._entries <= self._page_entries:
-            return self._page(0)
-        return read_fully(self._read_into, 0, self._entries * self._entry_bytes)
-
     def last(self, is_before: Callable[[int, int], bool]) -> int:
         """Return the slot of an entry that is before while the next is not; -1: the first is not.
 

@@ -14,11 +14,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Final, NamedTuple
 
-import numpy as np
-
 from kip33.errors import CorruptIndexError, Kip33Error
 from kip33.formats.batch import RECORD_BATCH_OVERHEAD
-from kip33.formats.time_index import ENTRY, TimestampOffset
+from kip33.formats.time_index import TimestampOffset
 from kip33.rules.search import (
     Claim,
     first_offset_after,
@@ -27,13 +25,14 @@ from kip33.rules.search import (
     require_order,
 )
 from kip33.storage.files import opened, reason, status_of
-from kip33.storage.index_pages import OFFSET_WIDTHS, TIME_WIDTHS, WHOLE_BYTES, IndexPages
+from kip33.storage.index_pages import OFFSET_WIDTHS, TIME_WIDTHS, IndexPages
 from kip33.storage.locations import Location
 from kip33.storage.log_window import Meter
 from kip33.storage.searched import SearchedSegment
 from kip33.storage.segment_files import beside
 
 WALKED_BYTES: Final = 16 * 1024  # a shorter stretch of log is read, whatever an index says of it
+ENTRY_PROOF_BYTES: Final = 8 * 1024  # what it costs to check one entry, about
 
 POINTS_BACK: Final = (1, 8, 64)  # index points, tried one after the other
 
@@ -67,7 +66,6 @@ class SegmentIndexes:
         self._time: _Opened | None = None
         self._offset: _Opened | None = None
         self._is_time_open = self._is_offset_open = self._is_bad = False
-        self._is_rising: bool | None = None
         self._dialect: str | None = None
         self._latest: tuple[int, int, list[Start]] = (0, 0, [])
 
@@ -98,8 +96,7 @@ class SegmentIndexes:
 
         Both files must come from the same pass over the log: a later largest timestamp that an
         entry records then came after the last index point before that entry, or an entry for it
-        were there already. It may be used if the entry before is true as well, and the index is in
-        order.
+        were there already. It may be used only if all entries are true: a lost one says nothing.
         """
         try:
             entry, after = self._around(target_ms)
@@ -115,19 +112,27 @@ class SegmentIndexes:
 
     @property
     def proof_bytes(self) -> int:
-        """Return what reading all of the time index costs: a shorter stretch of log is walked."""
-        size_bytes = self._time.size_bytes if self._time else 0
-        return max(WALKED_BYTES, size_bytes if size_bytes > WHOLE_BYTES else 0)
+        """Return about what it costs to check all entries: a shorter stretch of log is walked."""
+        return max(WALKED_BYTES, len(self._time.pages) * ENTRY_PROOF_BYTES if self._time else 0)
 
-    def is_in_order(self) -> bool:
-        """Return whether all entries go up, to the largest timestamp of the segment."""
-        if self._is_rising is None and self._time:
-            entries = np.frombuffer(self._time.pages.whole(), ENTRY)
-            times, offsets = entries["timestamp"], entries["relative_offset"]
-            is_up = bool((times[1:] > times[:-1]).all() and (offsets[1:] >= offsets[:-1]).all())
-            largest = int(times[-1]) if len(times) else -1
-            self._is_rising = is_up and largest == self._segment.max_timestamp
-        return bool(self._is_rising)
+    def all_starts(self, end: int) -> Iterator[Start | None]:
+        """Yield for each entry where its batch is looked for; None ends it: it cannot be right.
+
+        The entries go up to the largest timestamp of the segment. If all of them are true then none
+        is missing, since a row's file has as many as the pass gave.
+        """
+        times = self._times()
+        before: TimestampOffset | None = None
+        for slot in range(len(times) if times else 0):
+            entry = self._entry(times, slot) if times else None
+            if entry is None or (before and not before.timestamp < entry.timestamp):
+                yield None
+                return
+            start = next(self._starts_at(entry, end), None)
+            yield start
+            before = entry
+        if before is None or before.timestamp != self._segment.max_timestamp:
+            yield None
 
     def first_offset_for(self, target_ms: int) -> int:
         """Return an offset before which no record at or after a time lies, from the entries alone.

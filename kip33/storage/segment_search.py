@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from kip33.errors import CorruptSegmentError, UnsupportedFormatError
+from kip33.errors import CorruptIndexError, CorruptSegmentError, UnsupportedFormatError
 from kip33.formats.batch import NO_TIMESTAMP, BatchHeader
 from kip33.formats.records import Record, iterate_records
 from kip33.rules.search import BATCH, RECORD, bears_out, reach_of
@@ -13,6 +13,8 @@ from kip33.storage.locations import Location
 from kip33.storage.log_window import LOCAL_BYTES, REMOTE_BYTES, LogWindow, Meter
 from kip33.storage.searched import SearchedSegment
 from kip33.storage.segment_indexes import SegmentIndexes, Start
+
+_NO_LIMIT: Final = 2**63 - 1
 
 
 class Hit(NamedTuple):
@@ -89,6 +91,7 @@ class SegmentSearch:
         )  # position and offset: nothing before is late enough
         self._none_from: int | None = None
         self._stairs: tuple[int, Stairs] | None = None
+        self._is_index_true: bool | None = None
         self._first_position: int | None = None  # of the first batch with records that count
 
     @property
@@ -186,13 +189,25 @@ class SegmentSearch:
                 return resume
         if upper is None or upper.position <= begin[0]:
             return begin
-        if is_far and indexes.is_in_order():
-            if self._is_borne_out(upper, target_ms):
+        if is_far:
+            if self._are_all_borne_out() and self._is_borne_out(upper, target_ms):
                 return upper.position, upper.first_offset
             indexes.distrust("the batches at its place are not what it says")
             return begin
         self.log.expect(upper.position - begin[0] + (upper.expected_bytes or 0))
         return begin
+
+    def _are_all_borne_out(self) -> bool:
+        """Return whether every entry of the time index is true."""
+        if self._is_index_true is None:
+            try:
+                starts = self._indexes.all_starts(self.log.end)
+                self._is_index_true = all(
+                    start is not None and self._is_borne_out(start, _NO_LIMIT) for start in starts
+                )
+            except CorruptIndexError:
+                self._is_index_true = False
+        return self._is_index_true
 
     def _is_borne_out(self, start: Start, target_ms: int) -> bool:
         reach = reach_of(start.claim)

@@ -245,7 +245,11 @@ def lost_entries(random: Random, index: bytearray, entry: str) -> None:
     while len(index) < count:
         at = random.randrange(len(index) // size) * size
         low = struct.unpack_from(entry, index, at)
-        made = struct.pack(entry, *(number + random.randint(0, 2) for number in low))
+        near = (
+            min(number + random.randint(0, 2), 2**31 - 1 - place)
+            for place, number in enumerate(low)
+        )
+        made = struct.pack(entry, *near)
         index[at + size : at + size] = made
 
 
