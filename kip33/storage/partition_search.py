@@ -2,16 +2,20 @@
 
 A segment whose batches are all earlier is passed over unopened; of the others each is opened once,
 oldest first, and asked for the times that are not answered yet, in ascending order. The answer is
-exact to the record, and so is the reading: some KiB of an index, the batches from the one that an
-entry names on, or, where one build wrote both index files, those between two index points. Without
-index files headers are walked from the segment's start.
+exact to the record, and so is the reading: some KiB of an index, and the batches from the one that
+an entry names on. Without index files headers are walked from the segment's start.
+
+Where two entries of a time index lie far apart in the log, a search can jump from the one to the
+other. That takes two index files of the same pass over the log (the row says with which settings
+each was made, and its size and modification time), and all entries of the time index are checked
+first. A stretch that costs less than this check is walked.
 
 An index is never believed: the batch that an entry names must be where the offset index says and
-bear the entry's timestamp, none from there to it may be later, and neighbours must go up. What
-cannot be seen without reading everything: an entry that is right about its own batch while a later
-timestamp stands before the place it leads to; of `kip33` entries, which name no batch with their
-timestamp, whether that timestamp is right; what was appended after the catalog was made; a record
-that is later than its batch's header says. CRCs are not checked.
+bear the entry's timestamp, none from there to it may be later, and neighbours must go up. An entry
+of `kip33` names no batch, so one of the batches from an earlier index point on must bear its
+timestamp. What cannot be seen without reading everything: an entry that is right about its own
+batch while a later timestamp stands before the place it leads to; what was appended after the
+catalog was made; a record that is later than its batch's header says. CRCs are not checked.
 
 A time that Kafka would answer with "unknown" although a later segment has a record is answered as
 Kafka does with `as_kafka`, and a note names what hid it; otherwise the search goes on.
