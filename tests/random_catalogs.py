@@ -11,6 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kip33.formats.names import partition_dir_of
+from kip33.rules.retention import SegmentFigures
 from kip33.storage.schema import SEGMENTS
 
 NOW_MS = 1_700_000_000_000
@@ -38,15 +40,20 @@ STATUSES = ("truncated", "invalid", "unreadable", "unverified", "empty")
 LogStartOffsets = dict[tuple[str, str, int], int]
 
 
-def random_catalogs(count: int, seed: object) -> tuple[list[dict[str, Any]], LogStartOffsets]:
-    """Return the rows of `count` log directories, shuffled, and log start offsets of some."""
+def random_catalogs(
+    count: int, seed: object, *, doubled: float = 0.0
+) -> tuple[list[dict[str, Any]], LogStartOffsets]:
+    """Return the rows of `count` log directories, shuffled, and log start offsets of some.
+
+    `doubled` is how often a segment lies in orders-00 as well as in orders-0.
+    """
     chance = random.Random(f"{seed}")
     rows: list[dict[str, Any]] = []
     starts: LogStartOffsets = {}
     for number in range(count):
         log_dir = f"broker-{number}"
         for topic in chance.sample(TOPICS, chance.randint(1, 3)):
-            partition = list(_partition(chance, log_dir, topic))
+            partition = list(_partition(chance, log_dir, topic, doubled))
             rows += partition
             if chance.random() < 0.3:
                 bases = [row["base_offset"] or 0 for row in partition]
@@ -55,7 +62,9 @@ def random_catalogs(count: int, seed: object) -> tuple[list[dict[str, Any]], Log
     return rows, starts
 
 
-def _partition(chance: random.Random, log_dir: str, topic: str) -> Iterator[dict[str, Any]]:
+def _partition(
+    chance: random.Random, log_dir: str, topic: str, doubled: float
+) -> Iterator[dict[str, Any]]:
     base_offset = chance.choice((0, 0, 1_000, 2**40))
     directory = f"file:///archive/{log_dir}/{topic}-0"
     if chance.random() < 0.05:  # a directory that cannot be listed today
@@ -81,6 +90,8 @@ def _partition(chance: random.Random, log_dir: str, topic: str) -> Iterator[dict
         if chance.random() < 0.03:
             row["size_bytes"] = None
         yield row
+        if chance.random() < doubled:  # orders-00 beside orders-0
+            yield row | {"log_uri": row["log_uri"].replace("-0/", "-00/")}
         if chance.random() < 0.02:  # 7.log beside 00000000000000000007.log
             yield row | {"log_uri": f"{directory}/{base_offset}.log"}
         base_offset += chance.choice((1, 10, 10, 500))
@@ -110,6 +121,15 @@ def _row(log_dir: str, topic: str, base: int | None, uri: str, status: str) -> d
         "log_uri": uri,
         "status": status,
     }
+
+
+def figures_of(row: dict[str, Any]) -> SegmentFigures:
+    """Return what the rule asks of a row."""
+    directory = None
+    if row["base_offset"] is not None:
+        directory = partition_dir_of(row["log_uri"], row["topic"], row["partition"])
+    names = ("base_offset", "size_bytes", "largest_timestamp", "status")
+    return SegmentFigures(*(row[name] for name in names), directory)
 
 
 def write_rows(rows: list[dict[str, Any]], folder: Path) -> Path:

@@ -68,8 +68,6 @@ def dump(files: tuple[str, ...], records: bool, output_format: str) -> None:
         try:
             rows = _rows(location, parsed, records)
             _print_file(name, rows, many=len(files) > 1, as_json=output_format == "jsonl")
-        except BrokenPipeError:  # whoever reads our output has seen enough, as `head` does
-            raise
         except OSError as error:
             raise LocationError(f"{name}: cannot be read: {reason(error)}") from error
         except Kip33Error as error:

@@ -7,13 +7,14 @@ import importlib
 import logging
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, NoReturn
 
 import click
 
 from kip33 import __version__
+from kip33.cli.standard_output import OutputError, guarded_output
 from kip33.errors import Kip33Error
 
 COMMANDS: Final = {
@@ -100,9 +101,14 @@ def _interruptible() -> Iterator[None]:
 def run(command: click.Command) -> None:
     """Run a command, turning what a user can mend into one line on standard error and exit 2."""
     logging.getLogger().addHandler(logging.NullHandler())  # py4j logs traces of a JVM that is gone
+    _require_text(sys.argv[1:])
     try:
-        with _interruptible():
+        with _interruptible(), guarded_output():
             sys.exit(command.main(standalone_mode=False))
+    except OutputError as error:
+        if error.is_closed:  # who reads has seen enough, as `head` does
+            sys.exit(1)
+        _fail(str(error), exit_code=1)
     except Interrupted as interrupted:
         _fail(f"interrupted by {interrupted}; nothing is half-written: run it again", exit_code=1)
     except click.Abort:
@@ -125,9 +131,20 @@ def run(command: click.Command) -> None:
         _fail(job_failure(error), exit_code=1)
 
 
-def _fail(message: str, *, exit_code: int = 2) -> None:
-    click.echo("Error: " + " ".join(message.split()), err=True)
+def _fail(message: str, *, exit_code: int = 2) -> NoReturn:
+    from kip33.storage.locations import without_secrets
+
+    click.echo("Error: " + " ".join(without_secrets(message).split()), err=True)
     sys.exit(exit_code)
+
+
+def _require_text(arguments: Sequence[str]) -> None:
+    """End the command, one line, for an argument that is not UTF-8: files hold what it names."""
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            _fail(f"{argument!a}: not UTF-8, in which names and values are expected")
 
 
 def main() -> None:

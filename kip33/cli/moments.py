@@ -11,6 +11,7 @@ import click
 from kip33.rules.quantities import MAX_INT64, duration_ms, size_bytes
 
 MOMENT_EXPECTED: Final = "ISO 8601 (UTC without a zone), milliseconds, now, now-7d or now+36h"
+LAST_MS: Final = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FROM_NOW = re.compile(r"now(?:([+-])(.+))?")
 
@@ -72,8 +73,14 @@ class Quantity(click.ParamType):  # type: ignore[type-arg]  # generic since 8.4;
             self.fail(f"{error}; for example {self._example}", param, ctx)
 
 
-MOMENT: Final = Quantity(
-    "moment", lambda text: parse_moment(text, current_ms()), "2024-05-01T12:00:00Z"
-)
+def parse_clock(text: str) -> int:
+    """Return a moment to judge at, before the year 10000: sums with it stay within int64."""
+    now_ms = parse_moment(text, current_ms())
+    if now_ms > LAST_MS:
+        raise ValueError(f"{text.strip()!r} found, expected a moment before the year 10000")
+    return now_ms
+
+
+MOMENT: Final = Quantity("moment", parse_clock, "2024-05-01T12:00:00Z")
 DURATION: Final = Quantity("duration", duration_ms, "7d")
 SIZE: Final = Quantity("size", size_bytes, "10GiB")

@@ -19,6 +19,9 @@ from kip33.rules.quantities import duration_ms
 from kip33.rules.retention import NO_LIMIT
 from kip33.storage.stores import configured, settings_from
 
+MAX_INT32: Final = 2**31 - 1  # of Kafka's settings of type INT
+MOST_TASKS: Final = 100_000
+
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -132,7 +135,7 @@ _SPARK: Final = (
     click.option("--topics", multiple=True, metavar="GLOB", help=TOPICS_HELP),
     click.option(
         "--parallelism",
-        type=click.IntRange(min=1),
+        type=click.IntRange(1, MOST_TASKS),
         help="Number of Spark tasks [default: 3 a core, more for more than 16 GiB each].",
     ),
     *_SESSION,
@@ -158,14 +161,14 @@ _POLICY: Final = (
 _INDEX: Final = (
     click.option(
         "--index-interval-bytes",
-        type=click.IntRange(min=0),
+        type=click.IntRange(0, MAX_INT32),
         default=DEFAULT_INDEX_INTERVAL_BYTES,
         show_default=True,
         help="Kafka's index.interval.bytes when the segments were written.",
     ),
     click.option(
         "--segment-index-bytes",
-        type=click.IntRange(min=TIME_ENTRY_BYTES),
+        type=click.IntRange(TIME_ENTRY_BYTES, MAX_INT32),
         default=DEFAULT_SEGMENT_INDEX_BYTES,
         show_default=True,
         help="Kafka's segment.index.bytes: a log that needs a larger index fails to load.",

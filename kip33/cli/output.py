@@ -45,7 +45,9 @@ def print_rows(
 
 def warn(message: str) -> None:
     """Print one line on standard error."""
-    click.echo("Warning: " + " ".join(message.split()), err=True)
+    from kip33.storage.locations import without_secrets
+
+    click.echo("Warning: " + " ".join(without_secrets(message).split()), err=True)
 
 
 def iso_time(timestamp_ms: int | None) -> str:

@@ -6,7 +6,7 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from kip33.cli.moments import DURATION, MOMENT, SIZE, current_ms, parse_moment
+from kip33.cli.moments import DURATION, MOMENT, SIZE, parse_clock
 from kip33.cli.options import TOPICS_HELP, format_option, policy_options, session_options
 from kip33.cli.summary_file import summary_option
 from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES
@@ -26,9 +26,8 @@ def _by_hand(ctx: click.Context, param: click.Parameter, value: str | None) -> s
 
 def _moments(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[int, ...]:
     """Return the moments of `T1,T2`, none where none is given."""
-    now_ms = current_ms()
     try:
-        return tuple(parse_moment(one, now_ms) for one in text.split(",")) if text else ()
+        return tuple(parse_clock(one) for one in text.split(",")) if text else ()
     except ValueError as error:
         raise click.BadParameter(f"{error}; for example 2024-05-01,2024-06-01") from error
 

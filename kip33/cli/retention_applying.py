@@ -1,6 +1,7 @@
 """`kip33 retention --apply`: a plan carried out, and what became of each partition."""
 
 import json
+import sys
 import time
 from typing import Any, Final
 
@@ -10,7 +11,9 @@ from kip33.cli.moments import current_ms
 from kip33.cli.output import human_bytes, print_json, print_table
 from kip33.cli.progress import progress_bar
 from kip33.cli.retention_tables import RESULT
+from kip33.cli.standard_output import OutputError
 from kip33.cli.summary_file import publish_summary
+from kip33.errors import Kip33Error
 from kip33.storage.applying import Applied, apply_plan
 from kip33.storage.deletion_step import Record
 from kip33.storage.locations import Location
@@ -33,17 +36,23 @@ def apply_file(file: str, options: dict[str, Any]) -> set[str]:
     plan = read_plan(Location.of(file))
     records: list[Record] = []  # for one JSON object, or a table of what would be done
     steps_done = 0
+    unwritten: list[OutputError] = []
     with progress_bar("retention: segments") as bar:
 
-        def on_record(record: Record) -> None:
+        def on_record(record: Record) -> bool:
             nonlocal steps_done
             if output_format == "jsonl":
-                print_json(record)
+                try:
+                    print_json(record)
+                except OutputError as error:
+                    unwritten.append(error)
+                    return False
             elif output_format == "json" or dry_run:
                 records.append(record)
             if bar and record["kind"] == "result":
                 steps_done += 1
                 bar.advance(steps_done, plan.segments)
+            return True
 
         applied = apply_plan(
             plan,
@@ -56,6 +65,35 @@ def apply_file(file: str, options: dict[str, Any]) -> set[str]:
         )
     summary = _summary(applied) | {"seconds": round(time.monotonic() - started, 3)}
     publish_summary(options["summary_file"], summary)
+    try:
+        if unwritten:
+            raise unwritten[0]
+        _print(output_format, applied, summary, records)
+        sys.stdout.flush()
+    except OutputError as error:
+        raise _UntoldError(
+            f"{error}; {_what_was_done(applied)}"
+            + (f", the journal is {applied.journal}" if not dry_run else "")
+            + ("; apply the plan again to go on" if applied.stopped and not dry_run else "")
+        ) from error
+    return {STOPPED} if applied.stopped else set()
+
+
+class _UntoldError(Kip33Error):
+    """What an apply did cannot be printed."""
+
+    exit_code = 1
+
+
+def _what_was_done(applied: Applied) -> str:
+    done = "would be" if applied.dry_run else "were"
+    what = "moved" if applied.trash else "deleted"
+    return f"{applied.segments_deleted:,} segments {done} {what}"
+
+
+def _print(
+    output_format: str, applied: Applied, summary: dict[str, Any], records: list[Record]
+) -> None:
     partitions = [one._asdict() for one in applied.partitions]
     if output_format == "json":
         print_json({"journal": records, "partitions": partitions, "summary": summary})
@@ -64,10 +102,9 @@ def apply_file(file: str, options: dict[str, Any]) -> set[str]:
             print_json({"kind": "partition", **partition})
         print_json({"kind": "summary", **summary})
     else:
-        if dry_run:
+        if applied.dry_run:
             _print_journal(records)
         _print_tables(applied, summary)
-    return {STOPPED} if applied.stopped else set()
 
 
 def _summary(applied: Applied) -> dict[str, Any]:

@@ -34,10 +34,11 @@ from kip33.spark.retention_summary import (
     totals_of,
     worst_and_totals,
 )
+from kip33.storage.deletion_doubts import find_doubts
 from kip33.storage.locations import Location
 from kip33.storage.output_files import require_plan_place
 from kip33.storage.plan_text import write_plan
-from kip33.storage.retention_planning import plan_retention
+from kip33.storage.retention_planning import basis_of, plan_retention
 
 TABLES = ("segments", "partitions", "freed")
 
@@ -180,8 +181,7 @@ def _plan(asked: Asked) -> dict[str, Any]:
 def _print(asked: Asked, answer: Answer, summary: dict[str, Any]) -> None:
     output_format = asked.options["output_format"]
     if asked.options["emit"]:
-        trust = asked.options["trust_last_modified"]
-        click.echo(json.dumps(delete_records(answer.partitions, trust_last_modified=trust)))
+        _emit(asked, answer)
         _say_apart(summary)
     elif output_format == "table":
         if asked.options["show_broker_view"]:
@@ -195,6 +195,30 @@ def _print(asked: Asked, answer: Answer, summary: dict[str, Any]) -> None:
         click.echo(json.dumps({"kind": "summary", **summary}))
     else:
         print_object(answer.judged, answer.partitions, answer.freed, answer.rows, summary)
+
+
+def _emit(asked: Asked, answer: Answer) -> None:
+    """Print what may be deleted on brokers; warn of each partition that is left out in doubt."""
+    options = asked.options
+    basis = basis_of(
+        asked.catalog,
+        asked.snapshot,
+        asked.policies,
+        now_ms=asked.now_ms,
+        clock_ms=asked.clock_ms,
+        active_segment=options["active_segment"],
+        boundary=options["boundary"],
+        trust_last_modified=options["trust_last_modified"],
+    )
+    starts, topics = asked.log_start_offsets, options["topics"]
+    doubts = find_doubts(basis, asked.catalog, asked.snapshot, starts or {}, topics)
+    for (topic, partition), why in doubts.partitions.items():
+        warn(f"{topic}-{partition} is left out: {why}")
+    for uri in doubts.unlistable_uris:
+        warn(f"{uri} could not be listed: replicas that keep more may lie there")
+    trust = options["trust_last_modified"]
+    found = delete_records(answer.partitions, trust_last_modified=trust, left_out=doubts.partitions)
+    click.echo(json.dumps(found))
 
 
 def _say_apart(summary: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from kip33.cli.moments import MOMENT
-from kip33.cli.options import TOPICS_HELP, format_option, session_options
+from kip33.cli.options import MAX_INT32, TOPICS_HELP, format_option, session_options
 
 
 @click.command(
@@ -26,7 +26,9 @@ from kip33.cli.options import TOPICS_HELP, format_option, session_options
     help="With --time: the range up to this time, its records and bytes.",
 )
 @click.option("--topic", "topics", multiple=True, metavar="GLOB", help=TOPICS_HELP)
-@click.option("--partition", type=click.IntRange(min=0), metavar="N", help="Only this partition.")
+@click.option(
+    "--partition", type=click.IntRange(0, MAX_INT32), metavar="N", help="Only this partition."
+)
 @click.option(
     "--requests",
     metavar="FILE",

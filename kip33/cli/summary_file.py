@@ -37,12 +37,14 @@ def summary_option(command: _Command) -> _Command:
 
 
 def _place(ctx: click.Context, param: click.Parameter, text: str | None) -> "Location | None":
-    from kip33.storage.locations import Location
+    from kip33.storage.locations import Location, without_secrets
 
     if text is None:
         return None
     if not text.endswith(SUFFIX):  # a slip replaces no segment, index or Parquet file
-        raise click.BadParameter(f"{text!r} found, a name that ends in {SUFFIX} expected")
+        raise click.BadParameter(
+            f"{without_secrets(text)!r} found, a name that ends in {SUFFIX} expected"
+        )
     return Location.of(text)
 
 

@@ -102,7 +102,7 @@ def parse_checkpoint_file(name: str) -> CheckpointFile | None:
 
 def partition_dir_name(topic: str, partition: int) -> str:
     """Return `<topic>-<partition>`; `ValueError` for a topic or partition that Kafka refuses."""
-    if not _is_topic(topic) or not 0 <= partition <= _MAX_INT32:
+    if not is_topic(topic) or not 0 <= partition <= _MAX_INT32:
         raise ValueError(f"no partition of Kafka: topic {topic!r}, partition {partition}")
     return f"{topic}-{partition}"
 
@@ -114,11 +114,22 @@ def parse_partition_dir(name: str) -> PartitionDir | None:
     PartitionDir(topic='x.y-3', partition=0, kind='')
     """
     match = _PARTITION_DIR.fullmatch(name)
-    if match is None or int(match["partition"]) > _MAX_INT32 or not _is_topic(match["topic"]):
+    if match is None or int(match["partition"]) > _MAX_INT32 or not is_topic(match["topic"]):
         return None
     return PartitionDir(match["topic"], int(match["partition"]), match["kind"] or "")
 
 
-def _is_topic(name: str) -> bool:
+def partition_dir_of(uri: str, topic: str, partition: int) -> str | None:
+    """Return the name of a log's directory if it is one of this partition's, else None.
+
+    >>> partition_dir_of("file:///archive/orders-00/7.log", "orders", 0)
+    'orders-00'
+    """
+    name = uri.rpartition("/")[0].rpartition("/")[2]
+    return name if parse_partition_dir(name) == (topic, partition, "") else None
+
+
+def is_topic(name: str) -> bool:
+    """Return whether Kafka allows a topic of this name."""
     legal = re.fullmatch(r"[a-zA-Z0-9._-]+", name) is not None and name not in (".", "..")
     return legal and len(name) <= MAX_TOPIC_LENGTH

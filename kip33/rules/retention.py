@@ -28,6 +28,7 @@ KEPT_REASONS: Final = (
     *(UNJUDGED, NO_POLICY),
     *DOUBTFUL_STATUSES,
     "no_timestamp",
+    "two_directories",  # of one partition: orders-0 and orders-00
     "same_base_offset",  # two files of one base offset
     "active_segment",
     "empty_active_segment",
@@ -45,6 +46,7 @@ class SegmentFigures(NamedTuple):
     size_bytes: int | None
     largest_timestamp: int | None
     status: str = "ok"
+    directory: str | None = None  # its partition directory's name, None where it has none
 
 
 class Limits(NamedTuple):
@@ -142,6 +144,8 @@ def _each_by_itself(
     segments: Sequence[SegmentFigures], limits: Limits, now_ms: int
 ) -> Iterator[tuple[SegmentFigures, _Own]]:
     remaining_bytes = sum(segment.size_bytes or 0 for segment in segments)
+    directories = {segment.directory for segment in segments} - {None}
+    is_doubled = len(directories) > 1
     for number, segment in enumerate(segments):
         following = segments[number + 1] if number + 1 < len(segments) else None
         previous = segments[number - 1] if number else None
@@ -158,7 +162,7 @@ def _each_by_itself(
             segment,
             _Own(
                 untimed or ("retention_ms" if breached else None),
-                _kept_for(segment, previous, following, limits),
+                _kept_for(segment, previous, following, limits, is_doubled=is_doubled),
                 breached,
                 expires_at,
                 0 if untimed else expires_at,
@@ -189,6 +193,8 @@ def _kept_for(
     previous: SegmentFigures | None,
     following: SegmentFigures | None,
     limits: Limits,
+    *,
+    is_doubled: bool,
 ) -> str | None:
     """Return why a segment stays whatever the checks want, None if nothing keeps it."""
     if limits.mode in (UNJUDGED, NO_POLICY):
@@ -196,6 +202,8 @@ def _kept_for(
     doubt = doubt_of(segment.status, segment.largest_timestamp)
     if doubt:
         return doubt
+    if is_doubled and segment.directory:
+        return "two_directories"
     if any(other and other.base_offset == segment.base_offset for other in (previous, following)):
         return "same_base_offset"
     if following is None and limits.active_segment == "keep":

@@ -1,5 +1,6 @@
 """What `kafka-delete-records.sh --offset-json-file` takes, for what retention calls deletable."""
 
+from collections.abc import Collection
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
@@ -14,13 +15,19 @@ INTERNAL: Final = (
 )  # Kafka refuses
 
 
-def delete_records(partitions: DataFrame, *, trust_last_modified: bool = False) -> dict[str, Any]:
+def delete_records(
+    partitions: DataFrame,
+    *,
+    trust_last_modified: bool = False,
+    left_out: Collection[tuple[str, int]] = (),
+) -> dict[str, Any]:
     """Return the file's JSON (`DeleteRecordsCommand`, version 1); runs a job.
 
     For each partition the offset of the first record that stays, so that a broker deletes what lies
     before it. Of replicas in several log directories the one that keeps most decides. Left out are
     partitions that lose nothing, or would on the word of an unverified segment or, unless trusted,
-    of a file's time (D11); compacted and internal topics, whose records Kafka does not delete.
+    of a file's time (D11); those that are `left_out` (`kip33.storage.deletion_doubts`); compacted
+    and internal topics, whose records Kafka does not delete.
     """
     first_kept = sf.coalesce("first_kept_base_offset", "log_end_offset")
     doubted = sf.col("deletable_unverified_segments")
@@ -39,7 +46,9 @@ def delete_records(partitions: DataFrame, *, trust_last_modified: bool = False) 
     )
     return {
         "partitions": [
-            {"topic": row.topic, "partition": row.partition, "offset": row.offset} for row in rows
+            {"topic": row.topic, "partition": row.partition, "offset": row.offset}
+            for row in rows
+            if (row["topic"], row["partition"]) not in left_out
         ],
         "version": 1,
     }

@@ -109,6 +109,8 @@ def _with_own_figures(
             "_previous_base": sf.lag("base_offset").over(in_order),
             "_bytes_up_to_here": sf.sum(size).over(in_order.rowsBetween(first, Window.currentRow)),
             "_bytes": sf.sum(size).over(in_order.rowsBetween(first, last)),  # in the same pass
+            "_first_directory": sf.min(_directory()).over(in_order.rowsBetween(first, last)),
+            "_last_directory": sf.max(_directory()).over(in_order.rowsBetween(first, last)),
         }
     )
     largest, retention_ms = sf.col(names.largest_timestamp), sf.col(names.retention_ms)
@@ -161,15 +163,27 @@ def _expires_at_ms(largest: Column, retention_ms: Column, question: Question) ->
     return sf.when(largest > room, never).otherwise(largest + retention_ms + 1)
 
 
+def _directory() -> Column:
+    """`formats.names.partition_dir_of`: null where the log lies in no directory of Kafka's form."""
+    name = sf.element_at(sf.split("log_uri", "/"), -2)
+    plain = sf.regexp_replace(name, "-0*([0-9]+)$", "-$1")
+    of_partition = sf.concat_ws("-", "topic", "partition")
+    return sf.when((plain == of_partition) & sf.col("base_offset").isNotNull(), name)
+
+
 def _kept_for(question: Question, names: Names) -> Column:
     """`rules.retention`: why a segment stays whatever the checks want, null if nothing keeps it."""
     base_offset, status = sf.col("base_offset"), sf.col(names.status)
     neighbours = (sf.col("_previous_base"), sf.col("_next_base"))
     before, after = (sf.coalesce(base_offset == other, sf.lit(False)) for other in neighbours)
+    is_doubled = (
+        sf.col("_first_directory") != sf.col("_last_directory")
+    ) & _directory().isNotNull()
     why = (
         sf.when(sf.col("mode").isin(UNJUDGED, NO_POLICY), sf.col("mode"))
         .when(status.isin(*DOUBTFUL_STATUSES), status)
         .when(sf.col(names.largest_timestamp).isNull(), "no_timestamp")
+        .when(is_doubled, "two_directories")
         .when(before | after, "same_base_offset")
     )
     if question.active_segment == "keep":

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from kip33.storage.broker_locks import locked
 from kip33.storage.deletion import PartitionResult, delete_partition
@@ -31,6 +31,8 @@ from kip33.storage.retention_plan import PlannedPartition, RetentionPlan
 
 MAX_AGE_MS: Final = 24 * 3_600_000
 LIMIT_BYTES: Final = 1 << 40
+OnRecord: TypeAlias = Callable[[Record], bool | None]
+"""What is told of each object of the journal; False: stop."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +71,14 @@ def apply_plan(
     trash: Location | None = None,
     dry_run: bool = False,
     threads: int = DIRECTORIES_AT_ONCE,
-    on_record: Callable[[Record], None] | None = None,
+    on_record: OnRecord | None = None,
 ) -> Applied:
     """Delete what the plan says, or move it to `trash`; return a row for each partition.
 
     `clock` gives the time in ms; `on_record` is called with each object of the journal once it is
-    published, one at a time, in a dry run with the objects there would be. PlanError, CatalogError
-    or LocationError with nothing touched where the plan is refused.
+    published, one at a time, in a dry run with the objects there would be. Where it returns False
+    it is not called again, and each partition ends with the segment under way. PlanError,
+    CatalogError or LocationError with nothing touched where the plan is refused.
     """
     require_fresh(plan, clock_ms=clock(), max_age_ms=max_age_ms)
     require_within(plan, limit_bytes)
@@ -95,8 +98,9 @@ def apply_plan(
             require_writable(journal, "the journal")
             if folder:
                 require_writable(folder, "the trash")
-        tell = _one_at_a_time(on_record)
-        run = Run(plan, uuid.uuid4().hex[:12], known, clock, folder, dry_run, tell)
+        stop = threading.Event()
+        tell = _one_at_a_time(on_record, stop)
+        run = Run(plan, uuid.uuid4().hex[:12], known, clock, folder, dry_run, tell, stop)
         results = _side_by_side(run, partitions, threads)
     trash_uri = folder.uri if folder else None
     return Applied(plan.plan_id, run.run_id, dry_run, journal.uri, trash_uri, results)
@@ -118,12 +122,15 @@ def _side_by_side(
             raise
 
 
-def _one_at_a_time(on_record: Callable[[Record], None] | None) -> Callable[[Record], None]:
+def _one_at_a_time(on_record: OnRecord | None, stop: threading.Event) -> Callable[[Record], None]:
     lock = threading.Lock()
+    refused = False
 
     def tell(record: Record) -> None:
-        if on_record:
-            with lock:
-                on_record(record)
+        nonlocal refused
+        with lock:
+            if on_record and not refused and on_record(record) is False:
+                refused = True
+                stop.set()
 
     return tell

@@ -7,7 +7,7 @@ from pyarrow import fs
 
 from kip33.formats.time_index import ENTRY_BYTES
 from kip33.rules.broker_view import BrokerView, broker_view, last_entry_at
-from kip33.storage.files import opened
+from kip33.storage.files import has_text_name, modified_ns, opened
 from kip33.storage.locations import Location
 from kip33.storage.segment_files import beside
 
@@ -45,7 +45,7 @@ def seen_by_broker(rows: Iterable[Asked]) -> Iterator[SeenByBroker]:
                 listed, infos = log.parent, None
                 selector = fs.FileSelector(listed.path)
                 found = log.filesystem().get_file_info(selector)
-                infos = {info.base_name: info for info in found}
+                infos = {info.base_name: info for info in found if has_text_name(info)}
             view = None if infos is None else _view(log, infos, row.max_timestamp)
         except OSError:
             view = None
@@ -60,7 +60,8 @@ def _view(
     index_place = beside(log, "timeindex")
     info, time_index = infos.get(log.name), infos.get(index_place.name)
     has_offset_index = beside(log, "index").name in infos
-    if info is None or info.mtime_ns is None or (max_timestamp is None and not has_offset_index):
+    time_ns = modified_ns(info, log) if info else None
+    if time_ns is None or (max_timestamp is None and not has_offset_index):
         return None  # it is gone, or would be recovered and nobody knows to what
     size = time_index.size if time_index else None
     return broker_view(
@@ -68,7 +69,7 @@ def _view(
         last_entry=_last_entry(index_place, size or 0),
         has_offset_index=has_offset_index,
         max_timestamp=-1 if max_timestamp is None else max_timestamp,
-        last_modified_ms=info.mtime_ns // 1_000_000,
+        last_modified_ms=time_ns // 1_000_000,
     )
 
 

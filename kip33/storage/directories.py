@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, Self, TypeAlias
 from pyarrow import fs
 
 from kip33.formats.names import parse_partition_dir
-from kip33.storage.files import reason
+from kip33.storage.files import has_text_name, reason, shown_name
 from kip33.storage.locations import Location
 
 MAX_DEPTH: Final = 32  # of directories below SOURCE
@@ -117,7 +117,21 @@ def entries(directory: Directory, visit: Visit, partition: Partition | None) -> 
     except OSError as error:
         directory.segments.append(unlistable(visit.below, partition, reason(error)))
         return []
-    return infos
+    return _with_text_names(directory, visit, infos)
+
+
+def _with_text_names(directory: Directory, visit: Visit, infos: Infos) -> Infos:
+    """Return the entries whose names are UTF-8; count the files that are not, note directories."""
+    found = []
+    for info in infos:
+        if has_text_name(info):
+            found.append(info)
+        elif info.type == fs.FileType.Directory:
+            path = visit.path_of(shown_name(info))
+            directory.segments.append(unlistable(path, None, "its name is not UTF-8: rename it"))
+        else:
+            directory.passed_over["files whose names are not UTF-8"] += 1
+    return found
 
 
 def add_inner(directory: Directory, visit: Visit, name: str) -> None:

@@ -27,7 +27,51 @@ MOST_INDEX_BYTES: Final = 2**31 - 1  # Kafka maps no larger index file
 def reason(error: BaseException) -> str:
     """Return one line that says what an OSError or a library's error means."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return " ".join(text.split())
+    return " ".join(as_text(text).split())
+
+
+def as_text(text: str) -> str:
+    """Return a text that a catalog and JSON can hold: what is not UTF-8 in it is escaped."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def has_text_name(info: fs.FileInfo) -> bool:
+    """Return whether the path of an entry is UTF-8; Arrow decodes it when it is asked for."""
+    try:
+        return bool(info.path)
+    except UnicodeDecodeError:
+        return False
+
+
+def shown_name(info: fs.FileInfo) -> str:
+    """Return an entry's name, what is not UTF-8 in it escaped."""
+    try:
+        return info.base_name
+    except UnicodeDecodeError as error:
+        return error.object.decode("utf-8", "backslashreplace")
+
+
+def listed_ms(info: fs.FileInfo, place: Location) -> int:
+    """Return an entry's modification time in ms; OSError where the store has none."""
+    time_ns = modified_ns(info, place)
+    if time_ns is None:
+        raise OSError(f"{place.uri}: the store tells no modification time of {shown_name(info)}")
+    return time_ns // 1_000_000
+
+
+def modified_ns(info: fs.FileInfo, place: Location) -> int | None:
+    """Return an entry's modification time, None where the store has none; `place` is on its store.
+
+    Arrow's nanoseconds end in 2262 and go on in 1677, so a local file of such a time is asked
+    again.
+    """
+    time_ns = info.mtime_ns
+    if time_ns is not None and time_ns < 0 and place.is_local:
+        try:
+            return os.stat(info.path).st_mtime_ns  # noqa: PTH116 - a path, as the filesystem has it
+        except OSError:
+            return time_ns
+    return time_ns
 
 
 def _require_regular(location: Location) -> None:
@@ -177,9 +221,10 @@ def listed_status(store: Location, info: fs.FileInfo) -> FileStatus:
     Object stores give whole seconds: a listing may have milliseconds, the answer about one object
     never has, and the two must be comparable.
     """
-    if info.mtime_ns is None:
+    time_ns = modified_ns(info, store)
+    if time_ns is None:
         return FileStatus(info.size, None)
-    modified_ms = info.mtime_ns // 1_000_000
+    modified_ms = time_ns // 1_000_000
     if store.is_object_store:
         modified_ms -= modified_ms % 1000
     return FileStatus(info.size, modified_ms)
@@ -188,15 +233,18 @@ def listed_status(store: Location, info: fs.FileInfo) -> FileStatus:
 def entries_of(folder: Location, *, recursive: bool = False) -> list[fs.FileInfo]:
     """Return what lies in a folder, nothing where there is no such folder; OSError if it is closed.
 
+    Without names that are not UTF-8: kip33 gives none, and no store but a disk has any.
+
     Arrow opens a folder, and if that fails asks whether it is there: one that somebody makes in
     between is a FileNotFoundError. Then it is listed again.
     """
     store = folder.filesystem()
     selector = fs.FileSelector(folder.path, allow_not_found=True, recursive=recursive)
     try:
-        return list(store.get_file_info(selector))
+        found = store.get_file_info(selector)
     except FileNotFoundError:
-        return list(store.get_file_info(selector))
+        found = store.get_file_info(selector)
+    return [info for info in found if has_text_name(info)]
 
 
 def publish(

@@ -31,8 +31,12 @@ class Folder:
 
 
 def modified_ms(info: fs.FileInfo) -> int | None:
-    """Return a modification time, None where the store has none or the file has just gone."""
-    return None if info.mtime_ns is None else info.mtime_ns // 1_000_000
+    """Return a modification time, None where the store has none or the file has just gone.
+
+    Also None where it is negative: Arrow's times go on in 1677 when they reach 2262.
+    """
+    time_ns = info.mtime_ns
+    return None if time_ns is None or time_ns < 0 else time_ns // 1_000_000
 
 
 def list_folders(catalog: Catalog, below: str) -> dict[str, Folder]:

@@ -234,7 +234,8 @@ class _Writer(io.RawIOBase):
 
 
 def _as_info(status: Any) -> fs.FileInfo:
-    """Return a status as pyarrow's; HDFS keeps milliseconds."""
+    """Return a status as pyarrow's; HDFS keeps milliseconds, here until the year 2262."""
     kind = fs.FileType.Directory if status.isdir else fs.FileType.File
     size = None if status.isdir else status.length
-    return fs.FileInfo(status.path, kind, size=size, mtime_ns=status.modification_time * 1_000_000)
+    time_ns = min(status.modification_time * 1_000_000, 2**63 - 1)
+    return fs.FileInfo(status.path, kind, size=size, mtime_ns=time_ns)

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kip33.formats.names import partition_dir_of
 from kip33.rules.retention import Decision, Limits, SegmentFigures, judge
 from kip33.storage.catalog import Catalog
 from kip33.storage.publishing import WRITTEN
@@ -110,7 +111,15 @@ def judged_partitions(
             continue
         segments = list(group)
         figures = [
-            SegmentFigures(row.base_offset, row.size_bytes, row.largest_timestamp, row.status)
+            SegmentFigures(
+                row.base_offset,
+                row.size_bytes,
+                row.largest_timestamp,
+                row.status,
+                None
+                if row.base_offset is None
+                else partition_dir_of(row.log_uri, topic, partition),
+            )
             for row in segments
         ]
         decisions = judge(figures, limits, now_ms=now_ms)

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from pyarrow import fs
 
 from kip33.storage.directories import Directory, Infos, Partition, Segment, Visit
-from kip33.storage.files import TEMPORARY_SUFFIX, FileStatus, entries_of, listed_status
+from kip33.storage.files import TEMPORARY_SUFFIX, FileStatus, entries_of, listed_ms, listed_status
 from kip33.storage.locations import Location
 from kip33.storage.segment_files import index_path
 
@@ -92,7 +92,7 @@ def add_segments(
                 *partition,
                 base_offset,
                 info.size,
-                info.mtime_ns // 1_000_000,
+                listed_ms(info, visit.place),
                 None,
                 None,
                 None,
@@ -150,7 +150,7 @@ def _unfinished(
     place: Location, infos: Infos, unfinished: re.Pattern[str]
 ) -> list[tuple[Location, int]]:
     return [
-        (place.child(info.base_name), info.mtime_ns // 1_000_000)
+        (place.child(info.base_name), listed_ms(info, place))
         for info in infos
         if info.type == fs.FileType.File and unfinished.fullmatch(info.base_name)
     ]

@@ -16,7 +16,7 @@ import re
 import time
 from functools import lru_cache
 from typing import Final, NamedTuple, Self
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from pyarrow import fs
 
@@ -27,6 +27,8 @@ from kip33.storage.s3 import open_bucket
 from kip33.storage.stores import generation, settings
 
 SCHEMES: Final = ("file", "s3", "s3a", "hdfs", "gs", "abfs", "abfss")
+_BUCKET: Final = re.compile(r"[A-Za-z0-9._-]+")
+_SECRETS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)[^\s/@]*:[^\s@]*@")
 _UNQUOTED: Final = re.compile(r"[A-Za-z0-9_.~/-]*")  # paths that `quote` leaves as they are
 INSIDES: Final = frozenset(
     f"{container}.{kind}"
@@ -49,21 +51,27 @@ class Location(NamedTuple):
         raw = os.fspath(text)
         if not raw:
             raise LocationError("an empty path: a local path or a URI expected")
+        _require_text(raw)
         if "://" not in raw:
-            return cls("file://", os.path.abspath(raw))  # noqa: PTH100 - links stay links
+            path = os.path.abspath(raw)  # noqa: PTH100 - links stay links
+            _require_text(path)
+            return cls("file://", path)
         raw, inside = split_uri(raw)
-        parts = urlsplit(raw)
+        parts = _split(raw)
         if parts.scheme not in SCHEMES:
             raise LocationError(
-                f"{raw}: unknown scheme {parts.scheme}://, expected a local path or one of "
-                + ", ".join(f"{scheme}://" for scheme in SCHEMES)
+                f"{without_secrets(raw)}: unknown scheme {parts.scheme}://, expected a local path "
+                "or one of " + ", ".join(f"{scheme}://" for scheme in SCHEMES)
             )
         if parts.scheme == "file" and parts.netloc not in ("", "localhost"):
             raise LocationError(f"{raw}: a path on this machine expected, file:///...")
         if parts.scheme == "file":
-            return cls("file://", unquote(parts.path).rstrip("/") or "/", inside)
+            path = unquote(parts.path, errors="surrogateescape").rstrip("/") or "/"
+            _require_text(path)
+            return cls("file://", path, inside)
         if not parts.netloc and parts.scheme != "hdfs":  # hdfs:/// is the default name node
             raise LocationError(f"{raw}: a bucket expected after {parts.scheme}://")
+        _require_authority(parts)
         scheme = "s3a" if parts.scheme == "s3" else parts.scheme
         path = raw.split("://", 1)[1][len(parts.netloc) :].rstrip("/")
         if scheme == "s3a":  # an object store's path begins with its bucket
@@ -115,6 +123,54 @@ class Location(NamedTuple):
     def filesystem(self) -> fs.FileSystem:
         """Return the filesystem, one a process for each root; LocationError where none opens."""
         return _filesystem(self.root)
+
+
+def without_secrets(text: str) -> str:
+    """Return a text whose URIs show no user and password: `s3a://***@bucket`.
+
+    >>> without_secrets("s3a://KEY:SECRET@bucket/x: no such bucket")
+    's3a://***@bucket/x: no such bucket'
+    """
+    return _SECRETS.sub(r"\1***@", text)
+
+
+def _require_text(path: str) -> None:
+    """Raise LocationError for a path that no URI can name: bytes that are not UTF-8, or a NUL."""
+    if not path.isascii():
+        try:
+            path.encode()
+        except UnicodeEncodeError as error:
+            raise LocationError(
+                f"{path!a}: not UTF-8, and catalogs hold text; rename it, or use a link with "
+                "another name"
+            ) from error
+    if "\0" in path:
+        raise LocationError(f"{path!a}: a NUL in a path, which no store has")
+
+
+def _require_authority(parts: SplitResult) -> None:
+    """Raise LocationError for keys in a URI, which it does not show, and for no bucket's name."""
+    user, at, host = parts.netloc.rpartition("@")
+    is_bucket = parts.scheme in ("s3", "s3a", "gs")
+    has_port = ":" in host and not is_bucket and host.rpartition(":")[2].isdecimal()
+    if (at and (is_bucket or ":" in user)) or (":" in host and not has_port):
+        raise LocationError(
+            f"{parts.scheme}://: a key or a password in a URI, which would stand in catalogs and "
+            "logs; expected a bucket or a host: give keys by --config (fs.s3a.access.key)"
+        )
+    if is_bucket and parts.netloc and not _BUCKET.fullmatch(host):
+        raise LocationError(
+            f"{parts.scheme}://{ascii(host)[1:-1]}: not a bucket's name; letters, digits, dots, "
+            "dashes and underscores expected"
+        )
+
+
+def _split(uri: str) -> SplitResult:
+    """Return a URI's parts; LocationError where it has none."""
+    try:
+        return urlsplit(uri)
+    except ValueError as error:
+        raise LocationError(f"{without_secrets(uri)}: not a URI: {error}") from error
 
 
 def split_uri(uri: str) -> tuple[str, str]:

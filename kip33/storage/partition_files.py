@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 from pyarrow import fs
 
 from kip33.formats.names import parse_segment_file
+from kip33.storage.files import has_text_name, modified_ns
 from kip33.storage.locations import Location
 from kip33.storage.retention_plan import KINDS, PlannedFile, PlannedPartition, PlannedSegment
 
@@ -32,12 +33,12 @@ def list_partition(directory: Location, *, may_be_absent: bool = False) -> Parti
     selector = fs.FileSelector(directory.path, allow_not_found=may_be_absent)
     segments: dict[int, list[PlannedFile]] = {}
     swaps: set[int] = set()
-    for info in directory.filesystem().get_file_info(selector):
+    for info in filter(has_text_name, directory.filesystem().get_file_info(selector)):
         name = parse_segment_file(info.base_name)
         if name is None or name.kind not in KINDS or info.type != fs.FileType.File:
             continue
         if not name.suffix:
-            segments.setdefault(name.base_offset, []).append(as_found(info))
+            segments.setdefault(name.base_offset, []).append(as_found(info, directory))
         elif (name.kind, name.suffix) == ("log", "swap"):
             swaps.add(name.base_offset)
     for files in segments.values():
@@ -50,9 +51,9 @@ def is_log(file: PlannedFile) -> bool:
     return file.name.endswith(".log")
 
 
-def as_found(info: fs.FileInfo) -> PlannedFile:
-    """Return a file as it is now."""
-    modified = info.mtime_ns
+def as_found(info: fs.FileInfo, place: Location) -> PlannedFile:
+    """Return a file as it is now; `place` is on its store."""
+    modified = modified_ns(info, place)
     return PlannedFile(info.base_name, info.size, NO_TIME if modified is None else modified)
 
 
@@ -125,7 +126,7 @@ def difference_of(place: Location, file: PlannedFile, info: fs.FileInfo) -> str 
     """Return in what a file that is there differs from the plan, None if it does not."""
     if info.type != fs.FileType.File:
         return f"{place.uri}: is no file"
-    now = as_found(info)
+    now = as_found(info, place)
     if now.size_bytes != file.size_bytes:
         return f"{place.uri}: {now.size_bytes} bytes, the plan says {file.size_bytes}"
     if now.last_modified_ns != file.last_modified_ns:

@@ -63,18 +63,47 @@ def plan_retention(
     where a topic has no cleanup.policy or the policies keep everything, CatalogError where the
     snapshot is damaged.
     """
-    if active_segment not in ACTIVE_SEGMENT or boundary not in BOUNDARIES:
-        raise ValueError(
-            f"active_segment {active_segment!r}, boundary {boundary!r}: no such choice"
-        )
     if now_ms > clock_ms:
         raise PlanError(
             f"a plan at {now_ms}, {now_ms - clock_ms} ms from now: what will expire is not yet to "
             "be deleted; plan at a time that has come"
         )
     require_deletable(snapshot)
+    basis = basis_of(
+        catalog,
+        snapshot,
+        policies,
+        now_ms=now_ms,
+        clock_ms=clock_ms,
+        active_segment=active_segment,
+        boundary=boundary,
+        trust_last_modified=trust_last_modified,
+    )
+    judged = judge_by(basis, catalog, snapshot, log_start_offsets or {}, topics)
+    runs = [run for one in judged if (run := _run(one, trust_last_modified=trust_last_modified))]
+    basis.require_policies(run.key[1] for run in runs)
+    with ThreadPoolExecutor(threads) as pool:
+        return sealed(basis, pool.map(_planned, runs))
+
+
+def basis_of(
+    catalog: Catalog,
+    snapshot: Snapshot,
+    policies: Policies,
+    *,
+    now_ms: int,
+    clock_ms: int,
+    active_segment: str = "keep",
+    boundary: str = "local",
+    trust_last_modified: bool = False,
+) -> Basis:
+    """Return what a snapshot is judged by; ValueError for a choice that there is not."""
+    if active_segment not in ACTIVE_SEGMENT or boundary not in BOUNDARIES:
+        raise ValueError(
+            f"active_segment {active_segment!r}, boundary {boundary!r}: no such choice"
+        )
     index_dir = snapshot.settings.get("index_dir")
-    basis = Basis(
+    return Basis(
         clock_ms,
         now_ms,
         catalog.location,
@@ -86,18 +115,23 @@ def plan_retention(
         boundary,
         trust_last_modified,
     )
-    starts = log_start_offsets or {}
+
+
+def judge_by(
+    basis: Basis,
+    catalog: Catalog,
+    snapshot: Snapshot,
+    log_start_offsets: Mapping[tuple[str, str, int], int],
+    topics: Sequence[str],
+) -> Iterator[JudgedPartition]:
+    """Yield the judged partitions of the topics that match; CatalogError for a damaged part."""
 
     def limits_of(log_dir: str, topic: str, partition: int) -> Limits | None:
         if not matches(topic, topics):
             return None
-        return basis.limits(topic, starts.get((log_dir, topic, partition)))
+        return basis.limits(topic, log_start_offsets.get((log_dir, topic, partition)))
 
-    judged = judged_partitions(catalog, snapshot, limits_of, now_ms=now_ms)
-    runs = [run for one in judged if (run := _run(one, trust_last_modified=trust_last_modified))]
-    basis.require_policies(run.key[1] for run in runs)
-    with ThreadPoolExecutor(threads) as pool:
-        return sealed(basis, pool.map(_planned, runs))
+    return judged_partitions(catalog, snapshot, limits_of, now_ms=basis.now_ms)
 
 
 class _Run(NamedTuple):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from pyarrow import fs
+from pyarrow import ArrowInvalid, fs
 
 from kip33.errors import LocationError
 from kip33.storage.bucket_settings import BucketSettings
@@ -105,7 +105,7 @@ def _region(ours: BucketSettings, endpoint: str | None) -> str | None:
 def _own_region(bucket: str) -> str:
     try:
         return str(fs.resolve_s3_region(bucket))
-    except OSError as error:
+    except (OSError, ArrowInvalid) as error:
         raise LocationError(
             f"s3a://{bucket}: its region cannot be found out: {error}; set fs.s3a.endpoint.region, "
             "and fs.s3a.endpoint where it is not Amazon's"

@@ -215,6 +215,17 @@ CASES: list[tuple[str, list[SegmentFigures], Limits, list[str]]] = [
         [BY_TIME, "same_base_offset", "same_base_offset", "blocked"],
     ),
     (
+        "two directories of one partition are doubtful, whatever lies in them",
+        [
+            segment._replace(directory=name)
+            for segment, name in zip(
+                of(OLD, OLD, OLD), ("orders-0", "orders-00", "orders-0"), strict=True
+            )
+        ],
+        limits(active_segment="kafka"),
+        ["two_directories"] * 3,
+    ),
+    (
         "a segment of unknown size counts as nothing towards retention.bytes",
         [*of(FRESH), SegmentFigures(10, None, None, "unreadable"), SegmentFigures(20, 10, FRESH)],
         limits(retention_bytes=11),

@@ -25,6 +25,7 @@ from tests.random_catalogs import (
     NOW_MS,
     POLICY,
     LogStartOffsets,
+    figures_of,
     random_catalogs,
     write_rows,
 )
@@ -144,7 +145,7 @@ def by_the_rules(archive: Archive, **how: str) -> dict[str, tuple[Any, ...]]:
 
 def as_figures(row: Row, view: tuple[int | None, str | None, str | None]) -> SegmentFigures:
     status = "unreadable" if view[0] is None else "ok"
-    return SegmentFigures(row["base_offset"], row["size_bytes"], view[0], status)
+    return figures_of(row)._replace(largest_timestamp=view[0], status=status)
 
 
 def read_beside(row: Row) -> tuple[int | None, str | None, str | None]:

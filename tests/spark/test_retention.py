@@ -14,13 +14,19 @@ from kip33.rules.retention import (
     KEPT_REASONS,
     Decision,
     Limits,
-    SegmentFigures,
     judge,
 )
 from kip33.rules.suspicion import DEFAULT_AFTER_MAX_MS, SUSPICIONS, suspicion_of
 from kip33.spark.retention import WhatIf, evaluate_retention
 from kip33.spark.retention_summary import freed_by, summarize_partitions, totals_of
-from tests.random_catalogs import DAY_MS, NOW_MS, POLICY, random_catalogs, write_rows
+from tests.random_catalogs import (
+    DAY_MS,
+    NOW_MS,
+    POLICY,
+    figures_of,
+    random_catalogs,
+    write_rows,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -33,7 +39,7 @@ Row = dict[str, Any]
 @pytest.fixture(scope="module")
 def catalogs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Row], dict[Any, int]]:
     """A thousand random catalogs in one folder, their rows, and log start offsets."""
-    rows, starts = random_catalogs(CATALOGS, SEED)
+    rows, starts = random_catalogs(CATALOGS, SEED, doubled=0.01)
     return write_rows(rows, tmp_path_factory.mktemp("catalogs")), rows, starts
 
 
@@ -64,13 +70,10 @@ def by_the_rule(
             starts.get((log_dir, topic, partition)),
             **how,
         )
-        figures = [SegmentFigures(*(row[name] for name in FIGURES)) for row in segments]
+        figures = [figures_of(row) for row in segments]
         decisions = judge(figures, limits, now_ms=now_ms)
         decided |= {row["log_uri"]: d for row, d in zip(segments, decisions, strict=True)}
     return decided
-
-
-FIGURES = ("base_offset", "size_bytes", "largest_timestamp", "status")
 
 
 @pytest.mark.parametrize(
@@ -168,7 +171,7 @@ def test_what_if_the_future_were_not_believed_and_the_limit_another(
         limits = Limits(3_600_000, policy.retention_bytes, policy.mode)
         figures = []
         for row in segments:
-            figure = SegmentFigures(*(row[name] for name in FIGURES))
+            figure = figures_of(row)
             largest = figure.largest_timestamp
             if largest is not None and largest > NOW_MS + 3_600_000:
                 figure = figure._replace(largest_timestamp=row["last_modified_ms"])

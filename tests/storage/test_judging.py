@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from kip33.rules.retention import Limits, SegmentFigures, judge
+from kip33.rules.retention import Limits, judge
 from kip33.storage.catalog import Catalog
 from kip33.storage.judging import JudgedPartition, judged_partitions
+from tests.random_catalogs import figures_of
 from tests.snapshots import row, write
 
 NOW_MS = 10_000
@@ -126,10 +127,7 @@ def test_each_partition_is_judged_as_the_rule_does(catalog: Catalog) -> None:
     partitions = judged(catalog, limits)
     assert len(partitions) == 40
     for partition in partitions:
-        expected = [
-            SegmentFigures(r["base_offset"], r["size_bytes"], r["largest_timestamp"], r["status"])
-            for r in by_partition[partition.topic, partition.partition]
-        ]
+        expected = [figures_of(r) for r in by_partition[partition.topic, partition.partition]]
         assert partition.decisions == judge(expected, limits, now_ms=NOW_MS)
         assert partition.limits == limits
 

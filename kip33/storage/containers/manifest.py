@@ -29,6 +29,7 @@ import numpy.typing as npt
 from kip33.errors import CorruptSegmentError, Kip33Error, UnsupportedFormatError
 from kip33.formats.chunk_sizes import decode_chunk_sizes
 from kip33.formats.codecs import decompress
+from kip33.formats.names import is_topic
 from kip33.formats.rsm_header import Part
 
 MOST_MANIFEST_BYTES: Final = 1 << 26
@@ -111,9 +112,9 @@ def parse_manifest(data: bytes) -> Manifest:
             bool(record.get("compression")),
             bool(record.get("encryption")),
             indexes,
-            partition.get("topic"),
-            partition.get("partition"),
-            metadata.get("startOffset"),
+            _topic(partition.get("topic")),
+            _integer(partition.get("partition"), "partition", 1 << 31),
+            _integer(metadata.get("startOffset"), "startOffset", 1 << 63),
         )
     except UnsupportedFormatError:
         raise
@@ -145,6 +146,19 @@ def _unpacked(packed: bytes, *, most_bytes: int) -> bytes:
         if len(data) > most_bytes:
             raise CorruptSegmentError(f"sizes of chunks of more than {most_bytes} bytes")
     return data
+
+
+def _topic(value: Any) -> str | None:
+    """Return a topic's name; ValueError for what Kafka gives no topic."""
+    if value is not None and (not isinstance(value, str) or not is_topic(value)):
+        raise ValueError(f"topic {value!a}, a name that Kafka allows expected")
+    return value
+
+
+def _integer(value: Any, name: str, below: int) -> int | None:
+    if value is not None and (type(value) is not int or not 0 <= value < below):
+        raise ValueError(f"{name} {value!a}, an integer from 0 to {below - 1} expected")
+    return value
 
 
 def _size(value: Any) -> int:

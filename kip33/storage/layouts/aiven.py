@@ -31,7 +31,7 @@ from kip33.storage.directories import (
     entries,
     parent_of,
 )
-from kip33.storage.files import FileStatus, listed_status, opened, reason
+from kip33.storage.files import FileStatus, listed_ms, listed_status, opened, reason
 from kip33.storage.layouts.layout import Layout
 from kip33.storage.layouts.local_tiered import METADATA_WOULD_DANGLE
 from kip33.storage.listed_indexes import (
@@ -121,7 +121,7 @@ def _segment(found: _Found, info: Any) -> Segment:
         *found.partition,
         base_offset,
         None,
-        info.mtime_ns // 1_000_000,
+        listed_ms(info, visit.place),
         None,
         inside="aiven.log",
     )

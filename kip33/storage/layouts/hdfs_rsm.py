@@ -34,7 +34,7 @@ from kip33.storage.directories import (
     entries,
     parent_of,
 )
-from kip33.storage.files import FileStatus, listed_status, opened, reason
+from kip33.storage.files import FileStatus, listed_ms, listed_status, opened, reason
 from kip33.storage.layouts.layout import Layout
 from kip33.storage.layouts.local_tiered import METADATA_WOULD_DANGLE
 from kip33.storage.listed_indexes import (
@@ -164,7 +164,7 @@ def _as_listed(found: _Found, info: Any) -> Segment:
         *found.partition,
         None,
         None,
-        info.mtime_ns // 1_000_000,
+        listed_ms(info, found.visit.place),
         None,
     )
     return with_target(segment, found.at_target, index_names(name))

@@ -1,0 +1,175 @@
+"""Names and times that no text or clock has: a row or one line, never a trace, never a secret."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kip33.errors import CorruptSegmentError, LocationError
+from kip33.storage.containers.manifest import parse_manifest
+from kip33.storage.listing import list_tree
+from kip33.storage.locations import Location, without_secrets
+from kip33.storage.partition_files import list_partition
+from kip33.storage.planning import plan_build
+from tests.jobs.console import KIP33, subprocess_of
+
+LOG = f"{0:020d}.log"
+NO_TEXT = b"\xff\xfe-0"
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """A partition with a file, and a broker with a directory, whose names are not UTF-8."""
+    partition = tmp_path / "archive/broker-1/orders-0"
+    partition.mkdir(parents=True)
+    (partition / LOG).touch()
+    for name in (b"\xe9t\xe9.log", b"\xff.timeindex"):
+        os.close(os.open(os.fsencode(partition) + b"/" + name, os.O_CREAT))
+    other = os.fsencode(partition.parent) + b"/" + NO_TEXT
+    Path(os.fsdecode(other)).mkdir()
+    os.close(os.open(other + b"/" + LOG.encode(), os.O_CREAT))
+    return tmp_path / "archive"
+
+
+def test_a_directory_whose_name_is_no_text_is_a_row_and_a_file_is_counted(archive: Path) -> None:
+    listing = list_tree(Location.of(archive))
+
+    rows = {row.path: row.error for row in listing.segments()}
+    assert rows == {
+        "broker-1/\\xff\\xfe-0": "its name is not UTF-8: rename it",
+        f"broker-1/orders-0/{LOG}": None,
+    }
+    assert listing.passed_over == {"files whose names are not UTF-8": 2}
+    assert list_partition(Location.of(archive / "broker-1/orders-0")).logs() == [0]
+
+
+def test_names_that_are_no_text_in_the_index_directory_are_nobodys(archive: Path) -> None:
+    indexes = archive.parent / "indexes"
+    for folder in (
+        "broker-1/orders-0",
+        "_catalog/commits",
+        "_catalog/snapshots",
+        "_catalog/staging",
+    ):
+        (indexes / folder).mkdir(parents=True)
+        (indexes / folder / os.fsdecode(NO_TEXT)).mkdir()
+
+    plan = plan_build(str(archive), str(indexes), now_ms=10**12)
+
+    assert plan.files.num_rows == 2
+
+
+@pytest.mark.parametrize("text", [os.fsdecode(NO_TEXT), "file:///a%ff", "a\0b", "file:///a%00b"])
+def test_a_place_that_is_no_text_is_refused(text: str) -> None:
+    with pytest.raises(LocationError, match=r"UTF-8|NUL"):
+        Location.of(text)
+
+
+@pytest.mark.parametrize("command", ["build", "verify", "dump", "retention", "search", "catalog"])
+def test_a_command_line_that_is_no_text_is_one_line(command: str, tmp_path: Path) -> None:
+    done = subprocess_of(KIP33, command, os.fsdecode(NO_TEXT), cwd=tmp_path)
+
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == (
+        "Error: '\\udcff\\udcfe-0': not UTF-8, in which names and values are expected\n"
+    )
+
+
+SECRET = "s3cr3t/+="
+WITH_SECRETS = [
+    f"s3a://AKIAKEY:{SECRET}@bucket/x",
+    f"s3://AKIAKEY:{SECRET}@bucket",
+    "s3a://AKIAKEY@bucket/s3cr3t",
+    f"gs://AKIAKEY:{SECRET}@bucket/x.log",
+    f"S3A://AKIAKEY:{SECRET}@bucket/x",
+    f"s3n://AKIAKEY:{SECRET}@bucket/x",
+    f"hdfs://user:{SECRET}@host:8020/x",
+    "hdfs://user:s3cr3t@host:8020/x",
+    f"ftp://user:{SECRET}@host/x",
+    f"s3a://AKIAKEY:{SECRET}",
+]
+
+
+@pytest.mark.parametrize("uri", WITH_SECRETS)
+def test_a_secret_in_a_uri_is_refused_and_not_shown(uri: str) -> None:
+    with pytest.raises(LocationError) as refused:
+        Location.of(uri).filesystem()
+
+    assert "s3cr3t" not in str(refused.value)
+    assert "AKIAKEY" not in str(refused.value)
+
+
+@pytest.mark.parametrize("uri", WITH_SECRETS[:1])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["build", "URI", "--index-dir", "i"],
+        ["build", "archive", "--index-dir", "URI"],
+        ["verify", "URI"],
+        ["verify", "archive", "--summary", "URI"],
+        ["verify", "archive", "URI"],
+        ["dump", "URI"],
+        ["retention", "URI", "--retention-ms", "1"],
+        ["retention", "--apply", "URI"],
+        ["search", "URI", "--time", "0"],
+        ["catalog", "URI"],
+    ],
+)
+def test_no_command_shows_a_secret(uri: str, arguments: list[str], archive: Path) -> None:
+    given = (uri if one == "URI" else one for one in arguments)
+
+    done = subprocess_of(KIP33, *given, cwd=archive.parent)
+
+    assert done.exit_code == 2
+    assert done.stderr.startswith("Error: ")
+    assert done.stderr.count("\n") == 1
+    assert "s3cr3t" not in done.stderr + done.stdout
+
+
+def test_a_text_without_secrets_keeps_the_rest() -> None:
+    plain = "s3a://bucket/a@b: no key; hdfs://host:8020/x and me@example.org: none"
+
+    assert without_secrets(plain) == plain
+
+
+@pytest.mark.parametrize("seconds", [10**10, 9_223_372_037, 15_000_000_000, -(2**31), 0])
+def test_a_file_time_beyond_2262_is_the_files_own(seconds: int, tmp_path: Path) -> None:
+    log = tmp_path / "orders-0" / LOG
+    log.parent.mkdir()
+    log.touch()
+    os.utime(log, (seconds, seconds))
+    as_kept = log.stat().st_mtime_ns
+
+    [row] = list_tree(Location.of(tmp_path)).segments()
+    [file] = list_partition(Location.of(log.parent)).segments[0]
+
+    assert row.last_modified_ms == as_kept // 1_000_000
+    assert file.last_modified_ns == as_kept
+
+
+HOSTILE: list[tuple[str, Any]] = [
+    *(("topic", value) for value in (5, 1.5, True, [], {}, "", "\ud800", "a\0b", "..", "x" * 250)),
+    *(("partition", value) for value in (-1, 1 << 31, "0", 1.0, True, [])),
+    *(("startOffset", value) for value in (-1, 1 << 63, "0", 1.0, {})),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), HOSTILE, ids=lambda value: f"{value!a}"[:20])
+def test_a_manifest_names_a_topic_of_kafka_or_is_no_manifest(name: str, value: Any) -> None:
+    partition: dict[str, Any] = {"topic": "orders", "partition": 0}
+    metadata: dict[str, Any] = {"startOffset": 0}
+    (metadata if name == "startOffset" else partition)[name] = value
+    sizes = ("originalChunkSize", "transformedChunkSize", "finalTransformedChunkSize")
+    record = {
+        "version": "1",
+        "chunkIndex": {"type": "fixed", "originalFileSize": 9, **dict.fromkeys(sizes, 9)},
+        "remoteLogSegmentMetadata": metadata
+        | {"remoteLogSegmentId": {"topicIdPartition": {"topicPartition": partition}}},
+    }
+
+    with pytest.raises(CorruptSegmentError) as refused:
+        parse_manifest(json.dumps(record).encode())
+
+    str(refused.value).encode()
