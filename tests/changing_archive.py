@@ -133,6 +133,8 @@ def named_by_rows(seen: Outcome, root: Path) -> Outcome:
             named.add(uri)
             if row["offset_index_bytes"] is not None:
                 named.add(uri.removesuffix(".timeindex") + ".index")
+            if row["transaction_index_bytes"] is not None:
+                named.add(uri.removesuffix(".timeindex") + ".txnindex")
         else:
             rows.append(row)
     files = {name: data for name, data in seen.files.items() if (root / name).as_uri() in named}

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     help="recover: a broker's recovery; live: a leader of 0.11 to 3.6; kip33: the KIP's text.",
 )
 @index_options
-@click.option("--offset-index", is_flag=True, help="Write the .index files as well.")
+@click.option("--offset-index", is_flag=True, help="Write the .index and .txnindex files as well.")
 @click.option(
     "--overwrite", is_flag=True, help="Replace index files that kip33 did not write, too."
 )

@@ -11,7 +11,8 @@ complete them once the transactions of the segment before are known.
 Kafka 4.1: `ProducerAppendInfo`, `ProducerStateManager.completeTxn`, `TransactionIndex.append`.
 """
 
-from typing import Any, Final, NamedTuple
+import json
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -250,6 +251,18 @@ class TransactionSummary(NamedTuple):
     first_ends: dict[int, int]  # offset of each producer's first marker
     open_at_end: dict[int, int]  # first offset of what began here and is open, by producer
     lowest: int | None  # first offset of all that began here
+
+    def to_json(self) -> str:
+        """Return it as text, for `from_json`."""
+        pairs = [[*of_producer.items()] for of_producer in (self.first_ends, self.open_at_end)]
+        return json.dumps([self.aborts.tolist(), *pairs, self.lowest])
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return what `to_json` made text of."""
+        aborts, first_ends, open_at_end, lowest = json.loads(text)
+        rows = np.array(aborts, np.int64).reshape(-1, ABORT_COLUMNS)
+        return cls(rows, dict(first_ends), dict(open_at_end), lowest)
 
     @property
     def changes_nothing(self) -> bool:

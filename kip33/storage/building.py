@@ -7,11 +7,20 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from kip33.rules.tail import HEADER_BYTES
+from kip33.rules.transaction_chain import UNCHANGED
 from kip33.rules.verdict import GOOD, IDENTICAL
 from kip33.storage.build import Build
 from kip33.storage.directories import Segment
 from kip33.storage.locations import Location
 from kip33.storage.parts import PartWriter
+from kip33.storage.pending_rows import (
+    PENDING,
+    PendingRow,
+    is_pending,
+    offset_index_waits,
+    pending_row,
+    withdraw_transaction_index,
+)
 from kip33.storage.publishing import Published, Wanted
 from kip33.storage.rows import row_of, tail_row
 from kip33.storage.segment import SegmentIndex, index_file, unreadable
@@ -25,35 +34,43 @@ ROWS_AT_ONCE = 4096  # of a bin's listing as Python's objects
 
 
 class TaskResult(NamedTuple):
-    """What a task returns: its part and what it took, never a row."""
+    """What a task returns: its parts and what it took, never a row."""
 
     part: Part
     bytes_read: int  # of logs
+    pending: Part | None = None  # rows that wait for their `.txnindex`: `storage.pending_rows`
 
 
 def build_bin(build: Build, staging: Location, number: int, files: pa.Table) -> TaskResult:
     """Build the segments of one bin and publish their rows as one part: a task's whole work.
 
-    `files` is a LISTING with a column `ours`; `number` is the part's.
+    `files` is a LISTING with the columns `ours` and `transaction_index_ours`; `number` is the
+    part's.
     """
     writer = PartWriter(staging, number)
+    pending = PartWriter(staging, number, "pending", PENDING)
     bytes_read = 0
     for built in in_order(build.source, _segments(files), partial(_build_one, build)):
-        writer.append(built.row)
+        if built.pending:
+            pending.append(built.pending.as_dict())
+        else:
+            writer.append(built.row)
         bytes_read += built.bytes_read
-    return TaskResult(writer.publish(), bytes_read)
+    waiting = pending.publish() if pending.rows else None
+    return TaskResult(writer.publish(), bytes_read, waiting)
 
 
-def _segments(files: pa.Table) -> Iterator[tuple[Segment, bool]]:
-    """Yield a bin's segments, and whether their index files are ours."""
+def _segments(files: pa.Table) -> Iterator[tuple[Segment, bool, bool]]:
+    """Yield a bin's segments, and whether their index files and their `.txnindex` are ours."""
     for batch in files.to_batches(max_chunksize=ROWS_AT_ONCE):
-        for *fields, ours in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            yield Segment(*fields), ours
+        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            *fields, ours, transaction_index_ours = row
+            yield Segment(*fields), ours, transaction_index_ours
 
 
-def _build_one(build: Build, work: tuple[Segment, bool]) -> "Built":
-    segment, ours = work
-    return build_segment(build, segment, ours=ours)
+def _build_one(build: Build, work: tuple[Segment, bool, bool]) -> "Built":
+    segment, ours, transaction_index_ours = work
+    return build_segment(build, segment, ours=ours, transaction_index_ours=transaction_index_ours)
 
 
 class Built(NamedTuple):
@@ -61,14 +78,23 @@ class Built(NamedTuple):
 
     row: dict[str, Any]
     bytes_read: int  # of the log
+    pending: PendingRow | None = None  # the row, if it waits for its `.txnindex`
 
 
-def build_segment(build: Build, segment: Segment, *, ours: bool, native: bool = True) -> Built:
+def build_segment(
+    build: Build,
+    segment: Segment,
+    *,
+    ours: bool,
+    transaction_index_ours: bool = False,
+    native: bool = True,
+) -> Built:
     """Read one segment, publish its index files, return its catalog row.
 
     `ours`: this catalog's builds wrote the index files that are there, so they may be replaced;
-    others only with `overwrite` (D10). Nothing that happens to the file is raised: a fault of the
-    log or of publishing is the row's `status` and `error`.
+    others only with `overwrite` (D10); `transaction_index_ours` is the same of its `.txnindex`.
+    Nothing that happens to the file is raised: a fault of the log or of publishing is the row's
+    `status` and `error`. A `.txnindex` is not written here.
     """
     build = build.of_topic(segment.topic)
     log = segment.log(build.source)
@@ -82,8 +108,9 @@ def build_segment(build: Build, segment: Segment, *, ours: bool, native: bool = 
         if row:
             return Built(row, HEADER_BYTES)
     index, wanted = _indexes(build, segment, log, native=native)
+    waits = offset_index_waits(build, segment, index)
     published = Published()
-    for file in wanted:
+    for file in wanted[:1] if waits else wanted:
         published.add(
             file,
             ours=ours,
@@ -94,6 +121,14 @@ def build_segment(build: Build, segment: Segment, *, ours: bool, native: bool = 
     entries = wanted[0].good_entries
     if entries is not None:
         row["time_index_entries"] = entries
+    if build.offset_index and index.transactions:
+        row["open_transactions"] = UNCHANGED if index.transactions.changes_nothing else None
+        if is_pending(segment, index.transactions):
+            waiting = index.offset_index if waits else None
+            pending = pending_row(build, segment, row, index.transactions, waiting)
+            return Built(row, index.bytes_read, pending._replace(ours=transaction_index_ours))
+    elif build.offset_index and transaction_index_ours:
+        withdraw_transaction_index(build, segment, row, is_unreadable=index.status == "unreadable")
     return Built(row, index.bytes_read)
 
 

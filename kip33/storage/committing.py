@@ -16,6 +16,7 @@ from kip33.storage.planning import BuildPlan
 from kip33.storage.publishing import KEPT, NOT_OURS, WRITTEN
 from kip33.storage.snapshots import Part, Snapshot
 from kip33.storage.takeover import take_over
+from kip33.storage.transaction_files import finish_transactions
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,16 @@ def begin_build(plan: BuildPlan) -> Begun:
 
 
 def commit_build(begun: Begun, results: Sequence[TaskResult]) -> BuildSummary:
-    """Commit what the bins gave: `build_bin` with part numbers from `len(begun.taken)` on."""
+    """Commit what the bins gave: `build_bin` with part numbers from `len(begun.taken)` on.
+
+    Before that the `.txnindex` files are written, for which all segments must have been read.
+    """
     plan, draft, taken = begun
+    parts = (*taken, *(result.part for result in results))
+    pending = [result.pending for result in results if result.pending]
+    finished = finish_transactions(plan.build, draft.staging, parts, pending, len(parts))
     snapshot = draft.commit(
-        (*taken, *(result.part for result in results)),
+        (*parts, *finished),
         settings={
             "build": plan.build.build_settings,
             "index_dir": plan.build.index_dir.uri,
@@ -99,7 +106,7 @@ def _counted(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
     totals = dict.fromkeys(
         ("entries", "log_bytes", "index_bytes", "written", "kept", "kept_though_other", "failed"), 0
     )
-    sizes = ["time_index_bytes", "offset_index_bytes"]
+    sizes = ["time_index_bytes", "offset_index_bytes", "transaction_index_bytes"]
     columns = ["status", "time_index_entries", "size_bytes", "index_file", "error", *sizes]
     for piece in catalog.read_pieces(snapshot, columns):
         for status, count in _counts(piece["status"]).items():

@@ -40,6 +40,8 @@ class Segment(NamedTuple):
     beside_offset_index_modified_ms: int | None = None
     target_time_index_modified_ms: int | None = None
     target_offset_index_modified_ms: int | None = None
+    target_transaction_index_bytes: int | None = None
+    target_transaction_index_modified_ms: int | None = None
 
     @property
     def is_directory(self) -> bool:

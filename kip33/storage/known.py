@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.rules.reuse import may_change_unseen
+from kip33.rules.transaction_chain import UNCHANGED
 from kip33.storage.build import Build
 from kip33.storage.catalog import Catalog
 from kip33.storage.locations import INSIDES, Location
@@ -41,6 +42,9 @@ _COLUMNS: Final = [
     "offset_index_bytes",
     "time_index_modified_ms",
     "offset_index_modified_ms",
+    "transaction_index_bytes",
+    "transaction_index_modified_ms",
+    "open_transactions",
     "time_index_entries",
     "build_settings",
     "status",
@@ -63,6 +67,10 @@ class Known(NamedTuple):
     offset_index_bytes: Int64s
     time_index_modified_ms: Int64s
     offset_index_modified_ms: Int64s
+    transaction_index_bytes: Int64s
+    transaction_index_modified_ms: Int64s
+    has_transactions: Mask  # or may have some
+    says_open_transactions: Mask  # which are open at its end
     place: npt.NDArray[np.uint8]
     is_unverified: Mask
     offset_of_max_timestamp: Int64s
@@ -113,6 +121,10 @@ def _piece(table: pa.Table, build: Build) -> tuple[Any, ...]:
         _int64s(table["offset_index_bytes"]),
         _int64s(table["time_index_modified_ms"]),
         _int64s(table["offset_index_modified_ms"]),
+        _int64s(table["transaction_index_bytes"]),
+        _int64s(table["transaction_index_modified_ms"]),
+        _mask(pc.not_equal(table["open_transactions"], UNCHANGED).fill_null(True)),
+        _mask(pc.is_valid(table["open_transactions"])),
         place,
         _mask(pc.equal(table["status"], "unverified")),
         _int64s(table["offset_of_max_timestamp"]),
@@ -206,6 +218,7 @@ class Match(NamedTuple):
     at: Int64s  # number of the file's row in the snapshot, -1: it has none
     reusable: Mask
     ours: Mask
+    transaction_index_ours: Mask  # what is there is the `.txnindex` that a row of ours names
 
 
 def match(
@@ -225,7 +238,7 @@ def match(
     at = pc.index_in(uris, value_set=known.log_uri).fill_null(-1).to_numpy().astype(np.int64)
     is_known = at >= 0
     if not known.rows:
-        return Match(at, is_known, is_known)
+        return Match(at, is_known, is_known, is_known)
     place = known.place[at]
     last_modified_ms = _int64s(files["last_modified_ms"])
     same = (known.size_bytes[at] == _int64s(files["size_bytes"])) & (
@@ -244,6 +257,17 @@ def match(
             f"{where}_offset",
         )
         index_is_there |= (place == code) & time_same & (offset_same | names_no_offset_index)
+    transaction_index_same = _as_left(
+        known.transaction_index_bytes[at],
+        known.transaction_index_modified_ms[at],
+        files,
+        "target_transaction",
+    )
+    no_transaction_index = pc.is_null(files["target_transaction_index_bytes"]).to_numpy()
+    names_no_transaction_index = known.transaction_index_bytes[at] == NOTHING
+    if offset_index:
+        neither = no_transaction_index & names_no_transaction_index
+        index_is_there &= (place != AT_TARGET) | transaction_index_same | neither
     fresh = may_change_unseen(last_modified_ms, listed_ms) | may_change_unseen(
         last_modified_ms, known_listed_ms
     )
@@ -252,7 +276,8 @@ def match(
     if offset_index:  # an .index that our row does not name is somebody else's
         nothing_there = pc.is_null(files["target_offset_index_bytes"]).to_numpy()
         ours &= ~names_no_offset_index | nothing_there | known.is_stale[at]
-    return Match(at, holds & same & index_is_there & ~fresh, ours)
+    named = ~names_no_transaction_index | no_transaction_index | known.is_stale[at]
+    return Match(at, holds & same & index_is_there & ~fresh, ours, ours & named)
 
 
 def _as_left(size_bytes: Int64s, modified_ms: Int64s, files: pa.Table, kind: str) -> Mask:

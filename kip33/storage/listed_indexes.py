@@ -20,6 +20,7 @@ class _NoFile(NamedTuple):
 
 
 NOT_THERE: Final = _NoFile()
+_INDEXES: Final = (".timeindex", ".index", ".txnindex")
 Statuses: TypeAlias = dict[str, FileStatus]
 """Index files by name."""
 
@@ -42,14 +43,16 @@ def with_beside(segment: Segment, statuses: Statuses, names: tuple[str, str]) ->
     )
 
 
-def with_target(segment: Segment, statuses: Statuses, names: tuple[str, str]) -> Segment:
-    """Return a segment with what is where a build puts its index files."""
-    times, offsets = (statuses.get(name, NOT_THERE) for name in names)
+def with_target(segment: Segment, statuses: Statuses, names: tuple[str, str, str]) -> Segment:
+    """Return a segment with what is where a build puts its index files; names as `index_names`."""
+    times, offsets, transactions = (statuses.get(name, NOT_THERE) for name in names)
     return segment._replace(
         target_time_index_bytes=times.size_bytes,
         target_time_index_modified_ms=times.modified_ms,
         target_offset_index_bytes=offsets.size_bytes,
         target_offset_index_modified_ms=offsets.modified_ms,
+        target_transaction_index_bytes=transactions.size_bytes,
+        target_transaction_index_modified_ms=transactions.modified_ms,
     )
 
 
@@ -86,6 +89,7 @@ def add_segments(
         names = (f"{stem}.timeindex", f"{stem}.index")
         times, offsets = (beside.get(name, NOT_THERE) for name in names)
         target_times, target_offsets = (at_target.get(name, NOT_THERE) for name in names)
+        transactions = at_target.get(f"{stem}.txnindex", NOT_THERE)
         directory.segments.append(
             Segment(
                 prefix + info.base_name,
@@ -105,6 +109,8 @@ def add_segments(
                 offsets.modified_ms,
                 target_times.modified_ms,
                 target_offsets.modified_ms,
+                transactions.size_bytes,
+                transactions.modified_ms,
             )
         )
 
@@ -124,7 +130,7 @@ def list_target(
     except NotADirectoryError:
         return {}
     except OSError:
-        kinds = ("timeindex", "index")
+        kinds = ("timeindex", "index", "txnindex")
         return {index_path(name, kind): UNKNOWN for name in logs for kind in kinds}
     directory.unfinished.extend(_unfinished(target, infos, unfinished))
     return index_statuses(target, infos)
@@ -135,14 +141,14 @@ def index_statuses(place: Location, infos: Infos) -> Statuses:
     return {
         info.base_name: listed_status(place, info)
         for info in infos
-        if info.type == fs.FileType.File and info.base_name.endswith((".timeindex", ".index"))
+        if info.type == fs.FileType.File and info.base_name.endswith(_INDEXES)
     }
 
 
 def unfinished_of(stems: str) -> re.Pattern[str]:
     """Return what matches the temporary names of index files whose stems match a pattern."""
     return re.compile(
-        rf"\.(?:{stems})\.(?:timeindex|index)\.[0-9a-f]{{32}}{re.escape(TEMPORARY_SUFFIX)}"
+        rf"\.(?:{stems})\.(?:timeindex|index|txnindex)\.[0-9a-f]{{32}}{re.escape(TEMPORARY_SUFFIX)}"
     )
 
 

@@ -45,6 +45,8 @@ _FIELDS: list["pa.Field[Any]"] = [
     pa.field("beside_offset_index_modified_ms", pa.int64()),
     pa.field("target_time_index_modified_ms", pa.int64()),
     pa.field("target_offset_index_modified_ms", pa.int64()),
+    pa.field("target_transaction_index_bytes", pa.int64()),
+    pa.field("target_transaction_index_modified_ms", pa.int64()),
 ]
 LISTING: Final = pa.schema(_FIELDS)
 """Size and time are the listing's; a file may have changed when it is read."""

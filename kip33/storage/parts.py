@@ -19,13 +19,19 @@ ROWS_PER_GROUP: Final = 20_000
 class PartWriter:
     """Collects rows and publishes them as one Parquet part, sorted as they come."""
 
-    def __init__(self, staging: Location, number: int) -> None:
-        """Start part `number`; its name is this attempt's own, so that no other replaces it."""
-        self._place = staging.child(f"part-{number:05d}.{uuid.uuid4().hex[:8]}.parquet")
+    def __init__(
+        self, staging: Location, number: int, kind: str = "part", schema: pa.Schema = SEGMENTS
+    ) -> None:
+        """Start part `number`; its name is this attempt's own, so that no other replaces it.
+
+        `kind` stands before the number, and `schema` are the columns.
+        """
+        self._place = staging.child(f"{kind}-{number:05d}.{uuid.uuid4().hex[:8]}.parquet")
+        self._schema = schema
         self._rows: list[dict[str, Any]] = []
         self.rows = 0
         self._sink = pa.BufferOutputStream()
-        self._writer = pq.ParquetWriter(self._sink, SEGMENTS, compression="zstd")
+        self._writer = pq.ParquetWriter(self._sink, schema, compression="zstd")
 
     def append(self, row: dict[str, Any]) -> None:
         """Add a row, a dict with the columns of SEGMENTS; those it lacks are null."""
@@ -50,5 +56,5 @@ class PartWriter:
 
     def _flush(self) -> None:
         if self._rows:
-            self._writer.write_table(pa.Table.from_pylist(self._rows, SEGMENTS))
+            self._writer.write_table(pa.Table.from_pylist(self._rows, self._schema))
             self._rows = []

@@ -33,6 +33,7 @@ from kip33.storage.sources import (
 )
 from kip33.storage.takeover import Takeover, plan_takeover
 from kip33.storage.topic_settings import load_topic_settings
+from kip33.storage.transaction_reuse import transactions_may_differ
 
 MEND: Final = "without it this build would not know its own index files: mend that and run it again"
 
@@ -162,7 +163,7 @@ def _plan(
     past = _look_back(catalog, build)
     newest, known, warnings = past.newest, past.known, past.warnings
     claimed = _is_in(wanted, past.claimed)
-    ours = claimed
+    ours = transaction_index_ours = claimed
     reusable = np.zeros(files.num_rows, bool)
     takeover = None
     if newest and known:
@@ -175,7 +176,10 @@ def _plan(
             offset_index=build.offset_index,
         )
         reusable = found.reusable & ~_is_in(wanted, past.suspect) if reuse else reusable
+        if build.offset_index:
+            reusable &= ~transactions_may_differ(files, known, found, reusable)
         ours = claimed | found.ours
+        transaction_index_ours = claimed | found.transaction_index_ours
         takeover = plan_takeover(
             newest,
             known,
@@ -186,7 +190,12 @@ def _plan(
             unlistable=_unlistable(build.source, files),
         )
     ours_column = pa.array(ours, pa.bool_())
-    to_read = files.append_column("ours", ours_column).filter(pa.array(~reusable))
+    transactions_column = pa.array(transaction_index_ours, pa.bool_())
+    to_read = (
+        files.append_column("ours", ours_column)
+        .append_column("transaction_index_ours", transactions_column)
+        .filter(pa.array(~reusable))
+    )
     claims = wanted.filter(pa.array(~reusable)).filter(_may_write(build, to_read))
     return BuildPlan(
         build,
@@ -258,8 +267,12 @@ def _may_write(build: Build, files: pa.Table) -> Column:
     nothing_there = pc.is_null(files["target_time_index_bytes"])
     if build.offset_index:
         nothing_there = pc.and_(nothing_there, pc.is_null(files["target_offset_index_bytes"]))
-    is_segment = pc.is_valid(files["base_offset"])
-    return pc.and_(is_segment, pc.or_(files["ours"], nothing_there))
+    no_transaction_index = pc.is_null(files["target_transaction_index_bytes"])
+    transactions = pc.or_(files["transaction_index_ours"], no_transaction_index)
+    may_write = pc.or_(files["ours"], nothing_there)
+    if build.offset_index:  # by a claim all index files of a segment are ours
+        may_write = pc.and_(may_write, transactions)
+    return pc.and_(pc.is_valid(files["base_offset"]), may_write)
 
 
 def _unlistable(source: Location, files: pa.Table) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ stale     they are ours, but one could not be replaced, removed or put beside th
 null      there is none, or it could not be written
 """
 
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from kip33.storage.files import FileStatus, publish, read_whole, reason, remove, status_of
@@ -40,6 +41,16 @@ class PublishedFile(NamedTuple):
 _NO_FILE: Final = (None, None)
 
 
+def state_together(states: Iterable[str | None]) -> str | None:
+    """Return the state of a segment's index files from those of each file: `Published.state`."""
+    states = set(states)
+    if KEPT not in states and (STALE in states or states == {WRITTEN, None}):
+        return STALE
+    if not states or None in states:
+        return None
+    return WRITTEN if states == {WRITTEN} else KEPT
+
+
 class Published:
     """What became of a segment's index files, the `.timeindex` first."""
 
@@ -55,12 +66,7 @@ class Published:
 
         STALE if what is there is ours, but not all as it should be: the next build tries again.
         """
-        states = set(self._states)
-        if KEPT not in states and (STALE in states or states == {WRITTEN, None}):
-            return STALE
-        if not states or None in states:
-            return None
-        return WRITTEN if states == {WRITTEN} else KEPT
+        return state_together(self._states)
 
     @property
     def files(self) -> tuple[PublishedFile | None, PublishedFile | None]:

@@ -45,6 +45,8 @@ _FIELDS: list["pa.Field[Any]"] = [
     pa.field("offset_index_modified_ms", pa.int64()),
     pa.field("transaction_index_bytes", pa.int64()),  # of the .txnindex; null where there is none
     pa.field("transaction_index_modified_ms", pa.int64()),
+    # Of the segment's end, as JSON: `rules.transaction_chain`; null: not known.
+    pa.field("open_transactions", pa.string()),
     pa.field("kip33_version", pa.string()),  # that wrote the row; null: before 0.2
 ]
 SEGMENTS: Final = pa.schema(_FIELDS)

@@ -21,11 +21,14 @@ _SEGMENT_ID: Final = r"[A-Za-z0-9_-]{22}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]
 UUID: Final = re.compile(_SEGMENT_ID)
 TIERED_LOG: Final = re.compile(rf"([0-9]+)-(?:{_SEGMENT_ID})\.log")
 _BARE: Final = ("log", "timeindex", "index")  # names of files of a segment's own directory
-_SUFFIXES: Final = (".timeindex", ".log")
+_SUFFIXES: Final = (".timeindex", ".txnindex", ".log")
 
 
 def beside(file: Location, kind: str) -> Location:
-    """Return where the segment's `timeindex` or `index` is, given its log or another index file."""
+    """Return where a segment's file of another kind is, given its log, `.timeindex` or `.txnindex`.
+
+    `kind` is `timeindex`, `index`, `txnindex` or `snapshot`.
+    """
     path, inside = _beside(file.path, file.inside, kind)
     return file._replace(path=path, inside=inside)
 
@@ -61,9 +64,9 @@ def index_path(log: str, kind: str) -> str:
     return f"{log.removesuffix('.log')}.{kind}"
 
 
-def index_names(log: str) -> tuple[str, str]:
-    """Return `index_path` of a log's `.timeindex` and of its `.index`."""
-    return index_path(log, "timeindex"), index_path(log, "index")
+def index_names(log: str) -> tuple[str, str, str]:
+    """Return `index_path` of a log's `.timeindex`, of its `.index` and of its `.txnindex`."""
+    return index_path(log, "timeindex"), index_path(log, "index"), index_path(log, "txnindex")
 
 
 def base_offset_in(name: str) -> int | None:

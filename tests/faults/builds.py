@@ -18,7 +18,11 @@ from kip33.storage.committing import BuildSummary, begin_build, commit_build
 from kip33.storage.planning import BuildPlan, plan_build
 
 BINS = 3
-INDEX_FILE_TIMES = ("time_index_modified_ms", "offset_index_modified_ms")
+INDEX_FILE_TIMES = (
+    "time_index_modified_ms",
+    "offset_index_modified_ms",
+    "transaction_index_modified_ms",
+)
 
 
 def build_here(
@@ -63,7 +67,7 @@ def outcome(index_dir: Path, catalog: Path | None = None) -> Outcome:
     files = {
         str(path.relative_to(index_dir)): path.read_bytes()
         for path in sorted(index_dir.rglob("*"))
-        if path.suffix in (".timeindex", ".index") and not path.name.startswith(".")
+        if path.suffix in (".timeindex", ".index", ".txnindex") and not path.name.startswith(".")
     }
     opened = Catalog.at(str(catalog or index_dir / "_catalog"))
     rows = opened.read(opened.require_newest()).to_pylist()

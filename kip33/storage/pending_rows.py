@@ -1,0 +1,130 @@
+"""Rows of segments with transactions, between the task that read them and the end of the build.
+
+A task does not know which transactions are open where its segment begins: the segment before may be
+another task's. So it leaves the row in staging with what the segment itself tells, and
+`storage.transaction_files` writes the `.txnindex` and completes the row.
+
+In place a new `.index` waits as well: a broker rebuilds a `.txnindex` only while there is no
+`.index`.
+"""
+
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kip33.errors import CatalogError
+from kip33.rules.broker_start import may_have_offset_index
+from kip33.rules.transactions import TransactionSummary
+from kip33.storage.build import Build
+from kip33.storage.directories import Segment
+from kip33.storage.drafts import STAYS
+from kip33.storage.files import read_whole
+from kip33.storage.locations import Location
+from kip33.storage.publishing import Published, Wanted
+from kip33.storage.schema import SEGMENTS
+from kip33.storage.segment import SegmentIndex
+from kip33.storage.segment_files import beside
+from kip33.storage.snapshots import Part
+
+MOST_PART_BYTES: Final = 2**31 - 1
+_EXTRA: list["pa.Field[Any]"] = [
+    pa.field("transactions", pa.string()),  # the segment's TransactionSummary as JSON
+    pa.field("transaction_index_uri", pa.string()),
+    pa.field("transaction_index_listed", pa.bool_()),  # whether there was one before the build
+    pa.field("ours", pa.bool_()),  # whether this catalog's builds wrote the files that are there
+    pa.field("waiting_offset_index", pa.binary()),  # of an `.index` that waits; null: none does
+    pa.field("index_settings", pa.string()),  # that give its bytes
+]
+PENDING: Final = pa.schema([*SEGMENTS, *_EXTRA])
+"""A row of SEGMENTS and what completes it."""
+
+
+class PendingRow(NamedTuple):
+    """One of them; `row` has the columns of SEGMENTS."""
+
+    row: dict[str, Any]
+    transactions: str
+    transaction_index_uri: str
+    transaction_index_listed: bool
+    ours: bool
+    waiting_offset_index: bytes | None
+    index_settings: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return a row of PENDING."""
+        _, *extra = self
+        return self.row | dict(zip((field.name for field in _EXTRA), extra, strict=True))
+
+
+def is_pending(segment: Segment, transactions: TransactionSummary) -> bool:
+    """Return whether the row waits: transactions begin or end here, or a `.txnindex` is there."""
+    return not transactions.changes_nothing or segment.target_transaction_index_bytes is not None
+
+
+def offset_index_waits(build: Build, segment: Segment, index: SegmentIndex) -> bool:
+    """Return whether the `.index` waits for the `.txnindex`: a new one in place, beside aborts."""
+    if not build.offset_index or not build.in_place or index.transactions is None:
+        return False
+    is_new = segment.target_offset_index_bytes is None and may_have_offset_index(index.status)
+    return is_new and len(index.transactions.aborts) > 0
+
+
+def pending_row(
+    build: Build,
+    segment: Segment,
+    row: dict[str, Any],
+    transactions: TransactionSummary,
+    waiting_offset_index: bytes | None,
+) -> PendingRow:
+    """Return the row of a segment that waits for its `.txnindex`, and perhaps for its `.index`."""
+    return PendingRow(
+        row,
+        transactions.to_json(),
+        _transaction_index(build, segment).uri,
+        segment.target_transaction_index_bytes is not None,
+        False,
+        waiting_offset_index,
+        build.index_settings,
+    )
+
+
+def withdraw_transaction_index(
+    build: Build, segment: Segment, row: dict[str, Any], *, is_unreadable: bool
+) -> None:
+    """Delete a `.txnindex` of ours whose log gives no index any more; a fault is the row's note."""
+    published = Published()
+    place = _transaction_index(build, segment)
+    wanted = Wanted(place, None, build.index_settings, listed=True)
+    published.add(wanted, ours=True, overwrite=False, proves_nothing=is_unreadable)
+    row["error"] = "; ".join(filter(None, (row["error"], *published.notes))) or None
+    left = published.files[0]
+    if left:
+        row["transaction_index_bytes"] = left.size_bytes
+        row["transaction_index_modified_ms"] = left.modified_ms
+
+
+def _transaction_index(build: Build, segment: Segment) -> Location:
+    return beside(build.index_location(segment), "txnindex")
+
+
+def read_staged(staging: Location, part: Part, columns: list[str] | None = None) -> pa.Table:
+    """Return a part that a task of this build left in staging; CatalogError if it is not there."""
+    place = staging.child(part.name)
+    try:
+        data = read_whole(place, most_bytes=MOST_PART_BYTES)
+        return pq.read_table(pa.BufferReader(data), columns=columns, use_threads=False)
+    except (OSError, ValueError) as error:
+        raise CatalogError(
+            f"{place.uri}: this part cannot be read: {error}; the snapshot is not committed, "
+            f"{STAYS}: run it again"
+        ) from error
+
+
+def pending_rows(table: pa.Table) -> list[PendingRow]:
+    """Return the rows of a table of PENDING."""
+    names = [field.name for field in _EXTRA]
+    return [
+        PendingRow({name: row[name] for name in SEGMENTS.names}, *(row[name] for name in names))
+        for row in table.to_pylist()
+    ]

@@ -1,0 +1,238 @@
+"""The `.txnindex` files of a build: written when all its segments were read, before the commit.
+
+Which transactions are open where a segment begins is known
+
+    at offset 0                              none
+    where the segment before ends there      what is open at its end (`rules.transaction_chain`)
+    where a `.snapshot` lies beside the log  what it says; a corrupt one says nothing
+
+as Kafka's recovery has it, which loads the newest snapshot and reads the segments after it.
+Elsewhere a segment with an ABORT marker gets no `.txnindex`, and its row says so.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kip33.errors import CorruptSnapshotError
+from kip33.formats.producer_snapshot import ProducerSnapshot
+from kip33.formats.transaction_index import TransactionIndex
+from kip33.rules.transaction_chain import (
+    UNCHANGED,
+    Open,
+    TransactionChain,
+    open_as_json,
+    open_from_json,
+)
+from kip33.rules.transaction_index import CompletedTransactions, complete_transactions
+from kip33.rules.transactions import TransactionSummary
+from kip33.storage.build import Build
+from kip33.storage.files import read_whole, status_of
+from kip33.storage.locations import Location
+from kip33.storage.parts import PartWriter
+from kip33.storage.pending_rows import PendingRow, pending_rows, read_staged
+from kip33.storage.publishing import Published, Wanted, state_together
+from kip33.storage.segment_files import beside
+from kip33.storage.side_by_side import in_order
+from kip33.storage.snapshots import Part
+
+MOST_SNAPSHOT_BYTES: Final = 1 << 28
+SOUND: Final = ("ok", "empty", "truncated")
+_KEY: Final = ("log_dir", "topic", "partition")
+_CHAIN: Final = [*_KEY, "base_offset", "last_offset", "status", "log_uri", "open_transactions"]
+Key: TypeAlias = tuple[Any, ...]
+
+
+class _Link(NamedTuple):
+    """One segment of a partition, as the chain needs it."""
+
+    base_offset: int
+    log_uri: str
+    last_offset: int | None
+    open_transactions: str | None
+    transactions: str | None = None  # of a pending row
+
+
+def finish_transactions(
+    build: Build, staging: Location, parts: Sequence[Part], pending: Sequence[Part], number: int
+) -> list[Part]:
+    """Write the `.txnindex` files of `pending`; return its rows, completed, as parts from `number`.
+
+    `parts` are all other rows of the new snapshot, in staging as well. A fault of an index file is
+    its row's `error`; CatalogError where a part is not there, PublishError where none can be
+    written.
+    """
+    pending = [part for part in pending if part.rows]
+    if not pending:
+        return []
+    done = _completed(_links(staging, parts, pending))
+    finished = []
+    for place, part in enumerate(pending):
+        writer = PartWriter(staging, number + place)
+        rows = pending_rows(read_staged(staging, part))
+        for row in in_order(build.source, rows, partial(_finish, build, done)):
+            writer.append(row)
+        finished.append(writer.publish())
+    return finished
+
+
+def _links(
+    staging: Location, parts: Iterable[Part], pending: Iterable[Part]
+) -> dict[Key, list[_Link]]:
+    """Return the segments of the partitions that have pending rows."""
+    links: dict[Key, list[_Link]] = defaultdict(list)
+    for part in pending:
+        _add_links(links, read_staged(staging, part, [*_CHAIN, "transactions"]))
+    topics = pa.array(sorted({topic for _, topic, _ in links}), pa.string())
+    wanted = set(links)
+    for part in parts:
+        table = read_staged(staging, part, _CHAIN)
+        _add_links(links, table.filter(pc.is_in(table["topic"], value_set=topics)), wanted)
+    return links
+
+
+def _add_links(
+    links: dict[Key, list[_Link]], table: pa.Table, wanted: set[Key] | None = None
+) -> None:
+    for row in table.to_pylist():
+        key = tuple(row[name] for name in _KEY)
+        if row["base_offset"] is not None and (wanted is None or key in wanted):
+            ends = row["last_offset"] if row["status"] in SOUND else None
+            links[key].append(
+                _Link(
+                    row["base_offset"],
+                    row["log_uri"],
+                    ends,
+                    row["open_transactions"],
+                    row.get("transactions"),
+                )
+            )
+
+
+def _completed(links: dict[Key, list[_Link]]) -> dict[str, CompletedTransactions]:
+    """Return what becomes of each pending segment, by the URI of its log."""
+    done = {}
+    for segments in links.values():
+        chain = TransactionChain()
+        unchanged: list[_Link] = []  # without a hole, up to here
+        for one in sorted(segments):
+            start = chain.open_at(one.base_offset)
+            if not chain.goes_on_at(one.base_offset):
+                unchanged = []
+            if one.transactions is None:
+                end = open_from_json(one.open_transactions, start)
+            else:
+                if start is None:
+                    start = _from_snapshots([*unchanged, one])
+                summary = TransactionSummary.from_json(one.transactions)
+                completed = complete_transactions(summary, start, base_offset=one.base_offset)
+                done[one.log_uri], end = completed, completed.open_at_end
+            if one.open_transactions == UNCHANGED:
+                unchanged.append(one)
+            else:
+                unchanged = []
+            chain.pass_segment(one.base_offset, one.last_offset, end)
+    return done
+
+
+def _from_snapshots(segments: Sequence[_Link]) -> Open | None:
+    """Return what is open where the last of `segments` begins; the others have no transactions."""
+    for one in reversed(segments):
+        start = snapshot_beside(Location.of(one.log_uri))
+        if start is not None:
+            return start
+    return None
+
+
+def snapshot_beside(log: Location) -> Open | None:
+    """Return the transactions that the `.snapshot` beside a log says are open where it begins.
+
+    None where there is none, or none that Kafka would load.
+    """
+    if log.inside:
+        return None
+    try:
+        data = read_whole(beside(log, "snapshot"), most_bytes=MOST_SNAPSHOT_BYTES)
+        return ProducerSnapshot.from_bytes(data).open_transactions
+    except (OSError, ValueError, CorruptSnapshotError):
+        return None
+
+
+def _finish(
+    build: Build, done: dict[str, CompletedTransactions], pending: PendingRow
+) -> dict[str, Any]:
+    """Write a segment's files; return its row, completed."""
+    row = pending.row
+    completed = done[row["log_uri"]]
+    if row["open_transactions"] != UNCHANGED:
+        row["open_transactions"] = open_as_json(completed.open_at_end)
+    published = Published()
+    place = Location.of(pending.transaction_index_uri)
+    is_there = _publish_transaction_index(build, pending, completed, place, published)
+    notes = list(published.notes)
+    if completed.problem:
+        notes.append(f"the .txnindex is not written: {completed.problem}")
+    if pending.waiting_offset_index is not None:
+        if is_there:
+            notes += _publish_offset_index(build, pending, place)
+        else:
+            notes.append("no .index is written either: without one a broker rebuilds both")
+    row["error"] = "; ".join(filter(None, (row["error"], *notes))) or None
+    return row
+
+
+def _publish_transaction_index(
+    build: Build,
+    pending: PendingRow,
+    completed: CompletedTransactions,
+    place: Location,
+    published: Published,
+) -> bool:
+    """Put the `.txnindex` where it belongs and say so in the row.
+
+    Returns whether there is one, or none is needed. Recovery leaves no file, or an empty one, where
+    no transaction was aborted. One of ours that is not known to be right any more is removed,
+    except in place, where the `.index` beside it would keep a broker from writing it anew.
+    """
+    row, listed = pending.row, pending.transaction_index_listed
+    data = None
+    if completed.aborted is not None:
+        entries = TransactionIndex.from_entries(completed.aborted, base_offset=row["base_offset"])
+        data = entries.to_bytes()
+    if not listed and not data:
+        return data is not None
+    if data is None and (build.in_place or not pending.ours):
+        there = status_of(place)
+        if there:
+            row["transaction_index_bytes"], row["transaction_index_modified_ms"] = there
+        return there is not None
+    wanted = Wanted(place, data, pending.index_settings, listed)
+    published.add(wanted, ours=pending.ours, overwrite=build.overwrite, proves_nothing=False)
+    left = published.files[0]
+    if left:
+        row["transaction_index_bytes"] = left.size_bytes
+        row["transaction_index_modified_ms"] = left.modified_ms
+    if data is not None and row["index_file"]:
+        row["index_file"] = state_together((row["index_file"], published.state))
+    return left is not None
+
+
+def _publish_offset_index(build: Build, pending: PendingRow, beside_it: Location) -> list[str]:
+    """Put the `.index` that waited into its place; return what to note of it."""
+    row = pending.row
+    place = beside(beside_it, "index")
+    published = Published()
+    wanted = Wanted(place, pending.waiting_offset_index, pending.index_settings, listed=False)
+    published.add(wanted, ours=True, overwrite=build.overwrite, proves_nothing=False)
+    left = published.files[0]
+    if left:
+        row["offset_index_bytes"] = left.size_bytes
+        row["offset_index_modified_ms"] = left.modified_ms
+        row["offset_index_settings"] = left.settings
+    if row["index_file"]:
+        row["index_file"] = state_together((row["index_file"], published.state))
+    return published.notes

@@ -1,0 +1,46 @@
+"""Which rows a change before them in the partition may make wrong: those with transactions.
+
+The `.txnindex` of a segment depends on the transactions that are open where it begins. So behind a
+segment that is read now, segments with transactions are read again. On most nights the segments
+that are read are their partition's last, and nothing lies behind them.
+"""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kip33.storage.known import Known, Mask, Match
+
+
+def transactions_may_differ(files: pa.Table, known: Known, found: Match, reusable: Mask) -> Mask:
+    """Return which of `files` are to be read again for what lies before them.
+
+    `files` is a LISTING, `found` its match, `reusable` which rows would be reused. A row that said
+    nothing of what is open at its segment's end, and is tried again each night, changes nothing.
+    """
+    if not known.rows:
+        return np.zeros(files.num_rows, bool)
+    is_known = found.at >= 0
+    changed = ~reusable & pc.is_valid(files["base_offset"]).to_numpy()
+    changed &= ~is_known | known.says_open_transactions[found.at]
+    return _behind(files, changed) & is_known & known.has_transactions[found.at]
+
+
+def _behind(files: pa.Table, changed: Mask) -> Mask:
+    """Return which segments lie behind one of `changed` in their partition, by base offset."""
+    codes = [
+        pc.index_in(files[name], value_set=pc.unique(files[name])).to_numpy()
+        for name in ("log_dir", "topic", "partition")
+    ]
+    offsets = pc.fill_null(files["base_offset"], -1).to_numpy()
+    order = np.lexsort((offsets, *codes))
+    rows = np.arange(len(order))
+    begins = np.zeros(len(order), bool)
+    begins[:1] = True
+    for code in codes:
+        begins[1:] |= np.diff(code[order]) != 0
+    first = np.maximum.accumulate(np.where(begins, rows, 0))
+    last_changed = np.maximum.accumulate(np.where(changed[order], rows, -1))
+    behind = np.zeros(len(order), bool)
+    behind[order] = last_changed >= first
+    return behind & ~changed
