@@ -1,4 +1,4 @@
-"""What Kafka 4.1.1, after a clean shutdown, makes of the indexes beside a log, state by state."""
+"""What Kafka, after a clean shutdown, makes of the indexes beside a log, state by state."""
 
 import os
 from pathlib import Path

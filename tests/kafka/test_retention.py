@@ -215,7 +215,7 @@ def remote_cases(rng: random.Random) -> Iterator[tuple[int, int, int]]:
         now = rng.choice((0, 1000, NOW))
         retention_ms = rng.choice((-1, 0, 1, now - 1, now, now + 1, 7 * DAY_MS, MAX_INT64))
         edge = now - max(retention_ms, 0)
-        near = max(edge, -1) + rng.choice((-1, 0, 1))
+        near = max(edge + rng.choice((-1, 0, 1)), -1)  # -1 is the least that a segment has
         yield now, max(retention_ms, -1), rng.choice((-1, 0, near, near, near, now, MAX_INT64))
 
 
