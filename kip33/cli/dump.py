@@ -6,26 +6,22 @@ from typing import Any
 
 import click
 
+from kip33.cli.dialect_option import dialect_option
+from kip33.cli.dump_index import index_rows
 from kip33.cli.options import format_option, store_options
 from kip33.cli.output import iso_time
 from kip33.errors import (
-    CorruptIndexError,
     CorruptSegmentError,
     Kip33Error,
     LocationError,
     UnsupportedFormatError,
 )
 from kip33.formats.batch import CONTROL, DELETE_HORIZON, TRANSACTIONAL, BatchHeader
-from kip33.formats.index_bytes import IndexBytes
 from kip33.formats.names import SegmentFile, parse_segment_file
-from kip33.formats.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
-from kip33.formats.offset_index import OffsetIndex
 from kip33.formats.pieces import SeekableBytes
 from kip33.formats.records import control_type, iterate_records
 from kip33.formats.scan import BatchScan, read_header_at
-from kip33.formats.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
-from kip33.formats.time_index import TimeIndex
-from kip33.storage.files import opened, read_index, reason
+from kip33.storage.files import opened, reason
 from kip33.storage.locations import Location
 
 Row = dict[str, Any]
@@ -49,13 +45,16 @@ COLUMNS = {
 @click.command(epilog="Example: kip33 dump orders-0/00000000000000000000.timeindex")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--records", is_flag=True, help="Of a .log, the records too; payloads as sizes.")
+@dialect_option
 @store_options
 @format_option("table", "jsonl")
-def dump(files: tuple[str, ...], records: bool, output_format: str) -> None:
+def dump(files: tuple[str, ...], records: bool, dialect: str, output_format: str) -> None:
     """Show each FILE, a .timeindex, .index or .log, entry by entry or batch by batch.
 
-    The base offset comes from the file's name. Trailing zeros and stale entries of a running
-    broker's copy are counted, not shown.
+    The base offset comes from the file's name. Entries of an index are compared with the .log
+    beside it, and an untrue one is marked with the reason. Without a .log only their order is
+    checked, and entries are marked from the first one that is out of order. Zeros at the end, as
+    in a copy of a running broker's file, are counted and not shown.
     """
     for name in files:
         location = Location.of(name)
@@ -66,7 +65,7 @@ def dump(files: tuple[str, ...], records: bool, output_format: str) -> None:
                 "'.log' expected"
             )
         try:
-            rows = _rows(location, parsed, records)
+            rows = _rows(location, parsed, records, dialect)
             _print_file(name, rows, many=len(files) > 1, as_json=output_format == "jsonl")
         except OSError as error:
             raise LocationError(f"{name}: cannot be read: {reason(error)}") from error
@@ -74,55 +73,10 @@ def dump(files: tuple[str, ...], records: bool, output_format: str) -> None:
             raise type(error)(f"{name}: {error}") from error
 
 
-def _rows(location: Location, name: SegmentFile, records: bool) -> Iterator[Row]:
+def _rows(location: Location, name: SegmentFile, records: bool, dialect: str) -> Iterator[Row]:
     if name.kind == "log":
         return _log_rows(location, records)
-    data = read_index(location)
-    if name.kind == "timeindex":
-        entries, zeros = _entries(data, TIME_ENTRY_BYTES)
-        return _time_rows(TimeIndex.from_bytes(entries, base_offset=name.base_offset), zeros)
-    entries, zeros = _entries(data, OFFSET_ENTRY_BYTES)
-    return _offset_rows(OffsetIndex.from_bytes(entries, base_offset=name.base_offset), zeros)
-
-
-def _entries(data: IndexBytes, entry_bytes: int) -> tuple[bytes, int]:
-    """Return the entries up to those that are all zeros, and how many more of these follow."""
-    if len(data) % entry_bytes:
-        raise CorruptIndexError(f"{len(data)} bytes, not a multiple of {entry_bytes}")
-    entries, zeros = data.entries(entry_bytes)
-    if zeros:  # two are enough to be padding, one may be an entry
-        entries, zeros = entries + bytes(entry_bytes), zeros - 1
-    return entries, zeros
-
-
-def _time_rows(index: TimeIndex, zeros: int) -> Iterator[Row]:
-    kept = index.without_tail()
-    for number, entry in enumerate(kept):
-        yield {
-            "kind": "time_entry",
-            "entry": number,
-            "timestamp": entry.timestamp,
-            "time": iso_time(entry.timestamp),
-            "offset": entry.offset,
-        }
-    yield from _tail_row(len(index) - len(kept) + zeros)
-
-
-def _offset_rows(index: OffsetIndex, zeros: int) -> Iterator[Row]:
-    kept = index.without_tail()
-    for number, entry in enumerate(kept):
-        yield {
-            "kind": "offset_entry",
-            "entry": number,
-            "offset": entry.offset,
-            "position": entry.position,
-        }
-    yield from _tail_row(len(index) - len(kept) + zeros)
-
-
-def _tail_row(entries: int) -> Iterator[Row]:
-    if entries:
-        yield {"kind": "tail", "entries": entries, "note": "zeros or stale entries behind these"}
+    return index_rows(location, name, dialect)
 
 
 def _log_rows(location: Location, records: bool) -> Iterator[Row]:
@@ -199,7 +153,8 @@ def _print_file(name: str, rows: Iterator[Row], *, many: bool, as_json: bool) ->
             if row["kind"] not in shown:
                 shown.add(row["kind"])
                 click.echo(_line([title for title, _ in columns], columns))
-            click.echo(_line([_cell(row.get(title, "")) for title, _ in columns], columns))
+            line = _line([_cell(row.get(title, "")) for title, _ in columns], columns)
+            click.echo(f"{line}  <- {row['untrue']}" if "untrue" in row else line)
 
 
 def _cell(value: Any) -> str:

@@ -17,7 +17,7 @@ trace in the log. What every correct index obeys (kafka-semantics 4.7), and what
 memory follows the index, not the log.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -109,6 +109,8 @@ class Untrue(NamedTuple):
     entries: int
     first: int  # number of the first one, from 0
     problems: tuple[str, ...]  # what is wrong with the first few
+    numbers: Int64s  # of all of them but repeats of the last one
+    reasons: dict[int, str]  # by number, for as many as was asked for
 
 
 class TimeIndexTruth:
@@ -145,7 +147,7 @@ class TimeIndexTruth:
         """Return the log's max timestamp, NO_TIMESTAMP if it has none."""
         return int(self._watch["max_timestamp"][0])
 
-    def untrue(self, *, next_offset: bool) -> Untrue | None:
+    def untrue(self, *, next_offset: bool, most_named: int = MOST_NAMED) -> Untrue | None:
         """Return the entries that are not true, in Kafka's meaning or in the kip33 dialect's."""
         true = np.zeros(self._timestamps.size, np.bool_)
         for piece in _pieces(true.size):
@@ -153,20 +155,23 @@ class TimeIndexTruth:
             true[piece] = (stairs["found"] == 1) & self._agrees(stairs, piece, next_offset)
         out_of_order: dict[int, tuple[int, int]] = {}
         if not true.all() or not _in_order(self._timestamps, self._offsets):
-            out_of_order = self._drop_out_of_order(true)
-        problems = []
+            out_of_order = self._drop_out_of_order(true, most_named)
+        reasons: dict[int, str] = {}
         faults = np.flatnonzero(~true)  # of a preallocated file a million: only a few are named
-        for i in faults[:MOST_NAMED].tolist():
+        for i in faults[:most_named].tolist():
             stair = self._stairs_of(slice(i, i + 1))
             if not stair["found"][0]:
-                why = "but no batch is the first to reach that"
+                reasons[i] = "but no batch is the first to reach that"
             elif i not in out_of_order:
-                why = f"but the batch that reaches it ends at offset {stair['last_offset'][0]}"
+                end = stair["last_offset"][0]
+                reasons[i] = f"but the batch that reaches it ends at offset {end}"
             else:
-                why = f"out of order after {out_of_order[i]}"
-            says = f"entry {i}: timestamp {self._timestamps[i]} at offset {self._offsets[i]}"
-            problems.append(f"{says}, {why}")
-        return _untrue(faults, self._repeats, true.size, problems)
+                reasons[i] = f"out of order after {out_of_order[i]}"
+
+        def says(i: int) -> str:
+            return f"timestamp {self._timestamps[i]} at offset {self._offsets[i]}"
+
+        return _untrue(faults, self._repeats, true.size, reasons, says)
 
     def _stairs_of(self, piece: slice) -> Any:
         return self._stairs[np.searchsorted(self._stairs["timestamp"], self._timestamps[piece])]
@@ -179,7 +184,9 @@ class TimeIndexTruth:
             agrees = (stairs["last_offset"] == offsets) | (stairs["first_record_offset"] == offsets)
         return np.asarray(agrees, np.bool_)
 
-    def _drop_out_of_order(self, true: npt.NDArray[np.bool_]) -> dict[int, tuple[int, int]]:
+    def _drop_out_of_order(
+        self, true: npt.NDArray[np.bool_], most_named: int
+    ) -> dict[int, tuple[int, int]]:
         """Clear `true` where an entry does not follow the true ones before it.
 
         Return the first few of those and the true entry before each.
@@ -193,7 +200,7 @@ class TimeIndexTruth:
                     last = entry
                     continue
                 true[i] = False
-                if len(dropped) < MOST_NAMED:
+                if len(dropped) < most_named:
                     dropped[i] = last
         return dropped
 
@@ -208,14 +215,22 @@ def _pieces(count: int) -> Iterator[slice]:
         yield slice(start, min(start + PIECE_ENTRIES, count))
 
 
-def _untrue(faults: Any, repeats: int, entries: int, problems: list[str]) -> Untrue | None:
+def _untrue(
+    faults: Any,
+    repeats: int,
+    entries: int,
+    reasons: dict[int, str],
+    says: Callable[[int], str],
+) -> Untrue | None:
     """Return what is not true of `entries` and the repeats of the last one, which follows none."""
     if not faults.size and not repeats:
         return None
+    named = faults[:MOST_NAMED].tolist()
+    problems = [f"entry {i}: {says(i)}, {reasons[i]}" for i in named]
     first = int(faults[0]) if faults.size else entries
     if len(problems) < MOST_NAMED and repeats:
         problems.append(f"entry {entries}: repeats the one before it")
-    return Untrue(len(faults) + repeats, first, tuple(problems))
+    return Untrue(len(faults) + repeats, first, tuple(problems), faults, reasons)
 
 
 class OffsetIndexTruth:
@@ -250,7 +265,7 @@ class OffsetIndexTruth:
         speed(watch_places)(batches, self._cursors, self._places, self._lasts)
         self.gaps.watch_offsets(batches, speed, self._offsets, self._positions)
 
-    def untrue(self) -> Untrue | None:
+    def untrue(self, *, most_named: int = MOST_NAMED) -> Untrue | None:
         """Return the entries that are not true of the log."""
         places = self._places[np.searchsorted(self._places["position"], self._positions)]
         lasts = self._lasts[np.searchsorted(self._lasts["offset"], self._offsets)]
@@ -263,14 +278,17 @@ class OffsetIndexTruth:
             self._positions[1:] > np.maximum(self._positions[:-1], ends[:-1])
         )
         faults = np.flatnonzero(~(true & in_order))
-        problems = []
-        for i in faults[:MOST_NAMED].tolist():
+        reasons: dict[int, str] = {}
+        for i in faults[:most_named].tolist():
             if not places["found"][i]:
-                why = "but no batch begins there"
+                reasons[i] = "but no batch begins there"
             elif not true[i]:
-                why = "but no batch at or behind it ends with it"
+                reasons[i] = "but no batch at or behind it ends with it"
             else:
-                why = f"out of order after ({self._offsets[i - 1]}, {self._positions[i - 1]})"
-            says = f"entry {i}: offset {self._offsets[i]} at byte {self._positions[i]}"
-            problems.append(f"{says}, {why}")
-        return _untrue(faults, self._repeats, true.size, problems)
+                before = int(self._offsets[i - 1]), int(self._positions[i - 1])
+                reasons[i] = f"out of order after {before}"
+
+        def says(i: int) -> str:
+            return f"offset {self._offsets[i]} at byte {self._positions[i]}"
+
+        return _untrue(faults, self._repeats, true.size, reasons, says)

@@ -7,7 +7,7 @@ import pytest
 from kip33 import TimeIndex, build_time_index
 from tests.demo_archive import START_MS
 from tests.formats.real_segments import REAL_SEGMENTS, needs_real_segments
-from tests.jobs.console import KIP33, Command, file_named, subprocess_of
+from tests.jobs.console import KIP33, Command, directory_named, file_named, subprocess_of
 from tests.segment_builder import (
     Record,
     end_txn_marker,
@@ -26,29 +26,81 @@ TWO_ENTRIES = bytes.fromhex("0000018bcfe5680000000003 0000018bcfe568fa00000009")
 EARLIER_ENTRY = bytes.fromhex("0000018bcfe567ff00000004")
 
 
+ZEROS = "entries of zeros behind these"
+
+
 @pytest.mark.parametrize(
-    ("tail", "tail_entries"),
-    [(b"", 0), (bytes(36), 3), (EARLIER_ENTRY, 1), (EARLIER_ENTRY + bytes(24), 3)],
+    ("stale", "zeros"),
+    [(b"", 0), (b"", 3), (EARLIER_ENTRY, 0), (EARLIER_ENTRY + TWO_ENTRIES[12:], 2)],
     ids=["whole", "padded", "stale", "stale and padded"],
 )
-def test_dump_of_a_time_index(command: Command, tail: bytes, tail_entries: int) -> None:
-    name = file_named("00000000000000000100.timeindex", TWO_ENTRIES + tail)
+def test_dump_of_a_time_index(command: Command, stale: bytes, zeros: int) -> None:
+    name = file_named("00000000000000000100.timeindex", TWO_ENTRIES + stale + bytes(12 * zeros))
 
     entries = [
         {"kind": "time_entry", "entry": 0, "timestamp": START_MS, "offset": 103}
         | {"time": "2023-11-14T22:13:20.000Z"},
         {"kind": "time_entry", "entry": 1, "timestamp": START_MS + 250, "offset": 109}
         | {"time": "2023-11-14T22:13:20.250Z"},
+        {"kind": "time_entry", "entry": 2, "timestamp": START_MS - 1, "offset": 104}
+        | {"time": "2023-11-14T22:13:19.999Z", "untrue": "out of order after the entry before"},
     ]
-    note = "zeros or stale entries behind these"
-    rows = [*entries, {"kind": "tail", "entries": tail_entries, "note": note}]
-    rows = rows if tail else entries
-    assert command("dump", name, "--format", "jsonl").lines == [{"file": name} | r for r in rows]
+    behind = "behind an entry that is out of order"
+    entries.append(entries[1] | {"entry": 3, "untrue": behind})
+    shown = entries[: 2 + len(stale) // 12]
+    tail = [{"kind": "tail", "entries": zeros, "note": ZEROS}] if zeros else []
+    rows = [{"file": name} | row for row in [*shown, *tail]]
+    assert command("dump", name, "--format", "jsonl").lines == rows
 
     table = command("dump", name).stdout.splitlines()
     assert table[0].split() == ["entry", "timestamp", "time", "offset"]
     assert table[2].split() == ["1", "1700000000250", "2023-11-14T22:13:20.250Z", "109"]
-    assert table[3:] == ([f"tail: {tail_entries} {note}"] if tail else [])
+    assert [line.partition("  <- ")[2] for line in table[1 : len(shown) + 1]] == [
+        row.get("untrue", "") for row in shown
+    ]
+    assert table[len(shown) + 1 :] == ([f"tail: {zeros} {ZEROS}"] if zeros else [])
+
+
+def test_dump_compares_an_index_with_the_log_beside_it(command: Command) -> None:
+    log = Path(
+        file_named(f"{FIRST}.log", segment([v2_batch(i, [Record(1000 + i)]) for i in range(6)]))
+    )
+    index = build_time_index(str(log), index_interval_bytes=0)
+
+    def marks_of(suffix: str, data: bytes, *options: str) -> list[tuple[object, object]]:
+        log.with_suffix(suffix).write_bytes(data)
+        lines = command("dump", log.with_suffix(suffix), "--format", "jsonl", *options).lines
+        return [(row.get("entry"), row.get("untrue", row.get("note"))) for row in lines]
+
+    times, places = index.time_index or b"", index.offset_index or b""
+    assert marks_of(".timeindex", times) == [(number, None) for number in range(5)]
+    assert marks_of(".index", places) == [(number, None) for number in range(5)]
+    assert marks_of(".timeindex", times[:12] + EARLIER_ENTRY + times[24:] + bytes(48)) == [
+        (0, None),
+        (1, "no batch is the first to reach that"),
+        (2, None),
+        (3, None),
+        (4, None),
+        (None, ZEROS),
+    ]
+    changed = places[:8] + places[8:15] + b"\x01" + places[16:]
+    assert marks_of(".index", changed)[:3] == [(0, None), (1, "no batch begins there"), (2, None)]
+
+    kip33 = build_time_index(str(log), dialect="kip33").time_index or b""
+    assert marks_of(".timeindex", kip33, "--dialect", "kip33") == [(0, None)]
+    assert marks_of(".timeindex", kip33) == [
+        (0, "the batch that reaches it ends at offset 5"),
+        (None, "every entry is true in another meaning; is this of --dialect kip33?"),
+    ]
+
+
+def test_dump_of_an_index_beside_a_log_that_cannot_be_read(command: Command) -> None:
+    directory_named(f"{FIRST}.log")
+    name = file_named(f"{FIRST}.timeindex", TWO_ENTRIES)
+    assert [row.get("untrue") for row in command("dump", name, "--format", "jsonl").lines] == [
+        None,
+        None,
+    ]
 
 
 def test_dump_says_where_a_broker_would_fail_to_load(command: Command) -> None:

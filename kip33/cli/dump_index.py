@@ -1,0 +1,78 @@
+"""The entries of an index file as `kip33 dump` shows them, the untrue ones marked."""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from kip33.cli.output import iso_time
+from kip33.errors import CorruptIndexError
+from kip33.formats.index_bytes import IndexBytes
+from kip33.formats.names import SegmentFile
+from kip33.formats.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
+from kip33.formats.offset_index import OffsetIndex
+from kip33.formats.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+from kip33.formats.time_index import TimeIndex
+from kip33.rules.entries import DIALECTS
+from kip33.storage.files import read_index
+from kip33.storage.locations import Location
+from kip33.storage.untrue_entries import untrue_entries
+
+Row = dict[str, Any]
+
+
+def index_rows(location: Location, name: SegmentFile, dialect: str) -> Iterator[Row]:
+    """Return a row for each entry; an untrue one says why in `untrue`.
+
+    Zeros at the end are counted, not shown. Raises CorruptIndexError for half an entry.
+    """
+    data = read_index(location)
+    index: TimeIndex | OffsetIndex
+    if name.kind == "timeindex":
+        entries, zeros = _entries(data, TIME_ENTRY_BYTES)
+        index = TimeIndex.from_bytes(entries, base_offset=name.base_offset)
+    else:
+        entries, zeros = _entries(data, OFFSET_ENTRY_BYTES)
+        index = OffsetIndex.from_bytes(entries, base_offset=name.base_offset)
+    log = location._replace(path=location.path.removesuffix(f".{name.kind}") + ".log")
+    found = untrue_entries(index, log, next_offset=DIALECTS[dialect].next_offset)
+    shown = len(index)
+    while shown and found.why(shown - 1) and not any(index.entries[shown - 1].item()):
+        shown -= 1
+    for number, row in enumerate(islice(_rows(index), shown)):
+        why = found.why(number)
+        yield row | {"untrue": why} if why else row
+    zeros += len(index) - shown
+    if zeros:
+        yield {"kind": "tail", "entries": zeros, "note": "entries of zeros behind these"}
+    if found.note:
+        yield {"kind": "note", "note": found.note}
+
+
+def _entries(data: IndexBytes, entry_bytes: int) -> tuple[bytes, int]:
+    """Return the entries up to those that are all zeros, and how many more of these follow."""
+    if len(data) % entry_bytes:
+        raise CorruptIndexError(f"{len(data)} bytes, not a multiple of {entry_bytes}")
+    entries, zeros = data.entries(entry_bytes)
+    if zeros:  # two are enough to be padding, one may be an entry
+        entries, zeros = entries + bytes(entry_bytes), zeros - 1
+    return entries, zeros
+
+
+def _rows(index: TimeIndex | OffsetIndex) -> Iterator[Row]:
+    if isinstance(index, TimeIndex):
+        for number, entry in enumerate(index):
+            yield {
+                "kind": "time_entry",
+                "entry": number,
+                "timestamp": entry.timestamp,
+                "time": iso_time(entry.timestamp),
+                "offset": entry.offset,
+            }
+    else:
+        for number, place in enumerate(index):
+            yield {
+                "kind": "offset_entry",
+                "entry": number,
+                "offset": place.offset,
+                "position": place.position,
+            }
