@@ -132,6 +132,8 @@ def build(
             parallelism=parallelism,
             on_progress=bar.advance if bar else None,
         )
+    for warning in summary.warnings[len(plan.warnings) :]:
+        warn(warning)
     record = asdict(summary) | {"seconds": round(time.time() - started, 3)}
     publish_summary(summary_file, record)
     if output_format == "table":
@@ -161,6 +163,11 @@ def _print_summary(record: dict[str, Any]) -> None:
         rows.append(("not as built", what))
     if record["failed"]:
         rows.append(("not written", f"{record['failed']:,}: see `error` in the catalog"))
+    if record["hidden_from_recovery"]:
+        count = f"{record['hidden_from_recovery']:,} damaged logs, by their .index"
+        rows.append(("hidden from recovery", count))
+    if record["may_not_start"]:
+        rows.append(("a broker may not start", f"because of {record['may_not_start']:,} logs"))
     if record["dropped"]:
         rows.append(("dropped", f"{record['dropped']:,} that are gone"))
     if record["carried"]:

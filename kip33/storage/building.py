@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from kip33.rules.broker_start import CUT, REFUSED
 from kip33.rules.tail import HEADER_BYTES
 from kip33.rules.transaction_chain import UNCHANGED
 from kip33.rules.verdict import GOOD, IDENTICAL
@@ -109,7 +110,7 @@ def build_segment(
             return Built(row, HEADER_BYTES)
     index, wanted = _indexes(build, segment, log, native=native)
     waits = offset_index_waits(build, segment, index)
-    published = Published()
+    published = Published(log if build.in_place else None)
     for file in wanted[:1] if waits else wanted:
         published.add(
             file,
@@ -117,6 +118,9 @@ def build_segment(
             overwrite=build.overwrite,
             proves_nothing=index.status == "unreadable",
         )
+    if build.in_place and index.status in (CUT, REFUSED):
+        place = beside(build.index_location(segment), "index")
+        published.withhold(place, index, ours=ours, asked=build.offset_index)
     row = row_of(build, segment, log, index, published)
     entries = wanted[0].good_entries
     if entries is not None:
@@ -183,7 +187,8 @@ def _indexes(
             offset_settings,
         ),
     ]
-    return index, wanted if build.offset_index else wanted[:1]
+    withheld = build.in_place and index.status in (CUT, REFUSED)
+    return index, wanted if build.offset_index and not withheld else wanted[:1]
 
 
 def _row_without_reading(build: Build, segment: Segment, log: Location) -> dict[str, Any] | None:

@@ -1,15 +1,17 @@
 """A build from its plan to its commit; between `begin_build` and `commit_build` bins are built."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kip33.rules.broker_start import HIDDEN, MAY_NOT_START
 from kip33.storage.building import TaskResult
 from kip33.storage.catalog import Catalog
 from kip33.storage.drafts import DEAD_AFTER_MS, Draft
+from kip33.storage.file_owners import NOT_GIVEN
 from kip33.storage.files import remove_quietly
 from kip33.storage.layouts import require_layout
 from kip33.storage.planning import BuildPlan
@@ -41,6 +43,9 @@ class BuildSummary:
     failed: int
     passed_over: dict[str, int]
     warnings: tuple[str, ...]
+    hidden_from_recovery: int  # in place: damaged logs whose .index keeps a broker from cutting
+    may_not_start: int  # in place: logs that keep a broker from starting
+    owner_not_given: int  # in place: with index files of another owner than the log's
 
 
 class Begun(NamedTuple):
@@ -85,6 +90,7 @@ def commit_build(begun: Begun, results: Sequence[TaskResult]) -> BuildSummary:
         now_ms=plan.now_ms,
     )
     takeover = plan.takeover
+    counted = _counted(plan.catalog, snapshot)
     return BuildSummary(
         snapshot=snapshot.name,
         catalog=plan.catalog.location.uri,
@@ -95,9 +101,33 @@ def commit_build(begun: Begun, results: Sequence[TaskResult]) -> BuildSummary:
         carried=takeover.carried if takeover else 0,
         bytes_read=sum(result.bytes_read for result in results),
         passed_over=plan.passed_over,
-        warnings=plan.warnings,
-        **_counted(plan.catalog, snapshot),
+        warnings=(*plan.warnings, *in_place_warnings(counted)),
+        **counted,
     )
+
+
+NOTES: Final = {  # in `error` of a row: what a build in place could not set right
+    "hidden_from_recovery": HIDDEN,
+    "may_not_start": MAY_NOT_START,
+    "owner_not_given": NOT_GIVEN,
+}
+
+
+def in_place_warnings(counted: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each kind of segment that a person has to see to before a broker starts."""
+    rows = "the rows' `error` says which and what to do"
+    if count := counted["hidden_from_recovery"]:
+        yield (
+            f"{count} damaged logs have an .index that {HIDDEN} them: stop the broker, remove "
+            f"these .index files, start the broker; {rows}"
+        )
+    if count := counted["may_not_start"]:
+        yield (
+            f"{count} logs are such that {MAY_NOT_START} while it has to recover them; {rows}; "
+            "--fail-on invalid makes this exit 3"
+        )
+    if count := counted["owner_not_given"]:
+        yield f"{count} segments have index files that {NOT_GIVEN} of the log; {rows}"
 
 
 def _counted(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
@@ -106,6 +136,7 @@ def _counted(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
     totals = dict.fromkeys(
         ("entries", "log_bytes", "index_bytes", "written", "kept", "kept_though_other", "failed"), 0
     )
+    totals |= dict.fromkeys(NOTES, 0)
     sizes = ["time_index_bytes", "offset_index_bytes", "transaction_index_bytes"]
     columns = ["status", "time_index_entries", "size_bytes", "index_file", "error", *sizes]
     for piece in catalog.read_pieces(snapshot, columns):
@@ -119,6 +150,8 @@ def _counted(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
         totals["kept"] += states.get(KEPT, 0)
         other = pc.match_substring(piece["error"], NOT_OURS)
         totals["kept_though_other"] += piece.filter(other).num_rows
+        for name, text in NOTES.items():
+            totals[name] += piece.filter(pc.match_substring(piece["error"], text)).num_rows
         expected = piece.filter(pc.is_valid(piece["time_index_entries"]))
         as_told = pc.is_in(expected["index_file"], value_set=pa.array([WRITTEN, KEPT]))
         totals["failed"] += expected.num_rows - (pc.sum(as_told).as_py() or 0)

@@ -37,25 +37,45 @@ class FileOwner(NamedTuple):
         return f"{self.uid}:{self.gid}, mode {self.mode:04o}"
 
 
-def publish_beside(place: Location, data: bytes, log: Location, notes: list[str]) -> FileStatus:
+def publish_beside(
+    place: Location, data: bytes, log: Location, notes: list[str], *, ours: bool
+) -> FileStatus:
     """Publish an index file beside its log, as `files.publish` does, and give it its owner.
 
-    Owner, group and mode are those of the file that is there, else those of the log, before anybody
-    can see the new file. Where that was not possible the file is there all the same, and `notes`
-    gets one line that says so. A store has no owners that could be set.
+    Owner, group and mode are those of the file that is there, or those of the log where there is no
+    file or one that kip33 wrote (`ours`). The file has them before anybody can see it. Where that
+    was not possible the file is there all the same, and `notes` gets one line that says so. A store
+    has no owners that could be set.
     """
     if not place.is_local or log.inside:
         return publish(place, data)
-    owner = FileOwner.of(place.path) or FileOwner.of(log.path)
+    owner = (None if ours else FileOwner.of(place.path)) or FileOwner.of(log.path)
     problems: list[str | None] = []
     published = publish(place, data, before_rename=lambda at: problems.append(_give(at, owner)))
-    for problem in filter(None, problems):
-        notes.append(
-            f"{place.uri}: {NOT_GIVEN} {owner} ({problem}); it has {FileOwner.of(place.path)}, and "
-            "a broker of another user may not start: set them by chown and chmod, or run kip33 as "
-            "the broker's user"
-        )
+    notes.extend(_note(place, owner, problem) for problem in problems if problem)
     return published
+
+
+def correct_owner(place: Location, log: Location, notes: list[str]) -> None:
+    """Give an index file that kip33 wrote before the owner and the group of the log beside it.
+
+    Where that is not possible `notes` gets one line that says so.
+    """
+    if not place.is_local or log.inside:
+        return
+    have, owner = FileOwner.of(place.path), FileOwner.of(log.path)
+    if have and owner and have[:2] != owner[:2]:
+        problem = _give(place.path, owner)
+        if problem:
+            notes.append(_note(place, owner, problem))
+
+
+def _note(place: Location, owner: FileOwner | None, problem: str) -> str:
+    return (
+        f"{place.uri}: {NOT_GIVEN} {owner} ({problem}); it has {FileOwner.of(place.path)}, and a "
+        "broker of another user may not start: set them by chown and chmod, or run kip33 as the "
+        "broker's user"
+    )
 
 
 def _give(path: str, owner: FileOwner | None) -> str | None:

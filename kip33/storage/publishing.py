@@ -10,8 +10,11 @@ null      there is none, or it could not be written
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from kip33.rules.broker_start import CUT, offset_index_note
+from kip33.storage.file_owners import correct_owner, publish_beside
 from kip33.storage.files import FileStatus, publish, read_whole, reason, remove, status_of
 from kip33.storage.locations import Location
+from kip33.storage.segment import SegmentIndex
 
 WRITTEN: Final = "written"
 KEPT: Final = "kept"
@@ -54,9 +57,10 @@ def state_together(states: Iterable[str | None]) -> str | None:
 class Published:
     """What became of a segment's index files, the `.timeindex` first."""
 
-    def __init__(self) -> None:
-        """Begin with none."""
+    def __init__(self, log: Location | None = None) -> None:
+        """Begin with none. `log`: in place, the log that the files lie beside."""
         self.notes: list[str] = []
+        self._log = log
         self._states: list[str | None] = []
         self._files: list[PublishedFile | None] = []
 
@@ -108,12 +112,44 @@ class Published:
         there = status_of(place) if asks else None
         same_size = there is not None and there.size_bytes == len(data)
         if same_size and read_whole(place, most_bytes=len(data)) == data:
+            if self._log and ours:
+                correct_owner(place, self._log, self.notes)
             state = WRITTEN if ours or overwrite else KEPT
             return state, _as_published(there, file.settings)
         if there and not ours and not overwrite:
             self.notes.append(f"kept {place.uri}: {NOT_OURS}; --overwrite replaces it")
             return KEPT, _as_published(there, None)
-        return WRITTEN, _as_published(publish(place, data), file.settings)
+        if self._log:
+            status = publish_beside(place, data, self._log, self.notes, ours=ours)
+        else:
+            status = publish(place, data)
+        return WRITTEN, _as_published(status, file.settings)
+
+    def withhold(self, place: Location, index: SegmentIndex, *, ours: bool, asked: bool) -> None:
+        """In place, see to the `.index` of a log that a broker does not keep as it is.
+
+        None is written. One of ours is removed where a broker then recovers the log; every other
+        stays, and a note says what to do. `asked`: the build writes `.index` files.
+        """
+        try:
+            there = status_of(place)
+            if there and ours and asked and index.status == CUT:
+                remove(place)
+                there = None
+        except OSError as error:
+            self.notes.append(f"{place.uri}: cannot be looked at or removed: {reason(error)}")
+            return
+        note = offset_index_note(
+            index.status,
+            index_uri=place.uri,
+            is_there=there is not None,
+            valid_bytes=index.valid_bytes,
+            error=index.error,
+        )
+        self.notes += [note] if note else []
+        if there and asked:
+            self._states.append(STALE if ours else KEPT)
+            self._files.append(_as_published(there, None))
 
 
 def _withdraw(

@@ -51,7 +51,7 @@ def _repair_one(plan: RepairPlan, planned: SegmentRepair) -> SegmentRepair:
             if action == REMOVE:
                 remove(place)
             elif action == WRITE and data is not None:
-                publish_beside(place, data, log, notes)
+                publish_beside(place, data, log, notes, ours=False)
     except OSError as error:
         return now._replace(outcome=f"{FAILED}: {place.uri}: {reason(error)}; fix that, run again")
     after, _ = verified(plan.log_dir, settings, segment)

@@ -170,7 +170,7 @@ def _finish(
     completed = done[row["log_uri"]]
     if row["open_transactions"] != UNCHANGED:
         row["open_transactions"] = open_as_json(completed.open_at_end)
-    published = Published()
+    published = Published(Location.of(row["log_uri"]) if build.in_place else None)
     place = Location.of(pending.transaction_index_uri)
     is_there = _publish_transaction_index(build, pending, completed, place, published)
     notes = list(published.notes)
@@ -225,7 +225,7 @@ def _publish_offset_index(build: Build, pending: PendingRow, beside_it: Location
     """Put the `.index` that waited into its place; return what to note of it."""
     row = pending.row
     place = beside(beside_it, "index")
-    published = Published()
+    published = Published(Location.of(row["log_uri"]) if build.in_place else None)
     wanted = Wanted(place, pending.waiting_offset_index, pending.index_settings, listed=False)
     published.add(wanted, ours=True, overwrite=build.overwrite, proves_nothing=False)
     left = published.files[0]
