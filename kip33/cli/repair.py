@@ -70,6 +70,7 @@ def repair(
     by hand   neither kip33 nor a broker sets it right; the row says what to do
     """
     from kip33.storage.broker_locks import locked
+    from kip33.storage.layouts.kafka import LOST_TIME_INDEX
     from kip33.storage.locations import Location
     from kip33.storage.repair_apply import apply_repair
     from kip33.storage.repair_plan import list_log_dir, plan_repair
@@ -97,6 +98,11 @@ def repair(
         _print_tables(plan, repairs, summary)
     for finding in summary["findings"]:
         warn(_WARNINGS[finding])
+    if plan.passed_over[LOST_TIME_INDEX]:
+        warn(
+            f"{plan.passed_over[LOST_TIME_INDEX]} {LOST_TIME_INDEX}: a broker that starts renames "
+            "them and never builds the .timeindex; start the broker, stop it, and repair again"
+        )
     if set(fail_on) & set(summary["findings"]):
         sys.exit(3)
 

@@ -231,6 +231,21 @@ def test_the_summary_is_replaced_only_by_a_summary(log_dir: LogDir, command: Com
     assert json.loads(Path("s.json").read_text())["segments"] == 3
 
 
+def test_a_cleaned_log_without_its_time_index_is_named(log_dir: LogDir, command: Command) -> None:
+    log = log_dir.log("orders-0/0")
+    for suffix in (".log", ".index"):
+        file = log.with_suffix(suffix)
+        file.rename(file.with_name(file.name + ".swap"))
+    remove(log, ".timeindex")
+    done = command("repair", "logs", *ASKED, "--format", "json")
+    assert done.exit_code == 0
+    assert done.lines[0]["passed_over"] == {
+        ".swap files": 1,
+        ".log.swap files without their .timeindex.swap": 1,
+    }
+    assert "start the broker, stop it, and repair again" in done.stderr
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to other users")
 def test_written_files_belong_to_the_owner_of_the_log(log_dir: LogDir, command: Command) -> None:
     log = log_dir.log("orders-0/0")

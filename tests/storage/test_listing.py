@@ -107,7 +107,6 @@ def test_rows_are_sorted_by_path(archive: Path) -> None:
 PASSED_OVER = [
     (f"a-0/{NAME}.log.deleted", ".deleted files"),
     (f"a-0/{NAME}.log.cleaned", ".cleaned files"),
-    (f"a-0/{NAME}.log.swap", ".swap files"),
     ("a-0/notes.log", "files not named as segments"),
     ("a-0/99999999999999999999.log", "files not named as segments"),
     (f"a-0/{NAME}.log.bak", "files not named as segments"),
@@ -123,6 +122,17 @@ def test_passed_over_and_counted(archive: Path, path: str, kind: str) -> None:
     listing = listed(archive)
     assert [s.path for s in listing.segments()] == ["z-0/7.log"]
     assert listing.passed_over == {kind: 1}
+
+
+def test_a_cleaned_log_whose_time_index_was_lost_is_counted_by_name(archive: Path) -> None:
+    cleaned = [f"a-0/{NAME}.{kind}.swap" for kind in ("log", "index", "timeindex")]
+    put(archive, "z-0/7.log", *cleaned)
+    assert listed(archive).passed_over == {".swap files": 1}
+    (archive / cleaned[-1]).unlink()
+    assert listed(archive).passed_over == {
+        ".swap files": 1,
+        ".log.swap files without their .timeindex.swap": 1,
+    }
 
 
 NOT_COUNTED = [

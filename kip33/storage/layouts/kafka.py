@@ -9,12 +9,15 @@ other names that a broker leaves.
 """
 
 from functools import partial
+from typing import Final
 
 from kip33.formats.names import parse_partition_dir, parse_segment_file
 from kip33.storage.directories import Directory, Partition, Visit, parent_of
 from kip33.storage.layouts.layout import Layout
 from kip33.storage.layouts.suffixed import Names, list_suffixed
 from kip33.storage.listed_indexes import unfinished_of
+
+LOST_TIME_INDEX: Final = ".log.swap files without their .timeindex.swap"
 
 
 def partition_of(visit: Visit) -> Partition | None:
@@ -35,7 +38,23 @@ def base_offset_of(directory: Directory, name: str) -> int | None:
     return None
 
 
-NAMES = Names(partition_of, base_offset_of, unfinished_of("[0-9]+"))
+def count_lost_time_indexes(directory: Directory, names: set[str]) -> None:
+    """Count the finished output of a cleaner whose time index was lost.
+
+    A broker that starts renames `.log.swap` into place. It does not recover such a segment,
+    whatever index files are there, so the segment has an empty `.timeindex` for ever.
+    """
+    for name in names:
+        log = parse_segment_file(name)
+        if log and (log.kind, log.suffix) == ("log", "swap"):
+            stem = name.removesuffix(".log.swap")
+            if f"{stem}.timeindex.swap" not in names:
+                directory.passed_over[LOST_TIME_INDEX] += 1
+
+
+NAMES = Names(
+    partition_of, base_offset_of, unfinished_of("[0-9]+"), count_others=count_lost_time_indexes
+)
 KAFKA = Layout(
     "kafka",
     "'<topic>-<partition>/<base offset>.log' expected, below it or in directories of brokers",

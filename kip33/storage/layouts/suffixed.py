@@ -16,6 +16,7 @@ class Names(NamedTuple):
     partition: Callable[[Visit], Partition | None]  # None: no partition's directory
     base_offset: Callable[[Directory, str], int | None]  # of a file with .log in its name
     unfinished: re.Pattern[str]  # names of temporary index files
+    count_others: Callable[[Directory, set[str]], None] | None = None  # all names of a partition
 
 
 def list_suffixed(names: Names, visit: Visit) -> Directory:
@@ -31,6 +32,8 @@ def list_suffixed(names: Names, visit: Visit) -> Directory:
             base_offset = names.base_offset(directory, info.base_name)
             if base_offset is not None:
                 logs.append((base_offset, info))
+    if partition and names.count_others:
+        names.count_others(directory, {info.base_name for info in infos})
     if partition and logs:
         file_names = [info.base_name for _, info in logs]
         files = index_files(directory, visit, infos, file_names, names.unfinished)
