@@ -106,14 +106,18 @@ class ChangingArchive:
 
     def outcome(self) -> Outcome:
         """Return the rows, index paths from `INDEX` on, and the index files that they name."""
-        return named_by_rows(outcome(self.index_root, self.catalog), self.index_root)
+        return named_by_rows(
+            outcome(self.index_root, self.catalog),
+            self.index_root,
+            in_place=self.index_dir is None,
+        )
 
     def fresh(self, **settings: Any) -> Outcome:
         """Return the same of a build into a new place, which reads everything."""
         place = self.folder / f"fresh-{next(self._fresh_places)}"
         settings = {"index_interval_bytes": INTERVAL, "now_ms": self.now_ms} | settings
         build_here(self.source, place, **settings)
-        result = named_by_rows(outcome(place), place)
+        result = named_by_rows(outcome(place), place, in_place=self.index_dir is None)
         shutil.rmtree(place)
         return result
 
@@ -123,12 +127,16 @@ class ChangingArchive:
         return self.index_dir or self.source
 
 
-def named_by_rows(seen: Outcome, root: Path) -> Outcome:
-    """Return the outcome with the files that rows name, and index URIs from `INDEX` on."""
+def named_by_rows(seen: Outcome, root: Path, *, in_place: bool = False) -> Outcome:
+    """Return the outcome with the files that rows name, and index URIs from `INDEX` on.
+
+    `in_place`: without what a build in place does otherwise, to compare it with another.
+    """
     prefix = root.as_uri()
     rows, named = [], set()
     for row in seen.rows:
-        row = without_what_is_said_in_place(row)
+        if in_place:
+            row = without_what_differs_in_place(row)
         uri = row["index_uri"]
         if uri and uri.startswith(prefix):
             rows.append(row | {"index_uri": "INDEX" + uri.removeprefix(prefix)})
@@ -143,19 +151,18 @@ def named_by_rows(seen: Outcome, root: Path) -> Outcome:
     return Outcome(files, rows)
 
 
-IN_PLACE = re.compile(
-    r"; (there is no \.index, and|no \.index is written|\S+\.index stays: without it) .*"
-)
+IN_PLACE = re.compile(r"; (?:there is no \.index, and|no \.index is written|\S+\.index stays:).*")
 
 
-def without_what_is_said_in_place(row: Row) -> Row:
-    """Return a row as a build into an index directory gives it.
+def without_what_differs_in_place(row: Row) -> Row:
+    """Return a row without what differs between a build in place and one into an index directory.
 
-    In place it says what a broker does with a log that is not sound, and an `.index` of ours stays
-    beside one that is `invalid`.
+    In place there is no `.index` beside a log that is `truncated`, one of ours stays beside a log
+    that is `invalid`, and the row says what a broker does with such logs.
     """
     row = row | {"error": row["error"] and IN_PLACE.sub("", row["error"])}
+    if row["status"] in ("truncated", "invalid"):
+        row |= dict.fromkeys(name for name in row if name.startswith("offset_index_"))
     if row["status"] == "invalid" and row["index_file"] == "stale":
-        of_index = {name for name in row if name.startswith(("time_index_", "offset_index_"))}
-        row |= dict.fromkeys(of_index | {"index_uri", "index_file"})
+        row |= {"index_uri": None, "index_file": None}
     return row

@@ -100,6 +100,7 @@ def build(
     """
     from kip33.spark.build import run_build
     from kip33.spark.session import create_session
+    from kip33.storage.committing import in_place_warnings
     from kip33.storage.planning import plan_build
 
     started = time.time()
@@ -132,7 +133,7 @@ def build(
             parallelism=parallelism,
             on_progress=bar.advance if bar else None,
         )
-    for warning in summary.warnings[len(plan.warnings) :]:
+    for warning in in_place_warnings(summary):
         warn(warning)
     record = asdict(summary) | {"seconds": round(time.time() - started, 3)}
     publish_summary(summary_file, record)

@@ -1,6 +1,6 @@
 """A build from its plan to its commit; between `begin_build` and `commit_build` bins are built."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -90,7 +90,6 @@ def commit_build(begun: Begun, results: Sequence[TaskResult]) -> BuildSummary:
         now_ms=plan.now_ms,
     )
     takeover = plan.takeover
-    counted = _counted(plan.catalog, snapshot)
     return BuildSummary(
         snapshot=snapshot.name,
         catalog=plan.catalog.location.uri,
@@ -101,8 +100,8 @@ def commit_build(begun: Begun, results: Sequence[TaskResult]) -> BuildSummary:
         carried=takeover.carried if takeover else 0,
         bytes_read=sum(result.bytes_read for result in results),
         passed_over=plan.passed_over,
-        warnings=(*plan.warnings, *in_place_warnings(counted)),
-        **counted,
+        warnings=plan.warnings,
+        **_counted(plan.catalog, snapshot),
     )
 
 
@@ -113,20 +112,20 @@ NOTES: Final = {  # in `error` of a row: what a build in place could not set rig
 }
 
 
-def in_place_warnings(counted: Mapping[str, Any]) -> Iterator[str]:
+def in_place_warnings(summary: BuildSummary) -> Iterator[str]:
     """Yield a line for each kind of segment that a person has to see to before a broker starts."""
     rows = "the rows' `error` says which and what to do"
-    if count := counted["hidden_from_recovery"]:
+    if count := summary.hidden_from_recovery:
         yield (
             f"{count} damaged logs have an .index that {HIDDEN} them: stop the broker, remove "
             f"these .index files, start the broker; {rows}"
         )
-    if count := counted["may_not_start"]:
+    if count := summary.may_not_start:
         yield (
             f"{count} logs are such that {MAY_NOT_START} while it has to recover them; {rows}; "
             "--fail-on invalid makes this exit 3"
         )
-    if count := counted["owner_not_given"]:
+    if count := summary.owner_not_given:
         yield f"{count} segments have index files that {NOT_GIVEN} of the log; {rows}"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kip33.storage.by_path import build_time_index
+from kip33.storage.committing import in_place_warnings
 from tests.changing_archive import INTERVAL, ChangingArchive, batches
 from tests.faults.privileges import AS_ANY_OWNER
 from tests.segment_builder import Record, v2_batch
@@ -56,7 +57,7 @@ def test_a_damaged_log_gets_no_offset_index_and_its_row_says_why(archive: Changi
         None,
     )
     assert f"a broker that starts cuts this log to {valid_bytes} bytes" in row["error"]
-    assert (summary.hidden_from_recovery, summary.warnings) == (0, ())
+    assert (summary.hidden_from_recovery, list(in_place_warnings(summary))) == (0, [])
     assert archive.build(offset_index=True).reused == 3
 
 
@@ -85,7 +86,7 @@ def test_an_offset_index_that_hides_damage_stays_and_is_named(
     assert f"{hidden.as_uri()} keeps a broker from cutting" in error
     assert f"its {valid_bytes} valid bytes: {REMOVE_IT}" in error
     assert summary.hidden_from_recovery == 1
-    (warning,) = summary.warnings
+    (warning,) = in_place_warnings(summary)
     assert warning.startswith("1 damaged logs have an .index that keeps a broker from cutting")
     hidden.unlink()
     if how:
@@ -125,7 +126,7 @@ def test_a_log_that_recovery_refuses_is_named_where_no_offset_index_lies(
     assert "there is no .index, and a broker may not start while it cannot recover" in error
     assert "restore the log from a replica or a backup" in error
     assert summary.may_not_start == 1
-    (warning,) = summary.warnings
+    (warning,) = in_place_warnings(summary)
     assert "--fail-on invalid makes this exit 3" in warning
 
 
@@ -213,10 +214,11 @@ def test_an_index_directory_of_our_own_belongs_to_who_builds(tmp_path: Path) -> 
 BUILD = """
 import json, sys
 from pathlib import Path
+from kip33.storage.committing import in_place_warnings
 from tests.faults.builds import build_here
 how = dict(in_place=True, catalog=sys.argv[2], offset_index=True, index_interval_bytes=200)
 summary = build_here(Path(sys.argv[1]), None, **how)
-print(json.dumps([summary.owner_not_given, summary.warnings]))
+print(json.dumps([summary.owner_not_given, *in_place_warnings(summary)]))
 """
 
 
@@ -240,4 +242,4 @@ def test_an_owner_that_cannot_be_given_is_said(archive: ChangingArchive, tmp_pat
     assert "it has 0:0, mode 0644" in error
     rows: list[Any] = [row["error"] for row in archive.rows() if row["base_offset"] != SOUND]
     assert rows == [None, None]
-    assert done.stdout.startswith('[1, ["1 segments have index files that cannot be given')
+    assert done.stdout.startswith('[1, "1 segments have index files that cannot be given')
