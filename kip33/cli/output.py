@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -18,6 +19,8 @@ _DURATIONS: Final = (  # name, from which on, in ms
     ("min", 60_000, 60_000),
     ("s", 1_000, 1_000),
 )
+FORMULA: Final = re.compile(r"[=+\-@\t\r]")  # what a spreadsheet computes, or strips first
+NUMBER: Final = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?")
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -39,8 +42,22 @@ def print_rows(
         text = io.StringIO()
         writer = csv.DictWriter(text, columns, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows)
+        for row in rows:
+            writer.writerow({name: csv_cell(value) for name, value in row.items()})
         click.echo(text.getvalue(), nl=False)
+
+
+def csv_cell(value: Any) -> Any:
+    """Return a cell that a spreadsheet takes for a text or a number, and for no formula.
+
+    A text that begins with `=`, `+`, `-`, `@`, a tab or a carriage return gets an apostrophe before
+    it, unless it is a number. JSON has every text as it is.
+
+    >>> csv_cell("=1+1"), csv_cell("-1"), csv_cell(-1), csv_cell("a-b")
+    ("'=1+1", '-1', -1, 'a-b')
+    """
+    is_formula = isinstance(value, str) and FORMULA.match(value) and not NUMBER.fullmatch(value)
+    return f"'{value}" if is_formula else value
 
 
 def warn(message: str) -> None:

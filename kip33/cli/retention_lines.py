@@ -8,11 +8,15 @@ import click
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
+from kip33.cli.output import FORMULA, NUMBER
 from kip33.spark.retention_rule import PARTITION
 
 ROWS_AT_ONCE: Final = 20_000  # fetched from Spark
 _JSON: Final = {"ignoreNullFields": "false"}
-_CSV: Final = {"emptyValue": "", "escape": '"'}  # quotes are doubled, as everywhere but in Spark
+_CSV: Final = {
+    **{"emptyValue": "", "escape": '"'},  # quotes are doubled, as everywhere but in Spark
+    **{"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"},
+}
 
 
 def print_lines(
@@ -47,12 +51,22 @@ def print_object(
 def print_csv(judged: DataFrame, rows: int) -> None:
     """Print a header and one line a segment; lists are joined by spaces."""
     columns = [
-        sf.concat_ws(" ", name).alias(name) if kind.startswith("array") else sf.col(name)
+        _csv_cell(
+            sf.concat_ws(" ", name) if kind.startswith("array") else sf.col(name), kind
+        ).alias(name)
         for name, kind in judged.dtypes
     ]
     click.echo(",".join(judged.columns))
     for line in _in_order(judged, rows, sf.to_csv(sf.struct(*columns), _CSV)):
         click.echo(line)
+
+
+def _csv_cell(cell: Column, kind: str) -> Column:
+    """`kip33.cli.output.csv_cell`, for the columns that are texts."""
+    if kind not in ("string", "array<string>"):
+        return cell
+    is_formula = cell.rlike(f"^{FORMULA.pattern}") & ~cell.rlike(rf"\A{NUMBER.pattern}\z")
+    return sf.when(is_formula, sf.concat(sf.lit("'"), cell)).otherwise(cell)
 
 
 def _print_joined(lines: Iterator[str]) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from kip33.errors import LocationError
+from kip33.storage.stores import require_expanded
 
 _SECONDS: Final = {"ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -22,6 +23,7 @@ class BucketSettings:
         for full in (f"fs.s3a.bucket.{self.bucket}.{key}", f"fs.s3a.{key}"):
             value = self._settings.get(full, "").strip()
             if value:
+                require_expanded(full, value)
                 return value
         return None
 

@@ -21,7 +21,12 @@ from pyarrow import fs
 
 from kip33.errors import LocationError
 from kip33.storage.hdfs_faults import faults_as_os_errors
+from kip33.storage.stores import require_expanded
 
+_OF_CLIENTS: Final = (  # settings that say where a name node is, and who asks
+    *("fs.defaultFS", "dfs.nameservices", "dfs.ha.namenodes.", "dfs.namenode.rpc-address"),
+    *("hadoop.security.authentication", "hadoop.security.token.service.use_ip"),
+)
 ATTEMPTS: Final = "7"  # half a minute or more of a name node that is away; hdfs-native's 15: three
 INSTALL: Final = (
     "pip install 'kip33[hdfs]', or give CLASSPATH, JAVA_HOME and HADOOP_HOME for libhdfs"
@@ -38,6 +43,9 @@ def open_hdfs(settings: Mapping[str, str], root: str) -> fs.FileSystem:
     except ImportError:
         return _libhdfs(root)
     own = {key: value for key, value in settings.items() if not key.startswith("fs.s3a.")}
+    for key in own:
+        if key.startswith(_OF_CLIENTS):
+            require_expanded(key, own[key])
     own.setdefault("dfs.client.failover.max.attempts", ATTEMPTS)
     url = root if root != "hdfs://" else own.get("fs.defaultFS")
     if url and "HADOOP_TOKEN_FILE_LOCATION" in os.environ:

@@ -26,6 +26,7 @@ _SUMMARIES: Final = (  # keys of the summaries: build, verify, retention, --appl
     {"segments", "by_verdict"},
     {"catalog", "snapshot", "source", "now_ms", "findings"},
     {"plan_id", "run_id", "dry_run", "journal"},
+    {"log_dir", "applied", "by_action"},
     {"log_dir", "applied", "by_action", "segments_by_hand"},
 )
 

@@ -1,5 +1,6 @@
 """The files of one partition's directory, by segment, as they are now."""
 
+import os
 from typing import Final, NamedTuple
 
 from pyarrow import fs
@@ -9,6 +10,10 @@ from kip33.storage.files import has_text_name, modified_ns
 from kip33.storage.locations import Location
 from kip33.storage.retention_plan import KINDS, PlannedFile, PlannedPartition, PlannedSegment
 
+LINK: Final = (
+    "is a link to a file elsewhere: without it that file would stay, and moved it could lead "
+    "nowhere; delete link and file by hand, or put the file itself there"
+)
 NO_TIME: Final = -1  # for a modification time that the store does not tell
 
 
@@ -44,6 +49,11 @@ def list_partition(directory: Location, *, may_be_absent: bool = False) -> Parti
     for files in segments.values():
         files.sort(key=_in_order)
     return PartitionFiles(segments, frozenset(swaps))
+
+
+def is_link(place: Location) -> bool:
+    """Return whether a file is a link: moved it would dangle, deleted it would free nothing."""
+    return place.is_local and os.path.islink(place.path)  # noqa: PTH114
 
 
 def is_log(file: PlannedFile) -> bool:
@@ -126,6 +136,8 @@ def difference_of(place: Location, file: PlannedFile, info: fs.FileInfo) -> str 
     """Return in what a file that is there differs from the plan, None if it does not."""
     if info.type != fs.FileType.File:
         return f"{place.uri}: is no file"
+    if is_link(place):
+        return f"{place.uri}: {LINK}"
     now = as_found(info, place)
     if now.size_bytes != file.size_bytes:
         return f"{place.uri}: {now.size_bytes} bytes, the plan says {file.size_bytes}"

@@ -21,9 +21,11 @@ from kip33.storage.layouts import require_deletable
 from kip33.storage.listing import DIRECTORIES_AT_ONCE
 from kip33.storage.locations import Location
 from kip33.storage.partition_files import (
+    LINK,
     NO_TIME,
     PartitionFiles,
     in_order,
+    is_link,
     is_log,
     list_partition,
 )
@@ -266,7 +268,9 @@ class _There(NamedTuple):
         for file in self.files_of(row):
             root = self.index_directory if file.in_index_dir else self.directory
             uri = (root or self.directory).child(file.name).uri
-            if file.last_modified_ns == NO_TIME:
+            if is_link((root or self.directory).child(file.name)):
+                yield f"{uri} {LINK}"
+            elif file.last_modified_ns == NO_TIME:
                 yield f"{uri} has no modification time"
             elif file.in_index_dir and file.size_bytes != sizes[file.name]:
                 yield f"{uri} is not as the build left it"

@@ -18,9 +18,11 @@ from typing import Final
 from xml.etree import ElementTree
 
 from kip33.errors import LocationError
+from kip33.formats.java_properties import parse_properties
 
 PREFIXES: Final = ("fs.s3a.", "dfs.", "fs.defaultFS", "fs.viewfs.", "hadoop.security.")
 SPARK_PREFIX: Final = "spark.hadoop."
+_INCLUDE: Final = "{http://www.w3.org/2001/XInclude}include"
 _SITES: Final = ("core-site.xml", "hdfs-site.xml")
 
 
@@ -76,6 +78,15 @@ def configured(conf: Mapping[str, str] | None = None) -> dict[str, str]:
     return found | hadoop_keys(conf or {})
 
 
+def require_expanded(key: str, value: str) -> None:
+    """Raise LocationError for a value with `${...}`, which only Hadoop itself expands."""
+    if "${" in value:
+        raise LocationError(
+            f"{key}: its value has ${{...}}, which kip33 does not expand: write it out, or give "
+            f"--conf {SPARK_PREFIX}{key}=..."
+        )
+
+
 def hadoop_keys(conf: Mapping[str, str]) -> dict[str, str]:
     """Return the settings that Spark hands on to Hadoop, with Hadoop's keys."""
     return {
@@ -94,15 +105,12 @@ def _spark_conf_dirs() -> list[Path]:
 
 
 def _properties(path: Path) -> dict[str, str]:
-    """Return the pairs of a `spark-defaults.conf`: a key, white space or `=`, a value."""
-    pairs = {}
-    for line in _text(path).splitlines():
-        key, _, value = line.strip().replace("\t", " ").partition(" ")
-        if "=" in key:
-            key, _, value = line.strip().partition("=")
-        if key and not key.startswith("#"):
-            pairs[key.strip()] = value.strip()
-    return pairs
+    """Return the pairs of a `spark-defaults.conf`, which is a Java property file."""
+    try:
+        pairs = parse_properties(_text(path))
+    except ValueError as error:
+        raise LocationError(f"{path}: {error}; fix that line") from error
+    return {key: value.strip() for key, value in pairs.items()}  # as Spark does
 
 
 def _site(path: Path) -> dict[str, str]:
@@ -113,8 +121,20 @@ def _site(path: Path) -> dict[str, str]:
         root = ElementTree.fromstring(_text(path))
     except ElementTree.ParseError as error:
         raise LocationError(f"{path}: no Hadoop configuration: {error}; mend it") from error
-    pairs = ((entry.findtext("name"), entry.findtext("value")) for entry in root.iter("property"))
+    if root.tag != "configuration":
+        raise LocationError(f"{path}: <{root.tag}> found, Hadoop's <configuration> expected")
+    if root.find(f".//{_INCLUDE}") is not None:
+        raise LocationError(
+            f"{path}: xi:include found, and kip33 reads no other file: write what it includes into "
+            "this one, or give the settings by --conf"
+        )
+    pairs = ((_said(entry, "name"), _said(entry, "value")) for entry in root.iter("property"))
     return {name.strip(): value.strip() for name, value in pairs if name and value}
+
+
+def _said(entry: ElementTree.Element, what: str) -> str | None:
+    """Return a property's name or value: an element, or an attribute in the short form."""
+    return entry.findtext(what) or entry.get(what)
 
 
 def _text(path: Path) -> str:

@@ -520,3 +520,40 @@ def test_no_file_and_no_place_for_one(written: Written, tmp_path: Path) -> None:
         read_plan(Location.of(tmp_path / "pipe"))
     with pytest.raises(PublishError, match="there is no plan"):
         write_plan(written.plan, written.place.child("inside-a-file.jsonl"))
+
+
+@pytest.mark.parametrize("kind", ["log", "timeindex"])
+def test_a_link_ends_the_plan_before_its_segment(
+    archive: ExpiringArchive, kind: str, tmp_path: Path
+) -> None:
+    logs = archive.partition(A, 5, expired=4)
+    file = logs[1].with_suffix(f".{kind}")
+    elsewhere = tmp_path / f"elsewhere.{kind}"
+    file.rename(elsewhere)
+    file.symlink_to(os.path.relpath(elsewhere, file.parent))
+    archive.snapshot()
+
+    [partition] = archive.plan().partitions
+
+    assert [segment.base_offset for segment in partition.segments] == [0]
+    assert partition.left_out
+    assert partition.left_out.segments == 3
+    assert f"{file.as_uri()} is a link to a file elsewhere" in partition.left_out.why
+
+
+def test_a_link_that_came_after_the_plan_stops_an_apply(
+    archive: ExpiringArchive, tmp_path: Path
+) -> None:
+    logs = archive.partition(A, 5, expired=4)
+    archive.snapshot()
+    plan = archive.plan()
+    elsewhere = tmp_path / "elsewhere"
+    logs[1].rename(elsewhere)
+    logs[1].symlink_to(elsewhere)
+
+    [partition] = archive.apply(plan).partitions
+
+    assert (partition.segments_deleted, partition.outcome) == (1, "stopped")
+    assert f"{logs[1].as_uri()}: is a link to a file elsewhere" in (partition.why or "")
+    assert elsewhere.exists()
+    assert logs[1].is_symlink()

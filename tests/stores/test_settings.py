@@ -6,6 +6,7 @@ import pytest
 
 from kip33.errors import LocationError
 from kip33.storage import stores
+from kip33.storage.locations import Location
 
 SITE = """<?xml version="1.0"?>
 <configuration>
@@ -95,3 +96,50 @@ def test_a_source_is_asked_once_and_late() -> None:
     assert asked == []
     assert stores.settings() == stores.settings() == {"fs.s3a.endpoint": "late"}
     assert asked == [1]
+
+
+def test_what_another_file_includes_is_named_and_not_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    include = '<xi:include xmlns:xi="http://www.w3.org/2001/XInclude" href="keys.xml"/>'
+    text = SITE.replace("</configuration>", f"{include}</configuration>")
+    (tmp_path / "core-site.xml").write_text(text)
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    with pytest.raises(LocationError, match=r"core-site\.xml: xi:include found, and kip33 reads"):
+        stores.configured()
+
+
+def test_the_short_form_of_a_property_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = '<configuration><property name="fs.s3a.endpoint" value="e"/></configuration>'
+    (tmp_path / "core-site.xml").write_text(short)
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    assert stores.configured() == {"fs.s3a.endpoint": "e"}
+
+
+def test_spark_defaults_are_read_as_java_reads_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (
+        "spark.hadoop.fs.s3a.endpoint = http://\\\n  host\nspark.hadoop.fs.s3a.access.key: A\\=K \n"
+    )
+    (tmp_path / "spark-defaults.conf").write_text(text)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert stores.configured() == {"fs.s3a.endpoint": "http://host", "fs.s3a.access.key": "A=K"}
+
+
+@pytest.mark.parametrize("uri", ["s3a://bucket/x", "hdfs://ha/x"])
+def test_a_value_that_only_hadoop_expands_is_named_without_the_value(uri: str) -> None:
+    stores.use_settings(
+        {
+            "fs.s3a.secret.key": "s3cr3t-${env.KEY}",
+            "fs.s3a.access.key": "A",
+            "fs.s3a.endpoint.region": "eu-west-1",
+            "dfs.nameservices": "s3cr3t-${env.KEY}",
+            "dfs.namenode.name.dir": "${hadoop.tmp.dir}/dfs",
+        }
+    )
+    with pytest.raises(LocationError, match="which kip33 does not expand") as refused:
+        Location.of(uri).filesystem()
+    assert "s3cr3t" not in str(refused.value)
