@@ -6,6 +6,7 @@
       CorruptSnapshotError      a producer .snapshot that Kafka would not load
       IndexOffsetOverflowError  an offset that does not fit a relative int32
       UnsupportedFormatError    an unknown magic, codec or file name
+        BatchTooLargeError      a batch that decompresses to more bytes than are allowed
       CatalogError              a missing, foreign or incompatible catalog
         UnreadableCatalogError  a file of a catalog that cannot be read now
       PlanError                 a retention plan that cannot be made, read or carried out
@@ -49,6 +50,10 @@ class IndexOffsetOverflowError(Kip33Error):
 
 class UnsupportedFormatError(Kip33Error):
     """A magic, codec or name that no Kafka version writes."""
+
+
+class BatchTooLargeError(UnsupportedFormatError):
+    """A batch that decompresses to more bytes than are allowed: it is read no further."""
 
 
 class CatalogError(Kip33Error):

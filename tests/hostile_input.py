@@ -6,7 +6,7 @@ from pathlib import Path
 from kip33.rules.indexes import IndexSettings
 from kip33.storage.locations import Location
 from kip33.storage.segment import index_file
-from tests.segment_builder import Record, end_txn_marker, v2_batch
+from tests.segment_builder import Record, end_txn_marker, v1_message, v2_batch, wrapper
 
 
 def log_path(folder: Path, base_offset: int = 0) -> Path:
@@ -49,3 +49,13 @@ def markers_only(batches: int) -> bytes:
         marker[:8] = i.to_bytes(8)  # the base offset is no part of what the CRC covers
         parts.append(bytes(marker))
     return b"".join(parts)
+
+
+def bomb(size_bytes: int, codec: str) -> bytes:
+    """Return a batch of one record, whose value of zeros is small only while compressed."""
+    return v2_batch(0, [Record(1000, None, bytes(size_bytes))], codec=codec)
+
+
+def legacy_bomb(size_bytes: int, codec: str) -> bytes:
+    """Return a compressed message of magic 1 around one whose value is zeros."""
+    return wrapper(0, [v1_message(0, 1000, None, bytes(size_bytes))], codec=codec)

@@ -1,7 +1,7 @@
 """What a kip33 command takes of memory: the peak of a process that runs nothing else.
 
-`python -m tests.measured_command FILE ARGUMENT...` runs `kip33 ARGUMENT...` and leaves the peak of
-its resident bytes in FILE.
+`python -m tests.measured_command FILE ARGUMENT...` runs `kip33 ARGUMENT...`, or after `-c` a line
+of Python, and leaves the peak of its resident bytes in FILE.
 """
 
 import subprocess
@@ -41,7 +41,10 @@ def main() -> None:
 
     file, sys.argv[1:] = Path(sys.argv[1]), sys.argv[2:]
     try:
-        kip33()
+        if sys.argv[1] == "-c":
+            exec(sys.argv[2], {})
+        else:
+            kip33()
     finally:
         file.write_text(str(peak_resident_bytes()))
 

@@ -8,7 +8,7 @@ import click
 
 from kip33.cli.dialect_option import dialect_option
 from kip33.cli.dump_index import index_rows
-from kip33.cli.options import format_option, store_options
+from kip33.cli.options import format_option, max_batch_bytes_option, store_options
 from kip33.cli.output import iso_time
 from kip33.errors import (
     CorruptSegmentError,
@@ -45,10 +45,13 @@ COLUMNS = {
 @click.command(epilog="Example: kip33 dump orders-0/00000000000000000000.timeindex")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--records", is_flag=True, help="Of a .log, the records too; payloads as sizes.")
+@max_batch_bytes_option
 @dialect_option
 @store_options
 @format_option("table", "jsonl")
-def dump(files: tuple[str, ...], records: bool, dialect: str, output_format: str) -> None:
+def dump(
+    files: tuple[str, ...], records: bool, max_batch_bytes: int, dialect: str, output_format: str
+) -> None:
     """Show each FILE, a .timeindex, .index or .log, entry by entry or batch by batch.
 
     The base offset comes from the file's name. Entries of an index are compared with the .log
@@ -65,7 +68,7 @@ def dump(files: tuple[str, ...], records: bool, dialect: str, output_format: str
                 "'.log' expected"
             )
         try:
-            rows = _rows(location, parsed, records, dialect)
+            rows = _rows(location, parsed, max_batch_bytes if records else None, dialect)
             _print_file(name, rows, many=len(files) > 1, as_json=output_format == "jsonl")
         except OSError as error:
             raise LocationError(f"{name}: cannot be read: {reason(error)}") from error
@@ -73,13 +76,16 @@ def dump(files: tuple[str, ...], records: bool, dialect: str, output_format: str
             raise type(error)(f"{name}: {error}") from error
 
 
-def _rows(location: Location, name: SegmentFile, records: bool, dialect: str) -> Iterator[Row]:
+def _rows(
+    location: Location, name: SegmentFile, max_batch_bytes: int | None, dialect: str
+) -> Iterator[Row]:
     if name.kind == "log":
-        return _log_rows(location, records)
+        return _log_rows(location, max_batch_bytes)
     return index_rows(location, name, dialect)
 
 
-def _log_rows(location: Location, records: bool) -> Iterator[Row]:
+def _log_rows(location: Location, max_batch_bytes: int | None) -> Iterator[Row]:
+    """Yield the batches, with their records unless `max_batch_bytes` is None."""
     with (
         opened(location) as (read_into, size_bytes),
         location.filesystem().open_input_file(location.path) as file,
@@ -89,9 +95,9 @@ def _log_rows(location: Location, records: bool) -> Iterator[Row]:
             for position in batches["position"].tolist():
                 header = read_header_at(read_into, position)
                 yield _batch_row(header)
-                if records:
+                if max_batch_bytes is not None:
                     file.seek(position)
-                    yield from _record_rows(file, header)
+                    yield from _record_rows(file, header, max_batch_bytes)
         for kind, note in (("damage", scan.damage), ("load_failure", scan.load_failure)):
             if note:
                 yield {"kind": kind, "valid_bytes": scan.valid_bytes, "note": note}
@@ -120,10 +126,12 @@ def _batch_row(header: BatchHeader) -> Row:
     }
 
 
-def _record_rows(file: SeekableBytes, header: BatchHeader) -> Iterator[Row]:
+def _record_rows(file: SeekableBytes, header: BatchHeader, max_batch_bytes: int) -> Iterator[Row]:
     is_control = header.magic >= 2 and header.attributes & CONTROL
     try:
-        for record in iterate_records(file, position=header.position):
+        for record in iterate_records(
+            file, position=header.position, max_batch_bytes=max_batch_bytes
+        ):
             yield {
                 "kind": "record",
                 "offset": record.offset,

@@ -10,6 +10,7 @@ import click
 
 from kip33.cli.main import COMMANDS, get_command
 from kip33.cli.moments import Quantity
+from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.entries import (
     DEFAULT_INDEX_INTERVAL_BYTES,
     DEFAULT_SEGMENT_INDEX_BYTES,
@@ -231,3 +232,15 @@ def format_option(*formats: str) -> Callable[[_Command], _Command]:
         show_default=True,
         help="With json or jsonl, standard output holds only data.",
     )
+
+
+def max_batch_bytes_option(command: _Command) -> _Command:
+    """Add --max-batch-bytes, for commands that decompress records."""
+    return click.option(
+        "--max-batch-bytes",
+        type=click.IntRange(min=1),
+        default=DEFAULT_MAX_BATCH_BYTES,
+        show_default=True,
+        metavar="N",
+        help="Read no batch further that decompresses to more bytes; the answer says so.",
+    )(command)

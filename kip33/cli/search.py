@@ -5,7 +5,13 @@ from typing import Any
 import click
 
 from kip33.cli.moments import MOMENT
-from kip33.cli.options import MAX_INT32, TOPICS_HELP, format_option, session_options
+from kip33.cli.options import (
+    MAX_INT32,
+    TOPICS_HELP,
+    format_option,
+    max_batch_bytes_option,
+    session_options,
+)
 
 
 @click.command(
@@ -58,6 +64,7 @@ from kip33.cli.options import MAX_INT32, TOPICS_HELP, format_option, session_opt
     help="Print only what kafka-consumer-groups.sh --from-file, Spark's startingOffsets or "
     "kafka-delete-records.sh takes.",
 )
+@max_batch_bytes_option
 @session_options
 @format_option("table", "json", "jsonl", "csv")
 def search(**options: Any) -> None:

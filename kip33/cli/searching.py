@@ -41,7 +41,12 @@ def search(options: Mapping[str, Any]) -> None:
     catalog = Catalog.at(options["catalog_dir"])
     require_directory(catalog.location, "CATALOG")
     snapshot = chosen(catalog, options["snapshot"])
-    how = How(options["as_whom"] == "kafka", options["index_only"], options["all_replicas"])
+    how = How(
+        options["as_whom"] == "kafka",
+        options["index_only"],
+        options["all_replicas"],
+        options["max_batch_bytes"],
+    )
     questions = questions_of(catalog, snapshot, options)
     with progress_bar("search"):
         answers = answers_to(catalog, snapshot, questions, how, options)
@@ -196,7 +201,9 @@ def _ranges(
         raise click.BadParameter(f"--until: {error}") from error
     there = [answer for answer in answers if answer["result"] != NO_SUCH_PARTITION]
     asked = [Question(a["topic"], a["partition"], until_ms, a["log_dir"]) for a in there]
-    untils = answers_to(catalog, snapshot, asked, How(), options)
+    untils = answers_to(
+        catalog, snapshot, asked, How(max_batch_bytes=options["max_batch_bytes"]), options
+    )
     until_ends = _ends(catalog, snapshot, untils)
     rows = partition_rows(catalog, snapshot, {answer["topic"] for answer in there})
     for answer, until in zip(there, untils, strict=True):

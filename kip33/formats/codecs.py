@@ -9,7 +9,8 @@
     4   zstd     2       frames, one after another (KIP-110, Kafka 2.1)
 
 Memory stays bounded whatever the bytes claim: pieces come in, chunks of at most CHUNK_BYTES go out.
-A snappy block alone must be whole, and its claim is held against what snappy can at best expand to.
+A snappy block alone must be complete, and its claim is compared with what snappy can expand to at
+most and with the bytes that are allowed.
 Kafka: `GzipCompression`, `SnappyCompression`, `Lz4BlockInputStream`, `ZstdCompression`.
 """
 
@@ -20,10 +21,11 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Final, Literal, NamedTuple
 
-from kip33.errors import CorruptSegmentError, UnsupportedFormatError
+from kip33.errors import BatchTooLargeError, CorruptSegmentError, UnsupportedFormatError
 from kip33.formats.pieces import PieceReader
 
 CHUNK_BYTES: Final = 256 * 1024
+_BESIDE_BYTES: Final = 1 << 28  # what a snappy block may take beside its batch
 _LARGE_STEP_BYTES: Final = 4096
 _NARROWING: Final = (  # bytes that a small step takes and gives, pass after pass
     *((4096, 4096), (256, 4096), (16, 4096), (1, 4096), (1, 256), (1, 16), (1, 1)),
@@ -112,11 +114,17 @@ def decode_prefix(stored: bytes, codec: str, *, magic: int, most_bytes: int) -> 
 
 
 def decompress(
-    stored: Iterable[bytes], codec: str, *, magic: int, steps: Steps | None = None
+    stored: Iterable[bytes],
+    codec: str,
+    *,
+    magic: int,
+    steps: Steps | None = None,
+    most_bytes: int | None = None,
 ) -> Iterator[bytes]:
     """Yield the decompressed bytes of a body stored in pieces; `codec` as in `CODEC_NAMES`.
 
     `steps` says how many bytes are taken and given at once; chunks of CHUNK_BYTES without it.
+    Beyond `most_bytes` BatchTooLargeError is raised.
 
     Raises `UnsupportedFormatError` for a codec that the magic does not have, `CorruptSegmentError`
     for bytes that the codec cannot read, both on the first step or later, where the damage is.
@@ -125,12 +133,32 @@ def decompress(
     b'abc'
     """
     reader, steps = PieceReader(stored), steps or Steps()
+    if most_bytes is not None:
+        return _bounded(_decoded(reader, codec, magic, steps, most_bytes), most_bytes)
+    return _decoded(reader, codec, magic, steps, None)
+
+
+def _bounded(pieces: Iterator[bytes], most_bytes: int) -> Iterator[bytes]:
+    size_bytes = 0
+    for piece in pieces:
+        size_bytes += len(piece)
+        if size_bytes > most_bytes:
+            raise BatchTooLargeError(
+                f"it decompresses to more than {most_bytes} bytes; give --max-batch-bytes "
+                "(max_batch_bytes in Python) a larger number to read it"
+            )
+        yield piece
+
+
+def _decoded(
+    reader: PieceReader, codec: str, magic: int, steps: Steps, most_bytes: int | None
+) -> Iterator[bytes]:
     if codec == "none":
         return reader.rest()
     if codec == "gzip":
         return _gunzip(reader, steps)
     if codec == "snappy":
-        return _unsnappy(reader)
+        return _unsnappy(reader, most_bytes)
     if codec == "lz4":
         return _stream(_lz4_frame(reader, magic), "lz4", steps)
     if codec == "zstd" and magic >= 2:
@@ -163,10 +191,10 @@ def _gunzip(reader: PieceReader, steps: Steps) -> Iterator[bytes]:
                 member = zlib.decompressobj(wbits=31)
 
 
-def _unsnappy(reader: PieceReader) -> Iterator[bytes]:
+def _unsnappy(reader: PieceReader, most_bytes: int | None) -> Iterator[bytes]:
     head = reader.take(_XERIAL_HEADER_BYTES)
     if not (head.startswith(_XERIAL_MAGIC) and len(head) == _XERIAL_HEADER_BYTES):
-        yield from _snappy_block(head + b"".join(reader.rest()))
+        yield from _snappy_block(head + b"".join(reader.rest()), most_bytes)
         return
     while len(length := reader.take(4)) == 4:  # fewer bytes end the stream: SnappyInputStream
         if length == _XERIAL_MAGIC[:4]:  # another stream follows; no length is negative
@@ -178,10 +206,10 @@ def _unsnappy(reader: PieceReader) -> Iterator[bytes]:
             raise CorruptSegmentError(
                 f"snappy: a block of {size} bytes, {len(block)} bytes are left"
             )
-        yield from _snappy_block(block)
+        yield from _snappy_block(block, most_bytes)
 
 
-def _snappy_block(block: bytes) -> Iterator[bytes]:
+def _snappy_block(block: bytes, most_bytes: int | None) -> Iterator[bytes]:
     import pyarrow as pa  # here, for an index needs no codec
 
     claimed, at = 0, 0
@@ -193,6 +221,11 @@ def _snappy_block(block: bytes) -> Iterator[bytes]:
     # The densest element, a copy, makes 64 bytes of 3.
     if at == 0 or block[at - 1] >= 0x80 or claimed * 3 > len(block) * 64:
         raise CorruptSegmentError(f"snappy: {len(block)} bytes cannot hold {claimed}")
+    if most_bytes is not None and 2 * claimed > most_bytes + _BESIDE_BYTES:
+        raise BatchTooLargeError(
+            f"a snappy block of {claimed} bytes, which is held twice, and {most_bytes} bytes are "
+            "allowed; give --max-batch-bytes (max_batch_bytes in Python) a larger number to read it"
+        )
     try:
         plain = memoryview(pa.Codec("snappy").decompress(block, claimed))
     except (OSError, pa.ArrowException) as error:

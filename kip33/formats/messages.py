@@ -27,7 +27,7 @@ from kip33.formats.batch import (
 )
 from kip33.formats.bigendian import java_sum
 from kip33.formats.codecs import decompress
-from kip33.formats.pieces import PieceReader, SeekableBytes, pieces_of
+from kip33.formats.pieces import PieceReader, Portion, SeekableBytes, pieces_of
 
 _KEY_POSITION_V0, _KEY_POSITION_V1 = 18, 26
 
@@ -44,7 +44,12 @@ class Message(NamedTuple):
 
 
 def iterate_messages(
-    source: SeekableBytes, start: int, header: BatchHeader, *, skip_key_value: bool
+    source: SeekableBytes,
+    start: int,
+    header: BatchHeader,
+    *,
+    skip_key_value: bool,
+    most_bytes: int,
 ) -> Iterator[Message]:
     """Yield the message of the entry at `start`, or those inside it if it is a wrapper.
 
@@ -53,14 +58,14 @@ def iterate_messages(
     """
     end = start + header.size_bytes
     if header.attributes & CODEC_MASK:
-        yield from _inside(source, start, end, header, skip_key_value)
+        yield from _inside(source, start, end, header, skip_key_value, most_bytes)
     else:
         message = PieceReader(pieces_of(source, start + LOG_OVERHEAD, end))
         yield _read(message, header.base_offset, skip_key_value)
 
 
 def _inside(
-    source: SeekableBytes, start: int, end: int, header: BatchHeader, skip: bool
+    source: SeekableBytes, start: int, end: int, header: BatchHeader, skip: bool, most_bytes: int
 ) -> Iterator[Message]:
     if header.magic not in (0, 1):
         raise CorruptSegmentError(f"a compressed message of magic {header.magic}")
@@ -73,7 +78,8 @@ def _inside(
 
     def inner_messages(skip: bool) -> Iterator[Message]:
         stored = pieces_of(source, begin, begin + size)
-        return _each(decompress(stored, header.codec, magic=header.magic), skip)
+        body = decompress(stored, header.codec, magic=header.magic, most_bytes=most_bytes)
+        return _each(body, skip)
 
     # Once through without keeping anything: the last inner offset says where the first one is.
     last_inner = None
@@ -102,14 +108,19 @@ def _each(body: Iterator[bytes], skip: bool) -> Iterator[Message]:
         offset, size = struct.unpack(">qi", head)
         if size < LEGACY_MIN_SIZE:
             raise CorruptSegmentError(f"an inner message of {size} bytes")
-        wanted = LEGACY_MIN_SIZE if skip else size
-        data = reader.take(wanted)
-        if len(data) < wanted or not reader.skip(size - wanted):
+        portion = Portion(reader, size)
+        try:
+            message = _read(portion, offset, skip)
+        except CorruptSegmentError:
+            if not portion.skip_rest():
+                return
+            raise
+        if not portion.skip_rest():
             return
-        yield _read(PieceReader([data]), offset, skip)
+        yield message
 
 
-def _read(reader: PieceReader, offset: int, skip: bool) -> Message:
+def _read(reader: PieceReader | Portion, offset: int, skip: bool) -> Message:
     front = reader.take(6)
     if len(front) < 6:
         raise CorruptSegmentError(f"a message of {len(front)} bytes")
@@ -120,7 +131,7 @@ def _read(reader: PieceReader, offset: int, skip: bool) -> Message:
     return Message(offset, timestamp, magic, attributes, _take_sized(reader), _take_sized(reader))
 
 
-def _take_sized(reader: PieceReader) -> bytes | None:
+def _take_sized(reader: PieceReader | Portion) -> bytes | None:
     size = _take_int(reader, 4)
     if size < 0:
         return None
@@ -130,7 +141,7 @@ def _take_sized(reader: PieceReader) -> bytes | None:
     return data
 
 
-def _take_int(reader: PieceReader, width: int) -> int:
+def _take_int(reader: PieceReader | Portion, width: int) -> int:
     data = reader.take(width)
     if len(data) < width:
         raise CorruptSegmentError(f"a field of {width} bytes, {len(data)} are left")

@@ -3,6 +3,7 @@
 Nothing is allocated for a length that only a header claims: what is returned was really there.
 """
 
+import io
 from collections.abc import Iterable, Iterator
 from typing import Final, Protocol
 
@@ -25,13 +26,13 @@ class PieceReader:
             taken = self._piece[self._at : end]
             self._at = end
             return taken
-        parts = []
+        taken_so_far = io.BytesIO()  # it grows in place and gives its bytes away without a copy
         while count > 0 and self._more():
             part = self._piece[self._at : self._at + count]
             self._at += len(part)
             count -= len(part)
-            parts.append(part)
-        return b"".join(parts)
+            taken_so_far.write(part)
+        return taken_so_far.getvalue()
 
     def skip(self, count: int) -> bool:
         """Pass over the next `count` bytes; return whether there were as many."""
@@ -59,6 +60,25 @@ class PieceReader:
                 return False
             self._piece, self._at = piece, 0
         return True
+
+
+class Portion:
+    """The next bytes of a reader, so many at most: none behind them is taken."""
+
+    def __init__(self, reader: PieceReader, size: int) -> None:
+        """Take a reader, of which the next `size` bytes are the portion."""
+        self._reader, self._left = reader, size
+
+    def take(self, count: int) -> bytes:
+        """Return the next `count` bytes, fewer only at the end of the portion or of the reader."""
+        data = self._reader.take(min(count, self._left))
+        self._left -= len(data)
+        return data
+
+    def skip_rest(self) -> bool:
+        """Pass over what is left; return whether the reader had all of the portion."""
+        left, self._left = self._left, 0
+        return self._reader.skip(left)
 
 
 class SeekableBytes(Protocol):

@@ -20,7 +20,7 @@ Kafka: `DefaultRecord`, `DefaultRecordBatch.streamingIterator`, `ControlRecordTy
 import io
 import struct
 from collections.abc import Iterator
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, overload
 
 from kip33.errors import CorruptSegmentError, UnsupportedFormatError
 from kip33.formats.batch import (
@@ -45,6 +45,8 @@ CONTROL_TYPES: Final = (
     "KRAFT_VERSION",
     "KRAFT_VOTERS",
 )
+DEFAULT_MAX_BATCH_BYTES: Final = 1 << 30  # of one batch, decompressed
+LARGE_RECORD_BYTES: Final = 1 << 20
 _MAGIC_POSITION = 16
 _FRONT_BYTES = 16  # of a v2 record, at most: attributes, timestamp delta, offset delta
 
@@ -60,7 +62,11 @@ class Record(NamedTuple):
 
 
 def iterate_records(
-    batch: Buffer | SeekableBytes, *, position: int = 0, skip_key_value: bool = False
+    batch: Buffer | SeekableBytes,
+    *,
+    position: int = 0,
+    skip_key_value: bool = False,
+    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
 ) -> Iterator[Record]:
     """Yield the records of one entry, in the order they lie in, holding one in memory at a time.
 
@@ -68,16 +74,18 @@ def iterate_records(
     place in the `.log`, is only for error messages. `skip_key_value` leaves key, value and headers
     out and unread, which keeps memory bounded for any input.
 
-    Raises `CorruptSegmentError` at the first record that cannot be read, at the last one if bytes
-    or records are left over, and `UnsupportedFormatError` for a codec that Kafka does not have.
+    A batch that decompresses to more than `max_batch_bytes` is read up to there, then
+    `BatchTooLargeError` is raised. Raises `CorruptSegmentError` at the first record that cannot be
+    read, at the last one if bytes or records are left over, and `UnsupportedFormatError` for a
+    codec that Kafka does not have.
     """
     source = io.BytesIO(batch) if isinstance(batch, bytes | bytearray | memoryview) else batch
     try:
-        yield from _records(source, source.tell(), position, skip_key_value)
+        yield from _records(source, source.tell(), position, skip_key_value, max_batch_bytes)
     except CorruptSegmentError as error:
         raise CorruptSegmentError(f"batch at position {position}: {error}", position) from error
     except UnsupportedFormatError as error:
-        raise UnsupportedFormatError(f"batch at position {position}: {error}") from error
+        raise type(error)(f"batch at position {position}: {error}") from error
 
 
 def control_type(key: bytes | None) -> str:
@@ -96,7 +104,9 @@ def control_type(key: bytes | None) -> str:
     return CONTROL_TYPES[number] if 0 <= number < len(CONTROL_TYPES) else "UNKNOWN"
 
 
-def _records(source: SeekableBytes, start: int, position: int, skip: bool) -> Iterator[Record]:
+def _records(
+    source: SeekableBytes, start: int, position: int, skip: bool, most_bytes: int
+) -> Iterator[Record]:
     head = b"".join(pieces_of(source, start, start + RECORD_BATCH_OVERHEAD))
     if len(head) < LEGACY_HEADER_BYTES:
         raise CorruptSegmentError(f"{len(head)} bytes hold no entry")
@@ -107,19 +117,23 @@ def _records(source: SeekableBytes, start: int, position: int, skip: bool) -> It
         raise CorruptSegmentError("the entry is smaller than its header")
     if modern:
         body = pieces_of(source, start + RECORD_BATCH_OVERHEAD, start + header.size_bytes)
-        yield from _v2_records(header, body, skip)
+        yield from _v2_records(header, body, skip, most_bytes)
     else:
-        for message in iterate_messages(source, start, header, skip_key_value=skip):
+        for message in iterate_messages(
+            source, start, header, skip_key_value=skip, most_bytes=most_bytes
+        ):
             yield Record(message.offset, message.timestamp, message.key, message.value)
 
 
-def _v2_records(header: BatchHeader, body: Iterator[bytes], skip: bool) -> Iterator[Record]:
+def _v2_records(
+    header: BatchHeader, body: Iterator[bytes], skip: bool, most_bytes: int
+) -> Iterator[Record]:
     count = header.records_count
     if count < 0:
         raise CorruptSegmentError(f"records count {count}")
     if count == 0:  # compaction took them all
         return
-    reader = PieceReader(decompress(body, header.codec, magic=header.magic))
+    reader = PieceReader(decompress(body, header.codec, magic=header.magic, most_bytes=most_bytes))
     for number in range(count):
         try:
             record = _read_record(reader, header, skip)
@@ -138,7 +152,11 @@ def _read_record(reader: PieceReader, header: BatchHeader, skip: bool) -> Record
     while encoded and encoded[-1] >= 0x80 and len(encoded) <= 5 and (byte := reader.take(1)):
         encoded += byte
     length, _ = _varint(encoded, 0)
-    data = reader.take(max(0, min(length, _FRONT_BYTES) if skip else length))
+    data: bytes | _LargeRecord
+    if length > LARGE_RECORD_BYTES and not skip:
+        data = _LargeRecord(reader, length)
+    else:
+        data = reader.take(max(0, min(length, _FRONT_BYTES) if skip else length))
     if length < 0 or (skip and not reader.skip(length - len(data))):
         raise CorruptSegmentError(f"a record of {length} bytes")
     if not skip and len(data) < length:
@@ -169,7 +187,37 @@ def _read_record(reader: PieceReader, header: BatchHeader, skip: bool) -> Record
     return Record(offset, timestamp, key, value, tuple(headers))
 
 
-def _varint(data: bytes, at: int, *, bits: int = 32) -> tuple[int, int]:
+class _LargeRecord:
+    """A large record, read on as it is asked for: its fields are held, not its bytes as well."""
+
+    def __init__(self, reader: PieceReader, length: int) -> None:
+        self._reader, self._length, self._at = reader, length, 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, part: int) -> int: ...
+    @overload
+    def __getitem__(self, part: slice) -> bytes: ...
+    def __getitem__(self, part: int | slice) -> int | bytes:
+        """Return a byte, or some, at or behind what was asked for last."""
+        if isinstance(part, int):
+            if part >= self._length:
+                raise IndexError(part)
+            return self._take(part, 1)[0]
+        return self._take(part.start, part.stop - part.start)
+
+    def _take(self, start: int, count: int) -> bytes:
+        is_there = self._reader.skip(start - self._at)
+        data = self._reader.take(count)
+        if not is_there or len(data) < count:
+            raise CorruptSegmentError(f"a record of {self._length} bytes, fewer are left")
+        self._at = start + count
+        return data
+
+
+def _varint(data: bytes | _LargeRecord, at: int, *, bits: int = 32) -> tuple[int, int]:
     """Return the zig-zag number at `at` and its end; `IndexError` where the data ends first."""
     byte = data[at]
     at += 1
@@ -187,7 +235,7 @@ def _varint(data: bytes, at: int, *, bits: int = 32) -> tuple[int, int]:
     return number >> 1 ^ -(number & 1), at
 
 
-def _sized(data: bytes, at: int) -> tuple[bytes | None, int]:
+def _sized(data: bytes | _LargeRecord, at: int) -> tuple[bytes | None, int]:
     size, at = _varint(data, at)
     if size < 0:
         return None, at

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.spark.tasks import cores, run_on_rows
 from kip33.storage.partition_answers import SEARCHED, How, Request, answers_of
 
@@ -30,6 +31,7 @@ def offsets_for_times(
     as_kafka: bool = False,
     index_only: bool = False,
     all_replicas: bool = False,
+    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
 ) -> DataFrame:
     """Return for each request the first record at or after its time.
 
@@ -38,7 +40,8 @@ def offsets_for_times(
     with most valid bytes, with `all_replicas` each). Its columns are kept, null partitions and log
     directories filled in. Added: `offset` and `timestamp` of the record, `result` and `exactness`
     (`kip33.storage.partition_search`), `bytes_read`, `note`. `as_kafka` answers as a broker would,
-    `index_only` opens no log. ValueError for requests without these columns.
+    `index_only` opens no log. A batch that decompresses to more than `max_batch_bytes` is read no
+    further, and a note says so. ValueError for requests without these columns.
     """
     missing = [name for name in KEYS[1:] if name not in requests.columns]
     if missing:
@@ -65,7 +68,7 @@ def offsets_for_times(
     work = by_request.join(by_partition, list(keys), "left").repartition(tasks)
     answered = [StructField(name, kind) for name, kind in _ANSWERED]
     schema = StructType([*requests.schema.fields, *answered])
-    run = partial(_answer_all, How(as_kafka, index_only, all_replicas))
+    run = partial(_answer_all, How(as_kafka, index_only, all_replicas, max_batch_bytes))
     return run_on_rows(work, run, schema)
 
 

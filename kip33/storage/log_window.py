@@ -12,6 +12,7 @@ from kip33.formats.batch import (
     decode_header,
 )
 from kip33.formats.batch_crc import BatchCrc
+from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.formats.windows import ReadInto, read_fully
 
 FIRST_BYTES: Final = 4096
@@ -20,11 +21,12 @@ REMOTE_BYTES: Final = 1 << 22  # where a request takes longer than a megabyte
 
 
 class Meter:
-    """Counts the bytes that files gave."""
+    """Counts the bytes that files gave, and says how many one batch may decompress to."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES) -> None:
         """Begin at nothing."""
         self.bytes_read = 0
+        self.max_batch_bytes = max_batch_bytes
 
     def metered(self, read_into: ReadInto) -> ReadInto:
         """Return `read_into`, counted."""
@@ -63,6 +65,7 @@ class LogWindow:
         *,
         most_bytes: int = LOCAL_BYTES,
         check_crc: bool = False,
+        max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
     ) -> None:
         """Take an open log, of which the bytes up to `end` are looked at.
 
@@ -70,6 +73,7 @@ class LogWindow:
         """
         self.end = end
         self.damage: str | None = None
+        self.max_batch_bytes = max_batch_bytes
         self._crc = BatchCrc() if check_crc else None
         self._read_into = read_into
         self._most_bytes = most_bytes

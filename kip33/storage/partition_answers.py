@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
+from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.replicas import Replica, fullest
 from kip33.storage.overlaps import doubled, note_on
 from kip33.storage.partition_search import Answer, SearchedSegment, search_partition
@@ -18,6 +19,7 @@ class How(NamedTuple):
     as_kafka: bool = False  # with Kafka's traps
     index_only: bool = False  # no log is opened
     all_replicas: bool = False  # else one, the fullest
+    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES  # a larger one, decompressed, is not read
 
 
 class Request(NamedTuple):
@@ -62,6 +64,7 @@ def answers_of(
             [target_ms for _, target_ms in targets],
             as_kafka=how.as_kafka,
             index_only=how.index_only,
+            max_batch_bytes=how.max_batch_bytes,
         )
         twice = doubled(replicas[log_dir])
         for (number, _), answer in zip(targets, answers, strict=True):

@@ -26,6 +26,7 @@ from contextlib import ExitStack
 from typing import Final
 
 from kip33.errors import Kip33Error
+from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.search import (
     BATCH,
     BEFORE_START,
@@ -64,6 +65,7 @@ def search_partition(
     as_kafka: bool = False,
     index_only: bool = False,
     log_start_offset: int | None = None,
+    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
 ) -> list[Answer]:
     """Return the answer for each target, in their order; `segments` of one partition, any order.
 
@@ -71,14 +73,16 @@ def search_partition(
     else is a ValueError. Records below `log_start_offset` do not count. `as_kafka` answers what a
     broker with sound indexes would. `index_only` opens no log, takes no heed of `as_kafka`, and
     believes an entry whose neighbours are in order. A segment that cannot be searched is passed
-    over, and a note says so; nothing is raised for it.
+    over, and a note says so; nothing is raised for it. A batch that decompresses to more than
+    `max_batch_bytes` is read no further: where the answer may be in it, it has exactness `batch`.
     """
     for target in targets_ms:
         require_target(target)
     ordered = sorted(segments, key=lambda segment: segment.base_offset)
     if not ordered:
         return [Answer(t, None, None, NO_SUCH_PARTITION, RECORD, 0, None) for t in targets_ms]
-    search = _Search(ordered, as_kafka, index_only, log_start_offset)
+    meter = Meter(max_batch_bytes)
+    search = _Search(ordered, as_kafka, index_only, log_start_offset, meter)
     found = {target: search.pending(target) for target in set(targets_ms)}
     waiting = [pending for pending in found.values() if pending.answer is None]
     search.ask(sorted(waiting, key=lambda pending: (pending.time_ms, pending.target_ms)))
@@ -94,12 +98,13 @@ class _Search:
         as_kafka: bool,
         index_only: bool,
         start_offset: int | None,
+        meter: Meter,
     ) -> None:
         self._segments, self._as_kafka = segments, as_kafka and not index_only
         self._index_only = index_only
         self._start_offset = max(segments[0].base_offset, start_offset or 0)
         self._maxima = [None if s.doubt else -1 if s.is_bare else s.max_timestamp for s in segments]
-        self._meter = Meter()
+        self._meter = meter
 
     def pending(self, target_ms: int) -> Pending:
         """Return a target, answered already where the catalog alone can."""

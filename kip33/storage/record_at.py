@@ -118,7 +118,12 @@ def _records(window: LogWindow, header: BatchHeader) -> Iterator[Record]:
     if header.magic >= 2 and header.attributes & CONTROL:
         return
     window.seek(header.position)
-    yield from iterate_records(window, position=header.position, skip_key_value=True)
+    yield from iterate_records(
+        window,
+        position=header.position,
+        skip_key_value=True,
+        max_batch_bytes=window.max_batch_bytes,
+    )
 
 
 class _Log(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, TypeAlias
 from kip33.errors import CorruptSegmentError, Kip33Error, LocationError, UnsupportedFormatError
 from kip33.formats.batch import CODEC_MASK, CONTROL, BatchHeader
 from kip33.formats.pieces import pieces_of
-from kip33.formats.records import Record, iterate_records
+from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES, Record, iterate_records
 from kip33.rules.search import BATCH
 from kip33.storage.files import opened, reason
 from kip33.storage.index_pages import OFFSET_WIDTHS, IndexPages
@@ -30,13 +30,22 @@ class _Log(NamedTuple):
     place: Location
 
 
-def find_offset(segments: Segments, timestamp_ms: int) -> Record | None:
+class _How(NamedTuple):
+    include_control: bool
+    check_crc: bool
+    max_batch_bytes: int
+
+
+def find_offset(
+    segments: Segments, timestamp_ms: int, *, max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
+) -> Record | None:
     """Return the first record, by offset, at or after a time; None where there is none.
 
     Control records count, as for Kafka. An index beside a log shortens the way where the log agrees
     with it. Every batch on the way is checked against its CRC before its header is believed. Raises
     LocationError where a file cannot be read. Raises CorruptSegmentError, with `valid_bytes`, where
-    a batch that comes first cannot be read: a record there could be earlier.
+    a batch that comes first cannot be read: a record there could be earlier. BatchTooLargeError
+    where the batch of the record decompresses to more than `max_batch_bytes`.
     """
     if timestamp_ms < 0:
         raise ValueError(f"timestamp {timestamp_ms}: milliseconds since epoch expected")
@@ -54,13 +63,14 @@ def find_offset(segments: Segments, timestamp_ms: int) -> Record | None:
         )
         try:
             with opened_search(
-                row, Meter(), start_offset=log.base_offset, check_crc=True
+                row, Meter(max_batch_bytes), start_offset=log.base_offset, check_crc=True
             ) as search:
                 hit = search.find(timestamp_ms)
                 if hit and hit.exactness == BATCH:
                     raise CorruptSegmentError(hit.note or "", hit.position)
                 if hit:
-                    return _record_of(log, search.log, hit.position, timestamp_ms)
+                    batches = _Batches(log, search.log, max_batch_bytes)
+                    return _record_of(log, batches, hit.position, timestamp_ms)
                 damage = search.log.damage
         except OSError as error:
             raise _unreadable(log, error) from error
@@ -69,10 +79,9 @@ def find_offset(segments: Segments, timestamp_ms: int) -> Record | None:
     return None
 
 
-def _record_of(log: _Log, window: LogWindow, position: int, timestamp_ms: int) -> Record:
+def _record_of(log: _Log, batches: "_Batches", position: int, timestamp_ms: int) -> Record:
     """Return the first record at or after a time of the batch at a position, with key and value."""
-    batches = _Batches(log, window)
-    for record in batches.records(next(window.headers(position))):
+    for record in batches.records(batches.at(position)):
         if record.timestamp >= timestamp_ms and record.offset >= log.base_offset:
             return record
     raise CorruptSegmentError(
@@ -87,6 +96,7 @@ def read_records(
     *,
     include_control: bool = False,
     check_crc: bool = True,
+    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
 ) -> Iterator[Record]:
     """Yield the records with `start` <= offset < `end`, over the borders of segments.
 
@@ -100,22 +110,20 @@ def read_records(
     there are yielded, as recovery would keep them, then CorruptSegmentError is raised, with
     `valid_bytes`. No CRC covers a batch's offset. So CorruptSegmentError is raised too where
     offsets go back at a batch that would be passed over, or right behind the last one that is read.
-    LocationError where a file cannot be read, ValueError for two segments of one base offset.
+    LocationError where a file cannot be read, BatchTooLargeError where a batch decompresses to more
+    than `max_batch_bytes`, ValueError for two segments of one base offset.
     """
     logs = _logs_of(segments)
-    return _over_borders(logs, start, end, include_control=include_control, check_crc=check_crc)
+    how = _How(include_control, check_crc, max_batch_bytes)
+    return _over_borders(logs, start, end, how)
 
 
-def _over_borders(
-    logs: list[_Log], start: int, end: int | None, *, include_control: bool, check_crc: bool
-) -> Iterator[Record]:
+def _over_borders(logs: list[_Log], start: int, end: int | None, how: _How) -> Iterator[Record]:
     for place, log in enumerate(logs):
         if end is not None and log.base_offset >= end:
             return
         if place + 1 == len(logs) or logs[place + 1].base_offset > start:
-            yield from _records(
-                log, start, end, include_control=include_control, check_crc=check_crc
-            )
+            yield from _records(log, start, end, how)
 
 
 def _logs_of(segments: Segments) -> list[_Log]:
@@ -144,16 +152,14 @@ def _logs_of(segments: Segments) -> list[_Log]:
     return logs
 
 
-def _records(
-    log: _Log, start: int, end: int | None, *, include_control: bool, check_crc: bool
-) -> Iterator[Record]:
+def _records(log: _Log, start: int, end: int | None, how: _How) -> Iterator[Record]:
     try:
         with opened(log.place) as (read_into, size_bytes):
             most = LOCAL_BYTES if log.place.is_local else REMOTE_BYTES
-            window = LogWindow(read_into, size_bytes, most_bytes=most, check_crc=check_crc)
-            batches = _Batches(log, window)
-            for header in batches.between(start, end, in_order=check_crc):
-                if include_control or header.magic < 2 or not header.attributes & CONTROL:
+            window = LogWindow(read_into, size_bytes, most_bytes=most, check_crc=how.check_crc)
+            batches = _Batches(log, window, how.max_batch_bytes)
+            for header in batches.between(start, end, in_order=how.check_crc):
+                if how.include_control or header.magic < 2 or not header.attributes & CONTROL:
                     for record in batches.records(header):
                         if record.offset >= start and (end is None or record.offset < end):
                             yield record
@@ -164,8 +170,14 @@ def _records(
 class _Batches:
     """The batches of one open log."""
 
-    def __init__(self, log: _Log, window: LogWindow) -> None:
-        self._log, self._window = log, window
+    def __init__(self, log: _Log, window: LogWindow, max_batch_bytes: int) -> None:
+        self._log, self._window, self._max_batch_bytes = log, window, max_batch_bytes
+
+    def at(self, position: int) -> BatchHeader:
+        """Return the header of the batch at a position where one was seen before."""
+        for header in self._window.headers(position):
+            return header
+        raise _corrupt(self._log, self._window.damage or "the log became shorter while read")
 
     def between(self, start: int, end: int | None, *, in_order: bool) -> Iterator[BatchHeader]:
         """Yield the headers of batches that may hold an offset from `start` up to `end`.
@@ -197,11 +209,15 @@ class _Batches:
         """Yield a batch's records; CorruptSegmentError, UnsupportedFormatError name the file."""
         self._window.seek(header.position)
         try:
-            yield from iterate_records(self._held(header), position=header.position)
+            yield from iterate_records(
+                self._held(header),
+                position=header.position,
+                max_batch_bytes=self._max_batch_bytes,
+            )
         except CorruptSegmentError as error:
             raise _corrupt(self._log, Damage(str(error), header.position)) from error
         except UnsupportedFormatError as error:
-            raise UnsupportedFormatError(f"{self._log.place.uri}: {error}") from error
+            raise type(error)(f"{self._log.place.uri}: {error}") from error
 
     def _held(self, header: BatchHeader) -> bytes | LogWindow:
         """Return a batch's bytes, or the file at its place where it is too large to hold."""

@@ -238,7 +238,12 @@ class SegmentSearch:
 
     def _records(self, header: BatchHeader) -> Iterator[Record]:
         self.log.seek(header.position)
-        return iterate_records(self.log, position=header.position, skip_key_value=True)
+        return iterate_records(
+            self.log,
+            position=header.position,
+            skip_key_value=True,
+            max_batch_bytes=self.log.max_batch_bytes,
+        )
 
     def _first(
         self, stairs: Stairs, header: BatchHeader, target_ms: int, first_offset: int
@@ -301,6 +306,7 @@ def opened_window(
         end,
         most_bytes=LOCAL_BYTES if log.is_local else REMOTE_BYTES,
         check_crc=check_crc,
+        max_batch_bytes=meter.max_batch_bytes,
     )
     if segment.valid_bytes is not None and size_bytes < segment.valid_bytes:
         window.damage = f"{size_bytes} bytes, the catalog says {segment.valid_bytes}"

@@ -1,5 +1,6 @@
 """Input made to cost more than its size allows: its work is counted, its memory measured."""
 
+import re
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,14 +8,23 @@ from random import Random
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from kip33 import read_records
+from kip33.cli.main import kip33
+from kip33.errors import BatchTooLargeError, CorruptSegmentError
+from kip33.formats import records
+from kip33.formats.codecs import decompress
 from kip33.formats.records import Record, iterate_records
-from kip33.rules.search import FOUND, MAX_TIMESTAMP
+from kip33.rules.search import BATCH, FOUND, MAX_TIMESTAMP
 from kip33.storage import segment_search
 from kip33.storage.log_window import Meter
 from kip33.storage.partition_search import search_partition
 from kip33.storage.record_at import record_before
 from tests.hostile_input import (
+    bomb,
+    legacy_bomb,
+    log_path,
     lying_headers,
     markers_only,
     sparse_time_index,
@@ -80,7 +90,7 @@ def test_headers_that_claim_too_much_are_decoded_once_each(
 @pytest.mark.parametrize("seeds", short_and_long(150, 10_000, "KIP33_LYING_HEADERS"))
 def test_the_largest_timestamp_is_found_whatever_headers_claim(tmp_path: Path, seeds: int) -> None:
     for seed in range(seeds):
-        chance, offset, rows, records = Random(seed), 0, [], []
+        chance, offset, rows, written = Random(seed), 0, [], []
         for number in range(chance.randint(1, 3)):
             base, log = offset, b""
             for _ in range(chance.randrange(5)):
@@ -89,12 +99,12 @@ def test_the_largest_timestamp_is_found_whatever_headers_claim(tmp_path: Path, s
                 gap = max(len(times) - 1, 0)
                 sent = [Sent(time) for time in times]
                 log += v2_batch(offset, sent, max_timestamp=claim, last_offset_delta=gap)
-                records += [(offset + i, time) for i, time in enumerate(times)]
+                written += [(offset + i, time) for i, time in enumerate(times)]
                 offset += gap + 1
             rows.append(write_segment(tmp_path, max(base, number), log))
             offset = max(offset, number + 1)
         start = chance.choice((0, 0, chance.randrange(offset + 1)))
-        counted = [(o, t) for o, t in records if o >= start and t >= 0]
+        counted = [(o, t) for o, t in written if o >= start and t >= 0]
         first = max(counted, key=lambda pair: (pair[1], -pair[0]), default=(None, None))
         [answer] = search_partition(rows, [MAX_TIMESTAMP], log_start_offset=start)
         assert answer[1:3] == first, f"seed {seed}"
@@ -126,3 +136,74 @@ def test_the_record_before_an_offset_is_found_without_holding_headers(tmp_path: 
     found = record_before([row], batches, Meter()).record
     assert found and found.offset == 0
     assert peak_of(lambda: record_before([row], batches, Meter())) < 1 << 20
+
+
+BOMBS = {
+    "zstd": lambda size: bomb(size, "zstd"),
+    "gzip": lambda size: bomb(size, "gzip"),
+    "lz4": lambda size: bomb(size, "lz4"),
+    "snappy": lambda size: bomb(size, "snappy"),
+    "one block of snappy": lambda size: bomb(size, "snappy-raw"),
+    "magic 1, gzip": lambda size: legacy_bomb(size, "gzip"),
+}
+
+
+@needs_proc
+@pytest.mark.parametrize("kind", ["zstd", "magic 1, gzip"])
+def test_a_batch_takes_its_decompressed_size_once(tmp_path: Path, kind: str) -> None:
+    size = 320 * MIB
+    log = log_path(tmp_path)
+    log.write_bytes(BOMBS[kind](size))
+    call = f"import kip33; assert len(kip33.find_offset({str(log)!r}, 5).value) == {size}"
+    for command in (["dump", "--records", str(log)], ["-c", call]):
+        found = measured(*command)
+        assert found.exit_code == 0, found
+        assert found.peak_bytes < size + MOST_BYTES, found.peak_bytes
+
+
+@pytest.mark.parametrize("kind", BOMBS)
+def test_a_batch_that_decompresses_to_too_much_is_named(tmp_path: Path, kind: str) -> None:
+    first = v2_batch(0, [Sent(5)]) if "magic" not in kind else b""
+    log = log_path(tmp_path)
+    log.write_bytes(first + BOMBS[kind](1 << 20))
+    limit = 1 << 19
+    says = rf"batch at position {len(first)}: .*more than {limit} bytes; give --max-batch-bytes"
+    with pytest.raises(BatchTooLargeError, match=rf"{log.name}: {says}"):
+        list(read_records(log, max_batch_bytes=limit))
+    assert list(read_records(log, max_batch_bytes=1 << 21))[-1].timestamp == 1000
+    done = CliRunner().invoke(
+        kip33, ["dump", "--records", str(log), "--max-batch-bytes", f"{limit}"]
+    )
+    assert done.exit_code == 0 and re.search(says, done.output), done.output
+    row = write_segment(tmp_path, 0, log.read_bytes())
+    [answer] = search_partition([row], [1000], max_batch_bytes=limit)
+    assert answer.exactness == BATCH and re.search(says, answer.note or ""), answer
+
+
+def test_a_snappy_block_is_held_twice_and_counts_so() -> None:
+    claim = bytes([0x80, 0x80, 0x80, 0x80, 0x04]) + bytes(60 * MIB)  # 1 GiB
+    with pytest.raises(BatchTooLargeError, match="a snappy block of 1073741824 bytes"):
+        next(decompress([claim], "snappy", magic=2, most_bytes=1 << 30))
+
+
+def test_large_records_are_read_as_small_ones_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large records are read field by field: the same records, and errors at the same places."""
+    for seed in range(300):
+        chance = Random(seed)
+        sent = [
+            Sent(i, chance.choice((None, b"key")), chance.randbytes(9), (("h", None), ("i", b"1")))
+            for i in range(3)
+        ]
+        batch = bytearray(v2_batch(0, sent))
+        if seed % 3:
+            batch[chance.randrange(61, len(batch))] ^= 1 << chance.randrange(8)
+        outcomes = []
+        for large in (1 << 20, 0):
+            monkeypatch.setattr(records, "LARGE_RECORD_BYTES", large)
+            read: list[object] = []
+            try:
+                read.extend(records.iterate_records(bytes(batch)))
+            except CorruptSegmentError:
+                read.append("damage")
+            outcomes.append(read)
+        assert outcomes[0] == outcomes[1], f"seed {seed}"
