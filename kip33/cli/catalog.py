@@ -51,8 +51,8 @@ def _by_hand(ctx: click.Context, param: click.Parameter, value: int | None) -> i
     type=click.IntRange(min=1),
     metavar="N",
     callback=_by_hand,
-    help="Remove all but the newest N whole snapshots, none younger than an hour, and what "
-    "builds left that died a day ago.",
+    help="Remove all but the newest N whole snapshots, none that was the newest within the last "
+    "hour, and what builds left that died a day ago.",
 )
 @store_options
 @format_option("table", "json", "jsonl")

@@ -66,7 +66,7 @@ def _print_pruned(pruned: Pruned) -> None:
     rows = [
         ("snapshots removed", removed + (f", {damaged:,} of them damaged" if damaged else "")),
         ("kept", f"{pruned.plan.kept:,}"),
-        ("because younger than an hour", f"{pruned.plan.kept_young:,}"),
+        ("because the newest within the last hour", f"{pruned.plan.kept_young:,}"),
         ("leftovers removed", f"{pruned.count(DEAD_BUILD):,}"),
         ("freed", human_bytes(pruned.bytes_freed)),
     ]

@@ -12,6 +12,7 @@ from kip33.rules.transaction_chain import UNCHANGED
 from kip33.rules.verdict import GOOD, IDENTICAL
 from kip33.storage.build import Build
 from kip33.storage.directories import Segment
+from kip33.storage.files import FileStatus, status_of
 from kip33.storage.locations import Location
 from kip33.storage.parts import PartWriter
 from kip33.storage.pending_rows import (
@@ -110,7 +111,9 @@ def build_segment(
             return Built(row, HEADER_BYTES)
     index, wanted = _indexes(build, segment, log, native=native)
     waits = offset_index_waits(build, segment, index)
-    published = Published(log if build.in_place else None)
+    published = Published(
+        log if build.in_place else None, log_changed=partial(_has_changed, log, segment)
+    )
     for file in wanted[:1] if waits else wanted:
         published.add(
             file,
@@ -177,6 +180,7 @@ def _indexes(
             segment.target_time_index_bytes is not None,
             good,
             good_settings,
+            _seen(segment.target_time_index_bytes, segment.target_time_index_modified_ms),
         ),
         Wanted(
             offset_target,
@@ -185,10 +189,26 @@ def _indexes(
             segment.target_offset_index_bytes is not None,
             offset_good,
             offset_settings,
+            _seen(segment.target_offset_index_bytes, segment.target_offset_index_modified_ms),
         ),
     ]
     withheld = build.in_place and index.status in (CUT, REFUSED)
     return index, wanted if build.offset_index and not withheld else wanted[:1]
+
+
+def _seen(size_bytes: int | None, modified_ms: int | None) -> FileStatus | None:
+    return None if size_bytes is None else FileStatus(size_bytes, modified_ms)
+
+
+def _has_changed(log: Location, segment: Segment) -> bool:
+    """Return whether a log is not as it was listed."""
+    now = status_of(log)
+    if now is None or segment.last_modified_ms is None or now.modified_ms is None:
+        return True
+    ticks_ms = 1000 if log.is_object_store else 1
+    if now.modified_ms // ticks_ms != segment.last_modified_ms // ticks_ms:
+        return True
+    return not log.inside and now.size_bytes != segment.size_bytes
 
 
 def _row_without_reading(build: Build, segment: Segment, log: Location) -> dict[str, Any] | None:

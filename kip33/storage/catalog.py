@@ -16,7 +16,7 @@ the one with the highest sequence number, ties by id; clocks are not asked. Noth
 import io
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, Self
 
 import pyarrow as pa
@@ -118,8 +118,15 @@ class Catalog(NamedTuple):
 
         Raises CatalogError where a part is not, to the byte, what the commit lists.
         """
-        for part in snapshot.parts:
-            data = self._part_bytes(snapshot, part)
+        return self.read_parts(self.snapshot_folder(snapshot.name), snapshot.parts, columns)
+
+    def read_parts(
+        self, folder: Location, parts: Iterable[Part], columns: list[str] | None = None
+    ) -> Iterator[pa.Table]:
+        """Yield the rows of parts in a folder, a row group at a time; errors as `read_pieces`."""
+        for part in parts:
+            place = folder.child(part.name)
+            data = _part_bytes(place, part)
             try:
                 file = pq.ParquetFile(io.BytesIO(data), pre_buffer=False)
                 if file.metadata.num_rows != part.rows:
@@ -129,25 +136,12 @@ class Catalog(NamedTuple):
                     rows = file.read_row_group(group, columns=columns, use_threads=False)
                     yield _with_all_columns(rows, columns or SEGMENTS.names)
             except (OSError, ValueError) as error:
-                place = self.snapshot_folder(snapshot.name).child(part.name)
                 raise CatalogError(f"{place.uri}: cannot be read: {reason(error)}") from error
 
     def require_whole(self, snapshot: Snapshot) -> None:
         """Raise CatalogError where a part is not, to the byte, what the commit lists."""
         for part in snapshot.parts:
-            self._part_bytes(snapshot, part)
-
-    def _part_bytes(self, snapshot: Snapshot, part: Part) -> bytes:
-        place = self.snapshot_folder(snapshot.name).child(part.name)
-        try:
-            data = read_whole(place, most_bytes=part.size_bytes)
-        except NO_FILE as error:
-            raise CatalogError(f"{place.uri}: no such part: {reason(error)}") from error
-        except OSError as error:
-            raise UnreadableCatalogError(f"{place.uri}: cannot be read: {reason(error)}") from error
-        if zlib.crc32(data) != part.crc32:
-            raise CatalogError(f"{place.uri}: other bytes than the commit says (CRC)")
-        return data
+            _part_bytes(self.snapshot_folder(snapshot.name).child(part.name), part)
 
     def require_source(self, source: Location) -> None:
         """Raise CatalogError where the newest snapshot describes another source (D7)."""
@@ -216,6 +210,18 @@ class Catalog(NamedTuple):
         if snapshot.name != name:
             return Candidate(name, None, f"{place.uri}: is the commit file of {snapshot.name}")
         return Candidate(name, snapshot)
+
+
+def _part_bytes(place: Location, part: Part) -> bytes:
+    try:
+        data = read_whole(place, most_bytes=part.size_bytes)
+    except NO_FILE as error:
+        raise CatalogError(f"{place.uri}: no such part: {reason(error)}") from error
+    except OSError as error:
+        raise UnreadableCatalogError(f"{place.uri}: cannot be read: {reason(error)}") from error
+    if zlib.crc32(data) != part.crc32:
+        raise CatalogError(f"{place.uri}: other bytes than the commit says (CRC)")
+    return data
 
 
 def _with_all_columns(rows: pa.Table, columns: Sequence[str]) -> pa.Table:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -16,9 +17,12 @@ from kip33.storage.files import remove_quietly
 from kip33.storage.layouts import require_layout
 from kip33.storage.planning import BuildPlan
 from kip33.storage.publishing import KEPT, NOT_OURS, WRITTEN
+from kip33.storage.snapshot_merge import merge
 from kip33.storage.snapshots import Part, Snapshot
-from kip33.storage.takeover import take_over
+from kip33.storage.takeover import take_over, write_parts
 from kip33.storage.transaction_files import finish_transactions
+
+MOST_MERGES: Final = 10  # of one build: builds that commit at the same moment again and again
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class BuildSummary:
     indexed: int  # read, or tried, by this build
     reused: int  # rows taken over: their segments are unchanged
     dropped: int  # rows of segments that are gone
-    carried: int  # rows of topics or directories that this build did not see
+    carried: int  # rows of topics or directories not looked at, or of a build beside this one
     bytes_read: int  # of logs, by this build
     written: int  # segments whose index files are ours, as they should be
     kept: int  # with index files that kip33 did not write
@@ -80,15 +84,7 @@ def commit_build(begun: Begun, results: Sequence[TaskResult]) -> BuildSummary:
     parts = (*taken, *(result.part for result in results))
     pending = [result.pending for result in results if result.pending]
     finished = finish_transactions(plan.build, draft.staging, parts, pending, len(parts))
-    snapshot = draft.commit(
-        (*parts, *finished),
-        settings={
-            "build": plan.build.build_settings,
-            "index_dir": plan.build.index_dir.uri,
-            "layout": plan.build.layout,
-        },
-        now_ms=plan.now_ms,
-    )
+    snapshot, taken_from_newer = _commit(plan, draft, (*parts, *finished))
     takeover = plan.takeover
     return BuildSummary(
         snapshot=snapshot.name,
@@ -97,7 +93,7 @@ def commit_build(begun: Begun, results: Sequence[TaskResult]) -> BuildSummary:
         indexed=plan.files.num_rows,
         reused=takeover.reused if takeover else 0,
         dropped=takeover.dropped if takeover else 0,
-        carried=takeover.carried if takeover else 0,
+        carried=(takeover.carried if takeover else 0) + taken_from_newer,
         bytes_read=sum(result.bytes_read for result in results),
         passed_over=plan.passed_over,
         warnings=plan.warnings,
@@ -127,6 +123,58 @@ def in_place_warnings(summary: BuildSummary) -> Iterator[str]:
         )
     if count := summary.owner_not_given:
         yield f"{count} segments have index files that {NOT_GIVEN} of the log; {rows}"
+
+
+def _commit(plan: BuildPlan, draft: Draft, parts: Sequence[Part]) -> tuple[Snapshot, int]:
+    """Commit a build's rows, merged with what others committed since it began.
+
+    Returns the snapshot and how many of its rows are those of others. Who commits at the same
+    moment sees it afterwards: of two snapshots of one number, each build merges the other's.
+    """
+    catalog, base = plan.catalog, plan.looked.base
+    settings = {
+        "build": plan.build.build_settings,
+        "index_dir": plan.build.index_dir.uri,
+        "layout": plan.build.layout,
+    }
+    folder = draft.staging
+    known = {base.name} if base else set()
+    rows_of_others = 0
+    newer = _not_in(known, catalog.newest())
+    for _ in range(MOST_MERGES):
+        while newer:
+            merged = merge(catalog, partial(catalog.read_parts, folder, parts), newer, plan.looked)
+            parts, folder = tuple(write_parts(draft, merged.tables)), draft.staging
+            rows_of_others = merged.taken
+            known.add(newer.name)
+            newer = _not_in(known, catalog.newest())
+        snapshot = draft.commit(parts, settings=settings, now_ms=plan.now_ms)
+        known.add(snapshot.name)
+        newer = _committed_beside(catalog, snapshot, known)
+        if newer is None:
+            break
+        draft = Draft.begin(catalog, plan.build.source)
+        parts, folder = snapshot.parts, catalog.snapshot_folder(snapshot.name)
+    return snapshot, rows_of_others
+
+
+def _not_in(known: set[str], snapshot: Snapshot | None) -> Snapshot | None:
+    return None if snapshot is None or snapshot.name in known else snapshot
+
+
+def _committed_beside(catalog: Catalog, snapshot: Snapshot, known: set[str]) -> Snapshot | None:
+    """Return a snapshot with this one's number, or a newer one, that was not merged yet."""
+    return next(
+        (
+            candidate.snapshot
+            for candidate in catalog.candidates()
+            if candidate.snapshot
+            and not candidate.problem
+            and candidate.name not in known
+            and candidate.snapshot.sequence >= snapshot.sequence
+        ),
+        None,
+    )
 
 
 def _counted(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:

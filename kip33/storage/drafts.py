@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, Self
 
 import pyarrow as pa
 
-from kip33.errors import CatalogError, PublishError
+from kip33.errors import CatalogError, PublishError, UnreadableCatalogError
 from kip33.storage.catalog import Catalog
 from kip33.storage.files import (
     move,
@@ -54,15 +54,13 @@ class Draft(NamedTuple):
         LocationError where it cannot be written.
         """
         catalog.require_source(source)
-        names = catalog.commit_names()
-        last = max((sequence_of(name) or 0 for name in names), default=0)
-        draft = cls(catalog, source, last + 1, uuid.uuid4().hex[:12])
+        draft = cls(catalog, source, last_sequence(catalog) + 1, uuid.uuid4().hex[:12])
         require_writable(draft.staging, "the catalog's folder")
         return draft
 
     @property
     def name(self) -> str:
-        """Return the name the snapshot will have."""
+        """Return its own name; the snapshot's is the same unless others committed meanwhile."""
         return snapshot_name(self.sequence, self.snapshot_id)
 
     @property
@@ -89,19 +87,23 @@ class Draft(NamedTuple):
     def commit(self, parts: Iterable[Part], *, settings: dict[str, Any], now_ms: int) -> Snapshot:
         """Move `parts` to the snapshot's folder and publish the commit file: now it is there.
 
-        Raises CatalogError when a part is not in staging as it was written, PublishError when
-        something cannot be written. Either way the newest snapshot stays what it was.
+        The snapshot's sequence number is above those of all that are committed now. Raises
+        CatalogError when a part is not in staging as it was written, PublishError when something
+        cannot be written. Either way the newest snapshot stays what it was.
         """
-        listed = tuple(self._settle(part) for part in sorted(parts))
-        snapshot = Snapshot(
-            self.sequence, self.snapshot_id, self.source.uri, now_ms, listed, settings
-        )
+        try:
+            number = max(self.sequence, last_sequence(self.catalog) + 1)
+        except UnreadableCatalogError as error:
+            raise PublishError(f"{error}; the snapshot is not written, {STAYS}") from error
+        folder = self.catalog.snapshot_folder(snapshot_name(number, self.snapshot_id))
+        listed = tuple(self._settle(part, folder) for part in sorted(parts))
+        snapshot = Snapshot(number, self.snapshot_id, self.source.uri, now_ms, listed, settings)
         damage = self.catalog.damage(snapshot)
         if damage:
             raise CatalogError(f"{damage}; the snapshot is not committed, {STAYS}: run it again")
         record = {
             "schema_version": SCHEMA_VERSION,
-            "sequence": self.sequence,
+            "sequence": number,
             "id": self.snapshot_id,
             "source": self.source.uri,
             "created_ms": now_ms,
@@ -110,16 +112,16 @@ class Draft(NamedTuple):
             "parts": [list(part) for part in listed],
         }
         data = (json.dumps(record, indent=1) + "\n").encode()
-        publish_or_raise(self.catalog.commit_place(self.name), data, STAYS)
+        publish_or_raise(self.catalog.commit_place(snapshot.name), data, STAYS)
         remove_folder_quietly(self.staging)
         return snapshot
 
-    def _settle(self, part: Part) -> Part:
+    def _settle(self, part: Part, folder: Location) -> Part:
         """Move a part from staging to its place, without the attempt in its name."""
         number, _, _ = part.name.partition(".")
         settled = part._replace(name=f"{number}.parquet")
         try:
-            move(self.staging.child(part.name), self.folder.child(settled.name))
+            move(self.staging.child(part.name), folder.child(settled.name))
         except FileNotFoundError as error:
             raise CatalogError(
                 f"{self.staging.child(part.name).uri}: this part is gone, pruned or deleted while "
@@ -127,10 +129,15 @@ class Draft(NamedTuple):
             ) from error
         except OSError as error:
             raise PublishError(
-                f"{self.folder.child(settled.name).uri}: cannot be written: {reason(error)}; "
+                f"{folder.child(settled.name).uri}: cannot be written: {reason(error)}; "
                 f"{STAYS}: mend that and run it again"
             ) from error
         return settled
+
+
+def last_sequence(catalog: Catalog) -> int:
+    """Return the highest sequence number that is committed, 0 for none."""
+    return max((sequence_of(name) or 0 for name in catalog.commit_names()), default=0)
 
 
 def claimed_index_uris(catalog: Catalog, *, since: int) -> "pa.Array[Any]":

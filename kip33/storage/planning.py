@@ -24,6 +24,7 @@ from kip33.storage.known import Column, Known, Mask, index_uris, learn, log_uris
 from kip33.storage.layouts import layout_of, require_layout
 from kip33.storage.listing import Listed, Listing, Unfinished
 from kip33.storage.locations import Location
+from kip33.storage.snapshot_merge import Looked
 from kip33.storage.snapshots import Snapshot
 from kip33.storage.sources import (
     partition_directories,
@@ -50,6 +51,7 @@ class BuildPlan(NamedTuple):
     passed_over: dict[str, int]
     unfinished: tuple[Unfinished, ...]
     warnings: tuple[str, ...]  # of snapshots that count as none, one line each
+    looked: Looked
     beside_logs: tuple[Location, ...] = ()  # in place: the partitions' directories
 
     def locks(self) -> AbstractContextManager[None]:
@@ -166,6 +168,7 @@ def _plan(
     ours = transaction_index_ours = claimed
     reusable = np.zeros(files.num_rows, bool)
     takeover = None
+    unlistable = _unlistable(build.source, files)
     if newest and known:
         found = match(
             known,
@@ -187,7 +190,7 @@ def _plan(
             pc.fill_null(files["active_segment"], False).to_numpy(),
             suspect=_is_in(index_uris(known.log_uri, build.source, build.index_dir), past.suspect),
             topics=topics,
-            unlistable=_unlistable(build.source, files),
+            unlistable=unlistable,
         )
     ours_column = pa.array(ours, pa.bool_())
     transactions_column = pa.array(transaction_index_ours, pa.bool_())
@@ -207,6 +210,7 @@ def _plan(
         dict(listing.passed_over),
         listing.unfinished,
         warnings,
+        Looked(newest, tuple(topics), unlistable, now_ms),
     )
 
 

@@ -3,7 +3,8 @@
 Decided first, on one look at the catalog; then removed, and nothing else. What stays:
 
 - the newest `keep` snapshots that are whole, so always the newest whole one;
-- a snapshot younger than an hour, by its own clock or its commit file's: somebody may read it;
+- a snapshot younger than an hour, by its own clock or its commit file's, and one that was the
+  newest within the last hour, because all newer ones are so young: somebody may read it;
 - the whole snapshot that a running build began from: it may carry rows over from it;
 - a damaged snapshot newer than every whole one: it is the last state anybody wrote, its parts may
   only be out of sight (a disk that is not mounted, a copy under way), and readers pass it over;
@@ -49,7 +50,7 @@ class Plan(NamedTuple):
 
     removals: tuple[Removal, ...]
     kept: int  # committed snapshots that stay
-    kept_young: int  # of them: only because they are younger than an hour
+    kept_young: int  # of them: only because they were the newest within the last hour
     problems: tuple[str, ...]  # of those that stay and count as none, a line each
 
 
@@ -101,7 +102,7 @@ def plan_pruning(catalog: Catalog, *, keep: int, now_ms: int) -> Plan:
     problems, kept, kept_young = [], 0, 0
     for candidate in reversed(found.candidates):
         may_go = candidate.name not in stay and found.is_surely_past(candidate)
-        if may_go and not found.is_young(candidate):
+        if may_go and not found.may_be_read(candidate):
             removals.append(found.removal(candidate))
             continue
         kept += 1
@@ -187,6 +188,18 @@ class _Found(NamedTuple):
         if candidate.snapshot:
             times.append(candidate.snapshot.created_ms)
         return not all(self._is_past(time_ms, YOUNG_MS) for time_ms in times)
+
+    def may_be_read(self, candidate: Candidate) -> bool:
+        """Return whether a snapshot is young, or was the newest one within the last hour."""
+        if self.is_young(candidate):
+            return True
+        if candidate.problem:  # readers pass it over
+            return False
+        return all(
+            self.is_young(newer)
+            for newer in self.candidates
+            if not newer.problem and newer.name > candidate.name
+        )
 
     def removal(self, candidate: Candidate) -> Removal:
         """Return how a snapshot goes: its commit first, no reader finds one without its parts."""

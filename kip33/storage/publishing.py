@@ -7,7 +7,7 @@ stale     they are ours, but one could not be replaced, removed or put beside th
 null      there is none, or it could not be written
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from kip33.rules.broker_start import CUT, offset_index_note
@@ -31,6 +31,7 @@ class Wanted(NamedTuple):
     listed: bool  # whether a file was there before this build began
     good_entries: int | None = None
     good_settings: str | None = None  # that give the bytes of the file that is left; None: unknown
+    seen: FileStatus | None = None  # of the file that was there
 
 
 class PublishedFile(NamedTuple):
@@ -57,8 +58,14 @@ def state_together(states: Iterable[str | None]) -> str | None:
 class Published:
     """What became of a segment's index files, the `.timeindex` first."""
 
-    def __init__(self, log: Location | None = None) -> None:
-        """Begin with none. `log`: in place, the log that the files lie beside."""
+    def __init__(
+        self, log: Location | None = None, *, log_changed: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Begin with none. `log`: in place, the log that the files lie beside.
+
+        `log_changed` tells whether the log is not as it was listed.
+        """
+        self._log_changed = log_changed
         self.notes: list[str] = []
         self._log = log
         self._states: list[str | None] = []
@@ -119,6 +126,12 @@ class Published:
         if there and not ours and not overwrite:
             self.notes.append(f"kept {place.uri}: {NOT_OURS}; --overwrite replaces it")
             return KEPT, _as_published(there, None)
+        if there and there != file.seen and self._log_changed():
+            self.notes.append(
+                f"{place.uri}: another build wrote it since this one listed its log, which has "
+                "changed meanwhile: left as it is, the next build reads the log again"
+            )
+            return STALE, _as_published(there, None)
         if self._log:
             status = publish_beside(place, data, self._log, self.notes, ours=ours)
         else:

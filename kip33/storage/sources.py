@@ -37,12 +37,12 @@ def require_segments(
         if first.error and not first.path:  # SOURCE itself: nothing below it was seen
             raise LocationError(f"{source.uri}: SOURCE cannot be listed: {first.error}")
     if topics:
-        # A directory that could not be listed may hold any topic.
+        # A directory that could not be listed may hold any topic, whatever its own name is.
         column = listing.table["topic"]
         wanted_topics = [name for name in pc.unique(column).to_pylist() if matches(name, topics)]
-        listing.table = listing.table.filter(
-            pc.is_in(column, value_set=pa.array(wanted_topics, pa.string()))
-        )
+        is_wanted = pc.is_in(column, value_set=pa.array(wanted_topics, pa.string()))
+        is_unlistable = pc.is_null(listing.table["last_modified_ms"])
+        listing.table = listing.table.filter(pc.or_(is_wanted, is_unlistable))
     if listing.table.num_rows == 0:
         wanted = f" of topics {', '.join(topics)}" if topics else ""
         raise LocationError(
@@ -53,7 +53,8 @@ def require_segments(
 
 def partition_directories(listing: Listing) -> tuple[Location, ...]:
     """Return the directories that the listed segments lie in."""
-    directories = pc.replace_substring_regex(listing.table["path"], r"/?[^/]*$", "")
+    segments = listing.table.filter(pc.is_valid(listing.table["last_modified_ms"]))
+    directories = pc.replace_substring_regex(segments["path"], r"/?[^/]*$", "")
     return tuple(
         listing.source.child(path) if path else listing.source
         for path in pc.unique(directories).to_pylist()

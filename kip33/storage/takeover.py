@@ -10,7 +10,7 @@ segment's last change, for the next snapshot's time is not its listing's; and on
 build that was killed may have written.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -66,7 +66,8 @@ def plan_takeover(
     taken[reused] = True
     listed = np.zeros(known.rows, bool)
     listed[match.at[match.at >= 0]] = True
-    carried = known.is_segment & ~listed & (_unwanted(known, topics) | _below(known, unlistable))
+    unseen = is_unwanted(known.topic, topics) | is_below(known.log_uri, unlistable)
+    carried = known.is_segment & ~listed & unseen
     dropped = known.is_segment & ~listed & ~carried
     too_soon = may_change_unseen(known.last_modified_ms, snapshot.created_ms)
     unsettled = carried & (too_soon | suspect)
@@ -81,16 +82,18 @@ def plan_takeover(
     )
 
 
-def _unwanted(known: Known, topics: Sequence[str]) -> Mask:
-    unwanted = [topic for topic in pc.unique(known.topic).to_pylist() if not matches(topic, topics)]
-    mask: Mask = pc.is_in(known.topic, value_set=pa.array(unwanted, pa.string())).to_numpy()
+def is_unwanted(topic: Column, topics: Sequence[str]) -> Mask:
+    """Return which rows are of a topic that a build with these globs does not look at."""
+    unwanted = [name for name in pc.unique(topic).to_pylist() if not matches(name, topics)]
+    mask: Mask = pc.is_in(topic, value_set=pa.array(unwanted, pa.string())).to_numpy()
     return mask
 
 
-def _below(known: Known, directories: tuple[str, ...]) -> Mask:
-    mask = np.zeros(known.rows, bool)
+def is_below(log_uri: Column, directories: tuple[str, ...]) -> Mask:
+    """Return which logs lie below one of some directories, URIs with a slash at the end."""
+    mask = np.zeros(len(log_uri), bool)
     for directory in directories:
-        mask |= pc.starts_with(known.log_uri, directory).to_numpy()
+        mask |= pc.starts_with(log_uri, directory).to_numpy()
     return mask
 
 
@@ -99,15 +102,26 @@ def take_over(draft: Draft, takeover: Takeover) -> Iterator[Part]:
 
     CatalogError where the snapshot was damaged meanwhile, PublishError where it cannot be written.
     """
-    number = begin = 0
-    writer = PartWriter(draft.staging, number)
+    yield from write_parts(draft, _taken_over(draft, takeover))
+
+
+def _taken_over(draft: Draft, takeover: Takeover) -> Iterator[pa.Table]:
+    begin = 0
     for piece in draft.catalog.read_pieces(takeover.snapshot):
         end = begin + piece.num_rows
         rows = np.flatnonzero(takeover.taken[begin:end])
         if len(rows):
             taken = _with_active_segment(piece.take(rows), takeover.active_segment[begin:end][rows])
-            writer.append_table(_without_settings(taken, takeover.unsettled[begin:end][rows]))
+            yield without_settings(taken, takeover.unsettled[begin:end][rows])
         begin = end
+
+
+def write_parts(draft: Draft, tables: Iterable[pa.Table]) -> Iterator[Part]:
+    """Write rows into staging, some hundred thousand a part; yield the parts, numbered from 0."""
+    number = 0
+    writer = PartWriter(draft.staging, number)
+    for table in tables:
+        writer.append_table(table)
         if writer.rows >= ROWS_PER_PART:
             yield writer.publish()
             number += 1
@@ -121,7 +135,8 @@ def _with_active_segment(rows: pa.Table, active: npt.NDArray[np.int8]) -> pa.Tab
     return _with_column(rows, "active_segment", now)
 
 
-def _without_settings(rows: pa.Table, unsettled: Mask) -> pa.Table:
+def without_settings(rows: pa.Table, unsettled: Mask) -> pa.Table:
+    """Return rows of which the unsettled ones lost their settings."""
     for name in SETTINGS:
         rows = _with_column(rows, name, pc.if_else(pa.array(unsettled), None, rows[name]))
     return rows

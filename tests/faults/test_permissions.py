@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.changing_archive import ChangingArchive, batches
 from tests.faults.builds import Outcome, outcome
 from tests.faults.forked_commands import ForkedCommands
 from tests.faults.nights import GROWN, NEW, UNCHANGED, first_day, log_of, partition, second_day
@@ -273,3 +274,25 @@ def require_nothing_happened(
     found = archive.outcome()
     assert found.rows == archive.before.rows
     require_whole(archive, found)
+
+
+def test_a_closed_directory_with_a_partitions_name_may_hold_any_topic(
+    commands: ForkedCommands, tmp_path: Path
+) -> None:
+    """`broker-2` reads as partition 2 of a topic `broker`; with `--topics` its rows stay."""
+    archive = ChangingArchive(tmp_path)
+    closed, other = "broker-2/orders-0", "broker-3/orders-1"
+    for name in (closed, other):
+        archive.write(archive.log(name), batches(0, 9))
+    build = ("console", "build", archive.source, "--index-dir", archive.index_dir)
+    build += ("--catalog", archive.catalog, "--format", "json")
+    assert commands.run(*build).exit_code == 0
+    before = archive.row(closed)
+
+    with shut(archive.source / "broker-2", NO_LIST):
+        summary = commands.run(*build, "--topics", "orders").lines[0]
+
+    assert (summary["carried"], summary["dropped"]) == (1, 0)
+    assert archive.row(closed) == before
+    again = commands.run(*build, "--topics", "orders").lines[0]
+    assert (again["reused"], again["kept"]) == (2, 0)

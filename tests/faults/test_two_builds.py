@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from kip33.storage import building, drafts
 from kip33.storage.building import build_bin
 from kip33.storage.catalog import Catalog
 from kip33.storage.committing import BuildSummary, begin_build, commit_build
@@ -138,9 +139,8 @@ def test_a_whole_build_in_the_middle_of_another(
     assert (summary.kept, summary.failed, inner.kept, inner.failed) == (0, 0, 0, 0)
     catalog = Catalog.at(str(archive.catalog))
     assert catalog.read(catalog.named(inner.snapshot)).num_rows == inner.segments
-    # Of what only the loser looked at nothing says any more whose the files are.
     archive.now_ms += DAY_MS
-    archive.build(offset_index=True, overwrite="topics" in settings)
+    assert archive.build(offset_index=True).kept == 0
     archive.now_ms += DAY_MS
     assert archive.build(offset_index=True).indexed == 0
     assert archive.outcome() == archive.fresh(offset_index=True)
@@ -187,6 +187,87 @@ def test_a_build_that_commits_while_another_looks_back_takes_nothing_from_it(
 
     assert (summary.kept, summary.failed) == (0, 0)
     assert archive.outcome() == archive.fresh(offset_index=True)
+
+
+@pytest.mark.parametrize("order", one_in(30, orders()), ids=lambda order: "".join(map(str, order)))
+@pytest.mark.parametrize("built", [False, True], ids=["a new catalog", "a later build"])
+def test_two_builds_of_other_topics_lose_no_rows(
+    tmp_path: Path, order: tuple[int, ...], built: bool
+) -> None:
+    """Each looks at its own topics; the newest snapshot has the rows of both."""
+    archive = changed(tmp_path, (A, B, GROWN, GONE, INVALID), built=built)
+    mine, others = ["a", "new"], ["b", "grown", "invalid", "gone"]
+
+    together(steps(archive, topics=mine), steps(archive, topics=others), order)
+
+    assert archive.outcome() == archive.fresh(offset_index=True)
+    archive.now_ms += DAY_MS
+    again = archive.build(offset_index=True)
+    assert (again.indexed, again.kept, again.dropped) == (0, 0, 0), "whose the files are is known"
+    assert not list((archive.catalog / "staging").iterdir())
+
+
+def test_commits_of_one_number_are_merged_afterwards(
+    archive: ChangingArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both looked at the catalog, then both put their commit file."""
+    mine = steps(archive, topics=["a", "gone", "invalid"])
+    others = steps(archive, topics=["b", "grown", "new"])
+    for build in (mine, others):
+        for _ in range(4):
+            next(build)
+    put: Callable[..., None] = drafts.publish_or_raise
+    waiting = [others]
+
+    def put_after_the_other(*arguments: Any) -> None:
+        if waiting and "/commits/" in arguments[0].uri:
+            finish(waiting.pop())
+        put(*arguments)
+
+    monkeypatch.setattr(drafts, "publish_or_raise", put_after_the_other)
+
+    finish(mine)
+
+    assert archive.outcome() == archive.fresh(offset_index=True)
+    archive.now_ms += DAY_MS
+    assert archive.build(offset_index=True).indexed == 0
+
+
+@pytest.mark.parametrize("appears", [False, True], ids=["an index was there", "no index was there"])
+def test_a_slow_build_does_not_replace_what_a_newer_one_wrote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, appears: bool
+) -> None:
+    """It read a log, the log changed, another build read it again and was faster."""
+    archive = ChangingArchive(tmp_path)
+    archive.write(archive.log(A), batches(0, 8))
+    if not appears:
+        archive.build()
+        archive.write(archive.log(A), batches(0, 8, first_ms=archive.now_ms - 9_000_000))
+    slow = steps(archive, offset_index=False)
+    next(slow)
+    next(slow)
+    read: Callable[..., Any] = building.index_file
+    newer_wrote: list[bytes] = []
+
+    def read_then_wait(*arguments: Any, **settings: Any) -> Any:
+        index = read(*arguments, **settings)
+        monkeypatch.setattr(building, "index_file", read)
+        newest = batches(0, 8, first_ms=archive.now_ms - 5_000_000)  # of the same size
+        archive.write(archive.log(A), newest, age_ms=DAY_MS // 4)
+        archive.now_ms += 60_000
+        finish(steps(archive, offset_index=False))
+        newer_wrote.append(archive.index(A).read_bytes())
+        return index
+
+    monkeypatch.setattr(building, "index_file", read_then_wait)
+
+    finish(slow)
+
+    assert newer_wrote == [archive.index(A).read_bytes()]
+    assert archive.outcome() == archive.fresh()
+    archive.now_ms += DAY_MS
+    archive.build()
+    assert archive.outcome() == archive.fresh()
 
 
 CHILD = """

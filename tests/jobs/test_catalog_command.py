@@ -266,7 +266,7 @@ def test_keep_in_a_table_lists_what_goes_and_then_what_went(
     assert found == {
         "snapshots removed": "1",
         "kept": "2",
-        "because younger than an hour": "0",
+        "because the newest within the last hour": "0",
         "leftovers removed": "0",
     }
     again = command("catalog", "c", "--keep", 2)

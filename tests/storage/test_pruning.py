@@ -108,6 +108,19 @@ def test_a_commit_file_that_was_never_finished_goes_after_a_day(
     assert names(catalog) == [newest.name]
 
 
+@pytest.mark.parametrize(("newer_ms", "goes"), [(HOUR, True), (HOUR - 1, False)])
+def test_the_snapshot_that_was_the_newest_within_the_last_hour_stays(
+    catalog: Catalog, newer_ms: int, goes: bool
+) -> None:
+    """It is a week old, but a reader may have chosen it just before the newer one came."""
+    before, was_newest = snapshot_of(catalog), snapshot_of(catalog)
+    newest = snapshot_of(catalog, age_ms=newer_ms)
+    pruned = prune(catalog, keep=1, now_ms=NOW_MS)
+    stays = [newest.name] if goes else [was_newest.name, newest.name]
+    assert names(catalog) == stays, f"{before.name} goes"
+    assert pruned.plan.kept_young == (0 if goes else 1)
+
+
 @pytest.mark.parametrize("keep", [0, -1])
 def test_to_keep_none_is_wrong(catalog: Catalog, keep: int) -> None:
     snapshot_of(catalog)
