@@ -21,7 +21,6 @@ NAME = f"{BASE:020d}"
 LOG = v2_batch(BASE, [Record(1000)]) + v2_batch(BASE + 1, [Record(2000), Record(1500)])
 TIME_INDEX = bytes.fromhex("00000000000007d0 00000002")
 FOREIGN = bytes.fromhex("00000000000007d0 00000001")  # true of the log, but not what we write
-OF_KIP33 = bytes.fromhex("00000000000007d0 00000003")  # the dialect's own
 WRONG = bytes.fromhex("0000000000000009 00000000")
 BROKEN = v2_batch(BASE, [Record(1)], crc=0)
 SETTINGS = index_settings_json(IndexSettings())
@@ -287,11 +286,11 @@ def test_only_damaged(
 def test_what_is_left_as_another_dialect_gives_it_has_no_settings(
     archive: Archive, ours: bool
 ) -> None:
-    archive.place(OF_KIP33, offset_index=b"")
+    archive.place(FOREIGN, offset_index=b"")
     row = archive.build(only_damaged=True, overwrite=True, offset_index=True, ours=ours).row
-    assert archive.time_index.read_bytes() == OF_KIP33
+    assert archive.time_index.read_bytes() == FOREIGN
     assert (row["time_index_settings"], row["offset_index_settings"]) == (None, SETTINGS)
-    settings = IndexSettings("kip33")
+    settings = IndexSettings("live")
     row = archive.build(only_damaged=True, settings=settings, ours=ours).row
     assert row["time_index_settings"] == index_settings_json(settings)
 
