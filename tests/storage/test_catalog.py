@@ -1,6 +1,7 @@
 """The catalog: what is committed is there whole, what is not is not there; any engine reads it."""
 
 import json
+import shutil
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -93,15 +94,18 @@ def test_the_newest_is_the_highest_sequence_number_not_the_latest_clock(catalog:
     assert [s.name for s in catalog.snapshots()] == [first.name, second.name]
 
 
-def test_ties_go_to_the_higher_id(catalog: Catalog) -> None:
-    one, other = Draft.begin(catalog, SOURCE), Draft.begin(catalog, SOURCE)
-    assert one.sequence == other.sequence
-    drafts = sorted([one, other], key=lambda draft: draft.snapshot_id)
-    for draft in reversed(drafts):  # the higher id is committed first
-        part = PartWriter(draft.staging, 0).publish()
-        draft.commit([part], settings={}, now_ms=NOW_MS)
-    assert catalog.require_newest().snapshot_id == drafts[1].snapshot_id
-    assert Draft.begin(catalog, SOURCE).sequence == 2
+def two_of_one_number(catalog: Catalog, folder: Path) -> list[Snapshot]:
+    """Commit two snapshots at the same moment: each build saw an empty catalog."""
+    other = Catalog.at(str(folder / "other"))
+    snapshots = [write(catalog, [row(0)]), write(other, [row(1)])]
+    shutil.copytree(path_of(other.location), path_of(catalog.location), dirs_exist_ok=True)
+    return sorted(snapshots, key=lambda snapshot: snapshot.name)
+
+
+def test_ties_go_to_the_higher_id(catalog: Catalog, tmp_path: Path) -> None:
+    _, higher = two_of_one_number(catalog, tmp_path)
+    assert catalog.require_newest() == higher
+    assert [one.sequence for one in catalog.snapshots()] == [1, 1]
 
 
 def test_sequence_numbers_of_more_than_one_digit(catalog: Catalog) -> None:
@@ -259,11 +263,8 @@ def test_a_snapshot_is_named_by(catalog: Catalog, of: str) -> None:
     assert [catalog.named(str(getattr(one, of))) for one in (first, second)] == [first, second]
 
 
-def test_a_number_of_two_snapshots_or_of_none_is_told(catalog: Catalog) -> None:
-    drafts = [Draft.begin(catalog, SOURCE) for _ in range(2)]
-    for draft in drafts:
-        draft.commit([PartWriter(draft.staging, 0).publish()], settings={}, now_ms=NOW_MS)
-    names = " and ".join(sorted(draft.name for draft in drafts))
+def test_a_number_of_two_snapshots_or_of_none_is_told(catalog: Catalog, tmp_path: Path) -> None:
+    names = " and ".join(one.name for one in two_of_one_number(catalog, tmp_path))
     with pytest.raises(CatalogError, match=f": 1 names {names}; give one of these"):
         catalog.named("1")
     with pytest.raises(CatalogError, match="no snapshot 2; `kip33 catalog` shows which there are"):
