@@ -89,12 +89,13 @@ def repair_of(
     time_dialect: str | None = None,
     error: str | None = None,
     cut_bytes: int = 0,
+    aborts_lost: bool = False,
 ) -> Repair:
     """Return what to do with a segment's index files so that a broker that starts reads them right.
 
     The verdicts are those of `rules.verdict`; None: there is no `.index`. `time_dialect` says whose
     entries the `.timeindex` has, `error` why the log has this status, `cut_bytes` how much of it
-    recovery would cut.
+    recovery would cut, `aborts_lost` whether aborted transactions are not in a `.txnindex`.
     """
     has_offset_index = offset_verdict not in (None, MISSING)
     if status not in (*SOUND, CUT, REFUSED):
@@ -120,6 +121,13 @@ def repair_of(
             REMOVE,
             f"without .index a broker that starts cuts {cut_bytes} damaged bytes of the log "
             f"({error}) and writes both",
+        )
+    if aborts_lost:
+        return Repair(
+            BROKER,
+            REMOVE,
+            "the .txnindex lacks aborted transactions, which read_committed consumers would read; "
+            "without .index a broker that starts writes all three",
         )
     if time_dialect in DIALECTS and not DIALECTS[time_dialect].written_by_brokers:
         time_verdict = f"of the dialect {time_dialect}, which no broker writes"

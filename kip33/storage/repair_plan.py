@@ -9,11 +9,20 @@ from itertools import islice
 from os import cpu_count
 from typing import Any, NamedTuple
 
-from kip33.errors import LocationError
+from kip33.errors import CorruptIndexError, LocationError
+from kip33.formats.transaction_index import TransactionIndex
 from kip33.rules.broker_start import ACTIONS, BY_HAND, Repair, repair_of
 from kip33.rules.indexes import IndexSettings, TopicSettings
+from kip33.rules.transactions import (
+    BEGAN_HERE,
+    FIRST_OFFSET,
+    KNOWN_BY,
+    LAST_OFFSET,
+    PRODUCER_ID,
+)
 from kip33.rules.verdict import UNREADABLE
 from kip33.storage.directories import Segment
+from kip33.storage.files import MOST_INDEX_BYTES, read_whole, size_of
 from kip33.storage.listing import Listed, Listing
 from kip33.storage.locations import Location
 from kip33.storage.segment import SegmentIndex
@@ -152,12 +161,41 @@ def verified(
     )
     is_cut = verdict.log_status == "truncated"
     cut_bytes = index.size_bytes - index.valid_bytes if is_cut else 0
-    return SegmentRepair(
-        segment, verdict, _repair_of(verdict, verdict.log_error, cut_bytes), cut_bytes
-    ), index
+    lost = _aborts_lost(log, index)
+    repair = _repair_of(verdict, verdict.log_error, cut_bytes, aborts_lost=lost)
+    return SegmentRepair(segment, verdict, repair, cut_bytes), index
 
 
-def _repair_of(verdict: SegmentVerdict, error: str | None, cut_bytes: int) -> Repair:
+def _aborts_lost(log: Location, index: SegmentIndex) -> bool:
+    """Return whether the `.txnindex` lacks an aborted transaction of the log, or has too many.
+
+    Transactions that began in an earlier segment are not looked for, except where there is no entry
+    at all; last stable offsets are not compared. A file that cannot be looked at is taken for a
+    good one.
+    """
+    if index.transactions is None or not len(index.transactions.aborts):
+        return False
+    aborts = index.transactions.aborts
+    place = beside(log, "txnindex")
+    try:
+        data = read_whole(place, most_bytes=MOST_INDEX_BYTES) if size_of(place) else b""
+        entries = TransactionIndex.from_bytes(data, base_offset=0).entries
+    except CorruptIndexError:
+        return True
+    except (OSError, ValueError):
+        return False
+    if not 0 < len(entries) <= len(aborts):
+        return True
+    begun_here = aborts[aborts[:, KNOWN_BY] & BEGAN_HERE > 0]
+    names = ("producer_id", "first_offset", "last_offset")
+    there = set(zip(*(entries[name].tolist() for name in names), strict=True))
+    columns = (PRODUCER_ID, FIRST_OFFSET, LAST_OFFSET)
+    return not set(zip(*(begun_here[:, one].tolist() for one in columns), strict=True)) <= there
+
+
+def _repair_of(
+    verdict: SegmentVerdict, error: str | None, cut_bytes: int, *, aborts_lost: bool = False
+) -> Repair:
     return repair_of(
         verdict.log_status,
         verdict.verdict,
@@ -165,4 +203,5 @@ def _repair_of(verdict: SegmentVerdict, error: str | None, cut_bytes: int) -> Re
         time_dialect=verdict.dialect,
         error=error,
         cut_bytes=cut_bytes,
+        aborts_lost=aborts_lost,
     )

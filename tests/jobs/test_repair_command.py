@@ -2,6 +2,7 @@
 
 import json
 import os
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ import pytest
 from kip33.storage.by_path import build_time_index, verify_segment
 from tests.changing_archive import batches
 from tests.jobs.console import Command, Finished
-from tests.segment_builder import Record, v2_batch
+from tests.segment_builder import TRANSACTIONAL, Record, end_txn_marker, segment, v2_batch
 from tests.storage.test_broker_locks import held_by_another
 
 INTERVAL = 200
@@ -129,6 +130,38 @@ def test_a_plan_names_the_damage_and_apply_sets_it_right(
     again = command("repair", "logs", *ASKED, "--fail-on", "damaged", "--format", "json")
     assert again.exit_code == 0
     assert again.lines[0]["findings"] == []
+
+
+ABORTED = segment(
+    [
+        v2_batch(0, [Record(1)], attributes=TRANSACTIONAL, producer_id=7, producer_epoch=0),
+        end_txn_marker(1, 2, producer_id=7, commit=False),
+    ]
+)
+ABORT = struct.pack(">hqqqq", 0, 7, 0, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("data", "actions"),
+    [
+        pytest.param(ABORT, None, id="as recovery leaves it"),
+        pytest.param(None, ("broker", "remove"), id="lost"),
+        pytest.param(b"", ("broker", "remove"), id="emptied"),
+        pytest.param(bytes(34), ("broker", "remove"), id="zeros"),
+        pytest.param(ABORT[:-1], ("broker", "remove"), id="cut"),
+        pytest.param(ABORT * 2, ("broker", "remove"), id="too long"),
+    ],
+)
+def test_a_segment_whose_aborts_are_not_known_is_left_to_the_broker(
+    log_dir: LogDir, command: Command, data: bytes | None, actions: tuple[str, str] | None
+) -> None:
+    log = log_dir.add("payments-0/0", ABORTED)
+    if data is not None:
+        log.with_suffix(".txnindex").write_bytes(data)
+    rows = rows_of(command("repair", "logs", *ASKED, "--apply", "--format", "jsonl"))
+    found = {name: (row["time_index"], row["offset_index"]) for name, row in rows.items()}
+    assert found == ({"payments-0/0": actions} if actions else {})
+    assert log.with_suffix(".index").exists() == (actions is None)
 
 
 def test_a_sound_log_directory_has_nothing_to_repair(log_dir: LogDir, command: Command) -> None:
