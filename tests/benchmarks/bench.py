@@ -10,6 +10,7 @@
     retention  a made catalog of up to a million segments, judged
     search     requests for times in one job, and one at a time
     remote     builds over S3 and HDFS against reading alone; needs Go and Maven for the servers
+    hostile    what the ten worst inputs that we know take of time and memory
     growth     how cost grows with segments, sizes, batches, partitions, cores and workers
 
 Needs Java 17, 12 GiB of disk and a machine with little else to do. All of it takes half an hour,
@@ -36,6 +37,7 @@ GROUPS: Final = {
     "retention": ["retention"],
     "search": ["search"],
     "remote": ["remote"],
+    "hostile": ["hostile"],
     "growth": ["growth"],
 }
 QUICK_GROUPS: Final = ("kafka", "jobs", "commands", "nightly", "search")
