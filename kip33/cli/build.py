@@ -46,6 +46,12 @@ if TYPE_CHECKING:
     "the damaged ones of others are replaced, too.",
 )
 @click.option(
+    "--no-fsync",
+    is_flag=True,
+    help="Do not wait until files are on the disk: for scratch. A power failure may then lose "
+    "index files of a finished build.",
+)
+@click.option(
     "--full", is_flag=True, help="Read every segment again, not only new and changed ones."
 )
 @click.option(
@@ -79,6 +85,7 @@ def build(
     overwrite: bool,
     only: str | None,
     full: bool,
+    no_fsync: bool,
     read: str,
     fail_on: tuple[str, ...],
     summary_file: "Location | None",
@@ -122,6 +129,7 @@ def build(
             overwrite=overwrite,
             only_damaged=only == "damaged",
             full=full,
+            fsync=not no_fsync,
             read=read,
             on_listed=bar.listed if bar else None,
         )

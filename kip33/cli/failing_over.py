@@ -11,6 +11,7 @@ import click
 from kip33.cli.output import human_duration, iso_time, print_rows, print_table, warn
 from kip33.cli.progress import progress_bar
 from kip33.cli.search_tables import partition_name
+from kip33.cli.snapshot_choice import choose_and_warn
 from kip33.rules.search import EARLIEST, NO_SUCH_PARTITION
 from kip33.storage.catalog import Catalog
 from kip33.storage.catalog_search import by_partition, rows_of
@@ -41,7 +42,7 @@ def show_failover(options: Mapping[str, Any]) -> None:
 def _rows(place: str, topics: set[str], name: str) -> Rows:
     catalog = Catalog.at(place)
     require_directory(catalog.location, "--from" if name == "first" else "--to")
-    return by_partition(rows_of(catalog, catalog.require_newest(), topics))
+    return by_partition(rows_of(catalog, choose_and_warn(catalog, None).snapshot, topics))
 
 
 def _reset_offsets(points: Sequence[ResumePoint]) -> str:

@@ -10,10 +10,10 @@ from kip33.cli.moments import current_ms
 from kip33.cli.output import human_bytes, human_duration, iso_time, print_rows, print_table
 from kip33.cli.progress import progress_bar
 from kip33.cli.search_tables import partition_name
+from kip33.cli.snapshot_choice import choose_and_warn
 from kip33.rules.policies import Policies
 from kip33.storage.catalog import Catalog
 from kip33.storage.catalog_search import by_partition, rows_of
-from kip33.storage.choosing import chosen
 from kip33.storage.files import require_directory
 from kip33.storage.group_lag import GroupLag, group_lags
 from kip33.storage.offset_files import load_group_offsets
@@ -27,7 +27,7 @@ def show_lag(options: Mapping[str, Any]) -> None:
     started = time.monotonic()
     catalog = Catalog.at(options["catalog_dir"])
     require_directory(catalog.location, "CATALOG")
-    snapshot = chosen(catalog, options["snapshot"])
+    snapshot = choose_and_warn(catalog, options["snapshot"]).snapshot
     offsets = load_group_offsets(options["offsets"])
     with progress_bar("lag"):
         rows = rows_of(catalog, snapshot, {one.topic for one in offsets})

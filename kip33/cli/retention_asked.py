@@ -5,10 +5,10 @@ from typing import Any, NamedTuple, Self
 import click
 
 from kip33.cli.moments import current_ms
+from kip33.cli.snapshot_choice import choose_and_warn
 from kip33.rules.policies import Policies
 from kip33.spark.retention import LogStartOffsets, WhatIf
 from kip33.storage.catalog import Catalog
-from kip33.storage.choosing import chosen
 from kip33.storage.files import require_directory
 from kip33.storage.locations import Location
 from kip33.storage.log_start_offsets import log_start_offsets
@@ -32,6 +32,7 @@ class Asked(NamedTuple):
     what_if: WhatIf | None
     moments_ms: tuple[int, ...]  # at which what is freed by then is told
     options: dict[str, Any]
+    warnings: tuple[str, ...]  # of newer snapshots that count as none
 
     @classmethod
     def of(cls, catalog_dir: str, options: dict[str, Any]) -> Self:
@@ -47,7 +48,7 @@ class Asked(NamedTuple):
             )
         catalog = Catalog.at(catalog_dir)
         require_directory(catalog.location, "CATALOG")
-        snapshot = chosen(catalog, options["snapshot"])
+        snapshot, warnings = choose_and_warn(catalog, options["snapshot"])
         log_dirs, topics = _log_dirs_and_topics(catalog, snapshot)
         file = options["log_start_offsets"]
         return cls(
@@ -61,6 +62,7 @@ class Asked(NamedTuple):
             what_if,
             _moments(options, now_ms),
             options,
+            warnings,
         )
 
 

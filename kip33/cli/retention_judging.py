@@ -61,6 +61,7 @@ def judge_catalog(asked: Asked) -> set[str]:
             "source": asked.snapshot.source,
             "now_ms": asked.now_ms,
             **answer.totals,
+            "warnings": list(asked.warnings),
         }
     if not summary["partitions"] and asked.options["topics"]:
         raise CatalogError(

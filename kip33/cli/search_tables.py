@@ -1,6 +1,6 @@
 """How `kip33 search` answers: a table for people, JSON and CSV for programs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import click
@@ -23,12 +23,21 @@ _NAMES: Final = {target: name for name, target in TARGETS.items()}
 
 
 def print_answers(
-    answers: list[Answer], output_format: str, *, source: str, seconds: float
+    answers: list[Answer],
+    output_format: str,
+    *,
+    source: str,
+    seconds: float,
+    warnings: Sequence[str] = (),
 ) -> None:
-    """Print the answers; a table leaves `source`, the archive's URI, out of its notes."""
+    """Print the answers; a table leaves `source`, the archive's URI, out of its notes.
+
+    `warnings`, said on standard error before, are in the JSON's summary as well.
+    """
     bytes_read = sum(answer["bytes_read"] for answer in answers)
     if output_format == "json":
-        summary = {"answers": len(answers), "bytes_read": bytes_read, "seconds": round(seconds, 3)}
+        summary: dict[str, Any] = {"answers": len(answers), "bytes_read": bytes_read}
+        summary |= {"seconds": round(seconds, 3), "warnings": list(warnings)}
         print_json({"answers": answers, "summary": summary})
     elif output_format in ("csv", "jsonl"):
         columns = [*COLUMNS, *(RANGE if answers and RANGE[0] in answers[0] else ())]

@@ -12,6 +12,7 @@ from kip33.cli.offset_lines import Offset, offset_text
 from kip33.cli.output import warn
 from kip33.cli.progress import progress_bar
 from kip33.cli.search_tables import COLUMNS, RANGE, Answer, print_answers
+from kip33.cli.snapshot_choice import choose_and_warn
 from kip33.cli.targets import parse_target
 from kip33.errors import CatalogError, LocationError
 from kip33.rules.search import LATEST, NO_SUCH_PARTITION
@@ -25,7 +26,6 @@ from kip33.storage.catalog_search import (
     search_rows,
     topics_of,
 )
-from kip33.storage.choosing import chosen
 from kip33.storage.files import require_directory
 from kip33.storage.offset_files import load_time_requests
 from kip33.storage.partition_answers import How
@@ -40,7 +40,8 @@ def search(options: Mapping[str, Any]) -> None:
     started = time.monotonic()
     catalog = Catalog.at(options["catalog_dir"])
     require_directory(catalog.location, "CATALOG")
-    snapshot = chosen(catalog, options["snapshot"])
+    choice = choose_and_warn(catalog, options["snapshot"])
+    snapshot = choice.snapshot
     how = How(
         options["as_whom"] == "kafka",
         options["index_only"],
@@ -63,6 +64,7 @@ def search(options: Mapping[str, Any]) -> None:
             options["output_format"],
             source=snapshot.source,
             seconds=time.monotonic() - started,
+            warnings=choice.warnings,
         )
 
 

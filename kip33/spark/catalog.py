@@ -1,6 +1,7 @@
 """A catalog as a DataFrame."""
 
 import re
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -11,17 +12,25 @@ from kip33.storage.choosing import chosen
 from kip33.storage.locations import Location
 from kip33.storage.schema import SEGMENTS
 
+_CHECKED: Final[set[str]] = set()
+"""Folders of snapshots whose parts were what the commit says."""
+
 
 def load_catalog(spark: SparkSession, catalog: str, snapshot: str | None = None) -> DataFrame:
     """Return a snapshot's rows, one a segment file: the newest one's unless `snapshot` names one.
 
     `snapshot` is a name, a sequence number or an id, as `kip33 catalog` shows them. Raises
-    CatalogError where there is none, or it is not whole. A later build does not change the
-    result: a snapshot is never rewritten.
+    CatalogError where there is none, or it is not whole: its parts are read and their CRCs checked
+    once in a process, because Spark does not check them. A later build does not change the result:
+    a snapshot is never rewritten.
     """
     use_session(spark)
     opened = Catalog.at(catalog)
     found = chosen(opened, snapshot)
+    folder = opened.snapshot_folder(found.name).uri
+    if folder not in _CHECKED:
+        opened.require_whole(found)
+        _CHECKED.add(folder)
     read = spark.read.schema(from_arrow_schema(SEGMENTS))  # inferring it is a job of its own
     return read.parquet(hadoop_glob(opened.snapshot_folder(found.name)))
 

@@ -22,6 +22,7 @@ class Build(NamedTuple):
     read_tail: bool = False
     layout: str = "kafka"
     by_topic: tuple[tuple[str, IndexSettings], ...] = ()  # topics whose settings are others
+    fsync: bool = True  # what is written is on the disk before the next step
 
     @property
     def in_place(self) -> bool:

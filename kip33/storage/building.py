@@ -12,6 +12,7 @@ from kip33.rules.transaction_chain import UNCHANGED
 from kip33.rules.verdict import GOOD, IDENTICAL
 from kip33.storage.build import Build
 from kip33.storage.directories import Segment
+from kip33.storage.durable_files import set_flushing
 from kip33.storage.files import FileStatus, status_of
 from kip33.storage.locations import Location
 from kip33.storage.parts import PartWriter
@@ -31,6 +32,7 @@ from kip33.storage.side_by_side import in_order
 from kip33.storage.snapshots import Part
 from kip33.storage.tail import IndexFiles, read_tail
 from kip33.storage.verification import verify_file
+from kip33.storage.written_folders import WrittenFolders
 
 ROWS_AT_ONCE = 4096  # of a bin's listing as Python's objects
 
@@ -49,15 +51,19 @@ def build_bin(build: Build, staging: Location, number: int, files: pa.Table) -> 
     `files` is a LISTING with the columns `ours` and `transaction_index_ours`; `number` is the
     part's.
     """
+    set_flushing(build.fsync)
     writer = PartWriter(staging, number)
     pending = PartWriter(staging, number, "pending", PENDING)
     bytes_read = 0
+    written = WrittenFolders()
     for built in in_order(build.source, _segments(files), partial(_build_one, build)):
         if built.pending:
             pending.append(built.pending.as_dict())
         else:
             writer.append(built.row)
+        written.add(built.row)
         bytes_read += built.bytes_read
+    written.flush()
     waiting = pending.publish() if pending.rows else None
     return TaskResult(writer.publish(), bytes_read, waiting)
 

@@ -1,19 +1,42 @@
-"""Which snapshot a user means."""
+"""Which snapshot a user means, and what is wrong with newer ones that are passed over."""
+
+from typing import NamedTuple
 
 from kip33.errors import CatalogError
 from kip33.storage.catalog import Catalog
 from kip33.storage.snapshots import Snapshot
 
 
-def chosen(catalog: Catalog, text: str | None) -> Snapshot:
+class Choice(NamedTuple):
+    """A snapshot, and a line for each newer one that counts as none."""
+
+    snapshot: Snapshot
+    warnings: tuple[str, ...] = ()
+
+
+def choose(catalog: Catalog, text: str | None) -> Choice:
     """Return the snapshot of a name, a sequence number or an id; the newest one for None.
 
     Raises CatalogError where there is none, or its parts are not what was committed.
     """
     if text is None:
-        return catalog.require_newest()
+        return _newest(catalog)
     snapshot = catalog.named(text)
     damage = catalog.damage(snapshot)
     if damage:
         raise CatalogError(f"{damage}; the snapshot counts as none, choose another")
-    return snapshot
+    return Choice(snapshot)
+
+
+def chosen(catalog: Catalog, text: str | None) -> Snapshot:
+    """Return `choose(...).snapshot`."""
+    return choose(catalog, text).snapshot
+
+
+def _newest(catalog: Catalog) -> Choice:
+    warnings: list[str] = []
+    for candidate in catalog.candidates():
+        if candidate.snapshot and not candidate.problem:
+            return Choice(candidate.snapshot, tuple(warnings))
+        warnings.append(f"{candidate.problem}: counts as none")
+    return Choice(catalog.require_newest())  # raises, and says why there is none

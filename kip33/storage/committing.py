@@ -12,6 +12,7 @@ from kip33.rules.broker_start import HIDDEN, MAY_NOT_START
 from kip33.storage.building import TaskResult
 from kip33.storage.catalog import Catalog
 from kip33.storage.drafts import DEAD_AFTER_MS, Draft
+from kip33.storage.durable_files import set_flushing
 from kip33.storage.file_owners import NOT_GIVEN
 from kip33.storage.files import remove_quietly
 from kip33.storage.layouts import require_layout
@@ -66,6 +67,7 @@ def begin_build(plan: BuildPlan) -> Begun:
     Errors as those of `Draft.begin` and `take_over`.
     """
     require_layout(plan.catalog.newest(), plan.build.layout, plan.catalog.location.uri)
+    set_flushing(plan.build.fsync)
     draft = Draft.begin(plan.catalog, plan.build.source)
     draft.claim(plan.claims)
     taken = tuple(take_over(draft, plan.takeover)) if plan.takeover else ()
@@ -85,6 +87,7 @@ def commit_build(begun: Begun, results: Sequence[TaskResult]) -> BuildSummary:
     pending = [result.pending for result in results if result.pending]
     finished = finish_transactions(plan.build, draft.staging, parts, pending, len(parts))
     snapshot, taken_from_newer = _commit(plan, draft, (*parts, *finished))
+    set_flushing(True)
     takeover = plan.takeover
     return BuildSummary(
         snapshot=snapshot.name,

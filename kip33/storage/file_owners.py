@@ -38,7 +38,13 @@ class FileOwner(NamedTuple):
 
 
 def publish_beside(
-    place: Location, data: bytes, log: Location, notes: list[str], *, ours: bool
+    place: Location,
+    data: bytes,
+    log: Location,
+    notes: list[str],
+    *,
+    ours: bool,
+    durable: bool = False,
 ) -> FileStatus:
     """Publish an index file beside its log, as `files.publish` does, and give it its owner.
 
@@ -48,10 +54,15 @@ def publish_beside(
     has no owners that could be set.
     """
     if not place.is_local or log.inside:
-        return publish(place, data)
+        return publish(place, data, durable=durable)
     owner = (None if ours else FileOwner.of(place.path)) or FileOwner.of(log.path)
     problems: list[str | None] = []
-    published = publish(place, data, before_rename=lambda at: problems.append(_give(at, owner)))
+    published = publish(
+        place,
+        data,
+        before_rename=lambda at: problems.append(_give(at, owner)),
+        durable=durable,
+    )
     notes.extend(_note(place, owner, problem) for problem in problems if problem)
     return published
 

@@ -16,6 +16,7 @@ from kip33.formats.index_bytes import IndexBytes, IndexBytesBuilder
 from kip33.formats.pieces import PIECE_BYTES
 from kip33.formats.windows import ReadInto, ViewAt, read_fully
 from kip33.storage.containers import opened_inside
+from kip33.storage.durable_files import flush, make_folder
 from kip33.storage.locations import Location
 from kip33.storage.read_ahead import FetchRange, reading_ahead
 
@@ -248,15 +249,19 @@ def entries_of(folder: Location, *, recursive: bool = False) -> list[fs.FileInfo
 
 
 def publish(
-    location: Location, data: bytes, *, before_rename: Callable[[str], None] | None = None
+    location: Location,
+    data: bytes,
+    *,
+    before_rename: Callable[[str], None] | None = None,
+    durable: bool = False,
 ) -> FileStatus:
     """Write `data` as a whole file: a reader sees the old one or the new one, never a part.
 
     On a filesystem through a temporary name beside it (a dot first, `.tmp` last) and a rename
     over the old file; on an object store with one put. The size is read back: a store that keeps
     other bytes than it was sent is an OSError here. `before_rename` is called with the temporary
-    path, where there is one, when the file has its bytes and nobody can see it yet. Returns the new
-    file's size and time.
+    path, where there is one, when the file has its bytes and nobody can see it yet. `durable`: the
+    file is on the disk when this returns. Returns the new file's size and time.
     """
     target = location.path
     renames = not location.is_object_store
@@ -273,7 +278,11 @@ def publish(
         if renames:
             if before_rename:
                 before_rename(target)
+            if durable and location.is_local:
+                flush(target)
             _rename_over(location, target)
+            if durable and location.is_local:
+                flush(location.parent.path)
         return status
     except BaseException:
         if renames:
@@ -289,7 +298,7 @@ def _created(location: Location, target: str) -> pa.NativeFile:
     except FileNotFoundError:
         if location.is_object_store:  # which lacks a bucket: that is not ours to make
             raise
-        store.create_dir(location.parent.path, recursive=True)
+        make_folder(location.parent)
         return store.open_output_stream(target)
 
 
@@ -304,9 +313,12 @@ def _rename_over(location: Location, temporary: str) -> None:
 
 
 def publish_or_raise(location: Location, data: bytes, consequence: str) -> None:
-    """Publish, or raise PublishError: one line with the reason, what it means and what to do."""
+    """Publish, or raise PublishError: one line with the reason, what it means and what to do.
+
+    The file is on the disk when this returns.
+    """
     try:
-        publish(location, data)
+        publish(location, data, durable=True)
     except OSError as error:
         raise PublishError(
             f"{location.uri}: cannot be written: {reason(error)}; {consequence}: "
@@ -318,9 +330,10 @@ def move(source: Location, target: Location) -> None:
     """Move a file of ours to where none is, atomically but on an object store; OSError if not."""
     store = source.filesystem()
     if not target.is_object_store:
-        store.create_dir(target.parent.path, recursive=True)
+        make_folder(target.parent)
     if source.is_local:
         os.rename(source.path, target.path)  # noqa: PTH104 - paths, as the filesystem has them
+        flush(target.parent.path)
     else:
         store.move(source.path, target.path)
 
@@ -357,7 +370,7 @@ def require_writable(location: Location, what: str) -> None:
     if location.is_object_store:
         return
     try:
-        location.filesystem().create_dir(location.path, recursive=True)
+        make_folder(location)
     except OSError as error:
         raise LocationError(
             f"{location.uri}: {what} cannot be made: {reason(error)}; mend that or choose another"

@@ -82,6 +82,7 @@ def plan_build(
     only_damaged: bool = False,
     full: bool = False,
     read: str = "log",
+    fsync: bool = True,
     on_listed: Listed | None = None,
 ) -> BuildPlan:
     """Return the plan of a build: every segment below `source` and what is to be done with it.
@@ -91,7 +92,8 @@ def plan_build(
     pattern, and the same for every build of a catalog. `kafka_configs`: a file with the topics' own
     settings (`storage.topic_settings`). Rows of the newest snapshot that still
     hold are taken over, none with `full` or `only_damaged`. `read="tail"` believes a trustworthy
-    `.timeindex` instead of reading its log. `now_ms` is when the build begins, before the listing.
+    `.timeindex` instead of reading its log. Without `fsync` a power failure may lose what the build
+    said was done. `now_ms` is when the build begins, before the listing.
     Needs no Spark, so that a wrong argument (LocationError, CatalogError, ValueError) is told at
     once, and in place a log directory that a broker uses now (LockedError).
     """
@@ -135,6 +137,7 @@ def plan_build(
         read == "tail",
         read_as.name,
         settings.by_topic,
+        fsync,
     )
     plan = _plan(build, target, listing, now_ms, topics, reuse=not (full or only_damaged))
     return plan._replace(beside_logs=beside_logs)

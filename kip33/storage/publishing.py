@@ -133,9 +133,11 @@ class Published:
             )
             return STALE, _as_published(there, None)
         if self._log:
-            status = publish_beside(place, data, self._log, self.notes, ours=ours)
+            status = publish_beside(
+                place, data, self._log, self.notes, ours=ours, durable=there is not None
+            )
         else:
-            status = publish(place, data)
+            status = publish(place, data, durable=there is not None)
         return WRITTEN, _as_published(status, file.settings)
 
     def withhold(self, place: Location, index: SegmentIndex, *, ours: bool, asked: bool) -> None:

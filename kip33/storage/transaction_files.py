@@ -39,6 +39,7 @@ from kip33.storage.publishing import Published, Wanted, state_together
 from kip33.storage.segment_files import beside
 from kip33.storage.side_by_side import in_order
 from kip33.storage.snapshots import Part
+from kip33.storage.written_folders import WrittenFolders
 
 MOST_SNAPSHOT_BYTES: Final = 1 << 28
 SOUND: Final = ("ok", "empty", "truncated")
@@ -71,11 +72,14 @@ def finish_transactions(
         return []
     done = _completed(_links(staging, parts, pending))
     finished = []
+    written = WrittenFolders()
     for place, part in enumerate(pending):
         writer = PartWriter(staging, number + place)
         rows = pending_rows(read_staged(staging, part))
         for row in in_order(build.source, rows, partial(_finish, build, done)):
             writer.append(row)
+            written.add(row)
+        written.flush()
         finished.append(writer.publish())
     return finished
 

@@ -16,8 +16,10 @@ from kip33.cli.main import kip33
 from kip33.errors import CatalogError
 from kip33.spark.build import build_index
 from kip33.spark.catalog import load_catalog
-from kip33.storage.catalog import SEGMENTS
+from kip33.storage.catalog import SEGMENTS, Catalog
 from tests.demo_archive import START_MS, make_archive, orders
+from tests.snapshots import part_path, write
+from tests.snapshots import row as row_of
 
 pytestmark = pytest.mark.spark
 
@@ -170,6 +172,7 @@ def test_a_row_says_with_which_settings_it_was_built(rows: list[dict[str, Any]])
             "segment_index_bytes": 10_485_760,
             "check_crc": True,
             "offset_index": True,
+            "bytes_version": 1,
         }
     ]
 
@@ -223,3 +226,18 @@ def test_every_engine_reads_the_same_rows(
 def test_no_catalog_is_named_as_such(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(CatalogError, match=f"{tmp_path}: no committed snapshot here"):
         load_catalog(spark, str(tmp_path))
+
+
+def test_flipped_bits_of_a_part_do_not_reach_spark(spark: Any, tmp_path: Path) -> None:
+    catalog = Catalog.at(str(tmp_path / "catalog"))
+    snapshot = write(catalog, [row_of(number) for number in range(9)])
+    part = part_path(catalog, snapshot)
+    whole = part.read_bytes()
+    for position in (4, len(whole) // 2, len(whole) - 9):
+        flipped = bytearray(whole)
+        flipped[position] ^= 1
+        part.write_bytes(flipped)
+        with pytest.raises(CatalogError, match=r"other bytes than the commit says \(CRC\)"):
+            load_catalog(spark, str(tmp_path / "catalog"))
+    part.write_bytes(whole)
+    assert load_catalog(spark, str(tmp_path / "catalog")).count() == 9

@@ -1,0 +1,13 @@
+"""The snapshot that a command answers from; what is passed over is said on standard error."""
+
+from kip33.cli.output import warn
+from kip33.storage.catalog import Catalog
+from kip33.storage.choosing import Choice, choose
+
+
+def choose_and_warn(catalog: Catalog, text: str | None) -> Choice:
+    """Return `choose(...)`, each of its warnings printed as a line."""
+    choice = choose(catalog, text)
+    for warning in choice.warnings:
+        warn(warning)
+    return choice
