@@ -53,6 +53,7 @@ def write_segment(
         max_timestamp=max_timestamp if known else None,
         largest_timestamp=largest_timestamp(max_timestamp, modified_ms)[0] if known else None,
         status=index.status,
+        record_count=None if index.summary["wrappers"] else int(index.summary["record_count"]),
         index_uri=Location.of(path.with_suffix(".timeindex")).uri if time_index else None,
         **(_as_built(path, settings, time_index, offset_index) if ours else {}),
     )
@@ -108,15 +109,15 @@ class Partition:
     def expected(self, target: int, start_offset: int = 0) -> tuple[int | None, int | None, str]:
         """Return offset, timestamp and result for a time.
 
-        A batch that compaction emptied has a time, so it is `after_end` behind it; a segment of
-        nothing else counts as one with records.
+        A batch that compaction emptied has a time, so it is `after_end` behind it.
         """
         offset, time, result = brute(self.records, target, start_offset)
         if offset is None:
             claims = [entry.max_timestamp for _, entries in self.segments for entry in entries]
             return None, None, AFTER_END if max([-1, *claims]) >= 0 else NO_TIMESTAMPS
         before = [e for base, e in self.segments if base <= offset and e][:-1]
-        if any(entries[-1].last_offset >= start_offset for entries in before):
+        with_records = [entries for entries in before if record_pairs(entries)]
+        if any(entries[-1].last_offset >= start_offset for entries in with_records):
             result = FOUND
         return offset, time, result
 

@@ -65,13 +65,26 @@ from kip33.cli.options import (
     "kafka-delete-records.sh takes.",
 )
 @max_batch_bytes_option
+@click.option(
+    "--allow-unsafe",
+    is_flag=True,
+    help="With --emit: print partitions as well whose answer is unsafe. Else they are left out and "
+    "named on standard error.",
+)
+@click.option(
+    "--log-start-offsets",
+    metavar="FILE",
+    help="With --as kafka: CSV topic,partition,offset[,log_dir] over the archive's "
+    "log-start-offset-checkpoint.",
+)
 @session_options
 @format_option("table", "json", "jsonl", "csv")
 def search(**options: Any) -> None:
     """Find in each partition of CATALOG the first record at or after a time, to the record.
 
     Where there is none the result says why: after_end, no_timestamps, no_such_partition; and
-    before_start means that the partition begins later. A few questions are answered at once, many
+    before_start means that the partition begins later. An answer that records which cannot be read
+    could change is unsure. A few questions are answered at once, many
     by a Spark job.
     """
     from kip33.cli.searching import search as answer

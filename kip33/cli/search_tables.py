@@ -11,7 +11,7 @@ from kip33.cli.targets import TARGETS
 MOST_TABLE_ROWS: Final = 1_000
 COLUMNS: Final = (
     *("log_dir", "topic", "partition", "target_ms", "offset", "timestamp"),
-    *("result", "exactness", "bytes_read", "note"),
+    *("result", "exactness", "bytes_read", "note", "passed_over"),
 )
 
 RANGE: Final = ("until_ms", "until_offset", "records", "size_bytes")

@@ -8,15 +8,23 @@ from typing import Any, Final
 import click
 
 from kip33.cli.moments import current_ms
-from kip33.cli.offset_lines import Offset, offset_text
+from kip33.cli.offset_lines import DELETE_RECORDS, Offset, offset_text
 from kip33.cli.output import warn
 from kip33.cli.progress import progress_bar
 from kip33.cli.search_tables import COLUMNS, RANGE, Answer, print_answers
 from kip33.cli.snapshot_choice import choose_and_warn
 from kip33.cli.targets import parse_target
 from kip33.errors import CatalogError, LocationError
-from kip33.rules.search import LATEST, NO_SUCH_PARTITION
+from kip33.rules.search import (
+    EARLIEST,
+    LATEST,
+    NO_SUCH_PARTITION,
+    NO_TIMESTAMPS,
+    RECORD,
+    UNSURE,
+)
 from kip33.rules.topic_globs import TopicGlobs
+from kip33.storage import answers as storage_answers
 from kip33.storage.catalog import Catalog
 from kip33.storage.catalog_search import (
     Question,
@@ -27,6 +35,8 @@ from kip33.storage.catalog_search import (
     topics_of,
 )
 from kip33.storage.files import require_directory
+from kip33.storage.locations import Location
+from kip33.storage.log_start_offsets import LogStartOffsets, log_start_offsets
 from kip33.storage.offset_files import load_time_requests
 from kip33.storage.partition_answers import How
 from kip33.storage.range_size import range_size
@@ -49,15 +59,17 @@ def search(options: Mapping[str, Any]) -> None:
         options["max_batch_bytes"],
     )
     questions = questions_of(catalog, snapshot, options)
+    starts = _log_start_offsets(catalog, snapshot, questions, options)
     with progress_bar("search"):
-        answers = answers_to(catalog, snapshot, questions, how, options)
-        ends: dict[Replica, int | None] = {}
+        answers = answers_to(catalog, snapshot, questions, how, options, starts)
+        ends: dict[Replica, storage_answers.Answer] = {}
         if options["emit"] or options["until"]:
             ends = _ends(catalog, snapshot, answers)
         if options["until"]:
             answers = _ranges(catalog, snapshot, answers, ends, options)
     if options["emit"]:
-        click.echo(offset_text(_offsets(answers, ends), options["emit"]), nl=False)
+        offsets = _offsets(answers, ends, options["emit"], allow_unsafe=options["allow_unsafe"])
+        click.echo(offset_text(offsets, options["emit"]), nl=False)
     else:
         print_answers(
             answers,
@@ -124,6 +136,7 @@ def answers_to(
     questions: Sequence[Question],
     how: How,
     options: Mapping[str, Any],
+    starts: LogStartOffsets | None = None,
 ) -> list[Answer]:
     """Return the answers in the order of the questions, then by partition and replica."""
     topics = {question.topic for question in questions}
@@ -132,7 +145,7 @@ def answers_to(
     partitions = Counter(of_topics)
     most = sum(1 if q.partition is not None else partitions[q.topic] for q in questions)
     if most > MOST_BY_THREADS or options["master"]:
-        return _by_spark(catalog, snapshot, questions, how, options)
+        return _by_spark(catalog, snapshot, questions, how, options, starts)
     return [
         dict(
             zip(
@@ -141,7 +154,7 @@ def answers_to(
                 strict=True,
             )
         )
-        for found in search_rows(rows, questions, how)
+        for found in search_rows(rows, questions, how, starts)
     ]
 
 
@@ -151,6 +164,7 @@ def _by_spark(
     questions: Sequence[Question],
     how: How,
     options: Mapping[str, Any],
+    starts: LogStartOffsets | None,
 ) -> list[Answer]:
     from kip33.spark import session
     from kip33.spark.catalog import load_catalog
@@ -162,7 +176,10 @@ def _by_spark(
         [(*question, number) for number, question in enumerate(questions)], schema
     )
     answered = offsets_for_times(
-        load_catalog(spark, catalog.location.uri, snapshot.name), requests, **how._asdict()
+        load_catalog(spark, catalog.location.uri, snapshot.name),
+        requests,
+        **how._asdict(),
+        log_start_offsets=starts,
     )
     rows = answered.orderBy("request", "partition", "log_dir").select(*COLUMNS).collect()
     return [row.asDict() for row in rows]
@@ -174,8 +191,8 @@ def _key(answer: Answer) -> Replica:
 
 def _ends(
     catalog: Catalog, snapshot: Snapshot, answers: Sequence[Answer]
-) -> dict[Replica, int | None]:
-    """Return the log end offset of partitions without an answer, from the catalog alone."""
+) -> dict[Replica, storage_answers.Answer]:
+    """Return where the logs of partitions without an answer end, from the catalog alone."""
     asked = [
         Question(answer["topic"], answer["partition"], LATEST, answer["log_dir"])
         for answer in answers
@@ -183,16 +200,14 @@ def _ends(
     ]
     rows = rows_of(catalog, snapshot, {question.topic for question in asked})
     found = search_rows(rows, asked, How())
-    return {
-        (one.located.log_dir, one.topic, one.partition): one.located.answer.offset for one in found
-    }
+    return {(one.located.log_dir, one.topic, one.partition): one.located.answer for one in found}
 
 
 def _ranges(
     catalog: Catalog,
     snapshot: Snapshot,
     answers: Sequence[Answer],
-    ends: Mapping[Replica, int | None],
+    ends: Mapping[Replica, storage_answers.Answer],
     options: Mapping[str, Any],
 ) -> list[Answer]:
     """Return the answers with the offset at --until, and what lies between."""
@@ -210,12 +225,13 @@ def _ranges(
     rows = partition_rows(catalog, snapshot, {answer["topic"] for answer in there})
     for answer, until in zip(there, untils, strict=True):
         key = _key(answer)
-        start = ends.get(key) if answer["offset"] is None else answer["offset"]
-        end = until_ends.get(key) if until["offset"] is None else until["offset"]
+        start = ends[key].offset if answer["offset"] is None else answer["offset"]
+        end = until_ends[key].offset if until["offset"] is None else until["offset"]
+        answer["passed_over"] |= until["passed_over"]
         size = None if start is None or end is None else range_size(rows.get(key, ()), start, end)
         answer |= {"until_ms": until_ms, "until_offset": end}
         answer |= {
-            "records": size.records if size else None,
+            "records": size.records if size and not answer["passed_over"] else None,
             "size_bytes": size.size_bytes if size else None,
         }
         answer["bytes_read"] += until["bytes_read"] + (size.bytes_read if size else 0)
@@ -224,8 +240,36 @@ def _ranges(
     return [dict.fromkeys(RANGE) | answer for answer in answers]
 
 
-def _offsets(answers: Sequence[Answer], ends: Mapping[Replica, int | None]) -> Iterator[Offset]:
-    """Yield one offset a partition; without a record the log's end, as Kafka's own tool does."""
+def _log_start_offsets(
+    catalog: Catalog,
+    snapshot: Snapshot,
+    questions: Sequence[Question],
+    options: Mapping[str, Any],
+) -> LogStartOffsets | None:
+    """Return where logs start for a broker: it does not look at what delete-records cut off."""
+    if options["as_whom"] != "kafka":
+        if options["log_start_offsets"]:
+            raise click.UsageError(
+                "--log-start-offsets goes with --as kafka", click.get_current_context()
+            )
+        return None
+    rows = rows_of(catalog, snapshot, {question.topic for question in questions})
+    log_dirs = [log_dir for log_dir in rows["log_dir"].unique().to_pylist() if log_dir is not None]
+    source = Location.of(snapshot.source)
+    return log_start_offsets(source, log_dirs, options["log_start_offsets"])
+
+
+def _offsets(
+    answers: Sequence[Answer],
+    ends: Mapping[Replica, storage_answers.Answer],
+    emit: str,
+    *,
+    allow_unsafe: bool,
+) -> Iterator[Offset]:
+    """Yield one offset a partition; without a record the log's end, as Kafka's own tool does.
+
+    A partition whose answer is unsafe is left out and named, unless that is allowed.
+    """
     seen = set()
     for answer in answers:
         key = answer["topic"], answer["partition"]
@@ -236,11 +280,30 @@ def _offsets(answers: Sequence[Answer], ends: Mapping[Replica, int | None]) -> I
                 click.get_current_context(),
             )
         seen.add(key)
-        found = answer["offset"] is not None
-        offset = answer["offset"] if found else ends.get(_key(answer))
+        end = ends.get(_key(answer)) if answer["offset"] is None else None
+        offset = end.offset if end else answer["offset"]
+        unsafe = _unsafe(answer, end, emit)
         if offset is None:
-            warn(f"{key[0]}-{key[1]}: {answer['result']}; it is left out")
-        else:
-            if not found:
-                warn(f"{key[0]}-{key[1]}: {answer['result']}; its end is taken, offset {offset}")
-            yield Offset(*key, offset, is_end=not found)
+            warn(f"{key[0]}-{key[1]}: {unsafe or answer['result']}; it is left out")
+            continue
+        if unsafe and not allow_unsafe:
+            warn(f"{key[0]}-{key[1]}: {unsafe}; it is left out, --allow-unsafe prints it")
+            continue
+        if unsafe:
+            warn(f"{key[0]}-{key[1]}: {unsafe}")
+        if end:
+            warn(f"{key[0]}-{key[1]}: {answer['result']}; its end is taken, offset {offset}")
+        yield Offset(*key, offset, is_end=end is not None)
+
+
+def _unsafe(answer: Answer, end: storage_answers.Answer | None, emit: str) -> str | None:
+    """Return why an offset may skip or delete records that were not meant, None if it cannot."""
+    exactness = {answer["exactness"], end.exactness if end else RECORD}
+    if answer["passed_over"] or UNSURE in exactness:
+        notes = dict.fromkeys(filter(None, (answer["note"], end.note if end else None)))
+        return f"unsure, {'; '.join(notes)}"
+    if answer["result"] == NO_TIMESTAMPS and answer["target_ms"] != EARLIEST:
+        return "no record has a timestamp, so its end would be taken"
+    if emit == DELETE_RECORDS and exactness != {RECORD}:
+        return f"exactness {answer['exactness']}, not {RECORD}"
+    return None

@@ -31,7 +31,8 @@ RESULTS: Final = (FOUND, BEFORE_START, AFTER_END, NO_TIMESTAMPS, NO_SUCH_PARTITI
 RECORD: Final = "record"  # the very record
 INDEX: Final = "index"  # no log was opened: no record at or after the target lies before the offset
 BATCH: Final = "batch"  # the same promise, for a batch whose records cannot be decoded
-EXACTNESS: Final = (RECORD, INDEX, BATCH)
+UNSURE: Final = "unsure"  # a segment was passed over: an earlier record could be there
+EXACTNESS: Final = (RECORD, INDEX, BATCH, UNSURE)
 
 # What hides later records from a broker that looks into one segment only.
 FILE_TIME: Final = "file_time"

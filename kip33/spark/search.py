@@ -6,10 +6,11 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.spark.tasks import cores, run_on_rows
+from kip33.storage.log_start_offsets import LogStartOffsets
 from kip33.storage.partition_answers import SEARCHED, How, Request, answers_of
 
 TASKS_PER_CORE: Final = 3
@@ -21,6 +22,7 @@ _ANSWERED: Final = (
     ("exactness", StringType()),
     ("bytes_read", LongType()),
     ("note", StringType()),
+    ("passed_over", BooleanType()),
 )
 
 
@@ -32,6 +34,7 @@ def offsets_for_times(
     index_only: bool = False,
     all_replicas: bool = False,
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
+    log_start_offsets: LogStartOffsets | None = None,
 ) -> DataFrame:
     """Return for each request the first record at or after its time.
 
@@ -39,9 +42,11 @@ def offsets_for_times(
     -1 latest, -2 earliest, -3 the largest timestamp), and may have `log_dir` (null: the replica
     with most valid bytes, with `all_replicas` each). Its columns are kept, null partitions and log
     directories filled in. Added: `offset` and `timestamp` of the record, `result` and `exactness`
-    (`kip33.storage.partition_search`), `bytes_read`, `note`. `as_kafka` answers as a broker would,
-    `index_only` opens no log. A batch that decompresses to more than `max_batch_bytes` is read no
-    further, and a note says so. ValueError for requests without these columns.
+    (`kip33.storage.partition_search`), `bytes_read`, `note`, `passed_over` (true: records that
+    cannot be read could change the answer). `as_kafka` answers as a broker would, `index_only`
+    opens no log. Records below `log_start_offsets`, by log directory, topic and partition, do not
+    count. A batch that decompresses to more than `max_batch_bytes` is read no further, and a note
+    says so. ValueError for requests without these columns.
     """
     missing = [name for name in KEYS[1:] if name not in requests.columns]
     if missing:
@@ -68,7 +73,8 @@ def offsets_for_times(
     work = by_request.join(by_partition, list(keys), "left").repartition(tasks)
     answered = [StructField(name, kind) for name, kind in _ANSWERED]
     schema = StructType([*requests.schema.fields, *answered])
-    run = partial(_answer_all, How(as_kafka, index_only, all_replicas, max_batch_bytes))
+    how = How(as_kafka, index_only, all_replicas, max_batch_bytes)
+    run = partial(_answer_all, how, log_start_offsets or {})
     return run_on_rows(work, run, schema)
 
 
@@ -80,9 +86,16 @@ def _each_partition(requests: DataFrame, segments: DataFrame) -> DataFrame:
     return requests.where(sf.col("partition").isNotNull()).unionByName(each.drop("_each"))
 
 
-def _answer_all(how: How, work: Iterable[dict[str, Any]]) -> Iterator[tuple[Any, ...]]:
+def _answer_all(
+    how: How, log_start_offsets: LogStartOffsets, work: Iterable[dict[str, Any]]
+) -> Iterator[tuple[Any, ...]]:
     for one in work:
+        starts = {
+            log_dir: offset
+            for (log_dir, topic, number), offset in log_start_offsets.items()
+            if (topic, number) == (one["topic"], one["partition"])
+        }
         requests = [Request(asked["target_ms"], asked["log_dir"]) for asked in one["requests"]]
-        for located in answers_of(one["segments"] or (), requests, how):
+        for located in answers_of(one["segments"] or (), requests, how, starts):
             given = one["requests"][located.request] | {"log_dir": located.log_dir}
             yield (*given.values(), *located.answer[1:])

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kip33.rules.search import FOUND, RECORD
+from kip33.rules.search import FOUND, RECORD, UNSURE
 
 
 class Answer(NamedTuple):
@@ -11,7 +11,8 @@ class Answer(NamedTuple):
 
     `offset` and `timestamp` are null unless there is a record; with exactness `batch` or `index`
     the offset is one before which none lies, and there is no timestamp. `bytes_read` is what this
-    target added to what smaller ones had read. `note` says what a user should know.
+    target added to what smaller ones had read. `note` says what a user should know. `passed_over`:
+    records that cannot be read could change the answer, and the exactness is `unsure`.
     """
 
     target_ms: int
@@ -21,6 +22,7 @@ class Answer(NamedTuple):
     exactness: str
     bytes_read: int
     note: str | None
+    passed_over: bool = False
 
 
 @dataclass
@@ -33,6 +35,12 @@ class Pending:
     answer: Answer | None = None
     bytes_read: int = 0
     notes: list[str] = field(default_factory=list)
+    passed_over: bool = False
+
+    def pass_over(self, note: str) -> None:
+        """Note that something could not be read that could change the answer."""
+        self.notes.append(note)
+        self.passed_over = True
 
     def settle(
         self,
@@ -48,4 +56,7 @@ class Pending:
         """Return the answer with what was read and noted; `otherwise` is the result without one."""
         answer = self.answer or Answer(self.target_ms, None, None, otherwise, exactness, 0, None)
         note = "; ".join(dict.fromkeys(self.notes)) or None
-        return answer._replace(bytes_read=self.bytes_read, note=note)
+        answer = answer._replace(bytes_read=self.bytes_read, note=note)
+        if self.passed_over:
+            return answer._replace(exactness=UNSURE, passed_over=True)
+        return answer

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.storage.catalog import Catalog
+from kip33.storage.log_start_offsets import LogStartOffsets
 from kip33.storage.partition_answers import SEARCHED, How, Located, Request, answers_of
 from kip33.storage.schema import SEGMENTS
 from kip33.storage.snapshots import Snapshot
@@ -89,8 +90,19 @@ def by_partition(rows: "pa.Table") -> dict[Partition, list[dict[str, Any]]]:
     return partitions
 
 
-def search_rows(rows: "pa.Table", questions: Sequence[Question], how: How) -> list[Found]:
-    """Return what is found for each question, in their order, then by partition and replica."""
+def search_rows(
+    rows: "pa.Table",
+    questions: Sequence[Question],
+    how: How,
+    starts: LogStartOffsets | None = None,
+) -> list[Found]:
+    """Return what is found for each question, in their order, then by partition and replica.
+
+    Records below the log start offset in `starts` do not count.
+    """
+    by_topic_partition: dict[Partition, dict[str, int]] = {}
+    for (log_dir, topic, number), offset in (starts or {}).items():
+        by_topic_partition.setdefault((topic, number), {})[log_dir] = offset
     partitions = by_partition(_asked_for(rows, questions))
     asked: dict[Partition, list[tuple[int, Request]]] = {}
     for number, question in enumerate(questions):
@@ -101,7 +113,9 @@ def search_rows(rows: "pa.Table", questions: Sequence[Question], how: How) -> li
     def answered(partition: Partition) -> Iterator[Found]:
         numbers = [number for number, _ in asked[partition]]
         requests = [request for _, request in asked[partition]]
-        for located in answers_of(partitions.get(partition, []), requests, how):
+        for located in answers_of(
+            partitions.get(partition, []), requests, how, by_topic_partition.get(partition)
+        ):
             yield Found(numbers[located.request], *partition, located)
 
     with ThreadPoolExecutor(THREADS) as pool:

@@ -29,7 +29,6 @@ Rows: TypeAlias = dict[Partition, list[dict[str, Any]]]
 NOT_ONE: Final = "nothing that was read is in the archive: from the start"
 BARE: Final = "the last record that was read has no timestamp: from the start"
 _MOST_MARKERS: Final = 100  # that are passed over
-_UNSEEN: Final = ("a record there could be earlier", "nothing behind it was read")  # of a search
 
 
 class ResumePoint(NamedTuple):
@@ -65,6 +64,7 @@ class _Read(NamedTuple):
     timestamp: int | None  # of the last record
     target_ms: int
     note: str | None
+    is_sure: bool = True  # nothing was passed over on the way to that record
 
 
 def resume_points(
@@ -98,7 +98,8 @@ def _last_read(first: Rows, one: GroupOffset, buffer_ms: int) -> _Read:
     if one.offset > end:
         behind = f"the archive ends at {end}, before the offset: read by it"
         note = _joined(note, behind)
-    return _Read(one, segments, timestamp, max(0, timestamp - buffer_ms), note)
+    is_sure = not located.passed_over
+    return _Read(one, segments, timestamp, max(0, timestamp - buffer_ms), note, is_sure)
 
 
 def _of_topic(
@@ -109,14 +110,14 @@ def _of_topic(
     unread = sorted(here - {read.one.partition for read in reads})
     if not there:
         for read in reads:
-            yield _point(read.one, read, read.target_ms, [], read_twice=None, note=read.note)
+            yield _point([read], read.one, read.target_ms, [], read_twice=None, note=read.note)
     elif here == set(there):
         why = f"no offset of partition {unread[0]}: it has no row" if unread else None
         for read in reads:
             segments = _segments(second, topic, read.one.partition)
             twice = _read_twice([read], read.target_ms)
             note = _joined(read.note, why)
-            yield _point(read.one, read, read.target_ms, segments, read_twice=twice, note=note)
+            yield _point([read], read.one, read.target_ms, segments, read_twice=twice, note=note)
     else:
         target_ms = EARLIEST if unread else min(read.target_ms for read in reads)
         why = f"{len(here)} partitions here, {len(there)} there: the smallest time of the topic"
@@ -127,28 +128,28 @@ def _of_topic(
         for number in there:
             one = GroupOffset(group, topic, number, -1)
             segments = _segments(second, topic, number)
-            yield _point(one, None, target_ms, segments, read_twice=twice, note=note)
+            yield _point(reads, one, target_ms, segments, read_twice=twice, note=note, wide=True)
 
 
 def _point(
+    reads: Sequence[_Read],
     one: GroupOffset,
-    read: _Read | None,
     target_ms: int,
     segments: list[SearchedSegment],
     *,
     read_twice: int | None,
     note: str | None,
+    wide: bool = False,
 ) -> ResumePoint:
     answer, is_record = _first_record(segments, target_ms)
-    offset, is_sure = answer.offset, _saw_all(answer)
+    offset, is_sure = answer.offset, not answer.passed_over
+    is_target_sure = target_ms == EARLIEST or all(read.is_sure for read in reads)
+    read = None if wide else reads[0]
     if offset is None and is_sure and answer.result != NO_SUCH_PARTITION:
         offset, end_note = log_end(segments)
         note = _joined(note, "nothing there is as late: its end", end_note)
     guarantee = None
-    torn = _torn_before(segments, offset)
-    if torn:
-        note = _joined(note, f"{torn.log_uri}: {torn.status}: what it lost could be earlier")
-    if offset is not None and is_sure and not torn:
+    if offset is not None and is_sure and is_target_sure:
         guarantee = (
             "every record of the archive is read"
             if target_ms == EARLIEST
@@ -181,8 +182,9 @@ def _first_record(segments: list[SearchedSegment], target_ms: int) -> tuple[Answ
         if answer.offset is None or answer.exactness != RECORD or target_ms == EARLIEST:
             return answer, True
         located = record_from(segments, answer.offset, Meter())
-        if located.note or (located.record and located.record.offset == answer.offset):
-            return answer, not located.note
+        is_it = located.record and located.record.offset == answer.offset
+        if located.passed_over or is_it:
+            return answer, not located.passed_over
         if located.record is None:
             return answer._replace(offset=None, timestamp=None, result=AFTER_END), True
         start = located.record.offset
@@ -190,6 +192,7 @@ def _first_record(segments: list[SearchedSegment], target_ms: int) -> tuple[Answ
         answer = answer._replace(
             result=answer.result if answer.offset is None else first.result,
             note=_joined(first.note, answer.note),
+            passed_over=first.passed_over or answer.passed_over,
         )
     return first, False
 
@@ -204,27 +207,13 @@ def _read_twice(reads: Sequence[_Read], target_ms: int) -> int | None:
         if not read.segments:
             return None
         [answer] = search_partition(read.segments, [target_ms])
-        if not _saw_all(answer) or _torn_before(read.segments, answer.offset):
+        if answer.passed_over or not read.is_sure:
             return None
         begins = read.one.offset if answer.offset is None else answer.offset
         if answer.result == BEFORE_START or begins <= read.segments[0].base_offset:
             begins = 0
         total += max(0, read.one.offset - begins)
     return total
-
-
-def _torn_before(segments: Sequence[SearchedSegment], offset: int | None) -> SearchedSegment | None:
-    """Return the first segment that ends in damage and was searched in vain before an offset."""
-    for segment in segments[:-1]:
-        last_offset = segment.base_offset if segment.last_offset is None else segment.last_offset
-        if segment.status == "truncated" and offset is not None and last_offset < offset:
-            return segment
-    return None
-
-
-def _saw_all(answer: Answer) -> bool:
-    """Return whether nothing was passed over on the way to an answer."""
-    return not any(unseen in (answer.note or "") for unseen in _UNSEEN)
 
 
 def _segments(rows: Rows, topic: str, partition: int) -> list[SearchedSegment]:

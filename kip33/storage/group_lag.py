@@ -1,6 +1,6 @@
 """How far groups are behind, in records and in time: committed offsets held against an archive."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
@@ -12,14 +12,15 @@ from kip33.storage.log_window import Meter
 from kip33.storage.overlaps import doubled, note_on
 from kip33.storage.partition_answers import fullest_of, replicas_of
 from kip33.storage.record_at import record_from
-from kip33.storage.searched import SearchedSegment
+from kip33.storage.searched import SearchedSegment, losses_of, next_bases_of
 
 FOUND: Final = "found"
 AT_END: Final = "at_end"  # nothing is unread
 BEFORE_START: Final = "before_start"  # what it would read next is gone from the archive
 AFTER_END: Final = "after_end"  # the archive ends before it: copied earlier than the group read
 NO_SUCH_PARTITION: Final = "no_such_partition"
-RESULTS: Final = (FOUND, AT_END, BEFORE_START, AFTER_END, NO_SUCH_PARTITION)
+UNKNOWN: Final = "unknown"  # nothing that can be read is unread, but the log's end is not known
+RESULTS: Final = (FOUND, AT_END, BEFORE_START, AFTER_END, NO_SUCH_PARTITION, UNKNOWN)
 
 
 class GroupLag(NamedTuple):
@@ -27,7 +28,9 @@ class GroupLag(NamedTuple):
 
     `timestamp` is that of the record the group reads next, `newest_timestamp` the partition's
     largest. `lag_records` counts offsets, as Kafka does, holes and markers too. `lag_ms` is the
-    newest timestamp minus the next record's. `unread_expires_at_ms` is when retention may begin to
+    newest timestamp minus the next record's. Where records cannot be read, at or after the offset,
+    the newest timestamp and the time are None; where the log's end is not known, so is the
+    lag. `unread_expires_at_ms` is when retention may begin to
     delete what is unread, None: never, or nobody said.
     """
 
@@ -81,16 +84,21 @@ def _lag(
         return GroupLag(one.group, None, one.topic, one.partition, one.offset, NO_SUCH_PARTITION)
     segments = replicas[log_dir]
     start, end, note = segments[0].base_offset, *log_end(segments)
-    note = "; ".join(filter(None, (note, note_on(one.offset, doubled(segments))))) or None
+    is_known = note is None
+    hidden = list(_hidden_from(segments, one.offset))
+    note = _joined(note, note_on(one.offset, doubled(segments)))
     newest = max((s.max_timestamp for s in segments if s.max_timestamp is not None), default=-1)
+    newest = -1 if hidden else newest
     lag = GroupLag(
         *(one.group, log_dir, one.topic, one.partition, one.offset, FOUND),
         newest_timestamp=newest if newest >= 0 else None,
         log_start_offset=start,
-        log_end_offset=end,
-        lag_records=max(0, end - max(one.offset, start)),
-        note=note,
+        log_end_offset=end if is_known else None,
+        lag_records=max(0, end - max(one.offset, start)) if is_known else None,
+        note=_joined(note, *hidden),
     )
+    if one.offset >= end and not is_known:
+        return lag._replace(result=UNKNOWN)
     if one.offset >= end:
         return lag._replace(result=AT_END if one.offset == end else AFTER_END, lag_ms=0)
     meter = Meter()
@@ -98,9 +106,10 @@ def _lag(
     lag = lag._replace(
         result=BEFORE_START if one.offset < start else FOUND,
         bytes_read=meter.bytes_read,
-        note="; ".join(filter(None, (note, located.note))) or None,
+        note=_joined(note, located.note, *hidden),
     )
-    if located.record is None and not (note or located.note):  # markers only
+    is_sure = is_known and not (hidden or located.passed_over)
+    if located.record is None and is_sure:  # markers only
         return lag._replace(result=AT_END, lag_ms=0)
     unread_from = located.record.offset if located.record else max(one.offset, start)
     expires_at_ms = _expires_at(segments, unread_from, policy, now_ms)
@@ -115,11 +124,23 @@ def _lag(
 
 def log_end(segments: Sequence[SearchedSegment]) -> tuple[int, str | None]:
     """Return the offset after the last record as far as it is known, and a note if it is not."""
-    last = segments[-1]
-    is_known = last.is_bare or (last.last_offset is not None and not last.doubt)
+    last, loss = segments[-1], losses_of(segments)[-1]
+    is_known = last.is_bare or (last.last_offset is not None and not loss)
     note = None if is_known else f"{last.log_uri}: {last.status}, the log's end is not known"
     known = [one.last_offset + 1 for one in segments if one.last_offset is not None]
     return max([last.base_offset, *known]), note
+
+
+def _hidden_from(segments: Sequence[SearchedSegment], offset: int) -> Iterator[str]:
+    """Yield a note for each segment that hides records at or after an offset."""
+    next_bases = next_bases_of(segments)
+    for one, loss, next_base in zip(segments, losses_of(segments), next_bases, strict=True):
+        if loss and (next_base is None or next_base > offset):
+            yield f"{one.log_uri}: {loss}, passed over"
+
+
+def _joined(*notes: str | None) -> str | None:
+    return "; ".join(dict.fromkeys(filter(None, notes))) or None
 
 
 def _expires_at(

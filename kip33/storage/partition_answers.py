@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.replicas import Replica, fullest
+from kip33.rules.search import UNSURE
 from kip33.storage.overlaps import doubled, note_on
 from kip33.storage.partition_search import Answer, SearchedSegment, search_partition
 
@@ -38,11 +39,15 @@ class Located(NamedTuple):
 
 
 def answers_of(
-    rows: Iterable[Mapping[str, Any]], requests: Iterable[Request], how: How
+    rows: Iterable[Mapping[str, Any]],
+    requests: Iterable[Request],
+    how: How,
+    starts: Mapping[str, int] | None = None,
 ) -> Iterator[Located]:
     """Yield what is found for each request, given the catalog's rows of one topic and partition.
 
-    `rows` have SEARCHED, in no order, of all log directories.
+    `rows` have SEARCHED, in no order, of all log directories. `starts`: log start offsets by log
+    directory; records below do not count.
     """
     replicas = replicas_of(rows)
     best = fullest_of(replicas)
@@ -65,6 +70,7 @@ def answers_of(
             as_kafka=how.as_kafka,
             index_only=how.index_only,
             max_batch_bytes=how.max_batch_bytes,
+            log_start_offset=(starts or {}).get(log_dir),
         )
         twice = doubled(replicas[log_dir])
         for (number, _), answer in zip(targets, answers, strict=True):
@@ -74,7 +80,10 @@ def answers_of(
 def _with_note(answer: Answer, twice: Sequence[SearchedSegment]) -> Answer:
     """Return the answer with a note where it depends on which of two segments is read."""
     note = None if answer.offset is None else note_on(answer.offset, twice)
-    return answer._replace(note="; ".join(filter(None, (answer.note, note))) or None)
+    if note is None:
+        return answer
+    joined = "; ".join(filter(None, (answer.note, note)))
+    return answer._replace(note=joined, exactness=UNSURE)
 
 
 def replicas_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[SearchedSegment]]:

@@ -48,7 +48,7 @@ from kip33.rules.search import (
 from kip33.storage.answers import Answer, Pending
 from kip33.storage.files import reason
 from kip33.storage.log_window import Meter
-from kip33.storage.searched import SearchedSegment
+from kip33.storage.searched import SearchedSegment, losses_of
 from kip33.storage.segment_indexes import SegmentIndexes
 from kip33.storage.segment_search import Hit, SegmentSearch, opened_search
 
@@ -103,6 +103,11 @@ class _Search:
         self._segments, self._as_kafka = segments, as_kafka and not index_only
         self._index_only = index_only
         self._start_offset = max(segments[0].base_offset, start_offset or 0)
+        next_bases = [*(s.base_offset for s in segments[1:]), _NO_LIMIT]
+        self._losses = [
+            None if next_base <= self._start_offset else loss
+            for loss, next_base in zip(losses_of(segments), next_bases, strict=True)
+        ]
         self._maxima = [None if s.doubt else -1 if s.is_bare else s.max_timestamp for s in segments]
         self._meter = meter
 
@@ -110,6 +115,8 @@ class _Search:
         """Return a target, answered already where the catalog alone can."""
         pending = Pending(target_ms, target_ms)
         if target_ms == EARLIEST:
+            if self._losses[0]:
+                pending.notes.append(f"{self._segments[0].log_uri}: {self._losses[0]}")
             pending.settle(FOUND, self._start_offset)
         elif target_ms == LATEST:
             self._settle_latest(pending)
@@ -126,28 +133,39 @@ class _Search:
         last = self._segments[-1]
         if last.last_offset is not None and not last.doubt:
             pending.settle(FOUND, max(last.last_offset + 1, self._start_offset))
-        elif last.is_bare and not last.doubt:
+        elif last.is_bare or (last.status == "truncated" and not last.doubt):
             pending.settle(FOUND, max(last.base_offset, self._start_offset))
         else:
-            pending.notes.append(f"{last.log_uri}: {last.status}, its last offset is not known")
+            pending.pass_over(f"{last.log_uri}: {last.status}, its last offset is not known")
             pending.settle(FOUND)
+        if self._losses[-1] and not last.doubt:
+            pending.pass_over(f"{last.log_uri}: {self._losses[-1]}, the log may end later")
 
     def ask(self, waiting: list[Pending]) -> None:
         """Ask segment after segment for what is not answered."""
         for place, segment in enumerate(self._segments):
             unanswered = [pending for pending in waiting if pending.answer is None]
             if segment.doubt:
-                for pending in unanswered:
-                    pending.notes.append(f"{segment.log_uri}: {segment.doubt}, {_PASSED_OVER}")
+                self._note_loss(place, unanswered)
                 continue
             asking = [pending for pending in unanswered if self._asks(pending, place)]
             if asking and self._index_only:
                 self._ask_index(segment, asking)
             elif asking:
                 self._ask_segment(place, asking)
+            self._note_loss(place, [pending for pending in unanswered if pending.answer is None])
         for pending in waiting:
-            if pending.target_ms == MAX_TIMESTAMP and not self._as_kafka:
-                self._seek_smaller(pending)
+            if pending.target_ms == MAX_TIMESTAMP:
+                for place in range(len(self._segments)):
+                    self._note_loss(place, [pending])  # the largest could be anywhere
+                if not self._as_kafka:
+                    self._seek_smaller(pending)
+
+    def _note_loss(self, place: int, unanswered: list[Pending]) -> None:
+        if self._losses[place]:
+            what = f"{self._segments[place].log_uri}: {self._losses[place]}, {_PASSED_OVER}"
+            for pending in unanswered:
+                pending.pass_over(what)
 
     def _asks(self, pending: Pending, place: int) -> bool:
         segment = self._segments[place]
@@ -182,7 +200,7 @@ class _Search:
                     self._ask(pending, place, search)
                 except (OSError, ValueError, Kip33Error) as error:
                     what = f"cannot be read: {reason(error)}, {_PASSED_OVER}"
-                    pending.notes.append(f"{segment.log_uri}: {what}")
+                    pending.pass_over(f"{segment.log_uri}: {what}")
                 pending.bytes_read += self._meter.bytes_read - before
 
     def _ask(self, pending: Pending, place: int, search: SegmentSearch) -> None:
@@ -192,6 +210,7 @@ class _Search:
             hit = search.find(pending.time_ms)
         pending.notes += search.notes
         if hit is None:
+            pending.passed_over |= search.log.damage is not None
             return
         if hit.note:
             pending.notes.append(hit.note)
@@ -208,8 +227,14 @@ class _Search:
         )
 
     def _is_bare_before(self, place: int) -> bool:
-        """Return whether no earlier segment has a batch that counts."""
-        return all(s.is_bare or self._is_below_start(s) for s in self._segments[:place])
+        """Return whether no earlier segment has a record that counts.
+
+        A segment whose batches are all emptied by compaction has none.
+        """
+        return all(
+            (s.is_bare or s.record_count == 0 or self._is_below_start(s)) and not self._losses[at]
+            for at, s in enumerate(self._segments[:place])
+        )
 
     def _is_below_start(self, segment: SearchedSegment) -> bool:
         return segment.last_offset is not None and segment.last_offset < self._start_offset

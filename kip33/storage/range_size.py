@@ -19,6 +19,7 @@ from kip33.storage.files import opened, reason
 from kip33.storage.locations import Location
 
 UNCOUNTED = ("invalid", "unreadable")
+TRUNCATED = "truncated"
 
 
 class RangeSize(NamedTuple):
@@ -38,7 +39,16 @@ def range_size(rows: Sequence[Mapping[str, Any]], start: int, end: int) -> Range
     """
     total = RangeSize(0, 0, 0)
     counted_to = -1
-    for row in sorted(rows, key=lambda row: row["base_offset"]):
+    ordered = sorted(rows, key=lambda row: row["base_offset"])
+    next_bases = [*(row["base_offset"] for row in ordered[1:]), None]
+    for row, next_base in zip(ordered, next_bases, strict=True):
+        lost_from = _lost_from(row)
+        is_behind = next_base is not None and next_base <= max(start, lost_from or 0)
+        if lost_from is not None and lost_from < end and not is_behind:
+            what = f"{row['log_uri']}: {row['status']}, not all is counted"
+            total = _sum(total, RangeSize(None, 0, 0, what))
+        if row["status"] in UNCOUNTED:
+            continue
         if row["base_offset"] >= end or (row["last_offset"] or row["base_offset"]) < start:
             continue
         total = _sum(total, _part(row, start, end))
@@ -49,9 +59,14 @@ def range_size(rows: Sequence[Mapping[str, Any]], start: int, end: int) -> Range
     return total
 
 
+def _lost_from(row: Mapping[str, Any]) -> int | None:
+    """Return the first offset of a segment that may be lost, None where all can be counted."""
+    if row["status"] in UNCOUNTED or (row["status"] == TRUNCATED and row["last_offset"] is None):
+        return int(row["base_offset"])
+    return int(row["last_offset"]) + 1 if row["status"] == TRUNCATED else None
+
+
 def _part(row: Mapping[str, Any], start: int, end: int) -> RangeSize:
-    if row["status"] in UNCOUNTED:
-        return RangeSize(None, 0, 0, f"{row['log_uri']}: {row['status']}, not counted")
     last_offset, records = row["last_offset"], row["record_count"]
     inside = row["base_offset"] >= start and last_offset is not None and last_offset < end
     if inside and records is not None:

@@ -17,7 +17,7 @@ from kip33.storage.files import opened, reason
 from kip33.storage.index_pages import IndexPages
 from kip33.storage.locations import Location
 from kip33.storage.log_window import LogWindow, Meter
-from kip33.storage.searched import SearchedSegment
+from kip33.storage.searched import SearchedSegment, losses_of, next_bases_of
 from kip33.storage.segment_files import beside
 from kip33.storage.segment_search import opened_window
 
@@ -26,20 +26,26 @@ _UINT32: Final = 2**32 - 1
 
 
 class Located(NamedTuple):
-    """A record without its key and value, None if there is none; `note`: what was passed over."""
+    """A record without its key and value, None if there is none; `note`: what was passed over.
+
+    `passed_over`: another record could be the right one, in what cannot be read.
+    """
 
     record: Record | None
     note: str | None = None
+    passed_over: bool = False
 
 
 def record_from(segments: Sequence[SearchedSegment], offset: int, meter: Meter) -> Located:
     """Return the first record at or after an offset; `segments` of one partition, in order."""
     notes: list[str] = []
-    for segment in segments:
-        if segment.is_bare or (segment.last_offset is not None and segment.last_offset < offset):
-            continue
-        if segment.doubt:
-            notes.append(f"{segment.log_uri}: {segment.doubt}, passed over")
+    losses = losses_of(segments)
+    next_bases = next_bases_of(segments)
+    for segment, loss, next_base in zip(segments, losses, next_bases, strict=True):
+        is_lost = loss is not None and (next_base is None or next_base > offset)
+        is_earlier = segment.last_offset is not None and segment.last_offset < offset
+        if segment.is_bare or segment.doubt or is_earlier:
+            notes += [f"{segment.log_uri}: {loss}, passed over"] if is_lost else []
             continue
         try:
             with _opened(segment, meter) as log:
@@ -47,21 +53,23 @@ def record_from(segments: Sequence[SearchedSegment], offset: int, meter: Meter) 
                     if header.last_offset >= offset:
                         for record in _records(log.window, header):
                             if record.offset >= offset:
-                                return Located(record, _joined(notes))
+                                return _located(record, notes)
                 notes += log.damage(segment)
+            notes += [f"{segment.log_uri}: {loss}, passed over"] if is_lost else []
         except (OSError, ValueError, Kip33Error) as error:
             notes.append(f"{segment.log_uri}: cannot be read: {reason(error)}")
-    return Located(None, _joined(notes))
+    return _located(None, notes)
 
 
 def record_before(segments: Sequence[SearchedSegment], offset: int, meter: Meter) -> Located:
     """Return the last record before an offset; `segments` of one partition, in order."""
     notes: list[str] = []
-    for segment in reversed(segments):
+    for segment, loss in zip(reversed(segments), reversed(losses_of(segments)), strict=True):
         if segment.is_bare or segment.base_offset >= offset:
             continue
+        if loss and (segment.doubt or segment.end_offset < offset):
+            notes.append(f"{segment.log_uri}: {loss}, passed over")
         if segment.doubt:
-            notes.append(f"{segment.log_uri}: {segment.doubt}, passed over")
             continue
         try:
             with _opened(segment, meter) as log:
@@ -70,11 +78,16 @@ def record_before(segments: Sequence[SearchedSegment], offset: int, meter: Meter
                     if record:
                         if record.offset < offset - 1:
                             notes += log.damage(segment)
-                        return Located(record, _joined(notes))
+                        return _located(record, notes)
                 notes += log.damage(segment)
         except (OSError, ValueError, Kip33Error) as error:
             notes.append(f"{segment.log_uri}: cannot be read: {reason(error)}")
-    return Located(None, _joined(notes))
+    return _located(None, notes)
+
+
+def _located(record: Record | None, notes: list[str]) -> Located:
+    """Return what was found; every note is of something that was passed over."""
+    return Located(record, "; ".join(notes) or None, bool(notes))
 
 
 def _last_before(window: LogWindow, position: int, offset: int) -> Record | None:
@@ -180,7 +193,3 @@ def _offset_index(
             continue
         return IndexPages(meter.metered(read_into), size_bytes, OFFSET_WIDTHS)
     return None
-
-
-def _joined(notes: list[str]) -> str | None:
-    return "; ".join(notes) or None

@@ -1,5 +1,6 @@
 """What a search knows of a segment before it opens anything: one row of the catalog."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from kip33.rules.search import may_hold
@@ -17,6 +18,7 @@ class SearchedSegment(NamedTuple):
     largest_timestamp: int | None  # Kafka's: the file's time where there is no timestamp
     status: str
     index_uri: str | None  # the .timeindex of the catalog
+    record_count: int | None = None  # None: not known
     # How a build left the index files there: an index file of another size or time is another one.
     time_index_bytes: int | None = None
     offset_index_bytes: int | None = None
@@ -33,8 +35,37 @@ class SearchedSegment(NamedTuple):
     @property
     def is_bare(self) -> bool:
         """Return whether it is known to have no batch."""
-        return self.status == "empty" or 0 in (self.size_bytes, self.valid_bytes)
+        return not self.doubt and (self.status == "empty" or self.size_bytes == 0)
+
+    @property
+    def end_offset(self) -> int:
+        """Return the offset after the last one that is known, its base offset without one."""
+        return self.base_offset if self.last_offset is None else self.last_offset + 1
 
     def may_hold(self, target_ms: int) -> bool:
         """Return whether it is worth opening for a time."""
         return not self.doubt and not self.is_bare and may_hold(self.max_timestamp, target_ms)
+
+
+def losses_of(segments: Sequence[SearchedSegment]) -> list[str | None]:
+    """Return for each segment what hides records of it, None where all of them can be read.
+
+    `segments` of one partition, in order. A truncated segment lost nothing if the next one goes on
+    where its valid bytes end.
+    """
+    next_bases = next_bases_of(segments)
+    return [_loss(one, next_base) for one, next_base in zip(segments, next_bases, strict=True)]
+
+
+def next_bases_of(segments: Sequence[SearchedSegment]) -> list[int | None]:
+    """Return for each segment the base offset of the next one, None for the last."""
+    return [*(one.base_offset for one in segments[1:]), None][: len(segments)]
+
+
+def _loss(segment: SearchedSegment, next_base: int | None) -> str | None:
+    if segment.doubt or segment.status != "truncated":
+        return segment.doubt
+    is_complete = segment.last_offset is not None and next_base is not None
+    if is_complete and next_base is not None and next_base <= segment.end_offset:
+        return None
+    return f"{segment.status} at offset {segment.end_offset}"

@@ -115,6 +115,7 @@ def test_columns_of_the_requests_are_kept_and_filled_in(
             "exactness": "record",
             "bytes_read": 0,
             "note": None,
+            "passed_over": False,
         }
         for log_dir in ("broker-1", "broker-2")
     ]

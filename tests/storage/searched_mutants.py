@@ -14,10 +14,11 @@ from random import Random
 from typing import NamedTuple
 
 from kip33.rules.indexes import IndexSettings
+from kip33.rules.search import INDEX, LATEST, MAX_TIMESTAMP
 from kip33.storage.partition_search import SearchedSegment, search_partition
 from tests.generated_segments import Written, plain_batch, wire_of
 from tests.searched_segments import Partition, brute, of_file, write_segment
-from tests.storage.mutants import index_mutant
+from tests.storage.mutants import cut, flip_bit, index_mutant
 
 DIALECTS = ("recover", "recover", "live", "kip33")
 INTERVALS = (0, 100, 300, 1000, 4096)
@@ -113,6 +114,48 @@ def cases(random: Random, folder: Path) -> Iterator[Case]:
         yield Case(name, [row], Partition(((base, tuple(entries)),)).records)
 
 
+def broken_case(random: Random, folder: Path) -> Case:
+    """Some segments, of which one lost a bit or its end."""
+    base, rows, records = 0, [], []
+    damaged = random.randrange(4)
+    for place in range(random.randint(1, 4)):
+        entries = log_of(random, base)
+        interval = random.choice(INTERVALS)
+        row = write_segment(folder, base, wire_of(entries), interval_bytes=interval)
+        while place == damaged and row.status == "ok":  # a cut between two batches shows nowhere
+            log = bytearray(wire_of(entries))
+            random.choice((flip_bit, cut))(random, log)
+            if log:
+                row = write_segment(folder, base, bytes(log), interval_bytes=interval)
+        rows.append(row)
+        if random.random() < 0.05:
+            rows[-1] = rows[-1]._replace(status="unreadable", last_offset=None, max_timestamp=None)
+        records += Partition(((base, tuple(entries)),)).records
+        base = entries[-1].last_offset + 1
+    return Case(" ".join(row.status for row in rows), rows, records)
+
+
+def ask_broken(random: Random, case: Case) -> Iterator[tuple[str, str | None]]:
+    """Yield the outcome of each question; times, and where the log ends, and its largest time."""
+    times = sorted({time for _, time in case.records})
+    end, largest = case.records[-1][0] + 1, max(times)
+    first = next(offset for offset, time in case.records if time == largest)
+    for index_only in (False, True):
+        targets = [max(0, random.choice(times) + random.choice((-1, 0, 1))) for _ in range(8)]
+        found = search_partition(
+            case.rows, [*targets, LATEST, MAX_TIMESTAMP], index_only=index_only
+        )
+        expected = [brute(case.records, target)[0] for target in targets] + [end, first]
+        for answer, right in zip(found, expected, strict=True):
+            is_right = answer.offset == right
+            if answer.exactness == INDEX and answer.offset is not None and right is not None:
+                is_right = answer.offset <= right
+            if is_right or answer.passed_over:
+                yield f"{'right' if is_right else 'other'}, {answer.exactness}", None
+            else:
+                yield "wrong", f"{case.name}: {answer}, not {right}"
+
+
 def ask(random: Random, case: Case) -> Iterator[tuple[str, str | None]]:
     """Yield the outcome of each question, and what is wrong with the answer."""
     times = sorted({time for _, time in case.records})
@@ -125,6 +168,21 @@ def ask(random: Random, case: Case) -> Iterator[tuple[str, str | None]]:
             yield f"right, {outcome}", None
         else:
             yield "wrong", f"{case.name}: {target}: {answer}, not {expected}"
+
+
+def run_broken(seed: str, questions: int) -> tuple[Counter[str], list[str]]:
+    """Return how often there was each outcome where logs lost records, and the faults."""
+    outcomes: Counter[str] = Counter()
+    faults: list[str] = []
+    number = 0
+    while sum(outcomes.values()) < questions:
+        random = Random(f"{seed} broken {number}")
+        with tempfile.TemporaryDirectory() as place:
+            for outcome, fault in ask_broken(random, broken_case(random, Path(place))):
+                outcomes[outcome] += 1
+                faults += [f"log {number} of seed {seed}: {fault}"] if fault else []
+        number += 1
+    return outcomes, faults
 
 
 def run(seed: str, questions: int) -> tuple[Counter[str], list[str]]:

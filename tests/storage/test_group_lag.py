@@ -197,17 +197,45 @@ def test_the_replica_with_most_valid_bytes_answers(tmp_path: Path) -> None:
     assert (lag.log_dir, lag.timestamp, lag.log_end_offset) == ("b", 1_300, 50)
 
 
-def test_a_last_segment_torn_in_its_last_batch(tmp_path: Path) -> None:
-    """It ends where recovery would cut it."""
+def test_the_lag_is_unknown_where_the_last_segment_is_torn(tmp_path: Path) -> None:
+    """Recovery would cut it there, but records may be missing."""
     log = wire_of([plain_batch(5 * i, [1_000 + i] * 5) for i in range(4)])
     row = write_segment(tmp_path, 0, log[:-3])
     assert row.status == "truncated"
 
     found = [lag_of([row], offset) for offset in (12, 15, 17)]
 
-    assert [lag.result for lag in found] == ["found", "at_end", "after_end"]
-    assert [(lag.log_end_offset, lag.lag_records) for lag in found] == [(15, 3), (15, 0), (15, 0)]
+    assert [lag.result for lag in found] == ["found", "unknown", "unknown"]
+    assert {(lag.log_end_offset, lag.lag_records, lag.lag_ms) for lag in found} == {(None,) * 3}
     assert [lag.timestamp for lag in found] == [1_002, None, None]
+    assert all("truncated, the log's end is not known" in (lag.note or "") for lag in found)
+
+
+@pytest.mark.parametrize("offset", [20, 55, 70])
+def test_the_time_is_unknown_where_a_middle_segment_lost_records(
+    offset: int, tmp_path: Path
+) -> None:
+    rows = [ten_batches(tmp_path, base, from_ms=1_000 + base) for base in (0, 50, 100)]
+    log = tmp_path / f"{50:020d}.log"
+    rows[1] = write_segment(tmp_path, 50, log.read_bytes()[:-300])
+    assert rows[1].status == "truncated"
+
+    lag = lag_of(rows, offset)
+
+    assert (lag.result, lag.lag_records, lag.lag_ms) == ("found", 150 - offset, None)
+    assert lag.note and "truncated at offset" in lag.note
+
+
+def test_a_truncated_segment_that_the_next_one_continues_lost_nothing(tmp_path: Path) -> None:
+    rows = [ten_batches(tmp_path, base, from_ms=1_000 + base) for base in (0, 50)]
+    log = tmp_path / f"{0:020d}.log"
+    rows[0] = write_segment(tmp_path, 0, log.read_bytes() + bytes(40))
+    assert rows[0].status == "truncated"
+
+    lag = lag_of(rows, 17)
+
+    assert (lag.lag_records, lag.note) == (83, None)
+    assert lag.lag_ms is not None
 
 
 @pytest.mark.parametrize("status", ["unreadable", "invalid"])
@@ -217,7 +245,8 @@ def test_a_last_segment_that_counts_for_nothing(status: str, tmp_path: Path) -> 
 
     lag = lag_of(rows, 50)
 
-    assert (lag.result, lag.log_end_offset, lag.timestamp) == ("at_end", 50, None)
+    assert (lag.result, lag.log_end_offset, lag.timestamp) == ("unknown", None, None)
+    assert (lag.lag_records, lag.lag_ms) == (None, None)
     assert lag.note and f"{status}, the log's end is not known" in lag.note
     lag = lag_of([rows[0], bad], 55)
     assert (lag.result, lag.timestamp, lag.lag_ms) == ("found", None, None)

@@ -27,6 +27,7 @@ from kip33.rules.search import (
     NO_SUCH_PARTITION,
     NO_TIMESTAMPS,
     RECORD,
+    UNSURE,
 )
 from kip33.storage import segment_indexes, segment_search
 from kip33.storage.locations import Location
@@ -570,3 +571,78 @@ def test_answers_come_in_the_order_asked(tmp_path: Path) -> None:
     assert [a.target_ms for a in found] == [2990, 1000, LATEST, 2990]
     assert found[0][:5] == found[3][:5]
     assert isinstance(found[0], Answer) and found[3].bytes_read == 0
+
+
+def broken(folder: Path, base: int, how: str) -> SearchedSegment:
+    """A segment of three batches: its first batch is damaged, or it is cut, or it is unreadable."""
+    log = bytearray(wire_of([plain_batch(base + i, [100 * base + i]) for i in range(3)]))
+    if how == "first batch":
+        log[40] ^= 1
+    elif how == "cut":
+        del log[len(log) // 2 :]
+    row = write_segment(folder, base, bytes(log))
+    if how in ("invalid", "unreadable"):
+        return row._replace(status=how, last_offset=None, max_timestamp=None)
+    assert row.status == "truncated"
+    return row
+
+
+BROKEN = ["first batch", "cut", "invalid", "unreadable"]
+
+
+@pytest.mark.parametrize("how", BROKEN)
+@pytest.mark.parametrize("mode", [{}, {"as_kafka": True}, {"index_only": True}])
+def test_nothing_behind_a_segment_that_lost_records_is_called_exact(
+    tmp_path: Path, how: str, mode: dict[str, bool]
+) -> None:
+    sound = [write_segment(tmp_path, b, wire_of([plain_batch(b, [100 * b])])) for b in (10, 30)]
+    rows = [sound[0], broken(tmp_path, 20, how), sound[1]]
+
+    before, behind, none, largest, latest = search_partition(
+        rows, [1000, 2500, 9000, MAX_TIMESTAMP, LATEST], **mode
+    )
+
+    assert (before.offset, before.passed_over, before.note) == (10, False, None)
+    assert (behind.offset, none.offset) == (30, None)
+    for answer in (behind, none, largest):
+        assert (answer.exactness, answer.passed_over) == (UNSURE, True)
+        assert answer.note and rows[1].log_uri in answer.note
+    assert (latest.offset, latest.passed_over) == (31, False)
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_the_end_of_a_log_is_unsure_where_its_last_segment_lost_records(
+    tmp_path: Path, how: str
+) -> None:
+    sound = write_segment(tmp_path, 10, wire_of([plain_batch(10, [1000])]))
+
+    [latest, earliest] = search_partition([sound, broken(tmp_path, 20, how)], [LATEST, EARLIEST])
+
+    assert (latest.exactness, latest.passed_over) == (UNSURE, True)
+    assert latest.offset in (None, 20, 21)
+    assert (earliest.offset, earliest.passed_over) == (10, False)
+
+
+def test_the_largest_timestamp_of_what_is_behind_a_log_start_inside_a_batch(
+    tmp_path: Path,
+) -> None:
+    rows = [
+        write_segment(tmp_path, 0, wire_of([plain_batch(0, [100, 60, 90]), plain_batch(3, [50])]))
+    ]
+    for start, expected in [(0, (0, 100)), (1, (2, 90)), (2, (2, 90)), (3, (3, 50))]:
+        [answer] = search_partition(rows, [MAX_TIMESTAMP], log_start_offset=start)
+        assert answer[1:3] == expected
+
+
+def test_the_first_record_behind_emptied_segments_is_the_partitions_first(tmp_path: Path) -> None:
+    """Whether compaction emptied a batch of the same segment or all of an earlier one."""
+    one = write_segment(tmp_path, 0, compacted(0, 3, 70) + wire_of([plain_batch(4, [80])]))
+    assert answers([one], [75]) == [(4, 80, BEFORE_START)]
+
+    two = [
+        write_segment(tmp_path, 0, compacted(0, 3, 70)),
+        write_segment(tmp_path, 4, wire_of([plain_batch(4, [80])])),
+    ]
+    assert answers(two, [75]) == [(4, 80, BEFORE_START)]
+    lost = two[0]._replace(status="truncated", last_offset=2)
+    assert answers([lost, two[1]], [75]) == [(4, 80, FOUND)]

@@ -6,7 +6,7 @@ import pytest
 
 from kip33.storage import segment_indexes
 from tests.long_forms import short_and_long
-from tests.storage.searched_mutants import run
+from tests.storage.searched_mutants import run, run_broken
 
 SEED = os.environ.get("KIP33_SEED", "1")
 
@@ -28,3 +28,16 @@ def test_no_answer_is_wrong_without_a_word(
     assert faults == []
     assert outcomes["right, no note"] > questions / 3
     assert outcomes["right, noted"] > questions / 30
+
+
+@pytest.mark.parametrize("questions", short_and_long(1_000, 10_000, "KIP33_SEARCHED_QUESTIONS"))
+def test_no_answer_is_called_exact_that_lost_records_could_change(
+    questions: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcomes, faults = run_broken(SEED, questions)
+
+    with capsys.disabled():
+        print(f"\nKIP33_SEED={SEED}: {dict(sorted(outcomes.items()))}", end=" ")
+    assert faults == []
+    assert outcomes["right, record"] > questions / 4
+    assert outcomes["other, unsure"] > questions / 40
