@@ -7,7 +7,8 @@
 An entry (o, p) says: records after offset o do not begin before position p; to find offset o or a
 later one, read on from p. Offsets grow strictly, positions too. No header, no checksum.
 Since Kafka 2.0 o is the last offset of the batch at p (of the last batch of the append that began
-at p, until 3.9 and 4.0), before it was the first. A live copy ends in zeros or stale entries.
+at p, until 3.9 and 4.0). Before it was the first, of a compressed set of v0 or v1 the first inside.
+A live copy ends in zeros or stale entries.
 Kafka: `OffsetIndex` (0.8 to 4.x).
 """
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from kip33 import build_time_index, verify_segment
-from kip33.rules.verdict import CONSISTENT, IDENTICAL, MALFORMED, MISSING, WRONG
+from kip33.rules.verdict import CONSISTENT, IDENTICAL, MALFORMED, MISSING, SPARSE, WRONG
 from kip33.storage.verification import SegmentVerdict
 from tests.formats.real_segments import FOLDER, REAL_SEGMENTS, needs_real_segments
 
@@ -82,3 +82,28 @@ def test_the_others_are_consistent_or_padded() -> None:
     seen = Counter(verdict_on(log).verdict for log in REAL_SEGMENTS.values())
     assert seen[IDENTICAL] >= 70
     assert seen[IDENTICAL] + seen[CONSISTENT] >= 80, seen
+
+
+def test_none_is_sparse() -> None:
+    seen = [verdict_on(log) for log in REAL_SEGMENTS.values()]
+    assert SPARSE not in {verdict.verdict for verdict in seen}
+    assert SPARSE not in {verdict.offset_index_verdict for verdict in seen}
+
+
+LONG = [
+    name for name, log in REAL_SEGMENTS.items() if log.with_suffix(".index").stat().st_size > 48
+]
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_with_half_of_its_entries_an_offset_index_is_sparse(name: str, tmp_path: Path) -> None:
+    log, _, offset_index = files_of(name)
+    data = offset_index.read_bytes()
+    entries = [data[at : at + 8] for at in range(0, len(data), 8)]
+    directory = tmp_path / log.parent.name
+    directory.mkdir()
+    (directory / log.name).symlink_to(log)
+    for kept in ([], entries[: len(entries) // 2], entries[::2]):
+        (directory / offset_index.name).write_bytes(b"".join(kept))
+        seen = verify_segment(str(directory / log.name))
+        assert seen.offset_index_verdict == SPARSE
