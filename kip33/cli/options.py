@@ -21,6 +21,7 @@ from kip33.rules.retention import NO_LIMIT
 from kip33.storage.stores import configured, settings_from
 
 MAX_INT32: Final = 2**31 - 1  # of Kafka's settings of type INT
+MOST_CONFIG_BYTES: Final = 1 << 20
 MOST_TASKS: Final = 100_000
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -31,10 +32,10 @@ def _load_config(ctx: click.Context, param: click.Parameter, path: Path | None) 
     if path is None:
         return
     try:
-        tables = tomllib.loads(path.read_text())
+        tables = tomllib.loads(_config_text(path))
     except OSError as error:
         raise click.BadParameter(f"{path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # of the text, or a NUL in the file's name
         raise click.BadParameter(f"{path}: no TOML: {error}") from error
     command = ctx.command.name or ""
     own = tables.get(command, {})
@@ -53,11 +54,43 @@ def _load_config(ctx: click.Context, param: click.Parameter, path: Path | None) 
         if option is None and not _is_known(key):
             what = "command" if isinstance(value, dict) else "option of any command"
             raise click.BadParameter(f"{path}: there is no {what} {key!r}")
-        if option and option.multiple and not isinstance(value, list):
-            raise click.BadParameter(f"{path}: {key} = [...], a list, expected")
         if option and option.name:
-            defaults[option.name] = value
+            try:
+                defaults[option.name] = _default_of(option, value)
+            except ValueError as error:
+                raise click.BadParameter(f"{path}: {key} = {error} expected") from error
     ctx.default_map = {**(ctx.default_map or {}), **defaults}
+
+
+def _config_text(path: Path) -> str:
+    """Return a small file's text; a device without an end is no configuration."""
+    with path.open("rb") as file:
+        data = file.read(MOST_CONFIG_BYTES + 1)
+    if len(data) > MOST_CONFIG_BYTES:
+        raise ValueError(f"more than {MOST_CONFIG_BYTES} bytes")
+    return data.decode()
+
+
+def _default_of(option: click.Option, value: Any) -> Any:
+    """Return a value of TOML as the command line would have it; ValueError with what is expected.
+
+    Numbers become text, so that `1.5` is no integer here either.
+    """
+    if option.is_flag:
+        if not isinstance(value, bool):
+            raise ValueError("true or false")
+        return value
+    if option.multiple or option.nargs != 1:
+        if not isinstance(value, list) or not all(map(_is_plain, value)):
+            raise ValueError("[...], a list of texts or numbers,")
+        return [str(one) for one in value]
+    if not _is_plain(value):
+        raise ValueError("a text or a number")
+    return str(value)
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, str | int | float) and not isinstance(value, bool)
 
 
 def _is_known(key: str) -> bool:

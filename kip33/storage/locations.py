@@ -28,7 +28,7 @@ from kip33.storage.stores import generation, settings
 
 SCHEMES: Final = ("file", "s3", "s3a", "hdfs", "gs", "abfs", "abfss")
 _BUCKET: Final = re.compile(r"[A-Za-z0-9._-]+")
-_SECRETS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)[^\s/@]*:[^\s@]*@")
+_SECRETS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:/{1,3})[^\s/@]*:[^\s@]*@")
 _UNQUOTED: Final = re.compile(r"[A-Za-z0-9_.~/-]*")  # paths that `quote` leaves as they are
 INSIDES: Final = frozenset(
     f"{container}.{kind}"

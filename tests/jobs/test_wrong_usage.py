@@ -157,7 +157,7 @@ WRONG_USAGE: dict[str, tuple[Callable[[], list[str]], str]] = {
     ),
     "a string where a list belongs": (
         lambda: with_config('[build]\ntopics = "orders"\n'),
-        "kip33.toml: topics = [...], a list, expected",
+        "kip33.toml: topics = [...], a list of texts or numbers, expected",
     ),
     "a bad value in a config": (
         lambda: with_config('[build]\ndialect = "dead"\n'),
