@@ -2,9 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from kip33.cli.verify import verify
 from kip33.errors import PolicyError
 from kip33.rules.indexes import IndexSettings, TopicSettings
 from kip33.storage.topic_settings import load_topic_settings
@@ -97,3 +100,23 @@ def test_a_topic_whose_settings_changed_is_read_again(tmp_path: Path, configs: P
     assert (changed.indexed, changed.reused) == (1, 2)
     without = archive.build()
     assert (without.indexed, without.reused) == (2, 1)
+
+
+def test_verify_holds_one_file_against_its_topics_own_settings(
+    tmp_path: Path, configs: Path
+) -> None:
+    archive = ChangingArchive(tmp_path, in_place=True)
+    archive.write(archive.log("dense-0"), batches(0, 20))
+    archive.build(kafka_configs=str(configs), offset_index=True)
+    log = archive.log("dense-0")
+    how = ["verify", str(log), "--format", "jsonl"]
+    (own,) = _verdicts([*how, "--kafka-configs", str(configs)])
+    assert (own["verdict"], own["offset_index_verdict"]) == ("identical", "identical")
+    (other,) = _verdicts([*how, "--index-interval-bytes", "100000"])
+    assert other["verdict"] != "identical"
+
+
+def _verdicts(arguments: list[str]) -> list[dict[str, Any]]:
+    done = CliRunner().invoke(verify, arguments[1:])
+    assert done.exit_code == 0, done
+    return [json.loads(line) for line in done.stdout.splitlines()]
