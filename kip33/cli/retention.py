@@ -60,7 +60,8 @@ def _moments(ctx: click.Context, param: click.Parameter, text: str | None) -> tu
     type=click.Choice(BOUNDARIES),
     default="local",
     show_default=True,
-    help="remote: the inclusive comparison of tiered storage until KAFKA-20091.",
+    help="remote: the inclusive comparison of tiered storage up to Kafka 4.2. From 4.3 on tiered "
+    "storage compares as a local log does.",
 )
 @click.option(
     "--log-start-offsets",

@@ -12,6 +12,29 @@ from kip33.cli.options import (
     max_batch_bytes_option,
     session_options,
 )
+from kip33.rules.search import NEWEST_KAFKA, parse_kafka_version
+
+
+class AnswersAs(click.ParamType):  # type: ignore[type-arg]  # generic since 8.4; 8.1 serves
+    """`kip33` (None), or `kafka` or `kafka:3.7`: the version of Kafka that a broker has."""
+
+    name = "whom"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int] | None:
+        """Return a version; UsageError, one line, for any other text."""
+        if value == "kip33" or not isinstance(value, str):
+            return None if isinstance(value, str) else value
+        if value == "kafka":
+            return NEWEST_KAFKA
+        name, _, version = value.partition(":")
+        try:
+            if name == "kafka":
+                return parse_kafka_version(version)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return self.fail(f"{value!r} found, expected kip33, kafka or kafka:3.7", param, ctx)
 
 
 @click.command(
@@ -45,10 +68,13 @@ from kip33.cli.options import (
 @click.option(
     "--as",
     "as_whom",
-    type=click.Choice(["kip33", "kafka"]),
+    type=AnswersAs(),
     default="kip33",
     show_default=True,
-    help="kafka: answer as a broker would, and say what hides a record from it.",
+    metavar="WHOM",
+    help="kip33, or kafka: answer as a broker of the newest Kafka would, and say what hides a "
+    "record from it. kafka:3.7: as one of that version. Up to 3.7 max-timestamp gives the offset "
+    "of the index entry, as a rule its batch's last.",
 )
 @click.option(
     "--index-only",

@@ -18,6 +18,7 @@ from kip33.errors import CatalogError, LocationError
 from kip33.rules.search import (
     EARLIEST,
     LATEST,
+    NEWEST_KAFKA,
     NO_SUCH_PARTITION,
     NO_TIMESTAMPS,
     RECORD,
@@ -53,10 +54,11 @@ def search(options: Mapping[str, Any]) -> None:
     choice = choose_and_warn(catalog, options["snapshot"])
     snapshot = choice.snapshot
     how = How(
-        options["as_whom"] == "kafka",
+        options["as_whom"] is not None,
         options["index_only"],
         options["all_replicas"],
         options["max_batch_bytes"],
+        options["as_whom"] or NEWEST_KAFKA,
     )
     questions = questions_of(catalog, snapshot, options)
     starts = _log_start_offsets(catalog, snapshot, questions, options)

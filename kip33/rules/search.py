@@ -44,6 +44,11 @@ TRAPS: Final = {
     EMPTIED: "a batch's header is late enough but no record, compaction may have taken it",
 }
 
+# What `--as kafka:VERSION` follows. Answers for times are the same since 3.0.
+OLDEST_KAFKA: Final = (3, 0)  # the first to be asked for the largest timestamp
+NEWEST_KAFKA: Final = (4, 3)
+READS_THE_MAX: Final = (3, 8)  # the first to look its record up in the log; before: the index entry
+
 _NAMES_NEXT: Final = "kip33"  # the dialect whose entries name the offset after a batch
 _NAME_THE_RECORD: Final = ("recover", "live")  # theirs names one that bears the timestamp, or later
 
@@ -68,6 +73,23 @@ def require_target(target_ms: int) -> None:
             f"target {target_ms}: milliseconds since epoch, or {LATEST} (latest), {EARLIEST} "
             f"(earliest) or {MAX_TIMESTAMP} (max timestamp) expected"
         )
+
+
+def parse_kafka_version(text: str) -> tuple[int, int]:
+    """Return the major and minor number of a release of Kafka.
+
+    ValueError unless it is OLDEST_KAFKA or later.
+
+    >>> parse_kafka_version("3.7.2")
+    (3, 7)
+    """
+    numbers = text.split(".")
+    if len(numbers) in (2, 3) and all(n.isascii() and n.isdigit() for n in numbers):
+        version = int(numbers[0]), int(numbers[1])
+        if version >= OLDEST_KAFKA:
+            return version
+    oldest = ".".join(map(str, OLDEST_KAFKA))
+    raise ValueError(f"{text!r} is no version of Kafka: expected {oldest} or later, such as 3.7")
 
 
 def may_hold(max_timestamp: int | None, target_ms: int) -> bool:

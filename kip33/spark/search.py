@@ -9,6 +9,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
+from kip33.rules.search import NEWEST_KAFKA
 from kip33.spark.tasks import cores, run_on_rows
 from kip33.storage.log_start_offsets import LogStartOffsets
 from kip33.storage.partition_answers import SEARCHED, How, Request, answers_of
@@ -35,6 +36,7 @@ def offsets_for_times(
     all_replicas: bool = False,
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
     log_start_offsets: LogStartOffsets | None = None,
+    kafka_version: tuple[int, int] = NEWEST_KAFKA,
 ) -> DataFrame:
     """Return for each request the first record at or after its time.
 
@@ -43,8 +45,8 @@ def offsets_for_times(
     with most valid bytes, with `all_replicas` each). Its columns are kept, null partitions and log
     directories filled in. Added: `offset` and `timestamp` of the record, `result` and `exactness`
     (`kip33.storage.partition_search`), `bytes_read`, `note`, `passed_over` (true: records that
-    cannot be read could change the answer). `as_kafka` answers as a broker would, `index_only`
-    opens no log. Records below `log_start_offsets`, by log directory, topic and partition, do not
+    cannot be read could change the answer). `as_kafka` answers as a broker
+    of `kafka_version` would, `index_only` opens no log. Records below `log_start_offsets`, by log directory, topic and partition, do not
     count. A batch that decompresses to more than `max_batch_bytes` is read no further, and a note
     says so. ValueError for requests without these columns.
     """
@@ -73,7 +75,7 @@ def offsets_for_times(
     work = by_request.join(by_partition, list(keys), "left").repartition(tasks)
     answered = [StructField(name, kind) for name, kind in _ANSWERED]
     schema = StructType([*requests.schema.fields, *answered])
-    how = How(as_kafka, index_only, all_replicas, max_batch_bytes)
+    how = How(as_kafka, index_only, all_replicas, max_batch_bytes, kafka_version)
     run = partial(_answer_all, how, log_start_offsets or {})
     return run_on_rows(work, run, schema)
 

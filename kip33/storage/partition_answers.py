@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.replicas import Replica, fullest
-from kip33.rules.search import UNSURE
+from kip33.rules.search import NEWEST_KAFKA, UNSURE
 from kip33.storage.overlaps import doubled, note_on
 from kip33.storage.partition_search import Answer, SearchedSegment, search_partition
 
@@ -21,6 +21,7 @@ class How(NamedTuple):
     index_only: bool = False  # no log is opened
     all_replicas: bool = False  # else one, the fullest
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES  # a larger one, decompressed, is not read
+    kafka_version: tuple[int, int] = NEWEST_KAFKA  # whose traps
 
 
 class Request(NamedTuple):
@@ -68,6 +69,7 @@ def answers_of(
             replicas[log_dir],
             [target_ms for _, target_ms in targets],
             as_kafka=how.as_kafka,
+            kafka_version=how.kafka_version,
             index_only=how.index_only,
             max_batch_bytes=how.max_batch_bytes,
             log_start_offset=(starts or {}).get(log_dir),

@@ -35,7 +35,9 @@ from kip33.rules.search import (
     INDEX,
     LATEST,
     MAX_TIMESTAMP,
+    NEWEST_KAFKA,
     NO_SUCH_PARTITION,
+    READS_THE_MAX,
     RECORD,
     TRAPS,
     choice_for_max,
@@ -63,6 +65,7 @@ def search_partition(
     targets_ms: Sequence[int],
     *,
     as_kafka: bool = False,
+    kafka_version: tuple[int, int] = NEWEST_KAFKA,
     index_only: bool = False,
     log_start_offset: int | None = None,
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
@@ -71,9 +74,9 @@ def search_partition(
 
     A target is a time in ms, or LATEST, EARLIEST or MAX_TIMESTAMP of `kip33.rules.search`; anything
     else is a ValueError. Records below `log_start_offset` do not count. `as_kafka` answers what a
-    broker with sound indexes would. `index_only` opens no log, takes no heed of `as_kafka`, and
-    believes an entry whose neighbours are in order. A segment that cannot be searched is passed
-    over, and a note says so; nothing is raised for it. A batch that decompresses to more than
+    broker of `kafka_version` with sound indexes would. `index_only` opens no log, takes no heed of
+    `as_kafka`, and believes an entry whose neighbours are in order. A segment that cannot be searched is
+    passed over, and a note says so; nothing is raised for it. A batch that decompresses to more than
     `max_batch_bytes` is read no further: where the answer may be in it, it has exactness `batch`.
     """
     for target in targets_ms:
@@ -81,8 +84,14 @@ def search_partition(
     ordered = sorted(segments, key=lambda segment: segment.base_offset)
     if not ordered:
         return [Answer(t, None, None, NO_SUCH_PARTITION, RECORD, 0, None) for t in targets_ms]
-    meter = Meter(max_batch_bytes)
-    search = _Search(ordered, as_kafka, index_only, log_start_offset, meter)
+    search = _Search(
+        ordered,
+        as_kafka and not index_only,
+        kafka_version < READS_THE_MAX,
+        index_only,
+        log_start_offset,
+        Meter(max_batch_bytes),
+    )
     found = {target: search.pending(target) for target in set(targets_ms)}
     waiting = [pending for pending in found.values() if pending.answer is None]
     search.ask(sorted(waiting, key=lambda pending: (pending.time_ms, pending.target_ms)))
@@ -96,11 +105,13 @@ class _Search:
         self,
         segments: list[SearchedSegment],
         as_kafka: bool,
+        max_of_index: bool,
         index_only: bool,
         start_offset: int | None,
         meter: Meter,
     ) -> None:
-        self._segments, self._as_kafka = segments, as_kafka and not index_only
+        self._segments, self._as_kafka = segments, as_kafka
+        self._max_of_index = as_kafka and max_of_index
         self._index_only = index_only
         self._start_offset = max(segments[0].base_offset, start_offset or 0)
         next_bases = [*(s.base_offset for s in segments[1:]), _NO_LIMIT]
@@ -124,6 +135,8 @@ class _Search:
             unknown = any(s.may_hold(_NO_LIMIT) for s in self._segments)
             pending.time_ms = _NO_LIMIT if unknown else largest_of(self._maxima)
             pending.choice = choice_for_max(self._maxima)
+            if self._max_of_index and pending.choice is not None and pending.time_ms < 0:
+                pending.settle(FOUND, self._segments[pending.choice].base_offset)
         else:
             largest = [None if s.doubt else s.largest_timestamp for s in self._segments]
             pending.choice = kafkas_choice(largest, target_ms)
@@ -205,7 +218,8 @@ class _Search:
 
     def _ask(self, pending: Pending, place: int, search: SegmentSearch) -> None:
         if pending.target_ms == MAX_TIMESTAMP and self._as_kafka:
-            hit = search.find_max(pending.time_ms)
+            find_max = search.find_indexed_max if self._max_of_index else search.find_max
+            hit = find_max(pending.time_ms)
         else:
             hit = search.find(pending.time_ms)
         pending.notes += search.notes

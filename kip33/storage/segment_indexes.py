@@ -74,6 +74,12 @@ class SegmentIndexes:
         self._is_bad = True
         self.notes.append(f"its index is not used: {why}")
 
+    @property
+    def dialect(self) -> str | None:
+        """Return the dialect of the time index, None where there is none or it is not known."""
+        self._times()
+        return self._dialect
+
     def starts_for(self, target_ms: int, end: int) -> list[Start]:
         """Return where to begin in a log of `end` bytes; one of them must bear its claim out.
 

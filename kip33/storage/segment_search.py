@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Final, NamedTuple
 
 from kip33.errors import CorruptIndexError, CorruptSegmentError, UnsupportedFormatError
-from kip33.formats.batch import NO_TIMESTAMP, BatchHeader
+from kip33.formats.batch import CODEC_MASK, LOG_APPEND_TIME, NO_TIMESTAMP, BatchHeader
 from kip33.formats.records import Record, iterate_records
 from kip33.rules.search import BATCH, RECORD, bears_out, reach_of
 from kip33.storage.files import opened
@@ -15,6 +15,8 @@ from kip33.storage.searched import SearchedSegment
 from kip33.storage.segment_indexes import SegmentIndexes, Start
 
 _NO_LIMIT: Final = 2**63 - 1
+
+_PACKED_OR_STAMPED: Final = CODEC_MASK | LOG_APPEND_TIME
 
 
 class Hit(NamedTuple):
@@ -130,6 +132,22 @@ class SegmentSearch:
                 records = Stairs(self._records(header), self._segment.base_offset)
                 return self._first(records, header, timestamp, first_offset)
             first_offset = max(first_offset, header.last_offset + 1)
+        return None
+
+    def find_indexed_max(self, timestamp: int) -> Hit | None:
+        """Return what a time index records of the largest timestamp, without a look at records.
+
+        What a broker before 3.8 answers for MAX_TIMESTAMP: the last offset of the first batch that
+        has it. Where the index file is known to be `live`, a plain batch is named by its record.
+        """
+        for header in self.log.headers(0):
+            if header.max_timestamp == timestamp:
+                is_plain = header.magic == 2 and not header.attributes & _PACKED_OR_STAMPED
+                named = is_plain and header.records_count and self._indexes.dialect == "live"
+                found = self.find_max(timestamp) if named else None
+                return found or Hit(
+                    *(header.last_offset, timestamp), position=header.position, claimed=timestamp
+                )
         return None
 
     def largest_below(self, timestamp: int) -> int:

@@ -116,6 +116,19 @@ def test_as_kafka_names_what_hides_a_record(search: Command) -> None:
     assert row["note"].startswith("file_time: Kafka looks into ")
 
 
+def test_as_kafka_takes_a_version(search: Command) -> None:
+    """Only the largest timestamp differs; a version that is none is refused in one line."""
+    arguments = ("--time", AT_107, "--topic", "sensors", "--format", "jsonl")
+
+    newest = answers(search(*arguments, "--as", "kafka"))
+    older = answers(search(*arguments, "--as", "kafka:3.7.2"))
+    refused = search(*arguments, "--as", "kafka:2.8")
+
+    assert [row["offset"] for row in older] == [row["offset"] for row in newest]
+    assert refused.exit_code == 2
+    assert "'2.8' is no version of Kafka: expected 3.0 or later, such as 3.7" in refused.stderr
+
+
 def test_index_only_opens_no_log(search: Command, built: Path) -> None:
     logs = built / "archive"
     aside = built / "aside"

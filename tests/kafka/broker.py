@@ -1,4 +1,4 @@
-"""A whole broker of the newest Kafka, on loopback, with its own tools: started, asked, stopped.
+"""A whole broker of Kafka 4.1, on loopback, with its own tools: started, asked, stopped.
 
     with running_broker(tmp_path) as broker:
         broker.run(TOPIC_COMMAND, "--create", "--topic", "orders", *broker.server)

@@ -18,6 +18,8 @@ KAFKA_3_1, KAFKA_3_6, KAFKA_3_9, KAFKA_4_1, KAFKA_4_3 = "3.1.2", "3.6.2", "3.9.1
 GOLDEN_VERSIONS = (KAFKA_3_1, KAFKA_3_6, KAFKA_3_9, KAFKA_4_1, KAFKA_4_3)
 NEWEST = KAFKA_4_3
 KAFKA_VERSION = os.environ.get("KIP33_KAFKA", NEWEST)
+# The tools of 4.3 print other columns and want another jackson than the oracle's.
+BROKER_VERSION = os.environ.get("KIP33_KAFKA", KAFKA_4_1)
 LEGACY_CLIENT_VERSION = "3.9.1"
 MAVEN_ENDS_WITHIN_S = 600
 
@@ -57,7 +59,7 @@ class JarFolder:
     @classmethod
     def of_broker(cls) -> Self:
         """Return a whole broker and its tools."""
-        return cls("broker", KAFKA_VERSION, f"broker-{KAFKA_VERSION}")
+        return cls("broker", BROKER_VERSION, f"broker-{BROKER_VERSION}")
 
     @property
     def jars(self) -> Path:

@@ -131,11 +131,14 @@ def test_one_group_described_and_its_lag(groups: Groups, tmp_path: Path) -> None
 
     assert done.exit_code == 0, done
     lags = {(row["topic"], row["partition"]): row for row in done.lines}
-    rows = [line.split() for line in text.splitlines() if line.startswith("billing")]
+    names = next(line.split() for line in text.splitlines() if line.startswith("GROUP"))
+    cells = [line.split() for line in text.splitlines() if line.startswith("billing")]
+    rows = [dict(zip(names, row, strict=True)) for row in cells]
     assert len(rows) == len(billing)
     for row in rows:
-        lag = lags[row[1], int(row[2])]
-        assert [lag["log_end_offset"], lag["lag_records"]] == [int(row[4]), int(row[5])]
+        lag = lags[row["TOPIC"], int(row["PARTITION"])]
+        theirs = [int(row["LOG-END-OFFSET"]), int(row["LAG"])]
+        assert [lag["log_end_offset"], lag["lag_records"]] == theirs
     assert {key: (row["result"], row["timestamp"], row["lag_ms"]) for key, row in lags.items()} == {
         ("orders", 0): ("found", START_MS, 7 * MINUTE_MS),
         ("orders", 1): ("at_end", None, 0),

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,10 +21,12 @@ from kip33.rules.search import (
     FILE_TIME,
     LATEST,
     MAX_TIMESTAMP,
+    READS_THE_MAX,
     RECORD,
     TRAPS,
 )
 from kip33.storage.partition_search import Answer, SearchedSegment, search_partition
+from tests.kafka.kafka_jars import version_of
 from tests.kafka.oracle import Oracle
 from tests.kafka.searched_logs import SearchedLog, searched_logs
 from tests.kafka.test_differential import SEED
@@ -58,14 +61,17 @@ def test_as_kafka_answers_what_a_broker_answers(
         rows = log.write_to(directory, dialect=dialect, indexes=indexes)
         targets = (*log.targets, *SPECIAL)
         start = log.log_start_offset
-        mine = search_partition(rows, targets, as_kafka=True, log_start_offset=start)
+        ask = partial(search_partition, rows, targets, as_kafka=True, log_start_offset=start)
+        mine = ask(kafka_version=version_of(oracle.version))
         exact = search_partition(rows, targets, log_start_offset=start)
         kafkas = oracle.search(directory, targets, log_start_offset=start)
         assert kafkas.largest_timestamps == {r.base_offset: r.largest_timestamp for r in rows}
         assert [as_kafka_says(a) for a in mine] == kafkas.found, f"{log}\n{targets}"
         # The broker has left the active segment's indexes at their full, padded size.
-        padded = search_partition(rows, targets, as_kafka=True, log_start_offset=start)
-        assert [a[:5] for a in padded] == [a[:5] for a in mine], str(log)
+        padded = ask(kafka_version=version_of(oracle.version))
+        # Up to 3.7 the largest timestamp comes from a `live` file, no longer known as that.
+        count = len(targets) - (not oracle.is_at_least(*READS_THE_MAX))
+        assert [a[:5] for a in padded[:count]] == [a[:5] for a in mine[:count]], str(log)
         for answer in exact[: len(log.targets)]:
             expected = brute(log.records, answer.target_ms, start)
             assert answer[1:3] == expected[:2], f"{log}\n{answer}"
