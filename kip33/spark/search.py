@@ -45,10 +45,10 @@ def offsets_for_times(
     with most valid bytes, with `all_replicas` each). Its columns are kept, null partitions and log
     directories filled in. Added: `offset` and `timestamp` of the record, `result` and `exactness`
     (`kip33.storage.partition_search`), `bytes_read`, `note`, `passed_over` (true: records that
-    cannot be read could change the answer). `as_kafka` answers as a broker
-    of `kafka_version` would, `index_only` opens no log. Records below `log_start_offsets`, by log directory, topic and partition, do not
-    count. A batch that decompresses to more than `max_batch_bytes` is read no further, and a note
-    says so. ValueError for requests without these columns.
+    cannot be read could change the answer). `as_kafka` answers as a broker of `kafka_version`
+    would, `index_only` opens no log. Records below `log_start_offsets`, by log directory, topic and
+    partition, do not count. A batch that decompresses to more than `max_batch_bytes` is read no
+    further, and a note says so. ValueError for requests without these columns.
     """
     missing = [name for name in KEYS[1:] if name not in requests.columns]
     if missing:

@@ -75,9 +75,10 @@ def search_partition(
     A target is a time in ms, or LATEST, EARLIEST or MAX_TIMESTAMP of `kip33.rules.search`; anything
     else is a ValueError. Records below `log_start_offset` do not count. `as_kafka` answers what a
     broker of `kafka_version` with sound indexes would. `index_only` opens no log, takes no heed of
-    `as_kafka`, and believes an entry whose neighbours are in order. A segment that cannot be searched is
-    passed over, and a note says so; nothing is raised for it. A batch that decompresses to more than
-    `max_batch_bytes` is read no further: where the answer may be in it, it has exactness `batch`.
+    `as_kafka`, and believes an entry whose neighbours are in order. A segment that cannot be
+    searched is passed over, and a note says so; nothing is raised for it. A batch that decompresses
+    to more than `max_batch_bytes` is read no further: where the answer may be in it, it has
+    exactness `batch`.
     """
     for target in targets_ms:
         require_target(target)
