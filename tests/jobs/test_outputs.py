@@ -46,6 +46,7 @@ PLACES: dict[tuple[str, str], str] = {
     ("retention", "--trash"): ADDS,
     ("retention", "--summary"): OWN,
     ("retention", "--config"): READS,
+    ("search", "--log-start-offsets"): READS,
     ("search", "--requests"): READS,
     ("search", "--config"): READS,
     ("lag", "--offsets"): READS,

@@ -108,14 +108,17 @@ WRONG_USAGE: dict[str, tuple[Callable[[], list[str]], str]] = {
     "no such dialect": (lambda: [*BUILD, "--dialect", "dead"], "'dead' is not one of 'recover',"),
     "no such format": (lambda: [*BUILD, "--format", "xml"], "'xml' is not one of 'table', 'json'"),
     "no such status": (lambda: [*BUILD, "--fail-on", "wrong"], "'wrong' is not one of 'ok', "),
-    "--parallelism 0": (lambda: [*BUILD, "--parallelism", "0"], "0 is not in the range x>=1"),
+    "--parallelism 0": (
+        lambda: [*BUILD, "--parallelism", "0"],
+        "0 is not in the range 1<=x<=100000",
+    ),
     "negative interval": (
         lambda: [*BUILD, "--index-interval-bytes", "-1"],
-        "Invalid value for '--index-interval-bytes': -1 is not in the range x>=0",
+        "Invalid value for '--index-interval-bytes': -1 is not in the range 0<=x<=2147483647",
     ),
     "index smaller than an entry": (
         lambda: [*BUILD, "--segment-index-bytes", "11"],
-        "Invalid value for '--segment-index-bytes': 11 is not in the range x>=12",
+        "Invalid value for '--segment-index-bytes': 11 is not in the range 12<=x<=2147483647",
     ),
     "--conf without a value": (
         lambda: [*BUILD, "--conf", "spark.executor.memory"],
