@@ -60,6 +60,11 @@ DAMAGED = {
     "unreadable": "tried again by the next build",
 }
 # Not `missing`: a damaged segment has no index, and what could not be written the build counts.
+INDEX_FILES = (
+    (".timeindex", "by_verdict"),
+    (".index", "by_offset_index_verdict"),
+    (".txnindex", "by_transaction_index_verdict"),
+)
 NOT_AS_BUILT = ("wrong", "malformed", "padded", "incomplete", "sparse", "unreadable")
 
 log = logging.getLogger("airflow.task")
@@ -97,9 +102,9 @@ def findings(
             found.append(f"segments that are {status}: {count:,}, {consequence}")
     if build["failed"]:
         found.append(f"segments whose index files could not be written: {build['failed']:,}")
-    for kind, counts in ((".timeindex", "by_verdict"), (".index", "by_offset_index_verdict")):
+    for kind, counts in INDEX_FILES:
         for verdict in NOT_AS_BUILT:
-            if count := verify[counts].get(verdict):
+            if count := verify.get(counts, {}).get(verdict):
                 found.append(f"{kind} files that are {verdict}: {count:,}")
     if audit["blocked_partitions"]:
         found.append(

@@ -21,7 +21,8 @@ from kip33.formats.names import SegmentFile, parse_segment_file
 from kip33.formats.pieces import SeekableBytes
 from kip33.formats.records import control_type, iterate_records
 from kip33.formats.scan import BatchScan, read_header_at
-from kip33.storage.files import opened, reason
+from kip33.formats.transaction_index import TransactionIndex
+from kip33.storage.files import MOST_INDEX_BYTES, opened, read_whole, reason
 from kip33.storage.locations import Location
 
 Row = dict[str, Any]
@@ -30,6 +31,10 @@ FLAGS = ((TRANSACTIONAL, "transactional"), (CONTROL, "control"), (DELETE_HORIZON
 COLUMNS = {
     "time_entry": (("entry", 8), ("timestamp", 20), ("time", 26), ("offset", 0)),
     "offset_entry": (("entry", 8), ("offset", 20), ("position", 0)),
+    "aborted_transaction": (
+        *(("entry", 8), ("producer_id", 20), ("first_offset", 20), ("last_offset", 20)),
+        ("last_stable_offset", 0),
+    ),
     "batch": (
         *(("position", 11), ("size_bytes", 11), ("base_offset", 12), ("last_offset", 12)),
         *(("records", 8), ("time", 26), ("timestamp_type", 16), ("magic", 6), ("codec", 8)),
@@ -52,20 +57,20 @@ COLUMNS = {
 def dump(
     files: tuple[str, ...], records: bool, max_batch_bytes: int, dialect: str, output_format: str
 ) -> None:
-    """Show each FILE, a .timeindex, .index or .log, entry by entry or batch by batch.
+    """Show each FILE, a .log or an index file, batch by batch or entry by entry.
 
-    The base offset comes from the file's name. Entries of an index are compared with the .log
-    beside it, and an untrue one is marked with the reason. Without a .log only their order is
-    checked, and entries are marked from the first one that is out of order. Zeros at the end, as
+    The base offset comes from the file's name. Entries of a .timeindex or .index are compared with
+    the .log beside it, and an untrue one is marked with the reason. Without a .log only their order
+    is checked, and entries are marked from the first one that is out of order. Zeros at the end, as
     in a copy of a running broker's file, are counted and not shown.
     """
     for name in files:
         location = Location.of(name)
         parsed = parse_segment_file(location.name)
-        if parsed is None or parsed.kind not in ("log", "index", "timeindex"):
+        if parsed is None or parsed.kind not in ("log", "index", "timeindex", "txnindex"):
             raise UnsupportedFormatError(
-                f"{name}: not a file kip33 can show; '<base offset>.timeindex', '.index' or "
-                "'.log' expected"
+                f"{name}: not a file kip33 can show; '<base offset>.timeindex', '.index', "
+                "'.txnindex' or '.log' expected"
             )
         try:
             rows = _rows(location, parsed, max_batch_bytes if records else None, dialect)
@@ -81,7 +86,15 @@ def _rows(
 ) -> Iterator[Row]:
     if name.kind == "log":
         return _log_rows(location, max_batch_bytes)
+    if name.kind == "txnindex":
+        data = read_whole(location, most_bytes=MOST_INDEX_BYTES)
+        return _transaction_rows(TransactionIndex.from_bytes(data, base_offset=name.base_offset))
     return index_rows(location, name, dialect)
+
+
+def _transaction_rows(index: TransactionIndex) -> Iterator[Row]:
+    for number, one in enumerate(index):
+        yield {"kind": "aborted_transaction", "entry": number, **one._asdict()}
 
 
 def _log_rows(location: Location, max_batch_bytes: int | None) -> Iterator[Row]:

@@ -20,7 +20,7 @@ from kip33.storage.segment_files import index_path
 from kip33.storage.topic_settings import load_topic_settings
 from kip33.storage.verification import INDEX_KINDS, IndexKind, SegmentVerdict
 
-FILES = (".log", ".timeindex", ".index")
+FILES = (".log", ".timeindex", ".index", ".txnindex")
 
 
 @click.command(epilog="Example: kip33 verify /archive/kafka-logs --fail-on wrong --fail-on missing")
@@ -35,7 +35,7 @@ FILES = (".log", ".timeindex", ".index")
     "--fail-on",
     multiple=True,
     type=click.Choice(VERDICTS),
-    help="Exit 3 if any .timeindex or .index has this verdict; may be repeated.",
+    help="Exit 3 if any index file has this verdict; may be repeated.",
 )
 @summary_option
 @spark_options
@@ -57,7 +57,9 @@ def verify(
     conf: dict[str, str],
     output_format: str,
 ) -> None:
-    """Check every .timeindex and .index below SOURCE against its log; one verdict for each file.
+    """Check every .timeindex, .index and .txnindex below SOURCE against its log.
+
+    There is one verdict for each file.
 
     identical: the bytes that a broker, or --dialect, writes. consistent: every entry is true, at
     another density. sparse: every entry is true, but entries are missing, so that lookups read
@@ -66,7 +68,9 @@ def verify(
     malformed: half an entry. missing. unreadable.
 
     A .index is missing only where others are there: in the same tree, or in the same directory
-    if SOURCE is one file. SOURCE may be one .log, .timeindex or .index: that needs no Spark.
+    if SOURCE is one file. A .txnindex is missing where there is a .index, and a transaction was
+    aborted. unknown: it depends on transactions of earlier segments, which are not there; a
+    .snapshot beside the log would say. SOURCE may be one .log or index file: that needs no Spark.
     """
     default = IndexSettings(dialect, index_interval_bytes, segment_index_bytes, not no_check_crc)
     settings = load_topic_settings(default, kafka_configs)
@@ -98,6 +102,8 @@ def verify(
     for kind, found in counts.items():
         summary[kind.count_field] = {name: found[name] for name in VERDICTS if found[name]}
     for kind in INDEX_KINDS:
+        if kind.gap_field is None:
+            continue
         gaps = [gap for verdict in verdicts if (gap := verdict.largest_gap(kind)) is not None]
         summary[kind.gap_field] = max(gaps, default=None)
     publish_summary(summary_file, summary)

@@ -34,9 +34,11 @@ WRONG: Final = "wrong"
 INCOMPLETE: Final = "incomplete"
 SPARSE: Final = "sparse"
 CONSISTENT: Final = "consistent"
+UNKNOWN: Final = "unknown"  # of a .txnindex: what is open where the segment begins is not known
 UNREADABLE: Final = "unreadable"  # the log or the index could not be read: nothing is held
 VERDICTS: Final = (
-    *(IDENTICAL, CONSISTENT, SPARSE, INCOMPLETE, PADDED, WRONG, MALFORMED, MISSING, UNREADABLE),
+    *(IDENTICAL, CONSISTENT, SPARSE, INCOMPLETE, PADDED, WRONG, MALFORMED, MISSING, UNKNOWN),
+    UNREADABLE,
 )
 TRUE: Final = (IDENTICAL, CONSISTENT, SPARSE, INCOMPLETE)  # every entry is
 GOOD: Final = (IDENTICAL, CONSISTENT)

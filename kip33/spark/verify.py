@@ -19,6 +19,11 @@ from kip33.storage.locations import Location
 from kip33.storage.segment_files import beside, index_path
 from kip33.storage.side_by_side import in_order
 from kip33.storage.sources import require_segments
+from kip33.storage.transaction_verification import (
+    VerifiedSegment,
+    seen_transactions,
+    with_transaction_verdicts,
+)
 from kip33.storage.verification import (
     SegmentVerdict,
     offset_index_of,
@@ -87,7 +92,8 @@ def run_verify(
         parallelism=parallelism,
         on_progress=on_progress,
     )
-    in_order_of_path = sorted(verdicts, key=lambda verdict: verdict.log_uri)
+    verified = with_transaction_verdicts(verdicts)
+    in_order_of_path = sorted(verified, key=lambda verdict: verdict.log_uri)
     return with_missing_offset_indexes(in_order_of_path)
 
 
@@ -99,12 +105,12 @@ def verify_index(
     return run_verify(spark, plan_verify(source, index_dir, **settings))
 
 
-def verify_bin(verify: Verify, number: int, files: pa.Table) -> Iterator[SegmentVerdict]:
+def verify_bin(verify: Verify, number: int, files: pa.Table) -> Iterator[VerifiedSegment]:
     """Yield the verdict of every segment of one bin: a task's whole work."""
     yield from in_order(verify.source, segments_of(files), partial(_verify_one, verify))
 
 
-def _verify_one(verify: Verify, segment: Segment) -> SegmentVerdict:
+def _verify_one(verify: Verify, segment: Segment) -> VerifiedSegment:
     log = segment.log(verify.source)
     time_index = beside(log, "timeindex")
     if verify.index_dir != verify.source:
@@ -112,16 +118,21 @@ def _verify_one(verify: Verify, segment: Segment) -> SegmentVerdict:
     if segment.error or segment.base_offset is None or segment.topic is None:
         what = "directory cannot be listed" if segment.is_directory else "log cannot be read"
         problem = (f"the {what}: {segment.error}",)
-        return SegmentVerdict(
-            log.uri, time_index.uri, UNREADABLE, None, None, problem, None, UNREADABLE, None
+        return VerifiedSegment(
+            SegmentVerdict(
+                log.uri, time_index.uri, UNREADABLE, None, None, problem, None, UNREADABLE, None
+            )
         )
-    verdict, _ = verify_file(
+    offset_index = offset_index_of(log, time_index)
+    verdict, index = verify_file(
         log,
         time_index,
-        offset_index_of(log, time_index),
+        offset_index,
         base_offset=segment.base_offset,
         topic=segment.topic,
         settings=verify.settings.of(segment.topic),
         native=True,
     )
-    return verdict
+    partition = (segment.log_dir, segment.topic, segment.partition)
+    seen = seen_transactions(partition, log, offset_index, index, base_offset=segment.base_offset)
+    return VerifiedSegment(verdict, seen)

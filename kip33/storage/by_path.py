@@ -16,6 +16,11 @@ from kip33.storage.locations import Location
 from kip33.storage.segment import SegmentIndex, index_file
 from kip33.storage.segment_files import base_offset_in, beside
 from kip33.storage.sources import require_segments
+from kip33.storage.transaction_verification import (
+    VerifiedSegment,
+    seen_transactions,
+    with_transaction_verdicts,
+)
 from kip33.storage.verification import SegmentVerdict, offset_index_of, verify_file
 
 
@@ -113,8 +118,9 @@ def verify_segment(
 
     `index_path` is the `.timeindex`, else the one beside the log. The `.index` beside it, else
     beside the log, is checked as well; it is `missing` if other segments of that directory have
-    one. `dialect` says how to read the `.timeindex`: `kip33` for a file built in it. Raises
-    LocationError where there is no such log.
+    one. So is the `.txnindex` beside that; which transactions of earlier segments are open is
+    known only from a `.snapshot` beside the log. `dialect` says how to read the `.timeindex`:
+    `kip33` for a file built in it. Raises LocationError where there is no such log.
     """
     settings = IndexSettings(dialect, index_interval_bytes, segment_index_bytes, check_crc)
     settings.require_valid()
@@ -124,7 +130,7 @@ def verify_segment(
     base_offset, topic = base_offset_and_topic(log, base_offset)
     time_index = Location.of(index_path) if index_path else beside(log, "timeindex")
     offset_index = offset_index_of(log, time_index)
-    verdict, _ = verify_file(
+    verdict, index = verify_file(
         log,
         time_index,
         offset_index,
@@ -132,6 +138,8 @@ def verify_segment(
         topic=topic,
         settings=settings,
     )
+    seen = seen_transactions((), log, offset_index, index, base_offset=base_offset)
+    (verdict,) = with_transaction_verdicts([VerifiedSegment(verdict, seen)])
     if verdict.offset_index_verdict is None and _has_offset_indexes(time_index, log):
         return verdict.with_missing_offset_index()
     return verdict

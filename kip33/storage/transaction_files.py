@@ -1,37 +1,23 @@
 """The `.txnindex` files of a build: written when all its segments were read, before the commit.
 
-Which transactions are open where a segment begins is known
-
-    at offset 0                              none
-    where the segment before ends there      what is open at its end (`rules.transaction_chain`)
-    where a `.snapshot` lies beside the log  what it says; a corrupt one says nothing
-
-as Kafka's recovery has it, which loads the newest snapshot and reads the segments after it.
-Elsewhere a segment with an ABORT marker gets no `.txnindex`, and its row says so.
+Where it is not known which transactions are open at a segment's start
+(`storage.transaction_chains`), a segment with an ABORT marker gets no `.txnindex`, and its row says
+so.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.errors import CorruptSnapshotError
-from kip33.formats.producer_snapshot import ProducerSnapshot
 from kip33.formats.transaction_index import TransactionIndex
-from kip33.rules.transaction_chain import (
-    UNCHANGED,
-    Open,
-    TransactionChain,
-    open_as_json,
-    open_from_json,
-)
-from kip33.rules.transaction_index import CompletedTransactions, complete_transactions
-from kip33.rules.transactions import TransactionSummary
+from kip33.rules.transaction_chain import UNCHANGED, open_as_json
+from kip33.rules.transaction_index import CompletedTransactions
 from kip33.storage.build import Build
-from kip33.storage.files import read_whole, status_of
+from kip33.storage.files import status_of
 from kip33.storage.locations import Location
 from kip33.storage.parts import PartWriter
 from kip33.storage.pending_rows import PendingRow, pending_rows, read_staged
@@ -39,23 +25,12 @@ from kip33.storage.publishing import Published, Wanted, state_together
 from kip33.storage.segment_files import beside
 from kip33.storage.side_by_side import in_order
 from kip33.storage.snapshots import Part
+from kip33.storage.transaction_chains import ChainLink, Key, completed_by_log
 from kip33.storage.written_folders import WrittenFolders
 
-MOST_SNAPSHOT_BYTES: Final = 1 << 28
 SOUND: Final = ("ok", "empty", "truncated")
 _KEY: Final = ("log_dir", "topic", "partition")
 _CHAIN: Final = [*_KEY, "base_offset", "last_offset", "status", "log_uri", "open_transactions"]
-Key: TypeAlias = tuple[Any, ...]
-
-
-class _Link(NamedTuple):
-    """One segment of a partition, as the chain needs it."""
-
-    base_offset: int
-    log_uri: str
-    last_offset: int | None
-    open_transactions: str | None
-    transactions: str | None = None  # of a pending row
 
 
 def finish_transactions(
@@ -70,7 +45,7 @@ def finish_transactions(
     pending = [part for part in pending if part.rows]
     if not pending:
         return []
-    done = _completed(_links(staging, parts, pending))
+    done = completed_by_log(_links(staging, parts, pending))
     finished = []
     written = WrittenFolders()
     for place, part in enumerate(pending):
@@ -86,9 +61,9 @@ def finish_transactions(
 
 def _links(
     staging: Location, parts: Iterable[Part], pending: Iterable[Part]
-) -> dict[Key, list[_Link]]:
+) -> dict[Key, list[ChainLink]]:
     """Return the segments of the partitions that have pending rows."""
-    links: dict[Key, list[_Link]] = defaultdict(list)
+    links: dict[Key, list[ChainLink]] = defaultdict(list)
     for part in pending:
         _add_links(links, read_staged(staging, part, [*_CHAIN, "transactions"]))
     topics = pa.array(sorted({topic for _, topic, _ in links}), pa.string())
@@ -100,14 +75,14 @@ def _links(
 
 
 def _add_links(
-    links: dict[Key, list[_Link]], table: pa.Table, wanted: set[Key] | None = None
+    links: dict[Key, list[ChainLink]], table: pa.Table, wanted: set[Key] | None = None
 ) -> None:
     for row in table.to_pylist():
         key = tuple(row[name] for name in _KEY)
         if row["base_offset"] is not None and (wanted is None or key in wanted):
             ends = row["last_offset"] if row["status"] in SOUND else None
             links[key].append(
-                _Link(
+                ChainLink(
                     row["base_offset"],
                     row["log_uri"],
                     ends,
@@ -115,55 +90,6 @@ def _add_links(
                     row.get("transactions"),
                 )
             )
-
-
-def _completed(links: dict[Key, list[_Link]]) -> dict[str, CompletedTransactions]:
-    """Return what becomes of each pending segment, by the URI of its log."""
-    done = {}
-    for segments in links.values():
-        chain = TransactionChain()
-        unchanged: list[_Link] = []  # without a hole, up to here
-        for one in sorted(segments):
-            start = chain.open_at(one.base_offset)
-            if not chain.goes_on_at(one.base_offset):
-                unchanged = []
-            if one.transactions is None:
-                end = open_from_json(one.open_transactions, start)
-            else:
-                if start is None:
-                    start = _from_snapshots([*unchanged, one])
-                summary = TransactionSummary.from_json(one.transactions)
-                completed = complete_transactions(summary, start, base_offset=one.base_offset)
-                done[one.log_uri], end = completed, completed.open_at_end
-            if one.open_transactions == UNCHANGED:
-                unchanged.append(one)
-            else:
-                unchanged = []
-            chain.pass_segment(one.base_offset, one.last_offset, end)
-    return done
-
-
-def _from_snapshots(segments: Sequence[_Link]) -> Open | None:
-    """Return what is open where the last of `segments` begins; the others have no transactions."""
-    for one in reversed(segments):
-        start = snapshot_beside(Location.of(one.log_uri))
-        if start is not None:
-            return start
-    return None
-
-
-def snapshot_beside(log: Location) -> Open | None:
-    """Return the transactions that the `.snapshot` beside a log says are open where it begins.
-
-    None where there is none, or none that Kafka would load.
-    """
-    if log.inside:
-        return None
-    try:
-        data = read_whole(beside(log, "snapshot"), most_bytes=MOST_SNAPSHOT_BYTES)
-        return ProducerSnapshot.from_bytes(data).open_transactions
-    except (OSError, ValueError, CorruptSnapshotError):
-        return None
 
 
 def _finish(

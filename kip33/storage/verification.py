@@ -8,6 +8,7 @@ from kip33.formats.batch import BatchColumns
 from kip33.formats.index_bytes import IndexBytes
 from kip33.formats.offset_index import OffsetIndex
 from kip33.formats.time_index import TimeIndex
+from kip33.formats.transaction_index import ENTRY_BYTES as TRANSACTION_ENTRY_BYTES
 from kip33.rules import verdict as rule
 from kip33.rules.entries import (
     DIALECTS,
@@ -31,7 +32,7 @@ class IndexKind(NamedTuple):
     suffix: str
     entry_bytes: int
     verdict_field: str  # of SegmentVerdict, and of a printed row
-    gap_field: str
+    gap_field: str | None  # None: lookups do not depend on how many entries it has
     count_field: str  # of a summary
 
 
@@ -45,7 +46,14 @@ OFFSET_INDEX: Final = IndexKind(
     "offset_index_largest_gap_bytes",
     "by_offset_index_verdict",
 )
-INDEX_KINDS: Final = (TIME_INDEX, OFFSET_INDEX)
+TRANSACTION_INDEX: Final = IndexKind(
+    ".txnindex",
+    TRANSACTION_ENTRY_BYTES,
+    "transaction_index_verdict",
+    None,
+    "by_transaction_index_verdict",
+)
+INDEX_KINDS: Final = (TIME_INDEX, OFFSET_INDEX, TRANSACTION_INDEX)
 NO_BYTES: Final = IndexBytes(b"")
 
 
@@ -53,7 +61,8 @@ NO_BYTES: Final = IndexBytes(b"")
 class SegmentVerdict:
     """The verdict on one segment's index files; `as_row` is what `kip33 verify` prints.
 
-    A verdict on a `.index` is None where there is none and none is expected. The largest gaps are
+    A verdict on a `.index` or a `.txnindex` is None where there is none and none is expected
+    (`storage.transaction_verification` adds the latter). The largest gaps are
     those of `rules.index_gaps`, None where a file was not judged or is not true.
     """
 
@@ -68,6 +77,7 @@ class SegmentVerdict:
     log_error: str | None
     largest_gap_bytes: int | None = None
     offset_index_largest_gap_bytes: int | None = None
+    transaction_index_verdict: str | None = None
 
     def as_row(self) -> dict[str, Any]:
         """Return the fields in order, problems as a list."""
@@ -80,7 +90,7 @@ class SegmentVerdict:
 
     def largest_gap(self, kind: IndexKind) -> int | None:
         """Return the largest gap in one kind of index file, in bytes of the log."""
-        size: int | None = getattr(self, kind.gap_field)
+        size: int | None = getattr(self, kind.gap_field) if kind.gap_field else None
         return size
 
     @property

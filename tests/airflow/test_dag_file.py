@@ -20,7 +20,11 @@ FILE = dag_file()
 COMMANDS = {"build_index.py": "build", "verify.py": "verify", "retention.py": "retention"}
 MOMENT = r"{{ \(dag_run.data_interval_end or dag_run.run_after\) \| "
 BUILD = {"by_status": {"ok": 25}, "failed": 0, "catalog": "hdfs:///indexes/_catalog"}
-VERIFY = {"by_verdict": {"identical": 25}, "by_offset_index_verdict": {}}
+VERIFY = {
+    "by_verdict": {"identical": 25},
+    "by_offset_index_verdict": {},
+    "by_transaction_index_verdict": {"unknown": 1},
+}
 AUDIT = {"blocked_partitions": 0, "blocked_segments": 0}
 
 
@@ -92,12 +96,17 @@ def test_it_needs_airflow_and_nothing_of_ours() -> None:
         ),
         pytest.param(
             {"failed": 1},
-            {"by_verdict": {"wrong": 1}, "by_offset_index_verdict": {"malformed": 2}},
+            {
+                "by_verdict": {"wrong": 1},
+                "by_offset_index_verdict": {"malformed": 2},
+                "by_transaction_index_verdict": {"incomplete": 3},
+            },
             {},
             [
                 "segments whose index files could not be written: 1",
                 ".timeindex files that are wrong: 1",
                 ".index files that are malformed: 2",
+                ".txnindex files that are incomplete: 3",
             ],
             id="indexes",
         ),

@@ -50,6 +50,7 @@ def test_verify_counts_by_verdict(output_format: str, spark_command: Command) ->
         "segments": 13,
         "by_verdict": {"padded": 1, "wrong": 1, "missing": 11},
         "by_offset_index_verdict": {},
+        "by_transaction_index_verdict": {},
         "largest_gap_bytes": None,
         "offset_index_largest_gap_bytes": None,
     }

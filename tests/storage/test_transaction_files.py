@@ -4,18 +4,23 @@ What is expected comes from one scan over all segments of a partition as one log
 chooses other logs.
 """
 
+import json
 import os
 import random
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from kip33 import build_time_index
+from kip33 import build_time_index, verify_segment
+from kip33.cli.dump import dump
 from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.rules.transaction_index import complete_transactions
+from kip33.spark.verify import plan_verify, verify_bin
 from kip33.storage.publishing import Published
+from kip33.storage.transaction_verification import with_transaction_verdicts
 from tests.changing_archive import ChangingArchive, Row, batches
 from tests.kafka.random_transactions import transactional_logs
 from tests.segment_builder import Record, end_txn_marker, segment, v2_batch
@@ -370,3 +375,73 @@ def test_a_transaction_index_that_cannot_be_written_is_tried_again(
     archive.place(3).rmdir()
     archive.build(offset_index=True)
     assert archive.outcome() == archive.fresh(offset_index=True)
+
+
+def verdicts(archive: TransactionalArchive) -> list[str | None]:
+    """Return the verdicts on `.txnindex` files of a tree, as the verify job gives them."""
+    index_dir = str(archive.index_dir) if archive.index_dir else None
+    plan = plan_verify(str(archive.source), index_dir)
+    seen = verify_bin(plan.verify, 0, plan.files)
+    return [one.transaction_index_verdict for one in with_transaction_verdicts(seen)]
+
+
+def test_verify_judges_transaction_indexes(archive: TransactionalArchive) -> None:
+    archive.write_segments()
+    archive.build(offset_index=True)
+    assert verdicts(archive) == [None, "identical", "identical"]
+    archive.place(3).unlink()
+    archive.place(6).write_bytes(wire(3))
+    assert verdicts(archive) == [None, "missing", "wrong"]
+    archive.place(3, ".index").unlink()
+    assert verdicts(archive) == [None, None, "wrong"]
+
+
+def test_verify_says_unknown_where_earlier_segments_are_missing(
+    archive: TransactionalArchive,
+) -> None:
+    archive.write_segments()
+    archive.build(offset_index=True)
+    archive.log(T).unlink()
+    assert verdicts(archive) == ["unknown", "unknown"]
+    archive.log(T, 3).with_suffix(".snapshot").write_bytes(snapshot(p5=0))
+    assert verdicts(archive) == ["identical", "identical"]
+
+
+def test_verify_of_a_file_beside_a_segment_without_transactions(
+    archive: TransactionalArchive,
+) -> None:
+    archive.write(archive.log(T), batches(0, 2))
+    archive.build(offset_index=True)
+    archive.place(0).write_bytes(bytes(34))
+    assert verdicts(archive) == ["wrong"]
+    archive.place(0).write_bytes(b"")
+    assert verdicts(archive) == ["identical"]
+
+
+def test_verify_of_one_segment_knows_transactions_from_a_snapshot(
+    in_place: TransactionalArchive,
+) -> None:
+    in_place.write_segments()
+    in_place.build(offset_index=True)
+    log = in_place.log(T, 3)
+    assert verify_segment(str(in_place.log(T))).transaction_index_verdict is None
+    found = verify_segment(str(log))
+    assert found.transaction_index_verdict == "unknown"
+    assert found.problems[-1].startswith(".txnindex: the transactions that are open")
+    log.with_suffix(".snapshot").write_bytes(snapshot(p5=0))
+    assert verify_segment(str(log)).transaction_index_verdict == "identical"
+
+
+def test_dump_shows_aborted_transactions(archive: TransactionalArchive) -> None:
+    archive.write_segments()
+    archive.build(offset_index=True)
+    shown = CliRunner().invoke(dump, [str(archive.place(3)), "--format", "jsonl"])
+    assert shown.exit_code == 0, shown.output
+    first, second = (json.loads(line) for line in shown.output.splitlines())
+    assert first == {
+        "file": str(archive.place(3)), "kind": "aborted_transaction", "entry": 0,
+        "producer_id": Q, "first_offset": 3, "last_offset": 4, "last_stable_offset": 0,
+    }  # fmt: skip
+    assert (second["producer_id"], second["first_offset"]) == (P, 0)
+    table = CliRunner().invoke(dump, [str(archive.place(3))])
+    assert "last_stable_offset" in table.output

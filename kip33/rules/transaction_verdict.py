@@ -1,0 +1,122 @@
+"""What to call a `.txnindex`.
+
+identical    the bytes that recovery gives; no file, or an empty one, where nothing was aborted
+consistent   every aborted transaction is covered, and every entry has its ABORT marker: what a
+             broker's cleaner leaves, for instance
+incomplete   every entry is true, but an aborted transaction has none: consumers that read
+             committed records only would read its records
+wrong        an entry has no ABORT marker of its producer, begins after the transaction does,
+             or says too high a last stable offset; or entries go back
+malformed    its length is no multiple of an entry's, or an entry's version is not 0
+missing      there is none, but an `.index`: a broker does not write it anew
+unknown      which transactions are open where the segment begins is not known
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from kip33.errors import CorruptIndexError
+from kip33.formats.transaction_index import AbortedTransaction, TransactionIndex
+from kip33.rules.transaction_index import CompletedTransactions
+from kip33.rules.transactions import LAST_OFFSET, PRODUCER_ID, TransactionSummary
+from kip33.rules.verdict import (
+    CONSISTENT,
+    IDENTICAL,
+    INCOMPLETE,
+    MALFORMED,
+    MISSING,
+    UNKNOWN,
+    WRONG,
+    Verdict,
+)
+
+MOST_PROBLEMS = 3
+
+
+def transaction_index_verdict(
+    data: bytes | None,
+    summary: TransactionSummary,
+    completed: CompletedTransactions,
+    *,
+    base_offset: int,
+    is_expected: bool,
+) -> Verdict | None:
+    """Return the verdict on a `.txnindex`, None where there is none and none is expected.
+
+    `data` is None where there is no file; `is_expected`: there is an `.index` beside it.
+    """
+    if data is None and not is_expected:
+        return None
+    if completed.aborted is None:
+        return _of_unknown(data, summary, completed, base_offset)
+    if data is None:
+        count = len(completed.aborted)
+        if not count:
+            return None
+        what = f"there is none, and {count} transaction{'s were' if count > 1 else ' was'} aborted"
+        return Verdict(MISSING, None, (what,))
+    expected = TransactionIndex.from_entries(completed.aborted, base_offset=base_offset)
+    if data == expected.to_bytes():
+        return Verdict(IDENTICAL)
+    try:
+        entries = list(TransactionIndex.from_bytes(data, base_offset=base_offset))
+    except CorruptIndexError as error:
+        return Verdict(MALFORMED, None, (str(error),))
+    wrong = [*_untrue(entries, summary), *_other(entries, completed.aborted)]
+    if wrong:
+        return Verdict(WRONG, None, tuple(wrong[:MOST_PROBLEMS]))
+    found = {(one.producer_id, one.last_offset) for one in entries}
+    lost = [one for one in completed.aborted if (one.producer_id, one.last_offset) not in found]
+    if lost:
+        what = f"{len(lost)} of {len(completed.aborted)} aborted transactions have no entry"
+        return Verdict(INCOMPLETE, None, (f"{what}; the first is {_named(lost[0])}",))
+    return Verdict(CONSISTENT)
+
+
+def _of_unknown(
+    data: bytes | None,
+    summary: TransactionSummary,
+    completed: CompletedTransactions,
+    base_offset: int,
+) -> Verdict:
+    try:
+        entries = list(TransactionIndex.from_bytes(data or b"", base_offset=base_offset))
+    except CorruptIndexError as error:
+        return Verdict(MALFORMED, None, (str(error),))
+    wrong = list(_untrue(entries, summary))
+    if wrong:
+        return Verdict(WRONG, None, tuple(wrong[:MOST_PROBLEMS]))
+    what = "there is none; " if data is None else ""
+    return Verdict(UNKNOWN, None, (f"{what}{completed.problem}",))
+
+
+def _untrue(entries: list[AbortedTransaction], summary: TransactionSummary) -> Iterator[str]:
+    """Yield what the segment itself says against entries."""
+    markers = {(row[PRODUCER_ID], row[LAST_OFFSET]) for row in summary.aborts.tolist()}
+    for number, one in enumerate(entries):
+        if (one.producer_id, one.last_offset) not in markers:
+            where = f"no ABORT marker of producer {one.producer_id} is at offset {one.last_offset}"
+            yield f"entry {number}: {where}"
+    for number, (before, after) in enumerate(pairwise(entries), start=1):
+        if after.last_offset <= before.last_offset:
+            what = f"last offset {after.last_offset} is not above {before.last_offset}"
+            yield f"entry {number}: {what}, the one before"
+
+
+def _other(
+    entries: list[AbortedTransaction], aborted: tuple[AbortedTransaction, ...]
+) -> Iterator[str]:
+    """Yield where an entry lets records of an aborted transaction through."""
+    expected = {(one.producer_id, one.last_offset): one for one in aborted}
+    for number, one in enumerate(entries):
+        true = expected.get((one.producer_id, one.last_offset))
+        if true and one.first_offset > true.first_offset:
+            what = f"first offset {one.first_offset}, {true.first_offset} expected"
+            yield f"entry {number}: {what}"
+        elif true and one.last_stable_offset > true.last_stable_offset:
+            found, right = one.last_stable_offset, true.last_stable_offset
+            yield f"entry {number}: last stable offset {found}, {right} expected"
+
+
+def _named(one: AbortedTransaction) -> str:
+    return f"producer {one.producer_id}'s from offset {one.first_offset} to {one.last_offset}"

@@ -1,0 +1,85 @@
+"""The segments of partitions in order, and what is open where each begins.
+
+It is known
+
+    at offset 0                              none
+    where the segment before ends there      what is open at its end (`rules.transaction_chain`)
+    where a `.snapshot` lies beside the log  what it says; a corrupt one says nothing
+
+as Kafka's recovery has it, which loads the newest snapshot and reads the segments after it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from kip33.errors import CorruptSnapshotError
+from kip33.formats.producer_snapshot import ProducerSnapshot
+from kip33.rules.transaction_chain import UNCHANGED, Open, TransactionChain, open_from_json
+from kip33.rules.transaction_index import CompletedTransactions, complete_transactions
+from kip33.rules.transactions import TransactionSummary
+from kip33.storage.files import read_whole
+from kip33.storage.locations import Location
+from kip33.storage.segment_files import beside
+
+MOST_SNAPSHOT_BYTES: Final = 1 << 28
+Key: TypeAlias = tuple[Any, ...]
+"""A partition: what its segments have in common."""
+
+
+class ChainLink(NamedTuple):
+    """One segment of a partition, as the chain needs it."""
+
+    base_offset: int
+    log_uri: str
+    last_offset: int | None
+    open_transactions: str | None
+    transactions: str | None = None  # the TransactionSummary, where entries are asked for
+
+
+def completed_by_log(links: Mapping[Key, Sequence[ChainLink]]) -> dict[str, CompletedTransactions]:
+    """Return what becomes of each pending segment, by the URI of its log."""
+    done = {}
+    for segments in links.values():
+        chain = TransactionChain()
+        unchanged: list[ChainLink] = []  # without a hole, up to here
+        for one in sorted(segments):
+            start = chain.open_at(one.base_offset)
+            if not chain.goes_on_at(one.base_offset):
+                unchanged = []
+            if one.transactions is None:
+                end = open_from_json(one.open_transactions, start)
+            else:
+                if start is None:
+                    start = _from_snapshots([*unchanged, one])
+                summary = TransactionSummary.from_json(one.transactions)
+                completed = complete_transactions(summary, start, base_offset=one.base_offset)
+                done[one.log_uri], end = completed, completed.open_at_end
+            if one.open_transactions == UNCHANGED:
+                unchanged.append(one)
+            else:
+                unchanged = []
+            chain.pass_segment(one.base_offset, one.last_offset, end)
+    return done
+
+
+def _from_snapshots(segments: Sequence[ChainLink]) -> Open | None:
+    """Return what is open where the last of `segments` begins; the others have no transactions."""
+    for one in reversed(segments):
+        start = snapshot_beside(Location.of(one.log_uri))
+        if start is not None:
+            return start
+    return None
+
+
+def snapshot_beside(log: Location) -> Open | None:
+    """Return the transactions that the `.snapshot` beside a log says are open where it begins.
+
+    None where there is none, or none that Kafka would load.
+    """
+    if log.inside:
+        return None
+    try:
+        data = read_whole(beside(log, "snapshot"), most_bytes=MOST_SNAPSHOT_BYTES)
+        return ProducerSnapshot.from_bytes(data).open_transactions
+    except (OSError, ValueError, CorruptSnapshotError):
+        return None

@@ -1,0 +1,104 @@
+"""Verdicts on `.txnindex` files: given when all segments of a partition were read."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import NamedTuple
+
+from kip33.rules.transaction_chain import UNCHANGED
+from kip33.rules.transaction_verdict import transaction_index_verdict
+from kip33.rules.transactions import NO_TRANSACTIONS, TransactionSummary
+from kip33.rules.verdict import MISSING, UNREADABLE, Verdict
+from kip33.storage.files import MOST_INDEX_BYTES, read_whole, reason, size_of
+from kip33.storage.locations import Location
+from kip33.storage.segment import SegmentIndex
+from kip33.storage.transaction_chains import ChainLink, Key, completed_by_log
+from kip33.storage.verification import SegmentVerdict
+
+
+class SeenTransactions(NamedTuple):
+    """What a scan saw that decides about a `.txnindex`, and the file itself."""
+
+    partition: Key
+    link: ChainLink
+    data: bytes | None = None  # None: there is no file
+    failure: str | None = None  # why it cannot be read
+
+
+class VerifiedSegment(NamedTuple):
+    """A verdict that still lacks the one on the `.txnindex`."""
+
+    verdict: SegmentVerdict
+    seen: SeenTransactions | None = None  # None: nothing can be said
+
+
+def seen_transactions(
+    partition: Key,
+    log: Location,
+    offset_index: Location,
+    index: SegmentIndex,
+    *,
+    base_offset: int,
+) -> SeenTransactions | None:
+    """Return what the pass that gave `index` saw; the `.txnindex` is where the `.index` is."""
+    summary = index.transactions
+    if summary is None or offset_index.inside:
+        return None
+    is_unchanged = summary.changes_nothing
+    link = ChainLink(
+        base_offset,
+        log.uri,
+        int(index.summary["last_offset"]) if index.summary["batch_count"] else None,
+        UNCHANGED if is_unchanged else None,
+        None if is_unchanged else summary.to_json(),
+    )
+    place = offset_index._replace(path=offset_index.path.removesuffix("index") + "txnindex")
+    try:
+        there = size_of(place) is not None
+        data = read_whole(place, most_bytes=MOST_INDEX_BYTES) if there else None
+    except (OSError, ValueError) as error:
+        return SeenTransactions(partition, link, None, reason(error))
+    return SeenTransactions(partition, link, data)
+
+
+def with_transaction_verdicts(segments: Iterable[VerifiedSegment]) -> list[SegmentVerdict]:
+    """Return the verdicts, with those on `.txnindex` files.
+
+    A file is expected where there is an `.index`: without one a broker writes both.
+    """
+    segments = list(segments)
+    links: dict[Key, list[ChainLink]] = defaultdict(list)
+    for one in segments:
+        if one.seen:
+            # A segment with a file but no transactions is judged as well.
+            text = one.seen.link.transactions
+            if text is None and one.seen.data is not None:
+                text = NO_TRANSACTIONS.to_json()
+            links[one.seen.partition].append(one.seen.link._replace(transactions=text))
+    completed = completed_by_log(links)
+    verdicts = []
+    for verdict, seen in segments:
+        done = seen and completed.get(seen.link.log_uri)
+        if seen and seen.failure:
+            found: Verdict | None = Verdict(UNREADABLE, None, (seen.failure,))
+        elif seen and done:
+            found = transaction_index_verdict(
+                seen.data,
+                TransactionSummary.from_json(seen.link.transactions)
+                if seen.link.transactions
+                else NO_TRANSACTIONS,
+                done,
+                base_offset=seen.link.base_offset,
+                is_expected=verdict.offset_index_verdict not in (None, MISSING),
+            )
+        else:
+            found = None
+        if found:
+            problems = tuple(f".txnindex: {problem}" for problem in found.problems)
+            verdict = replace(
+                verdict,
+                transaction_index_verdict=found.verdict,
+                problems=verdict.problems + problems,
+            )
+        verdicts.append(verdict)
+    return verdicts
