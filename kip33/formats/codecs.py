@@ -169,20 +169,22 @@ def _decoded(
 def _gunzip(reader: PieceReader, steps: Steps) -> Iterator[bytes]:
     # zlib itself, for what Java does after a member: read on if another follows, else stop quietly.
     member = zlib.decompressobj(wbits=31)
-    stored = b""
+    stored, has_more = b"", False
     while not member.eof:
-        if not stored:
+        if not stored and not has_more:
             stored = reader.take(steps.next_taken())
             steps.took(len(stored))
-        if not stored:
-            raise CorruptSegmentError("gzip: the stream ends inside a member")
+            if not stored:
+                raise CorruptSegmentError("gzip: the stream ends inside a member")
+        most = steps.next_given()
         try:
-            chunk = member.decompress(stored, steps.next_given())
+            chunk = member.decompress(stored, most)
         except zlib.error as error:
             raise CorruptSegmentError(f"gzip: {error}") from error
         if chunk:
             steps.gave(len(chunk))
             yield chunk
+        has_more = len(chunk) == most  # zlib may keep output back once its input is used up
         stored = member.unconsumed_tail
         if member.eof:
             stored = member.unused_data
