@@ -217,6 +217,14 @@ def _has_changed(log: Location, segment: Segment) -> bool:
     return not log.inside and now.size_bytes != segment.size_bytes
 
 
+def _is_older(index_modified_ms: int | None, log: Location, segment: Segment) -> bool:
+    """Return whether an index was last written before its log was; unknown times are no proof."""
+    if index_modified_ms is None or segment.last_modified_ms is None:
+        return True
+    ticks_ms = 1000 if log.is_object_store else 1
+    return index_modified_ms // ticks_ms < segment.last_modified_ms // ticks_ms
+
+
 def _row_without_reading(build: Build, segment: Segment, log: Location) -> dict[str, Any] | None:
     """Return the row that the end of a `.timeindex` gives, None where none is to be trusted.
 
@@ -240,6 +248,8 @@ def _row_without_reading(build: Build, segment: Segment, log: Location) -> dict[
         [at_target] if at_target.time_index == beside_log.time_index else [at_target, beside_log]
     )
     for files in places:
+        if _is_older(files.time_index_modified_ms, log, segment):
+            continue  # the log may have grown since: its last entry may be stale
         tail = read_tail(
             log,
             files,

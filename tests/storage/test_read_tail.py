@@ -374,3 +374,23 @@ def test_real_indexes_tell_what_their_logs_tell(tmp_path: Path, offset_index: bo
             assert row["time_index_entries"] == beside(log).stat().st_size // 12
     assert unverified == 83
     assert tails.bytes_read == 83 * 61 < 0.001 * tails.log_bytes
+
+
+@pytest.mark.parametrize(("later_ms", "status"), [(0, "unverified"), (-1, "ok")])
+@pytest.mark.parametrize("where", ["beside the log", "in the index directory"])
+def test_an_index_older_than_its_log_is_not_believed(
+    archive: ChangingArchive, where: str, later_ms: int, status: str
+) -> None:
+    """A log that grew since has a last entry that is true, and stale."""
+    log = archive.log(A)
+    place = beside(log) if where == "beside the log" else archive.index(A)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(index(TIMES[0]) + index(TIMES[5]))
+    os.utime(place, ns=(0, log.stat().st_mtime_ns + later_ms * 1_000_000))
+
+    archive.build(read="tail")
+
+    row = archive.row(A)
+    assert row["status"] == status
+    if status == "ok":
+        assert row["largest_timestamp"] == TIMES[9][0]
