@@ -309,7 +309,7 @@ class Oracle:
 
         Each segment without `.index` is recovered, in order. Kafka leaves its files there.
         """
-        self._current.ask({"do": "search", "directory": str(directory), "now_ms": 0, "targets": []})
+        self._kafka.ask({"do": "search", "directory": str(directory), "now_ms": 0, "targets": []})
 
     def breached_remotely(
         self, cases: Sequence[tuple[int, int, int]], directory: Path
