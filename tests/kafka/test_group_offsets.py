@@ -37,7 +37,11 @@ COMMITTED = [
 ]
 MEMBER = ("a client, with blanks", "live", "orders")  # commits offset 1 of partition 0
 LIVE = GroupOffset("live", "orders", 0, 1)
-BROKER = {"num.partitions": "2", "group.initial.rebalance.delay.ms": "0"}
+BROKER = {
+    "num.partitions": "2",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.retention.ms": "-1",  # else the records of 2023 expire 30 s after the start
+}
 
 Kip33 = Callable[..., Finished]
 
