@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kip33.errors import LocationError
 from kip33.spark.catalog import hadoop_glob, hadoop_path
+from kip33.storage.broker_log_dirs import require_outside_brokers
 from kip33.storage.files import (
     entries_of,
     publish,
@@ -34,9 +35,11 @@ _SPARKS: Final = re.compile(  # names that Spark gives in a table's folder
 def require_results_place(folder: Location, names: tuple[str, ...]) -> None:
     """Raise LocationError unless `folder` is empty, new, or has results of before.
 
+    A folder inside a broker's log directory is refused too: the broker would not start.
     A summary of ours shows that the results are ours, or the mark of a run that was interrupted.
     Such results are removed, the summary first: only a folder with a summary is whole.
     """
+    require_outside_brokers(folder, "the folder of --output")
     try:
         found = {info.base_name: info.type for info in entries_of(folder)}
         if not found.keys() <= {UNFINISHED}:

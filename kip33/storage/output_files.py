@@ -15,6 +15,7 @@ from pyarrow import fs
 
 from kip33.errors import LocationError
 from kip33.formats.windows import read_fully
+from kip33.storage.broker_log_dirs import require_outside_brokers
 from kip33.storage.files import opened, reason
 from kip33.storage.locations import Location
 
@@ -36,7 +37,8 @@ def require_replaceable(
 ) -> None:
     """Raise LocationError unless `place` is free, empty, or has a file that `is_ours` accepts.
 
-    `is_ours` gets at most `most_bytes` from the file's start.
+    `is_ours` gets at most `most_bytes` from the file's start. A file may lie in a broker's log
+    directory, which passes over files; a new folder for it may not.
     """
     try:
         what = _what_is_there(place)
@@ -47,6 +49,8 @@ def require_replaceable(
                 return
             what = f"another file, not one that {option} wrote"
     except (FileNotFoundError, NotADirectoryError):
+        if place.is_local and not os.path.exists(place.parent.path):  # noqa: PTH110
+            require_outside_brokers(place.parent, f"the new folder of {option}")
         return  # nothing to replace; whether it can be written shows later
     except OSError as error:
         raise LocationError(

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from kip33.errors import CatalogError, PlanError
 from kip33.rules.retention import Decision, Limits
+from kip33.storage.broker_log_dirs import require_outside_brokers
 from kip33.storage.catalog import Catalog
 from kip33.storage.judging import CatalogRow, JudgedPartition, judged_partitions
 from kip33.storage.layouts import require_deletable
@@ -46,7 +47,10 @@ def require_within(plan: RetentionPlan, limit_bytes: int) -> None:
 
 
 def require_trash(plan: RetentionPlan, trash: Location) -> None:
-    """Raise PlanError for a trash on another store, or inside what the plan is about."""
+    """Raise PlanError for a trash on another store, or inside what the plan is about.
+
+    LocationError for one inside any broker's log directory.
+    """
     basis = plan.basis
     if trash.root != basis.source.root:
         raise PlanError(f"{trash.uri}: a trash on the store of {basis.source.uri} expected")
@@ -56,6 +60,7 @@ def require_trash(plan: RetentionPlan, trash: Location) -> None:
     for place, what in places.items():
         if place.contains(trash):
             raise PlanError(f"{trash.uri}: the trash lies inside {what}, {place.uri}: give another")
+    require_outside_brokers(trash, "the trash")
 
 
 def require_same_judgement(plan: RetentionPlan) -> frozenset[str]:

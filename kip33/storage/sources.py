@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 
 from kip33.errors import LocationError
 from kip33.rules.topic_globs import TopicGlobs
+from kip33.storage.broker_log_dirs import inside_log_dir, require_outside_brokers
 from kip33.storage.files import require_directory, size_of
 from kip33.storage.layouts import KAFKA, Layout
 from kip33.storage.listing import Listed, Listing, list_tree, segments_of
@@ -74,11 +75,13 @@ def require_no_file(place: Location, what: str) -> None:
 
 
 def require_outside_log_dirs(place: Location, listing: Listing, what: str) -> None:
-    """Raise LocationError where `place` would lie inside a broker's log directory (D10)."""
+    """Raise LocationError where `place` would lie inside a broker's log directory (D10).
+
+    These are the directories that the listed partitions lie in, and those above `place` that hold
+    a broker's own files.
+    """
     for log_dir in sorted(listing.log_dirs):
         root = listing.source.child(log_dir) if log_dir else listing.source
         if root.contains(place):
-            raise LocationError(
-                f"{place.uri}: {what} lies inside the log directory {root.uri}; a broker refuses "
-                "to start on one with a strange folder in it: choose a place outside"
-            )
+            raise inside_log_dir(place, what, root)
+    require_outside_brokers(place, what)

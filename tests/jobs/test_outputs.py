@@ -215,6 +215,7 @@ FOREIGN_FOLDERS: dict[str, Callable[[], Any]] = {
     "a table that is a link": a_linked_table,
     "one other file": lambda: file_named(f"{directory_named('out')}/notes", b"x"),
     "a file": lambda: file_named("out", b"x"),
+    "a new one in a broker's log directory": lambda: file_named("meta.properties", b""),
 }
 
 

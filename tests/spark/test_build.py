@@ -306,6 +306,31 @@ def test_a_place_that_a_broker_or_a_reader_would_trip_over_is_refused(
         plan_build(str(archive), in_place="index_dir" not in settings, **places)
 
 
+BROKERS_FILES = (
+    *("meta.properties", ".kafka_cleanshutdown", "recovery-point-offset-checkpoint"),
+    *("log-start-offset-checkpoint", "replication-offset-checkpoint", "cleaner-offset-checkpoint"),
+)
+
+
+@pytest.mark.parametrize("of_a_broker", BROKERS_FILES)
+@pytest.mark.parametrize("source", ["archive/broker-2/orders-0", "archive/broker-1"])
+def test_no_folder_comes_into_a_log_directory_that_the_listing_does_not_show(
+    archive: Path, tmp_path: Path, source: str, of_a_broker: str
+) -> None:
+    """SOURCE is one partition of it, or another log directory; and it may be behind a link."""
+    log_dir = archive / "broker-2" if source.endswith("orders-0") else tmp_path / "empty"
+    log_dir.mkdir(exist_ok=True)
+    (log_dir / of_a_broker).touch()
+    (tmp_path / "link").symlink_to(log_dir)
+    outside = str(tmp_path / "outside")
+    for place in (log_dir / "new", log_dir / "new/a/b", tmp_path / "link/new"):
+        for places in ({"index_dir": str(place)}, {"index_dir": outside, "catalog": str(place)}):
+            with pytest.raises(LocationError, match="lies inside the log directory") as refusal:
+                plan_build(str(tmp_path / source), **places)
+            assert "\n" not in str(refusal.value)
+    assert plan_build(str(tmp_path / source), outside).files.num_rows
+
+
 def test_a_log_directory_as_source_keeps_its_catalog_outside(archive: Path, tmp_path: Path) -> None:
     source = archive / "broker-1"
     with pytest.raises(LocationError, match="lies inside the log directory"):

@@ -197,6 +197,14 @@ def test_a_trash_in_the_wrong_place(archive: ExpiringArchive, trash: str, said: 
         archive.apply(archive.plan(), trash=place)
 
 
+def test_a_trash_in_another_brokers_log_directory(archive: ExpiringArchive) -> None:
+    log_dir = archive.folder / "another broker"
+    log_dir.mkdir()
+    (log_dir / "meta.properties").touch()
+    with untouched(archive, "the trash lies inside the log directory", LocationError):
+        archive.apply(archive.plan(), trash=Location.of(log_dir / "trash"))
+
+
 def test_a_trash_or_journal_that_cannot_be_made(archive: ExpiringArchive) -> None:
     plan = archive.plan()
     before = archive.files()

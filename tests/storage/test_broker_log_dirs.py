@@ -1,0 +1,27 @@
+"""Files of ours may lie in a broker's log directory, folders may not."""
+
+from pathlib import Path
+
+import pytest
+
+from kip33.errors import LocationError
+from kip33.storage.locations import Location
+from kip33.storage.output_files import require_plan_place, require_summary_place
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    (tmp_path / "recovery-point-offset-checkpoint").touch()
+    return tmp_path
+
+
+def test_a_summary_and_a_plan_may_lie_in_a_log_directory(log_dir: Path) -> None:
+    require_summary_place(Location.of(log_dir / "summary.json"))
+    require_plan_place(Location.of(log_dir / "plan.jsonl"))
+
+
+def test_no_folder_is_made_for_them_in_a_log_directory(log_dir: Path) -> None:
+    with pytest.raises(LocationError, match="the new folder of --summary lies inside the log dir"):
+        require_summary_place(Location.of(log_dir / "new/summary.json"))
+    with pytest.raises(LocationError, match="the new folder of --plan lies inside the log dir"):
+        require_plan_place(Location.of(log_dir / "new/plan.jsonl"))
