@@ -3,7 +3,7 @@
 import sys
 import time
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -17,6 +17,8 @@ from kip33.rules.summary import STATUSES
 
 if TYPE_CHECKING:
     from kip33.storage.locations import Location
+
+UNWRITTEN: Final = "unwritten"  # a finding of --fail-on beside the statuses
 
 
 @click.command(
@@ -64,8 +66,9 @@ if TYPE_CHECKING:
 @click.option(
     "--fail-on",
     multiple=True,
-    type=click.Choice(STATUSES),
-    help="Exit 3 if any segment has this status; may be repeated.",
+    type=click.Choice((*STATUSES, UNWRITTEN)),
+    help="Exit 3 if any segment has this status, or, with unwritten, if an index file could not be "
+    "written; may be repeated.",
 )
 @summary_option
 @spark_options
@@ -107,7 +110,7 @@ def build(
     """
     from kip33.spark.build import run_build
     from kip33.spark.session import create_session
-    from kip33.storage.committing import in_place_warnings
+    from kip33.storage.committing import warnings_of
     from kip33.storage.planning import plan_build
 
     started = time.time()
@@ -141,7 +144,7 @@ def build(
             parallelism=parallelism,
             on_progress=bar.advance if bar else None,
         )
-    for warning in in_place_warnings(summary):
+    for warning in warnings_of(summary):
         warn(warning)
     record = asdict(summary) | {"seconds": round(time.time() - started, 3)}
     publish_summary(summary_file, record)
@@ -149,7 +152,8 @@ def build(
         _print_summary(record)
     else:
         print_json(record)
-    if any(record["by_status"].get(status) for status in fail_on):
+    findings = record["by_status"] | {UNWRITTEN: record["failed"]}
+    if any(findings.get(finding) for finding in fail_on):
         sys.exit(3)
 
 

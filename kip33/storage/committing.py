@@ -17,7 +17,7 @@ from kip33.storage.file_owners import NOT_GIVEN
 from kip33.storage.files import remove_quietly
 from kip33.storage.layouts import require_layout
 from kip33.storage.planning import BuildPlan
-from kip33.storage.publishing import KEPT, NOT_OURS, WRITTEN
+from kip33.storage.publishing import CANNOT_BE_WRITTEN, KEPT, NOT_OURS, WRITTEN
 from kip33.storage.snapshot_merge import merge
 from kip33.storage.snapshots import Part, Snapshot
 from kip33.storage.takeover import take_over, write_parts
@@ -45,12 +45,13 @@ class BuildSummary:
     written: int  # segments whose index files are ours, as they should be
     kept: int  # with index files that kip33 did not write
     kept_though_other: int  # of them: with other bytes than this build's
-    failed: int
+    failed: int  # segments of which an index file could not be written
     passed_over: dict[str, int]
     warnings: tuple[str, ...]
     hidden_from_recovery: int  # in place: damaged logs whose .index keeps a broker from cutting
     may_not_start: int  # in place: logs that keep a broker from starting
     owner_not_given: int  # in place: with index files of another owner than the log's
+    failed_example: str | None  # of `failed`: one index file, or log, and the reason
 
 
 class Begun(NamedTuple):
@@ -111,9 +112,18 @@ NOTES: Final = {  # in `error` of a row: what a build in place could not set rig
 }
 
 
-def in_place_warnings(summary: BuildSummary) -> Iterator[str]:
-    """Yield a line for each kind of segment that a person has to see to before a broker starts."""
+def warnings_of(summary: BuildSummary) -> Iterator[str]:
+    """Yield a line for each kind of segment that a person has to see to.
+
+    Index files that could not be written; in place also what a broker may trip over.
+    """
     rows = "the rows' `error` says which and what to do"
+    if count := summary.failed:
+        yield (
+            f"index files of {count} segments could not be written, for example "
+            f"{summary.failed_example}; the rows' `error` says which, the next build tries again; "
+            "--fail-on unwritten makes this exit 3"
+        )
     if count := summary.hidden_from_recovery:
         yield (
             f"{count} damaged logs have an .index that {HIDDEN} them: stop the broker, remove "
@@ -188,8 +198,9 @@ def _counted(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
     )
     totals |= dict.fromkeys(NOTES, 0)
     sizes = ["time_index_bytes", "offset_index_bytes", "transaction_index_bytes"]
-    columns = ["status", "time_index_entries", "size_bytes", "index_file", "error", *sizes]
-    for piece in catalog.read_pieces(snapshot, columns):
+    columns = ["status", "time_index_entries", "size_bytes", "index_file", "error", "log_uri"]
+    example: str | None = None
+    for piece in catalog.read_pieces(snapshot, columns + sizes):
         for status, count in _counts(piece["status"]).items():
             by_status[status] = by_status.get(status, 0) + count
         totals["entries"] += pc.sum(piece["time_index_entries"]).as_py() or 0
@@ -202,10 +213,27 @@ def _counted(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
         totals["kept_though_other"] += piece.filter(other).num_rows
         for name, text in NOTES.items():
             totals[name] += piece.filter(pc.match_substring(piece["error"], text)).num_rows
-        expected = piece.filter(pc.is_valid(piece["time_index_entries"]))
-        as_told = pc.is_in(expected["index_file"], value_set=pa.array([WRITTEN, KEPT]))
-        totals["failed"] += expected.num_rows - (pc.sum(as_told).as_py() or 0)
-    return {"by_status": dict(sorted(by_status.items())), **totals}
+        failed = _failed(piece)
+        totals["failed"] += failed.num_rows
+        example = example or _example(failed)
+    counts = dict(sorted(by_status.items()))
+    return {"by_status": counts, **totals, "failed_example": example}
+
+
+def _failed(rows: pa.Table) -> pa.Table:
+    """Return the rows whose logs give index files that are not there as they should be."""
+    is_expected = pc.is_valid(rows["time_index_entries"])
+    is_there = pc.is_in(rows["index_file"], value_set=pa.array([WRITTEN, KEPT]))
+    return rows.filter(pc.and_(is_expected, pc.invert(is_there)))
+
+
+def _example(failed: pa.Table) -> str | None:
+    """Return one file that could not be written, with the reason, as its row's `error` says it."""
+    for row in failed.slice(0, 1).to_pylist():
+        notes: list[str] = (row["error"] or "").split("; ")
+        unwritten = (note for note in notes if CANNOT_BE_WRITTEN in note)
+        return next(unwritten, f"those of {row['log_uri']}: {row['error']}")
+    return None
 
 
 def _counts(column: Any) -> dict[str, int]:

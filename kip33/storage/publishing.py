@@ -20,6 +20,7 @@ WRITTEN: Final = "written"
 KEPT: Final = "kept"
 STALE: Final = "stale"
 NOT_OURS: Final = "kip33 did not write it"
+CANNOT_BE_WRITTEN: Final = ": cannot be written: "  # in a note, between the file and the reason
 
 
 class Wanted(NamedTuple):
@@ -105,8 +106,9 @@ class Published:
                 state, published = self._place(file, file.data, ours=ours, overwrite=overwrite)
         except OSError as error:
             state = STALE if built_before else None
-            what = "removed, though the log gives none" if file.data is None else "written"
-            self.notes.append(f"{file.place.uri}: cannot be {what}: {reason(error)}")
+            what = ": cannot be removed, though the log gives none: "
+            what = CANNOT_BE_WRITTEN if file.data is not None else what
+            self.notes.append(f"{file.place.uri}{what}{reason(error)}")
         self._states.append(state)
         self._files.append(published)
 

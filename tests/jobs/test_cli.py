@@ -136,6 +136,29 @@ def test_findings_are_an_exit_code_only_on_request(
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize(("fail_on", "exit_code"), [("unwritten", 3), ("invalid", 0)])
+def test_a_build_that_could_write_no_index_file_warns_and_fails_on_request(
+    spark_command: Command, fail_on: str, exit_code: int
+) -> None:
+    Path("indexes").mkdir()
+    for broker in ("broker-1", "broker-2"):
+        Path("indexes", broker).touch()  # no directory can be made here
+    done = spark_command(
+        *(*BUILD, "--topics", "orders", "--format", "json", "--catalog", "catalog"),
+        *("--fail-on", fail_on),
+    )
+    [summary] = done.lines
+    assert (done.exit_code, summary["written"]) == (exit_code, 0)
+    assert summary["failed"] == summary["segments"] > 0
+    warning = done.stderr.removesuffix("\n")
+    place = Path("indexes").resolve().as_uri()
+    assert f"could not be written, for example {place}/broker-" in warning
+    assert ".timeindex: cannot be written: " in warning
+    assert "--fail-on unwritten makes this exit 3" in warning
+    assert "\n" not in warning
+
+
+@pytest.mark.spark
 def test_build_prints_a_table_that_names_what_is_not_as_expected(spark_command: Command) -> None:
     kept = Path(f"indexes/broker-1/payments-0/{FIRST}.timeindex")
     kept.parent.mkdir(parents=True)
@@ -149,7 +172,8 @@ def test_build_prints_a_table_that_names_what_is_not_as_expected(spark_command: 
         for line in done.stdout.splitlines()
         if len(cells := line.split("│")) == 4
     }
-    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.exit_code == 0
+    assert done.stderr.startswith("Warning: index files of 1 segments could not be written, for ")
     assert table["segments"] == "13: 1 empty, 1 invalid, 9 ok, 2 truncated"
     assert table["index files"] == "10 up to date"
     assert table["kept"] == "1 that kip33 did not write"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kip33.storage.by_path import build_time_index
-from kip33.storage.committing import in_place_warnings
+from kip33.storage.committing import warnings_of
 from tests.changing_archive import INTERVAL, ChangingArchive, batches
 from tests.faults.privileges import AS_ANY_OWNER
 from tests.segment_builder import Record, v2_batch
@@ -57,7 +57,7 @@ def test_a_damaged_log_gets_no_offset_index_and_its_row_says_why(archive: Changi
         None,
     )
     assert f"a broker that starts cuts this log to {valid_bytes} bytes" in row["error"]
-    assert (summary.hidden_from_recovery, list(in_place_warnings(summary))) == (0, [])
+    assert (summary.hidden_from_recovery, list(warnings_of(summary))) == (0, [])
     assert archive.build(offset_index=True).reused == 3
 
 
@@ -86,7 +86,7 @@ def test_an_offset_index_that_hides_damage_stays_and_is_named(
     assert f"{hidden.as_uri()} keeps a broker from cutting" in error
     assert f"its {valid_bytes} valid bytes: {REMOVE_IT}" in error
     assert summary.hidden_from_recovery == 1
-    (warning,) = in_place_warnings(summary)
+    (warning,) = warnings_of(summary)
     assert warning.startswith("1 damaged logs have an .index that keeps a broker from cutting")
     hidden.unlink()
     if how:
@@ -126,7 +126,7 @@ def test_a_log_that_recovery_refuses_is_named_where_no_offset_index_lies(
     assert "there is no .index, and a broker may not start while it cannot recover" in error
     assert "restore the log from a replica or a backup" in error
     assert summary.may_not_start == 1
-    (warning,) = in_place_warnings(summary)
+    (warning,) = warnings_of(summary)
     assert "--fail-on invalid makes this exit 3" in warning
 
 
@@ -214,11 +214,11 @@ def test_an_index_directory_of_our_own_belongs_to_who_builds(tmp_path: Path) -> 
 BUILD = """
 import json, sys
 from pathlib import Path
-from kip33.storage.committing import in_place_warnings
+from kip33.storage.committing import warnings_of
 from tests.faults.builds import build_here
 how = dict(in_place=True, catalog=sys.argv[2], offset_index=True, index_interval_bytes=200)
 summary = build_here(Path(sys.argv[1]), None, **how)
-print(json.dumps([summary.owner_not_given, *in_place_warnings(summary)]))
+print(json.dumps([summary.owner_not_given, *warnings_of(summary)]))
 """
 
 
