@@ -181,6 +181,8 @@ def _print_summary(record: dict[str, Any]) -> None:
         rows.append(("hidden from recovery", count))
     if record["may_not_start"]:
         rows.append(("a broker may not start", f"because of {record['may_not_start']:,} logs"))
+    if record["two_directories"]:
+        rows.append(("in two directories", f"{len(record['two_directories']):,} partitions"))
     if record["dropped"]:
         rows.append(("dropped", f"{record['dropped']:,} that are gone"))
     if record["carried"]:

@@ -149,6 +149,9 @@ def retention(
     One row a segment says whether it is deletable and why; one a partition what is deletable, what
     has expired and is blocked, by which segment and until when. Nothing is deleted: --plan writes
     down what may be, and a second command, --apply, carries exactly that out.
+
+    Sizes are those of the catalog. A log that is a link counts with the bytes of its target, which
+    deleting the link does not free; --plan leaves links out, so its figures count no link.
     """
     given = {
         name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE

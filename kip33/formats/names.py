@@ -19,6 +19,7 @@ Kafka: `LogFileUtils`, `LocalLog.parseTopicPartitionName`, `Snapshots`.
 """
 
 import re
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 METADATA_TOPIC: Final = "__cluster_metadata"
@@ -127,6 +128,26 @@ def partition_dir_of(uri: str, topic: str, partition: int) -> str | None:
     """
     name = uri.rpartition("/")[0].rpartition("/")[2]
     return name if parse_partition_dir(name) == (topic, partition, "") else None
+
+
+def two_directories_in(directories: Iterable[str]) -> tuple[str, str] | None:
+    """Return the first two directories that have the name of one partition, None without any.
+
+    `directories` are paths or URIs of one log directory and one partition. To a broker, and to
+    kip33, `orders-0` and `orders-00` are one partition; which of them a log belongs to is unknown.
+
+    >>> two_directories_in(["file:///a/orders-0", "file:///a/orders-00", "file:///a/2024-01-01"])
+    ('file:///a/orders-0', 'file:///a/orders-00')
+    """
+    found: dict[PartitionDir, str] = {}
+    for directory in sorted(set(directories)):
+        partition = parse_partition_dir(directory.rpartition("/")[2])
+        if partition is None or partition.kind:
+            continue
+        first = found.setdefault(partition, directory)
+        if first.rpartition("/")[2] != directory.rpartition("/")[2]:
+            return first, directory
+    return None
 
 
 def is_topic(name: str) -> bool:

@@ -18,7 +18,8 @@ _POLICY: Final = ("policy", "mode", "retention_ms", "retention_bytes")
 def summarize_partitions(judged: DataFrame, *, now_ms: int) -> DataFrame:
     """Return one row a partition of what `evaluate_retention` returned for `now_ms`, in order.
 
-    - `segments`, `bytes`, `deletable_segments`, `deletable_bytes`
+    - `segments`, `bytes`, `deletable_segments`, `deletable_bytes`; a log that is a link counts
+      with its target's size, a plan leaves it out
     - `first_base_offset`, `first_kept_base_offset` (null: all are deletable), `log_end_offset`
     - `blocked_segments`, `blocked_bytes`: a check wants them, an older segment stays;
       `kept_only_by_blocker_bytes`: nothing but that one segment keeps them

@@ -16,6 +16,7 @@ from kip33.storage.durable_files import set_flushing
 from kip33.storage.file_owners import NOT_GIVEN
 from kip33.storage.files import remove_quietly
 from kip33.storage.layouts import require_layout
+from kip33.storage.overlaps import DirectoriesOfPartitions
 from kip33.storage.planning import BuildPlan
 from kip33.storage.publishing import CANNOT_BE_WRITTEN, KEPT, NOT_OURS, WRITTEN
 from kip33.storage.snapshot_merge import merge
@@ -52,6 +53,7 @@ class BuildSummary:
     may_not_start: int  # in place: logs that keep a broker from starting
     owner_not_given: int  # in place: with index files of another owner than the log's
     failed_example: str | None  # of `failed`: one index file, or log, and the reason
+    two_directories: tuple[str, ...]  # "A and B", of each partition that lies in both
 
 
 class Begun(NamedTuple):
@@ -115,7 +117,8 @@ NOTES: Final = {  # in `error` of a row: what a build in place could not set rig
 def warnings_of(summary: BuildSummary) -> Iterator[str]:
     """Yield a line for each kind of segment that a person has to see to.
 
-    Index files that could not be written; in place also what a broker may trip over.
+    Index files that could not be written, partitions in two directories; in place also what a
+    broker may trip over.
     """
     rows = "the rows' `error` says which and what to do"
     if count := summary.failed:
@@ -136,6 +139,11 @@ def warnings_of(summary: BuildSummary) -> Iterator[str]:
         )
     if count := summary.owner_not_given:
         yield f"{count} segments have index files that {NOT_GIVEN} of the log; {rows}"
+    if count := len(summary.two_directories):  # such as orders-0 and orders-00
+        yield (
+            f"{count} partitions lie in two directories each, first {summary.two_directories[0]}: "
+            "searches are unsure there and retention keeps all of it; remove or rename one of them"
+        )
 
 
 def _commit(plan: BuildPlan, draft: Draft, parts: Sequence[Part]) -> tuple[Snapshot, int]:
@@ -199,8 +207,11 @@ def _counted(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
     totals |= dict.fromkeys(NOTES, 0)
     sizes = ["time_index_bytes", "offset_index_bytes", "transaction_index_bytes"]
     columns = ["status", "time_index_entries", "size_bytes", "index_file", "error", "log_uri"]
+    columns += ["log_dir", "topic", "partition", "base_offset"]
+    directories = DirectoriesOfPartitions()
     example: str | None = None
     for piece in catalog.read_pieces(snapshot, columns + sizes):
+        directories.add(piece)
         for status, count in _counts(piece["status"]).items():
             by_status[status] = by_status.get(status, 0) + count
         totals["entries"] += pc.sum(piece["time_index_entries"]).as_py() or 0
@@ -217,7 +228,12 @@ def _counted(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
         totals["failed"] += failed.num_rows
         example = example or _example(failed)
     counts = dict(sorted(by_status.items()))
-    return {"by_status": counts, **totals, "failed_example": example}
+    return {
+        "by_status": counts,
+        **totals,
+        "failed_example": example,
+        "two_directories": directories.doubled(),
+    }
 
 
 def _failed(rows: pa.Table) -> pa.Table:

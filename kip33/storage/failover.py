@@ -19,6 +19,7 @@ from kip33.rules.search import AFTER_END, BEFORE_START, EARLIEST, NO_SUCH_PARTIT
 from kip33.storage.catalog_search import THREADS, Partition
 from kip33.storage.group_lag import log_end
 from kip33.storage.log_window import Meter
+from kip33.storage.overlaps import note_on_directories
 from kip33.storage.partition_answers import fullest_of, replicas_of
 from kip33.storage.partition_search import Answer, SearchedSegment, search_partition
 from kip33.storage.record_at import record_before, record_from
@@ -88,6 +89,10 @@ def resume_points(
 def _last_read(first: Rows, one: GroupOffset, buffer_ms: int) -> _Read:
     segments = _segments(first, one.topic, one.partition)
     located = record_before(segments, one.offset, Meter())
+    two_logs = note_on_directories(segments)
+    located = located._replace(
+        note=_joined(located.note, two_logs), passed_over=located.passed_over or bool(two_logs)
+    )
     if located.record is None:
         return _Read(one, segments, None, EARLIEST, _joined(located.note, NOT_ONE))
     timestamp = located.record.timestamp
@@ -142,10 +147,11 @@ def _point(
     wide: bool = False,
 ) -> ResumePoint:
     answer, is_record = _first_record(segments, target_ms)
-    offset, is_sure = answer.offset, not answer.passed_over
+    two_logs = note_on_directories(segments)
+    offset, is_sure = answer.offset, not (answer.passed_over or two_logs)
     is_target_sure = target_ms == EARLIEST or all(read.is_sure for read in reads)
     read = None if wide else reads[0]
-    if offset is None and is_sure and answer.result != NO_SUCH_PARTITION:
+    if offset is None and not answer.passed_over and answer.result != NO_SUCH_PARTITION:
         offset, end_note = log_end(segments)
         note = _joined(note, "nothing there is as late: its end", end_note)
     guarantee = None
@@ -166,7 +172,7 @@ def _point(
         read_twice if is_record else None,
         read is None,
         guarantee,
-        _joined(note, answer.note),
+        _joined(note, answer.note, two_logs),
     )
 
 

@@ -9,7 +9,7 @@ from kip33.rules.policies import Policies, Policy
 from kip33.rules.retention import Limits, SegmentFigures, judge
 from kip33.storage.catalog_search import THREADS, Partition
 from kip33.storage.log_window import Meter
-from kip33.storage.overlaps import doubled, note_on
+from kip33.storage.overlaps import doubled, note_on, note_on_directories
 from kip33.storage.partition_answers import fullest_of, replicas_of
 from kip33.storage.record_at import record_from
 from kip33.storage.searched import SearchedSegment, losses_of, next_bases_of
@@ -86,7 +86,7 @@ def _lag(
     start, end, note = segments[0].base_offset, *log_end(segments)
     is_known = note is None
     hidden = list(_hidden_from(segments, one.offset))
-    note = _joined(note, note_on(one.offset, doubled(segments)))
+    note = _joined(note, note_on(one.offset, doubled(segments)), note_on_directories(segments))
     newest = max((s.max_timestamp for s in segments if s.max_timestamp is not None), default=-1)
     newest = -1 if hidden else newest
     lag = GroupLag(

@@ -1,4 +1,7 @@
-"""Which segments of a snapshot have offsets that others have as well, counted by topic."""
+"""Which segments of a snapshot have offsets that others have as well, counted by topic.
+
+And which partitions lie in two directories, `orders-0` and `orders-00`.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kip33.formats.names import two_directories_in
 from kip33.rules.overlaps import APART, NAMES, UNKNOWN, overlaps
 from kip33.storage.catalog import Catalog
 from kip33.storage.schema import SEGMENTS
@@ -40,6 +44,36 @@ def overlaps_by_topic(catalog: Catalog, snapshot: Snapshot) -> dict[str, dict[st
     for topic, kind in zip(topics.to_pylist(), found[at].tolist(), strict=True):
         counts.setdefault(topic, Counter())[NAMES[kind]] += 1
     return {topic: dict(sorted(count.items())) for topic, count in sorted(counts.items())}
+
+
+class DirectoriesOfPartitions:
+    """Collects in which directories the segments of each partition lie."""
+
+    def __init__(self) -> None:
+        """Begin without partitions."""
+        self._directories: dict[tuple[Any, ...], set[str]] = {}
+
+    def add(self, rows: pa.Table) -> None:
+        """Add catalog rows with the columns log_dir, topic, partition, base_offset, log_uri."""
+        rows = rows.filter(pc.and_(pc.is_valid(rows["base_offset"]), pc.is_valid(rows["topic"])))
+        parts: Any = pc.split_pattern(rows["log_uri"], "/", max_splits=1, reverse=True)
+        keys = rows.select(_KEY).append_column("directory", pc.list_element(parts, 0))
+        for row in keys.group_by([*_KEY, "directory"]).aggregate([]).to_pylist():
+            key = tuple(row[name] for name in _KEY)
+            self._directories.setdefault(key, set()).add(row["directory"])
+
+    def doubled(self) -> tuple[str, ...]:
+        """Return a note, `A and B`, for each partition that lies in two directories."""
+        pairs = map(two_directories_in, self._directories.values())
+        return tuple(sorted(" and ".join(pair) for pair in pairs if pair))
+
+
+def note_on_directories(segments: Sequence[SearchedSegment]) -> str | None:
+    """Return what a user should know of a replica that lies in two directories, None otherwise."""
+    pair = two_directories_in(one.log_uri.rpartition("/")[0] for one in segments)
+    if pair is None:
+        return None
+    return f"{pair[0]} and {pair[1]} are directories of one partition; they may be two logs"
 
 
 def _compact(rows: pa.Table) -> pa.Table:

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.replicas import Replica, fullest
 from kip33.rules.search import NEWEST_KAFKA, UNSURE
-from kip33.storage.overlaps import doubled, note_on
+from kip33.storage.overlaps import doubled, note_on, note_on_directories
 from kip33.storage.partition_search import Answer, SearchedSegment, search_partition
 
 SEARCHED: Final = ("log_dir", *SearchedSegment._fields)
@@ -75,16 +75,20 @@ def answers_of(
             log_start_offset=(starts or {}).get(log_dir),
         )
         twice = doubled(replicas[log_dir])
+        note = note_on_directories(replicas[log_dir])
         for (number, _), answer in zip(targets, answers, strict=True):
-            yield Located(number, log_dir, _with_note(answer, twice) if twice else answer)
+            yield Located(number, log_dir, _with_notes(answer, twice, note))
 
 
-def _with_note(answer: Answer, twice: Sequence[SearchedSegment]) -> Answer:
-    """Return the answer with a note where it depends on which of two segments is read."""
-    note = None if answer.offset is None else note_on(answer.offset, twice)
-    if note is None:
+def _with_notes(answer: Answer, twice: Sequence[SearchedSegment], note: str | None) -> Answer:
+    """Return the answer with a note where it depends on which of two segments is read.
+
+    `note`: what makes every answer of this replica unsure.
+    """
+    about_offset = None if answer.offset is None else note_on(answer.offset, twice)
+    if note is None and about_offset is None:
         return answer
-    joined = "; ".join(filter(None, (answer.note, note)))
+    joined = "; ".join(filter(None, (answer.note, about_offset, note)))
     return answer._replace(note=joined, exactness=UNSURE)
 
 
