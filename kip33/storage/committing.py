@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kip33.errors import CatalogError, UnreadableCatalogError
 from kip33.rules.broker_start import HIDDEN, MAY_NOT_START
 from kip33.storage.building import TaskResult
 from kip33.storage.catalog import Catalog
@@ -20,7 +21,7 @@ from kip33.storage.overlaps import DirectoriesOfPartitions
 from kip33.storage.planning import BuildPlan
 from kip33.storage.publishing import CANNOT_BE_WRITTEN, KEPT, NOT_OURS, WRITTEN
 from kip33.storage.snapshot_merge import merge
-from kip33.storage.snapshots import Part, Snapshot
+from kip33.storage.snapshots import Candidate, Part, Snapshot
 from kip33.storage.takeover import take_over, write_parts
 from kip33.storage.transaction_files import finish_transactions
 
@@ -161,14 +162,14 @@ def _commit(plan: BuildPlan, draft: Draft, parts: Sequence[Part]) -> tuple[Snaps
     folder = draft.staging
     known = {base.name} if base else set()
     rows_of_others = 0
-    newer = _not_in(known, catalog.newest())
+    newer = _newest_unmerged(catalog, known)
     for _ in range(MOST_MERGES):
         while newer:
             merged = merge(catalog, partial(catalog.read_parts, folder, parts), newer, plan.looked)
             parts, folder = tuple(write_parts(draft, merged.tables)), draft.staging
             rows_of_others = merged.taken
             known.add(newer.name)
-            newer = _not_in(known, catalog.newest())
+            newer = _newest_unmerged(catalog, known)
         snapshot = draft.commit(parts, settings=settings, now_ms=plan.now_ms)
         known.add(snapshot.name)
         newer = _committed_beside(catalog, snapshot, known)
@@ -179,23 +180,41 @@ def _commit(plan: BuildPlan, draft: Draft, parts: Sequence[Part]) -> tuple[Snaps
     return snapshot, rows_of_others
 
 
-def _not_in(known: set[str], snapshot: Snapshot | None) -> Snapshot | None:
-    return None if snapshot is None or snapshot.name in known else snapshot
+def _newest_unmerged(catalog: Catalog, known: set[str]) -> Snapshot | None:
+    """Return the newest whole snapshot, None where this build knows it already."""
+    for candidate in catalog.candidates():
+        if candidate.name in known:
+            return None
+        if _is_whole(catalog, candidate):
+            return candidate.snapshot
+    return None
 
 
 def _committed_beside(catalog: Catalog, snapshot: Snapshot, known: set[str]) -> Snapshot | None:
     """Return a snapshot with this one's number, or a newer one, that was not merged yet."""
-    return next(
-        (
-            candidate.snapshot
-            for candidate in catalog.candidates()
-            if candidate.snapshot
-            and not candidate.problem
-            and candidate.name not in known
-            and candidate.snapshot.sequence >= snapshot.sequence
-        ),
-        None,
-    )
+    for candidate in catalog.candidates():
+        beside = candidate.snapshot
+        if beside and beside.sequence < snapshot.sequence:
+            return None
+        if candidate.name not in known and _is_whole(catalog, candidate):
+            return beside
+    return None
+
+
+def _is_whole(catalog: Catalog, candidate: Candidate) -> bool:
+    """Return whether a snapshot is what its commit says, to the byte; a damaged one counts as none.
+
+    Raises UnreadableCatalogError where a part cannot be read now: that proves no damage.
+    """
+    if candidate.snapshot is None or candidate.problem:
+        return False
+    try:
+        catalog.require_whole(candidate.snapshot)
+    except UnreadableCatalogError:
+        raise
+    except CatalogError:
+        return False
+    return True
 
 
 def _counted(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:

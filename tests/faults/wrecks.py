@@ -52,7 +52,7 @@ class Place:
         before = Outcome({}, [])
         if self.index_dir.exists():
             before = outcome(self.index_dir)
-            shutil.copytree(self.index_dir, saved, copy_function=shutil.copyfile)
+            shutil.copytree(self.index_dir, saved)
         return Night(name, before, self.build(), saved)
 
     def clear(self) -> None:
@@ -64,7 +64,7 @@ class Place:
         """Make the index directory what it was before a night."""
         self.clear()
         if night.saved.exists():
-            shutil.copytree(night.saved, self.index_dir, copy_function=shutil.copyfile)
+            shutil.copytree(night.saved, self.index_dir)
 
     def start(self, module: str, *options: str) -> "subprocess.Popen[str]":
         """Return a program of this folder that is ready to build here."""

@@ -197,6 +197,7 @@ def test_options_of_build_reach_the_build(spark_command: Command) -> None:
         "segment_index_bytes": 120,
         "check_crc": False,
         "offset_index": True,
+        "bytes_version": 1,
     }
     assert len(record["parts"]) == 1
     # Ten slots are too few for either log, and nobody saw the batch with the broken CRC.

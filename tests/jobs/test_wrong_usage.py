@@ -100,7 +100,7 @@ WRONG_USAGE: dict[str, tuple[Callable[[], list[str]], str]] = {
     ),
     "newer catalog": (
         lambda: [*BUILD, "--catalog", newer_catalog()],
-        "/newer/commits/00000000000000000001-abc.json: schema version 99, this kip33 reads up to 1",
+        "/newer/commits/00000000000000000001-abc.json: schema version 99, this kip33 reads up to 2",
     ),
     # options
     "no such command": (lambda: ["rebuild"], "No such command 'rebuild'. Try 'kip33 --help'"),
@@ -180,7 +180,7 @@ WRONG_USAGE: dict[str, tuple[Callable[[], list[str]], str]] = {
     "dump: no FILE": (lambda: ["dump"], "Missing argument 'FILE...'"),
     "dump: foreign file": (
         lambda: ["dump", file_named("notes.txt", b"hello")],
-        "notes.txt: not a file kip33 can show; '<base offset>.timeindex', '.index' or '.log' exp",
+        "notes.txt: not a file kip33 can show; '<base offset>.timeindex', '.index', ",
     ),
     "dump: directory": (
         lambda: ["dump", directory_named(f"{FIRST}.log")],
