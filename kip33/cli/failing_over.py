@@ -29,7 +29,13 @@ def show_failover(options: Mapping[str, Any]) -> None:
     topics = {one.topic for one in offsets}
     with progress_bar("failover"):
         first, second = (_rows(options[name], topics, name) for name in ("first", "second"))
-        points = resume_points(first, second, offsets, buffer_ms=options["buffer"])
+        points = resume_points(
+            first,
+            second,
+            offsets,
+            buffer_ms=options["buffer"],
+            max_batch_bytes=options["max_batch_bytes"],
+        )
     if options["emit"]:
         click.echo(_reset_offsets(points), nl=False)
     elif options["output_format"] == "table":

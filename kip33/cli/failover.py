@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from kip33.cli.moments import DURATION
-from kip33.cli.options import format_option, store_options
+from kip33.cli.options import format_option, max_batch_bytes_option, store_options
 
 
 @click.command(
@@ -33,6 +33,7 @@ from kip33.cli.options import format_option, store_options
     type=click.Choice(["reset-offsets"]),
     help="Print only the CSV that kafka-consumer-groups.sh --from-file takes.",
 )
+@max_batch_bytes_option
 @store_options
 @format_option("table", "json", "jsonl", "csv")
 def failover(**options: Any) -> None:

@@ -5,7 +5,12 @@ from typing import Any
 import click
 
 from kip33.cli.moments import MOMENT
-from kip33.cli.options import format_option, policy_options, store_options
+from kip33.cli.options import (
+    format_option,
+    max_batch_bytes_option,
+    policy_options,
+    store_options,
+)
 
 
 @click.command(
@@ -23,6 +28,7 @@ from kip33.cli.options import format_option, policy_options, store_options
 @click.option("--now", type=MOMENT, metavar="T", help="For retention [default: the clock].")
 @click.option("--snapshot", metavar="NAME", help="This snapshot instead of the newest.")
 @policy_options
+@max_batch_bytes_option
 @store_options
 @format_option("table", "json", "jsonl", "csv")
 def lag(**options: Any) -> None:

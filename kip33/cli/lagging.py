@@ -37,6 +37,7 @@ def show_lag(options: Mapping[str, Any]) -> None:
             policies=_policies(options),
             retention_ms=options["retention_ms"],
             now_ms=current_ms() if options["now"] is None else options["now"],
+            max_batch_bytes=options["max_batch_bytes"],
         )
     if options["output_format"] == "table":
         _print_table(lags, snapshot.source, time.monotonic() - started)

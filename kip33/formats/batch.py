@@ -181,3 +181,12 @@ def decode_header(data: bytes, position: int) -> BatchHeader:
         epoch,
         *producer[:3],
     )
+
+
+def has_any_offset(header: BatchHeader) -> bool:
+    """Return whether the header does not say which offsets a batch has.
+
+    So it is for a compressed message of offset 0: its records count from 0 (librdkafka).
+    """
+    is_wrapper = header.magic < 2 and header.attributes & CODEC_MASK != 0
+    return is_wrapper and header.last_offset == 0

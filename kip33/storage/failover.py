@@ -15,6 +15,7 @@ from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from kip33.formats.group_offsets import GroupOffset
+from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.search import AFTER_END, BEFORE_START, EARLIEST, NO_SUCH_PARTITION, RECORD
 from kip33.storage.catalog_search import THREADS, Partition
 from kip33.storage.group_lag import log_end
@@ -69,26 +70,34 @@ class _Read(NamedTuple):
 
 
 def resume_points(
-    first: Rows, second: Rows, offsets: Sequence[GroupOffset], *, buffer_ms: int
+    first: Rows,
+    second: Rows,
+    offsets: Sequence[GroupOffset],
+    *,
+    buffer_ms: int,
+    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
 ) -> list[ResumePoint]:
     """Return where each group goes on, by group, topic and partition of the second cluster.
 
+    A batch that decompresses to more than `max_batch_bytes` is not read, and a note says so.
     ValueError for a negative buffer.
     """
     if buffer_ms < 0:
         raise ValueError(f"buffer_ms {buffer_ms}: 0 or more expected")
     with ThreadPoolExecutor(THREADS) as pool:
-        reads = list(pool.map(lambda one: _last_read(first, one, buffer_ms), offsets))
+        reads = list(
+            pool.map(lambda one: _last_read(first, one, buffer_ms, max_batch_bytes), offsets)
+        )
     points: list[ResumePoint] = []
     ordered = sorted(reads, key=lambda read: read.one)
     for (group, topic), of_topic in groupby(ordered, key=lambda read: read.one[:2]):
-        points += _of_topic(first, second, group, topic, list(of_topic))
+        points += _of_topic(first, second, group, topic, list(of_topic), max_batch_bytes)
     return points
 
 
-def _last_read(first: Rows, one: GroupOffset, buffer_ms: int) -> _Read:
+def _last_read(first: Rows, one: GroupOffset, buffer_ms: int, most: int) -> _Read:
     segments = _segments(first, one.topic, one.partition)
-    located = record_before(segments, one.offset, Meter())
+    located = record_before(segments, one.offset, Meter(most))
     two_logs = note_on_directories(segments)
     located = located._replace(
         note=_joined(located.note, two_logs), passed_over=located.passed_over or bool(two_logs)
@@ -108,32 +117,38 @@ def _last_read(first: Rows, one: GroupOffset, buffer_ms: int) -> _Read:
 
 
 def _of_topic(
-    first: Rows, second: Rows, group: str, topic: str, reads: list[_Read]
+    first: Rows, second: Rows, group: str, topic: str, reads: list[_Read], most: int
 ) -> Iterator[ResumePoint]:
     there = sorted(number for name, number in second if name == topic and number is not None)
     here = {number for name, number in first if name == topic and number is not None}
     unread = sorted(here - {read.one.partition for read in reads})
     if not there:
         for read in reads:
-            yield _point([read], read.one, read.target_ms, [], read_twice=None, note=read.note)
+            yield _point(
+                [read], read.one, read.target_ms, [], most, read_twice=None, note=read.note
+            )
     elif here == set(there):
         why = f"no offset of partition {unread[0]}: it has no row" if unread else None
         for read in reads:
             segments = _segments(second, topic, read.one.partition)
-            twice = _read_twice([read], read.target_ms)
+            twice = _read_twice([read], read.target_ms, most)
             note = _joined(read.note, why)
-            yield _point([read], read.one, read.target_ms, segments, read_twice=twice, note=note)
+            yield _point(
+                [read], read.one, read.target_ms, segments, most, read_twice=twice, note=note
+            )
     else:
         target_ms = EARLIEST if unread else min(read.target_ms for read in reads)
         why = f"{len(here)} partitions here, {len(there)} there: the smallest time of the topic"
         if unread:
             why = f"{why} is the start, since nothing was read of partition {unread[0]}"
         note = _joined(why, *(read.note for read in reads))
-        twice = _read_twice(reads, target_ms)
+        twice = _read_twice(reads, target_ms, most)
         for number in there:
             one = GroupOffset(group, topic, number, -1)
             segments = _segments(second, topic, number)
-            yield _point(reads, one, target_ms, segments, read_twice=twice, note=note, wide=True)
+            yield _point(
+                reads, one, target_ms, segments, most, read_twice=twice, note=note, wide=True
+            )
 
 
 def _point(
@@ -141,12 +156,13 @@ def _point(
     one: GroupOffset,
     target_ms: int,
     segments: list[SearchedSegment],
+    most: int,
     *,
     read_twice: int | None,
     note: str | None,
     wide: bool = False,
 ) -> ResumePoint:
-    answer, is_record = _first_record(segments, target_ms)
+    answer, is_record = _first_record(segments, target_ms, most)
     two_logs = note_on_directories(segments)
     offset, is_sure = answer.offset, not (answer.passed_over or two_logs)
     is_target_sure = target_ms == EARLIEST or all(read.is_sure for read in reads)
@@ -176,25 +192,29 @@ def _point(
     )
 
 
-def _first_record(segments: list[SearchedSegment], target_ms: int) -> tuple[Answer, bool]:
+def _first_record(
+    segments: list[SearchedSegment], target_ms: int, most: int
+) -> tuple[Answer, bool]:
     """Return the first record at or after a time, and whether it is one: it may be a marker.
 
     A marker bears its coordinator's clock, so earlier records may follow it: they would be read
     twice and not be counted. Where too many such follow one another the first is the answer.
     """
-    [first] = search_partition(segments, [target_ms])
+    [first] = search_partition(segments, [target_ms], max_batch_bytes=most)
     answer = first
     for _ in range(_MOST_MARKERS):
         if answer.offset is None or answer.exactness != RECORD or target_ms == EARLIEST:
             return answer, True
-        located = record_from(segments, answer.offset, Meter())
+        located = record_from(segments, answer.offset, Meter(most))
         is_it = located.record and located.record.offset == answer.offset
         if located.passed_over or is_it:
             return answer, not located.passed_over
         if located.record is None:
             return answer._replace(offset=None, timestamp=None, result=AFTER_END), True
         start = located.record.offset
-        [answer] = search_partition(segments, [target_ms], log_start_offset=start)
+        [answer] = search_partition(
+            segments, [target_ms], log_start_offset=start, max_batch_bytes=most
+        )
         answer = answer._replace(
             result=answer.result if answer.offset is None else first.result,
             note=_joined(first.note, answer.note),
@@ -203,7 +223,7 @@ def _first_record(segments: list[SearchedSegment], target_ms: int) -> tuple[Answ
     return first, False
 
 
-def _read_twice(reads: Sequence[_Read], target_ms: int) -> int | None:
+def _read_twice(reads: Sequence[_Read], target_ms: int, most: int) -> int | None:
     """Return how many offsets before the groups' are at or after where the target begins.
 
     What lies before the archive or behind it was read as well: the second cluster may have it.
@@ -212,7 +232,7 @@ def _read_twice(reads: Sequence[_Read], target_ms: int) -> int | None:
     for read in reads:
         if not read.segments:
             return None
-        [answer] = search_partition(read.segments, [target_ms])
+        [answer] = search_partition(read.segments, [target_ms], max_batch_bytes=most)
         if answer.passed_over or not read.is_sure:
             return None
         begins = read.one.offset if answer.offset is None else answer.offset

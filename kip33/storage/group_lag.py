@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
 from kip33.formats.group_offsets import GroupOffset
+from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.policies import Policies, Policy
 from kip33.rules.retention import Limits, SegmentFigures, judge
 from kip33.storage.catalog_search import THREADS, Partition
@@ -58,25 +59,32 @@ def group_lags(
     policies: Policies | None = None,
     retention_ms: int | None = None,
     now_ms: int,
+    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
 ) -> list[GroupLag]:
     """Return a row for each committed offset, in their order.
 
     `partitions` are the catalog's rows, `by_partition` of `catalog_search`. The replica with most
-    valid bytes answers. `retention_ms`: what if the policies said that.
+    valid bytes answers. `retention_ms`: what if the policies said that. A batch that
+    decompresses to more than `max_batch_bytes` is not read, and a note says so.
     """
 
     def lag(one: GroupOffset) -> GroupLag:
         policy = policies.of(one.topic) if policies else None
         if policy and retention_ms is not None:
             policy = policy._replace(retention_ms=retention_ms)
-        return _lag(one, partitions.get((one.topic, one.partition), []), policy, now_ms)
+        rows = partitions.get((one.topic, one.partition), [])
+        return _lag(one, rows, policy, now_ms, Meter(max_batch_bytes))
 
     with ThreadPoolExecutor(THREADS) as pool:
         return list(pool.map(lag, offsets))
 
 
 def _lag(
-    one: GroupOffset, rows: list[dict[str, Any]], policy: Policy | None, now_ms: int
+    one: GroupOffset,
+    rows: list[dict[str, Any]],
+    policy: Policy | None,
+    now_ms: int,
+    meter: Meter,
 ) -> GroupLag:
     replicas = replicas_of(rows)
     log_dir = fullest_of(replicas)
@@ -101,7 +109,6 @@ def _lag(
         return lag._replace(result=UNKNOWN)
     if one.offset >= end:
         return lag._replace(result=AT_END if one.offset == end else AFTER_END, lag_ms=0)
-    meter = Meter()
     located = record_from(segments, one.offset, meter)
     lag = lag._replace(
         result=BEFORE_START if one.offset < start else FOUND,

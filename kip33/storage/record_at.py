@@ -2,16 +2,24 @@
 what it read last.
 
 Control records are passed over, as consumers pass over them. A segment's `.index` says where to
-begin; what it says is taken only if the batch there ends at or before the offset.
+begin; what it says is taken only if the batch there ends at or before the offset. Every batch on
+the way is checked against its CRC before its header is believed.
 """
 
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from typing import Final, NamedTuple
 
 from kip33.errors import CorruptIndexError, Kip33Error
-from kip33.formats.batch import CODEC_MASK, CONTROL, RECORD_BATCH_OVERHEAD, BatchHeader
+from kip33.formats.batch import (
+    CODEC_MASK,
+    CONTROL,
+    RECORD_BATCH_OVERHEAD,
+    BatchHeader,
+    has_any_offset,
+)
 from kip33.formats.records import Record, iterate_records
 from kip33.storage.files import opened, reason
 from kip33.storage.index_pages import IndexPages
@@ -43,14 +51,15 @@ def record_from(segments: Sequence[SearchedSegment], offset: int, meter: Meter) 
     next_bases = next_bases_of(segments)
     for segment, loss, next_base in zip(segments, losses, next_bases, strict=True):
         is_lost = loss is not None and (next_base is None or next_base > offset)
-        is_earlier = segment.last_offset is not None and segment.last_offset < offset
+        last_offset = segment.last_offset  # 0: perhaps of a wrapper that does not say its offsets
+        is_earlier = last_offset is not None and 0 < last_offset < offset
         if segment.is_bare or segment.doubt or is_earlier:
             notes += [f"{segment.log_uri}: {loss}, passed over"] if is_lost else []
             continue
         try:
             with _opened(segment, meter) as log:
                 for header in log.window.headers(log.position_for(offset)):
-                    if header.last_offset >= offset:
+                    if header.last_offset >= offset or has_any_offset(header):
                         for record in _records(log.window, header):
                             if record.offset >= offset:
                                 return _located(record, notes)
@@ -102,14 +111,15 @@ def _last_before(window: LogWindow, position: int, offset: int) -> Record | None
             del places[:]
         if _may_have_records(header):
             places.append(header.position)
-        if header.last_offset >= offset - 1:
+        if header.last_offset >= offset - 1 and not has_any_offset(header):
             break
     for place in reversed(places):
         window.expect(RECORD_BATCH_OVERHEAD)  # one header: a walk backwards needs no more of it
         last: Record | None = None
-        for record in _records(window, next(window.headers(place))):
-            if record.offset < offset:
-                last = record
+        for again in islice(window.headers(place), 1):
+            for record in _records(window, again):
+                if record.offset < offset:
+                    last = record
         if last:
             return last
     return None
@@ -174,7 +184,7 @@ class _Log(NamedTuple):
 @contextmanager
 def _opened(segment: SearchedSegment, meter: Meter) -> Iterator[_Log]:
     with ExitStack() as files:
-        window = opened_window(segment, files, meter)
+        window = opened_window(segment, files, meter, check_crc=True)
         log = Location.of(segment.log_uri)
         yield _Log(window, segment.base_offset, _offset_index(segment, log, files, meter))
 

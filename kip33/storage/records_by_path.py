@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple, TypeAlias
 
 from kip33.errors import CorruptSegmentError, Kip33Error, LocationError, UnsupportedFormatError
-from kip33.formats.batch import CODEC_MASK, CONTROL, BatchHeader
+from kip33.formats.batch import CONTROL, BatchHeader, has_any_offset
 from kip33.formats.pieces import pieces_of
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES, Record, iterate_records
 from kip33.rules.search import BATCH
@@ -188,10 +188,10 @@ class _Batches:
         last_offset = self._log.base_offset - 1
         is_past_end = False
         for header in self._window.headers(self._place_for(start)):
-            goes_back = header.base_offset <= last_offset and not _has_any_offset(header)
+            goes_back = header.base_offset <= last_offset and not has_any_offset(header)
             if is_past_end and not goes_back:
                 return
-            is_before = header.last_offset < start and not _has_any_offset(header)
+            is_before = header.last_offset < start and not has_any_offset(header)
             if goes_back and in_order and (is_before or is_past_end):
                 what = f"offset {header.base_offset} comes after {last_offset}: offsets go back"
                 what = f"at byte {header.position} of {self._window.end}: {what}"
@@ -244,15 +244,6 @@ class _Batches:
         if header is None or not self._log.base_offset <= header.base_offset <= start:
             return 0
         return position
-
-
-def _has_any_offset(header: BatchHeader) -> bool:
-    """Return whether the header does not say which offsets a batch has.
-
-    So it is for a compressed message of offset 0: its records count from 0 (librdkafka).
-    """
-    is_wrapper = header.magic < 2 and header.attributes & CODEC_MASK != 0
-    return is_wrapper and header.last_offset == 0
 
 
 def _corrupt(log: _Log, damage: str) -> CorruptSegmentError:

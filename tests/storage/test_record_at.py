@@ -11,7 +11,7 @@ from kip33.storage.record_at import record_before, record_from
 from kip33.storage.searched import SearchedSegment
 from tests.generated_segments import Written, plain_batch, record_pairs, segments, wire_of
 from tests.searched_segments import write_segment
-from tests.segment_builder import end_txn_marker, segment
+from tests.segment_builder import Record, end_txn_marker, segment, v1_message, v2_batch, wrapper
 
 
 def data_of(written: list[Written]) -> list[tuple[int, int]]:
@@ -83,3 +83,43 @@ def test_a_log_that_is_gone_is_named(tmp_path: Path) -> None:
 
     assert found.record is None
     assert found.note and "cannot be read" in found.note
+
+
+def test_a_header_is_believed_only_if_the_batch_matches_its_crc(tmp_path: Path) -> None:
+    row = write_segment(tmp_path, 0, wire_of([plain_batch(5 * i, [i] * 5) for i in range(20)]))
+    (tmp_path / f"{0:020d}.index").unlink()
+    log = tmp_path / f"{0:020d}.log"
+    data = bytearray(log.read_bytes())
+    size = len(data) // 20
+    data[10 * size + 23 + 3] ^= 64  # the last offset delta: the batch seems to have more records
+    log.write_bytes(data)
+
+    after, before = (find([row], 60, Meter()) for find in (record_from, record_before))
+
+    assert after.record is None
+    assert before.record and before.record.offset == 49
+    for found in (after, before):
+        assert found.passed_over
+        assert "do not match its CRC" in (found.note or "")
+
+
+def test_a_wrapper_that_does_not_say_its_offsets_is_read(tmp_path: Path) -> None:
+    """Some clients wrote compressed sets whose outer message has offset 0."""
+    inner = [v1_message(i, 100 + i) for i in range(5)]
+    row = write_segment(tmp_path, 0, wrapper(0, inner, codec="gzip"))
+
+    after, before = (find([row], 3, Meter()).record for find in (record_from, record_before))
+
+    assert after and (after.offset, after.timestamp) == (3, 103)
+    assert before and (before.offset, before.timestamp) == (2, 102)
+
+
+def test_a_batch_beyond_the_limit_is_named(tmp_path: Path) -> None:
+    log = v2_batch(0, [Record(7, None, bytes(5_000))] * 3, codec="gzip")
+    row = write_segment(tmp_path, 0, log)
+
+    for find in (record_from, record_before):
+        found = find([row], 1, Meter(1_000))
+        assert found.record is None
+        assert "give --max-batch-bytes" in (found.note or "")
+        assert find([row], 1, Meter(100_000)).record
