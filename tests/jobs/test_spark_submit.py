@@ -49,7 +49,7 @@ def test_the_jobs_do_what_the_command_does(spark_command: Command, tmp_path: Pat
     ]
     assert summary["catalog"] == (tmp_path / "by-spark-submit" / "_catalog").as_uri()
     files = files_below(tmp_path / "by-spark-submit")
-    assert len(files) == 24
+    assert len(files) == 25
     assert files == files_below(tmp_path / "by-command")
 
     options = ("--topics", "clicks", "--format", "jsonl", "--fail-on", "missing")

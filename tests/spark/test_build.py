@@ -28,7 +28,8 @@ pytestmark = pytest.mark.spark
 NOW_MS = 1_800_000_000_000
 FIRST = "00000000000000000000"
 ORDERS = "broker-1/orders-0/00000000000000004000"
-WHAT_RECOVERY_LEAVES = {
+ABORTS = {f"broker-1/payments-0/{FIRST}.txnindex"}
+WHAT_RECOVERY_LEAVES = ABORTS | {
     f"{segment}{suffix}"
     for segment in (
         f"broker-1/audit.v1-0/{FIRST}",
@@ -102,13 +103,15 @@ def test_every_row_and_file_is_what_build_time_index_gives(
 
     segments = list_segments(str(source))
     rows, files = rows_by_log(tmp_path / "_catalog", source), index_files(tmp_path)
-    expected_files = {}
+    expected_files, expected_aborts = {}, []
     for segment in segments:
         name = segment.path.removesuffix(".log")
         index, row = build_time_index(str(source / segment.path)), rows.pop(name)
         assert (row["status"], row["error"]) == (index.status, index.error), name
         assert (row["size_bytes"], row["valid_bytes"]) == (index.size_bytes, index.valid_bytes)
         assert row["base_offset"] == segment.base_offset
+        if row["transaction_index_bytes"]:
+            expected_aborts.append(f"{name}.txnindex")
         if index.time_index is None:
             assert (row["index_uri"], row["time_index_entries"]) == (None, None)
             assert row["max_timestamp"] is None
@@ -119,9 +122,13 @@ def test_every_row_and_file_is_what_build_time_index_gives(
             expected_files[f"{name}.timeindex"] = index.time_index
             expected_files[f"{name}.index"] = index.offset_index
     assert rows == {}
-    assert files == expected_files
     assert summary.segments == len(segments)
     assert summary.index_bytes == sum(map(len, files.values()))
+    aborts = {name: data for name, data in files.items() if name.endswith(".txnindex")}
+    assert {name: files.pop(name) for name in aborts} == aborts
+    assert files == expected_files
+    assert sorted(aborts) == sorted(expected_aborts)
+    assert source_name != "demo archive" or set(aborts) == ABORTS
     times = [data for name, data in files.items() if name.endswith(".timeindex")]
     assert summary.entries == sum(map(len, times)) // 12
 
@@ -154,7 +161,7 @@ def test_neither_the_number_of_tasks_nor_a_second_run_changes_a_byte(
         index_dir = tmp_path / str(parallelism)
         build(spark, unchanged_archive, index_dir, parallelism=parallelism, offset_index=True)
         newest = Catalog.at(str(index_dir / "_catalog")).require_newest()
-        assert len(newest.parts) == parallelism
+        assert len(newest.parts) == parallelism + 1, "one more for rows with transactions"
         by_parallelism[parallelism] = index_files(index_dir)
     first = by_parallelism[1]
     assert set(first) == WHAT_RECOVERY_LEAVES

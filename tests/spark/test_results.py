@@ -10,7 +10,7 @@ from pyarrow import parquet as pq
 from pyspark.sql import functions as sf
 
 from kip33.errors import LocationError, PublishError
-from kip33.spark.results import SUMMARY, require_results_place, write_summary, written
+from kip33.spark.results import SUMMARY, UNFINISHED, require_results_place, write_summary, written
 from kip33.storage.locations import Location
 
 pytestmark = pytest.mark.spark
@@ -26,7 +26,7 @@ def put(folder: Path, *names: str) -> None:
             place.mkdir(parents=True)
         else:
             place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(f"this is {name}")
+            place.write_text(OURS if name == SUMMARY else f"this is {name}")
 
 
 def all_in(folder: Path) -> dict[str, str | None]:
@@ -37,12 +37,14 @@ def all_in(folder: Path) -> dict[str, str | None]:
     }
 
 
-RESULTS = ("segments/part-0.parquet", "segments/_SUCCESS", "partitions/part-0.parquet")
+PART = "part-00000-01234567-89ab-cdef-0123-456789abcdef-c000.snappy.parquet"  # as Spark names it
+RESULTS = (f"segments/{PART}", "segments/_SUCCESS", f"partitions/{PART}")
+OURS = '{"catalog": 1, "snapshot": 2, "source": 3, "now_ms": 4, "findings": []}\n'
 GOOD = {
     "nothing is there": (),
     "an empty folder": ("",),
     "results of before": (*RESULTS, SUMMARY),
-    "results of before that are not whole": RESULTS[:2],
+    "results of a run that was interrupted": (*RESULTS[:2], UNFINISHED),
     "a summary alone": (SUMMARY,),
 }
 
@@ -51,19 +53,25 @@ GOOD = {
 def test_a_folder_for_results(names: tuple[str, ...], tmp_path: Path) -> None:
     folder = tmp_path / "out"
     put(folder, *(name or "./" for name in names))
-    before = all_in(tmp_path)
 
     require_results_place(Location.of(folder), TABLES)
 
-    assert not (folder / SUMMARY).exists()
-    assert all_in(tmp_path).items() <= before.items()
+    assert [path.name for path in folder.iterdir()] == [UNFINISHED], "results of before go"
+
+
+def test_results_that_nothing_marks_as_ours_stay(tmp_path: Path) -> None:
+    put(tmp_path, *RESULTS)
+    before = all_in(tmp_path)
+    with pytest.raises(LocationError, match=r"and no summary\.json"):
+        require_results_place(Location.of(tmp_path), TABLES)
+    assert all_in(tmp_path) == before
 
 
 FOREIGN = {
     "a file": "precious.txt",
     "a folder": "orders-0/",
     "a hidden file": ".keep",
-    "a table of another command": "freed/part-0.parquet",
+    "a table of another command": f"freed/{PART}",
     "a name that is longer": "segments-of-may/",
 }
 
@@ -230,7 +238,7 @@ def test_a_table_that_fails_leaves_no_summary(spark: Any, tmp_path: Path) -> Non
             assert "torn" in str(error)
             assert not (tmp_path / "out" / SUMMARY).exists()
             break
-        write_summary(out, {"segments": 3})
+        write_summary(out, json.loads(OURS))
         assert (tmp_path / "out" / SUMMARY).exists()
     else:
         pytest.fail("a table that fails was written")
