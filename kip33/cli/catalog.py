@@ -68,7 +68,8 @@ def catalog(
 
     With --path: the folder of the newest snapshot's Parquet files, for Spark, pyarrow, pandas,
     DuckDB or Polars to read. With --diff: what changed between two snapshots. With --keep: old
-    snapshots are removed, readers and running builds keep theirs.
+    snapshots are removed, readers and running builds keep theirs. Files that kip33 did not write
+    stay, and a warning names their folder.
     """
     _require_one_of(path_only, snapshot, diff, keep)
     opened = Catalog.at(catalog_dir)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from kip33.cli.output import human_bytes, print_json, print_table
+from kip33.cli.output import human_bytes, print_json, print_table, warn
 from kip33.storage.catalog import Catalog
 from kip33.storage.pruning import DAMAGED, DEAD_BUILD, OLD, Plan, Pruned, Removal, prune
 
@@ -26,6 +26,8 @@ def prune_catalog(opened: Catalog, keep: int, output_format: str) -> None:
     )
     for problem in pruned.plan.problems:
         warn_of(problem)
+    for line in pruned.plan.foreign:
+        warn(line)
     if output_format == "table":
         _print_pruned(pruned)
     elif output_format == "jsonl":
@@ -41,6 +43,7 @@ def prune_catalog(opened: Catalog, keep: int, output_format: str) -> None:
                 "leftovers_removed": pruned.count(DEAD_BUILD),
                 "bytes_freed": pruned.bytes_freed,
                 "removed": [_as_row(removal) for removal in pruned.removed],
+                "foreign": list(pruned.plan.foreign),
                 "failures": list(pruned.failures),
             }
         )

@@ -24,9 +24,9 @@ from kip33.storage.files import (
     publish_or_raise,
     read_whole,
     reason,
-    remove_folder_quietly,
     require_writable,
 )
+from kip33.storage.folders import remove_own_quietly
 from kip33.storage.locations import Location
 from kip33.storage.schema import SCHEMA_VERSION
 from kip33.storage.snapshots import Part, Snapshot, sequence_of, snapshot_name
@@ -113,7 +113,7 @@ class Draft(NamedTuple):
         }
         data = (json.dumps(record, indent=1) + "\n").encode()
         publish_or_raise(self.catalog.commit_place(snapshot.name), data, STAYS)
-        remove_folder_quietly(self.staging)
+        remove_own_quietly(self.staging)
         return snapshot
 
     def _settle(self, part: Part, folder: Location) -> Part:

@@ -1,11 +1,42 @@
 """The folders of a catalog's snapshots and drafts: what lies in them, when something last came."""
 
+import re
+from typing import Final
+
 from pyarrow import fs
 
 from kip33.errors import CatalogError
 from kip33.storage.catalog import Catalog
-from kip33.storage.files import entries_of, reason
+from kip33.storage.files import entries_of, reason, remove_folder_quietly, remove_quietly
+from kip33.storage.locations import Location
 from kip33.storage.snapshots import sequence_of
+
+_OWN_NAMES: Final = re.compile(
+    r"[a-z]+-[0-9]{5,}(\.[0-9a-f]+)?\.parquet|claims\.arrow|\..+\.[0-9a-f]{32}\.tmp"
+)
+
+
+def has_own_name(path: str) -> bool:
+    """Return whether kip33 writes files of this name into folders of snapshots and drafts.
+
+    >>> has_own_name("part-00003.5c1e9b02.parquet"), has_own_name("notes.txt")
+    (True, False)
+    """
+    return _OWN_NAMES.fullmatch(path) is not None
+
+
+def remove_own_quietly(folder: Location) -> None:
+    """Delete a folder of ours as far as that goes; with files of others in it only our files."""
+    try:
+        infos = entries_of(folder, recursive=True)
+    except OSError:
+        return
+    files = [i.path[len(folder.path) + 1 :] for i in infos if i.type != fs.FileType.Directory]
+    if all(map(has_own_name, files)):
+        remove_folder_quietly(folder)
+        return
+    for path in filter(has_own_name, files):
+        remove_quietly(folder.child(path))
 
 
 class Folder:

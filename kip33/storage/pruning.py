@@ -12,7 +12,8 @@ Decided first, on one look at the catalog; then removed, and nothing else. What 
 - what a build without a commit put somewhere within 24 hours, and its claims until a newer
   snapshot is committed: by them the next build knows its own index files;
 - all of `snapshots/` that has no commit while no snapshot is whole: commit files that are only
-  out of sight must not cost the data; and everything without a snapshot's name.
+  out of sight must not cost the data; and everything without a snapshot's name;
+- a file that kip33 did not write, and the folder it lies in.
 
 A time in the future is young, and so is one that the store does not tell.
 """
@@ -26,7 +27,7 @@ from kip33.errors import CatalogError, UnreadableCatalogError
 from kip33.storage.catalog import Catalog
 from kip33.storage.drafts import CLAIMS, DEAD_AFTER_MS
 from kip33.storage.files import TEMPORARY_SUFFIX, reason, size_of
-from kip33.storage.folders import Folder, list_folders, modified_ms
+from kip33.storage.folders import Folder, has_own_name, list_folders, modified_ms
 from kip33.storage.locations import Location
 from kip33.storage.snapshots import Candidate, sequence_of
 
@@ -52,6 +53,7 @@ class Plan(NamedTuple):
     kept: int  # committed snapshots that stay
     kept_young: int  # of them: only because they were the newest within the last hour
     problems: tuple[str, ...]  # of those that stay and count as none, a line each
+    foreign: tuple[str, ...] = ()  # folders that stay because of files of others, a line each
 
 
 class Pruned(NamedTuple):
@@ -109,7 +111,9 @@ def plan_pruning(catalog: Catalog, *, keep: int, now_ms: int) -> Plan:
         kept_young += may_go
         if candidate.problem:
             problems.append(candidate.problem)
-    return Plan(tuple(removals), kept, kept_young, tuple(problems))
+    foreign = tuple(filter(None, map(found.foreign_in, removals)))
+    wanted = (found.own_part(removal) for removal in removals)
+    return Plan(tuple(filter(None, wanted)), kept, kept_young, tuple(problems), foreign)
 
 
 def _carry_out(catalog: Catalog, plan: Plan, removed: list[Removal]) -> Iterator[str]:
@@ -117,8 +121,10 @@ def _carry_out(catalog: Catalog, plan: Plan, removed: list[Removal]) -> Iterator
     for removal in plan.removals:
         place = catalog.commit_place(removal.name)
         try:
-            is_snapshot = removal.folder == catalog.snapshot_folder(removal.name)
-            if is_snapshot and not removal.files and size_of(place) is not None:
+            folder = catalog.snapshot_folder(removal.name)
+            is_snapshot = removal.folder == folder or any(map(folder.contains, removal.files))
+            is_dead = removal.what == DEAD_BUILD
+            if is_snapshot and is_dead and size_of(place) is not None:
                 continue  # a build that looked dead has committed it since
             for place in removal.files:
                 _delete(place.filesystem().delete_file, place)
@@ -213,6 +219,42 @@ class _Found(NamedTuple):
             (commit.size or 0) + (folder.size_bytes if folder else 0),
         )
 
+    def own_part(self, removal: Removal) -> Removal | None:
+        """Return what of a removal is ours: with files of others in its folder, that stays."""
+        others, folder = self._others_in(removal), removal.folder
+        if not others or folder is None:
+            return removal
+        sizes = self._folder_of(removal).sizes
+        own = [path for path in sizes if path not in others]
+        if not own and not removal.files:
+            return None
+        size_bytes = removal.size_bytes - sum(sizes[path] for path in others)
+        files = (*removal.files, *map(folder.child, own))
+        return removal._replace(files=files, folder=None, size_bytes=size_bytes)
+
+    def foreign_in(self, removal: Removal) -> str | None:
+        """Return what to say of files of others in a folder that would go, None without any."""
+        others = self._others_in(removal)
+        if not others or removal.folder is None:
+            return None
+        return (
+            f"{removal.folder.uri}: {len(others)} files that kip33 did not write, first "
+            f"{others[0]!a}: they stay; move them elsewhere and prune again"
+        )
+
+    def _others_in(self, removal: Removal) -> list[str]:
+        if removal.folder is None:
+            return []
+        named = {candidate.name: candidate.snapshot for candidate in self.candidates}
+        snapshot = named.get(removal.name)
+        listed = {part.name for part in snapshot.parts} if snapshot else set()
+        sizes = self._folder_of(removal).sizes
+        return sorted(path for path in sizes if path not in listed and not has_own_name(path))
+
+    def _folder_of(self, removal: Removal) -> Folder:
+        is_staging = removal.folder == self.catalog.staging_folder(removal.name)
+        return (self.staging if is_staging else self.folders)[removal.name]
+
     def bases(self) -> Iterator[str]:
         """Yield the whole snapshots that running builds began from."""
         for name in self.staging.keys() - self.commits.keys():
@@ -224,7 +266,11 @@ class _Found(NamedTuple):
         """Yield what no build writes any more and no reader looks for."""
         for name, folder in sorted(self.staging.items()):
             place = self.catalog.staging_folder(name)
-            others = {path: size for path, size in folder.sizes.items() if path != CLAIMS}
+            others = {
+                path: size
+                for path, size in folder.sizes.items()
+                if path != CLAIMS and has_own_name(path)
+            }
             if self._is_dead(name) and not self._needs_claims(name):
                 yield Removal(DEAD_BUILD, name, (), place, folder.size_bytes)
             elif self._is_dead(name) and others:

@@ -247,6 +247,7 @@ def test_keep_removes_the_others_and_prints_what_it_did(
                 {"what": "dead build", "name": dead.name, "size_bytes": left},
                 {"what": "old snapshot", "name": three[0].name, "size_bytes": freed},
             ],
+            "foreign": [],
             "failures": [],
         }
     ]

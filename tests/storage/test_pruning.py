@@ -560,3 +560,38 @@ def test_on_an_object_store_files_alone_tell_the_age(
     pruned = prune(catalog, keep=1, now_ms=NOW_MS)
     assert [one.name for one in pruned.removed] == [dead.name]
     assert path_of(empty.staging).exists()  # no time is known of it: that is not old
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "inner/copy-of-part.parquet", "00000000.log"])
+def test_a_file_of_others_stays_and_is_named(catalog: Catalog, name: str) -> None:
+    old, dead = snapshot_of(catalog), dead_draft(catalog)
+    snapshot_of(catalog)
+    folders = [path_of(catalog.snapshot_folder(old.name)), path_of(dead.staging)]
+    for folder in folders:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"mine")
+        set_age(folder, 7 * DAY)
+
+    pruned = prune(catalog, keep=1, now_ms=NOW_MS)
+    for folder in folders:  # removing its files touched it
+        set_age(folder, 7 * DAY)
+    again = prune(catalog, keep=1, now_ms=NOW_MS)
+
+    for folder in folders:
+        assert [str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()] == [name]
+    assert (pruned.failures, pruned.count(OLD), pruned.count(DEAD_BUILD)) == ((), 1, 1)
+    for one in (pruned, again):
+        assert sorted(line.partition(": ")[0] for line in one.plan.foreign) == sorted(
+            folder.as_uri() for folder in folders
+        )
+
+
+def test_a_file_of_others_in_staging_stays_after_a_commit(catalog: Catalog) -> None:
+    draft = Draft.begin(catalog, SOURCE)
+    note = path_of(draft.staging) / "notes.txt"
+    note.write_bytes(b"mine")
+    writer = PartWriter(draft.staging, 0)
+
+    draft.commit([writer.publish()], settings={}, now_ms=NOW_MS)
+
+    assert [path.name for path in note.parent.iterdir()] == ["notes.txt"]
