@@ -14,6 +14,7 @@ from kip33.storage.build import Build
 from kip33.storage.directories import Segment
 from kip33.storage.durable_files import set_flushing
 from kip33.storage.files import FileStatus, status_of
+from kip33.storage.index_flusher import IndexFlusher
 from kip33.storage.locations import Location
 from kip33.storage.parts import PartWriter
 from kip33.storage.pending_rows import (
@@ -32,7 +33,6 @@ from kip33.storage.side_by_side import in_order
 from kip33.storage.snapshots import Part
 from kip33.storage.tail import IndexFiles, read_tail
 from kip33.storage.verification import verify_file
-from kip33.storage.written_folders import WrittenFolders
 
 ROWS_AT_ONCE = 4096  # of a bin's listing as Python's objects
 
@@ -55,15 +55,15 @@ def build_bin(build: Build, staging: Location, number: int, files: pa.Table) -> 
     writer = PartWriter(staging, number)
     pending = PartWriter(staging, number, "pending", PENDING)
     bytes_read = 0
-    written = WrittenFolders()
+    flusher = IndexFlusher()
     for built in in_order(build.source, _segments(files), partial(_build_one, build)):
         if built.pending:
             pending.append(built.pending.as_dict())
         else:
             writer.append(built.row)
-        written.add(built.row)
+        flusher.add(built.row)
         bytes_read += built.bytes_read
-    written.flush()
+    flusher.flush()
     waiting = pending.publish() if pending.rows else None
     return TaskResult(writer.publish(), bytes_read, waiting)
 

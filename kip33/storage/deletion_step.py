@@ -6,11 +6,12 @@ by a run of this plan, or its absence is a difference: the intents tell.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from kip33.errors import Kip33Error, PublishError
+from kip33.storage.durable_files import flush
 from kip33.storage.files import reason
 from kip33.storage.locations import Location
 from kip33.storage.partition_files import Look, difference_of, info_of, is_log, look_at
@@ -93,6 +94,9 @@ class SegmentStep:
             for file in self.segment.files:
                 if file not in look.gone:
                     self._delete(file)
+                if is_log(file):
+                    self._flush([file])  # without its log a segment is begun, never the reverse
+            self._flush(self.segment.files)
         except _StopError as stop:
             return self.stop(str(stop))
         except Kip33Error as error:  # the journal, or a store that cannot be opened
@@ -180,6 +184,22 @@ class SegmentStep:
             move_to_trash(place, target, size_bytes=file.size_bytes)
         else:
             place.filesystem().delete_file(place.path)
+
+    def _flush(self, files: Iterable[PlannedFile]) -> None:
+        """Wait until the disk knows that files are gone; _StopError where it cannot be told."""
+        folders = {self.partition.place(file).parent for file in files}
+        for folder in sorted(folders, key=lambda one: one.uri):
+            if self.run.dry_run or not folder.is_local:
+                continue
+            try:
+                flush(folder.path)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise _StopError(
+                    f"{folder.uri}: cannot be flushed to the disk: {reason(error)}; fix that and "
+                    "apply the plan again"
+                ) from error
 
     def _require_taken_by_another_run(self, place: Location) -> None:
         self.journal.load()

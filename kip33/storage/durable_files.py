@@ -4,9 +4,9 @@ A file that was written and renamed is on the disk when the file was flushed bef
 its folder after it. A new folder is there when the folder above it was flushed. Object stores and
 HDFS say of themselves when a file is safe: nothing is done for them.
 
-New index files are many and small. They are not flushed one by one: a task writes all of them, then
-flushes each file system they lie on once, before its rows are written. One that takes the place of
-another is flushed by itself before the rename, because a snapshot may name what was there.
+New index files are many and small: they are renamed first and flushed by a few threads while the
+scan goes on (`storage.index_flusher`), all before their rows are written. One that takes the place
+of another is flushed before the rename, because a snapshot may name what was there.
 """
 
 import ctypes
@@ -25,6 +25,11 @@ class _Flushing:
 def set_flushing(is_on: bool) -> None:
     """Say whether this process flushes from now on; off, a power failure may lose what is done."""
     _Flushing.is_on = is_on
+
+
+def is_flushing() -> bool:
+    """Return what `set_flushing` said last."""
+    return _Flushing.is_on
 
 
 def flush(path: str) -> None:

@@ -18,6 +18,7 @@ from kip33.rules.transaction_chain import UNCHANGED, open_as_json
 from kip33.rules.transaction_index import CompletedTransactions
 from kip33.storage.build import Build
 from kip33.storage.files import status_of
+from kip33.storage.index_flusher import IndexFlusher
 from kip33.storage.locations import Location
 from kip33.storage.parts import PartWriter
 from kip33.storage.pending_rows import PendingRow, pending_rows, read_staged
@@ -26,7 +27,6 @@ from kip33.storage.segment_files import beside
 from kip33.storage.side_by_side import in_order
 from kip33.storage.snapshots import Part
 from kip33.storage.transaction_chains import ChainLink, Key, completed_by_log
-from kip33.storage.written_folders import WrittenFolders
 
 SOUND: Final = ("ok", "empty", "truncated")
 _KEY: Final = ("log_dir", "topic", "partition")
@@ -47,14 +47,14 @@ def finish_transactions(
         return []
     done = completed_by_log(_links(staging, parts, pending))
     finished = []
-    written = WrittenFolders()
+    flusher = IndexFlusher()
     for place, part in enumerate(pending):
         writer = PartWriter(staging, number + place)
         rows = pending_rows(read_staged(staging, part))
         for row in in_order(build.source, rows, partial(_finish, build, done)):
             writer.append(row)
-            written.add(row)
-        written.flush()
+            flusher.add(row)
+        flusher.flush()
         finished.append(writer.publish())
     return finished
 

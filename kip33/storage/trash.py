@@ -13,6 +13,7 @@ import shutil
 import uuid
 from typing import Final
 
+from kip33.storage.durable_files import flush, make_folder
 from kip33.storage.files import TEMPORARY_SUFFIX, move, opened, remove_quietly, size_of
 from kip33.storage.locations import Location
 
@@ -60,11 +61,10 @@ def _copy(file: Location, target: Location, *, size_bytes: int) -> None:
     temporary = target.parent.child(f".{target.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
     store = target.filesystem()
     if not target.is_object_store:
-        store.create_dir(target.parent.path, recursive=True)
+        make_folder(target.parent)
     try:
         if file.is_local and target.is_local:
             shutil.copy2(file.path, temporary.path)
-            _flush(temporary.path)
         elif file.root == target.root:  # the store copies by itself
             store.copy_file(file.path, temporary.path)
         else:
@@ -72,9 +72,9 @@ def _copy(file: Location, target: Location, *, size_bytes: int) -> None:
         copied = size_of(temporary)
         if copied != size_bytes:
             raise OSError(f"{target.uri}: {size_bytes} bytes to copy, {copied} are there")
-        move(temporary, target)
         if target.is_local:
-            _flush(target.parent.path)
+            flush(temporary.path)
+        move(temporary, target)  # which flushes the folder: the original goes next
     except BaseException:
         remove_quietly(temporary)
         raise
@@ -95,12 +95,3 @@ def _same_bytes(one: Location, other: Location) -> bool:
             first[: read_one(position, first)] == second[: read_other(position, second)]
             for position in range(0, size_bytes, CHUNK_BYTES)
         )
-
-
-def _flush(path: str) -> None:
-    """Wait until a file or directory is on the disk: the original goes next."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -6,6 +6,7 @@
     jobs       whole Spark jobs against bare processes and Kafka
     commands   how long small commands take, and what a read of headers alone reads
     nightly    unchanged and `--read tail` builds against full ones, on large and many segments
+    durability builds that flush to the disk, against builds that do not
     memory     what the driver and a worker take
     retention  a made catalog of up to a million segments, judged
     search     requests for times in one job, and one at a time
@@ -33,6 +34,7 @@ GROUPS: Final = {
     "jobs": ["large_jobs"],
     "commands": ["commands", "headers_only"],
     "nightly": ["nightly"],
+    "durability": ["durability"],
     "memory": ["driver_memory", "worker_memory"],
     "retention": ["retention"],
     "search": ["search"],

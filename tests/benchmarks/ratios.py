@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 FELL_BY: Final = 0.25  # of a figure since the last results: more is told
-DOWNWARD: Final = ("s", "MiB", "% of bytes")  # units of which less is better
+DOWNWARD: Final = ("s", "MiB", "% of bytes", "% of time")  # units of which less is better
 
 
 class Ratio(NamedTuple):

@@ -1,204 +1,236 @@
-"""A power failure at any moment: what was not flushed may be lost, in any combination.
+"""A power failure while a build runs: what was not flushed may be lost, in any combination.
 
-A build runs under strace. Its writes, flushes and renames are replayed; a model of the disk knows
-at each step which bytes and which names are certain to be there after a power failure. What is not
-certain may be there or not, so a rename may survive alone, without the bytes of its file.
+A build runs under strace. After each of its steps, every state that the disk could be left in is
+made (`tests.faults.crash_disk`) and looked at.
 """
 
-import re
 import shutil
-import subprocess
-import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
+from kip33.errors import Kip33Error
+from kip33.storage.catalog import Catalog
+from kip33.storage.locations import Location
 from tests.changing_archive import batches
+from tests.faults.crash_disk import Disk, Tree
+from tests.faults.traces import Event, record
 
-PROJECT = Path(__file__).parents[2]
-CALLS = "openat,open,creat,write,pwrite64,rename,renameat,renameat2,mkdir,mkdirat,fsync,fdatasync"
-CHILD = """
+NOW_MS = 1_800_000_000_000
+DAY_MS = 86_400_000
+INTERVAL = 200  # bytes between index entries
+BUILD = """
 import sys
 from pathlib import Path
 from tests.faults.builds import build_here
-source, index_dir, fsync = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] == "fsync"
+source, index_dir, fsync = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] == "True"
 build_here(source, index_dir, offset_index=True, now_ms=int(sys.argv[4]), fsync=fsync,
-           index_interval_bytes=200)
+           index_interval_bytes=int(sys.argv[5]))
 """
-NOW_MS = 1_800_000_000_000
 
 
-class Event(NamedTuple):
-    """A step of the build: what it does to which path; `new` is where a rename leads."""
-
-    what: str  # create | write | rename | mkdir | flush | flush all
-    path: str
-    new: str = ""
-
-
-class Disk:
-    """What is certain to be on the disk."""
-
-    def __init__(self) -> None:
-        self.bytes_flushed: dict[str, bool] = {}  # of files that the build wrote
-        self.name_flushed: dict[str, bool] = {}  # of these files, and of folders it made
-
-    def apply(self, event: Event) -> None:
-        what, path, new = event
-        if what in ("create", "mkdir"):
-            if path not in self.name_flushed:
-                self.name_flushed[path] = False
-            if what == "create":
-                self.bytes_flushed[path] = False
-        elif what == "write":
-            self.bytes_flushed[path] = False
-        elif what == "rename":
-            self.bytes_flushed[new] = self.bytes_flushed.pop(path, True)
-            self.name_flushed.pop(path, None)
-            self.name_flushed[new] = False
-        elif what == "flush all":
-            self.bytes_flushed = dict.fromkeys(self.bytes_flushed, True)
-            self.name_flushed = dict.fromkeys(self.name_flushed, True)
-        elif path in self.bytes_flushed:
-            self.bytes_flushed[path] = True
-        else:
-            for name in self.name_flushed:
-                if name.rpartition("/")[0] == path:
-                    self.name_flushed[name] = True
-
-    def is_certain(self, path: str) -> bool:
-        """Return whether a file is there to the byte after a power failure now."""
-        above = [str(folder) for folder in Path(path).parents]
-        names = all(self.name_flushed.get(name, True) for name in (path, *above))
-        return names and self.bytes_flushed.get(path, True)
-
-
-def events_of(trace: str) -> Iterator[Event]:
-    """Yield a trace's steps; a flush counts when it has returned, everything else when it began."""
-    unfinished: dict[str, str] = {}
-    for line in trace.splitlines():
-        process, _, call = line.partition(" ")
-        call = call.strip()
-        if call.endswith("<unfinished ...>"):
-            began = call.removesuffix("<unfinished ...>")
-            unfinished[process] = began
-            if not began.startswith(("fsync", "fdatasync", "syncfs")):
-                yield from event_of(began + ") = 0")
-        elif resumed := re.match(r"<\.\.\. (\w+) resumed>", call):
-            began = unfinished.pop(process, "")
-            if resumed[1] in ("fsync", "fdatasync", "syncfs") and call.endswith("= 0"):
-                yield from event_of(began + ") = 0")
-        elif not re.search(r"= -1 E", call):
-            yield from event_of(call)
-
-
-def event_of(call: str) -> Iterator[Event]:
-    name = call.partition("(")[0]
-    texts = re.findall(r'"([^"]*)"', call)
-    opened = re.match(r"\w+\(\d+<([^>]*)>", call)
-    if name in ("openat", "open", "creat") and ("O_CREAT" in call or name == "creat"):
-        yield Event("create", texts[0])
-    elif name in ("write", "pwrite64") and opened:
-        yield Event("write", opened[1])
-    elif name.startswith("rename"):
-        yield Event("rename", *texts[:2])
-    elif name.startswith("mkdir"):
-        yield Event("mkdir", texts[0])
-    elif name in ("fsync", "fdatasync") and opened:
-        yield Event("flush", opened[1])
-    elif name == "syncfs" and opened:
-        yield Event("flush all", opened[1])
-
-
-@pytest.fixture
-def archive(tmp_path: Path) -> Path:
-    """Return a place with an archive of some partitions of two segments each."""
-    for number in range(5):
+def write_archive(place: Path, *, partitions: int) -> Path:
+    """Write an archive of partitions of two segments each below a place; return the place."""
+    for number in range(partitions):
         for base_offset in (0, 40):
-            log = tmp_path / f"source/broker 1/t-{number}/{base_offset:020d}.log"
-            log.parent.mkdir(parents=True, exist_ok=True)
-            log.write_bytes(batches(base_offset, 12))
-    return tmp_path
+            write_log(place, f"t-{number}", base_offset, 12)
+    return place
 
 
-def traced_build(place: Path, *, fsync: bool, now_ms: int) -> list[Event]:
-    """Build in a process of its own; return the steps that touch the index directory."""
-    strace = shutil.which("strace")
-    if strace is None:
-        pytest.skip("strace is not installed: nothing records the order of writes and flushes")
-    trace = place / "trace"
-    command = [
-        *(strace, "-f", "-y", "-s", "0", "-e", f"trace={CALLS},syncfs", "-o", str(trace)),
-        *(sys.executable, "-c", CHILD, str(place / "source"), str(place / "indexes")),
-        *("fsync" if fsync else "none", str(now_ms)),
-    ]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=300)
-    if done.returncode and "ptrace" in done.stderr:
-        pytest.skip(f"strace may not trace here: {done.stderr.splitlines()[0]}")
-    assert done.returncode == 0, done.stderr
-    root = str(place / "indexes")
-    found = list(events_of(trace.read_text()))
-    return [event for event in found if event.path.startswith(root) or event.new.startswith(root)]
+def write_log(place: Path, partition: str, base_offset: int, count: int) -> None:
+    log = place / f"source/broker 1/{partition}/{base_offset:020d}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_bytes(batches(base_offset, count))
 
 
-def faults_of(events: list[Event], named: Collection[str] = ()) -> list[str]:
-    """Return what a power failure could break, at any moment.
+def grow(place: Path, *, partitions: int) -> None:
+    """Let logs have more batches, so that a build replaces their index files, and add one."""
+    for number in range(partitions):
+        write_log(place, f"t-{number}", 40, 30)
+    write_log(place, "new-0", 0, 12)
 
-    `named` are the index files that the newest snapshot named before.
+
+class Build:
+    """A recorded build, and the disk as it was before."""
+
+    def __init__(self, place: Path, *, fsync: bool = True, now_ms: int = NOW_MS) -> None:
+        """Build in a process of its own."""
+        self.place, self.index_dir = place, place / "indexes"
+        self.index_dir.mkdir(exist_ok=True)
+        self._before = self._saved()
+        arguments = (place / "source", self.index_dir, fsync, now_ms, INTERVAL)
+        self.events = record(BUILD, *arguments, root=self.index_dir)
+        after = Disk(self.index_dir)
+        self.after = {path: file.data for path in after.names if (file := after.file(path))}
+
+    def _saved(self) -> Path:
+        before = self.place / "before"
+        shutil.rmtree(before, ignore_errors=True)
+        return Path(shutil.copytree(self.index_dir, before))
+
+    def disk(self) -> Disk:
+        """Return the disk before the build."""
+        disk = Disk(self._before)
+        disk.names = {self._there(path): names for path, names in disk.names.items()}
+        disk.folders = {self._there(path): True for path in disk.folders}
+        disk.root = str(self.index_dir)
+        return disk
+
+    def _there(self, path: str) -> str:
+        return str(self.index_dir / Path(path).relative_to(self._before))
+
+
+class Snapshots:
+    """What the newest snapshot of a catalog names; each state of the catalog is read once."""
+
+    def __init__(self, build: Build) -> None:
+        """Begin with no state."""
+        self._build = build
+        self._known: dict[frozenset[tuple[str, bytes]], tuple[str, dict[str, int], str]] = {}
+
+    def read(self, tree: Tree) -> tuple[str, dict[str, int], str]:
+        """Return the newest snapshot's name, its index files with their sizes, and a fault."""
+        key = frozenset(tree.items())
+        if key not in self._known:
+            write_tree(tree, self._build.place / "indexes", self._build.place / "state")
+            self._known[key] = self._read(self._build.place / "state")
+        return self._known[key]
+
+    def _read(self, state: Path) -> tuple[str, dict[str, int], str]:
+        catalog = Catalog.at(str(state / "_catalog"))
+        try:
+            for candidate in catalog.candidates():
+                if candidate.problem or candidate.snapshot is None:
+                    return "", {}, f"{candidate.name}: {candidate.problem}"
+                catalog.require_whole(candidate.snapshot)
+            newest = catalog.newest()
+            if newest is None:
+                return "", {}, ""
+            rows = catalog.read(newest).to_pylist()
+        except Kip33Error as error:
+            return "", {}, str(error)
+        named = {}
+        for row in rows:
+            stem = Location.of(row["index_uri"]).path.removesuffix(".timeindex")
+            for column, kind in (("time", "time"), ("offset", ""), ("transaction", "txn")):
+                size = row[f"{column}_index_bytes"]
+                if size is not None:
+                    named[f"{stem}.{kind}index"] = size
+        return newest.name, named, ""
+
+
+def write_tree(tree: Tree, root: Path, target: Path) -> None:
+    """Write the files of a state that are below `root` below `target`, which is made empty."""
+    shutil.rmtree(target, ignore_errors=True)
+    for path, data in tree.items():
+        file = target / Path(path).relative_to(root)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+
+
+def is_of_snapshots(path: str) -> bool:
+    return "/_catalog/commits/" in path or "/_catalog/snapshots/" in path
+
+
+def faults_of(build: Build, events: list[Event] | None = None) -> Iterator[str]:
+    """Yield what a power failure could break, at any moment.
+
+    The files of snapshots are read in all their states. Nothing ties a state of an index file to
+    one of the snapshots' files, so each is looked at beside each.
     """
-    disk = Disk()
-    faults = []
-    indexes: set[str] = set()
-    claimed = False
-    for event in events:
-        if event.what == "rename" and event.new.endswith("/claims.arrow"):
-            claimed = True
-        if event.what == "rename" and event.new.endswith((".timeindex", ".index")):
-            if event.new in named and not disk.bytes_flushed[event.path]:
-                faults.append(f"{event.new}: a snapshot names it, its new bytes may be lost")
-            if not claimed:
-                faults.append(f"{event.new}: written before the claims")
-            indexes.add(event.new)
-        if event.what == "rename" and "/commits/" in event.new:
-            parts = [path for path in disk.bytes_flushed if "/snapshots/" in path]
-            assert parts
-            assert indexes
-            if not disk.bytes_flushed[event.path]:
-                faults.append(f"{event.new}: renamed before its bytes were flushed")
-            faults += [
-                f"{path}: not certain when the commit names it"
-                for path in (*parts, *sorted(indexes))
-                if not disk.is_certain(path)
-            ]
-        disk.apply(event)
-    commits = [path for path in disk.bytes_flushed if "/commits/" in path]
-    faults += [f"{path}: the build is done, it may be lost" for path in commits
-               if not disk.is_certain(path)]  # fmt: skip
-    return faults
+    disk, snapshots = build.disk(), Snapshots(build)
+    before = {path: file.data for path in disk.names if (file := disk.file(path))}
+    trees = list(disk.trees(is_of_snapshots))
+    [old] = {snapshots.read(tree)[0] for tree in trees}
+    for event in [*(build.events if events is None else events), None]:
+        if event:
+            disk.apply(event)
+        if event and touches_snapshots(event):
+            trees = list(disk.trees(is_of_snapshots))
+        indexes = {path: disk.possible(path) for path in disk.names if path.endswith("index")}
+        for tree in trees:
+            name, named, fault = snapshots.read(tree)
+            if fault:
+                yield f"a snapshot is not whole: {fault}"
+                continue
+            if event is None and name == old:
+                yield "the build is done, its snapshot may be lost"
+            for path, size in named.items():
+                whole = {build.after.get(path)} | ({before.get(path)} if name == old else set())
+                for found in indexes.get(path, {None}):
+                    if found not in whole or (name != old and len(found or b"") != size):
+                        length = "no file" if found is None else f"{len(found)} bytes"
+                        yield f"{path}: {length}, named by a snapshot"
+            if name == old and not claims_are_certain(disk):
+                for path, possible in indexes.items():
+                    if possible - {before.get(path)}:
+                        yield f"{path}: may be there before the claims are"
+
+
+def claims_are_certain(disk: Disk) -> bool:
+    claims = [disk.possible(path) for path in disk.names if path.endswith("/claims.arrow")]
+    return any(len(found) == 1 and not found & {None, b""} for found in claims)
+
+
+def touches_snapshots(event: Event) -> bool:
+    return (
+        event.what.startswith("flush")
+        or event.what == "mkdir"
+        or any(is_of_snapshots(path) for path in (event.path, event.new))
+    )
 
 
 def test_a_power_failure_at_any_moment_leaves_a_snapshot_with_all_that_it_names(
-    archive: Path,
+    tmp_path: Path,
 ) -> None:
     """A first build, then one that replaces the index files of logs that grew."""
-    events = traced_build(archive, fsync=True, now_ms=NOW_MS)
-    assert faults_of(events) == []
-    assert sum(event.what == "flush all" for event in events) <= 3, "one a task"
-    named = {event.new for event in events if event.new.endswith("index")}
-    for number in range(3):
-        log = archive / f"source/broker 1/t-{number}/{40:020d}.log"
-        log.write_bytes(batches(40, 30))
+    place = write_archive(tmp_path, partitions=5)
+    first = Build(place)
+    assert list(faults_of(first)) == []
+    grow(place, partitions=3)
 
-    events = traced_build(archive, fsync=True, now_ms=NOW_MS + 86_400_000)
+    second = Build(place, now_ms=NOW_MS + DAY_MS)
 
-    assert {event.new for event in events} & named, "index files are replaced"
-    assert faults_of(events, named) == []
+    named = {path for path in first.after if path.endswith("index")}
+    assert {event.new for event in second.events} & named, "index files are replaced"
+    assert list(faults_of(second)) == []
 
 
-def test_the_replay_finds_what_a_build_without_flushes_may_lose(archive: Path) -> None:
-    faults = faults_of(traced_build(archive, fsync=False, now_ms=NOW_MS))
-    assert any("/commits/" in fault for fault in faults)
-    assert any("part-" in fault for fault in faults)
-    assert any(".timeindex: not certain" in fault for fault in faults)
+def test_the_replay_finds_what_a_build_without_flushes_may_lose(tmp_path: Path) -> None:
+    place = write_archive(tmp_path, partitions=1)
+    faults = set(faults_of(Build(place, fsync=False)))
+    assert any("a snapshot is not whole" in fault for fault in faults)
+    assert any("its snapshot may be lost" in fault for fault in faults)
+    assert any(".timeindex: 0 bytes" in fault for fault in faults)
+    assert any("before the claims" in fault for fault in faults)
+
+
+LEFT_OUT: dict[str, Callable[[Event], bool]] = {
+    "claims": lambda event: "/.claims.arrow." in event.path,
+    "parts": lambda event: "/.part-" in event.path,
+    "replaced index files": lambda event: "index." in event.path and event.path.endswith(".tmp"),
+    "new index files": lambda event: event.path.endswith("index"),
+    "folders of index files": lambda event: (
+        "/broker 1/" in event.path and not event.path.endswith(("index", ".tmp"))
+    ),
+    "the snapshot's folder": lambda event: "/_catalog/snapshots" in event.path,
+    "the commit": lambda event: "/commits/." in event.path,
+    "the folder of commits": lambda event: event.path.endswith("/commits"),
+}
+
+
+@pytest.mark.integration
+def test_the_replay_finds_each_kind_of_flush_that_is_left_out(tmp_path: Path) -> None:
+    place = write_archive(tmp_path, partitions=1)
+    Build(place)
+    grow(place, partitions=1)
+    build = Build(place, now_ms=NOW_MS + DAY_MS)
+    for kind, is_left_out in LEFT_OUT.items():
+        events = [
+            event
+            for event in build.events
+            if not (event.what.startswith("flush") and is_left_out(event))
+        ]
+        assert len(events) < len(build.events), kind
+        assert any(faults_of(build, events)), f"not seen: no flush of {kind}"

@@ -1,0 +1,70 @@
+"""Flushing index files to the disk while a task goes on, before a catalog row names them.
+
+A few threads flush one file each: the file system writes what several of them wait for at once, and
+the scan goes on meanwhile. At the end the folders are flushed, so that the names are safe as well.
+"""
+
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final
+
+from kip33.errors import PublishError
+from kip33.storage.durable_files import flush, flush_filesystems, is_flushing
+from kip33.storage.files import reason
+from kip33.storage.locations import Location
+
+THREADS: Final = 8
+MOST_WAITING: Final = 1024  # files; then the scan waits for the oldest
+KINDS: Final = (
+    ("time_index_bytes", "timeindex"),
+    ("offset_index_bytes", "index"),
+    ("transaction_index_bytes", "txnindex"),
+)
+
+
+class IndexFlusher:
+    """Flushes the index files of some rows, and in the end their folders."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="kip33-flush")
+        self._waiting: deque[tuple[Location, Future[None]]] = deque()
+        self._folders: dict[str, Location] = {}
+        self._not_flushed: set[Location] = set()  # folders of files that could not be opened
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Begin to flush the index files of a catalog row."""
+        uri = row.get("index_uri")
+        if not is_flushing() or not uri or not uri.startswith("file:"):
+            return
+        place = Location.of(uri)
+        self._folders.setdefault(place.parent.path, place.parent)
+        stem = place.path.removesuffix("timeindex")
+        for column, kind in KINDS:
+            if row.get(column) is not None:
+                self._waiting.append((place.parent, self._pool.submit(flush, stem + kind)))
+        while len(self._waiting) > MOST_WAITING:
+            self._wait_for_oldest()
+
+    def flush(self) -> None:
+        """Wait until all files are on the disk; PublishError where they cannot be."""
+        try:
+            while self._waiting:
+                self._wait_for_oldest()
+            for one in [self._pool.submit(flush, folder) for folder in self._folders]:
+                one.result()
+            flush_filesystems(sorted(self._not_flushed, key=lambda folder: folder.path))
+        except OSError as error:
+            raise PublishError(
+                f"index files cannot be flushed to the disk: {reason(error)}; the snapshot is not "
+                "committed: fix that and run it again, or build with --no-fsync"
+            ) from error
+        finally:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _wait_for_oldest(self) -> None:
+        folder, one = self._waiting.popleft()
+        try:
+            one.result()
+        except (PermissionError, FileNotFoundError):  # it cannot be opened, or has another name now
+            self._not_flushed.add(folder)
