@@ -47,7 +47,7 @@ class IndexFlusher:
             self._wait_for_oldest()
 
     def flush(self) -> None:
-        """Wait until all files are on the disk; PublishError where they cannot be."""
+        """Wait until all files are on the disk; PublishError where they cannot be. Called once."""
         try:
             while self._waiting:
                 self._wait_for_oldest()

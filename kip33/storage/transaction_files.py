@@ -47,8 +47,8 @@ def finish_transactions(
         return []
     done = completed_by_log(_links(staging, parts, pending))
     finished = []
-    flusher = IndexFlusher()
     for place, part in enumerate(pending):
+        flusher = IndexFlusher()
         writer = PartWriter(staging, number + place)
         rows = pending_rows(read_staged(staging, part))
         for row in in_order(build.source, rows, partial(_finish, build, done)):
