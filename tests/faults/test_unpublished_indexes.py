@@ -17,10 +17,10 @@ A = "broker 1/a-0"
 def failing_for(suffix: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return `function`, with a store that refuses files of this kind."""
 
-    def refuse(place: Location, *arguments: Any) -> Any:
+    def refuse(place: Location, *arguments: Any, **options: Any) -> Any:
         if place.path.endswith(suffix):
             raise OSError(errno.ENOSPC, "No space left on device")
-        return function(place, *arguments)
+        return function(place, *arguments, **options)
 
     return refuse
 
