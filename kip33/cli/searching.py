@@ -249,7 +249,7 @@ def _log_start_offsets(
     options: Mapping[str, Any],
 ) -> LogStartOffsets | None:
     """Return where logs start for a broker: it does not look at what delete-records cut off."""
-    if options["as_whom"] != "kafka":
+    if options["as_whom"] is None:
         if options["log_start_offsets"]:
             raise click.UsageError(
                 "--log-start-offsets goes with --as kafka", click.get_current_context()

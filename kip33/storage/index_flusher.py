@@ -12,6 +12,7 @@ from kip33.errors import PublishError
 from kip33.storage.durable_files import flush, flush_filesystems, is_flushing
 from kip33.storage.files import reason
 from kip33.storage.locations import Location
+from kip33.storage.publishing import KEPT, WRITTEN
 
 THREADS: Final = 8
 MOST_WAITING: Final = 1024  # files; then the scan waits for the oldest
@@ -33,8 +34,11 @@ class IndexFlusher:
         self._not_flushed: set[Location] = set()  # folders of files that could not be opened
 
     def add(self, row: dict[str, Any]) -> None:
-        """Begin to flush the index files of a catalog row."""
-        uri = row.get("index_uri")
+        """Begin to flush the index files of a catalog row.
+
+        A `stale` row promises nothing of its files, and the next build writes them again.
+        """
+        uri = row.get("index_uri") if row.get("index_file") in (WRITTEN, KEPT) else None
         if not is_flushing() or not uri or not uri.startswith("file:"):
             return
         place = Location.of(uri)
