@@ -19,12 +19,12 @@ from tests.kafka.broker import (
     CONSOLE_CONSUMER,
     DATED_PRODUCER,
     GET_OFFSET_SHELL,
+    JARS,
     TOPIC_COMMAND,
     Broker,
-    fetch_jars,
     running_broker,
 )
-from tests.kafka.oracle import OracleMissingError
+from tests.kafka.kafka_jars import OracleMissingError
 
 pytestmark = [pytest.mark.kafka, pytest.mark.integration]
 
@@ -125,7 +125,7 @@ def root() -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def repaired(root: Path) -> Iterator[Repaired]:
     try:
-        fetch_jars()
+        JARS.build()
     except OracleMissingError as missing:
         if os.environ.get("KIP33_REQUIRE_KAFKA"):
             raise
