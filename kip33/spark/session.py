@@ -34,6 +34,8 @@ LOCAL_DEFAULTS: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
+SUBMIT_ARGS: Final = "PYSPARK_SUBMIT_ARGS"
+LOG4J2_FILE: Final = "log4j2.properties"
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 # A command's JVM lives for seconds: the slow compiler waits ten times as long for code to be hot.
 JVM_OPTIONS: Final = (
@@ -104,10 +106,14 @@ def create_session(
     settings |= dict(conf or {})
     for key, value in settings.items():
         builder = builder.config(key, value)
-    configured = {"PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR"} & os.environ.keys()
-    log = None if by_submit or configured else _quiet_log(settings.get(JAVA_OPTIONS, ""))
+    configured = {SUBMIT_ARGS, "SPARK_CONF_DIR"} & os.environ.keys()
+    log = None if by_submit or configured else _quiet_log()
     try:
-        with _signals_wait_for_the_jvm(), _stderr_to(log):
+        with (
+            _signals_wait_for_the_jvm(),
+            _submit_args(log, settings.get(JAVA_OPTIONS, "")),
+            _stderr_to(log),
+        ):
             if starts_jvm:
                 _start_jvm(settings)
             session: SparkSession = builder.getOrCreate()
@@ -133,22 +139,31 @@ def _start_jvm(settings: Mapping[str, str]) -> None:
     SparkContext._ensure_initialized(conf=said)
 
 
-def _quiet_log(java_options: str) -> Path:
-    """Return a file for what the JVM prints; its log shows errors only, and goes there.
-
-    `java_options` are those that somebody has set: what is said here goes over that setting, so
-    they are said here as well.
-    """
+def _quiet_log() -> Path:
+    """Return a file for what the JVM prints, beside the settings of a log that shows errors."""
     folder = Path(tempfile.mkdtemp(prefix="kip33-"))
-    settings = folder / "log4j2.properties"
-    settings.write_text(QUIET_LOG4J2)
-    quiet = f"-Dlog4j2.configurationFile={settings.as_uri()}"
-    options = " ".join((quiet, *_jvm_options(java_options), java_options))
-    os.environ["PYSPARK_SUBMIT_ARGS"] = (
-        f"--driver-java-options {shlex.quote(options)} pyspark-shell"
-    )
+    (folder / LOG4J2_FILE).write_text(QUIET_LOG4J2)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder / "spark.log"
+
+
+@contextmanager
+def _submit_args(log: Path | None, java_options: str) -> Iterator[None]:
+    """Tell a JVM that starts meanwhile to log to `log`, by the variable PySpark reads.
+
+    `java_options` are the user's. This variable replaces that setting, so it repeats them. What
+    this process starts later gets its environment as it was.
+    """
+    if log is None:
+        yield
+        return
+    quiet = f"-Dlog4j2.configurationFile={(log.parent / LOG4J2_FILE).as_uri()}"
+    options = " ".join((quiet, *_jvm_options(java_options), java_options))
+    os.environ[SUBMIT_ARGS] = f"--driver-java-options {shlex.quote(options)} pyspark-shell"
+    try:
+        yield
+    finally:
+        del os.environ[SUBMIT_ARGS]
 
 
 def _jvm_options(java_options: str) -> tuple[str, ...]:

@@ -25,9 +25,10 @@ AT_START = {
     "spark.driver.extraJavaOptions": "-Dasked.for=1 -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 }
 SESSION = """\
-import json, sys, time
+import json, os, sys, time
 from kip33.spark.session import create_session
 
+before = dict(os.environ)
 session = create_session(master="local[1]", conf=json.load(sys.stdin))
 hadoop = session._jsc.hadoopConfiguration()
 keys = [key for key in sys.argv[1:] if key.startswith("spark.hadoop.")]
@@ -35,6 +36,7 @@ answer = {
     "hadoop": {key: hadoop.get(key.removeprefix("spark.hadoop.")) for key in keys},
     "spark": {key: session.sparkContext.getConf().get(key) for key in sys.argv[1:]},
     "property": session._jvm.System.getProperty("asked.for"),
+    "environment": sorted(dict(os.environ.items() - before.items())),
 }
 print(json.dumps(answer), flush=True)
 sys.stdin.close()
@@ -79,6 +81,11 @@ def test_the_jvm_has_all_settings(seen: dict[str, Any]) -> None:
 
 def test_what_a_jvm_needs_when_it_starts_is_there(seen: dict[str, Any]) -> None:
     assert seen["property"] == "1"
+
+
+def test_what_the_process_starts_later_has_no_settings_of_this_jvm(seen: dict[str, Any]) -> None:
+    """A second Spark of the same shell once started with this session's settings, or not quiet."""
+    assert "PYSPARK_SUBMIT_ARGS" not in seen["environment"]
 
 
 def test_no_secret_is_on_a_command_line(seen: dict[str, Any]) -> None:
