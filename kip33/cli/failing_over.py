@@ -8,13 +8,14 @@ from typing import Any
 
 import click
 
-from kip33.cli.output import human_duration, iso_time, print_rows, print_table, warn
+from kip33.cli.output import human_duration, iso_time, print_answers, print_table, warn
 from kip33.cli.progress import progress_bar
 from kip33.cli.search_tables import partition_name
 from kip33.cli.snapshot_choice import choose_and_warn
 from kip33.rules.search import EARLIEST, NO_SUCH_PARTITION
 from kip33.storage.catalog import Catalog
 from kip33.storage.catalog_search import by_partition, rows_of
+from kip33.storage.choosing import Choice
 from kip33.storage.failover import ResumePoint, Rows, resume_points
 from kip33.storage.files import require_directory
 from kip33.storage.offset_files import load_group_offsets
@@ -28,7 +29,8 @@ def show_failover(options: Mapping[str, Any]) -> None:
     offsets = load_group_offsets(options["offsets"])
     topics = {one.topic for one in offsets}
     with progress_bar("failover"):
-        first, second = (_rows(options[name], topics, name) for name in ("first", "second"))
+        first, first_choice = _rows(options["first"], topics, "--from")
+        second, second_choice = _rows(options["second"], topics, "--to")
         points = resume_points(
             first,
             second,
@@ -41,14 +43,21 @@ def show_failover(options: Mapping[str, Any]) -> None:
     elif options["output_format"] == "table":
         _print_table(points, options["buffer"], time.monotonic() - started)
     else:
+        context = {
+            "from_snapshot": first_choice.snapshot.name,
+            "to_snapshot": second_choice.snapshot.name,
+            "warnings": list(dict.fromkeys((*first_choice.warnings, *second_choice.warnings))),
+        }
         rows = [point._asdict() for point in points]
-        print_rows(rows, ResumePoint._fields, options["output_format"])
+        print_answers(rows, ResumePoint._fields, options["output_format"], context)
 
 
-def _rows(place: str, topics: set[str], name: str) -> Rows:
+def _rows(place: str, topics: set[str], option: str) -> tuple[Rows, Choice]:
+    """Return the rows of the newest snapshot that is not damaged, and the choice of it."""
     catalog = Catalog.at(place)
-    require_directory(catalog.location, "--from" if name == "first" else "--to")
-    return by_partition(rows_of(catalog, choose_and_warn(catalog, None).snapshot, topics))
+    require_directory(catalog.location, option)
+    choice = choose_and_warn(catalog, None)
+    return by_partition(rows_of(catalog, choice.snapshot, topics)), choice
 
 
 def _reset_offsets(points: Sequence[ResumePoint]) -> str:

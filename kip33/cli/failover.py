@@ -42,6 +42,9 @@ def failover(**options: Any) -> None:
     The timestamp of the last record read, minus the buffer, is searched in the other catalog: no
     record at or after it lies before the answer. What may be read twice is counted. Where a
     topic's partitions differ, the topic's smallest time holds for all of them.
+
+    Each JSON row also has `from_snapshot` and `to_snapshot`, the snapshots that were used, and
+    `warnings`: one for each newer snapshot that is damaged and was not used.
     """
     from kip33.cli.failing_over import show_failover
 

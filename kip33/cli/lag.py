@@ -36,6 +36,9 @@ def lag(**options: Any) -> None:
 
     For each offset the partition's newest timestamp, the lag in records and in time, and with a
     policy when what is unread begins to expire.
+
+    Each JSON row also has the `snapshot` that it comes from and `warnings`: one for each newer
+    snapshot that is damaged and was not used.
     """
     from kip33.cli.lagging import show_lag
 

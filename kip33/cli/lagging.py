@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from kip33.cli.moments import current_ms
-from kip33.cli.output import human_bytes, human_duration, iso_time, print_rows, print_table
+from kip33.cli.output import human_bytes, human_duration, iso_time, print_answers, print_table
 from kip33.cli.progress import progress_bar
 from kip33.cli.search_tables import partition_name
 from kip33.cli.snapshot_choice import choose_and_warn
@@ -27,7 +27,8 @@ def show_lag(options: Mapping[str, Any]) -> None:
     started = time.monotonic()
     catalog = Catalog.at(options["catalog_dir"])
     require_directory(catalog.location, "CATALOG")
-    snapshot = choose_and_warn(catalog, options["snapshot"]).snapshot
+    choice = choose_and_warn(catalog, options["snapshot"])
+    snapshot = choice.snapshot
     offsets = load_group_offsets(options["offsets"])
     with progress_bar("lag"):
         rows = rows_of(catalog, snapshot, {one.topic for one in offsets})
@@ -42,7 +43,10 @@ def show_lag(options: Mapping[str, Any]) -> None:
     if options["output_format"] == "table":
         _print_table(lags, snapshot.source, time.monotonic() - started)
     else:
-        print_rows([one._asdict() for one in lags], GroupLag._fields, options["output_format"])
+        context = {"snapshot": snapshot.name, "warnings": choice.warnings}
+        print_answers(
+            [one._asdict() for one in lags], GroupLag._fields, options["output_format"], context
+        )
 
 
 def _policies(options: Mapping[str, Any]) -> Policies | None:

@@ -47,6 +47,21 @@ def print_rows(
         click.echo(text.getvalue(), nl=False)
 
 
+def print_answers(
+    rows: Sequence[Mapping[str, Any]],
+    columns: Sequence[str],
+    output_format: str,
+    context: Mapping[str, Any],
+) -> None:
+    """Print rows as `print_rows` does; each JSON object has the keys of `context` at its end.
+
+    CSV has only the columns: a program that reads them by their place still finds them.
+    """
+    if output_format != "csv":
+        rows = [{**row, **context} for row in rows]
+    print_rows(rows, columns, output_format)
+
+
 def csv_cell(value: Any) -> Any:
     """Return a cell that a spreadsheet takes for a text or a number, and for no formula.
 

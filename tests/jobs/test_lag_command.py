@@ -41,7 +41,7 @@ def lag(command: Command, built: Path, no_spark: None) -> Command:
 def lags(done: Finished) -> list[dict[str, Any]]:
     assert (done.exit_code, done.stderr) == (0, ""), done
     for row in done.lines:
-        assert tuple(row) == GroupLag._fields
+        assert tuple(row) == (*GroupLag._fields, "snapshot", "warnings")
         assert "Traceback" not in (row["note"] or "") and "\n" not in (row["note"] or "")
     return done.lines
 
@@ -57,12 +57,13 @@ def test_what_the_tool_described(lag: Command) -> None:
 
     newest = START_MS + 3 * DAY_MS + 199 * MINUTE_MS
     assert 0 < sensors.pop("bytes_read") < 64 * 1024
+    assert sensors.pop("snapshot").startswith("00000000000000000001-")
     assert sensors == {
         **{"group": "billing", "log_dir": "broker-1", "topic": "sensors", "partition": 1},
         **{"offset": 107, "result": "found", "timestamp": START_MS + 107 * MINUTE_MS},
         **{"newest_timestamp": newest, "log_start_offset": 0, "log_end_offset": 1200},
         **{"lag_records": 1093, "lag_ms": 3 * DAY_MS + 92 * MINUTE_MS},
-        **{"unread_expires_at_ms": None, "note": None},
+        **{"unread_expires_at_ms": None, "note": None, "warnings": []},
     }
     assert (orders["result"], orders["lag_records"], orders["lag_ms"]) == ("at_end", 0, 0)
 
@@ -118,13 +119,14 @@ def test_when_what_is_unread_expires(
     assert row["unread_expires_at_ms"] == expected
 
 
-def test_csv_json_and_the_table_have_the_same_rows(lag: Command) -> None:
+def test_csv_json_and_the_table_have_the_same_answers(lag: Command) -> None:
     arguments = ("--offsets", offsets("g,sensors,1,107\nh,sensors,0,5\n"))
     rows = lags(lag(*arguments, "--format", "jsonl"))
 
     assert json.loads(lag(*arguments, "--format", "json").stdout) == rows
     read = list(csv.DictReader(io.StringIO(lag(*arguments, "--format", "csv").stdout)))
-    assert read == [{k: "" if v is None else str(v) for k, v in row.items()} for row in rows]
+    answers = [{name: row[name] for name in GroupLag._fields} for row in rows]
+    assert read == [{k: "" if v is None else str(v) for k, v in row.items()} for row in answers]
     table = lag(*arguments).stdout
     for said in ("broker-1/sensors-1", "1,093", "3.1 d", "2023-11-15T00:00:20.000Z"):
         assert said in table

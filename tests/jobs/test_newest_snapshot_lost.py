@@ -55,3 +55,27 @@ def test_every_command_says_that_the_newest_snapshot_counts_as_none(
     if output_format == "json" and arguments[0] in ("search", "retention"):
         [told] = done.lines[0]["summary"]["warnings"]
         assert told.startswith(warning)
+
+
+@pytest.mark.parametrize("output_format", ["json", "jsonl"])
+def test_each_row_of_lag_and_failover_has_the_warnings_and_the_snapshot(
+    command: Command, damaged: tuple[Path, Path], output_format: str
+) -> None:
+    catalog, part = damaged
+    file_named("offsets.csv", b"sensors,0,7\nsensors,1,107\n")
+    used = min(commit.stem for commit in (catalog / "commits").iterdir())
+    names = {
+        "lag": {"snapshot": used},
+        "failover": {"from_snapshot": used, "to_snapshot": used},
+    }
+
+    for name, snapshots in names.items():
+        arguments = (catalog if one == "CATALOG" else one for one in COMMANDS[name])
+        done = command(*arguments, "--format", output_format)
+
+        rows = done.lines[0] if output_format == "json" else done.lines
+        assert len(rows) == 2, done
+        for row in rows:
+            assert snapshots.items() <= row.items()
+            [warning] = row["warnings"]  # once, though failover reads this catalog twice
+            assert warning.startswith(f"{part.as_uri()}: no bytes, the commit says ")
