@@ -115,10 +115,6 @@ class Partition:
         if offset is None:
             claims = [entry.max_timestamp for _, entries in self.segments for entry in entries]
             return None, None, AFTER_END if max([-1, *claims]) >= 0 else NO_TIMESTAMPS
-        before = [e for base, e in self.segments if base <= offset and e][:-1]
-        with_records = [entries for entries in before if record_pairs(entries)]
-        if any(entries[-1].last_offset >= start_offset for entries in with_records):
-            result = FOUND
         return offset, time, result
 
 

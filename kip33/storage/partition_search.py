@@ -50,6 +50,7 @@ from kip33.rules.search import (
 from kip33.storage.answers import Answer, Pending
 from kip33.storage.files import reason
 from kip33.storage.log_window import Meter
+from kip33.storage.record_at import counts_from
 from kip33.storage.searched import SearchedSegment, losses_of
 from kip33.storage.segment_indexes import SegmentIndexes
 from kip33.storage.segment_search import Hit, SegmentSearch, opened_search
@@ -121,6 +122,7 @@ class _Search:
             for loss, next_base in zip(losses_of(segments), next_bases, strict=True)
         ]
         self._maxima = [None if s.doubt else -1 if s.is_bare else s.max_timestamp for s in segments]
+        self._counting: dict[int, tuple[bool, str | None]] = {}  # by place: see _counts
         self._meter = meter
 
     def pending(self, target_ms: int) -> Pending:
@@ -236,20 +238,41 @@ class _Search:
         if self._as_kafka and hit.exactness == BATCH:
             pending.notes.append("a broker fails there")
         is_later = hit.timestamp is not None and hit.timestamp > pending.time_ms
-        is_first = is_later and self._is_bare_before(place) and search.begins_with(hit)
+        is_first = is_later and search.begins_with(hit) and self._is_bare_before(place, pending)
         pending.settle(
             BEFORE_START if is_first else FOUND, hit.offset, hit.timestamp, hit.exactness
         )
 
-    def _is_bare_before(self, place: int) -> bool:
+    def _is_bare_before(self, place: int, pending: Pending) -> bool:
         """Return whether no earlier segment has a record that counts.
 
-        A segment whose batches are all emptied by compaction has none.
+        A segment whose batches are all emptied by compaction has none. Nor has one whose records
+        all lie below the log start offset, though its last batch ends behind it.
         """
-        return all(
-            (s.is_bare or s.record_count == 0 or self._is_below_start(s)) and not self._losses[at]
-            for at, s in enumerate(self._segments[:place])
-        )
+        return not any(self._counts(earlier, pending) for earlier in range(place))
+
+    def _counts(self, place: int, pending: Pending) -> bool:
+        """Return whether a segment may have a record at or after the log start offset."""
+        segment = self._segments[place]
+        if self._losses[place]:
+            return True
+        if segment.is_bare or segment.record_count == 0 or self._is_below_start(segment):
+            return False
+        if segment.base_offset >= self._start_offset:
+            return True
+        if place not in self._counting:
+            self._counting[place] = self._looked_for_records(segment)
+        counts, note = self._counting[place]
+        pending.notes += [note] if note else []
+        return counts
+
+    def _looked_for_records(self, segment: SearchedSegment) -> tuple[bool, str | None]:
+        """Return whether a segment may have a record that counts, and a note if it is not known."""
+        try:
+            return counts_from(segment, self._start_offset, self._meter), None
+        except (OSError, ValueError, Kip33Error) as error:
+            unknown = "the partition's first record may be in it"
+            return True, f"{segment.log_uri}: cannot be read: {reason(error)}; {unknown}"
 
     def _is_below_start(self, segment: SearchedSegment) -> bool:
         return segment.last_offset is not None and segment.last_offset < self._start_offset

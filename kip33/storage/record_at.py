@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from itertools import islice
 from typing import Final, NamedTuple
 
-from kip33.errors import CorruptIndexError, Kip33Error
+from kip33.errors import CorruptIndexError, CorruptSegmentError, Kip33Error
 from kip33.formats.batch import (
     CODEC_MASK,
     CONTROL,
@@ -27,7 +27,7 @@ from kip33.storage.locations import Location
 from kip33.storage.log_window import LogWindow, Meter
 from kip33.storage.searched import SearchedSegment, losses_of, next_bases_of
 from kip33.storage.segment_files import beside
-from kip33.storage.segment_search import opened_window
+from kip33.storage.segment_search import has_record_from, opened_window
 
 OFFSET_WIDTHS = (4, 4)
 _UINT32: Final = 2**32 - 1
@@ -92,6 +92,20 @@ def record_before(segments: Sequence[SearchedSegment], offset: int, meter: Meter
         except (OSError, ValueError, Kip33Error) as error:
             notes.append(f"{segment.log_uri}: cannot be read: {reason(error)}")
     return _located(None, notes)
+
+
+def counts_from(segment: SearchedSegment, offset: int, meter: Meter) -> bool:
+    """Return whether a segment has a record at or after an offset, be it a control record.
+
+    CorruptSegmentError where damage hides whether it has one; OSError as the store does.
+    """
+    with _opened(segment, meter) as log:
+        for header in log.window.headers(log.position_for(offset)):
+            if has_record_from(log.window, header, offset):
+                return True
+        if log.window.damage:
+            raise CorruptSegmentError(log.window.damage)
+    return False
 
 
 def _located(record: Record | None, notes: list[str]) -> Located:

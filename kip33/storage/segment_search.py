@@ -294,9 +294,31 @@ class SegmentSearch:
             self.log.expect(0)  # one header tells, as a rule
             for header in self.log.headers(0):
                 self._first_position = header.position
-                if header.records_count and header.last_offset >= self._start_offset:
+                is_hit = header.position == self._stairs[0]
+                if is_hit or has_record_from(self.log, header, self._start_offset):
                     break
         return self._stairs[0] == self._first_position
+
+
+def has_record_from(log: LogWindow, header: BatchHeader, offset: int) -> bool:
+    """Return whether a batch has a record at or after an offset; raises what its records raise.
+
+    A batch that ends behind the offset need not have one: compaction may have removed it.
+    """
+    if not header.records_count or header.last_offset < offset:
+        return False
+    if header.magic < 2 and not header.attributes & CODEC_MASK:
+        return True
+    if header.magic >= 2 and header.base_offset >= offset:
+        return True
+    log.seek(header.position)
+    records = iterate_records(
+        log,
+        position=header.position,
+        skip_key_value=True,
+        max_batch_bytes=log.max_batch_bytes,
+    )
+    return any(record.offset >= offset for record in records)
 
 
 @contextmanager
