@@ -122,6 +122,8 @@ class _Search:
             for loss, next_base in zip(losses_of(segments), next_bases, strict=True)
         ]
         self._maxima = [None if s.doubt else -1 if s.is_bare else s.max_timestamp for s in segments]
+        if segments[-1].status == "unverified":  # the log may go on behind its index's last entry
+            segments[-1] = segments[-1]._replace(max_timestamp=None)
         self._counting: dict[int, tuple[bool, str | None]] = {}  # by place: see _counts
         self._meter = meter
 
@@ -135,7 +137,7 @@ class _Search:
         elif target_ms == LATEST:
             self._settle_latest(pending)
         elif target_ms == MAX_TIMESTAMP:
-            unknown = any(s.may_hold(_NO_LIMIT) for s in self._segments)
+            unknown = not self._as_kafka and any(s.may_hold(_NO_LIMIT) for s in self._segments)
             pending.time_ms = _NO_LIMIT if unknown else largest_of(self._maxima)
             pending.choice = choice_for_max(self._maxima)
             if self._max_of_index and pending.choice is not None and pending.time_ms < 0:
