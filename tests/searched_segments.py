@@ -11,7 +11,7 @@ from kip33.rules.indexes import IndexSettings
 from kip33.rules.search import AFTER_END, BEFORE_START, FOUND, NO_TIMESTAMPS
 from kip33.rules.summary import largest_timestamp
 from kip33.storage.locations import Location
-from kip33.storage.partition_search import SearchedSegment
+from kip33.storage.searched import SearchedSegment
 from kip33.storage.segment import index_file
 from tests.generated_segments import Written, record_pairs, wire_of
 

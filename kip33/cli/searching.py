@@ -27,20 +27,14 @@ from kip33.rules.search import (
 from kip33.rules.topic_globs import TopicGlobs
 from kip33.storage import answers as storage_answers
 from kip33.storage.catalog import Catalog
-from kip33.storage.catalog_search import (
-    Question,
-    Replica,
-    partition_rows,
-    rows_of,
-    search_rows,
-    topics_of,
-)
+from kip33.storage.catalog_search import Question, partition_rows, rows_of, search_rows, topics_of
 from kip33.storage.files import require_directory
 from kip33.storage.locations import Location
 from kip33.storage.log_start_offsets import LogStartOffsets, log_start_offsets
 from kip33.storage.offset_files import load_time_requests
 from kip33.storage.partition_answers import How
 from kip33.storage.range_size import range_size
+from kip33.storage.replicas import ReplicaKey
 from kip33.storage.snapshots import Snapshot
 
 MOST_BY_THREADS: Final = 500  # questions; more are worth a Spark job
@@ -64,7 +58,7 @@ def search(options: Mapping[str, Any]) -> None:
     starts = _log_start_offsets(catalog, snapshot, questions, options)
     with progress_bar("search"):
         answers = answers_to(catalog, snapshot, questions, how, options, starts)
-        ends: dict[Replica, storage_answers.Answer] = {}
+        ends: dict[ReplicaKey, storage_answers.Answer] = {}
         if options["emit"] or options["until"]:
             ends = _ends(catalog, snapshot, answers)
         if options["until"]:
@@ -187,13 +181,13 @@ def _by_spark(
     return [row.asDict() for row in rows]
 
 
-def _key(answer: Answer) -> Replica:
+def _key(answer: Answer) -> ReplicaKey:
     return answer["log_dir"], answer["topic"], answer["partition"]
 
 
 def _ends(
     catalog: Catalog, snapshot: Snapshot, answers: Sequence[Answer]
-) -> dict[Replica, storage_answers.Answer]:
+) -> dict[ReplicaKey, storage_answers.Answer]:
     """Return where the logs of partitions without an answer end, from the catalog alone."""
     asked = [
         Question(answer["topic"], answer["partition"], LATEST, answer["log_dir"])
@@ -209,7 +203,7 @@ def _ranges(
     catalog: Catalog,
     snapshot: Snapshot,
     answers: Sequence[Answer],
-    ends: Mapping[Replica, storage_answers.Answer],
+    ends: Mapping[ReplicaKey, storage_answers.Answer],
     options: Mapping[str, Any],
 ) -> list[Answer]:
     """Return the answers with the offset at --until, and what lies between."""
@@ -263,7 +257,7 @@ def _log_start_offsets(
 
 def _offsets(
     answers: Sequence[Answer],
-    ends: Mapping[Replica, storage_answers.Answer],
+    ends: Mapping[ReplicaKey, storage_answers.Answer],
     emit: str,
     *,
     allow_unsafe: bool,

@@ -16,11 +16,11 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from kip33.errors import LockedError
+from kip33.storage.broker_log_dirs import OF_A_BROKER
 from kip33.storage.files import reason
 from kip33.storage.locations import Location
 
 LOCK: Final = ".lock"
-OF_A_BROKER: Final = "meta.properties"  # in every log directory that a broker has formatted
 _HELD: Final = (PermissionError, BlockingIOError)
 _TRIES: Final = 5
 

@@ -10,9 +10,9 @@ from typing import Final
 
 from kip33.errors import LocationError
 from kip33.formats.checkpoints import LOG_START_OFFSET_CHECKPOINT
-from kip33.storage.broker_locks import OF_A_BROKER
 from kip33.storage.locations import Location
 
+OF_A_BROKER: Final = "meta.properties"  # in every log directory that a broker has formatted
 _BROKERS_FILES: Final = (
     OF_A_BROKER,
     "recovery-point-offset-checkpoint",

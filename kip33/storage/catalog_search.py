@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,17 +10,14 @@ import pyarrow.compute as pc
 from kip33.storage.catalog import Catalog
 from kip33.storage.log_start_offsets import LogStartOffsets
 from kip33.storage.partition_answers import SEARCHED, How, Located, Request, answers_of
+from kip33.storage.replicas import THREADS, PartitionKey, ReplicaKey
 from kip33.storage.schema import SEGMENTS
 from kip33.storage.snapshots import Snapshot
 
-THREADS: Final = 16
 COUNTED: Final = (
     *("log_dir", "log_uri", "base_offset", "last_offset", "valid_bytes"),
     *("record_count", "status"),
 )
-
-Partition: TypeAlias = tuple[str, int | None]  # topic, number
-Replica: TypeAlias = tuple[str | None, str, int | None]  # log_dir, topic, number
 
 
 class Question(NamedTuple):
@@ -71,9 +68,9 @@ def _read(
 
 def partition_rows(
     catalog: Catalog, snapshot: Snapshot, topics: Iterable[str]
-) -> dict[Replica, list[dict[str, Any]]]:
+) -> dict[ReplicaKey, list[dict[str, Any]]]:
     """Return the rows of some topics with what `range_size` asks, by log_dir, topic, partition."""
-    partitions: dict[Replica, list[dict[str, Any]]] = {}
+    partitions: dict[ReplicaKey, list[dict[str, Any]]] = {}
     for row in _read(catalog, snapshot, topics, COUNTED).to_pylist():
         if row["base_offset"] is not None:
             key = row["log_dir"], row["topic"], row["partition"]
@@ -81,9 +78,9 @@ def partition_rows(
     return partitions
 
 
-def by_partition(rows: "pa.Table") -> dict[Partition, list[dict[str, Any]]]:
+def by_partition(rows: "pa.Table") -> dict[PartitionKey, list[dict[str, Any]]]:
     """Return the rows of segments by topic and partition, all replicas together."""
-    partitions: dict[Partition, list[dict[str, Any]]] = {}
+    partitions: dict[PartitionKey, list[dict[str, Any]]] = {}
     for row in rows.to_pylist():
         if row["base_offset"] is not None:
             partitions.setdefault((row["topic"], row["partition"]), []).append(row)
@@ -100,17 +97,17 @@ def search_rows(
 
     Records below the log start offset in `starts` do not count.
     """
-    by_topic_partition: dict[Partition, dict[str, int]] = {}
+    by_topic_partition: dict[PartitionKey, dict[str, int]] = {}
     for (log_dir, topic, number), offset in (starts or {}).items():
         by_topic_partition.setdefault((topic, number), {})[log_dir] = offset
     partitions = by_partition(_asked_for(rows, questions))
-    asked: dict[Partition, list[tuple[int, Request]]] = {}
+    asked: dict[PartitionKey, list[tuple[int, Request]]] = {}
     for number, question in enumerate(questions):
         for partition in _partitions_of(question, partitions):
             request = Request(question.target_ms, question.log_dir)
             asked.setdefault(partition, []).append((number, request))
 
-    def answered(partition: Partition) -> Iterator[Found]:
+    def answered(partition: PartitionKey) -> Iterator[Found]:
         numbers = [number for number, _ in asked[partition]]
         requests = [request for _, request in asked[partition]]
         for located in answers_of(
@@ -132,8 +129,8 @@ def _asked_for(rows: "pa.Table", questions: Sequence[Question]) -> "pa.Table":
 
 
 def _partitions_of(
-    question: Question, partitions: dict[Partition, list[dict[str, Any]]]
-) -> list[Partition]:
+    question: Question, partitions: dict[PartitionKey, list[dict[str, Any]]]
+) -> list[PartitionKey]:
     if question.partition is not None:
         return [(question.topic, question.partition)]
     there = sorted(key for key in partitions if key[0] == question.topic)

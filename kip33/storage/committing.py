@@ -16,10 +16,10 @@ from kip33.storage.drafts import DEAD_AFTER_MS, Draft
 from kip33.storage.durable_files import set_flushing
 from kip33.storage.file_owners import NOT_GIVEN
 from kip33.storage.files import remove_quietly
-from kip33.storage.layouts import require_layout
 from kip33.storage.overlaps import DirectoriesOfPartitions
-from kip33.storage.planning import BuildPlan
-from kip33.storage.publishing import CANNOT_BE_WRITTEN, KEPT, NOT_OURS, WRITTEN
+from kip33.storage.planning import BuildPlan, require_layout
+from kip33.storage.publishing import CANNOT_BE_WRITTEN, NOT_OURS
+from kip33.storage.schema import KEPT, WRITTEN
 from kip33.storage.snapshot_merge import merge
 from kip33.storage.snapshots import Candidate, Part, Snapshot
 from kip33.storage.takeover import take_over, write_parts

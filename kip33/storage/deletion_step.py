@@ -14,8 +14,9 @@ from kip33.errors import Kip33Error, PublishError
 from kip33.storage.durable_files import flush
 from kip33.storage.files import reason
 from kip33.storage.locations import Location
-from kip33.storage.partition_files import Look, difference_of, info_of, is_log, look_at
+from kip33.storage.partition_files import PlannedFile, is_log
 from kip33.storage.plan_text import KEY, file_record
+from kip33.storage.planned_files import Look, difference_of, info_of, look_at
 from kip33.storage.retention_journal import (
     DELETED,
     GONE_ALREADY,
@@ -25,12 +26,7 @@ from kip33.storage.retention_journal import (
     STOPPED,
     Journal,
 )
-from kip33.storage.retention_plan import (
-    PlannedFile,
-    PlannedPartition,
-    PlannedSegment,
-    RetentionPlan,
-)
+from kip33.storage.retention_plan import PlannedPartition, PlannedSegment, RetentionPlan
 from kip33.storage.trash import move_to_trash
 
 DONE_BEFORE: Final = "done_before"  # by an earlier run, whose result stands: no record of it

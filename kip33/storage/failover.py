@@ -17,15 +17,20 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from kip33.formats.group_offsets import GroupOffset
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.search import AFTER_END, BEFORE_START, EARLIEST, NO_SUCH_PARTITION, RECORD
-from kip33.storage.catalog_search import THREADS, Partition
-from kip33.storage.group_lag import log_end
 from kip33.storage.log_window import Meter
-from kip33.storage.overlaps import note_on_directories
-from kip33.storage.partition_answers import fullest_of, replicas_of
-from kip33.storage.partition_search import Answer, SearchedSegment, search_partition
+from kip33.storage.partition_search import Answer, search_partition
 from kip33.storage.record_at import record_before, record_from
+from kip33.storage.replicas import (
+    THREADS,
+    PartitionKey,
+    log_end,
+    most_complete,
+    replicas_of,
+    two_directories_note,
+)
+from kip33.storage.searched import SearchedSegment
 
-Rows: TypeAlias = dict[Partition, list[dict[str, Any]]]
+Rows: TypeAlias = dict[PartitionKey, list[dict[str, Any]]]
 """The rows of a catalog, `by_partition` of `catalog_search`."""
 
 NOT_ONE: Final = "nothing that was read is in the archive: from the start"
@@ -98,7 +103,7 @@ def resume_points(
 def _last_read(first: Rows, one: GroupOffset, buffer_ms: int, most: int) -> _Read:
     segments = _segments(first, one.topic, one.partition)
     located = record_before(segments, one.offset, Meter(most))
-    two_logs = note_on_directories(segments)
+    two_logs = two_directories_note(segments)
     located = located._replace(
         note=_joined(located.note, two_logs), passed_over=located.passed_over or bool(two_logs)
     )
@@ -163,7 +168,7 @@ def _point(
     wide: bool = False,
 ) -> ResumePoint:
     answer, is_record = _first_record(segments, target_ms, most)
-    two_logs = note_on_directories(segments)
+    two_logs = two_directories_note(segments)
     offset, is_sure = answer.offset, not (answer.passed_over or two_logs)
     is_target_sure = target_ms == EARLIEST or all(read.is_sure for read in reads)
     read = None if wide else reads[0]
@@ -244,7 +249,7 @@ def _read_twice(reads: Sequence[_Read], target_ms: int, most: int) -> int | None
 
 def _segments(rows: Rows, topic: str, partition: int) -> list[SearchedSegment]:
     replicas = replicas_of(rows.get((topic, partition), []))
-    log_dir = fullest_of(replicas)
+    log_dir = most_complete(replicas)
     return replicas[log_dir] if log_dir is not None else []
 
 

@@ -8,11 +8,18 @@ from kip33.formats.group_offsets import GroupOffset
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.policies import Policies, Policy
 from kip33.rules.retention import Limits, SegmentFigures, judge
-from kip33.storage.catalog_search import THREADS, Partition
 from kip33.storage.log_window import Meter
-from kip33.storage.overlaps import doubled, note_on, note_on_directories
-from kip33.storage.partition_answers import fullest_of, replicas_of
 from kip33.storage.record_at import record_from
+from kip33.storage.replicas import (
+    THREADS,
+    PartitionKey,
+    log_end,
+    most_complete,
+    overlap_note,
+    overlapping,
+    replicas_of,
+    two_directories_note,
+)
 from kip33.storage.searched import SearchedSegment, losses_of, next_bases_of
 
 FOUND: Final = "found"
@@ -53,7 +60,7 @@ class GroupLag(NamedTuple):
 
 
 def group_lags(
-    partitions: dict[Partition, list[dict[str, Any]]],
+    partitions: dict[PartitionKey, list[dict[str, Any]]],
     offsets: Sequence[GroupOffset],
     *,
     policies: Policies | None = None,
@@ -87,14 +94,16 @@ def _lag(
     meter: Meter,
 ) -> GroupLag:
     replicas = replicas_of(rows)
-    log_dir = fullest_of(replicas)
+    log_dir = most_complete(replicas)
     if log_dir is None:
         return GroupLag(one.group, None, one.topic, one.partition, one.offset, NO_SUCH_PARTITION)
     segments = replicas[log_dir]
     start, end, note = segments[0].base_offset, *log_end(segments)
     is_known = note is None
     hidden = list(_hidden_from(segments, one.offset))
-    note = _joined(note, note_on(one.offset, doubled(segments)), note_on_directories(segments))
+    note = _joined(
+        note, overlap_note(one.offset, overlapping(segments)), two_directories_note(segments)
+    )
     newest = max((s.max_timestamp for s in segments if s.max_timestamp is not None), default=-1)
     newest = -1 if hidden else newest
     lag = GroupLag(
@@ -127,15 +136,6 @@ def _lag(
     if timestamp < 0 or newest < 0:
         return lag._replace(timestamp=timestamp)
     return lag._replace(timestamp=timestamp, lag_ms=max(0, newest - timestamp))
-
-
-def log_end(segments: Sequence[SearchedSegment]) -> tuple[int, str | None]:
-    """Return the offset after the last record as far as it is known, and a note if it is not."""
-    last, loss = segments[-1], losses_of(segments)[-1]
-    is_known = last.is_bare or (last.last_offset is not None and not loss)
-    note = None if is_known else f"{last.log_uri}: {last.status}, the log's end is not known"
-    known = [one.last_offset + 1 for one in segments if one.last_offset is not None]
-    return max([last.base_offset, *known]), note
 
 
 def _hidden_from(segments: Sequence[SearchedSegment], offset: int) -> Iterator[str]:

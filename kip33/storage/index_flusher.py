@@ -12,7 +12,7 @@ from kip33.errors import PublishError
 from kip33.storage.durable_files import flush, flush_filesystems, is_flushing
 from kip33.storage.files import reason
 from kip33.storage.locations import Location
-from kip33.storage.publishing import KEPT, WRITTEN
+from kip33.storage.schema import KEPT, WRITTEN
 
 THREADS: Final = 8
 MOST_WAITING: Final = 1024  # files; then the scan waits for the oldest

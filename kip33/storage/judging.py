@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 from kip33.formats.names import partition_dir_of
 from kip33.rules.retention import Decision, Limits, SegmentFigures, judge
 from kip33.storage.catalog import Catalog
-from kip33.storage.publishing import WRITTEN
-from kip33.storage.schema import SEGMENTS
+from kip33.storage.schema import SEGMENTS, WRITTEN
 from kip33.storage.snapshots import Snapshot
 
 ROWS_PER_BATCH: Final = 1 << 16  # as Python's objects

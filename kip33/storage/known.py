@@ -22,7 +22,7 @@ from kip33.rules.transaction_chain import UNCHANGED
 from kip33.storage.build import Build
 from kip33.storage.catalog import Catalog
 from kip33.storage.locations import INSIDES, Location
-from kip33.storage.publishing import KEPT, STALE, WRITTEN
+from kip33.storage.schema import KEPT, STALE, WRITTEN
 from kip33.storage.segment_files import uri_beside
 from kip33.storage.snapshots import Snapshot
 

@@ -4,7 +4,6 @@ And which partitions lie in two directories, `orders-0` and `orders-00`.
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +14,6 @@ from kip33.formats.names import two_directories_in
 from kip33.rules.overlaps import APART, NAMES, UNKNOWN, overlaps
 from kip33.storage.catalog import Catalog
 from kip33.storage.schema import SEGMENTS
-from kip33.storage.searched import SearchedSegment
 from kip33.storage.snapshots import Snapshot
 
 _KEY: Final = ("log_dir", "topic", "partition")
@@ -68,14 +66,6 @@ class DirectoriesOfPartitions:
         return tuple(sorted(" and ".join(pair) for pair in pairs if pair))
 
 
-def note_on_directories(segments: Sequence[SearchedSegment]) -> str | None:
-    """Return what a user should know of a replica that lies in two directories, None otherwise."""
-    pair = two_directories_in(one.log_uri.rpartition("/")[0] for one in segments)
-    if pair is None:
-        return None
-    return f"{pair[0]} and {pair[1]} are directories of one partition; they may be two logs"
-
-
 def _compact(rows: pa.Table) -> pa.Table:
     rows = rows.filter(pc.and_(pc.is_valid(rows["base_offset"]), pc.is_valid(rows["topic"])))
     columns: dict[str, Any] = {name: rows[name].dictionary_encode() for name in _KEY[:2]}
@@ -88,23 +78,3 @@ def _codes(column: Any) -> Any:
     """Return for each value of a dictionary encoded column a number."""
     numbers = [chunk.indices.to_numpy() for chunk in column.chunks]
     return np.concatenate(numbers or [np.zeros(0, np.int64)])
-
-
-def doubled(segments: Sequence[SearchedSegment]) -> list[SearchedSegment]:
-    """Return those of one partition's segments that have offsets of an earlier one.
-
-    `segments` are in order of their base offsets.
-    """
-    bases = np.array([one.base_offset for one in segments], np.int64)
-    lasts = [UNKNOWN if one.last_offset is None else one.last_offset for one in segments]
-    kinds = overlaps(np.zeros(len(segments), np.int64), bases, np.array(lasts, np.int64))
-    return [one for one, kind in zip(segments, kinds, strict=True) if kind != APART]
-
-
-def note_on(offset: int, twice: Sequence[SearchedSegment]) -> str | None:
-    """Return what a user should know of an answer at an offset, None if nothing; of `doubled`."""
-    for one in twice:
-        last = one.base_offset if one.last_offset is None else one.last_offset
-        if one.base_offset <= offset <= last + 1:  # what comes after the last depends on it as well
-            return f"{one.log_uri}: an earlier segment has offsets of it; they may differ"
-    return None

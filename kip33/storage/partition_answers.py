@@ -1,14 +1,19 @@
 """All requests for one partition, answered from the replica that has most, or from each."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
-from kip33.rules.replicas import Replica, fullest
 from kip33.rules.search import NEWEST_KAFKA, UNSURE
-from kip33.storage.overlaps import doubled, note_on, note_on_directories
-from kip33.storage.partition_search import Answer, SearchedSegment, search_partition
+from kip33.storage.partition_search import Answer, search_partition
+from kip33.storage.replicas import (
+    most_complete,
+    overlap_note,
+    overlapping,
+    replicas_of,
+    two_directories_note,
+)
+from kip33.storage.searched import SearchedSegment
 
 SEARCHED: Final = ("log_dir", *SearchedSegment._fields)
 """The catalog's columns that a search asks for."""
@@ -51,7 +56,7 @@ def answers_of(
     directory; records below do not count.
     """
     replicas = replicas_of(rows)
-    best = fullest_of(replicas)
+    best = most_complete(replicas)
     asked: dict[str, list[tuple[int, int]]] = {}
     for number, request in enumerate(requests):
         if request.log_dir is not None:
@@ -74,8 +79,8 @@ def answers_of(
             max_batch_bytes=how.max_batch_bytes,
             log_start_offset=(starts or {}).get(log_dir),
         )
-        twice = doubled(replicas[log_dir])
-        note = note_on_directories(replicas[log_dir])
+        twice = overlapping(replicas[log_dir])
+        note = two_directories_note(replicas[log_dir])
         for (number, _), answer in zip(targets, answers, strict=True):
             yield Located(number, log_dir, _with_notes(answer, twice, note))
 
@@ -85,38 +90,8 @@ def _with_notes(answer: Answer, twice: Sequence[SearchedSegment], note: str | No
 
     `note`: what makes every answer of this replica unsure.
     """
-    about_offset = None if answer.offset is None else note_on(answer.offset, twice)
+    about_offset = None if answer.offset is None else overlap_note(answer.offset, twice)
     if note is None and about_offset is None:
         return answer
     joined = "; ".join(filter(None, (answer.note, about_offset, note)))
     return answer._replace(note=joined, exactness=UNSURE)
-
-
-def replicas_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[SearchedSegment]]:
-    """Return a partition's segments by log directory, oldest first."""
-    replicas: dict[str, list[SearchedSegment]] = {}
-    for row in rows:
-        if row["base_offset"] is not None:
-            replicas.setdefault(row["log_dir"], []).append(_segment(row))
-    for segments in replicas.values():
-        segments.sort(key=attrgetter("base_offset", "log_uri"))
-    return replicas
-
-
-def fullest_of(replicas: Mapping[str, list[SearchedSegment]]) -> str | None:
-    """Return the log directory that answers for the partition, None where there is none."""
-    return fullest(_replica(log_dir, segments) for log_dir, segments in replicas.items())
-
-
-def _segment(row: Mapping[str, Any]) -> SearchedSegment:
-    return SearchedSegment(**{name: row[name] for name in SearchedSegment._fields})
-
-
-def _replica(log_dir: str, segments: list[SearchedSegment]) -> Replica:
-    valid_bytes = sum(
-        (one.size_bytes if one.status == "unverified" else one.valid_bytes) or 0
-        for one in segments
-        if one.status not in ("invalid", "unreadable")
-    )
-    last_offsets = [one.last_offset for one in segments if one.last_offset is not None]
-    return Replica(log_dir, valid_bytes, max(last_offsets, default=-1))

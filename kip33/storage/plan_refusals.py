@@ -13,9 +13,14 @@ from kip33.rules.retention import Decision, Limits
 from kip33.storage.broker_log_dirs import require_outside_brokers
 from kip33.storage.catalog import Catalog
 from kip33.storage.judging import CatalogRow, JudgedPartition, judged_partitions
-from kip33.storage.layouts import require_deletable
 from kip33.storage.locations import Location
-from kip33.storage.retention_plan import PlannedPartition, PlannedSegment, RetentionPlan, few
+from kip33.storage.retention_plan import (
+    PlannedPartition,
+    PlannedSegment,
+    RetentionPlan,
+    few,
+    require_deletable,
+)
 
 _MAKE_ANOTHER = "make another plan"
 

@@ -21,11 +21,10 @@ from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES
 from kip33.storage.files import publish_or_raise, read_whole, reason
 from kip33.storage.locations import Location
 from kip33.storage.output_files import require_plan_place
+from kip33.storage.partition_files import KINDS, PlannedFile
 from kip33.storage.retention_plan import (
-    KINDS,
     Basis,
     LeftOut,
-    PlannedFile,
     PlannedPartition,
     PlannedSegment,
     RetentionPlan,

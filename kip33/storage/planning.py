@@ -21,7 +21,7 @@ from kip33.storage.catalog import Catalog
 from kip33.storage.drafts import claimed_index_uris
 from kip33.storage.files import require_directory
 from kip33.storage.known import Column, Known, Mask, index_uris, learn, log_uris, match
-from kip33.storage.layouts import layout_of, require_layout
+from kip33.storage.layouts import layout_of
 from kip33.storage.listing import Listed, Listing, Unfinished
 from kip33.storage.locations import Location
 from kip33.storage.snapshot_merge import Looked
@@ -141,6 +141,15 @@ def plan_build(
     )
     plan = _plan(build, target, listing, now_ms, topics, reuse=not (full or only_damaged))
     return plan._replace(beside_logs=beside_logs)
+
+
+def require_layout(newest: Snapshot | None, layout: str, catalog_uri: str) -> None:
+    """Raise CatalogError where a catalog's newest snapshot was built by another layout."""
+    if newest and newest.layout != layout:
+        raise CatalogError(
+            f"{catalog_uri}: built with --layout {newest.layout!r}, not {layout!r}; "
+            "one layout per catalog: give another --catalog"
+        )
 
 
 def require_written_by_brokers(dialect: str) -> None:

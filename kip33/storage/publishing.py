@@ -14,11 +14,9 @@ from kip33.rules.broker_start import CUT, offset_index_note
 from kip33.storage.file_owners import correct_owner, publish_beside
 from kip33.storage.files import FileStatus, publish, read_whole, reason, remove, status_of
 from kip33.storage.locations import Location
+from kip33.storage.schema import KEPT, STALE, WRITTEN
 from kip33.storage.segment import SegmentIndex
 
-WRITTEN: Final = "written"
-KEPT: Final = "kept"
-STALE: Final = "stale"
 NOT_OURS: Final = "kip33 did not write it"
 CANNOT_BE_WRITTEN: Final = ": cannot be written: "  # in a note, between the file and the reason
 

@@ -8,23 +8,15 @@ then the one that a build put into the index directory.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from kip33.errors import PlanError
 from kip33.rules.policies import Policies
 from kip33.rules.retention import Limits
+from kip33.storage.layouts import layout_of
 from kip33.storage.locations import Location
-
-KINDS: Final = ("log", "index", "timeindex", "txnindex")  # as `LogSegment.deleteIfExists` deletes
-
-
-class PlannedFile(NamedTuple):
-    """One file to delete, and what it has to look like."""
-
-    name: str
-    size_bytes: int
-    last_modified_ns: int
-    in_index_dir: bool = False  # else beside the log
+from kip33.storage.partition_files import PlannedFile
+from kip33.storage.snapshots import Snapshot
 
 
 class PlannedSegment(NamedTuple):
@@ -171,3 +163,13 @@ def few(names: list[str], most: int = 3) -> str:
     """Return the first names, and how many others there are."""
     others = len(names) - most
     return ", ".join(names[:most]) + (f" and {others} more" if others > 0 else "")
+
+
+def require_deletable(snapshot: Snapshot) -> None:
+    """Raise PlanError where the files of a snapshot are not a plan's to delete."""
+    why = layout_of(snapshot.layout).why_not_deleted
+    if why:
+        raise PlanError(
+            f"snapshot {snapshot.name} has the layout {snapshot.layout!r}: nothing is planned or "
+            f"deleted there, {why}; without --plan it is judged all the same"
+        )

@@ -17,26 +17,26 @@ from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES, Decision, Limits
 from kip33.storage.catalog import Catalog
 from kip33.storage.files import reason
 from kip33.storage.judging import CatalogRow, JudgedPartition, judged_partitions
-from kip33.storage.layouts import require_deletable
 from kip33.storage.listing import DIRECTORIES_AT_ONCE
 from kip33.storage.locations import Location
 from kip33.storage.partition_files import (
-    LINK,
     NO_TIME,
     PartitionFiles,
+    PlannedFile,
     in_order,
     is_link,
     is_log,
     list_partition,
 )
 from kip33.storage.plan_text import sealed
+from kip33.storage.planned_files import LINK
 from kip33.storage.retention_plan import (
     Basis,
     LeftOut,
-    PlannedFile,
     PlannedPartition,
     PlannedSegment,
     RetentionPlan,
+    require_deletable,
 )
 from kip33.storage.snapshots import Snapshot
 from kip33.storage.sources import matches

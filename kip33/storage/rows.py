@@ -8,7 +8,8 @@ from kip33.rules.summary import TIMESTAMP_TYPES, codec_names, largest_timestamp,
 from kip33.storage.build import Build
 from kip33.storage.directories import Segment
 from kip33.storage.locations import Location
-from kip33.storage.publishing import KEPT, Published
+from kip33.storage.publishing import Published
+from kip33.storage.schema import KEPT
 from kip33.storage.segment import SegmentIndex
 from kip33.storage.tail import Tail
 

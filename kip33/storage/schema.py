@@ -6,6 +6,11 @@ import pyarrow as pa
 
 SCHEMA_VERSION: Final = 2  # 1 had none of the columns after `offset_index_bytes`: they read as null
 
+# What became of a segment's index files: the column `index_file` (`storage.publishing`).
+WRITTEN: Final = "written"
+KEPT: Final = "kept"
+STALE: Final = "stale"
+
 _FIELDS: list["pa.Field[Any]"] = [
     pa.field("log_dir", pa.string()),  # between SOURCE and the partition's directory
     pa.field("topic", pa.string()),

@@ -14,7 +14,7 @@ from kip33.storage.build import Build
 from kip33.storage.building import build_segment
 from kip33.storage.listing import list_tree
 from kip33.storage.locations import Location
-from kip33.storage.publishing import WRITTEN
+from kip33.storage.schema import WRITTEN
 from tests.benchmarks.kafka_recovery import WarmKafka, indexes_of
 from tests.benchmarks.other_readers import (
     check_with_kafka_python,

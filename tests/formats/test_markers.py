@@ -8,17 +8,9 @@ import struct
 
 import pytest
 
-from kip33.formats.markers import (
-    ABORT,
-    COMMIT,
-    EMPTY,
-    FAILS,
-    MAX_DECODED_BYTES,
-    MAX_MARKER_BYTES,
-    STOPS,
-)
+from kip33.formats.markers import EMPTY, FAILS, MAX_DECODED_BYTES, MAX_MARKER_BYTES, STOPS
 from kip33.formats.scan import BatchScan
-from kip33.formats.walk import NOT_CONTROL
+from kip33.formats.walk import ABORT, COMMIT, NOT_CONTROL
 from tests.segment_builder import Record, end_txn_marker, record_bytes, v2_batch, zigzag
 
 KEY = {ABORT: struct.pack(">hh", 0, 0), COMMIT: struct.pack(">hh", 0, 1)}

@@ -28,9 +28,10 @@ from kip33.rules.policies import Policies
 from kip33.rules.retention import Limits, SegmentFigures, judge
 from kip33.spark.session import JavaMissingError, require_java
 from kip33.storage.catalog import Catalog
-from kip33.storage.catalog_search import Partition, Question, by_partition, rows_of, search_rows
+from kip33.storage.catalog_search import Question, by_partition, rows_of, search_rows
 from kip33.storage.group_lag import group_lags
 from kip33.storage.partition_answers import How
+from kip33.storage.replicas import PartitionKey
 from tests.demo_archive import make_archive, make_sensors
 from tests.jobs.console import PROJECT
 
@@ -77,7 +78,7 @@ class Run(NamedTuple):
         stored = Catalog.at(self.catalog)
         return rows_of(stored, stored.require_newest(), topics)
 
-    def partitions(self, *topics: str) -> dict[Partition, list[dict[str, Any]]]:
+    def partitions(self, *topics: str) -> dict[PartitionKey, list[dict[str, Any]]]:
         """Return the same by partition, each oldest first."""
         return by_partition(self.segments(*topics).sort_by("base_offset"))
 

@@ -31,7 +31,8 @@ from kip33.rules.search import (
 )
 from kip33.storage import segment_indexes, segment_search
 from kip33.storage.locations import Location
-from kip33.storage.partition_search import Answer, SearchedSegment, search_partition
+from kip33.storage.partition_search import Answer, search_partition
+from kip33.storage.searched import SearchedSegment
 from kip33.storage.segment_indexes import WALKED_BYTES
 from tests.generated_segments import Written, plain_batch, segments, wire_of
 from tests.long_forms import one_in

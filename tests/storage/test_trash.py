@@ -11,7 +11,7 @@ from pyarrow import fs
 from kip33.storage import locations
 from kip33.storage.deletion_step import SegmentStep
 from kip33.storage.locations import Location
-from kip33.storage.retention_plan import PlannedFile
+from kip33.storage.partition_files import PlannedFile
 from kip33.storage.trash import move_to_trash
 from tests.expiring_archive import A, ExpiringArchive, only_within_a_directory
 

@@ -1,0 +1,89 @@
+"""A partition's replicas: the segments of each log directory, and what holds for all of them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from kip33.formats.names import two_directories_in
+from kip33.rules.overlaps import APART, UNKNOWN, overlaps
+from kip33.storage.searched import SearchedSegment, losses_of
+
+THREADS: Final = 16  # of a search: stores take most of its time
+
+PartitionKey: TypeAlias = tuple[str, int | None]  # topic, number
+ReplicaKey: TypeAlias = tuple[str | None, str, int | None]  # log_dir, topic, number
+
+
+def replicas_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[SearchedSegment]]:
+    """Return a partition's segments by log directory, oldest first."""
+    replicas: dict[str, list[SearchedSegment]] = {}
+    for row in rows:
+        if row["base_offset"] is not None:
+            replicas.setdefault(row["log_dir"], []).append(_segment(row))
+    for segments in replicas.values():
+        segments.sort(key=attrgetter("base_offset", "log_uri"))
+    return replicas
+
+
+def most_complete(replicas: Mapping[str, list[SearchedSegment]]) -> str | None:
+    """Return the log directory with most valid bytes, then the latest end, then the first name.
+
+    None where there is no replica. What damage or an early retention took counts against a copy.
+    """
+    return min(replicas, key=lambda log_dir: _rank(log_dir, replicas[log_dir]), default=None)
+
+
+def _segment(row: Mapping[str, Any]) -> SearchedSegment:
+    return SearchedSegment(**{name: row[name] for name in SearchedSegment._fields})
+
+
+def _rank(log_dir: str, segments: list[SearchedSegment]) -> tuple[int, int, str]:
+    valid_bytes = sum(
+        (one.size_bytes if one.status == "unverified" else one.valid_bytes) or 0
+        for one in segments
+        if one.status not in ("invalid", "unreadable")
+    )
+    last_offsets = [one.last_offset for one in segments if one.last_offset is not None]
+    return -valid_bytes, -max(last_offsets, default=-1), log_dir
+
+
+def overlapping(segments: Sequence[SearchedSegment]) -> list[SearchedSegment]:
+    """Return those of one partition's segments that have offsets of an earlier one.
+
+    `segments` are in order of their base offsets.
+    """
+    bases = np.array([one.base_offset for one in segments], np.int64)
+    lasts = [UNKNOWN if one.last_offset is None else one.last_offset for one in segments]
+    kinds = overlaps(np.zeros(len(segments), np.int64), bases, np.array(lasts, np.int64))
+    return [one for one, kind in zip(segments, kinds, strict=True) if kind != APART]
+
+
+def overlap_note(offset: int, twice: Sequence[SearchedSegment]) -> str | None:
+    """Return what a user should know of an answer at an offset, None if nothing.
+
+    `twice` are the segments that `overlapping` returns.
+    """
+    for one in twice:
+        last = one.base_offset if one.last_offset is None else one.last_offset
+        if one.base_offset <= offset <= last + 1:  # what comes after the last depends on it as well
+            return f"{one.log_uri}: an earlier segment has offsets of it; they may differ"
+    return None
+
+
+def two_directories_note(segments: Sequence[SearchedSegment]) -> str | None:
+    """Return what a user should know of a replica that lies in two directories, None otherwise."""
+    pair = two_directories_in(one.log_uri.rpartition("/")[0] for one in segments)
+    if pair is None:
+        return None
+    return f"{pair[0]} and {pair[1]} are directories of one partition; they may be two logs"
+
+
+def log_end(segments: Sequence[SearchedSegment]) -> tuple[int, str | None]:
+    """Return the offset after the last record as far as it is known, and a note if it is not."""
+    last, loss = segments[-1], losses_of(segments)[-1]
+    is_known = last.is_bare or (last.last_offset is not None and not loss)
+    note = None if is_known else f"{last.log_uri}: {last.status}, the log's end is not known"
+    known = [one.last_offset + 1 for one in segments if one.last_offset is not None]
+    return max([last.base_offset, *known]), note
