@@ -7,8 +7,10 @@ import importlib
 import logging
 import signal
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from types import TracebackType
 from typing import Final, NoReturn
 
 import click
@@ -101,6 +103,7 @@ def _interruptible() -> Iterator[None]:
 def run(command: click.Command) -> None:
     """Run a command, turning what a user can mend into one line on standard error and exit 2."""
     logging.getLogger().addHandler(logging.NullHandler())  # py4j logs traces of a JVM that is gone
+    sys.excepthook = _show_bug
     _require_text(sys.argv[1:])
     try:
         with _interruptible(), guarded_output():
@@ -125,7 +128,7 @@ def run(command: click.Command) -> None:
         if type(error) is ValueError:  # of a wrong argument; pyarrow's are subclasses
             _fail(str(error))
         if not type(error).__module__.startswith(("py4j", "pyspark")):
-            raise  # a bug of ours keeps its trace
+            raise  # a bug keeps its trace, which `_show_bug` prints
         from kip33.spark.session import job_failure
 
         _fail(job_failure(error), exit_code=1)
@@ -136,6 +139,14 @@ def _fail(message: str, *, exit_code: int = 2) -> NoReturn:
 
     click.echo("Error: " + " ".join(without_secrets(message).split()), err=True)
     sys.exit(exit_code)
+
+
+def _show_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print the trace of a bug, without the keys that a URI in it may have: `sys.excepthook`."""
+    from kip33.storage.locations import without_secrets
+
+    lines = traceback.format_exception(kind, error, trace)
+    click.echo(without_secrets("".join(lines)), nl=False, err=True)
 
 
 def _require_text(arguments: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,34 @@ def test_no_command_shows_a_secret(uri: str, arguments: list[str], archive: Path
     assert done.stderr.startswith("Error: ")
     assert done.stderr.count("\n") == 1
     assert "s3cr3t" not in done.stderr + done.stdout
+
+
+BUG = """
+import sys
+from kip33.cli import main
+from kip33.storage.catalog import Catalog
+
+def broken(place):
+    try:
+        raise KeyError(f"no filesystem of {place}")
+    except KeyError as error:
+        raise RuntimeError(f"a bug at s3a://AKIAKEY:s3cr3t/+=@bucket/x and {place}") from error
+
+Catalog.at = broken
+sys.argv = ["kip33", "catalog", "s3a://AKIAKEY:s3cr3t/+=@bucket"]
+main.main()
+"""
+
+
+def test_the_trace_of_a_bug_shows_no_secret(tmp_path: Path) -> None:
+    done = subprocess_of(sys.executable, "-c", BUG, cwd=tmp_path)
+
+    assert done.exit_code == 1
+    assert "s3cr3t" not in done.stderr + done.stdout
+    assert "AKIAKEY" not in done.stderr + done.stdout
+    assert "KeyError: 'no filesystem of s3a://***@bucket'" in done.stderr  # what led to it, too
+    assert done.stderr.endswith("RuntimeError: a bug at s3a://***@bucket/x and s3a://***@bucket\n")
+    assert ", in broken\n" in done.stderr
 
 
 def test_a_text_without_secrets_keeps_the_rest() -> None:
