@@ -144,7 +144,7 @@ def build(
             parallelism=parallelism,
             on_progress=bar.advance if bar else None,
         )
-    for warning in warnings_of(summary):
+    for warning in (*summary.warnings[len(plan.warnings) :], *warnings_of(summary)):
         warn(warning)
     record = asdict(summary) | {"seconds": round(time.time() - started, 3)}
     publish_summary(summary_file, record)
@@ -185,6 +185,9 @@ def _print_summary(record: dict[str, Any]) -> None:
         rows.append(("in two directories", f"{len(record['two_directories']):,} partitions"))
     if record["dropped"]:
         rows.append(("dropped", f"{record['dropped']:,} that are gone"))
+    if record["orphaned"]:
+        size = human_bytes(record["orphaned_bytes"])
+        rows.append(("orphaned", f"{record['orphaned']:,} index files without a log; {size}"))
     if record["carried"]:
         rows.append(("carried over", f"{record['carried']:,} segments this build did not see"))
     for what, count in record["passed_over"].items():

@@ -120,6 +120,8 @@ def _show_snapshots(opened: Catalog, name: str | None, output_format: str) -> No
             "source": snapshot.source,
             "segments": snapshot.rows,
             "parts": len(snapshot.parts),
+            "orphaned": snapshot.orphaned.rows if snapshot.orphaned else 0,
+            "orphaned_bytes": snapshot.orphaned.index_bytes if snapshot.orphaned else 0,
         }
         for snapshot in (c.snapshot for c in candidates if not c.problem)
         if snapshot
@@ -138,6 +140,9 @@ def _show_snapshots(opened: Catalog, name: str | None, output_format: str) -> No
         rows = [(s["snapshot"], iso_time(s["created_ms"]), s["segments"]) for s in snapshots]
         print_table(("snapshot", "created", "segments"), rows, title=shown.source)
         _print_totals(totals, title=shown.name)
+        if shown.orphaned:
+            count, size = shown.orphaned.rows, human_bytes(shown.orphaned.index_bytes)
+            click.echo(f"orphaned: {count:,} index files of kip33 without a log; {size}")
 
 
 def _print_totals(totals: list[TopicTotals], *, title: str) -> None:

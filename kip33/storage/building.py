@@ -48,8 +48,8 @@ class TaskResult(NamedTuple):
 def build_bin(build: Build, staging: Location, number: int, files: pa.Table) -> TaskResult:
     """Build the segments of one bin and publish their rows as one part: a task's whole work.
 
-    `files` is a LISTING with the columns `ours` and `transaction_index_ours`; `number` is the
-    part's.
+    `files` is a LISTING with the columns `ours`, `transaction_index_ours` and `log_is_new`;
+    `number` is the part's.
     """
     set_flushing(build.fsync)
     writer = PartWriter(staging, number)
@@ -68,17 +68,31 @@ def build_bin(build: Build, staging: Location, number: int, files: pa.Table) -> 
     return TaskResult(writer.publish(), bytes_read, waiting)
 
 
-def _segments(files: pa.Table) -> Iterator[tuple[Segment, bool, bool]]:
-    """Yield a bin's segments, and whether their index files and their `.txnindex` are ours."""
+class _Work(NamedTuple):
+    """A segment and what the catalog knows of it."""
+
+    segment: Segment
+    ours: bool  # its index files
+    transaction_index_ours: bool
+    log_is_new: bool  # to a catalog that has a snapshot
+
+
+def _segments(files: pa.Table) -> Iterator[_Work]:
+    """Yield a bin's segments, and what the catalog knows of them."""
     for batch in files.to_batches(max_chunksize=ROWS_AT_ONCE):
         for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            *fields, ours, transaction_index_ours = row
-            yield Segment(*fields), ours, transaction_index_ours
+            *fields, ours, transaction_index_ours, log_is_new = row
+            yield _Work(Segment(*fields), ours, transaction_index_ours, log_is_new)
 
 
-def _build_one(build: Build, work: tuple[Segment, bool, bool]) -> "Built":
-    segment, ours, transaction_index_ours = work
-    return build_segment(build, segment, ours=ours, transaction_index_ours=transaction_index_ours)
+def _build_one(build: Build, work: _Work) -> "Built":
+    return build_segment(
+        build,
+        work.segment,
+        ours=work.ours,
+        transaction_index_ours=work.transaction_index_ours,
+        log_is_new=work.log_is_new,
+    )
 
 
 class Built(NamedTuple):
@@ -95,12 +109,15 @@ def build_segment(
     *,
     ours: bool,
     transaction_index_ours: bool = False,
+    log_is_new: bool = False,
     native: bool = True,
 ) -> Built:
     """Read one segment, publish its index files, return its catalog row.
 
     `ours`: this catalog's builds wrote the index files that are there, so they may be replaced;
     others only with `overwrite` (D10); `transaction_index_ours` is the same of its `.txnindex`.
+    `log_is_new`: no build before this one knew the log, so a note says of a file that stays that
+    it was there first.
     Nothing that happens to the file is raised: a fault of the log or of publishing is the row's
     `status` and `error`. A `.txnindex` is not written here.
     """
@@ -122,7 +139,7 @@ def build_segment(
     )
     for file in wanted[:1] if waits else wanted:
         published.add(
-            file,
+            file._replace(before_log=log_is_new),
             ours=ours,
             overwrite=build.overwrite,
             proves_nothing=index.status == "unreadable",

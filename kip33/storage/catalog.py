@@ -6,6 +6,8 @@
           part-00000.parquet              written whole by pyarrow
       commits/
         00000000000000000007-4f0c....json written last; lists the parts. No commit, no snapshot
+      orphaned/
+        00000000000000000007-4f0c....arrow   index files without a log (`storage.orphan_list`)
       staging/
         00000000000000000008-91aa.../     what a running build has so far (`storage.drafts`)
 
@@ -27,7 +29,7 @@ from kip33.errors import CatalogError, UnreadableCatalogError
 from kip33.storage.files import entries_of, read_whole, reason
 from kip33.storage.locations import Location
 from kip33.storage.schema import SCHEMA_VERSION, SEGMENTS
-from kip33.storage.snapshots import Candidate, Part, Snapshot, sequence_of
+from kip33.storage.snapshots import Candidate, OrphanList, Part, Snapshot, sequence_of
 
 MOST_COMMIT_BYTES: Final = 1 << 30
 NO_FILE: Final = (FileNotFoundError, IsADirectoryError)  # other errors may pass
@@ -50,6 +52,10 @@ class Catalog(NamedTuple):
     def staging_folder(self, name: str) -> Location:
         """Return the folder of what a build has written so far."""
         return self.location.child(f"staging/{name}")
+
+    def orphaned_place(self, name: str) -> Location:
+        """Return where a snapshot has its list of orphaned index files."""
+        return self.location.child(f"orphaned/{name}.arrow")
 
     def commit_place(self, name: str) -> Location:
         """Return where the commit file of a snapshot is."""
@@ -200,6 +206,7 @@ class Catalog(NamedTuple):
                     for name, rows, size_bytes, crc32 in record["parts"]
                 ),
                 dict(record["settings"]),
+                OrphanList.of(record.get("orphaned")),
             )
         except NO_FILE as error:
             return Candidate(name, None, f"{place.uri}: no commit file: {reason(error)}")

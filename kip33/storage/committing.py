@@ -16,6 +16,8 @@ from kip33.storage.drafts import DEAD_AFTER_MS, Draft
 from kip33.storage.durable_files import set_flushing
 from kip33.storage.file_owners import NOT_GIVEN
 from kip33.storage.files import remove_quietly
+from kip33.storage.orphan_list import read_orphans
+from kip33.storage.orphans import NAMED_BY_ROWS, merge_orphans, without_named
 from kip33.storage.overlaps import DirectoriesOfPartitions
 from kip33.storage.planning import BuildPlan, require_layout
 from kip33.storage.publishing import CANNOT_BE_WRITTEN, NOT_OURS
@@ -55,6 +57,8 @@ class BuildSummary:
     owner_not_given: int  # in place: with index files of another owner than the log's
     failed_example: str | None  # of `failed`: one index file, or log, and the reason
     two_directories: tuple[str, ...]  # "A and B", of each partition that lies in both
+    orphaned: int  # index files of ours whose logs are no longer there
+    orphaned_bytes: int
 
 
 class Begun(NamedTuple):
@@ -90,7 +94,7 @@ def commit_build(begun: Begun, results: Sequence[TaskResult]) -> BuildSummary:
     parts = (*taken, *(result.part for result in results))
     pending = [result.pending for result in results if result.pending]
     finished = finish_transactions(plan.build, draft.staging, parts, pending, len(parts))
-    snapshot, taken_from_newer = _commit(plan, draft, (*parts, *finished))
+    snapshot, taken_from_newer, warnings = _commit(plan, draft, (*parts, *finished))
     set_flushing(True)
     takeover = plan.takeover
     return BuildSummary(
@@ -103,7 +107,9 @@ def commit_build(begun: Begun, results: Sequence[TaskResult]) -> BuildSummary:
         carried=(takeover.carried if takeover else 0) + taken_from_newer,
         bytes_read=sum(result.bytes_read for result in results),
         passed_over=plan.passed_over,
-        warnings=plan.warnings,
+        warnings=(*plan.warnings, *warnings),
+        orphaned=snapshot.orphaned.rows if snapshot.orphaned else 0,
+        orphaned_bytes=snapshot.orphaned.index_bytes if snapshot.orphaned else 0,
         **_counted(plan.catalog, snapshot),
     )
 
@@ -147,11 +153,13 @@ def warnings_of(summary: BuildSummary) -> Iterator[str]:
         )
 
 
-def _commit(plan: BuildPlan, draft: Draft, parts: Sequence[Part]) -> tuple[Snapshot, int]:
+def _commit(
+    plan: BuildPlan, draft: Draft, parts: Sequence[Part]
+) -> tuple[Snapshot, int, list[str]]:
     """Commit a build's rows, merged with what others committed since it began.
 
-    Returns the snapshot and how many of its rows are those of others. Who commits at the same
-    moment sees it afterwards: of two snapshots of one number, each build merges the other's.
+    Returns the snapshot, how many of its rows are those of others, and warnings. Who commits at the
+    same moment sees it afterwards: of two snapshots of one number, each build merges the other's.
     """
     catalog, base = plan.catalog, plan.looked.base
     settings = {
@@ -162,22 +170,44 @@ def _commit(plan: BuildPlan, draft: Draft, parts: Sequence[Part]) -> tuple[Snaps
     folder = draft.staging
     known = {base.name} if base else set()
     rows_of_others = 0
+    orphans = plan.orphans.table
+    warnings: list[str] = []
     newer = _newest_unmerged(catalog, known)
     for _ in range(MOST_MERGES):
         while newer:
             merged = merge(catalog, partial(catalog.read_parts, folder, parts), newer, plan.looked)
             parts, folder = tuple(write_parts(draft, merged.tables)), draft.staging
             rows_of_others = merged.taken
+            orphans, problem = _merged_orphans(
+                plan, orphans, newer, catalog.read_parts(folder, parts, NAMED_BY_ROWS)
+            )
+            warnings += [problem] if problem else []
             known.add(newer.name)
             newer = _newest_unmerged(catalog, known)
-        snapshot = draft.commit(parts, settings=settings, now_ms=plan.now_ms)
+        snapshot = draft.commit(parts, settings=settings, now_ms=plan.now_ms, orphans=orphans)
         known.add(snapshot.name)
         newer = _committed_beside(catalog, snapshot, known)
         if newer is None:
             break
         draft = Draft.begin(catalog, plan.build.source)
         parts, folder = snapshot.parts, catalog.snapshot_folder(snapshot.name)
-    return snapshot, rows_of_others
+    return snapshot, rows_of_others, warnings
+
+
+def _merged_orphans(
+    plan: BuildPlan, orphans: pa.Table, newer: Snapshot, rows: Iterator[pa.Table]
+) -> tuple[pa.Table, str | None]:
+    """Return the orphaned files of a build and a newer snapshot, and what that one has lost.
+
+    `rows` are those of both, merged.
+    """
+    theirs, problem = read_orphans(plan.catalog, newer)
+    if problem:
+        return orphans, problem
+    merged = merge_orphans(
+        orphans, theirs, listed_before=plan.orphans.listed_before, looked=plan.looked
+    )
+    return (without_named(merged, rows) if merged.num_rows else merged), None
 
 
 def _newest_unmerged(catalog: Catalog, known: set[str]) -> Snapshot | None:

@@ -13,6 +13,7 @@ the next one knows its own index files.
 import json
 import uuid
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Final, NamedTuple, Self
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ from kip33.storage.files import (
 )
 from kip33.storage.folders import remove_own_quietly
 from kip33.storage.locations import Location
+from kip33.storage.orphan_list import write_orphans
 from kip33.storage.schema import SCHEMA_VERSION
 from kip33.storage.snapshots import Part, Snapshot, sequence_of, snapshot_name
 
@@ -84,9 +86,17 @@ class Draft(NamedTuple):
             writer.write_table(pa.table([index_uris], schema=CLAIMED))
         publish_or_raise(self.staging.child(CLAIMS), sink.getvalue().to_pybytes(), STAYS)
 
-    def commit(self, parts: Iterable[Part], *, settings: dict[str, Any], now_ms: int) -> Snapshot:
+    def commit(
+        self,
+        parts: Iterable[Part],
+        *,
+        settings: dict[str, Any],
+        now_ms: int,
+        orphans: pa.Table | None = None,
+    ) -> Snapshot:
         """Move `parts` to the snapshot's folder and publish the commit file: now it is there.
 
+        `orphans`: index files whose logs are no longer there, a table of ORPHANS.
         The snapshot's sequence number is above those of all that are committed now. Raises
         CatalogError when a part is not in staging as it was written, PublishError when something
         cannot be written. Either way the newest snapshot stays what it was.
@@ -101,6 +111,9 @@ class Draft(NamedTuple):
         damage = self.catalog.damage(snapshot)
         if damage:
             raise CatalogError(f"{damage}; the snapshot is not committed, {STAYS}: run it again")
+        if orphans is not None:
+            listed_orphans = write_orphans(self.catalog, snapshot.name, orphans, STAYS)
+            snapshot = replace(snapshot, orphaned=listed_orphans)
         record = {
             "schema_version": SCHEMA_VERSION,
             "sequence": number,
@@ -111,6 +124,9 @@ class Draft(NamedTuple):
             "settings": settings,
             "parts": [list(part) for part in listed],
         }
+        if snapshot.orphaned:
+            file = self.catalog.orphaned_place(snapshot.name).name
+            record["orphaned"] = {"file": file, **snapshot.orphaned._asdict()}
         data = (json.dumps(record, indent=1) + "\n").encode()
         publish_or_raise(self.catalog.commit_place(snapshot.name), data, STAYS)
         remove_own_quietly(self.staging)

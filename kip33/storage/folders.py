@@ -15,6 +15,10 @@ _OWN_NAMES: Final = re.compile(
     r"[a-z]+-[0-9]{5,}(\.[0-9a-f]+)?\.parquet|claims\.arrow|\..+\.[0-9a-f]{32}\.tmp"
 )
 
+_ORPHAN_LISTS: Final = re.compile(
+    r"[0-9]{20}-[0-9a-f]+\.arrow|\.[0-9]{20}-[0-9a-f]+\.arrow\.[0-9a-f]{32}\.tmp"
+)
+
 
 def has_own_name(path: str) -> bool:
     """Return whether kip33 writes files of this name into folders of snapshots and drafts.
@@ -23,6 +27,15 @@ def has_own_name(path: str) -> bool:
     (True, False)
     """
     return _OWN_NAMES.fullmatch(path) is not None
+
+
+def is_orphan_list(name: str) -> bool:
+    """Return whether kip33 writes files of this name into `orphaned`; also unfinished ones.
+
+    >>> is_orphan_list("00000000000000000007-4f0c91aa5c1e.arrow"), is_orphan_list("notes.arrow")
+    (True, False)
+    """
+    return _ORPHAN_LISTS.fullmatch(name) is not None
 
 
 def remove_own_quietly(folder: Location) -> None:

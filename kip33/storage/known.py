@@ -22,6 +22,7 @@ from kip33.rules.transaction_chain import UNCHANGED
 from kip33.storage.build import Build
 from kip33.storage.catalog import Catalog
 from kip33.storage.locations import INSIDES, Location
+from kip33.storage.publishing import NO_TRANSACTION_INDEX
 from kip33.storage.schema import KEPT, STALE, WRITTEN
 from kip33.storage.segment_files import uri_beside
 from kip33.storage.snapshots import Snapshot
@@ -49,6 +50,7 @@ _COLUMNS: Final = [
     "build_settings",
     "status",
     "index_file",
+    "error",
 ]
 _END_OF_LOG: Final = rf"(?:\.log)?(?:#(?:{'|'.join(map(re.escape, sorted(INSIDES)))}))?$"
 NO_INDEX, AT_TARGET, BESIDE_LOG, ELSEWHERE = range(4)  # where a row's index file is
@@ -69,6 +71,7 @@ class Known(NamedTuple):
     offset_index_modified_ms: Int64s
     transaction_index_bytes: Int64s
     transaction_index_modified_ms: Int64s
+    transaction_index_built: Mask  # what is there is not a file that a build could not judge
     has_transactions: Mask  # or may have some
     says_open_transactions: Mask  # which are open at its end
     place: npt.NDArray[np.uint8]
@@ -123,6 +126,7 @@ def _piece(table: pa.Table, build: Build) -> tuple[Any, ...]:
         _int64s(table["offset_index_modified_ms"]),
         _int64s(table["transaction_index_bytes"]),
         _int64s(table["transaction_index_modified_ms"]),
+        ~_mask(pc.match_substring(table["error"], NO_TRANSACTION_INDEX).fill_null(False)),
         _mask(pc.not_equal(table["open_transactions"], UNCHANGED).fill_null(True)),
         _mask(pc.is_valid(table["open_transactions"])),
         place,
@@ -219,6 +223,7 @@ class Match(NamedTuple):
     reusable: Mask
     ours: Mask
     transaction_index_ours: Mask  # what is there is the `.txnindex` that a row of ours names
+    time_index_ours: Mask  # whatever `.index` is there
 
 
 def match(
@@ -238,7 +243,7 @@ def match(
     at = pc.index_in(uris, value_set=known.log_uri).fill_null(-1).to_numpy().astype(np.int64)
     is_known = at >= 0
     if not known.rows:
-        return Match(at, is_known, is_known, is_known)
+        return Match(at, is_known, is_known, is_known, is_known)
     place = known.place[at]
     last_modified_ms = _int64s(files["last_modified_ms"])
     same = (known.size_bytes[at] == _int64s(files["size_bytes"])) & (
@@ -272,12 +277,13 @@ def match(
         last_modified_ms, known_listed_ms
     )
     holds = is_known & known.holds[at] & known.is_segment[at] & ~_refuted(known, at, files)
-    ours = is_known & known.ours[at]
+    ours = time_index_ours = is_known & known.ours[at]
     if offset_index:  # an .index that our row does not name is somebody else's
         nothing_there = pc.is_null(files["target_offset_index_bytes"]).to_numpy()
-        ours &= ~names_no_offset_index | nothing_there | known.is_stale[at]
+        ours = ours & (~names_no_offset_index | nothing_there | known.is_stale[at])
     named = ~names_no_transaction_index | no_transaction_index | known.is_stale[at]
-    return Match(at, holds & same & index_is_there & ~fresh, ours, ours & named)
+    reusable = holds & same & index_is_there & ~fresh
+    return Match(at, reusable, ours, ours & named, time_index_ours)
 
 
 def _as_left(size_bytes: Int64s, modified_ms: Int64s, files: pa.Table, kind: str) -> Mask:

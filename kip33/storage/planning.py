@@ -24,6 +24,16 @@ from kip33.storage.known import Column, Known, Mask, index_uris, learn, log_uris
 from kip33.storage.layouts import layout_of
 from kip33.storage.listing import Listed, Listing, Unfinished
 from kip33.storage.locations import Location
+from kip33.storage.orphan_list import read_orphans
+from kip33.storage.orphans import (
+    NO_ORPHANS,
+    TRANSACTION,
+    OrphanPlan,
+    find_orphans,
+    ours_by_orphans,
+    returned_orphans,
+    still_orphaned,
+)
 from kip33.storage.snapshot_merge import Looked
 from kip33.storage.snapshots import Snapshot
 from kip33.storage.sources import (
@@ -44,14 +54,15 @@ class BuildPlan(NamedTuple):
 
     build: Build
     catalog: Catalog
-    files: pa.Table  # to be read: a LISTING with `ours`: whether we wrote the index files there
+    files: pa.Table  # to be read: a LISTING with what `storage.building` asks of each segment
     claims: Column  # URIs of index files that the build may write
     takeover: Takeover | None
     now_ms: int  # when the listing began
     passed_over: dict[str, int]
     unfinished: tuple[Unfinished, ...]
-    warnings: tuple[str, ...]  # of snapshots that count as none, one line each
+    warnings: tuple[str, ...]  # of what counts as none in the catalog, one line each
     looked: Looked
+    orphans: OrphanPlan = NO_ORPHANS
     beside_logs: tuple[Location, ...] = ()  # in place: the partitions' directories
 
     def locks(self) -> AbstractContextManager[None]:
@@ -181,6 +192,9 @@ def _plan(
     reusable = np.zeros(files.num_rows, bool)
     takeover = None
     unlistable = _unlistable(build.source, files)
+    looked = Looked(newest, tuple(topics), unlistable, now_ms)
+    orphans = NO_ORPHANS
+    log_is_new = np.zeros(files.num_rows, bool)
     if newest and known:
         found = match(
             known,
@@ -195,20 +209,47 @@ def _plan(
             reusable &= ~transactions_may_differ(files, known, found, reusable)
         ours = claimed | found.ours
         transaction_index_ours = claimed | found.transaction_index_ours
+        earlier, problem = read_orphans(catalog, newest)
+        warnings = (*warnings, problem) if problem else warnings
+        returned = returned_orphans(earlier, files, wanted)
+        by_orphans = ours_by_orphans(
+            returned,
+            files,
+            ours_by_row=found.time_index_ours,
+            ours=ours,
+            offset_index=build.offset_index,
+        )
+        ours = ours | by_orphans
+        transaction_index_ours = transaction_index_ours | returned.files[TRANSACTION]
+        reusable &= ~by_orphans
+        if not build.in_place:
+            log_is_new = found.at < 0
+        suspect = _is_in(index_uris(known.log_uri, build.source, build.index_dir), past.suspect)
         takeover = plan_takeover(
             newest,
             known,
             found._replace(reusable=reusable),
             pc.fill_null(files["active_segment"], False).to_numpy(),
-            suspect=_is_in(index_uris(known.log_uri, build.source, build.index_dir), past.suspect),
+            suspect=suspect,
             topics=topics,
             unlistable=unlistable,
         )
+        stay = still_orphaned(
+            returned,
+            ours=ours,
+            transaction_index_ours=transaction_index_ours,
+            offset_index=build.offset_index,
+        )
+        table = find_orphans(
+            build, known, takeover.gone, suspect, earlier.filter(pa.array(stay)), looked
+        )
+        orphans = OrphanPlan(table, earlier)
     ours_column = pa.array(ours, pa.bool_())
     transactions_column = pa.array(transaction_index_ours, pa.bool_())
     to_read = (
         files.append_column("ours", ours_column)
         .append_column("transaction_index_ours", transactions_column)
+        .append_column("log_is_new", pa.array(log_is_new, pa.bool_()))
         .filter(pa.array(~reusable))
     )
     claims = wanted.filter(pa.array(~reusable)).filter(_may_write(build, to_read))
@@ -222,7 +263,8 @@ def _plan(
         dict(listing.passed_over),
         listing.unfinished,
         warnings,
-        Looked(newest, tuple(topics), unlistable, now_ms),
+        looked,
+        orphans,
     )
 
 

@@ -11,8 +11,8 @@ Decided first, on one look at the catalog; then removed, and nothing else. What 
 - a snapshot whose commit file cannot be read now, which does not prove that it is damaged;
 - what a build without a commit put somewhere within 24 hours, and its claims until a newer
   snapshot is committed: by them the next build knows its own index files;
-- all of `snapshots/` that has no commit while no snapshot is whole: commit files that are only
-  out of sight must not cost the data; and everything without a snapshot's name;
+- all of `snapshots/` and `orphaned/` that has no commit while no snapshot is whole: commit files
+  that are only out of sight must not cost the data; and everything without a snapshot's name;
 - a file that kip33 did not write, and the folder it lies in.
 
 A time in the future is young, and so is one that the store does not tell.
@@ -27,7 +27,13 @@ from kip33.errors import CatalogError, UnreadableCatalogError
 from kip33.storage.catalog import Catalog
 from kip33.storage.drafts import CLAIMS, DEAD_AFTER_MS
 from kip33.storage.files import TEMPORARY_SUFFIX, reason, size_of
-from kip33.storage.folders import Folder, has_own_name, list_folders, modified_ms
+from kip33.storage.folders import (
+    Folder,
+    has_own_name,
+    is_orphan_list,
+    list_folders,
+    modified_ms,
+)
 from kip33.storage.locations import Location
 from kip33.storage.snapshots import Candidate, sequence_of
 
@@ -123,6 +129,7 @@ def _carry_out(catalog: Catalog, plan: Plan, removed: list[Removal]) -> Iterator
         try:
             folder = catalog.snapshot_folder(removal.name)
             is_snapshot = removal.folder == folder or any(map(folder.contains, removal.files))
+            is_snapshot |= catalog.orphaned_place(removal.name) in removal.files
             is_dead = removal.what == DEAD_BUILD
             if is_snapshot and is_dead and size_of(place) is not None:
                 continue  # a build that looked dead has committed it since
@@ -169,6 +176,7 @@ class _Found(NamedTuple):
     staging: dict[str, Folder]
     folders: dict[str, Folder]
     commits: dict[str, fs.FileInfo]
+    orphan_lists: dict[str, fs.FileInfo]  # by the snapshot's name; of a killed commit by their own
     candidates: list[Candidate]  # newest first
     whole: list[str]  # the names of those without a problem
 
@@ -178,8 +186,13 @@ class _Found(NamedTuple):
         staging, folders = list_folders(catalog, "staging"), list_folders(catalog, "snapshots")
         candidates = list(_proved(catalog))
         commits = {info.base_name.removesuffix(".json"): info for info in catalog.infos("commits")}
+        orphan_lists = {
+            info.base_name.removesuffix(".arrow"): info
+            for info in catalog.infos("orphaned")
+            if info.type == fs.FileType.File and is_orphan_list(info.base_name)
+        }
         whole = [candidate.name for candidate in candidates if not candidate.problem]
-        return cls(catalog, now_ms, staging, folders, commits, candidates, whole)
+        return cls(catalog, now_ms, staging, folders, commits, orphan_lists, candidates, whole)
 
     def is_surely_past(self, candidate: Candidate) -> bool:
         """Return whether a whole snapshot is newer, and this one whole or proved to be damaged."""
@@ -211,12 +224,16 @@ class _Found(NamedTuple):
         """Return how a snapshot goes: its commit first, no reader finds one without its parts."""
         name = candidate.name
         commit, folder = self.commits[name], self.folders.get(name)
+        orphans = self.orphan_lists.get(name)
+        places = [self.catalog.commit_place(name)]
+        places += [self.catalog.orphaned_place(name)] if orphans else []
+        sizes = (commit.size, orphans and orphans.size, folder and folder.size_bytes)
         return Removal(
             DAMAGED if candidate.problem else OLD,
             name,
-            (self.catalog.commit_place(name),),
+            tuple(places),
             self.catalog.snapshot_folder(name) if folder else None,
-            (commit.size or 0) + (folder.size_bytes if folder else 0),
+            sum(size or 0 for size in sizes),
         )
 
     def own_part(self, removal: Removal) -> Removal | None:
@@ -282,10 +299,19 @@ class _Found(NamedTuple):
             ):  # of a commit that was killed
                 place = self.catalog.location.child(f"commits/{info.base_name}")
                 yield Removal(DEAD_BUILD, info.base_name, (place,), None, info.size or 0)
+        yield from self._dead_orphan_lists()
         for name, folder in sorted(self.folders.items()):
             if self.whole and name not in self.commits and self._is_dead(name):
                 place = self.catalog.snapshot_folder(name)
                 yield Removal(DEAD_BUILD, name, (), place, folder.size_bytes)
+
+    def _dead_orphan_lists(self) -> Iterator[Removal]:
+        """Yield the lists of orphaned files that no commit names: their builds died before it."""
+        for name, info in sorted(self.orphan_lists.items()):
+            is_named = name in self.commits or not self.whole
+            if not is_named and self._is_past(modified_ms(info), DEAD_AFTER_MS):
+                place = self.catalog.location.child(f"orphaned/{info.base_name}")
+                yield Removal(DEAD_BUILD, name, (place,), None, info.size or 0)
 
     def _needs_claims(self, name: str) -> bool:
         if CLAIMS not in self.staging[name].sizes:

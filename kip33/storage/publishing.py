@@ -18,6 +18,10 @@ from kip33.storage.schema import KEPT, STALE, WRITTEN
 from kip33.storage.segment import SegmentIndex
 
 NOT_OURS: Final = "kip33 did not write it"
+BEFORE_LOG: Final = (
+    ", as far as this catalog knows: it was there before this catalog first saw its log"
+)
+NO_TRANSACTION_INDEX: Final = "the .txnindex is not written"
 CANNOT_BE_WRITTEN: Final = ": cannot be written: "  # in a note, between the file and the reason
 
 
@@ -31,6 +35,7 @@ class Wanted(NamedTuple):
     good_entries: int | None = None
     good_settings: str | None = None  # that give the bytes of the file that is left; None: unknown
     seen: FileStatus | None = None  # of the file that was there
+    before_log: bool = False  # the file was there before this catalog knew its log
 
 
 class PublishedFile(NamedTuple):
@@ -124,7 +129,8 @@ class Published:
             state = WRITTEN if ours or overwrite else KEPT
             return state, _as_published(there, file.settings)
         if there and not ours and not overwrite:
-            self.notes.append(f"kept {place.uri}: {NOT_OURS}; --overwrite replaces it")
+            what = f"{NOT_OURS}{BEFORE_LOG}" if file.before_log else NOT_OURS
+            self.notes.append(f"kept {place.uri}: {what}; --overwrite replaces it")
             return KEPT, _as_published(there, None)
         if there and there != file.seen and self._log_changed():
             self.notes.append(

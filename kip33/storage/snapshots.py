@@ -1,7 +1,7 @@
 """A snapshot of the catalog by itself: its name, its parts, what its commit file says."""
 
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 _NAME_DIGITS: Final = 20
 
@@ -15,6 +15,20 @@ class Part(NamedTuple):
     crc32: int  # zlib's, of the whole file
 
 
+class OrphanList(NamedTuple):
+    """What a commit says of its list of orphaned index files (`storage.orphan_list`)."""
+
+    rows: int
+    index_bytes: int  # of the orphaned files together
+    size_bytes: int  # of the list itself
+    crc32: int
+
+    @classmethod
+    def of(cls, record: dict[str, Any] | None) -> Self | None:
+        """Return what a commit file says, None where it says nothing."""
+        return cls(*(int(record[name]) for name in cls._fields)) if record else None
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """A committed snapshot, as its commit file has it."""
@@ -25,6 +39,7 @@ class Snapshot:
     created_ms: int
     parts: tuple[Part, ...]
     settings: dict[str, Any]
+    orphaned: OrphanList | None = None  # None: nothing is, or a build before 0.2 did not look
 
     @property
     def name(self) -> str:

@@ -38,6 +38,7 @@ class Takeover(NamedTuple):
     taken: Mask
     unsettled: Mask  # of these rows: another build has to read again
     active_segment: npt.NDArray[np.int8]  # 0 or 1 as the listing has it now; LEAVE as it was
+    gone: Mask  # dropped: their segments are no longer there
     reused: int
     carried: int
     dropped: int
@@ -76,6 +77,7 @@ def plan_takeover(
         taken | carried,
         unsettled,
         active,
+        dropped,
         len(reused),
         int(carried.sum()),
         int(dropped.sum()),

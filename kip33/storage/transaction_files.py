@@ -22,7 +22,7 @@ from kip33.storage.index_flusher import IndexFlusher
 from kip33.storage.locations import Location
 from kip33.storage.parts import PartWriter
 from kip33.storage.pending_rows import PendingRow, pending_rows, read_staged
-from kip33.storage.publishing import Published, Wanted, state_together
+from kip33.storage.publishing import NO_TRANSACTION_INDEX, Published, Wanted, state_together
 from kip33.storage.segment_files import beside
 from kip33.storage.side_by_side import in_order
 from kip33.storage.snapshots import Part
@@ -105,7 +105,7 @@ def _finish(
     is_there = _publish_transaction_index(build, pending, completed, place, published)
     notes = list(published.notes)
     if completed.problem:
-        notes.append(f"the .txnindex is not written: {completed.problem}")
+        notes.append(f"{NO_TRANSACTION_INDEX}: {completed.problem}")
     if pending.waiting_offset_index is not None:
         if is_there:
             notes += _publish_offset_index(build, pending, place)

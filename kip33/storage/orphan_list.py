@@ -1,0 +1,68 @@
+"""The list of orphaned index files that a commit names: a file of its own beside the snapshot.
+
+    CATALOG/orphaned/00000000000000000007-4f0c....arrow    no file where nothing is orphaned
+
+Put before the commit file. A list that is lost or damaged is no fault of its snapshot: a build
+warns and goes on without it.
+"""
+
+import zlib
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kip33.storage.catalog import Catalog
+from kip33.storage.files import publish_or_raise, read_whole, reason
+from kip33.storage.snapshots import OrphanList, Snapshot
+
+_FIELDS: list["pa.Field[Any]"] = [
+    pa.field("index_uri", pa.string(), nullable=False),
+    pa.field("size_bytes", pa.int64(), nullable=False),  # of the index file
+    pa.field("last_modified_ms", pa.int64(), nullable=False),
+    pa.field("topic", pa.string()),
+    pa.field("log_uri", pa.string(), nullable=False),  # of the log that is no longer there
+]
+ORPHANS: Final = pa.schema(_FIELDS)
+"""One row an index file of ours that no row of the snapshot names any more."""
+
+
+def write_orphans(
+    catalog: Catalog, name: str, orphans: pa.Table, consequence: str
+) -> OrphanList | None:
+    """Put the list of the snapshot `name`, return what its commit says of it; None without any.
+
+    Raises PublishError where it cannot be written; `consequence` is part of the message.
+    """
+    if not orphans.num_rows:
+        return None
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, ORPHANS, options=options) as writer:
+        writer.write_table(orphans)
+    data = sink.getvalue().to_pybytes()
+    publish_or_raise(catalog.orphaned_place(name), data, consequence)
+    index_bytes = pc.sum(orphans["size_bytes"]).as_py() or 0
+    return OrphanList(orphans.num_rows, index_bytes, len(data), zlib.crc32(data))
+
+
+def read_orphans(catalog: Catalog, snapshot: Snapshot) -> tuple[pa.Table, str | None]:
+    """Return the orphaned files that a snapshot lists, and a warning where that cannot be told."""
+    listed = snapshot.orphaned
+    if listed is None:
+        return ORPHANS.empty_table(), None
+    place = catalog.orphaned_place(snapshot.name)
+    try:
+        data = read_whole(place, most_bytes=listed.size_bytes)
+        if zlib.crc32(data) != listed.crc32:
+            raise ValueError("other bytes than the commit says (CRC)")
+        table = pa.ipc.open_stream(pa.BufferReader(data)).read_all()
+        if table.schema != ORPHANS or table.num_rows != listed.rows:
+            raise ValueError("other rows than the commit says")
+    except (OSError, ValueError) as error:
+        return ORPHANS.empty_table(), (
+            f"{place.uri}: cannot be read: {reason(error)}; {listed.rows} index files of ours "
+            "whose logs are no longer there are unknown from now on: they stay, and count as not "
+            "written by kip33"
+        )
+    return table, None

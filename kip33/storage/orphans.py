@@ -1,0 +1,227 @@
+"""Index files of ours whose logs are no longer there: which they are, and when they are used again.
+
+An orphaned file was written by this catalog's builds for a log whose row was dropped, and it still
+has the size and the modification time that the row named. It stays orphaned until
+
+- the file is not there any more, or has another size or time: then it is unknown, not ours;
+- a build that writes this kind of file finds its log again: the file is ours, and is replaced.
+
+Topics and directories that a build does not look at keep their orphaned files as they are listed.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kip33.storage.build import Build
+from kip33.storage.files import FileStatus, entries_of
+from kip33.storage.known import Column, Known, Mask, index_uris
+from kip33.storage.listed_indexes import Statuses, index_statuses
+from kip33.storage.locations import Location
+from kip33.storage.orphan_list import ORPHANS
+from kip33.storage.schema import STALE, WRITTEN
+from kip33.storage.side_by_side import in_order
+from kip33.storage.snapshot_merge import Looked
+
+TIME, OFFSET, TRANSACTION = range(3)
+_KINDS: Final = ("time", "offset", "transaction")
+_SUFFIXES: Final = (".timeindex", ".index", ".txnindex")
+NAMED_BY_ROWS: Final = [
+    *("log_uri", "index_uri", "index_file"),
+    *(f"{kind}_index_bytes" for kind in _KINDS),
+]
+
+
+class OrphanPlan(NamedTuple):
+    """The orphaned files of a build's snapshot, and what it decided about."""
+
+    table: pa.Table  # of ORPHANS
+    listed_before: pa.Table  # those that the newest snapshot listed when the build began
+
+
+NO_ORPHANS: Final = OrphanPlan(ORPHANS.empty_table(), ORPHANS.empty_table())
+
+
+class Returned(NamedTuple):
+    """The orphaned files, and the listed segments whose index files they are now."""
+
+    kind: npt.NDArray[np.int64]  # of each orphaned file
+    at: npt.NDArray[np.int64]  # its segment's number in the listing, -1: its log is not listed
+    files: tuple[Mask, Mask, Mask]  # per kind, in the listing's order: the file there is orphaned
+
+
+def returned_orphans(orphans: pa.Table, files: pa.Table, wanted: Column) -> Returned:
+    """Return which of the index files that are listed beside their logs are orphaned ones.
+
+    `files` is a LISTING, `wanted` the URIs of its `.timeindex` files. A file of another size or
+    time than the orphaned one is another file.
+    """
+    masks = tuple(np.zeros(files.num_rows, bool) for _ in _KINDS)
+    kind, stems = _kinds_and_stems(orphans["index_uri"])
+    times = pc.binary_join_element_wise(stems, _SUFFIXES[TIME], "")
+    at = pc.index_in(times, value_set=wanted).fill_null(-1).to_numpy().astype(np.int64)
+    for number, (name, mask) in enumerate(zip(_KINDS, masks, strict=True)):
+        chosen = (at >= 0) & (kind == number)
+        there = files.take(pa.array(at[chosen]))
+        expected = orphans.filter(pa.array(chosen))
+        same = pc.and_(
+            pc.equal(there[f"target_{name}_index_bytes"], expected["size_bytes"]),
+            pc.equal(there[f"target_{name}_index_modified_ms"], expected["last_modified_ms"]),
+        )
+        mask[at[chosen][same.fill_null(False).to_numpy().astype(bool)]] = True
+    return Returned(kind, at, (masks[TIME], masks[OFFSET], masks[TRANSACTION]))
+
+
+def ours_by_orphans(
+    returned: Returned, files: pa.Table, *, ours_by_row: Mask, ours: Mask, offset_index: bool
+) -> Mask:
+    """Return the segments whose index files are all ours because orphaned ones are among them.
+
+    `ours_by_row`: the `.timeindex` is ours by its row; `ours`: what else is there is ours, too.
+    """
+    time, offset, _ = returned.files
+    some = time | offset if offset_index else time
+    no_time = pc.is_null(files["target_time_index_bytes"]).to_numpy()
+    no_offset = pc.is_null(files["target_offset_index_bytes"]).to_numpy()
+    all_ours = time | no_time | ours_by_row
+    if offset_index:
+        all_ours &= offset | no_offset | ours
+    mask: Mask = some & all_ours
+    return mask
+
+
+def still_orphaned(
+    returned: Returned, *, ours: Mask, transaction_index_ours: Mask, offset_index: bool
+) -> Mask:
+    """Return which orphaned files no segment of this build takes for its own."""
+    taken = np.zeros(len(returned.at), bool)
+    for number, of_segments in enumerate((ours, ours, transaction_index_ours)):
+        if number == TIME or offset_index:
+            chosen = (returned.at >= 0) & (returned.kind == number)
+            taken[chosen] = of_segments[returned.at[chosen]]
+    return ~taken
+
+
+def find_orphans(
+    build: Build, known: Known, gone: Mask, suspect: Mask, earlier: pa.Table, looked: Looked
+) -> pa.Table:
+    """Return the orphaned files after a build, as a table of ORPHANS.
+
+    `gone`: the rows of the newest snapshot that are dropped; `suspect`: whose `.timeindex` a build
+    that was killed may have written again. `earlier`: orphaned files of earlier builds that this
+    one does not take for its own. Lists the directories that the files lie in; where that is not
+    possible the files stay as they are listed.
+    """
+    rows = known.ours & gone
+    dropped = _named_files(build, known, rows)
+    is_looked_at = looked.at(earlier)
+    candidates = pa.concat_tables([dropped, earlier.filter(pa.array(is_looked_at))])
+    unseen = earlier.filter(pa.array(~is_looked_at))
+    if not candidates.num_rows:
+        return unseen
+    rewritten = set(_time_indexes(build, known, rows & suspect))
+    return pa.concat_tables([unseen, _as_they_are(build, candidates, rewritten)])
+
+
+def _named_files(build: Build, known: Known, rows: Mask) -> pa.Table:
+    """Return the index files that rows name, as a table of ORPHANS."""
+    log_uri, topic = known.log_uri.filter(pa.array(rows)), known.topic.filter(pa.array(rows))
+    stems = pc.utf8_slice_codeunits(
+        index_uris(log_uri, build.source, build.index_dir), start=0, stop=-len(_SUFFIXES[TIME])
+    )
+    tables = []
+    for kind, suffix in zip(_KINDS, _SUFFIXES, strict=True):
+        size_bytes = getattr(known, f"{kind}_index_bytes")[rows]
+        modified_ms = getattr(known, f"{kind}_index_modified_ms")[rows]
+        is_known = (size_bytes >= 0) & (modified_ms >= 0)
+        if kind == _KINDS[TRANSACTION]:
+            is_known &= known.transaction_index_built[rows]
+        columns = [
+            pc.binary_join_element_wise(stems, suffix, ""),
+            pa.array(size_bytes),
+            pa.array(modified_ms),
+            pc.cast(topic, pa.string()),
+            log_uri,
+        ]
+        tables.append(pa.table(columns, schema=ORPHANS).filter(pa.array(is_known)))
+    return pa.concat_tables(tables)
+
+
+def _time_indexes(build: Build, known: Known, rows: Mask) -> Iterable[str]:
+    uris = index_uris(known.log_uri.filter(pa.array(rows)), build.source, build.index_dir)
+    yield from uris.to_pylist()
+
+
+def _as_they_are(build: Build, candidates: pa.Table, rewritten: set[str]) -> pa.Table:
+    """Return those of some index files that are there as they were; each file once.
+
+    Of those `rewritten` a build that was killed may have changed size and time: they stay ours.
+    """
+    rows = candidates.to_pylist()
+    folders = sorted({row["index_uri"].rpartition("/")[0] for row in rows})
+    listed = in_order(build.index_dir, map(Location.of, folders), _statuses_in)
+    statuses = dict(zip(folders, listed, strict=True))
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        in_folder = statuses[row["index_uri"].rpartition("/")[0]]
+        if in_folder is not None:
+            there = in_folder.get(Location.of(row["index_uri"]).name)
+            was = FileStatus(row["size_bytes"], row["last_modified_ms"])
+            if there is None or (there != was and row["index_uri"] not in rewritten):
+                continue
+            row |= {"size_bytes": there.size_bytes, "last_modified_ms": there.modified_ms}
+        if row["last_modified_ms"] is not None:
+            found.setdefault(row["index_uri"], row)
+    return pa.Table.from_pylist(list(found.values()), ORPHANS)
+
+
+def _statuses_in(folder: Location) -> Statuses | None:
+    """Return the index files in a folder, None where it cannot be listed."""
+    try:
+        return index_statuses(folder, entries_of(folder))
+    except NotADirectoryError:
+        return {}
+    except OSError:
+        return None
+
+
+def merge_orphans(
+    mine: pa.Table, newer: pa.Table, *, listed_before: pa.Table, looked: Looked
+) -> pa.Table:
+    """Return the orphaned files of a build, merged with those of a newer snapshot.
+
+    What this build did not look at is as the newer snapshot lists it. Of the rest it decided about
+    those that were listed before it began; others are new, and stay.
+    """
+    decided = pc.is_in(newer["index_uri"], value_set=listed_before["index_uri"])
+    decided = pc.or_(decided, pc.is_in(newer["index_uri"], value_set=mine["index_uri"]))
+    take = ~looked.at(newer) | ~decided.to_numpy().astype(bool)
+    return pa.concat_tables([mine.filter(pa.array(looked.at(mine))), newer.filter(pa.array(take))])
+
+
+def without_named(orphans: pa.Table, rows: Iterable[pa.Table]) -> pa.Table:
+    """Return the orphaned files without those that a row of ours names; `rows` as NAMED_BY_ROWS."""
+    named: set[str] = set()
+    for piece in rows:
+        is_ours = pc.is_in(piece["index_file"], value_set=pa.array([WRITTEN, STALE]))
+        has_orphans = pc.is_in(piece["log_uri"], value_set=orphans["log_uri"])
+        for row in piece.filter(pc.and_(is_ours, has_orphans)).to_pylist():
+            stem = (row["index_uri"] or "").removesuffix(_SUFFIXES[TIME])
+            for kind, suffix in zip(_KINDS, _SUFFIXES, strict=True):
+                if row[f"{kind}_index_bytes"] is not None:
+                    named.add(stem + suffix)
+    is_named = pc.is_in(orphans["index_uri"], value_set=pa.array(sorted(named), pa.string()))
+    return orphans.filter(pc.invert(is_named))
+
+
+def _kinds_and_stems(uris: Column) -> tuple[npt.NDArray[np.int64], Column]:
+    """Return which kind of index file each URI names, and the URIs without their suffixes."""
+    kind = np.full(len(uris), OFFSET, np.int64)
+    for number in (TIME, TRANSACTION):
+        kind[pc.ends_with(uris, _SUFFIXES[number]).to_numpy().astype(bool)] = number
+    stems = pc.replace_substring_regex(uris, r"\.[a-z]+$", "", max_replacements=1)
+    return kind, stems
