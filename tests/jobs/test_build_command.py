@@ -79,6 +79,11 @@ def test_the_table_says_how_much_was_read_and_what_became_of_the_rest(nightly: C
     assert lines["reused"] == "0 unchanged"
     assert lines["dropped"] == "1 that are gone"
     assert lines["carried over"] == "11 segments this build did not see"
+    assert lines["orphaned"].startswith("1 index files without a log; ")
+    shown = nightly("catalog", "indexes/_catalog")
+    assert "orphaned: 1 index files of kip33 without a log; " in shown.stdout
+    newest = json.loads(nightly("catalog", "indexes/_catalog", "--format", "json").stdout)
+    assert [one["orphaned"] for one in newest["snapshots"]] == [1, 0]
     assert {"dropped", "carried over"} & set(lines_of(nightly(*BUILD, "--full"))) == set()
 
 
