@@ -10,7 +10,7 @@ Topics and directories that a build does not look at keep their orphaned files a
 """
 
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -42,8 +42,10 @@ class OrphanPlan(NamedTuple):
     table: pa.Table  # of ORPHANS
     listed_before: pa.Table  # those that the newest snapshot listed when the build began
 
-
-NO_ORPHANS: Final = OrphanPlan(ORPHANS.empty_table(), ORPHANS.empty_table())
+    @classmethod
+    def empty(cls) -> Self:
+        """Return that of a catalog without a snapshot."""
+        return cls(ORPHANS.empty_table(), ORPHANS.empty_table())
 
 
 class Returned(NamedTuple):

@@ -26,7 +26,6 @@ from kip33.storage.listing import Listed, Listing, Unfinished
 from kip33.storage.locations import Location
 from kip33.storage.orphan_list import read_orphans
 from kip33.storage.orphans import (
-    NO_ORPHANS,
     TRANSACTION,
     OrphanPlan,
     find_orphans,
@@ -62,7 +61,7 @@ class BuildPlan(NamedTuple):
     unfinished: tuple[Unfinished, ...]
     warnings: tuple[str, ...]  # of what counts as none in the catalog, one line each
     looked: Looked
-    orphans: OrphanPlan = NO_ORPHANS
+    orphans: OrphanPlan
     beside_logs: tuple[Location, ...] = ()  # in place: the partitions' directories
 
     def locks(self) -> AbstractContextManager[None]:
@@ -193,7 +192,7 @@ def _plan(
     takeover = None
     unlistable = _unlistable(build.source, files)
     looked = Looked(newest, tuple(topics), unlistable, now_ms)
-    orphans = NO_ORPHANS
+    orphans = OrphanPlan.empty()
     log_is_new = np.zeros(files.num_rows, bool)
     if newest and known:
         found = match(
