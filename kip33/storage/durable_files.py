@@ -43,6 +43,17 @@ def flush(path: str) -> None:
         os.close(descriptor)
 
 
+def make_durable(place: Location) -> None:
+    """Wait until a local file is on the disk with its name; OSError where it cannot be."""
+    if not place.is_local or not _Flushing.is_on:
+        return
+    try:
+        flush(place.path)
+        flush(place.parent.path)
+    except PermissionError:  # of a file of another user
+        flush_filesystems([place.parent])
+
+
 def make_folder(location: Location) -> None:
     """Make a folder and those above it, as far as they are not there; their names are flushed."""
     missing = []

@@ -17,12 +17,20 @@ from kip33.formats.transaction_index import TransactionIndex
 from kip33.rules.transaction_chain import UNCHANGED, open_as_json
 from kip33.rules.transaction_index import CompletedTransactions
 from kip33.storage.build import Build
-from kip33.storage.files import status_of
+from kip33.storage.durable_files import make_durable
+from kip33.storage.files import reason, status_of
 from kip33.storage.index_flusher import IndexFlusher
 from kip33.storage.locations import Location
 from kip33.storage.parts import PartWriter
 from kip33.storage.pending_rows import PendingRow, pending_rows, read_staged
-from kip33.storage.publishing import NO_TRANSACTION_INDEX, Published, Wanted, state_together
+from kip33.storage.publishing import (
+    CANNOT_BE_WRITTEN,
+    NO_TRANSACTION_INDEX,
+    STALE,
+    Published,
+    Wanted,
+    state_together,
+)
 from kip33.storage.segment_files import beside
 from kip33.storage.side_by_side import in_order
 from kip33.storage.snapshots import Part
@@ -155,6 +163,12 @@ def _publish_offset_index(build: Build, pending: PendingRow, beside_it: Location
     """Put the `.index` that waited into its place; return what to note of it."""
     row = pending.row
     place = beside(beside_it, "index")
+    if row["transaction_index_bytes"] is not None:
+        try:
+            make_durable(beside_it)  # a power failure must not leave the .index without it
+        except OSError as error:
+            row["index_file"] = row["index_file"] and STALE  # the next build tries again
+            return [f"{place.uri}{CANNOT_BE_WRITTEN}{beside_it.name}: {reason(error)}"]
     published = Published(Location.of(row["log_uri"]) if build.in_place else None)
     wanted = Wanted(place, pending.waiting_offset_index, pending.index_settings, listed=False)
     published.add(wanted, ours=True, overwrite=build.overwrite, proves_nothing=False)
