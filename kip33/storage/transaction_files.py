@@ -26,11 +26,11 @@ from kip33.storage.pending_rows import PendingRow, pending_rows, read_staged
 from kip33.storage.publishing import (
     CANNOT_BE_WRITTEN,
     NO_TRANSACTION_INDEX,
-    STALE,
     Published,
     Wanted,
     state_together,
 )
+from kip33.storage.schema import STALE
 from kip33.storage.segment_files import beside
 from kip33.storage.side_by_side import in_order
 from kip33.storage.snapshots import Part
