@@ -179,6 +179,9 @@ def _print_summary(record: dict[str, Any]) -> None:
     if record["hidden_from_recovery"]:
         count = f"{record['hidden_from_recovery']:,} damaged logs, by their .index"
         rows.append(("hidden from recovery", count))
+    if record["aborts_hidden"]:
+        count = f"{record['aborts_hidden']:,} logs without .txnindex, by their .index"
+        rows.append(("aborts hidden", count))
     if record["may_not_start"]:
         rows.append(("a broker may not start", f"because of {record['may_not_start']:,} logs"))
     if record["two_directories"]:

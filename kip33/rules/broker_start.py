@@ -20,7 +20,9 @@ SOUND: Final = ("ok", "empty")
 CUT: Final = "truncated"  # recovery cuts the log to its valid bytes
 REFUSED: Final = "invalid"  # recovery fails, or empties or splits the segment
 HIDDEN: Final = "keeps a broker from cutting"
+HIDDEN_ABORTS: Final = "keeps a broker from writing the .txnindex"
 MAY_NOT_START: Final = "a broker may not start"
+REMOVE_THE_INDEX: Final = "stop the broker, remove that file, start the broker"
 _INDEX_FULL: Final = "(segment.index.bytes)"
 
 
@@ -37,10 +39,7 @@ def offset_index_note(
     `error` says why the log has this status. None where there is nothing to say.
     """
     if status == CUT and is_there:
-        return (
-            f"{index_uri} {HIDDEN} this log to its {valid_bytes} valid bytes: stop the broker, "
-            "remove that file, start the broker"
-        )
+        return f"{index_uri} {HIDDEN} this log to its {valid_bytes} valid bytes: {REMOVE_THE_INDEX}"
     if status == CUT:
         return f"no .index is written: a broker that starts cuts this log to {valid_bytes} bytes"
     if status == REFUSED and is_there:
@@ -54,6 +53,14 @@ def offset_index_note(
             )
         return f"there is no .index, and {MAY_NOT_START} while it cannot recover this log: {remedy}"
     return None
+
+
+def hidden_aborts_note(index_uri: str) -> str:
+    """Return what a row says of an `.index` whose segment lacks its `.txnindex`."""
+    return (
+        f"{index_uri} {HIDDEN_ABORTS} of this log, so read_committed consumers may read aborted "
+        f"records: {REMOVE_THE_INDEX}"
+    )
 
 
 # What `kip33 repair` does with an index file.

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.errors import CatalogError, UnreadableCatalogError
-from kip33.rules.broker_start import HIDDEN, MAY_NOT_START
+from kip33.rules.broker_start import HIDDEN, HIDDEN_ABORTS, MAY_NOT_START
 from kip33.storage.building import TaskResult
 from kip33.storage.catalog import Catalog
 from kip33.storage.drafts import DEAD_AFTER_MS, Draft
@@ -53,6 +53,7 @@ class BuildSummary:
     passed_over: dict[str, int]
     warnings: tuple[str, ...]
     hidden_from_recovery: int  # in place: damaged logs whose .index keeps a broker from cutting
+    aborts_hidden: int  # in place: logs whose .index keeps a broker from writing their .txnindex
     may_not_start: int  # in place: logs that keep a broker from starting
     owner_not_given: int  # in place: with index files of another owner than the log's
     failed_example: str | None  # of `failed`: one index file, or log, and the reason
@@ -116,6 +117,7 @@ def commit_build(begun: Begun, results: Sequence[TaskResult]) -> BuildSummary:
 
 NOTES: Final = {  # in `error` of a row: what a build in place could not set right
     "hidden_from_recovery": HIDDEN,
+    "aborts_hidden": HIDDEN_ABORTS,
     "may_not_start": MAY_NOT_START,
     "owner_not_given": NOT_GIVEN,
 }
@@ -137,6 +139,11 @@ def warnings_of(summary: BuildSummary) -> Iterator[str]:
     if count := summary.hidden_from_recovery:
         yield (
             f"{count} damaged logs have an .index that {HIDDEN} them: stop the broker, remove "
+            f"these .index files, start the broker; {rows}"
+        )
+    if count := summary.aborts_hidden:
+        yield (
+            f"{count} logs have an .index that {HIDDEN_ABORTS} they need: stop the broker, remove "
             f"these .index files, start the broker; {rows}"
         )
     if count := summary.may_not_start:

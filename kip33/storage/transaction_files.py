@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.formats.transaction_index import TransactionIndex
+from kip33.rules.broker_start import hidden_aborts_note, may_have_offset_index
 from kip33.rules.transaction_chain import UNCHANGED, open_as_json
 from kip33.rules.transaction_index import CompletedTransactions
 from kip33.storage.build import Build
@@ -119,8 +120,20 @@ def _finish(
             notes += _publish_offset_index(build, pending, place)
         else:
             notes.append("no .index is written either: without one a broker rebuilds both")
+    elif build.in_place and _hides_aborts(pending, completed, is_there=is_there):
+        notes.append(hidden_aborts_note(beside(place, "index").uri))
     row["error"] = "; ".join(filter(None, (row["error"], *notes))) or None
     return row
+
+
+def _hides_aborts(pending: PendingRow, completed: CompletedTransactions, *, is_there: bool) -> bool:
+    """Return whether an `.index` keeps a broker from writing a `.txnindex` that is missing.
+
+    One of ours that is not known to be right any more counts as missing, a broker's does not.
+    """
+    row = pending.row
+    has_index = may_have_offset_index(row["status"]) and row["offset_index_bytes"] is not None
+    return has_index and (not is_there or bool(completed.problem and pending.ours))
 
 
 def _publish_transaction_index(

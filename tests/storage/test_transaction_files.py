@@ -19,6 +19,7 @@ from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.rules.transaction_index import complete_transactions
 from kip33.spark.verify import plan_verify, verify_bin
+from kip33.storage.committing import warnings_of
 from kip33.storage.publishing import Published
 from kip33.storage.transaction_verification import with_transaction_verdicts
 from tests.changing_archive import ChangingArchive, Row, batches
@@ -323,6 +324,49 @@ def test_in_place_there_is_no_index_without_its_transaction_index(
     in_place.build(offset_index=True, full=True)
     assert in_place.built(3) == wire(3)
     assert in_place.place(3, ".index").exists()
+
+
+@pytest.mark.parametrize("whose", ["a broker's", "of kip33"])
+def test_in_place_an_index_that_hides_aborts_is_named(
+    in_place: TransactionalArchive, whose: str
+) -> None:
+    index = in_place.place(3, ".index")
+    in_place.write_segments(3)
+    if whose == "of kip33":
+        in_place.log(T, 3).with_suffix(".snapshot").write_bytes(snapshot(p5=0))
+        in_place.build(offset_index=True)
+        in_place.place(3).unlink()
+        in_place.log(T, 3).with_suffix(".snapshot").unlink()
+    else:
+        index.write_bytes(b"")
+
+    summary = in_place.build(offset_index=True, full=True)
+
+    assert (in_place.built(3), index.exists()) == (None, True)
+    assert in_place.error(3).endswith(
+        f"{index.as_uri()} keeps a broker from writing the .txnindex of this log, so "
+        "read_committed consumers may read aborted records: stop the broker, remove that file, "
+        "start the broker"
+    )
+    assert summary.aborts_hidden == 1
+    [warning] = warnings_of(summary)
+    assert warning.startswith("1 logs have an .index that keeps a broker from writing")
+
+    index.unlink()
+    assert in_place.build(offset_index=True).aborts_hidden == 0
+    assert not index.exists(), "a broker that starts now writes both"
+
+
+@pytest.mark.parametrize("has_index", [False, True])
+def test_in_place_a_brokers_own_transaction_index_is_no_finding(
+    in_place: TransactionalArchive, has_index: bool
+) -> None:
+    in_place.write_segments(3)
+    in_place.place(3).write_bytes(wire(3))
+    if has_index:
+        in_place.place(3, ".index").write_bytes(b"")
+
+    assert in_place.build(offset_index=True).aborts_hidden == 0
 
 
 def test_in_place_an_index_goes_beside_a_brokers_transaction_index(
