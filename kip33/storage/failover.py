@@ -25,6 +25,8 @@ from kip33.storage.replicas import (
     PartitionKey,
     log_end,
     most_complete,
+    overlap_note,
+    overlapping,
     replicas_of,
     two_directories_note,
 )
@@ -103,9 +105,10 @@ def resume_points(
 def _last_read(first: Rows, one: GroupOffset, buffer_ms: int, most: int) -> _Read:
     segments = _segments(first, one.topic, one.partition)
     located = record_before(segments, one.offset, Meter(most))
-    two_logs = two_directories_note(segments)
+    last = None if located.record is None else located.record.offset
+    doubt = _doubt_of(segments, last)
     located = located._replace(
-        note=_joined(located.note, two_logs), passed_over=located.passed_over or bool(two_logs)
+        note=_joined(located.note, doubt), passed_over=located.passed_over or bool(doubt)
     )
     if located.record is None:
         return _Read(one, segments, None, EARLIEST, _joined(located.note, NOT_ONE))
@@ -168,15 +171,16 @@ def _point(
     wide: bool = False,
 ) -> ResumePoint:
     answer, is_record = _first_record(segments, target_ms, most)
-    two_logs = two_directories_note(segments)
-    offset, is_sure = answer.offset, not (answer.passed_over or two_logs)
+    offset = answer.offset
     is_target_sure = target_ms == EARLIEST or all(read.is_sure for read in reads)
     read = None if wide else reads[0]
     if offset is None and not answer.passed_over and answer.result != NO_SUCH_PARTITION:
         offset, end_note = log_end(segments)
         note = _joined(note, "nothing there is as late: its end", end_note)
+    doubt = _doubt_of(segments, offset)
+    is_sure = is_target_sure and not (answer.passed_over or doubt)
     guarantee = None
-    if offset is not None and is_sure and is_target_sure:
+    if offset is not None and is_sure:
         guarantee = (
             "every record of the archive is read"
             if target_ms == EARLIEST
@@ -193,8 +197,14 @@ def _point(
         read_twice if is_record else None,
         read is None,
         guarantee,
-        _joined(note, answer.note, two_logs),
+        _joined(note, answer.note, doubt),
     )
+
+
+def _doubt_of(segments: list[SearchedSegment], offset: int | None) -> str | None:
+    """Return why an answer at an offset depends on which of two logs or segments is read."""
+    about_offset = None if offset is None else overlap_note(offset, overlapping(segments))
+    return _joined(about_offset, two_directories_note(segments))
 
 
 def _first_record(

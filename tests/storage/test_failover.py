@@ -41,7 +41,7 @@ def mirrored(folder: Path, stream: Stream, rng: random.Random, *, keep: slice) -
     left = list(stream)
     while left:
         batch, left = left[: (count := rng.randint(1, 4))], left[count:]
-        if rng.random() < 0.25:
+        if rng.random() < 0.25 and logs[-1]:
             starts, logs = [*starts, offset], [*logs, b""]
         times = [time for _, time in batch]
         codec = rng.choice(("none", "none", "gzip"))
@@ -350,6 +350,59 @@ def test_the_second_has_nothing_as_late(tmp_path: Path) -> None:
     assert (point.resume_offset, point.resume_timestamp, point.result) == (750, None, "after_end")
     assert point.guarantee == "no record with timestamp 9300 or later lies before offset 750"
     assert point.note == "nothing there is as late: its end"
+
+
+def overlapping_batches(folder: Path, name: str, base_offset: int) -> list[SearchedSegment]:
+    """Ten batches, and a second segment with the offsets of the last four of them, and later."""
+    [first] = ten_batches(folder, name, base_offset)
+    entries = [plain_batch(base_offset + 5 * i, [1_000 + 100 * i] * 5) for i in range(6, 12)]
+    return [first, write_segment(folder / name, base_offset + 30, wire_of(entries))]
+
+
+MAY_DIFFER = ": an earlier segment has offsets of it; they may differ"
+
+
+@pytest.mark.parametrize(
+    ("offset", "resumed_at", "is_said"),
+    [
+        pytest.param(27, 715, False, id="before the overlap"),
+        pytest.param(45, 730, True, id="in the overlap"),
+        pytest.param(1_000, 745, True, id="at its end"),
+    ],
+)
+def test_an_answer_among_offsets_of_two_segments_has_no_guarantee(
+    offset: int, resumed_at: int, is_said: bool, tmp_path: Path
+) -> None:
+    first = ten_batches(tmp_path, "a", from_ms=1_000)
+    second = overlapping_batches(tmp_path, "b", 700)
+
+    [point] = resumed(topic(first), topic(second), offset, buffer_ms=200 if offset < 100 else 0)
+
+    assert point.resume_offset == resumed_at
+    assert (point.guarantee is None) == is_said
+    note = point.note or ""
+    assert (f"{second[1].log_uri}{MAY_DIFFER}" in note) == is_said
+
+
+def test_an_end_among_offsets_of_two_segments_has_no_guarantee(tmp_path: Path) -> None:
+    first = ten_batches(tmp_path, "a", from_ms=9_000)
+    second = overlapping_batches(tmp_path, "b", 700)
+
+    [point] = resumed(topic(first), topic(second), 27)
+
+    assert (point.resume_offset, point.result, point.guarantee) == (760, "after_end", None)
+    assert point.note and point.note.endswith(f"{second[1].log_uri}{MAY_DIFFER}")
+
+
+def test_a_last_record_among_offsets_of_two_segments_gives_no_guarantee(tmp_path: Path) -> None:
+    first = overlapping_batches(tmp_path, "a", 0)
+    second = ten_batches(tmp_path, "b", 700)
+
+    before, among = (resumed(topic(first), topic(second), offset)[0] for offset in (27, 40))
+
+    assert (before.note, before.guarantee is None) == (None, False)
+    assert (among.note, among.guarantee) == (f"{first[1].log_uri}{MAY_DIFFER}", None)
+    assert among.read_twice_at_most is None
 
 
 def test_the_second_has_empty_partitions(tmp_path: Path) -> None:
