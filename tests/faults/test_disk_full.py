@@ -144,7 +144,8 @@ def require_old_or_new(archive: Archive, found: Outcome) -> None:
         pytest.param(lambda parts: pages([1]), "part-00000.", id="the part of rows taken over"),
         pytest.param(lambda parts: pages([1, parts[0]]), "part-00001.", id="a bin's part"),
         pytest.param(lambda parts: pages([1, *parts[:-1]]), "part-00003.", id="the last part"),
-        pytest.param(lambda parts: pages([1, *parts]), ".json", id="the commit file"),
+        pytest.param(lambda parts: pages([1, *parts]), ".arrow", id="the list of orphaned files"),
+        pytest.param(lambda parts: pages([1, *parts, 1]), ".json", id="the commit file"),
     ],
 )
 def test_the_catalog(archive: Archive, left: Callable[[list[int]], int], named: str) -> None:

@@ -4,11 +4,19 @@ After every build: each row of a topic it looked at is what a build into a new p
 same archive, each index file that a row names is that build's to the byte, and rows of what it did
 not look at are as they were. A row that believes a `.timeindex` may tell less, never another.
 KIP33_WALKS is how many walks the long form has.
+
+A second walk asks whose index files are whose: others touch them, logs go and their index files
+stay, topics are created again, builds of two topics commit at once. Nothing foreign is changed,
+what is ours is as a build into a new place makes it, and the list of orphaned files is that of a
+naive model. KIP33_OWNER_SEEDS is how many seeds its long form has.
 """
 
+import itertools
+import os
 import random
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +34,14 @@ from hypothesis.stateful import (
 )
 
 from kip33.storage.building import build_bin
-from kip33.storage.committing import begin_build
-from tests.changing_archive import ChangingArchive, Row, batches
+from kip33.storage.catalog import Catalog
+from kip33.storage.committing import begin_build, commit_build
+from kip33.storage.orphan_list import read_orphans
+from kip33.storage.planning import BuildPlan
+from kip33.storage.publishing import BEFORE_LOG
+from kip33.storage.sources import matches
+from tests.changing_archive import DAY_MS, ChangingArchive, Row, batches
+from tests.faults.builds import Outcome
 from tests.long_forms import short_and_long
 
 PARTITIONS = ("x 1/a-0", "x 1/a-1", "x 1/b-0", "ü%41/b-0")
@@ -220,3 +234,243 @@ def test_no_night_tells_what_the_nights_before_did(walks: int) -> None:
             phases=[Phase.generate],
         ),
     )
+
+
+# Whose index files are whose
+
+
+KINDS = (".timeindex", ".index")
+File = tuple[int, int, bytes]  # size, modification time in ms, bytes
+
+
+class Owners:
+    """An archive whose index files are touched by others, and a naive model of whose they are.
+
+    A file is ours by the row of its log, or because it is orphaned and as it was. `ours` has the
+    files that rows of ours name, `orphaned` those whose logs went, with size and time of each.
+    """
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.archive = ChangingArchive(folder, in_place=seed % 3 == 2)
+        self.archive.source.mkdir(parents=True)
+        self.times = itertools.count(1_600_000_000)  # no two changes by others have the same
+        self.rows: set[Path] = set()  # logs that the newest snapshot knows
+        self.ours: dict[Path, dict[Path, tuple[int, int]]] = {}
+        self.orphaned: dict[Path, tuple[int, int]] = {}
+        self.orphans_seen = self.returned_seen = self.kept_seen = 0
+        for partition in ("stays/a-9", "stays/b-9"):
+            self.archive.write(self.archive.log(partition), batches(0, 3))
+
+    # What happens by day
+
+    def change(self, topic: str | None = None) -> None:
+        partitions = [one for one in PARTITIONS if topic is None or f"/{topic}-" in one]
+        log = self.archive.log(self.chance.choice(partitions), self.chance.choice(BASES))
+        index = self.archive.index_of(log).with_suffix(self.chance.choice(KINDS))
+        changes = [self.log_changes, self.log_changes, self.log_goes, self.log_goes,
+                   self.topic_goes, self.index_changes, self.index_is_touched, self.index_goes,
+                   self.index_appears]  # fmt: skip
+        self.chance.choice(changes)(log, index)
+
+    def log_changes(self, log: Path, index: Path) -> None:
+        base_offset = int(log.stem)
+        data = batches(base_offset, self.chance.randrange(10), first_ms=self.archive.now_ms - 9_000)
+        if self.archive.index_dir and self.chance.random() < 0.2:
+            data = batches(base_offset - 9, 9)  # invalid: it gives no index
+        self.archive.write(log, data, age_ms=self.chance.randrange(10_000, 60_000))
+
+    def log_goes(self, log: Path, index: Path) -> None:
+        log.unlink(missing_ok=True)
+
+    def topic_goes(self, log: Path, index: Path) -> None:
+        for one in log.parent.glob("*.log"):
+            one.unlink()
+
+    def index_changes(self, log: Path, index: Path) -> None:
+        """Other bytes of the same size."""
+        if index.exists():
+            index.write_bytes(bytes(byte ^ 1 for byte in index.read_bytes()))
+            self.set_time(index)
+
+    def index_is_touched(self, log: Path, index: Path) -> None:
+        if index.exists():
+            self.set_time(index)
+
+    def index_goes(self, log: Path, index: Path) -> None:
+        index.unlink(missing_ok=True)
+
+    def index_appears(self, log: Path, index: Path) -> None:
+        index.parent.mkdir(parents=True, exist_ok=True)
+        index.write_bytes(self.chance.randbytes(24))
+        self.set_time(index)
+
+    def set_time(self, index: Path) -> None:
+        time_s = next(self.times)
+        os.utime(index, (time_s, time_s))
+
+    # What the model makes of a night
+
+    def files(self) -> dict[Path, File]:
+        found = {}
+        for path in self.archive.index_root.rglob("*"):
+            if path.suffix in KINDS:
+                status = path.stat()
+                found[path] = status.st_size, status.st_mtime_ns // 1_000_000, path.read_bytes()
+        return found
+
+    def looks_at(self, log: Path, topics: tuple[str, ...]) -> bool:
+        return matches(log.parent.name.rpartition("-")[0], topics)
+
+    def expect(self, topics: tuple[str, ...]) -> None:
+        """Say what a build is to find; `check` then holds it against what the build made of it."""
+        self.before = self.files()
+        self.is_first = not self.archive.catalog.exists()
+        logs = {log for log in self.archive.source.rglob("*.log") if self.looks_at(log, topics)}
+        self.looked_at = logs
+        self.free: set[Path] = set()  # looked at, and all index files there are ours
+        for log in logs:
+            there = [path for path in self.places(log) if path in self.before]
+            if log in self.ours or all(self.is_orphaned(path) for path in there):
+                self.free.add(log)
+                self.returned_seen += log not in self.ours and bool(there)
+                for path in there:
+                    self.orphaned.pop(path, None)
+        for log in [log for log in self.ours if log not in logs and self.looks_at(log, topics)]:
+            self.orphaned |= self.ours.pop(log)
+        for path in list(self.orphaned):
+            if self.looks_at(path, topics) and not self.is_orphaned(path):
+                del self.orphaned[path]
+        self.new = logs - self.rows
+        self.rows = {log for log in self.rows if not self.looks_at(log, topics)} | logs
+
+    def places(self, log: Path) -> list[Path]:
+        return [self.archive.index_of(log).with_suffix(kind) for kind in KINDS]
+
+    def is_orphaned(self, path: Path) -> bool:
+        return path in self.before and self.orphaned.get(path) == self.before[path][:2]
+
+    def check(self, fresh: Outcome) -> None:
+        """Compare what a build left with what was expected; `fresh` is a build elsewhere."""
+        after, rows = self.files(), {row["log_uri"]: row for row in self.archive.rows()}
+        root = self.archive.index_root
+        right = {root / name: data for name, data in fresh.files.items()}
+        for path, file in self.before.items():
+            if path.with_suffix(".log") not in {root / self.below(log) for log in self.free}:
+                assert after.get(path) == file, f"{path}: a file that is not ours was changed"
+        for log in self.looked_at:
+            row, places = rows[log.as_uri()], self.places(log)
+            has_index = any(path in right for path in places)
+            if log in self.free:
+                assert row["index_file"] == ("written" if has_index else None), log
+                assert [path.exists() for path in places] == [path in right for path in places]
+                for path in places:
+                    assert not has_index or after[path][2] == right[path], path
+                if has_index:
+                    self.ours[log] = {path: after[path][:2] for path in places}
+                else:
+                    self.ours.pop(log, None)
+            else:
+                self.kept_seen += 1
+                assert row["index_file"] == ("kept" if has_index else None), log
+                differ = [
+                    p for p in places if p in self.before and self.before[p][2] != right.get(p)
+                ]
+                if has_index and differ and log in self.new:
+                    is_said = BEFORE_LOG in row["error"]
+                    assert is_said == (not self.is_first and self.archive.index_dir is not None)
+        assert set(rows) == {log.as_uri() for log in self.rows}
+
+    def below(self, log: Path) -> Path:
+        return log.relative_to(self.archive.source)
+
+    def check_orphans(self) -> None:
+        catalog = Catalog.at(str(self.archive.catalog))
+        table, problem = read_orphans(catalog, catalog.require_newest())
+        listed = {row["index_uri"]: (row["size_bytes"], row["last_modified_ms"])
+                  for row in table.to_pylist()}  # fmt: skip
+        assert problem is None
+        assert table.num_rows == len(listed)
+        assert listed == {path.as_uri(): file for path, file in self.orphaned.items()}
+        self.orphans_seen += len(listed)
+
+    # Nights
+
+    def night(self) -> None:
+        topics = self.chance.choice(TOPICS)
+        self.expect(topics)
+        fresh = self.archive.fresh(offset_index=True, topics=topics)
+        summary = self.archive.build(offset_index=True, topics=topics)
+        self.check(fresh)
+        self.check_orphans()
+        assert summary.orphaned == len(self.orphaned)
+        assert summary.orphaned_bytes == sum(size for size, _ in self.orphaned.values())
+        assert not summary.warnings
+
+    def night_of_two_builds(self) -> None:
+        """Each looks at its own topic; the other topic changes after the first one listed."""
+        first, second = self.chance.sample(["a", "b"], 2)
+        steps = [build_steps(self.archive.plan(offset_index=True, topics=[first]))]
+        for _ in range(self.chance.randrange(3)):
+            self.change(second)
+        self.archive.now_ms += 1000
+        steps.append(build_steps(self.archive.plan(offset_index=True, topics=[second])))
+        expected = []
+        for topics in ((first,), (second,)):
+            self.expect(topics)
+            expected.append((self.before, self.is_first, self.looked_at, self.free, self.new))
+        fresh = self.archive.fresh(offset_index=True)
+        order = [0] * STEPS + [1] * STEPS
+        self.chance.shuffle(order)
+        for which in order:
+            next(steps[which])
+        self.archive.now_ms += DAY_MS
+        everything = self.looked_at_by(expected)
+        self.before, self.is_first, self.looked_at, self.free, self.new = everything
+        self.check(fresh)
+        self.check_orphans()
+
+    def looked_at_by(self, expected: list[Any]) -> Any:
+        (before, is_first, *mine), (_, _, *others) = expected
+        if is_first:  # the other may have committed before it was planned, or not
+            mine[2] = others[2] = set()
+        return (before, is_first, *(one | other for one, other in zip(mine, others, strict=True)))
+
+
+STEPS = 4
+
+
+def build_steps(plan: BuildPlan) -> Iterator[None]:
+    """Carry out a plan in STEPS steps."""
+    begun = begin_build(plan)
+    yield None
+    half, first = plan.files.num_rows // 2, len(begun.taken)
+    staging = begun.draft.staging
+    results = [build_bin(plan.build, staging, first, plan.files.slice(0, half))]
+    yield None
+    results.append(build_bin(plan.build, staging, first + 1, plan.files.slice(half)))
+    yield None
+    commit_build(begun, results)
+    yield None
+
+
+@pytest.mark.parametrize("seeds", short_and_long(3, 12, "KIP33_OWNER_SEEDS"))
+def test_nothing_foreign_is_changed_and_orphaned_files_are_known(
+    tmp_path: Path, seeds: int
+) -> None:
+    """A dozen nights of each seed; every third one's index files lie beside the logs."""
+    orphans = returned = kept = 0
+    for seed in range(seeds):
+        print(f"seed {seed}")
+        owners = Owners(tmp_path / str(seed), seed)
+        for _ in range(12):
+            for _ in range(owners.chance.randrange(8)):
+                owners.change()
+            if owners.chance.random() < 0.3:
+                owners.night_of_two_builds()
+            else:
+                owners.night()
+        orphans += owners.orphans_seen
+        returned += owners.returned_seen
+        kept += owners.kept_seen
+    assert min(orphans, returned, kept) > 0, "otherwise nothing was tried"
