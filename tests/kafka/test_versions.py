@@ -25,6 +25,7 @@ class Outcome:
     valid_bytes: int | None = None
     time_index: str | None = None
     offset_index: str | None = None
+    transaction_index: str | None = None  # None: there is no file
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,12 @@ def recorded(vector: Vector) -> Outcome:
         vector.valid_bytes,
         vector.time_index.hex(),
         vector.offset_index.hex(),
+        _hex(vector.transaction_index),
     )
+
+
+def _hex(data: bytes | None) -> str | None:
+    return None if data is None else data.hex()
 
 
 def recovered(kafka: Oracle, vector: Vector, directory: Path) -> Outcome:
@@ -94,6 +100,7 @@ def recovered(kafka: Oracle, vector: Vector, directory: Path) -> Outcome:
         valid_bytes=left.valid_bytes,
         time_index=left.time_index.hex(),
         offset_index=left.offset_index.hex(),
+        transaction_index=_hex(left.transaction_index),
     )
 
 
@@ -104,6 +111,7 @@ def test_each_version_recovers_what_the_golden_vectors_say(kafka_of: Oracle) -> 
     assert len(other) == {(3, 1): 8, (3, 6): 7, (3, 9): 7}.get(version, 0)
     vectors = read_vectors()
     assert set(other) <= {vector.meaning for vector in vectors}
+    assert sum(recorded(vector).transaction_index is not None for vector in vectors) >= 8
     with tempfile.TemporaryDirectory() as directory:
         for vector in vectors:
             expected = other.get(vector.meaning, recorded(vector))
