@@ -101,7 +101,7 @@ def _interruptible() -> Iterator[None]:
 
 
 def run(command: click.Command) -> None:
-    """Run a command, turning what a user can mend into one line on standard error and exit 2."""
+    """Run a command, turning what a user can fix into one line on standard error and exit 2."""
     logging.getLogger().addHandler(logging.NullHandler())  # py4j logs traces of a JVM that is gone
     sys.excepthook = _show_bug
     _require_text(sys.argv[1:])
@@ -113,7 +113,10 @@ def run(command: click.Command) -> None:
             sys.exit(1)
         _fail(str(error), exit_code=1)
     except Interrupted as interrupted:
-        _fail(f"interrupted by {interrupted}; nothing is half-written: run it again", exit_code=1)
+        _fail(
+            f"interrupted by {interrupted}; nothing is half-written: run the command again",
+            exit_code=1,
+        )
     except click.Abort:
         _fail("aborted", exit_code=1)
     except click.ClickException as error:
@@ -123,7 +126,7 @@ def run(command: click.Command) -> None:
     except Kip33Error as error:
         _fail(str(error), exit_code=error.exit_code)
     except OSError as error:  # of a place that is asked for more than it lets us do
-        _fail(f"{error}; mend that and run it again", exit_code=1)
+        _fail(f"{error}; fix it and run the command again", exit_code=1)
     except Exception as error:
         if type(error) is ValueError:  # of a wrong argument; pyarrow's are subclasses
             _fail(str(error))

@@ -41,7 +41,7 @@ MOST_ROWS: Final = 1_000  # of a table
     multiple=True,
     type=click.Choice([DAMAGED, BY_HAND, FAILED]),
     help="Exit 3. damaged: kip33 has files to write or remove (before --apply); by-hand: a segment "
-    "that neither kip33 nor a broker sets right; failed: --apply could not do all. Repeatable.",
+    "that neither kip33 nor a broker can repair; failed: --apply could not do all. Repeatable.",
 )
 @summary_option
 @store_options
@@ -64,10 +64,10 @@ def repair(
     it refuses to run, and with --apply no broker can start before it has ended.
 
     \b
-    write     the file is missing, damaged or wrong, and the log is sound: it is written anew
+    write     the file is missing, damaged or wrong, and the log is sound: kip33 writes it again
     remove    the .index of a log with a damaged end: without it a broker that starts cuts that end
     broker    left to the broker, which writes the file when it starts
-    by hand   neither kip33 nor a broker sets it right; the row says what to do
+    by hand   neither kip33 nor a broker can repair it; the row says what to do
     """
     from kip33.storage.broker_locks import locked
     from kip33.storage.layouts.kafka import LOST_TIME_INDEX
@@ -109,7 +109,7 @@ def repair(
 
 _WARNINGS: Final = {
     DAMAGED: "nothing was changed; --apply writes and removes these index files",
-    BY_HAND: "some segments have to be seen to by hand; their rows say what to do",
+    BY_HAND: "some segments need a person; their rows say what to do",
     FAILED: "not all could be done; the rows say why",
 }
 

@@ -68,7 +68,7 @@ KEEP: Final = "keep"
 WRITE: Final = "write"
 REMOVE: Final = "remove"
 BROKER: Final = "broker"  # left to the broker, which writes it when it starts
-BY_HAND: Final = "by hand"  # neither kip33 nor a broker sets it right
+BY_HAND: Final = "by hand"  # neither kip33 nor a broker can repair it
 ACTIONS: Final = (WRITE, REMOVE, BROKER, BY_HAND, KEEP)
 
 
@@ -106,9 +106,13 @@ def repair_of(
     """
     has_offset_index = offset_verdict not in (None, MISSING)
     if status not in (*SOUND, CUT, REFUSED):
-        return Repair(BY_HAND, BY_HAND, f"the log cannot be read: {error}; fix that and run again")
+        return Repair(
+            BY_HAND, BY_HAND, f"the log cannot be read: {error}; fix it and run the command again"
+        )
     if UNREADABLE in (time_verdict, offset_verdict):
-        return Repair(BY_HAND, BY_HAND, "an index file cannot be read; fix that and run again")
+        return Repair(
+            BY_HAND, BY_HAND, "an index file cannot be read; fix it and run the command again"
+        )
     if status == REFUSED:
         what = "leave the .index where it is" if has_offset_index else "there is no .index"
         return Repair(

@@ -50,7 +50,7 @@ def require_results_place(folder: Location, names: tuple[str, ...]) -> None:
             folder.filesystem().delete_dir(folder.child(name).path)
     except OSError as error:
         raise LocationError(
-            f"{folder.uri}: cannot be written: {reason(error)}; mend that or choose another"
+            f"{folder.uri}: cannot be written: {reason(error)}; fix it or choose another"
         ) from error
 
 

@@ -236,7 +236,7 @@ def job_failure(error: BaseException) -> str:
         lines = [line.strip(" :\t") for line in trace.splitlines()]
         own = [line for line in lines if _SAYS_WHAT.match(line) and "Caused by: " not in line]
         said = own[-1].rpartition("most recent failure: ")[2] if own else reason(trace)
-    return f"the Spark job failed: {said}; nothing is half-written: run it again"
+    return f"the Spark job failed: {said}; nothing is half-written: run the command again"
 
 
 def reason(trace: str) -> str:

@@ -171,7 +171,7 @@ class Catalog(NamedTuple):
             return entries_of(place)
         except OSError as error:
             raise UnreadableCatalogError(
-                f"{place.uri}: cannot be listed: {reason(error)}; mend that and run it again"
+                f"{place.uri}: cannot be listed: {reason(error)}; fix it and run the command again"
             ) from error
 
     def damage(self, snapshot: Snapshot) -> str | None:

@@ -115,7 +115,7 @@ def commit_build(begun: Begun, results: Sequence[TaskResult]) -> BuildSummary:
     )
 
 
-NOTES: Final = {  # in `error` of a row: what a build in place could not set right
+NOTES: Final = {  # in `error` of a row: what a build in place could not repair
     "hidden_from_recovery": HIDDEN,
     "aborts_hidden": HIDDEN_ABORTS,
     "may_not_start": MAY_NOT_START,

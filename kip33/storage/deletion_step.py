@@ -193,7 +193,7 @@ class SegmentStep:
                 continue
             except OSError as error:
                 raise _StopError(
-                    f"{folder.uri}: cannot be flushed to the disk: {reason(error)}; fix that and "
+                    f"{folder.uri}: cannot be flushed to the disk: {reason(error)}; fix it and "
                     "apply the plan again"
                 ) from error
 

@@ -110,7 +110,9 @@ class Draft(NamedTuple):
         snapshot = Snapshot(number, self.snapshot_id, self.source.uri, now_ms, listed, settings)
         damage = self.catalog.damage(snapshot)
         if damage:
-            raise CatalogError(f"{damage}; the snapshot is not committed, {STAYS}: run it again")
+            raise CatalogError(
+                f"{damage}; the snapshot is not committed, {STAYS}: run the command again"
+            )
         if orphans is not None:
             listed_orphans = write_orphans(self.catalog, snapshot.name, orphans, STAYS)
             snapshot = replace(snapshot, orphaned=listed_orphans)
@@ -141,12 +143,12 @@ class Draft(NamedTuple):
         except FileNotFoundError as error:
             raise CatalogError(
                 f"{self.staging.child(part.name).uri}: this part is gone, pruned or deleted while "
-                f"the build ran; the snapshot is not committed, {STAYS}: run it again"
+                f"the build ran; the snapshot is not committed, {STAYS}: run the command again"
             ) from error
         except OSError as error:
             raise PublishError(
                 f"{folder.child(settled.name).uri}: cannot be written: {reason(error)}; "
-                f"{STAYS}: mend that and run it again"
+                f"{STAYS}: fix it and run the command again"
             ) from error
         return settled
 

@@ -322,7 +322,7 @@ def publish_or_raise(location: Location, data: bytes, consequence: str) -> None:
     except OSError as error:
         raise PublishError(
             f"{location.uri}: cannot be written: {reason(error)}; {consequence}: "
-            "mend that and run it again"
+            "fix it and run the command again"
         ) from error
 
 
@@ -373,7 +373,7 @@ def require_writable(location: Location, what: str) -> None:
         make_folder(location)
     except OSError as error:
         raise LocationError(
-            f"{location.uri}: {what} cannot be made: {reason(error)}; mend that or choose another"
+            f"{location.uri}: {what} cannot be made: {reason(error)}; fix it or choose another"
         ) from error
 
 

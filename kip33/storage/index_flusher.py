@@ -61,7 +61,7 @@ class IndexFlusher:
         except OSError as error:
             raise PublishError(
                 f"index files cannot be flushed to the disk: {reason(error)}; the snapshot is not "
-                "committed: fix that and run it again, or build with --no-fsync"
+                "committed: fix it and run the command again, or build with --no-fsync"
             ) from error
         finally:
             self._pool.shutdown(wait=False, cancel_futures=True)

@@ -28,7 +28,6 @@ _SUMMARIES: Final = (  # keys of the summaries: build, verify, retention, --appl
     {"catalog", "snapshot", "source", "now_ms", "findings"},
     {"plan_id", "run_id", "dry_run", "journal"},
     {"log_dir", "applied", "by_action"},
-    {"log_dir", "applied", "by_action", "segments_by_hand"},
 )
 
 

@@ -117,7 +117,7 @@ def read_staged(staging: Location, part: Part, columns: list[str] | None = None)
     except (OSError, ValueError) as error:
         raise CatalogError(
             f"{place.uri}: this part cannot be read: {error}; the snapshot is not committed, "
-            f"{STAYS}: run it again"
+            f"{STAYS}: run the command again"
         ) from error
 
 

@@ -45,7 +45,9 @@ from kip33.storage.takeover import Takeover, plan_takeover
 from kip33.storage.topic_settings import load_topic_settings
 from kip33.storage.transaction_reuse import transactions_may_differ
 
-MEND: Final = "without it this build would not know its own index files: mend that and run it again"
+FIX_IT: Final = (
+    "without it this build cannot tell which index files it owns: fix it and run the command again"
+)
 
 
 class BuildPlan(NamedTuple):
@@ -308,13 +310,13 @@ def newest_known(
             try:
                 known = learn(catalog, candidate.snapshot, build)
             except UnreadableCatalogError as error:
-                raise UnreadableCatalogError(f"{error}; {MEND}") from error
+                raise UnreadableCatalogError(f"{error}; {FIX_IT}") from error
             except CatalogError as error:
                 problem = str(error)
             else:
                 return candidate.snapshot, known, tuple(warnings)
         if candidate.is_unreadable:
-            raise UnreadableCatalogError(f"{problem}; {MEND}")
+            raise UnreadableCatalogError(f"{problem}; {FIX_IT}")
         warnings.append(f"{problem}; snapshot {candidate.name} counts as none")
     return None, None, tuple(warnings)
 

@@ -74,7 +74,7 @@ def load_kafka_configs(file: str) -> dict[str, dict[str, str]]:
 def _of_toml(file: str) -> tuple[_Table, dict[str, _Table]]:
     """Return the defaults and the sections of a TOML file, their keys dotted."""
     text = _text(file)
-    with _named(file, "mend that"):
+    with _named(file, "fix it"):
         try:
             tables = tomllib.loads(text)
         except ValueError as error:
@@ -125,7 +125,7 @@ def _text(file: str) -> str:
         ) from error
     except OSError as error:
         raise PolicyError(
-            f"{file}: cannot be read: {reason(error)}; expected a file, mend that or name another"
+            f"{file}: cannot be read: {reason(error)}; expected a file; fix it or name another"
         ) from error
     except LocationError as error:
         raise PolicyError(str(error)) from error

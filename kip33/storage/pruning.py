@@ -139,7 +139,7 @@ def _carry_out(catalog: Catalog, plan: Plan, removed: list[Removal]) -> Iterator
                 place = removal.folder
                 _delete(place.filesystem().delete_dir, place)
         except OSError as error:
-            yield f"{place.uri}: cannot be removed: {reason(error)}; mend that and prune again"
+            yield f"{place.uri}: cannot be removed: {reason(error)}; fix it and prune again"
         else:
             removed.append(removal)
 

@@ -38,7 +38,9 @@ def _repair_one(plan: RepairPlan, planned: SegmentRepair) -> SegmentRepair:
     settings = plan.settings.of(segment.topic)
     now, index = verified(plan.log_dir, settings, segment)
     if now.repair[:2] != planned.repair[:2] or index is None:
-        return now._replace(outcome=f"{FAILED}: it changed since it was planned; run again")
+        return now._replace(
+            outcome=f"{FAILED}: it changed since it was planned; run the command again"
+        )
     log = segment.log(plan.log_dir)
     wanted = (
         ("timeindex", now.repair.time_index, index.time_index),
@@ -53,8 +55,12 @@ def _repair_one(plan: RepairPlan, planned: SegmentRepair) -> SegmentRepair:
             elif action == WRITE and data is not None:
                 publish_beside(place, data, log, notes, ours=False)
     except OSError as error:
-        return now._replace(outcome=f"{FAILED}: {place.uri}: {reason(error)}; fix that, run again")
+        return now._replace(
+            outcome=f"{FAILED}: {place.uri}: {reason(error)}; fix it and run the command again"
+        )
     after, _ = verified(plan.log_dir, settings, segment)
     if after.repair.changes_files:
-        return now._replace(outcome=f"{FAILED}: afterwards {after.repair.why}; run again")
+        return now._replace(
+            outcome=f"{FAILED}: afterwards {after.repair.why}; run the command again"
+        )
     return now._replace(outcome="; ".join((DONE, *notes)))

@@ -85,7 +85,7 @@ class RepairPlan:
 
     @property
     def by_hand(self) -> int:
-        """Return how many segments neither kip33 nor a broker sets right."""
+        """Return how many segments neither kip33 nor a broker can repair."""
         return sum(1 for one in self.repairs if BY_HAND in one.repair[:2])
 
 
@@ -107,7 +107,7 @@ def plan_repair(
     """Return what is to be done with the index files of the listed segments; nothing is changed.
 
     Every log is read, as many at once as there are cores. A log that cannot be read is a segment
-    that has to be seen to by hand.
+    that needs a person.
     """
     total = listing.table.num_rows
     counts: dict[str, Counter[str]] = {"time_index": Counter(), "offset_index": Counter()}

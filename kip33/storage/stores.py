@@ -120,7 +120,7 @@ def _site(path: Path) -> dict[str, str]:
     try:
         root = ElementTree.fromstring(_text(path))
     except ElementTree.ParseError as error:
-        raise LocationError(f"{path}: no Hadoop configuration: {error}; mend it") from error
+        raise LocationError(f"{path}: no Hadoop configuration: {error}; fix it") from error
     if root.tag != "configuration":
         raise LocationError(f"{path}: <{root.tag}> found, Hadoop's <configuration> expected")
     if root.find(f".//{_INCLUDE}") is not None:
@@ -141,4 +141,4 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise LocationError(f"{path}: cannot be read: {error}; mend that") from error
+        raise LocationError(f"{path}: cannot be read: {error}; fix it") from error

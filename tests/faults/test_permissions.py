@@ -243,7 +243,7 @@ def test_one_file_of_the_newest_snapshot(archive: Archive, file: str) -> None:
     [place] = archive.catalog.glob(file)
     with shut(place):
         done = archive.build()
-    require_nothing_happened(archive, done, "mend that and run it again", exit_code=1)
+    require_nothing_happened(archive, done, "fix it and run the command again", exit_code=1)
     require_next_run_mends_it(archive)
 
 

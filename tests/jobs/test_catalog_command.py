@@ -326,7 +326,7 @@ def test_what_cannot_be_removed_is_a_line_and_exit_1(
     make_old(catalog)
     monkeypatch.setattr("kip33.storage.locations._filesystem", lambda _: Closed(folder))
     done = command("catalog", "c", "--keep", 1, "--format", output_format)
-    line = f"{folder.as_uri()}: cannot be removed: Permission denied; mend that and prune again"
+    line = f"{folder.as_uri()}: cannot be removed: Permission denied; fix it and prune again"
     assert (done.exit_code, done.stderr) == (1, f"Error: {line}\n")
     assert catalog.snapshots() == three[2:]
     if output_format == "table":

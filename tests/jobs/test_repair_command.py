@@ -201,7 +201,7 @@ def test_a_log_that_no_broker_recovers_is_left_and_named(log_dir: LogDir, comman
     assert done.exit_code == 3
     assert log_dir.files() == before
     assert "restore the log from a replica or a backup" in done.stdout
-    assert "Warning: some segments have to be seen to by hand" in done.stderr
+    assert "Warning: some segments need a person" in done.stderr
 
 
 def test_a_topics_own_settings_decide_what_is_written(log_dir: LogDir, command: Command) -> None:

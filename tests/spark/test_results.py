@@ -100,7 +100,7 @@ def test_of_several_things_the_first_is_named(tmp_path: Path) -> None:
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     put(tmp_path, "out")
-    with pytest.raises(LocationError, match=r"/out: cannot be written: .*; mend that or choose"):
+    with pytest.raises(LocationError, match=r"/out: cannot be written: .*; fix it or choose"):
         require_results_place(Location.of(tmp_path / "out"), TABLES)
     assert (tmp_path / "out").read_text() == "this is out"
 
@@ -158,7 +158,7 @@ def test_a_summary_that_cannot_be_written_is_not_there(tmp_path: Path, disk: Any
     require_results_place(Location.of(tmp_path), TABLES)
     before = all_in(tmp_path)
     disk("open_output_stream")
-    with pytest.raises(PublishError, match="the results lack their summary: mend that and run"):
+    with pytest.raises(PublishError, match="the results lack their summary: fix it and run"):
         write_summary(Location.of(tmp_path), {})
     assert all_in(tmp_path) == before
 

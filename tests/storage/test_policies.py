@@ -122,52 +122,52 @@ def test_both(text: str, expected: dict[str, Policy]) -> None:
 
 
 WRONG_TOML = {
-    "no TOML": ("retention.ms 7d", "no TOML: ", "(at line 1, column 14); mend that"),
+    "no TOML": ("retention.ms 7d", "no TOML: ", "(at line 1, column 14); fix it"),
     "a section that is none": (
         "[topic.orders]\nretention.ms = 1\n",
         "'topic' found at the top, ",
-        'expected [defaults] and [topics."NAME or GLOB"]; mend that',
+        'expected [defaults] and [topics."NAME or GLOB"]; fix it',
     ),
     "a setting outside sections": (
         "retention.ms = 1\n",
         "'retention' found at the top, ",
-        "mend that",
+        "fix it",
     ),
     "a topic that is no table": (
         "[topics]\norders = 5\n",
         '[topics."orders"]: 5 found, ',
-        'expected [defaults] and [topics."NAME or GLOB"]; mend that',
+        'expected [defaults] and [topics."NAME or GLOB"]; fix it',
     ),
-    "defaults that are no table": ("defaults = 5\n", "[defaults]: 5 found, ", "mend that"),
+    "defaults that are no table": ("defaults = 5\n", "[defaults]: 5 found, ", "fix it"),
     "an array of tables": (
         "[[topics]]\nretention.ms = 1\n",
         "[topics]: [{'retention': {'ms': 1}}] found, ",
-        "mend that",
+        "fix it",
     ),
     "a key twice": (
         '[defaults]\nretention.ms = 1\n"retention.ms" = 2\n',
         "[defaults] retention.ms: found twice, bare and quoted, ",
-        "expected once; mend that",
+        "expected once; fix it",
     ),
     "a topic with dots that is not quoted": (
         "[topics.orders.eu]\nretention.ms = 1\n",
         '[topics."orders"] eu.retention.ms: no topic setting of Kafka; if retention.ms, a name ',
-        'with dots is quoted: [topics."orders.eu"]; mend that',
+        'with dots is quoted: [topics."orders.eu"]; fix it',
     ),
     "an unknown key": (
         "[defaults]\nretention.m = 1\n",
         "[defaults] retention.m: no topic setting of Kafka; ",
-        "did you mean retention.ms?; mend that",
+        "did you mean retention.ms?; fix it",
     ),
     "a value of another kind": (
         "[defaults]\nretention.ms = 2024-05-01\n",
         "[defaults] retention.ms: datetime.date(2024, 5, 1) found, ",
-        "mend that",
+        "fix it",
     ),
     "a number too long for Python": (
         f"[defaults]\nretention.ms = {'9' * 5000}\n",
         "no TOML: ",
-        "mend that",
+        "fix it",
     ),
 }
 

@@ -466,7 +466,7 @@ def test_a_commit_file_that_does_not_go_keeps_its_parts_and_the_rest_goes_on(
     pruned = prune(catalog, keep=1, now_ms=NOW_MS)
     uri = catalog.commit_place(first.name).uri
     assert pruned.failures == (
-        f"{uri}: cannot be removed: Permission denied; mend that and prune again",
+        f"{uri}: cannot be removed: Permission denied; fix it and prune again",
     )
     assert [one.name for one in pruned.removed] == [second.name]
     assert names(catalog) == [first.name, newest.name]

@@ -1,0 +1,37 @@
+"""Words that readers of English stumble over do not come back into what kip33 says."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[1]
+PACKAGE = PROJECT / "kip33"
+NOT_SAID = re.compile(
+    r"\bmend(s|ed)?\b|\bsets? (it |them |that |both )?right\b|\bseen to\b|\brun it again\b"
+)
+TEXTS = [PROJECT / "README.md", *(PACKAGE / f"{name}.md" for name in ("REPAIR", "CHANGELOG"))]
+
+
+def strings_of(module: Path) -> Iterator[tuple[int, str]]:
+    """Yield each string of a module with its line: messages, help and docstrings."""
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+
+
+def test_no_message_has_words_that_were_replaced() -> None:
+    found = [
+        f"{module.relative_to(PROJECT)}:{line}: {match[0]}"
+        for module in sorted(PACKAGE.rglob("*.py"))
+        for line, text in strings_of(module)
+        if (match := NOT_SAID.search(" ".join(text.split())))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=lambda path: path.name)
+def test_no_page_for_users_has_them(text: Path) -> None:
+    assert NOT_SAID.findall(" ".join(text.read_text().split())) == []
