@@ -51,8 +51,8 @@ def _by_hand(ctx: click.Context, param: click.Parameter, value: int | None) -> i
     type=click.IntRange(min=1),
     metavar="N",
     callback=_by_hand,
-    help="Remove all but the newest N whole snapshots, none that was the newest within the last "
-    "hour, and what builds left that died a day ago.",
+    help="Keep the newest N complete snapshots and each one that was the newest within the last "
+    "hour; remove the others, and what builds left that ended unfinished a day ago or earlier.",
 )
 @store_options
 @format_option("table", "json", "jsonl")

@@ -215,7 +215,7 @@ _INDEX: Final = (
     ),
 )
 _NO_CHECK_CRC: Final = click.option(
-    "--no-check-crc", is_flag=True, help="Read headers only; damage goes unseen."
+    "--no-check-crc", is_flag=True, help="Read headers only; damage in records is not noticed."
 )
 
 
@@ -275,5 +275,5 @@ def max_batch_bytes_option(command: _Command) -> _Command:
         default=DEFAULT_MAX_BATCH_BYTES,
         show_default=True,
         metavar="N",
-        help="Read no batch further that decompresses to more bytes; the answer says so.",
+        help="Stop reading a batch that decompresses to more bytes; the answer says so.",
     )(command)

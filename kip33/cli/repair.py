@@ -110,7 +110,7 @@ def repair(
 _WARNINGS: Final = {
     DAMAGED: "nothing was changed; --apply writes and removes these index files",
     BY_HAND: "some segments need a person; their rows say what to do",
-    FAILED: "not all could be done; the rows say why",
+    FAILED: "some repairs failed; their rows say why",
 }
 
 

@@ -155,8 +155,8 @@ def _require_authority(parts: SplitResult) -> None:
     has_port = ":" in host and not is_bucket and host.rpartition(":")[2].isdecimal()
     if (at and (is_bucket or ":" in user)) or (":" in host and not has_port):
         raise LocationError(
-            f"{parts.scheme}://: a key or a password in a URI, which would stand in catalogs and "
-            "logs; expected a bucket or a host: give keys by --config (fs.s3a.access.key)"
+            f"{parts.scheme}://: a key or a password in a URI, which would appear in catalogs "
+            "and logs; expected a bucket or a host: give keys by --config (fs.s3a.access.key)"
         )
     if is_bucket and parts.netloc and not _BUCKET.fullmatch(host):
         raise LocationError(

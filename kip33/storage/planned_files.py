@@ -9,8 +9,8 @@ from kip33.storage.partition_files import KINDS, PlannedFile, as_found, is_link,
 from kip33.storage.retention_plan import PlannedPartition, PlannedSegment
 
 LINK: Final = (
-    "is a link to a file elsewhere: without it that file would stay, and moved it could lead "
-    "nowhere; delete link and file by hand, or put the file itself there"
+    "is a link to a file elsewhere: deleting the link would leave that file, and a moved link may "
+    "point to nothing; delete both yourself, or replace the link with the file"
 )
 
 

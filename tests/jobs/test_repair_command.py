@@ -255,7 +255,7 @@ def test_a_file_that_cannot_be_written_is_a_row_that_says_so(
     assert done.exit_code == 3
     (row,) = done.lines
     assert row["outcome"].startswith("failed: ")
-    assert "Warning: not all could be done; the rows say why" in done.stderr
+    assert "Warning: some repairs failed; their rows say why" in done.stderr
 
 
 def test_the_summary_is_replaced_only_by_a_summary(log_dir: LogDir, command: Command) -> None:
