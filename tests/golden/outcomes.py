@@ -50,9 +50,10 @@ class Recording:
     """Runs commands in a folder and keeps their outcomes."""
 
     def __init__(self, folder: Path) -> None:
-        """Begin in a folder with what the commands need."""
+        """Begin in an empty folder: make what the commands need."""
         self.outcomes: list[Outcome] = []
         self._values = UnstableValues(folder)
+        prepare(folder)
         self._files = WrittenFiles(folder, self._values)
 
     def section(self, commands: Callable[..., None]) -> None:
@@ -131,7 +132,6 @@ def record(out: Path) -> None:
     try:
         os.chdir(folder)
         _start_spark()
-        prepare(folder)
         recording = Recording(folder)
         for commands in SECTIONS:
             os.chdir(folder)

@@ -19,12 +19,14 @@ RULES: Final = (
     (re.compile(rf'("(?:id|run_id)": )"{ID}"'), r"\1<id>"),
     # A plan's id is a SHA-256 over its text, which has paths and the time it was made.
     (re.compile(r"\b[0-9a-f]{32}\b"), "<plan id>"),
-    # Durations: in JSON, in a table's row, in the last line of a search's table
+    # Durations: in JSON, in a table's row, in the line below a table
     (re.compile(r'("seconds": )\d+(?:\.\d+)?(?:e-?\d+)?'), r"\1<seconds>"),
     (re.compile(r"(│ seconds +│ +)[\d,.]+( +│)"), r"\1<seconds>\2"),
-    (re.compile(r"( read in )\d+\.\d s\b"), r"\1<seconds>"),
-    # The size and CRC of a snapshot's Parquet file: it holds paths and file times.
+    (re.compile(r"( in )\d+\.\d s\b"), r"\1<seconds>"),
+    # The size and CRC of a snapshot's Parquet file and of its list of orphaned index files: they
+    # hold paths and file times.
     (re.compile(r'("part-\d+\.parquet",\s+\d+,\s+)\d+,\s+\d+'), r"\1<bytes>, <crc>"),
+    (re.compile(r'("size_bytes": )\d+(,\s+"crc32": )\d+'), r"\1<bytes>\2<crc>"),
     # The same sizes, and that of the commit file, as `catalog --keep` shows them
     (re.compile(r'(-<id>", "size_bytes": )\d+'), r"\1<bytes>"),
     (re.compile(r'("bytes_freed": )\d+'), r"\1<bytes>"),
@@ -45,7 +47,7 @@ class UnstableValues:
     """Masks one recording's unstable values, from its beginning to now."""
 
     def __init__(self, folder: Path) -> None:
-        """Begin a recording whose files are all below `folder`."""
+        """Begin a recording whose files are all below `folder`, before the first is written."""
         self._folder = str(folder)
         self._started_ms = time.time_ns() // 1_000_000 - MARGIN_MS
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.golden.unstable_values import UnstableValues
@@ -68,7 +69,7 @@ class WrittenFiles:
         files = [file for file in files if file in self._seen]
         if not files:
             return {"removed": True}
-        if place.suffix == ".parquet":
+        if place.suffix in (".parquet", ".arrow"):
             return {"rows": self._rows(files)}
         if place.suffix in TEXTS:  # masked text, as its hash would be another in every recording
             return {"text": self._values.mask(place.read_text()).split("\n")}
@@ -76,7 +77,14 @@ class WrittenFiles:
 
     def _rows(self, files: list[Path]) -> list[str]:
         """Return the columns with their types, then the rows, sorted."""
-        tables = [pq.ParquetFile(file).read() for file in files]
+        tables = [_table(file) for file in files]
         rows = [json.dumps(row, default=str) for table in tables for row in table.to_pylist()]
         columns = ", ".join(f"{field.name} {field.type}" for field in tables[0].schema)
         return [columns, *sorted(map(self._values.mask, rows))]
+
+
+def _table(file: Path) -> pa.Table:
+    if file.suffix == ".parquet":
+        return pq.ParquetFile(file).read()
+    with pa.ipc.open_stream(file) as reader:
+        return reader.read_all()
