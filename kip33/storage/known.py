@@ -22,7 +22,7 @@ from kip33.rules.transaction_chain import UNCHANGED
 from kip33.storage.build import Build
 from kip33.storage.catalog import Catalog
 from kip33.storage.locations import INSIDES, Location
-from kip33.storage.publishing import NO_TRANSACTION_INDEX
+from kip33.storage.publishing import FOREIGN_TRANSACTION_INDEX
 from kip33.storage.schema import KEPT, STALE, WRITTEN
 from kip33.storage.segment_files import uri_beside
 from kip33.storage.snapshots import Snapshot
@@ -71,13 +71,13 @@ class Known(NamedTuple):
     offset_index_modified_ms: Int64s
     transaction_index_bytes: Int64s
     transaction_index_modified_ms: Int64s
-    transaction_index_built: Mask  # what is there is not a file that a build could not judge
+    transaction_index_built: Mask  # not a file of others that a build could not judge
     has_transactions: Mask  # or may have some
     says_open_transactions: Mask  # which are open at its end
     place: npt.NDArray[np.uint8]
     is_unverified: Mask
     offset_of_max_timestamp: Int64s
-    is_stale: Mask
+    is_stale: Mask  # by a build that wrote all kinds of index files
     holds: Mask  # as far as the row itself tells
     ours: Mask  # this catalog's builds wrote the index files that the row names
 
@@ -109,6 +109,7 @@ def _piece(table: pa.Table, build: Build) -> tuple[Any, ...]:
     place = _index_places(table, build)
     there = pc.or_(pc.is_null(table["time_index_entries"]), pc.is_valid(table["index_file"]))
     stale = pc.equal(table["index_file"], STALE).fill_null(False)
+    wrote_all = pc.match_substring(table["build_settings"], '"offset_index": true').fill_null(False)
     holds = pc.and_not(pc.and_(pc.and_(settings, sound), there), stale)
     if build.overwrite:  # somebody else's file is to be replaced now
         kept = pc.equal(table["index_file"], KEPT).fill_null(False)
@@ -126,13 +127,13 @@ def _piece(table: pa.Table, build: Build) -> tuple[Any, ...]:
         _int64s(table["offset_index_modified_ms"]),
         _int64s(table["transaction_index_bytes"]),
         _int64s(table["transaction_index_modified_ms"]),
-        ~_mask(pc.match_substring(table["error"], NO_TRANSACTION_INDEX).fill_null(False)),
+        ~_mask(pc.match_substring(table["error"], FOREIGN_TRANSACTION_INDEX).fill_null(False)),
         _mask(pc.not_equal(table["open_transactions"], UNCHANGED).fill_null(True)),
         _mask(pc.is_valid(table["open_transactions"])),
         place,
         _mask(pc.equal(table["status"], "unverified")),
         _int64s(table["offset_of_max_timestamp"]),
-        _mask(stale),
+        _mask(pc.and_(stale, wrote_all)),
         _mask(holds.fill_null(False)),
         _mask(ours) & (place == AT_TARGET),
     )
@@ -282,6 +283,7 @@ def match(
         nothing_there = pc.is_null(files["target_offset_index_bytes"]).to_numpy()
         ours = ours & (~names_no_offset_index | nothing_there | known.is_stale[at])
     named = ~names_no_transaction_index | no_transaction_index | known.is_stale[at]
+    named &= known.transaction_index_built[at]
     reusable = holds & same & index_is_there & ~fresh
     return Match(at, reusable, ours, ours & named, time_index_ours)
 

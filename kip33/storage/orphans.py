@@ -79,17 +79,17 @@ def returned_orphans(orphans: pa.Table, files: pa.Table, wanted: Column) -> Retu
 
 
 def ours_by_orphans(
-    returned: Returned, files: pa.Table, *, ours_by_row: Mask, ours: Mask, offset_index: bool
+    returned: Returned, files: pa.Table, *, time_index_ours: Mask, ours: Mask, offset_index: bool
 ) -> Mask:
     """Return the segments whose index files are all ours because orphaned ones are among them.
 
-    `ours_by_row`: the `.timeindex` is ours by its row; `ours`: what else is there is ours, too.
+    `time_index_ours`: the `.timeindex` is ours anyway; `ours`: all that is there is.
     """
     time, offset, _ = returned.files
     some = time | offset if offset_index else time
     no_time = pc.is_null(files["target_time_index_bytes"]).to_numpy()
     no_offset = pc.is_null(files["target_offset_index_bytes"]).to_numpy()
-    all_ours = time | no_time | ours_by_row
+    all_ours = time | no_time | time_index_ours
     if offset_index:
         all_ours &= offset | no_offset | ours
     mask: Mask = some & all_ours

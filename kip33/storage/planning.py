@@ -189,7 +189,7 @@ def _plan(
     past = _look_back(catalog, build)
     newest, known, warnings = past.newest, past.known, past.warnings
     claimed = _is_in(wanted, past.claimed)
-    ours = transaction_index_ours = claimed
+    ours, transaction_index_ours = _ours_by_claims(build, files, wanted, past.claimed)
     reusable = np.zeros(files.num_rows, bool)
     takeover = None
     unlistable = _unlistable(build.source, files)
@@ -208,15 +208,15 @@ def _plan(
         reusable = found.reusable & ~_is_in(wanted, past.suspect) if reuse else reusable
         if build.offset_index:
             reusable &= ~transactions_may_differ(files, known, found, reusable)
-        ours = claimed | found.ours
-        transaction_index_ours = claimed | found.transaction_index_ours
+        ours = ours | found.ours
+        transaction_index_ours = transaction_index_ours | found.transaction_index_ours
         earlier, problem = read_orphans(catalog, newest)
         warnings = (*warnings, problem) if problem else warnings
         returned = returned_orphans(earlier, files, wanted)
         by_orphans = ours_by_orphans(
             returned,
             files,
-            ours_by_row=found.time_index_ours,
+            time_index_ours=claimed | found.time_index_ours,
             ours=ours,
             offset_index=build.offset_index,
         )
@@ -254,6 +254,8 @@ def _plan(
         .filter(pa.array(~reusable))
     )
     claims = wanted.filter(pa.array(~reusable)).filter(_may_write(build, to_read))
+    if build.offset_index:
+        claims = pa.chunked_array([*claims.chunks, *_offset_index_uris(claims).chunks], pa.string())
     return BuildPlan(
         build,
         catalog,
@@ -319,6 +321,25 @@ def newest_known(
             raise UnreadableCatalogError(f"{problem}; {FIX_IT}")
         warnings.append(f"{problem}; snapshot {candidate.name} counts as none")
     return None, None, tuple(warnings)
+
+
+def _ours_by_claims(
+    build: Build, files: pa.Table, wanted: Column, claimed: Column
+) -> tuple[Mask, Mask]:
+    """Return the segments whose index files, and whose `.txnindex`, killed builds may have written.
+
+    A build without `--offset-index` claims no `.index`: one that is there is not ours by its claim.
+    """
+    all_kinds = _is_in(_offset_index_uris(wanted), claimed)
+    time_index = _is_in(wanted, claimed)
+    if build.offset_index:
+        time_index &= pc.is_null(files["target_offset_index_bytes"]).to_numpy()
+    return all_kinds | time_index, all_kinds
+
+
+def _offset_index_uris(time_index_uris: Column) -> Column:
+    stems = pc.utf8_slice_codeunits(time_index_uris, start=0, stop=-len(".timeindex"))
+    return pc.binary_join_element_wise(stems, ".index", "")
 
 
 def _may_write(build: Build, files: pa.Table) -> Column:

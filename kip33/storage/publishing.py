@@ -21,7 +21,7 @@ NOT_OURS: Final = "kip33 did not write it"
 BEFORE_LOG: Final = (
     ", as far as this catalog knows: it was there before this catalog first saw its log"
 )
-NO_TRANSACTION_INDEX: Final = "the .txnindex is not written"
+FOREIGN_TRANSACTION_INDEX: Final = "the .txnindex that is there is not of kip33"
 CANNOT_BE_WRITTEN: Final = ": cannot be written: "  # in a note, between the file and the reason
 
 

@@ -26,7 +26,7 @@ from kip33.storage.parts import PartWriter
 from kip33.storage.pending_rows import PendingRow, pending_rows, read_staged
 from kip33.storage.publishing import (
     CANNOT_BE_WRITTEN,
-    NO_TRANSACTION_INDEX,
+    FOREIGN_TRANSACTION_INDEX,
     Published,
     Wanted,
     state_together,
@@ -114,7 +114,7 @@ def _finish(
     is_there = _publish_transaction_index(build, pending, completed, place, published)
     notes = list(published.notes)
     if completed.problem:
-        notes.append(f"{NO_TRANSACTION_INDEX}: {completed.problem}")
+        notes.append(f"the .txnindex is not written: {completed.problem}")
     if pending.waiting_offset_index is not None:
         if is_there:
             notes += _publish_offset_index(build, pending, place)
@@ -160,6 +160,8 @@ def _publish_transaction_index(
         there = status_of(place)
         if there:
             row["transaction_index_bytes"], row["transaction_index_modified_ms"] = there
+        if there and not pending.ours:
+            published.notes.append(FOREIGN_TRANSACTION_INDEX)
         return there is not None
     wanted = Wanted(place, data, pending.index_settings, listed)
     published.add(wanted, ours=pending.ours, overwrite=build.overwrite, proves_nothing=False)

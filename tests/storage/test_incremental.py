@@ -514,3 +514,16 @@ def test_what_a_killed_build_may_have_written_is_not_forgotten_while_a_row_is_ca
 
     assert archive.outcome() == archive.fresh(offset_index=True)
     assert counts(archive.build(offset_index=True)) == Counts(0, 6)
+
+
+def test_a_killed_build_claims_only_the_kinds_of_files_that_it_writes(
+    archive: ChangingArchive,
+) -> None:
+    """A broker's `.index` lies beside the log; only the `.timeindex` is missing."""
+    archive.write(archive.log(A, 60), batches(60, 9))
+    offset_index = archive.index(A, 60).with_suffix(".index")
+    offset_index.write_bytes(NOT_OURS)
+    begin_build(archive.plan())  # and it is killed
+    archive.build(offset_index=True)
+    assert offset_index.read_bytes() == NOT_OURS
+    assert archive.row(A, 60)["index_file"] == "kept"

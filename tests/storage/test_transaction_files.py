@@ -288,6 +288,22 @@ def test_a_transaction_index_that_kip33_did_not_write_stays(archive: Transaction
     assert archive.error(0) == archive.error(3) == ""
 
 
+def test_a_transaction_index_of_others_is_not_ours_because_a_build_could_not_judge_it(
+    archive: TransactionalArchive,
+) -> None:
+    """The row names it, for a later change shows; a build that knows more does not replace it."""
+    archive.write_segments(3, 6)  # which transactions are open at 3 is not known
+    archive.place(3).parent.mkdir(parents=True)
+    archive.place(3).write_bytes(b"broker's")
+    archive.build(offset_index=True)
+    assert "the .txnindex that is there is not of kip33" in archive.error(3)
+    archive.write_segments(0)
+    archive.build(offset_index=True)
+    assert archive.built(3) == b"broker's"
+    assert archive.row(T, 3)["index_file"] == "kept"
+    assert archive.built(6) == wire(6)
+
+
 def test_a_file_of_ours_goes_when_its_log_no_longer_gives_one(
     archive: TransactionalArchive,
 ) -> None:
