@@ -268,6 +268,11 @@ class Owners:
         partitions = [one for one in PARTITIONS if topic is None or f"/{topic}-" in one]
         log = self.archive.log(self.chance.choice(partitions), self.chance.choice(BASES))
         index = self.archive.index_of(log).with_suffix(self.chance.choice(KINDS))
+        lost = [path for path in self.orphaned if path.parent.name.startswith(topic or "")]
+        if lost and self.chance.random() < 0.3:
+            path = self.chance.choice(sorted(lost)).relative_to(self.archive.index_root)
+            self.log_changes((self.archive.source / path).with_suffix(".log"), index)
+            return
         changes = [self.log_changes, self.log_changes, self.log_goes, self.log_goes,
                    self.topic_goes, self.index_changes, self.index_is_touched, self.index_goes,
                    self.index_appears]  # fmt: skip
