@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kip33.formats import native
+from kip33.formats.native import compiler
 from tests.segment_builder import v2_batch
 
 LARGEST_SEGMENT_BYTES = 2**31 - 1
@@ -22,7 +22,7 @@ START_MS = 1_700_000_000_000
 
 def write_hollow_segment(log: Path, batch_sizes: Sequence[int]) -> Path:
     """Write valid batches of these sizes, offsets from 0, each one later than the one before."""
-    checksum, tables = native.compiled(native.crc32c_of), native.crc32c_tables()
+    checksum, tables = compiler.compiled(compiler.crc32c_of), compiler.crc32c_tables()
     counted = np.zeros(max(batch_sizes) - CRC_START, np.uint8)
     position = 0
     with log.open("wb") as file:

@@ -17,8 +17,8 @@ from kip33.errors import (
     UnsupportedFormatError,
 )
 from kip33.formats.batch import CONTROL, DELETE_HORIZON, TRANSACTIONAL, BatchHeader
+from kip33.formats.byte_sources import SeekableBytes
 from kip33.formats.names import SegmentFile, parse_segment_file
-from kip33.formats.pieces import SeekableBytes
 from kip33.formats.records import control_type, iterate_records
 from kip33.formats.scan import BatchScan, read_header_at
 from kip33.formats.transaction_index import TransactionIndex

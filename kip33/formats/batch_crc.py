@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kip33.formats.batch import LEGACY_CRC_START, V2_CRC_START, BatchHeader
+from kip33.formats.byte_sources import SeekableBytes, pieces_of
 from kip33.formats.crc import crc32, crc32c
-from kip33.formats.pieces import SeekableBytes, pieces_of
 from kip33.formats.scan import SMALL_BYTES
 
 
@@ -33,10 +33,10 @@ class BatchCrc:
     def _crc32c(self, value: int, piece: bytes) -> int:
         if self._checked_bytes <= SMALL_BYTES:
             return crc32c(value, piece, 0, len(piece), None)
-        from kip33.formats import native  # numba: half a second that few batches need not pay
+        from kip33.formats.native import compiler
 
         data = np.frombuffer(piece, np.uint8)
-        return int(native.compiled(_with_crc32c)(value, data, native.crc32c_tables()))
+        return int(compiler.compiled(_with_crc32c)(value, data, compiler.crc32c_tables()))
 
 
 def _with_crc32c(value: int, data: npt.NDArray[np.uint8], tables: Any) -> int:

@@ -1,7 +1,7 @@
 """Kafka's integers at a position: big-endian, two's complement.
 
-These are the definitions; `kip33.formats.native` gives the compiled form of each, one load and
-one byte swap. Sums wrap at 64 bits as Java's do: a hand-made offset may lie next to Long.MAX.
+These are the definitions; `kip33.formats.native.compiler` gives the compiled form of each, one load
+and one byte swap. Sums wrap at 64 bits as Java's do: a hand-made offset may lie next to Long.MAX.
 """
 
 from collections.abc import Sequence

@@ -22,7 +22,7 @@ from itertools import chain
 from typing import Final, Literal, NamedTuple
 
 from kip33.errors import BatchTooLargeError, CorruptSegmentError, UnsupportedFormatError
-from kip33.formats.pieces import PieceReader
+from kip33.formats.byte_sources import PieceReader
 
 CHUNK_BYTES: Final = 256 * 1024
 _BESIDE_BYTES: Final = 1 << 28  # what a snappy block may take beside its batch

@@ -2,7 +2,7 @@
 
 Both functions take the checksum so far, 0 at the start, and return it with `data[start:stop]`
 added, so a batch may come in any number of pieces. These are the plain definitions, used for
-small files and as the reference of tests; `kip33.formats.native` has the compiled forms.
+small files and as the reference of tests; `kip33.formats.native.compiler` has the compiled forms.
 """
 
 import zlib
@@ -75,7 +75,8 @@ def crc32(value: int, data: Bytes, start: int, stop: int) -> int:
 def crc32c(value: int, data: Bytes, start: int, stop: int, tables: Any) -> int:
     """Return the CRC-32C `value` with `data[start:stop]` added.
 
-    `tables` chooses the compiled form (`kip33.formats.native.crc32c_tables`) and is not used here.
+    `tables` chooses the compiled form (`kip33.formats.native.compiler.crc32c_tables`) and is not
+    used here.
     """
     table = _crc32c_bytewise()
     value ^= 0xFFFFFFFF

@@ -12,7 +12,7 @@ lowest first:
     value           varint length (-1 null), bytes
     headers         varint count, then each: key (length, UTF-8), value (length or -1, bytes)
 
-Magic 0 and 1 have messages instead, see `kip33.formats.messages`.
+Magic 0 and 1 have messages instead, see `kip33.formats.legacy_messages`.
 Checksums are not looked at: the walk over the batches has done that for every byte.
 Kafka: `DefaultRecord`, `DefaultRecordBatch.streamingIterator`, `ControlRecordType`.
 """
@@ -31,9 +31,9 @@ from kip33.formats.batch import (
     decode_header,
 )
 from kip33.formats.bigendian import java_sum
+from kip33.formats.byte_sources import PieceReader, SeekableBytes, pieces_of
 from kip33.formats.codecs import decompress
-from kip33.formats.messages import iterate_messages
-from kip33.formats.pieces import PieceReader, SeekableBytes, pieces_of
+from kip33.formats.legacy_messages import iterate_messages
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 CONTROL_TYPES: Final = (

@@ -133,10 +133,10 @@ class BatchScan:
             return lambda data, at, stop: walk.walk(
                 data, at, stop, state, columns, check, seek, None
             )
-        from kip33.formats import native  # numba: half a second that small files need not pay
+        from kip33.formats.native import compiler
 
-        tables = native.crc32c_tables()
-        function = native.compiled(walk.walk)
+        tables = compiler.crc32c_tables()
+        function = compiler.compiled(walk.walk)
         return lambda data, at, stop: function(data, at, stop, state, columns, check, seek, tables)
 
     def _look_at_marker(self, row: np.void) -> bool:

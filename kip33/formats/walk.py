@@ -1,8 +1,8 @@
 """The walk: one pass over a segment's bytes, from header to header, checking every CRC.
 
-One function, fed piece by piece. What it must remember between pieces stands in a STATE record,
-so a batch may be larger than any buffer: its CRC is carried, its body never assembled. It runs
-as it stands for small files and compiled (`kip33.formats.native`) for all others, and uses only
+One function, fed piece by piece. What it must remember between pieces stands in a STATE record, so
+a batch may be larger than any buffer: its CRC is carried, its body never assembled. It runs as it
+stands for small files and compiled (`kip33.formats.native.compiler`) for all others, and uses only
 what both can: integers, fields of arrays, and the functions of `bigendian` and `crc`.
 
 Which entries are whole is Kafka's decision to the letter: `FileLogInputStream.nextBatch` and

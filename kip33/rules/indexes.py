@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kip33.formats.batch import BatchColumns
+from kip33.formats.native import Speed, plain
 from kip33.formats.offset_index import ENTRY as OFFSET_ENTRY
 from kip33.formats.scan import ROWS
 from kip33.formats.time_index import ENTRY as TIME_ENTRY
@@ -18,7 +19,6 @@ from kip33.rules.entries import (
     DIALECTS,
     Dialect,
 )
-from kip33.rules.speed import Speed, plain
 
 BYTES_VERSION: Final = 1
 """Raised when a release gives other bytes for the same log and settings: rows made before are read

@@ -8,7 +8,7 @@ batch has one while its last offset is still in range.
 from typing import Any
 
 from kip33.formats.batch import BatchColumns
-from kip33.rules.speed import Speed, plain
+from kip33.formats.native import Speed, plain
 
 
 def refused_epoch(batches: Any, latest_epoch: int) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from kip33.rules.speed import Speed
+from kip33.formats.native import Speed
 
 Table: TypeAlias = npt.NDArray[np.int64]
 USED: Final = 0  # the columns; 1 where the slot has a key, for any int64 may be one

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from kip33.formats.batch import CONTROL, TRANSACTIONAL, BatchColumns
 from kip33.formats.bigendian import java_sum
+from kip33.formats.native import Speed, plain
 from kip33.formats.walk import ABORT, COMMIT
 from kip33.rules.offset_heap import pop, push
 from kip33.rules.offset_tables import (
@@ -32,7 +33,6 @@ from kip33.rules.offset_tables import (
     slot_of,
     twice_as_large,
 )
-from kip33.rules.speed import Speed, plain
 
 TRANSACTION_STATE: Final = np.dtype(
     [

@@ -9,7 +9,7 @@ import os
 from typing import Final
 
 from kip33.errors import LocationError
-from kip33.formats.checkpoints import LOG_START_OFFSET_CHECKPOINT
+from kip33.formats.offset_checkpoints import LOG_START_OFFSET_CHECKPOINT
 from kip33.storage.locations import Location
 
 OF_A_BROKER: Final = "meta.properties"  # in every log directory that a broker has formatted

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from kip33.errors import LocationError
-from kip33.formats.checkpoints import LOG_START_OFFSET_CHECKPOINT, parse_offset_checkpoint
+from kip33.formats.offset_checkpoints import LOG_START_OFFSET_CHECKPOINT, parse_offset_checkpoint
 from kip33.storage.files import read_whole, reason
 from kip33.storage.locations import Location
 

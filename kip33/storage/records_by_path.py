@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from kip33.errors import CorruptSegmentError, Kip33Error, LocationError, UnsupportedFormatError
 from kip33.formats.batch import CONTROL, BatchHeader, has_any_offset
-from kip33.formats.pieces import pieces_of
+from kip33.formats.byte_sources import pieces_of
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES, Record, iterate_records
 from kip33.rules.search import BATCH
 from kip33.storage.files import opened, reason

@@ -17,12 +17,12 @@ import numpy as np
 
 from kip33.errors import CorruptSegmentError
 from kip33.formats.batch import MAX_SEGMENT_BYTES, BatchColumns
+from kip33.formats.native import Speed, compiled, plain
 from kip33.formats.scan import CHUNK_BYTES, BatchScan
 from kip33.formats.windows import ReadInto, ViewAt
 from kip33.rules.entries import DIALECTS
 from kip33.rules.indexes import IndexBuilder, IndexSettings
 from kip33.rules.leader_epochs import LeaderEpochs
-from kip33.rules.speed import Speed, compiled, plain
 from kip33.rules.summary import new_summary, summarize
 from kip33.rules.transactions import OpenTransactions, TransactionSummary
 from kip33.storage.files import reason, scanned

@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from kip33.formats.native import compiled, plain
 from kip33.formats.offset_index import OffsetIndex
 from kip33.formats.scan import BatchScan
 from kip33.formats.time_index import TimeIndex
-from kip33.rules.speed import compiled, plain
 from kip33.rules.truth import OffsetIndexTruth, TimeIndexTruth
 from kip33.storage.files import reason, scanned, size_of
 from kip33.storage.locations import Location

@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from kip33.formats.batch import BatchColumns
 from kip33.formats.index_bytes import IndexBytes
+from kip33.formats.native import Speed
 from kip33.formats.offset_index import OffsetIndex
 from kip33.formats.time_index import TimeIndex
 from kip33.formats.transaction_index import ENTRY_BYTES as TRANSACTION_ENTRY_BYTES
@@ -17,7 +18,6 @@ from kip33.rules.entries import (
     preallocated_bytes,
 )
 from kip33.rules.indexes import IndexBuilder, IndexSettings
-from kip33.rules.speed import Speed
 from kip33.rules.truth import OffsetIndexTruth, TimeIndexTruth
 from kip33.rules.verdict import Verdict
 from kip33.storage.files import read_index, reason, size_of

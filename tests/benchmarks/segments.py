@@ -17,9 +17,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kip33.formats import native
 from kip33.formats.batch import LEGACY_CRC_START, V2_CRC_START
 from kip33.formats.crc import crc32, crc32c
+from kip33.formats.native import compiler
 from tests.segment_builder import Record, record_bytes, v1_message, v2_batch
 
 START_MS: Final = 1_700_000_000_000
@@ -167,8 +167,8 @@ def stamp(rows: npt.NDArray[np.uint8], first: int, kind: Kind) -> None:
         rows[:, place] = big_endian(times + later, ">i8")
     crcs = np.empty(len(rows), np.int64)
     legacy = kind.layout is V1_LAYOUT
-    tables = native.crc32c_tables()
-    native.compiled(checksums)(rows, kind.layout.crc_start, legacy, tables, crcs)
+    tables = compiler.crc32c_tables()
+    compiler.compiled(checksums)(rows, kind.layout.crc_start, legacy, tables, crcs)
     rows[:, kind.layout.crc] = big_endian(crcs, ">u4")
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from kip33.errors import CorruptSegmentError, UnsupportedFormatError
 from kip33.formats.batch import CODEC_NAMES
+from kip33.formats.byte_sources import PieceReader
 from kip33.formats.codecs import CHUNK_BYTES, Steps, decode_prefix, decompress
-from kip33.formats.pieces import PieceReader
 from tests.long_forms import short_and_long
 from tests.segment_builder import CODEC_BITS, V2_CODECS, compress, lz4_frame, xxh32
 

@@ -18,7 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from kip33.formats import cpu, crc, native, native_forms
+from kip33.formats import crc
+from kip33.formats.native import compiler, cpu
+from kip33.formats.native import forms as native_forms
 from tests import segment_builder
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +36,7 @@ RFC_3720 = [
     pytest.param(bytes(range(31, -1, -1)), 0x113FDB5C, id="32 descending bytes"),
 ]
 has_instruction = pytest.mark.skipif(
-    native.crc32c_tables() is not None, reason="this CPU has no CRC-32C instruction"
+    compiler.crc32c_tables() is not None, reason="this CPU has no CRC-32C instruction"
 )
 
 
@@ -94,12 +96,12 @@ def test_crc32c_known_answers(
 ) -> None:
     array = np.frombuffer(data, np.uint8)
     assert crc.crc32c(0, data, 0, len(data), None) == expected
-    assert native.compiled(native.crc32c_of)(array, tables) == expected
+    assert compiler.compiled(compiler.crc32c_of)(array, tables) == expected
 
 
 def test_crc32_is_that_of_zlib() -> None:
     assert crc.crc32(0, b"123456789", 0, 9) == crc.CRC32_CHECK
-    compiled = native.compiled(crc32_between)
+    compiled = compiler.compiled(crc32_between)
     for length in lengths_around_the_borders():
         expected = zlib.crc32(NOISE[:length].tobytes())
         assert crc.crc32(0, NOISE.tobytes(), 0, length) == expected
@@ -111,9 +113,9 @@ def test_crc32c_plain_by_instruction_and_by_tables(length: int) -> None:
     data = NOISE[:length]
     expected = segment_builder.crc32c(data.tobytes())
     assert crc.crc32c(0, data.tobytes(), 0, length, None) == expected
-    assert native.compiled(native.crc32c_of)(data, TABLES) == expected
-    if native.crc32c_tables() is None:
-        assert native.compiled(native.crc32c_of)(data, None) == expected
+    assert compiler.compiled(compiler.crc32c_of)(data, TABLES) == expected
+    if compiler.crc32c_tables() is None:
+        assert compiler.compiled(compiler.crc32c_of)(data, None) == expected
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -122,15 +124,15 @@ def test_pieces_in_any_cutting_equal_the_whole(seed: int) -> None:
     start, stop = sorted(random.choices(range(len(NOISE)), k=2))
     cuts = [start, *sorted(random.choices(range(start, stop + 1), k=random.randrange(9))), stop]
     data = NOISE.tobytes()
-    all_tables = [TABLES, native.crc32c_tables()]
+    all_tables = [TABLES, compiler.crc32c_tables()]
     plain32 = plain32c = 0
     fast32, fast32c = 0, [0, 0]
     for begin, end in pairwise(cuts):
         plain32 = crc.crc32(plain32, data, begin, end)
         plain32c = crc.crc32c(plain32c, data, begin, end, None)
-        fast32 = native.compiled(crc32_between)(fast32, NOISE, begin, end)
+        fast32 = compiler.compiled(crc32_between)(fast32, NOISE, begin, end)
         fast32c = [
-            native.compiled(crc32c_between)(value, NOISE, begin, end, tables)
+            compiler.compiled(crc32c_between)(value, NOISE, begin, end, tables)
             for value, tables in zip(fast32c, all_tables, strict=True)
         ]
     assert {plain32, fast32} == {zlib.crc32(data[start:stop])}

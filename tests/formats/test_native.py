@@ -10,7 +10,8 @@ import llvmlite.binding as llvm
 import pytest
 from llvmlite import ir
 
-from kip33.formats import cpu, native, native_forms
+from kip33.formats.native import compiler, cpu
+from kip33.formats.native import forms as native_forms
 
 WIDE = "+avx512f,+avx512bw,+vpclmulqdq"
 WIDTHS = {"long": ir.IntType(64), "byte": ir.IntType(8)}
@@ -69,7 +70,7 @@ def test_an_architecture_without_the_instruction_is_refused() -> None:
 def test_the_cpu_is_asked_by_the_names_of_its_features(
     monkeypatch: pytest.MonkeyPatch, features: str, has: set[str]
 ) -> None:
-    monkeypatch.setattr(native.config, "CPU_FEATURES", features)
+    monkeypatch.setattr(compiler.config, "CPU_FEATURES", features)
     asked = {
         "crc": cpu.has_crc32c(),
         "16": cpu.has_carryless_multiplication(),
@@ -79,33 +80,33 @@ def test_the_cpu_is_asked_by_the_names_of_its_features(
 
 
 def test_a_wrong_known_answer_takes_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "compiled", lambda function: lambda data, tables: 0xBAD)
-    assert native.crc32c_tables.__wrapped__() is native_forms.CRC32C_TABLES
+    monkeypatch.setattr(compiler, "compiled", lambda function: lambda data, tables: 0xBAD)
+    assert compiler.crc32c_tables.__wrapped__() is native_forms.CRC32C_TABLES
 
 
 def test_the_cache_goes_to_a_temporary_folder_where_nothing_else_is_writable(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(native.config, "CACHE_DIR", "")
-    monkeypatch.setattr(native.os, "access", lambda place, mode: False)
-    monkeypatch.setattr(native.tempfile, "gettempdir", lambda: str(tmp_path))
-    folder = native.cache_folder({"kip33.formats.walk"})
+    monkeypatch.setattr(compiler.config, "CACHE_DIR", "")
+    monkeypatch.setattr(compiler.os, "access", lambda place, mode: False)
+    monkeypatch.setattr(compiler.tempfile, "gettempdir", lambda: str(tmp_path))
+    folder = compiler.cache_folder({"kip33.formats.walk"})
     assert str(folder).startswith(str(tmp_path / "kip33-numba-"))
 
 
 def test_a_cache_folder_that_was_set_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native.config, "CACHE_DIR", "/elsewhere")
-    assert native.cache_folder({"kip33.formats.walk"}).parent == Path("/elsewhere")
+    monkeypatch.setattr(compiler.config, "CACHE_DIR", "/elsewhere")
+    assert compiler.cache_folder({"kip33.formats.walk"}).parent == Path("/elsewhere")
 
 
 def test_other_sources_and_other_cpus_have_a_cache_of_their_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    here = native.cache_folder({"kip33.formats.walk"})
-    assert native.cache_folder({"kip33.formats.walk"}) == here
-    assert native.cache_folder({"kip33.formats.walk", "kip33.formats.crc"}) != here
-    monkeypatch.setattr(native.config, "CPU_FEATURES", "+sse2")
-    assert native.cache_folder({"kip33.formats.walk"}) != here
+    here = compiler.cache_folder({"kip33.formats.walk"})
+    assert compiler.cache_folder({"kip33.formats.walk"}) == here
+    assert compiler.cache_folder({"kip33.formats.walk", "kip33.formats.crc"}) != here
+    monkeypatch.setattr(compiler.config, "CPU_FEATURES", "+sse2")
+    assert compiler.cache_folder({"kip33.formats.walk"}) != here
 
 
 def test_threads_that_compile_at_once_all_use_the_cache_folder(
@@ -117,7 +118,7 @@ def test_threads_that_compile_at_once_all_use_the_cache_folder(
     def njit(**_: object) -> Callable[[Any], Any]:
         def wrap(function: Any) -> Any:
             time.sleep(0.02)  # another thread's turn
-            seen.append(native.config.CACHE_DIR)
+            seen.append(compiler.config.CACHE_DIR)
             return function
 
         return wrap
@@ -125,10 +126,10 @@ def test_threads_that_compile_at_once_all_use_the_cache_folder(
     def function_of(number: int) -> Callable[[], int]:
         return lambda: number
 
-    before = native.config.CACHE_DIR
-    monkeypatch.setattr(native.numba, "njit", njit)
+    before = compiler.config.CACHE_DIR
+    monkeypatch.setattr(compiler.numba, "njit", njit)
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(native.compiled, map(function_of, range(8))))
+        list(pool.map(compiler.compiled, map(function_of, range(8))))
     assert len(seen) == 8
     assert all("kip33-" in folder for folder in seen)
-    assert before == native.config.CACHE_DIR
+    assert before == compiler.config.CACHE_DIR

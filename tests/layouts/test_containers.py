@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kip33.errors import CorruptIndexError, CorruptSegmentError, UnsupportedFormatError
-from kip33.formats.chunk_sizes import decode_chunk_sizes
+from kip33.formats.aiven_manifest import decode_chunk_sizes
 from kip33.formats.rsm_header import decode_rsm_header
 from kip33.formats.windows import read_fully
 from kip33.storage.containers.aiven import Decompressed

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kip33.formats import native
 from kip33.formats.batch import BATCH, BatchColumns
+from kip33.formats.native import compiler
 from kip33.formats.time_index import TimeIndex
 from kip33.rules import entries as rule
 from kip33.rules.entries import DEFAULT_SEGMENT_INDEX_BYTES, DIALECTS, REFUSALS
@@ -24,7 +24,7 @@ BATCH_BYTES = 98
 MAX_INT32 = 2**31 - 1
 SPEEDS: dict[str, Callable[..., Any]] = {
     "plain": rule.append_batches,
-    "compiled": native.compiled(rule.append_batches),
+    "compiled": compiler.compiled(rule.append_batches),
 }
 
 

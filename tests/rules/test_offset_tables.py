@@ -6,6 +6,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
+from kip33.formats.native import Speed, compiled, plain
 from kip33.rules.offset_tables import (
     FEWEST_SLOTS,
     KEY,
@@ -19,7 +20,6 @@ from kip33.rules.offset_tables import (
     slot_of,
     twice_as_large,
 )
-from kip33.rules.speed import Speed, compiled, plain
 
 LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
 EDGES = [LONG_MIN, LONG_MIN + 1, -(2**32), -1, 0, 1, 2**31, 2**32, LONG_MAX - 1, LONG_MAX]

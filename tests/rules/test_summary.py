@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kip33.formats import native
 from kip33.formats.batch import BATCH
+from kip33.formats.native import compiler
 from kip33.rules.summary import (
     TIMESTAMP_TYPES,
     codec_names,
@@ -33,7 +33,7 @@ def summary_of(
     """Return the summary by field and the magics seen."""
     batches = np.array(rows, BATCH)
     summary, seen = new_summary(), np.zeros(256, np.uint8)
-    run = native.compiled(summarize) if compiled else summarize
+    run = compiler.compiled(summarize) if compiled else summarize
     for at in range(0, len(batches), step or len(batches) or 1):
         run(batches[at : at + (step or len(batches))], summary, seen)
     values = summary[0].item()

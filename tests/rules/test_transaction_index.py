@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from kip33.formats.native import Speed, compiled, plain
 from kip33.formats.transaction_index import AbortedTransaction
 from kip33.rules.offset_heap import pop, push
-from kip33.rules.speed import Speed, compiled, plain
 from kip33.rules.transaction_index import (
     START_UNKNOWN,
     CompletedTransactions,

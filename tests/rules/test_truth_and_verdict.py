@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kip33.formats import native
 from kip33.formats.batch import BATCH, CODEC_MASK, BatchColumns
+from kip33.formats.native import compiler
 from kip33.formats.scan import BatchScan
 from kip33.rules.indexes import IndexSettings
 from kip33.rules.truth import OffsetIndexTruth, TimeIndexTruth
@@ -597,7 +597,7 @@ def test_an_entry_is_true_where_a_naive_reader_says_so(
             last = timestamp, offset
 
     batches = columns_of(wire_of(entries))
-    for speed in (lambda function: function, native.compiled):
+    for speed in (lambda function: function, compiler.compiled):
         truth = TimeIndexTruth(*np.array(index, np.int64).T)
         for at in range(0, len(batches), step):
             truth.append(batches[at : at + step], speed)
@@ -638,7 +638,7 @@ def test_an_offset_entry_is_true_where_a_naive_reader_says_so(
         st.sampled_from([o for e in entries for o in (e.last_offset, e.offset_field)] + [BASE])
     )
     batches = columns_of(wire_of(entries))
-    for speed in (lambda function: function, native.compiled):
+    for speed in (lambda function: function, compiler.compiled):
         truth = OffsetIndexTruth(np.array([offset]), np.array([position]), base_offset=BASE)
         for at in range(0, len(batches), step):
             truth.append(batches[at : at + step], speed)

@@ -12,7 +12,7 @@
 A log is cut into chunks of `originalChunkSize`, the last one shorter, and each is stored by itself:
 as it is, as one zstd frame (`compression`), encrypted with AES-GCM (`encryption`). What they take
 then follows from `transformedChunkSize`, or with `"type": "variable"` stands one by one in
-`transformedChunks`: base64 of zstd of `kip33.formats.chunk_sizes`. Index files are never
+`transformedChunks`: base64 of zstd of `kip33.formats.aiven_manifest`. Index files are never
 compressed. Older manifests have neither `segmentIndexes` nor `remoteLogSegmentMetadata`.
 
 Source: `SegmentManifestV1`, `AbstractChunkIndex` and `TransformedChunksSerializer` of
@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kip33.errors import CorruptSegmentError, Kip33Error, UnsupportedFormatError
-from kip33.formats.chunk_sizes import decode_chunk_sizes
+from kip33.formats.aiven_manifest import decode_chunk_sizes
 from kip33.formats.codecs import decompress
 from kip33.formats.names import is_topic
 from kip33.formats.rsm_header import Part

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from numba.extending import register_jitable
 
-from kip33.formats.native_lanes import (
+from kip33.formats.native.lanes import (
     both,
     fold,
     lane_at,

@@ -16,7 +16,7 @@ def plain(function: Callable[..., Any]) -> Callable[..., Any]:
 @cache
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function as machine code."""
-    from kip33.formats import native  # numba: half a second that few batches need not pay
+    from kip33.formats.native import compiler
 
-    machine_code: Callable[..., Any] = native.compiled(function)
+    machine_code: Callable[..., Any] = compiler.compiled(function)
     return machine_code

@@ -23,19 +23,13 @@ import numpy.typing as npt
 from numba.core import config
 from numba.extending import register_jitable
 
-from kip33.formats import (
-    bigendian,
-    cpu,
-    crc,
-    native_folding,
-    native_forms,
-    native_lanes,
-    native_loads,
-)
-from kip33.formats.native_forms import CRC32C_TABLES, NATIVE_FORMS
+from kip33.formats import bigendian, crc
+from kip33.formats.native import cpu, folding, lanes, loads
+from kip33.formats.native import forms as native_forms
+from kip33.formats.native.forms import CRC32C_TABLES, NATIVE_FORMS
 
 # What compiled code is made of besides the functions themselves.
-MACHINE_FORMS: Final = (native_forms, native_loads, native_lanes, native_folding, bigendian, crc)
+MACHINE_FORMS: Final = (native_forms, loads, lanes, folding, bigendian, crc)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 # Where the cache goes is one setting of the process: a thread must not meet another's, or none.
 _ONE_AT_A_TIME: Final = threading.RLock()

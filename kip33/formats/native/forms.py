@@ -17,9 +17,10 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload, register_jitable
 
-from kip33.formats import bigendian, cpu, crc
-from kip33.formats.native_folding import FEWEST_BYTES, LANE_BYTES, folding, wide_folding
-from kip33.formats.native_loads import LOADS, load32_le, load64_le, prefetch
+from kip33.formats import bigendian, crc
+from kip33.formats.native import cpu
+from kip33.formats.native.folding import FEWEST_BYTES, LANE_BYTES, folding, wide_folding
+from kip33.formats.native.loads import LOADS, load32_le, load64_le, prefetch
 
 NATIVE_FORMS: Final[set[Callable[..., Any]]] = {
     bigendian.int8_at,

@@ -26,8 +26,8 @@ from kip33.formats.batch import (
     BatchHeader,
 )
 from kip33.formats.bigendian import java_sum
+from kip33.formats.byte_sources import PieceReader, Portion, SeekableBytes, pieces_of
 from kip33.formats.codecs import decompress
-from kip33.formats.pieces import PieceReader, Portion, SeekableBytes, pieces_of
 
 _KEY_POSITION_V0, _KEY_POSITION_V1 = 18, 26
 
