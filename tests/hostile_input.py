@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from kip33.formats.time_index import TimeIndex
-from kip33.rules.indexes import IndexSettings
+from kip33.rules.index_builder import IndexSettings
 from kip33.storage.locations import Location
 from kip33.storage.segment import index_file
 from tests.segment_builder import (

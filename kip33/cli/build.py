@@ -12,8 +12,8 @@ from kip33.cli.options import format_option, index_options, spark_options
 from kip33.cli.output import human_bytes, print_json, print_table, warn
 from kip33.cli.progress import progress_bar
 from kip33.cli.summary_file import publish_summary, summary_option
-from kip33.rules.entries import DIALECTS
-from kip33.rules.summary import STATUSES
+from kip33.rules.index_entries import DIALECTS
+from kip33.rules.segment_summary import STATUSES
 
 if TYPE_CHECKING:
     from kip33.storage.locations import Location

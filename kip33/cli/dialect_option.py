@@ -2,7 +2,7 @@
 
 import click
 
-from kip33.rules.entries import DIALECTS
+from kip33.rules.index_entries import DIALECTS
 
 dialect_option = click.option(
     "--dialect",

@@ -16,7 +16,7 @@ from kip33.cli.options import (
 from kip33.cli.output import human_bytes, print_json, print_table, warn
 from kip33.cli.progress import progress_bar
 from kip33.cli.summary_file import publish_summary, summary_option
-from kip33.rules.indexes import IndexSettings
+from kip33.rules.index_builder import IndexSettings
 
 if TYPE_CHECKING:
     from kip33.storage.locations import Location

@@ -12,8 +12,8 @@ from kip33.cli.options import format_option, index_options, spark_options
 from kip33.cli.output import print_json, print_table
 from kip33.cli.progress import progress_bar
 from kip33.cli.summary_file import publish_summary, summary_option
-from kip33.rules.indexes import IndexSettings
-from kip33.rules.verdict import VERDICTS
+from kip33.rules.index_builder import IndexSettings
+from kip33.rules.index_verdict import VERDICTS
 from kip33.storage.by_path import topic_of, verify_segment
 from kip33.storage.locations import Location
 from kip33.storage.segment_files import index_path

@@ -12,8 +12,8 @@ its log is.
 
 from typing import Final, NamedTuple
 
-from kip33.rules.entries import DIALECTS
-from kip33.rules.verdict import GOOD, MISSING, UNREADABLE
+from kip33.rules.index_entries import DIALECTS
+from kip33.rules.index_verdict import GOOD, MISSING, UNREADABLE
 
 # What a segment's status means for a broker that recovers it.
 SOUND: Final = ("ok", "empty")
@@ -100,9 +100,9 @@ def repair_of(
 ) -> Repair:
     """Return what to do with a segment's index files so that a broker that starts reads them right.
 
-    The verdicts are those of `rules.verdict`; None: there is no `.index`. `time_dialect` says whose
-    entries the `.timeindex` has, `error` why the log has this status, `cut_bytes` how much of it
-    recovery would cut, `aborts_lost` whether aborted transactions are not in a `.txnindex`.
+    The verdicts are those of `rules.index_verdict`; None: there is no `.index`. `time_dialect` says
+    whose entries the `.timeindex` has, `error` why the log has this status, `cut_bytes` how much of
+    it recovery would cut, `aborts_lost` whether aborted transactions are not in a `.txnindex`.
     """
     has_offset_index = offset_verdict not in (None, MISSING)
     if status not in (*SOUND, CUT, REFUSED):

@@ -18,7 +18,7 @@ whole log from loading.
 from typing import Final, NamedTuple
 
 from kip33.formats.time_index import ENTRY, ENTRY_BYTES
-from kip33.rules.summary import largest_timestamp
+from kip33.rules.segment_summary import largest_timestamp
 
 TIME_INDEX: Final = "time_index"
 LAST_MODIFIED: Final = "last_modified"

@@ -17,9 +17,7 @@ from itertools import pairwise
 
 from kip33.errors import CorruptIndexError
 from kip33.formats.transaction_index import AbortedTransaction, TransactionIndex
-from kip33.rules.transaction_index import CompletedTransactions
-from kip33.rules.transactions import LAST_OFFSET, PRODUCER_ID, TransactionSummary
-from kip33.rules.verdict import (
+from kip33.rules.index_verdict import (
     CONSISTENT,
     IDENTICAL,
     INCOMPLETE,
@@ -29,6 +27,8 @@ from kip33.rules.verdict import (
     WRONG,
     Verdict,
 )
+from kip33.rules.transaction_index import CompletedTransactions
+from kip33.rules.transactions import LAST_OFFSET, PRODUCER_ID, TransactionSummary
 
 MOST_PROBLEMS = 3
 

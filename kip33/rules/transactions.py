@@ -21,8 +21,7 @@ from kip33.formats.batch import CONTROL, TRANSACTIONAL, BatchColumns
 from kip33.formats.bigendian import java_sum
 from kip33.formats.native import Speed, plain
 from kip33.formats.walk import ABORT, COMMIT
-from kip33.rules.offset_heap import pop, push
-from kip33.rules.offset_tables import (
+from kip33.rules.hash_table import (
     KEY,
     OFFSET,
     USED,
@@ -33,6 +32,7 @@ from kip33.rules.offset_tables import (
     slot_of,
     twice_as_large,
 )
+from kip33.rules.offset_heap import pop, push
 
 TRANSACTION_STATE: Final = np.dtype(
     [

@@ -43,8 +43,9 @@ def evaluate_retention(
 
     Added: `policy` (the section that holds), `mode`, `retention_ms`, `retention_bytes`,
     `log_start_offset`, then the fields of `kip33.rules.retention.Decision`: `deletable`, `reason`,
-    ...; `kept_only_by_blocker` and `suspicion` (`kip33.rules.suspicion`); with `what_if`
-    `what_if_deletable` and `what_if_reason`; with `broker_view` what `with_broker_view` adds.
+    ...; `kept_only_by_blocker` and `suspicion` (`kip33.rules.suspicious_timestamps`); with
+    `what_if` `what_if_deletable` and `what_if_reason`; with `broker_view` what `with_broker_view`
+    adds.
 
     `active_segment` "kafka" judges the last segment as a broker does, "keep" keeps it. `boundary`
     "remote" is tiered storage's comparison until KAFKA-20091. A small job reads the topics, the

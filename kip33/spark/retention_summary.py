@@ -7,7 +7,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as sf
 
 from kip33.rules.retention import DOUBTFUL_STATUSES
-from kip33.rules.suspicion import SUSPICIONS
+from kip33.rules.suspicious_timestamps import SUSPICIONS
 from kip33.spark.retention_rule import PARTITION
 
 MOST_NAMED: Final = 10  # base offsets of fallbacks that a partition's row names

@@ -1,9 +1,9 @@
-"""Suspicious timestamps of a catalog: `kip33.rules.suspicion` as a Spark expression."""
+"""Suspicious timestamps of a catalog: `kip33.rules.suspicious_timestamps` as a Spark expression."""
 
 from pyspark.sql import Column
 from pyspark.sql import functions as sf
 
-from kip33.rules.suspicion import (
+from kip33.rules.suspicious_timestamps import (
     BACKFILL,
     BEFORE_1990,
     DEFAULT_AFTER_MAX_MS,

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from kip33.rules.indexes import IndexSettings, TopicSettings
-from kip33.rules.verdict import UNREADABLE
+from kip33.rules.index_builder import IndexSettings, TopicSettings
+from kip33.rules.index_verdict import UNREADABLE
 from kip33.spark.stores import use_session
 from kip33.spark.tasks import Progress, run_on_bins
 from kip33.storage.directories import Segment

@@ -4,7 +4,7 @@ import json
 from functools import cache
 from typing import NamedTuple, Self
 
-from kip33.rules.indexes import BYTES_VERSION, IndexSettings, TopicSettings
+from kip33.rules.index_builder import BYTES_VERSION, IndexSettings, TopicSettings
 from kip33.storage.directories import Segment
 from kip33.storage.locations import Location
 from kip33.storage.segment_files import index_path

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from kip33.rules.broker_start import CUT, REFUSED
-from kip33.rules.tail import HEADER_BYTES
+from kip33.rules.index_tail import HEADER_BYTES
+from kip33.rules.index_verdict import GOOD, IDENTICAL
 from kip33.rules.transaction_chain import UNCHANGED
-from kip33.rules.verdict import GOOD, IDENTICAL
 from kip33.storage.build import Build
 from kip33.storage.directories import Segment
 from kip33.storage.durable_files import set_flushing

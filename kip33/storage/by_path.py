@@ -7,8 +7,8 @@ from kip33.formats.batch import BatchColumns
 from kip33.formats.names import parse_partition_dir, parse_segment_file
 from kip33.formats.scan import BatchScan
 from kip33.formats.time_index import TimeIndex
-from kip33.rules.entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
-from kip33.rules.indexes import IndexSettings
+from kip33.rules.index_builder import IndexSettings
+from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
 from kip33.storage.directories import Segment
 from kip33.storage.files import MOST_INDEX_BYTES, entries_of, opened, read_whole, reason, size_of
 from kip33.storage.layouts import layout_of

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.errors import CatalogError, LocationError, UnreadableCatalogError
-from kip33.rules.entries import (
+from kip33.rules.index_builder import IndexSettings
+from kip33.rules.index_entries import (
     DEFAULT_INDEX_INTERVAL_BYTES,
     DEFAULT_SEGMENT_INDEX_BYTES,
     DIALECTS,
 )
-from kip33.rules.indexes import IndexSettings
 from kip33.storage.broker_locks import locked
 from kip33.storage.build import Build
 from kip33.storage.catalog import Catalog

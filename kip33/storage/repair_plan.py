@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from kip33.errors import CorruptIndexError, LocationError
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.rules.broker_start import ACTIONS, BY_HAND, Repair, repair_of
-from kip33.rules.indexes import IndexSettings, TopicSettings
+from kip33.rules.index_builder import IndexSettings, TopicSettings
+from kip33.rules.index_verdict import UNREADABLE
 from kip33.rules.transactions import (
     BEGAN_HERE,
     FIRST_OFFSET,
@@ -20,7 +21,6 @@ from kip33.rules.transactions import (
     LAST_OFFSET,
     PRODUCER_ID,
 )
-from kip33.rules.verdict import UNREADABLE
 from kip33.storage.directories import Segment
 from kip33.storage.files import MOST_INDEX_BYTES, read_whole, size_of
 from kip33.storage.listing import Listed, Listing

@@ -3,8 +3,8 @@
 from typing import Any, Final
 
 import kip33
-from kip33.rules.entries import TIME_ENTRY_BYTES
-from kip33.rules.summary import TIMESTAMP_TYPES, codec_names, largest_timestamp, names_of
+from kip33.rules.index_entries import TIME_ENTRY_BYTES
+from kip33.rules.segment_summary import TIMESTAMP_TYPES, codec_names, largest_timestamp, names_of
 from kip33.storage.build import Build
 from kip33.storage.directories import Segment
 from kip33.storage.locations import Location

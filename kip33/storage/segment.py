@@ -20,10 +20,10 @@ from kip33.formats.batch import MAX_SEGMENT_BYTES, BatchColumns
 from kip33.formats.native import Speed, compiled, plain
 from kip33.formats.scan import CHUNK_BYTES, BatchScan
 from kip33.formats.windows import ReadInto, ViewAt
-from kip33.rules.entries import DIALECTS
-from kip33.rules.indexes import IndexBuilder, IndexSettings
+from kip33.rules.index_builder import IndexBuilder, IndexSettings
+from kip33.rules.index_entries import DIALECTS
 from kip33.rules.leader_epochs import LeaderEpochs
-from kip33.rules.summary import new_summary, summarize
+from kip33.rules.segment_summary import new_summary, summarize
 from kip33.rules.transactions import OpenTransactions, TransactionSummary
 from kip33.storage.files import reason, scanned
 from kip33.storage.locations import Location
@@ -33,9 +33,9 @@ from kip33.storage.locations import Location
 class SegmentIndex:
     """The two indexes of one segment and what was seen on the way.
 
-    `time_index` and `offset_index` are the files' bytes, None where Kafka leaves none. `summary`
-    is a record of `rules.summary.SUMMARY` with the magics seen beside it. `transactions` gives the
-    `.txnindex` with `rules.transaction_index`.
+    `time_index` and `offset_index` are the files' bytes, None where Kafka leaves none. `summary` is
+    a record of `rules.segment_summary.SUMMARY` with the magics seen beside it. `transactions` gives
+    the `.txnindex` with `rules.transaction_index`.
     """
 
     status: str

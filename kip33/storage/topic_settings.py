@@ -3,7 +3,7 @@
 from typing import Final
 
 from kip33.errors import PolicyError
-from kip33.rules.indexes import IndexSettings, TopicSettings
+from kip33.rules.index_builder import IndexSettings, TopicSettings
 from kip33.storage.policies import load_kafka_configs
 
 INTERVAL: Final = "index.interval.bytes"

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
+from kip33.rules.index_verdict import MISSING, UNREADABLE, Verdict
 from kip33.rules.transaction_chain import UNCHANGED
 from kip33.rules.transaction_verdict import transaction_index_verdict
 from kip33.rules.transactions import NO_TRANSACTIONS, TransactionSummary
-from kip33.rules.verdict import MISSING, UNREADABLE, Verdict
 from kip33.storage.files import MOST_INDEX_BYTES, read_whole, reason, size_of
 from kip33.storage.locations import Location
 from kip33.storage.segment import SegmentIndex

@@ -13,7 +13,7 @@ from kip33.formats.native import compiled, plain
 from kip33.formats.offset_index import OffsetIndex
 from kip33.formats.scan import BatchScan
 from kip33.formats.time_index import TimeIndex
-from kip33.rules.truth import OffsetIndexTruth, TimeIndexTruth
+from kip33.rules.index_truth import OffsetIndexTruth, TimeIndexTruth
 from kip33.storage.files import reason, scanned, size_of
 from kip33.storage.locations import Location
 

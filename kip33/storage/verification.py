@@ -10,16 +10,16 @@ from kip33.formats.native import Speed
 from kip33.formats.offset_index import OffsetIndex
 from kip33.formats.time_index import TimeIndex
 from kip33.formats.transaction_index import ENTRY_BYTES as TRANSACTION_ENTRY_BYTES
-from kip33.rules import verdict as rule
-from kip33.rules.entries import (
+from kip33.rules import index_verdict as rule
+from kip33.rules.index_builder import IndexBuilder, IndexSettings
+from kip33.rules.index_entries import (
     DIALECTS,
     OFFSET_ENTRY_BYTES,
     TIME_ENTRY_BYTES,
     preallocated_bytes,
 )
-from kip33.rules.indexes import IndexBuilder, IndexSettings
-from kip33.rules.truth import OffsetIndexTruth, TimeIndexTruth
-from kip33.rules.verdict import Verdict
+from kip33.rules.index_truth import OffsetIndexTruth, TimeIndexTruth
+from kip33.rules.index_verdict import Verdict
 from kip33.storage.files import read_index, reason, size_of
 from kip33.storage.locations import Location
 from kip33.storage.segment import SegmentIndex, index_file

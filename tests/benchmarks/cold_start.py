@@ -17,7 +17,7 @@ begin = time.perf_counter()
 import numba
 numba_there = time.perf_counter()
 from kip33.storage.locations import Location
-from kip33.rules.indexes import IndexSettings
+from kip33.rules.index_builder import IndexSettings
 from kip33.storage.segment import index_file
 
 log = Location.of(sys.argv[1])

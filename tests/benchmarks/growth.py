@@ -11,7 +11,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from kip33.rules.indexes import IndexSettings
+from kip33.rules.index_builder import IndexSettings
 from kip33.spark.build import build_index
 from kip33.spark.session import create_session
 from kip33.storage.locations import Location

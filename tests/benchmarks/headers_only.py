@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from kip33.rules.indexes import IndexSettings
+from kip33.rules.index_builder import IndexSettings
 from kip33.storage.locations import Location
 from kip33.storage.segment import index_file
 from tests.benchmarks.page import Section, tell

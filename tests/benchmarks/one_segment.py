@@ -9,7 +9,7 @@ import numpy as np
 from kafka.record.util import crc32c_c
 
 from kip33.formats.scan import CHUNK_BYTES, BatchScan
-from kip33.rules.indexes import IndexSettings
+from kip33.rules.index_builder import IndexSettings
 from kip33.storage.build import Build
 from kip33.storage.building import build_segment
 from kip33.storage.listing import list_tree

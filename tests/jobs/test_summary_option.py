@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kip33.cli.retention_tables import RESULT
-from kip33.rules.verdict import GOOD
+from kip33.rules.index_verdict import GOOD
 from tests.jobs.console import PROJECT, Command, file_named
 
 pytestmark = pytest.mark.spark

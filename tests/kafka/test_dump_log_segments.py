@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from kip33 import verify_segment
-from kip33.rules.verdict import GOOD
+from kip33.rules.index_verdict import GOOD
 from tests.kafka.batches import batch, record
 from tests.kafka.oracle import Dumped, Oracle
 from tests.kafka.random_segments import RandomSegment, random_segments

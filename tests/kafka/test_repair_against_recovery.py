@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kip33.rules.indexes import TopicSettings
+from kip33.rules.index_builder import TopicSettings
 from kip33.storage.by_path import verify_segment
 from kip33.storage.locations import Location
 from kip33.storage.repair_apply import FAILED, apply_repair

@@ -22,7 +22,7 @@ from kip33.rules.retention import (
     is_breached,
     judge,
 )
-from kip33.rules.summary import largest_timestamp
+from kip33.rules.segment_summary import largest_timestamp
 from tests.kafka.oracle import Expired, Oracle
 from tests.kafka.random_logs import DAY_MS, MAX_INT64, NOW, RandomLog, WrittenSegment, random_logs
 from tests.kafka.test_differential import SEED

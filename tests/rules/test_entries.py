@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from kip33.formats.batch import BATCH, BatchColumns
 from kip33.formats.native import compiler
 from kip33.formats.time_index import TimeIndex
-from kip33.rules import entries as rule
-from kip33.rules.entries import DEFAULT_SEGMENT_INDEX_BYTES, DIALECTS, REFUSALS
+from kip33.rules import index_entries as rule
+from kip33.rules.index_entries import DEFAULT_SEGMENT_INDEX_BYTES, DIALECTS, REFUSALS
 from tests.generated_segments import LONG_MAX, Written, record_pairs, segments
 
 BATCH_BYTES = 98

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kip33.formats.batch import BATCH
 from kip33.formats.native import compiler
-from kip33.rules.summary import (
+from kip33.rules.segment_summary import (
     TIMESTAMP_TYPES,
     codec_names,
     largest_timestamp,

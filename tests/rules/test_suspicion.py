@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kip33.rules.suspicion import (
+from kip33.rules.suspicious_timestamps import (
     BACKFILL,
     BEFORE_1990,
     DEFAULT_AFTER_MAX_MS,

@@ -4,7 +4,7 @@ import pytest
 
 from kip33.formats.batch import MAX_SEGMENT_BYTES, decode_header
 from kip33.formats.time_index import TimeIndex
-from kip33.rules.tail import HEADER_BYTES, distrust
+from kip33.rules.index_tail import HEADER_BYTES, distrust
 from tests.segment_builder import Record, v0_message, v1_message, v2_batch, wrapper
 
 BASE, LOG_BYTES = 1000, 5000

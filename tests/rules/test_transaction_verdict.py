@@ -3,9 +3,9 @@
 import pytest
 
 from kip33.formats.transaction_index import TransactionIndex
+from kip33.rules.index_verdict import Verdict
 from kip33.rules.transaction_index import complete_transactions
 from kip33.rules.transaction_verdict import transaction_index_verdict
-from kip33.rules.verdict import Verdict
 from tests.rules.test_transaction_index import summary_of
 from tests.rules.test_transactions import Step, abort, commit, inside
 

@@ -14,8 +14,8 @@ from kip33.formats.batch import BATCH, BatchColumns
 from kip33.formats.native import Speed, compiled, plain
 from kip33.formats.walk import ABORT as ABORT_MARKER
 from kip33.formats.walk import COMMIT as COMMIT_MARKER
+from kip33.rules.hash_table import FEWEST_SLOTS, new_table
 from kip33.rules.leader_epochs import LeaderEpochs
-from kip33.rules.offset_tables import FEWEST_SLOTS, new_table
 from kip33.rules.transactions import (
     ABORT_COLUMNS,
     NO_ROOM,

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from kip33.formats.batch import BATCH, CODEC_MASK, BatchColumns
 from kip33.formats.native import compiler
 from kip33.formats.scan import BatchScan
-from kip33.rules.indexes import IndexSettings
-from kip33.rules.truth import OffsetIndexTruth, TimeIndexTruth
-from kip33.rules.verdict import (
+from kip33.rules.index_builder import IndexSettings
+from kip33.rules.index_truth import OffsetIndexTruth, TimeIndexTruth
+from kip33.rules.index_verdict import (
     CONSISTENT,
     GOOD,
     IDENTICAL,

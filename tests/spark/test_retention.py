@@ -16,7 +16,7 @@ from kip33.rules.retention import (
     Limits,
     judge,
 )
-from kip33.rules.suspicion import DEFAULT_AFTER_MAX_MS, SUSPICIONS, suspicion_of
+from kip33.rules.suspicious_timestamps import DEFAULT_AFTER_MAX_MS, SUSPICIONS, suspicion_of
 from kip33.spark.retention import WhatIf, evaluate_retention
 from kip33.spark.retention_summary import freed_by, summarize_partitions, totals_of
 from tests.random_catalogs import (

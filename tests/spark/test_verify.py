@@ -11,7 +11,7 @@ import pytest
 
 from kip33 import list_segments, verify_segment
 from kip33.errors import LocationError
-from kip33.rules.indexes import IndexSettings
+from kip33.rules.index_builder import IndexSettings
 from kip33.spark.build import build_index
 from kip33.spark.verify import plan_verify, run_verify, verify_index
 from tests.demo_archive import make_archive

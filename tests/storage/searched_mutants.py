@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from kip33.rules.indexes import IndexSettings
+from kip33.rules.index_builder import IndexSettings
 from kip33.rules.search import INDEX, LATEST, MAX_TIMESTAMP
 from kip33.storage.partition_search import search_partition
 from kip33.storage.searched import SearchedSegment

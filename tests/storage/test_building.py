@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import kip33
-from kip33.rules.indexes import IndexSettings
+from kip33.rules.index_builder import IndexSettings
 from kip33.storage.build import Build, index_settings_json
 from kip33.storage.building import Built, build_segment
 from kip33.storage.listing import list_tree

@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
-from kip33.rules.indexes import IndexSettings
-from kip33.rules.verdict import VERDICTS
+from kip33.rules.index_builder import IndexSettings
+from kip33.rules.index_verdict import VERDICTS
 from kip33.storage.segment import index_segment
 from kip33.storage.verification import Verification
 from tests.damaged_indexes import INDEX_BYTES, Case, Expected, expected_verdicts, random_case

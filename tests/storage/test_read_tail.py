@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import kip33
-from kip33.rules.verdict import GOOD
+from kip33.rules.index_verdict import GOOD
 from kip33.storage.building import build_bin
 from kip33.storage.committing import begin_build, commit_build
 from tests.changing_archive import DAY_MS, START_MS, ChangingArchive, batches

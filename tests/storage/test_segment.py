@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kip33.errors import CorruptSegmentError
-from kip33.rules.indexes import IndexSettings
+from kip33.rules.index_builder import IndexSettings
 from kip33.storage.locations import Location
 from kip33.storage.segment import SegmentIndex, index_file, index_segment
 from tests.segment_builder import (

@@ -17,7 +17,7 @@ import pytest
 from kip33 import build_time_index, find_offset, read_records, scan_batches
 from kip33.errors import CorruptSegmentError, UnsupportedFormatError
 from kip33.formats.records import iterate_records
-from kip33.rules.indexes import IndexSettings
+from kip33.rules.index_builder import IndexSettings
 from kip33.rules.search import BATCH, MAX_TIMESTAMP, RECORD
 from kip33.storage.locations import Location
 from kip33.storage.partition_search import search_partition

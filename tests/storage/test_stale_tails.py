@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from kip33.rules.indexes import IndexSettings
+from kip33.rules.index_builder import IndexSettings
 from kip33.storage.catalog import Catalog
 from kip33.storage.locations import Location
 from kip33.storage.partition_answers import replicas_of

@@ -6,7 +6,7 @@ import pytest
 
 from kip33 import verify_segment
 from kip33.errors import LocationError, UnsupportedFormatError
-from kip33.rules.indexes import IndexSettings
+from kip33.rules.index_builder import IndexSettings
 from kip33.storage.locations import Location
 from kip33.storage.verification import SegmentVerdict, verify_file
 from tests.segment_builder import Record, v2_batch, with_broken_crc

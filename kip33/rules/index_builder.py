@@ -12,8 +12,8 @@ from kip33.formats.native import Speed, plain
 from kip33.formats.offset_index import ENTRY as OFFSET_ENTRY
 from kip33.formats.scan import ROWS
 from kip33.formats.time_index import ENTRY as TIME_ENTRY
-from kip33.rules import entries
-from kip33.rules.entries import (
+from kip33.rules import index_entries
+from kip33.rules.index_entries import (
     DEFAULT_INDEX_INTERVAL_BYTES,
     DEFAULT_SEGMENT_INDEX_BYTES,
     DIALECTS,
@@ -41,7 +41,7 @@ class IndexSettings(NamedTuple):
 
     def entry_state(self, dialect: Dialect, base_offset: int) -> BatchColumns:
         """Return the rule's state for an empty segment."""
-        return entries.new_state(
+        return index_entries.new_state(
             dialect,
             base_offset=base_offset,
             interval_bytes=self.index_interval_bytes,
@@ -98,7 +98,7 @@ class IndexBuilder:
         if self.refusal:
             return
         recorded = self._dialect.recorded_offsets(batches, self._topic)
-        time_count, offset_count = speed(entries.append_batches)(
+        time_count, offset_count = speed(index_entries.append_batches)(
             batches, recorded, self._state, self._times, self._offsets
         )
         self._time_pieces.append(self._times[:time_count].copy())
@@ -107,7 +107,7 @@ class IndexBuilder:
     def close(self, valid_bytes: int) -> None:
         """Add the closing entry."""
         if not self.refusal:
-            count = entries.close_index(self._state, valid_bytes, self._times)
+            count = index_entries.close_index(self._state, valid_bytes, self._times)
             self._time_pieces.append(self._times[:count].copy())
 
     @property
@@ -116,7 +116,7 @@ class IndexBuilder:
         state = self._state[0]
         if not state["refusal"]:
             return None
-        return int(state["refused_position"]), entries.REFUSALS[int(state["refusal"])]
+        return int(state["refused_position"]), index_entries.REFUSALS[int(state["refusal"])]
 
     @property
     def time_index(self) -> bytes:

@@ -11,8 +11,8 @@
                  `rules.index_gaps` says how many, compared with the interval that was asked for
     consistent   every entry is true and the last stair is there; only the density differs
 
-The entries of a `.timeindex` have two meanings (`rules.truth`). It is judged in that of the dialect
-that was asked for. One flipped bit may turn Kafka's meaning into the kip33 dialect's.
+The entries of a `.timeindex` have two meanings (`rules.index_truth`). It is judged in that of the
+dialect that was asked for. One flipped bit may turn Kafka's meaning into the kip33 dialect's.
 
 The first that applies, except that `padded` is looked for where an entry is untrue.
 """
@@ -22,9 +22,9 @@ from typing import Final, NamedTuple
 
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.formats.index_bytes import IndexBytes
-from kip33.rules.entries import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
+from kip33.rules.index_entries import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from kip33.rules.index_gaps import IndexGaps
-from kip33.rules.truth import OffsetIndexTruth, TimeIndexTruth, Untrue
+from kip33.rules.index_truth import OffsetIndexTruth, TimeIndexTruth, Untrue
 
 MISSING: Final = "missing"
 MALFORMED: Final = "malformed"
