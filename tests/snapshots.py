@@ -5,9 +5,9 @@ from typing import Any
 
 from kip33.storage.catalog import Catalog
 from kip33.storage.drafts import Draft
-from kip33.storage.locations import Location
 from kip33.storage.parts import PartWriter
 from kip33.storage.snapshots import Snapshot
+from kip33.stores.locations import Location
 
 SOURCE = Location.of("/archive")
 NOW_MS = 1_700_000_000_000

@@ -37,7 +37,6 @@ NOT_YET = {
     "indexing",
     "retention",
     "search",
-    "stores",
 }
 MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
@@ -46,7 +45,7 @@ MODULES = {
     if path.parent.name != "airflow"  # runs in Airflow's environment and imports nothing of ours
 }
 MACHINE_CODE = ("kip33.formats.native",)
-ENDS_OF_KEYS = "kip33.storage.locations"  # no result depends on when keys are asked for again
+ENDS_OF_KEYS = "kip33.stores.locations"  # no result depends on when keys are asked for again
 RIGHT_OF_RULES = tuple(
     f"kip33.{package}" for tier in TIERS[2:-1] for package in tier if package != "rules"
 )

@@ -16,7 +16,7 @@ from kip33.rules.index_entries import DIALECTS
 from kip33.rules.segment_summary import STATUSES
 
 if TYPE_CHECKING:
-    from kip33.storage.locations import Location
+    from kip33.stores.locations import Location
 
 UNWRITTEN: Final = "unwritten"  # a finding of --fail-on beside the statuses
 

@@ -14,8 +14,8 @@ from kip33.cli.pruning import prune_catalog, warn_of
 from kip33.storage.catalog import Catalog
 from kip33.storage.choosing import chosen
 from kip33.storage.difference import count_changes, difference
-from kip33.storage.files import require_directory
 from kip33.storage.totals import TopicTotals, topic_totals
+from kip33.stores.files import require_directory
 
 MOST_TABLE_ROWS: Final = 1_000  # of changes: a table is for people
 _ROWS_AT_ONCE: Final = 10_000

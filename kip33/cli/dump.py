@@ -22,8 +22,8 @@ from kip33.formats.names import SegmentFile, parse_segment_file
 from kip33.formats.records import control_type, iterate_records
 from kip33.formats.scan import BatchScan, read_header_at
 from kip33.formats.transaction_index import TransactionIndex
-from kip33.storage.files import MOST_INDEX_BYTES, opened, read_whole, reason
-from kip33.storage.locations import Location
+from kip33.stores.files import MOST_INDEX_BYTES, opened, read_whole, reason
+from kip33.stores.locations import Location
 
 Row = dict[str, Any]
 

@@ -17,8 +17,8 @@ from kip33.storage.catalog import Catalog
 from kip33.storage.catalog_search import by_partition, rows_of
 from kip33.storage.choosing import Choice
 from kip33.storage.failover import ResumePoint, Rows, resume_points
-from kip33.storage.files import require_directory
 from kip33.storage.offset_files import load_group_offsets
+from kip33.stores.files import require_directory
 
 MOST_TABLE_ROWS = 1_000
 

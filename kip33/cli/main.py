@@ -138,7 +138,7 @@ def run(command: click.Command) -> None:
 
 
 def _fail(message: str, *, exit_code: int = 2) -> NoReturn:
-    from kip33.storage.locations import without_secrets
+    from kip33.stores.locations import without_secrets
 
     click.echo("Error: " + " ".join(without_secrets(message).split()), err=True)
     sys.exit(exit_code)
@@ -146,7 +146,7 @@ def _fail(message: str, *, exit_code: int = 2) -> NoReturn:
 
 def _show_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Print the trace of a bug, without the keys that a URI in it may have: `sys.excepthook`."""
-    from kip33.storage.locations import without_secrets
+    from kip33.stores.locations import without_secrets
 
     lines = traceback.format_exception(kind, error, trace)
     click.echo(without_secrets("".join(lines)), nl=False, err=True)

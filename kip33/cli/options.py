@@ -18,7 +18,7 @@ from kip33.rules.index_entries import (
 )
 from kip33.rules.quantities import duration_ms
 from kip33.rules.retention import NO_LIMIT
-from kip33.storage.stores import configured, settings_from
+from kip33.stores.settings import configured, settings_from
 
 MAX_INT32: Final = 2**31 - 1  # of Kafka's settings of type INT
 MOST_CONFIG_BYTES: Final = 1 << 20

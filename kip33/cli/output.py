@@ -77,7 +77,7 @@ def csv_cell(value: Any) -> Any:
 
 def warn(message: str) -> None:
     """Print one line on standard error."""
-    from kip33.storage.locations import without_secrets
+    from kip33.stores.locations import without_secrets
 
     click.echo("Warning: " + " ".join(without_secrets(message).split()), err=True)
 

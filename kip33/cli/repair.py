@@ -19,8 +19,8 @@ from kip33.cli.summary_file import publish_summary, summary_option
 from kip33.rules.index_builder import IndexSettings
 
 if TYPE_CHECKING:
-    from kip33.storage.locations import Location
     from kip33.storage.repair_plan import RepairPlan, SegmentRepair
+    from kip33.stores.locations import Location
 
 DAMAGED: Final = "damaged"
 BY_HAND: Final = "by-hand"
@@ -71,11 +71,11 @@ def repair(
     """
     from kip33.storage.broker_locks import locked
     from kip33.storage.layouts.kafka import LOST_TIME_INDEX
-    from kip33.storage.locations import Location
     from kip33.storage.repair_apply import apply_repair
     from kip33.storage.repair_plan import list_log_dir, plan_repair
     from kip33.storage.sources import partition_directories
     from kip33.storage.topic_settings import load_topic_settings
+    from kip33.stores.locations import Location
 
     started = time.monotonic()
     default = IndexSettings("recover", index_interval_bytes, segment_index_bytes)

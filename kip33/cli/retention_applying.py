@@ -16,8 +16,8 @@ from kip33.cli.summary_file import publish_summary
 from kip33.errors import Kip33Error
 from kip33.storage.applying import Applied, apply_plan
 from kip33.storage.deletion_step import Record
-from kip33.storage.locations import Location
 from kip33.storage.plan_text import read_plan
+from kip33.stores.locations import Location
 
 STOPPED: Final = "stopped"
 MOST_PARTITIONS: Final = 1_000  # of a table

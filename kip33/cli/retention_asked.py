@@ -9,11 +9,11 @@ from kip33.cli.snapshot_choice import choose_and_warn
 from kip33.rules.policies import Policies
 from kip33.spark.retention import LogStartOffsets, WhatIf
 from kip33.storage.catalog import Catalog
-from kip33.storage.files import require_directory
-from kip33.storage.locations import Location
 from kip33.storage.log_start_offsets import log_start_offsets
 from kip33.storage.policies import load_policies
 from kip33.storage.snapshots import Snapshot
+from kip33.stores.files import require_directory
+from kip33.stores.locations import Location
 
 DAY_MS = 86_400_000
 MOST_DAYS = 10_000  # of a forecast

@@ -35,10 +35,10 @@ from kip33.spark.retention_summary import (
     worst_and_totals,
 )
 from kip33.storage.deletion_doubts import find_doubts
-from kip33.storage.locations import Location
 from kip33.storage.output_files import require_plan_place
 from kip33.storage.plan_text import write_plan
 from kip33.storage.retention_planning import basis_of, plan_retention
+from kip33.stores.locations import Location
 
 TABLES = ("segments", "partitions", "freed")
 

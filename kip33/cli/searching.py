@@ -28,14 +28,14 @@ from kip33.rules.topic_globs import TopicGlobs
 from kip33.storage import answers as storage_answers
 from kip33.storage.catalog import Catalog
 from kip33.storage.catalog_search import Question, partition_rows, rows_of, search_rows, topics_of
-from kip33.storage.files import require_directory
-from kip33.storage.locations import Location
 from kip33.storage.log_start_offsets import LogStartOffsets, log_start_offsets
 from kip33.storage.offset_files import load_time_requests
 from kip33.storage.partition_answers import How
 from kip33.storage.range_size import range_size
 from kip33.storage.replicas import ReplicaKey
 from kip33.storage.snapshots import Snapshot
+from kip33.stores.files import require_directory
+from kip33.stores.locations import Location
 
 MOST_BY_THREADS: Final = 500  # questions; more are worth a Spark job
 

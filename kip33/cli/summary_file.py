@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import click
 
 if TYPE_CHECKING:
-    from kip33.storage.locations import Location
+    from kip33.stores.locations import Location
 
 SUFFIX: Final = ".json"
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -37,7 +37,7 @@ def summary_option(command: _Command) -> _Command:
 
 
 def _place(ctx: click.Context, param: click.Parameter, text: str | None) -> "Location | None":
-    from kip33.storage.locations import Location, without_secrets
+    from kip33.stores.locations import Location, without_secrets
 
     if text is None:
         return None
@@ -50,7 +50,7 @@ def _place(ctx: click.Context, param: click.Parameter, text: str | None) -> "Loc
 
 def publish_summary(place: "Location | None", summary: Mapping[str, Any]) -> None:
     """Put the summary there, whole, over a summary; PublishError where that fails."""
-    from kip33.storage.files import publish_or_raise
+    from kip33.stores.files import publish_or_raise
 
     _require_replaceable(place)
     if place:

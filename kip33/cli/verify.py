@@ -15,10 +15,10 @@ from kip33.cli.summary_file import publish_summary, summary_option
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_verdict import VERDICTS
 from kip33.storage.by_path import topic_of, verify_segment
-from kip33.storage.locations import Location
 from kip33.storage.segment_files import index_path
 from kip33.storage.topic_settings import load_topic_settings
 from kip33.storage.verification import INDEX_KINDS, IndexKind, SegmentVerdict
+from kip33.stores.locations import Location
 
 FILES = (".log", ".timeindex", ".index", ".txnindex")
 

@@ -12,8 +12,8 @@ from kip33.spark.tasks import Progress, run_on_bins
 from kip33.storage.build import Build
 from kip33.storage.building import TaskResult, build_bin
 from kip33.storage.committing import BuildSummary, begin_build, commit_build
-from kip33.storage.locations import Location
 from kip33.storage.planning import BuildPlan, plan_build
+from kip33.stores.locations import Location
 
 
 def run_build(

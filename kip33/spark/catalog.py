@@ -9,8 +9,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from kip33.spark.stores import use_session
 from kip33.storage.catalog import Catalog
 from kip33.storage.choosing import chosen
-from kip33.storage.locations import Location
 from kip33.storage.schema import SEGMENTS
+from kip33.stores.locations import Location
 
 _CHECKED: Final[set[str]] = set()
 """Folders of snapshots whose parts were what the commit says."""

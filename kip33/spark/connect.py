@@ -22,7 +22,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from kip33.storage.stores import use_settings
+from kip33.stores.settings import use_settings
 
 Result = TypeVar("Result")
 

@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from kip33.errors import LocationError
 from kip33.spark.catalog import hadoop_glob, hadoop_path
 from kip33.storage.broker_log_dirs import require_outside_brokers
-from kip33.storage.files import (
+from kip33.storage.output_files import MOST_SUMMARY_BYTES, is_summary, require_replaceable
+from kip33.stores.files import (
     entries_of,
     publish,
     publish_or_raise,
@@ -20,8 +21,7 @@ from kip33.storage.files import (
     remove,
     remove_quietly,
 )
-from kip33.storage.locations import Location
-from kip33.storage.output_files import MOST_SUMMARY_BYTES, is_summary, require_replaceable
+from kip33.stores.locations import Location
 
 SUMMARY: Final = "summary.json"
 UNFINISHED: Final = ".kip33-unfinished"  # in a folder whose run has not put its summary yet

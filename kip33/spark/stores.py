@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 from pyspark.sql import SparkSession
 
-from kip33.storage.stores import PREFIXES, SPARK_PREFIX, configured, hadoop_keys, use_settings
+from kip33.stores.settings import PREFIXES, SPARK_PREFIX, configured, hadoop_keys, use_settings
 
 _DEFAULTS: Final = ("core-default.xml", "hdfs-default.xml")  # what nobody has said
 _SECRETS: Final = ("access.key", "secret.key", "session.token")

@@ -20,7 +20,7 @@ from kip33.rules.packing import bin_count, pack
 from kip33.spark.connect import cores_of, is_connect, map_bins, map_rows
 from kip33.spark.session import SparkJobError, job_failure
 from kip33.spark.stores import use_session
-from kip33.storage.stores import use_settings
+from kip33.stores.settings import use_settings
 
 Result = TypeVar("Result")
 Progress = Callable[[int, int], None]

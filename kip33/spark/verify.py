@@ -12,12 +12,9 @@ from kip33.rules.index_verdict import UNREADABLE
 from kip33.spark.stores import use_session
 from kip33.spark.tasks import Progress, run_on_bins
 from kip33.storage.directories import Segment
-from kip33.storage.files import require_directory
 from kip33.storage.layouts import layout_of
 from kip33.storage.listing import Listed, segments_of
-from kip33.storage.locations import Location
 from kip33.storage.segment_files import beside, index_path
-from kip33.storage.side_by_side import in_order
 from kip33.storage.sources import require_segments
 from kip33.storage.transaction_verification import (
     VerifiedSegment,
@@ -30,6 +27,9 @@ from kip33.storage.verification import (
     verify_file,
     with_missing_offset_indexes,
 )
+from kip33.stores.concurrently import in_order
+from kip33.stores.files import require_directory
+from kip33.stores.locations import Location
 
 
 class Verify(NamedTuple):

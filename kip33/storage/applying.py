@@ -17,9 +17,7 @@ from typing import Final, TypeAlias
 from kip33.storage.broker_locks import locked
 from kip33.storage.deletion import PartitionResult, delete_partition
 from kip33.storage.deletion_step import Record, Run
-from kip33.storage.files import require_writable
 from kip33.storage.listing import DIRECTORIES_AT_ONCE
-from kip33.storage.locations import Location
 from kip33.storage.plan_refusals import (
     require_fresh,
     require_same_judgement,
@@ -28,6 +26,8 @@ from kip33.storage.plan_refusals import (
 )
 from kip33.storage.retention_journal import journal_place
 from kip33.storage.retention_plan import PlannedPartition, RetentionPlan
+from kip33.stores.files import require_writable
+from kip33.stores.locations import Location
 
 MAX_AGE_MS: Final = 24 * 3_600_000
 LIMIT_BYTES: Final = 1 << 40

@@ -17,8 +17,8 @@ from typing import Final
 
 from kip33.errors import LockedError
 from kip33.storage.broker_log_dirs import OF_A_BROKER
-from kip33.storage.files import reason
-from kip33.storage.locations import Location
+from kip33.stores.files import reason
+from kip33.stores.locations import Location
 
 LOCK: Final = ".lock"
 _HELD: Final = (PermissionError, BlockingIOError)

@@ -10,7 +10,7 @@ from typing import Final
 
 from kip33.errors import LocationError
 from kip33.formats.offset_checkpoints import LOG_START_OFFSET_CHECKPOINT
-from kip33.storage.locations import Location
+from kip33.stores.locations import Location
 
 OF_A_BROKER: Final = "meta.properties"  # in every log directory that a broker has formatted
 _BROKERS_FILES: Final = (

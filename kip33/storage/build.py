@@ -6,8 +6,8 @@ from typing import NamedTuple, Self
 
 from kip33.rules.index_builder import BYTES_VERSION, IndexSettings, TopicSettings
 from kip33.storage.directories import Segment
-from kip33.storage.locations import Location
 from kip33.storage.segment_files import index_path
+from kip33.stores.locations import Location
 
 
 class Build(NamedTuple):

@@ -12,10 +12,7 @@ from kip33.rules.index_verdict import GOOD, IDENTICAL
 from kip33.rules.transaction_chain import UNCHANGED
 from kip33.storage.build import Build
 from kip33.storage.directories import Segment
-from kip33.storage.durable_files import set_flushing
-from kip33.storage.files import FileStatus, status_of
 from kip33.storage.index_flusher import IndexFlusher
-from kip33.storage.locations import Location
 from kip33.storage.parts import PartWriter
 from kip33.storage.pending_rows import (
     PENDING,
@@ -29,10 +26,13 @@ from kip33.storage.publishing import Published, Wanted
 from kip33.storage.rows import row_of, tail_row
 from kip33.storage.segment import SegmentIndex, index_file, unreadable
 from kip33.storage.segment_files import beside
-from kip33.storage.side_by_side import in_order
 from kip33.storage.snapshots import Part
 from kip33.storage.tail import IndexFiles, read_tail
 from kip33.storage.verification import verify_file
+from kip33.stores.concurrently import in_order
+from kip33.stores.durable_files import set_flushing
+from kip33.stores.files import FileStatus, status_of
+from kip33.stores.locations import Location
 
 ROWS_AT_ONCE = 4096  # of a bin's listing as Python's objects
 

@@ -10,9 +10,7 @@ from kip33.formats.time_index import TimeIndex
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
 from kip33.storage.directories import Segment
-from kip33.storage.files import MOST_INDEX_BYTES, entries_of, opened, read_whole, reason, size_of
 from kip33.storage.layouts import layout_of
-from kip33.storage.locations import Location
 from kip33.storage.segment import SegmentIndex, index_file
 from kip33.storage.segment_files import base_offset_in, beside
 from kip33.storage.sources import require_segments
@@ -22,6 +20,8 @@ from kip33.storage.transaction_verification import (
     with_transaction_verdicts,
 )
 from kip33.storage.verification import SegmentVerdict, offset_index_of, verify_file
+from kip33.stores.files import MOST_INDEX_BYTES, entries_of, opened, read_whole, reason, size_of
+from kip33.stores.locations import Location
 
 
 def list_segments(source: str, *, layout: str = "kafka") -> list[Segment]:

@@ -26,10 +26,10 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from kip33.errors import CatalogError, UnreadableCatalogError
-from kip33.storage.files import entries_of, read_whole, reason
-from kip33.storage.locations import Location
 from kip33.storage.schema import SCHEMA_VERSION, SEGMENTS
 from kip33.storage.snapshots import Candidate, OrphanList, Part, Snapshot, sequence_of
+from kip33.stores.files import entries_of, read_whole, reason
+from kip33.stores.locations import Location
 
 MOST_COMMIT_BYTES: Final = 1 << 30
 NO_FILE: Final = (FileNotFoundError, IsADirectoryError)  # other errors may pass

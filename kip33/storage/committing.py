@@ -13,9 +13,6 @@ from kip33.rules.broker_start import HIDDEN, HIDDEN_ABORTS, MAY_NOT_START
 from kip33.storage.building import TaskResult
 from kip33.storage.catalog import Catalog
 from kip33.storage.drafts import DEAD_AFTER_MS, Draft
-from kip33.storage.durable_files import set_flushing
-from kip33.storage.file_owners import NOT_GIVEN
-from kip33.storage.files import remove_quietly
 from kip33.storage.orphan_list import read_orphans
 from kip33.storage.orphans import NAMED_BY_ROWS, merge_orphans, without_named
 from kip33.storage.overlaps import DirectoriesOfPartitions
@@ -26,6 +23,9 @@ from kip33.storage.snapshot_merge import merge
 from kip33.storage.snapshots import Candidate, Part, Snapshot
 from kip33.storage.takeover import take_over, write_parts
 from kip33.storage.transaction_files import finish_transactions
+from kip33.stores.durable_files import set_flushing
+from kip33.stores.file_owners import NOT_GIVEN
+from kip33.stores.files import remove_quietly
 
 MOST_MERGES: Final = 10  # of one build: builds that commit at the same moment again and again
 

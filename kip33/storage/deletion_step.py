@@ -11,9 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from kip33.errors import Kip33Error, PublishError
-from kip33.storage.durable_files import flush
-from kip33.storage.files import reason
-from kip33.storage.locations import Location
 from kip33.storage.partition_files import PlannedFile, is_log
 from kip33.storage.plan_text import KEY, file_record
 from kip33.storage.planned_files import Look, difference_of, info_of, look_at
@@ -28,6 +25,9 @@ from kip33.storage.retention_journal import (
 )
 from kip33.storage.retention_plan import PlannedPartition, PlannedSegment, RetentionPlan
 from kip33.storage.trash import move_to_trash
+from kip33.stores.durable_files import flush
+from kip33.stores.files import reason
+from kip33.stores.locations import Location
 
 DONE_BEFORE: Final = "done_before"  # by an earlier run, whose result stands: no record of it
 

@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple, Self, TypeAlias
 from pyarrow import fs
 
 from kip33.formats.names import parse_partition_dir
-from kip33.storage.files import has_text_name, reason, shown_name
-from kip33.storage.locations import Location
+from kip33.stores.files import has_text_name, reason, shown_name
+from kip33.stores.locations import Location
 
 MAX_DEPTH: Final = 32  # of directories below SOURCE
 Infos: TypeAlias = list[Any]  # of `fs.FileInfo`: what a store says of a directory's entries

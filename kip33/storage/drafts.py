@@ -20,18 +20,18 @@ import pyarrow as pa
 
 from kip33.errors import CatalogError, PublishError, UnreadableCatalogError
 from kip33.storage.catalog import Catalog
-from kip33.storage.files import (
+from kip33.storage.folders import remove_own_quietly
+from kip33.storage.orphan_list import write_orphans
+from kip33.storage.schema import SCHEMA_VERSION
+from kip33.storage.snapshots import Part, Snapshot, sequence_of, snapshot_name
+from kip33.stores.files import (
     move,
     publish_or_raise,
     read_whole,
     reason,
     require_writable,
 )
-from kip33.storage.folders import remove_own_quietly
-from kip33.storage.locations import Location
-from kip33.storage.orphan_list import write_orphans
-from kip33.storage.schema import SCHEMA_VERSION
-from kip33.storage.snapshots import Part, Snapshot, sequence_of, snapshot_name
+from kip33.stores.locations import Location
 
 CLAIMS: Final = "claims.arrow"
 CLAIMED: Final = pa.schema([pa.field("index_uri", pa.string(), nullable=False)])

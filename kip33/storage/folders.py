@@ -7,9 +7,9 @@ from pyarrow import fs
 
 from kip33.errors import CatalogError
 from kip33.storage.catalog import Catalog
-from kip33.storage.files import entries_of, reason, remove_folder_quietly, remove_quietly
-from kip33.storage.locations import Location
 from kip33.storage.snapshots import sequence_of
+from kip33.stores.files import entries_of, reason, remove_folder_quietly, remove_quietly
+from kip33.stores.locations import Location
 
 _OWN_NAMES: Final = re.compile(
     r"[a-z]+-[0-9]{5,}(\.[0-9a-f]+)?\.parquet|claims\.arrow|\..+\.[0-9a-f]{32}\.tmp"

@@ -9,10 +9,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 
 from kip33.errors import PublishError
-from kip33.storage.durable_files import flush, flush_filesystems, is_flushing
-from kip33.storage.files import reason
-from kip33.storage.locations import Location
 from kip33.storage.schema import KEPT, WRITTEN
+from kip33.stores.durable_files import flush, flush_filesystems, is_flushing
+from kip33.stores.files import reason
+from kip33.stores.locations import Location
 
 THREADS: Final = 8
 MOST_WAITING: Final = 1024  # files; then the scan waits for the oldest

@@ -21,11 +21,11 @@ from kip33.rules.reuse import may_change_unseen
 from kip33.rules.transaction_chain import UNCHANGED
 from kip33.storage.build import Build
 from kip33.storage.catalog import Catalog
-from kip33.storage.locations import INSIDES, Location
 from kip33.storage.publishing import FOREIGN_TRANSACTION_INDEX
 from kip33.storage.schema import KEPT, STALE, WRITTEN
 from kip33.storage.segment_files import uri_beside
 from kip33.storage.snapshots import Snapshot
+from kip33.stores.locations import INSIDES, Location
 
 Column: TypeAlias = Any  # an Arrow chunked array; the stubs want each one's type
 Mask = npt.NDArray[np.bool_]

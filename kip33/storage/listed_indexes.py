@@ -7,9 +7,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from pyarrow import fs
 
 from kip33.storage.directories import Directory, Infos, Partition, Segment, Visit
-from kip33.storage.files import TEMPORARY_SUFFIX, FileStatus, entries_of, listed_ms, listed_status
-from kip33.storage.locations import Location
 from kip33.storage.segment_files import index_path
+from kip33.stores.files import TEMPORARY_SUFFIX, FileStatus, entries_of, listed_ms, listed_status
+from kip33.stores.locations import Location
 
 UNKNOWN: Final = FileStatus(-2, None)  # of a file that may be there: no file has such a size
 

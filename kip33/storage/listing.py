@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from kip33.storage.directories import Directory, Segment, Visit, real_path
 from kip33.storage.layouts import KAFKA, Layout
-from kip33.storage.locations import Location
+from kip33.stores.locations import Location
 
 DIRECTORIES_AT_ONCE: Final = 16  # a store answers in tens of ms; a local disk does not mind
 ROWS_PER_BATCH: Final = 1 << 16  # Python's objects of no more rows are alive at once

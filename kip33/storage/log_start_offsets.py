@@ -16,8 +16,8 @@ from typing import Final
 
 from kip33.errors import LocationError
 from kip33.formats.offset_checkpoints import LOG_START_OFFSET_CHECKPOINT, parse_offset_checkpoint
-from kip33.storage.files import read_whole, reason
-from kip33.storage.locations import Location
+from kip33.stores.files import read_whole, reason
+from kip33.stores.locations import Location
 
 MOST_CHECKPOINT_BYTES: Final = 2**28  # a million partitions of the longest names
 COLUMNS: Final = ("topic", "partition", "offset")

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 
 from kip33.errors import LocationError
 from kip33.formats.group_offsets import GroupOffset, parse_group_offsets
-from kip33.storage.files import read_whole, reason
-from kip33.storage.locations import Location
+from kip33.stores.files import read_whole, reason
+from kip33.stores.locations import Location
 
 MOST_BYTES: Final = 1 << 30
 WANTED: Final = ("topic", "partition", "time")

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.storage.catalog import Catalog
-from kip33.storage.files import publish_or_raise, read_whole, reason
 from kip33.storage.snapshots import OrphanList, Snapshot
+from kip33.stores.files import publish_or_raise, read_whole, reason
 
 _FIELDS: list["pa.Field[Any]"] = [
     pa.field("index_uri", pa.string(), nullable=False),

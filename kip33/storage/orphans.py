@@ -18,14 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.storage.build import Build
-from kip33.storage.files import FileStatus, entries_of
 from kip33.storage.known import Column, Known, Mask, index_uris
 from kip33.storage.listed_indexes import Statuses, index_statuses
-from kip33.storage.locations import Location
 from kip33.storage.orphan_list import ORPHANS
 from kip33.storage.schema import STALE, WRITTEN
-from kip33.storage.side_by_side import in_order
 from kip33.storage.snapshot_merge import Looked
+from kip33.stores.concurrently import in_order
+from kip33.stores.files import FileStatus, entries_of
+from kip33.stores.locations import Location
 
 TIME, OFFSET, TRANSACTION = range(3)
 _KINDS: Final = ("time", "offset", "transaction")

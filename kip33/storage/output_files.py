@@ -16,8 +16,8 @@ from pyarrow import fs
 from kip33.errors import LocationError
 from kip33.formats.windows import read_fully
 from kip33.storage.broker_log_dirs import require_outside_brokers
-from kip33.storage.files import opened, reason
-from kip33.storage.locations import Location
+from kip33.stores.files import opened, reason
+from kip33.stores.locations import Location
 
 _HEAD_BYTES: Final = 256  # of a file: enough to see that it is a plan
 MOST_SUMMARY_BYTES: Final = 1 << 24

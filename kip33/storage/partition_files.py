@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 from pyarrow import fs
 
 from kip33.formats.names import parse_segment_file
-from kip33.storage.files import has_text_name, modified_ns
-from kip33.storage.locations import Location
+from kip33.stores.files import has_text_name, modified_ns
+from kip33.stores.locations import Location
 
 KINDS: Final = ("log", "index", "timeindex", "txnindex")  # as `LogSegment.deleteIfExists` deletes
 NO_TIME: Final = -1  # for a modification time that the store does not tell

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kip33.storage.drafts import STAYS
-from kip33.storage.files import publish_or_raise
-from kip33.storage.locations import Location
 from kip33.storage.schema import SEGMENTS
 from kip33.storage.snapshots import Part
+from kip33.stores.files import publish_or_raise
+from kip33.stores.locations import Location
 
 ROWS_PER_GROUP: Final = 20_000
 

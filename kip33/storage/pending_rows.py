@@ -19,13 +19,13 @@ from kip33.rules.transactions import TransactionSummary
 from kip33.storage.build import Build
 from kip33.storage.directories import Segment
 from kip33.storage.drafts import STAYS
-from kip33.storage.files import read_whole
-from kip33.storage.locations import Location
 from kip33.storage.publishing import Published, Wanted
 from kip33.storage.schema import SEGMENTS
 from kip33.storage.segment import SegmentIndex
 from kip33.storage.segment_files import beside
 from kip33.storage.snapshots import Part
+from kip33.stores.files import read_whole
+from kip33.stores.locations import Location
 
 MOST_PART_BYTES: Final = 2**31 - 1
 _EXTRA: list["pa.Field[Any]"] = [

@@ -13,7 +13,6 @@ from kip33.rules.retention import Decision, Limits
 from kip33.storage.broker_log_dirs import require_outside_brokers
 from kip33.storage.catalog import Catalog
 from kip33.storage.judging import CatalogRow, JudgedPartition, judged_partitions
-from kip33.storage.locations import Location
 from kip33.storage.retention_plan import (
     PlannedPartition,
     PlannedSegment,
@@ -21,6 +20,7 @@ from kip33.storage.retention_plan import (
     few,
     require_deletable,
 )
+from kip33.stores.locations import Location
 
 _MAKE_ANOTHER = "make another plan"
 

@@ -18,8 +18,6 @@ from kip33.errors import PlanError, PolicyError
 from kip33.formats.names import SegmentFile, parse_partition_dir, parse_segment_file
 from kip33.rules.policies import Policies
 from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES
-from kip33.storage.files import publish_or_raise, read_whole, reason
-from kip33.storage.locations import Location
 from kip33.storage.output_files import require_plan_place
 from kip33.storage.partition_files import KINDS, PlannedFile
 from kip33.storage.retention_plan import (
@@ -29,6 +27,8 @@ from kip33.storage.retention_plan import (
     PlannedSegment,
     RetentionPlan,
 )
+from kip33.stores.files import publish_or_raise, read_whole, reason
+from kip33.stores.locations import Location
 
 VERSION: Final = 1
 ID_DIGITS: Final = 32  # hexadecimal, of the SHA-256's 64

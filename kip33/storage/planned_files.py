@@ -4,9 +4,9 @@ from typing import Final, NamedTuple
 
 from pyarrow import fs
 
-from kip33.storage.locations import Location
 from kip33.storage.partition_files import KINDS, PlannedFile, as_found, is_link, is_log
 from kip33.storage.retention_plan import PlannedPartition, PlannedSegment
+from kip33.stores.locations import Location
 
 LINK: Final = (
     "is a link to a file elsewhere: deleting the link would leave that file, and a moved link may "

@@ -19,11 +19,9 @@ from kip33.storage.broker_locks import locked
 from kip33.storage.build import Build
 from kip33.storage.catalog import Catalog
 from kip33.storage.drafts import claimed_index_uris
-from kip33.storage.files import require_directory
 from kip33.storage.known import Column, Known, Mask, index_uris, learn, log_uris, match
 from kip33.storage.layouts import layout_of
 from kip33.storage.listing import Listed, Listing, Unfinished
-from kip33.storage.locations import Location
 from kip33.storage.orphan_list import read_orphans
 from kip33.storage.orphans import (
     TRANSACTION,
@@ -44,6 +42,8 @@ from kip33.storage.sources import (
 from kip33.storage.takeover import Takeover, plan_takeover
 from kip33.storage.topic_settings import load_topic_settings
 from kip33.storage.transaction_reuse import transactions_may_differ
+from kip33.stores.files import require_directory
+from kip33.stores.locations import Location
 
 FIX_IT: Final = (
     "without it this build cannot tell which index files it owns: fix it and run the command again"

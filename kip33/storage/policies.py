@@ -18,8 +18,8 @@ from typing import Any, Final
 from kip33.errors import LocationError, PolicyError
 from kip33.formats.kafka_configs import TOPIC_KEYS, parse_kafka_configs
 from kip33.rules.policies import DEFAULTS, Policies
-from kip33.storage.files import read_whole, reason
-from kip33.storage.locations import Location
+from kip33.stores.files import read_whole, reason
+from kip33.stores.locations import Location
 
 MOST_POLICY_BYTES: Final = 2**30  # what the tools print of a million topics
 TOPICS: Final = "topics"

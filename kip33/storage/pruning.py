@@ -26,7 +26,6 @@ from pyarrow import fs
 from kip33.errors import CatalogError, UnreadableCatalogError
 from kip33.storage.catalog import Catalog
 from kip33.storage.drafts import CLAIMS, DEAD_AFTER_MS
-from kip33.storage.files import TEMPORARY_SUFFIX, reason, size_of
 from kip33.storage.folders import (
     Folder,
     has_own_name,
@@ -34,8 +33,9 @@ from kip33.storage.folders import (
     list_folders,
     modified_ms,
 )
-from kip33.storage.locations import Location
 from kip33.storage.snapshots import Candidate, sequence_of
+from kip33.stores.files import TEMPORARY_SUFFIX, reason, size_of
+from kip33.stores.locations import Location
 
 YOUNG_MS: Final = 60 * 60 * 1000
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from kip33.rules.broker_start import CUT, offset_index_note
-from kip33.storage.file_owners import correct_owner, publish_beside
-from kip33.storage.files import FileStatus, publish, read_whole, reason, remove, status_of
-from kip33.storage.locations import Location
 from kip33.storage.schema import KEPT, STALE, WRITTEN
 from kip33.storage.segment import SegmentIndex
+from kip33.stores.file_owners import correct_owner, publish_beside
+from kip33.stores.files import FileStatus, publish, read_whole, reason, remove, status_of
+from kip33.stores.locations import Location
 
 NOT_OURS: Final = "kip33 did not write it"
 BEFORE_LOG: Final = (

@@ -15,8 +15,8 @@ from kip33.formats.batch import BatchColumns
 from kip33.formats.records import iterate_records
 from kip33.formats.scan import BatchScan
 from kip33.formats.windows import read_fully
-from kip33.storage.files import opened, reason
-from kip33.storage.locations import Location
+from kip33.stores.files import opened, reason
+from kip33.stores.locations import Location
 
 UNCOUNTED = ("invalid", "unreadable")
 TRUNCATED = "truncated"

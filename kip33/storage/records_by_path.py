@@ -10,14 +10,14 @@ from kip33.formats.batch import CONTROL, BatchHeader, has_any_offset
 from kip33.formats.byte_sources import pieces_of
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES, Record, iterate_records
 from kip33.rules.search import BATCH
-from kip33.storage.files import opened, reason
 from kip33.storage.index_pages import OFFSET_WIDTHS, IndexPages
-from kip33.storage.locations import Location
 from kip33.storage.log_window import LOCAL_BYTES, REMOTE_BYTES, Damage, LogWindow, Meter
 from kip33.storage.partition_files import list_partition
 from kip33.storage.searched import SearchedSegment
 from kip33.storage.segment_files import base_offset_in, beside
 from kip33.storage.segment_search import opened_search
+from kip33.stores.files import opened, reason
+from kip33.stores.locations import Location
 
 Segments: TypeAlias = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 """A partition's directory, a `.log` file, or several of either of one partition: paths or URIs."""

@@ -6,10 +6,10 @@ from os import cpu_count
 from typing import Final
 
 from kip33.rules.broker_start import REMOVE, WRITE
-from kip33.storage.file_owners import publish_beside
-from kip33.storage.files import reason, remove
 from kip33.storage.repair_plan import Progress, RepairPlan, SegmentRepair, verified
 from kip33.storage.segment_files import beside
+from kip33.stores.file_owners import publish_beside
+from kip33.stores.files import reason, remove
 
 DONE: Final = "done"
 FAILED: Final = "failed"

@@ -22,13 +22,13 @@ from kip33.rules.transactions import (
     PRODUCER_ID,
 )
 from kip33.storage.directories import Segment
-from kip33.storage.files import MOST_INDEX_BYTES, read_whole, size_of
 from kip33.storage.listing import Listed, Listing
-from kip33.storage.locations import Location
 from kip33.storage.segment import SegmentIndex
 from kip33.storage.segment_files import beside
 from kip33.storage.sources import require_segments
 from kip33.storage.verification import SegmentVerdict, verify_file
+from kip33.stores.files import MOST_INDEX_BYTES, read_whole, size_of
+from kip33.stores.locations import Location
 
 Progress = Callable[[int, int], None]
 """Called with (segments read, segments in all)."""

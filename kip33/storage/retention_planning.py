@@ -15,10 +15,8 @@ from kip33.formats.names import segment_file_name
 from kip33.rules.policies import Policies
 from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES, Decision, Limits
 from kip33.storage.catalog import Catalog
-from kip33.storage.files import reason
 from kip33.storage.judging import CatalogRow, JudgedPartition, judged_partitions
 from kip33.storage.listing import DIRECTORIES_AT_ONCE
-from kip33.storage.locations import Location
 from kip33.storage.partition_files import (
     NO_TIME,
     PartitionFiles,
@@ -40,6 +38,8 @@ from kip33.storage.retention_plan import (
 )
 from kip33.storage.snapshots import Snapshot
 from kip33.storage.sources import matches
+from kip33.stores.files import reason
+from kip33.stores.locations import Location
 
 NOTHING: Final = -1  # no base offset is less
 

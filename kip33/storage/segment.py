@@ -25,8 +25,8 @@ from kip33.rules.index_entries import DIALECTS
 from kip33.rules.leader_epochs import LeaderEpochs
 from kip33.rules.segment_summary import new_summary, summarize
 from kip33.rules.transactions import OpenTransactions, TransactionSummary
-from kip33.storage.files import reason, scanned
-from kip33.storage.locations import Location
+from kip33.stores.files import reason, scanned
+from kip33.stores.locations import Location
 
 
 @dataclass(frozen=True)

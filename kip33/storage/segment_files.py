@@ -13,8 +13,8 @@ import re
 from typing import Final
 
 from kip33.formats.names import parse_segment_file
-from kip33.storage.containers.aiven import INDEXES, LOG
-from kip33.storage.locations import Location, split_uri
+from kip33.stores.containers.aiven import INDEXES, LOG
+from kip33.stores.locations import Location, split_uri
 
 _SEGMENT_ID: Final = r"[A-Za-z0-9_-]{22}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 """Of a segment or a topic: Kafka's base64 form, or the one with dashes."""

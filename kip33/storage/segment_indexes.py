@@ -24,12 +24,12 @@ from kip33.rules.search import (
     reach_of,
     require_order,
 )
-from kip33.storage.files import opened, reason, status_of
 from kip33.storage.index_pages import OFFSET_WIDTHS, TIME_WIDTHS, IndexPages
-from kip33.storage.locations import Location
 from kip33.storage.log_window import Meter
 from kip33.storage.searched import SearchedSegment
 from kip33.storage.segment_files import beside
+from kip33.stores.files import opened, reason, status_of
+from kip33.stores.locations import Location
 
 WALKED_BYTES: Final = 16 * 1024  # a shorter stretch of log is read, whatever an index says of it
 ENTRY_PROOF_BYTES: Final = 8 * 1024  # what it costs to check one entry, about

@@ -8,11 +8,11 @@ from kip33.errors import CorruptIndexError, CorruptSegmentError, UnsupportedForm
 from kip33.formats.batch import CODEC_MASK, LOG_APPEND_TIME, NO_TIMESTAMP, BatchHeader
 from kip33.formats.records import Record, iterate_records
 from kip33.rules.search import BATCH, RECORD, bears_out, reach_of
-from kip33.storage.files import opened
-from kip33.storage.locations import Location
 from kip33.storage.log_window import LOCAL_BYTES, REMOTE_BYTES, LogWindow, Meter
 from kip33.storage.searched import SearchedSegment
 from kip33.storage.segment_indexes import SegmentIndexes, Start
+from kip33.stores.files import opened
+from kip33.stores.locations import Location
 
 _NO_LIMIT: Final = 2**63 - 1
 

@@ -8,10 +8,10 @@ import pyarrow.compute as pc
 from kip33.errors import LocationError
 from kip33.rules.topic_globs import TopicGlobs
 from kip33.storage.broker_log_dirs import inside_log_dir, require_outside_brokers
-from kip33.storage.files import require_directory, size_of
 from kip33.storage.layouts import KAFKA, Layout
 from kip33.storage.listing import Listed, Listing, list_tree, segments_of
-from kip33.storage.locations import Location
+from kip33.stores.files import require_directory, size_of
+from kip33.stores.locations import Location
 
 
 def matches(topic: str | None, topics: Sequence[str]) -> bool:

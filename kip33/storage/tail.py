@@ -7,8 +7,8 @@ from kip33.formats.batch import BatchHeader, decode_header
 from kip33.formats.time_index import TimeIndex, TimestampOffset
 from kip33.rules.index_entries import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, preallocated_bytes
 from kip33.rules.index_tail import ENTRIES_READ, HEADER_BYTES, distrust
-from kip33.storage.files import opened
-from kip33.storage.locations import Location
+from kip33.stores.files import opened
+from kip33.stores.locations import Location
 
 
 class IndexFiles(NamedTuple):

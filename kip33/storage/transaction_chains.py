@@ -17,9 +17,9 @@ from kip33.formats.producer_snapshot import ProducerSnapshot
 from kip33.rules.transaction_chain import UNCHANGED, Open, TransactionChain, open_from_json
 from kip33.rules.transaction_index import CompletedTransactions, complete_transactions
 from kip33.rules.transactions import TransactionSummary
-from kip33.storage.files import read_whole
-from kip33.storage.locations import Location
 from kip33.storage.segment_files import beside
+from kip33.stores.files import read_whole
+from kip33.stores.locations import Location
 
 MOST_SNAPSHOT_BYTES: Final = 1 << 28
 Key: TypeAlias = tuple[Any, ...]

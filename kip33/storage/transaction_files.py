@@ -18,10 +18,7 @@ from kip33.rules.broker_start import hidden_aborts_note, may_have_offset_index
 from kip33.rules.transaction_chain import UNCHANGED, open_as_json
 from kip33.rules.transaction_index import CompletedTransactions
 from kip33.storage.build import Build
-from kip33.storage.durable_files import make_durable
-from kip33.storage.files import reason, status_of
 from kip33.storage.index_flusher import IndexFlusher
-from kip33.storage.locations import Location
 from kip33.storage.parts import PartWriter
 from kip33.storage.pending_rows import PendingRow, pending_rows, read_staged
 from kip33.storage.publishing import (
@@ -33,9 +30,12 @@ from kip33.storage.publishing import (
 )
 from kip33.storage.schema import STALE
 from kip33.storage.segment_files import beside
-from kip33.storage.side_by_side import in_order
 from kip33.storage.snapshots import Part
 from kip33.storage.transaction_chains import ChainLink, Key, completed_by_log
+from kip33.stores.concurrently import in_order
+from kip33.stores.durable_files import make_durable
+from kip33.stores.files import reason, status_of
+from kip33.stores.locations import Location
 
 SOUND: Final = ("ok", "empty", "truncated")
 _KEY: Final = ("log_dir", "topic", "partition")

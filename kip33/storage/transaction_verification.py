@@ -9,11 +9,11 @@ from kip33.rules.index_verdict import MISSING, UNREADABLE, Verdict
 from kip33.rules.transaction_chain import UNCHANGED
 from kip33.rules.transaction_verdict import transaction_index_verdict
 from kip33.rules.transactions import NO_TRANSACTIONS, TransactionSummary
-from kip33.storage.files import MOST_INDEX_BYTES, read_whole, reason, size_of
-from kip33.storage.locations import Location
 from kip33.storage.segment import SegmentIndex
 from kip33.storage.transaction_chains import ChainLink, Key, completed_by_log
 from kip33.storage.verification import SegmentVerdict
+from kip33.stores.files import MOST_INDEX_BYTES, read_whole, reason, size_of
+from kip33.stores.locations import Location
 
 
 class SeenTransactions(NamedTuple):

@@ -13,9 +13,9 @@ import shutil
 import uuid
 from typing import Final
 
-from kip33.storage.durable_files import flush, make_folder
-from kip33.storage.files import TEMPORARY_SUFFIX, move, opened, remove_quietly, size_of
-from kip33.storage.locations import Location
+from kip33.stores.durable_files import flush, make_folder
+from kip33.stores.files import TEMPORARY_SUFFIX, move, opened, remove_quietly, size_of
+from kip33.stores.locations import Location
 
 CHUNK_BYTES: Final = 1 << 20
 

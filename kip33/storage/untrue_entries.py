@@ -14,8 +14,8 @@ from kip33.formats.offset_index import OffsetIndex
 from kip33.formats.scan import BatchScan
 from kip33.formats.time_index import TimeIndex
 from kip33.rules.index_truth import OffsetIndexTruth, TimeIndexTruth
-from kip33.storage.files import reason, scanned, size_of
-from kip33.storage.locations import Location
+from kip33.stores.files import reason, scanned, size_of
+from kip33.stores.locations import Location
 
 MOST_NAMED: Final = 100_000  # entries of which a reason is kept
 OUT_OF_ORDER: Final = "out of order after the entry before"

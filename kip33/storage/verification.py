@@ -20,10 +20,10 @@ from kip33.rules.index_entries import (
 )
 from kip33.rules.index_truth import OffsetIndexTruth, TimeIndexTruth
 from kip33.rules.index_verdict import Verdict
-from kip33.storage.files import read_index, reason, size_of
-from kip33.storage.locations import Location
 from kip33.storage.segment import SegmentIndex, index_file
 from kip33.storage.segment_files import beside
+from kip33.stores.files import read_index, reason, size_of
+from kip33.stores.locations import Location
 
 
 class IndexKind(NamedTuple):

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Self
 
 from kip33.formats.scan import BatchScan
-from kip33.storage.files import scanned
-from kip33.storage.locations import Location
+from kip33.stores.files import scanned
+from kip33.stores.locations import Location
 
 
 class BareScans:

@@ -16,7 +16,7 @@ import json, sys, time
 begin = time.perf_counter()
 import numba
 numba_there = time.perf_counter()
-from kip33.storage.locations import Location
+from kip33.stores.locations import Location
 from kip33.rules.index_builder import IndexSettings
 from kip33.storage.segment import index_file
 

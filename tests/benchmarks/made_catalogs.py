@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from kip33.storage.catalog import Catalog
 from kip33.storage.drafts import Draft
-from kip33.storage.locations import Location
 from kip33.storage.parts import PartWriter
 from kip33.storage.schema import SEGMENTS
+from kip33.stores.locations import Location
 
 NOW_MS: Final = 1_700_000_000_000
 HOUR_MS: Final = 3_600_000

@@ -13,8 +13,8 @@ from kip33.rules.index_builder import IndexSettings
 from kip33.storage.build import Build
 from kip33.storage.building import build_segment
 from kip33.storage.listing import list_tree
-from kip33.storage.locations import Location
 from kip33.storage.schema import WRITTEN
+from kip33.stores.locations import Location
 from tests.benchmarks.kafka_recovery import WarmKafka, indexes_of
 from tests.benchmarks.other_readers import (
     check_with_kafka_python,

@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 from pyarrow import fs
 
 from kip33.spark.build import build_index
-from kip33.storage import stores
 from kip33.storage.listing import list_tree
-from kip33.storage.locations import Location
-from kip33.storage.side_by_side import FILES_AT_ONCE
+from kip33.stores import settings as store_settings
+from kip33.stores.concurrently import FILES_AT_ONCE
+from kip33.stores.locations import Location
 from tests.benchmarks.archives import BROKER, Shape, link_archive
 from tests.benchmarks.page import Section, tell
 from tests.benchmarks.ratios import Ratio
@@ -87,7 +87,7 @@ def peaks(archive: Path) -> Iterator[tuple[str, float]]:
 
 def measure(shape: Shape, store: Store) -> tuple[str, Ratio]:
     """Return a row and its ratio: the best of some rounds in turns."""
-    stores.use_settings(store.settings)
+    store_settings.use_settings(store.settings)
     source = f"{store.uri}/logs"
     begin = time.perf_counter()
     listing = list_tree(Location.of(source))
@@ -130,7 +130,7 @@ def measure(shape: Shape, store: Store) -> tuple[str, Ratio]:
 def read_all(work: tuple[list[str], dict[str, str]]) -> int:
     """Return the bytes of these files, read one after another by the store's client alone."""
     places, settings = work
-    stores.use_settings(settings)
+    store_settings.use_settings(settings)
     count = 0
     for uri in places:
         place = Location.of(uri)
@@ -164,7 +164,7 @@ def in_hdfs(archive: Path) -> Iterator[Store]:
     with ExitStack() as undo:
         folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="kip33-bench-")))
         server = undo.enter_context(HdfsServer(folder))
-        stores.use_settings(server.client_options)
+        store_settings.use_settings(server.client_options)
         target = Location.of(f"{server.uri}/logs").filesystem()
         for partition in sorted((archive / BROKER).iterdir()):
             target.create_dir(f"/logs/{BROKER}/{partition.name}", recursive=True)

@@ -18,7 +18,7 @@ from kip33.spark import evaluate_retention, freed_by, load_catalog, summarize_pa
 from kip33.spark.results import written
 from kip33.spark.retention_summary import totals_of
 from kip33.spark.session import create_session
-from kip33.storage.locations import Location
+from kip33.stores.locations import Location
 from tests.benchmarks.made_catalogs import HOUR_MS, NOW_MS
 
 CORES: Final = 2

@@ -21,9 +21,9 @@ from kip33.spark import load_catalog, offsets_for_times
 from kip33.spark.session import create_session
 from kip33.storage.catalog import Catalog
 from kip33.storage.catalog_search import Question, rows_of, search_rows
-from kip33.storage.files import opened
-from kip33.storage.locations import Location
 from kip33.storage.partition_answers import How
+from kip33.stores.files import opened
+from kip33.stores.locations import Location
 
 CORES: Final = 2
 ALONE: Final = 20  # of the requests

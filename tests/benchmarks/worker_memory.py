@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from kip33.storage import stores
 from kip33.storage.listing import list_tree
-from kip33.storage.locations import Location
+from kip33.stores import settings as store_settings
+from kip33.stores.locations import Location
 from tests.benchmarks.page import Section, tell
 from tests.benchmarks.ratios import Ratio
 from tests.benchmarks.segments import segment_name
@@ -101,7 +101,7 @@ def peak_resident_bytes() -> int:
 
 def main() -> None:
     source, settings = sys.argv[1], json.loads(sys.argv[2])
-    stores.use_settings(settings)
+    store_settings.use_settings(settings)
     with tempfile.TemporaryDirectory(prefix="kip33-bench-") as index_dir:
         summary = build_here(source, Path(index_dir), offset_index=True)
     size_bytes = list_tree(Location.of(source)).table["size_bytes"].to_pylist()

@@ -11,8 +11,8 @@ from typing import Any
 
 from kip33.errors import Kip33Error
 from kip33.storage.applying import Applied, apply_plan
-from kip33.storage.locations import Location
 from kip33.storage.plan_text import read_plan
+from kip33.stores.locations import Location
 
 MINUTE_MS = 60_000
 

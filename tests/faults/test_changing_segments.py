@@ -16,8 +16,8 @@ import kip33.storage.segment
 from kip33.formats.scan import CHUNK_BYTES
 from kip33.storage.building import build_bin
 from kip33.storage.committing import BuildSummary, begin_build, commit_build
-from kip33.storage.files import Scanned, opened
-from kip33.storage.locations import Location
+from kip33.stores.files import Scanned, opened
+from kip33.stores.locations import Location
 from tests.changing_archive import DAY_MS, ChangingArchive, batches
 from tests.long_forms import one_in
 

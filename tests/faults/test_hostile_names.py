@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from kip33.errors import CorruptSegmentError, LocationError
-from kip33.storage.containers.manifest import parse_manifest
 from kip33.storage.listing import list_tree
-from kip33.storage.locations import Location, without_secrets
 from kip33.storage.partition_files import list_partition
 from kip33.storage.planning import plan_build
+from kip33.stores.containers.manifest import parse_manifest
+from kip33.stores.locations import Location, without_secrets
 from tests.jobs.console import KIP33, subprocess_of
 
 LOG = f"{0:020d}.log"

@@ -12,7 +12,7 @@ import pytest
 
 from kip33.errors import Kip33Error
 from kip33.storage.catalog import Catalog
-from kip33.storage.locations import Location
+from kip33.stores.locations import Location
 from tests.changing_archive import batches
 from tests.faults.crash_disk import Disk, Tree
 from tests.faults.traces import Event, record

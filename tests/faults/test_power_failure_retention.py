@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kip33.storage.locations import Location
 from kip33.storage.plan_text import read_plan, write_plan
+from kip33.stores.locations import Location
 from tests.expiring_archive import KINDS, NOW_MS, ExpiringArchive
 from tests.faults.applies import apply_here
 from tests.faults.crash_disk import Disk, Tree
@@ -24,7 +24,7 @@ PLAN = """
 import sys
 from kip33.rules.policies import Policies
 from kip33.storage.catalog import Catalog
-from kip33.storage.locations import Location
+from kip33.stores.locations import Location
 from kip33.storage.plan_text import write_plan
 from kip33.storage.retention_planning import plan_retention
 from tests.expiring_archive import WEEK

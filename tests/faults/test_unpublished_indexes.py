@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kip33.storage import publishing
-from kip33.storage.locations import Location
+from kip33.stores.locations import Location
 from tests.changing_archive import ChangingArchive, batches
 
 A = "broker 1/a-0"

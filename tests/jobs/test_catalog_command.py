@@ -11,9 +11,9 @@ from pyarrow import fs
 from kip33.cli.catalog import MOST_TABLE_ROWS
 from kip33.storage.catalog import Catalog
 from kip33.storage.drafts import Draft
-from kip33.storage.locations import Location
 from kip33.storage.parts import PartWriter
 from kip33.storage.snapshots import Snapshot
+from kip33.stores.locations import Location
 from tests.jobs.console import Command, file_named
 from tests.snapshots import commit_path, part_path, path_of, row, write
 
@@ -324,7 +324,7 @@ def test_what_cannot_be_removed_is_a_line_and_exit_1(
 ) -> None:
     folder = part_path(catalog, three[0]).parent
     make_old(catalog)
-    monkeypatch.setattr("kip33.storage.locations._filesystem", lambda _: Closed(folder))
+    monkeypatch.setattr("kip33.stores.locations._filesystem", lambda _: Closed(folder))
     done = command("catalog", "c", "--keep", 1, "--format", output_format)
     line = f"{folder.as_uri()}: cannot be removed: Permission denied; fix it and prune again"
     assert (done.exit_code, done.stderr) == (1, f"Error: {line}\n")

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kip33.storage.locations import Location
 from kip33.storage.plan_text import write_plan
+from kip33.stores.locations import Location
 from tests.expiring_archive import ExpiringArchive
 from tests.jobs.console import KIP33
 from tests.segment_builder import Record, segment, v2_batch

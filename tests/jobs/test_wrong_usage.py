@@ -248,7 +248,7 @@ class Closed:
 def test_a_source_that_cannot_be_listed(
     command: Command, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
-    monkeypatch.setattr("kip33.storage.locations._filesystem", lambda _: Closed())
+    monkeypatch.setattr("kip33.stores.locations._filesystem", lambda _: Closed())
     done = command(*arguments)
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.endswith("/archive: SOURCE cannot be listed: Permission denied\n")

@@ -8,9 +8,9 @@ import pytest
 
 from kip33.rules.index_builder import TopicSettings
 from kip33.storage.by_path import verify_segment
-from kip33.storage.locations import Location
 from kip33.storage.repair_apply import FAILED, apply_repair
 from kip33.storage.repair_plan import list_log_dir, plan_repair
+from kip33.stores.locations import Location
 from tests.kafka.oracle import Oracle
 from tests.long_forms import short_and_long
 from tests.segment_builder import TRANSACTIONAL, Record, end_txn_marker, segment, v2_batch

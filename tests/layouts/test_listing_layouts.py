@@ -13,9 +13,9 @@ from kip33.storage.directories import Segment
 from kip33.storage.layouts import LAYOUTS, layout_of
 from kip33.storage.layouts.pinterest import hash_bits
 from kip33.storage.listing import Listing, list_tree
-from kip33.storage.locations import Location
 from kip33.storage.planning import plan_build
 from kip33.storage.sources import require_segments
+from kip33.stores.locations import Location
 from tests.faults.builds import build_here, outcome
 from tests.layouts import archives
 from tests.layouts.archives import (

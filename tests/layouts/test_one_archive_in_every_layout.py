@@ -16,10 +16,10 @@ from kip33.storage.catalog import Catalog
 from kip33.storage.catalog_search import by_partition
 from kip33.storage.group_lag import GroupLag, group_lags
 from kip33.storage.judging import judged_partitions
-from kip33.storage.locations import Location
 from kip33.storage.partition_answers import How, Request, answers_of
 from kip33.storage.retention_planning import plan_retention
 from kip33.storage.schema import SEGMENTS
+from kip33.stores.locations import Location
 from tests.faults.builds import Outcome, build_here, outcome
 from tests.formats.real_segments import needs_real_segments
 from tests.layouts.archives import MODIFIED_MS, WRITERS, Stored, kafka

@@ -12,7 +12,7 @@ import pytest
 from pyarrow import fs
 
 from kip33.spark import build_index
-from kip33.storage.hdfs import open_hdfs
+from kip33.stores.hdfs import open_hdfs
 from tests.on_clusters.conftest import PROJECT, index_files
 from tests.servers.fixtures import or_skip
 from tests.servers.hdfs import HdfsServer

@@ -17,8 +17,8 @@ from kip33.rules.retention import Limits, SegmentFigures, judge
 from kip33.spark.broker_view import ADDED
 from kip33.spark.retention import WhatIf, evaluate_retention
 from kip33.storage.broker_files import UNREADABLE
-from kip33.storage.locations import Location
 from kip33.storage.schema import SEGMENTS
+from kip33.stores.locations import Location
 from tests.random_catalogs import (
     DAY_MS,
     LONG_MAX,

@@ -11,7 +11,7 @@ from pyspark.sql import functions as sf
 
 from kip33.errors import LocationError, PublishError
 from kip33.spark.results import SUMMARY, UNFINISHED, require_results_place, write_summary, written
-from kip33.storage.locations import Location
+from kip33.stores.locations import Location
 
 pytestmark = pytest.mark.spark
 
@@ -132,7 +132,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Let one operation of the disk fail from now on."""
 
     def fail(operation: str) -> None:
-        monkeypatch.setattr("kip33.storage.locations._filesystem", lambda _: Disk(operation))
+        monkeypatch.setattr("kip33.stores.locations._filesystem", lambda _: Disk(operation))
 
     return fail
 

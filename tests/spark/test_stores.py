@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kip33.spark.stores import use_session
-from kip33.storage import stores
+from kip33.stores import settings as store_settings
 
 ENDPOINT, SECRET = "fs.s3a.endpoint", "fs.s3a.bucket.archive.secret.key"
 PROVIDER = "hadoop.security.credential.provider.path"
@@ -30,7 +30,7 @@ def test_hadoops_defaults_are_not_what_anybody_said(spark: Any, hadoop: Any) -> 
 def test_what_a_notebook_set_at_run_time_holds(spark: Any, hadoop: Any) -> None:
     hadoop.set(ENDPOINT, "http://store:9000")
     assert use_session(spark)[ENDPOINT] == "http://store:9000"
-    assert stores.settings()[ENDPOINT] == "http://store:9000"
+    assert store_settings.settings()[ENDPOINT] == "http://store:9000"
 
 
 def test_a_credential_stores_keys_are_opened(spark: Any, hadoop: Any, tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ import pytest
 
 from kip33.storage.deletion import PartitionResult
 from kip33.storage.deletion_step import SegmentStep
-from kip33.storage.locations import Location
 from kip33.storage.partition_files import PlannedFile
 from kip33.storage.pruning import prune
 from kip33.storage.retention_plan import RetentionPlan
+from kip33.stores.locations import Location
 from tests.expiring_archive import DAY_MS, NOW_MS, A, B, ExpiringArchive, event
 
 

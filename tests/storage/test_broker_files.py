@@ -27,7 +27,7 @@ from kip33.rules.broker_view import (
     BrokerView,
 )
 from kip33.storage.broker_files import UNREADABLE, SeenByBroker, seen_by_broker
-from kip33.storage.locations import Location
+from kip33.stores.locations import Location
 from tests.faults.privileges import AS_ANY_OWNER, shut, why_not
 from tests.rules.test_broker_view import (
     EARLIER,
@@ -61,7 +61,7 @@ class Disk:
         self.listed: list[str] = []
         self.opened: list[str] = []
         self.before_opening: dict[str, Any] = {}
-        monkeypatch.setattr("kip33.storage.locations._LOCAL", self)
+        monkeypatch.setattr("kip33.stores.locations._LOCAL", self)
 
     def get_file_info(self, selector: fs.FileSelector) -> Any:
         self.listed.append(Path(selector.base_dir).name)

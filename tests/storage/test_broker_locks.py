@@ -12,7 +12,7 @@ import pytest
 from kip33.errors import PlanError
 from kip33.storage import broker_locks
 from kip33.storage.broker_locks import locked
-from kip33.storage.locations import Location
+from kip33.stores.locations import Location
 
 HOLD = """
 import fcntl, sys

@@ -13,11 +13,11 @@ import pytest
 from kip33.errors import CatalogError
 from kip33.storage.catalog import Catalog
 from kip33.storage.drafts import Draft
-from kip33.storage.locations import Location
 from kip33.storage.parts import ROWS_PER_GROUP, PartWriter
 from kip33.storage.schema import SCHEMA_VERSION, SEGMENTS
 from kip33.storage.snapshots import Snapshot
 from kip33.storage.totals import topic_totals
+from kip33.stores.locations import Location
 from tests.snapshots import NOW_MS, SOURCE, commit_path, part_path, path_of, row, write
 
 

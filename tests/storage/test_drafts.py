@@ -9,9 +9,9 @@ import pytest
 from kip33.errors import CatalogError, Kip33Error, PublishError
 from kip33.storage.catalog import Catalog
 from kip33.storage.drafts import CLAIMS, Draft, claimed_index_uris
-from kip33.storage.locations import Location
 from kip33.storage.parts import PartWriter
 from kip33.storage.snapshots import Part
+from kip33.stores.locations import Location
 from tests.snapshots import NOW_MS, SOURCE, commit_path, path_of, row, write
 
 

@@ -14,8 +14,8 @@ import pytest
 from pyarrow import fs
 
 from kip33.errors import LocationError
-from kip33.storage import files
-from kip33.storage.files import (
+from kip33.stores import files
+from kip33.stores.files import (
     opened,
     publish,
     read_whole,
@@ -25,7 +25,7 @@ from kip33.storage.files import (
     scanned,
     size_of,
 )
-from kip33.storage.locations import Location
+from kip33.stores.locations import Location
 
 ROOT = Path(__file__).parents[2]
 
@@ -129,8 +129,8 @@ def test_a_full_disk_leaves_no_part(tmp_path: Path) -> None:
     publish(Location.of(tmp_path / "x"), b"old")
     script = """
 import resource, signal, sys
-from kip33.storage.files import publish
-from kip33.storage.locations import Location
+from kip33.stores.files import publish
+from kip33.stores.locations import Location
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:

@@ -16,9 +16,9 @@ from kip33.storage.building import build_bin
 from kip33.storage.catalog import Catalog
 from kip33.storage.committing import BuildSummary, begin_build
 from kip33.storage.drafts import Draft
-from kip33.storage.locations import Location
 from kip33.storage.parts import PartWriter
 from kip33.storage.schema import SEGMENTS
+from kip33.stores.locations import Location
 from tests.changing_archive import DAY_MS, START_MS, ChangingArchive, batches
 
 A, B, INVALID, EMPTY = "broker 1/a-0", "broker 1/b-0", "broker 1/invalid-0", "broker 1/empty-0"

@@ -9,7 +9,7 @@ import pytest
 from kip33.storage.directories import MAX_DEPTH, Directory, Segment, Visit
 from kip33.storage.layouts import KAFKA
 from kip33.storage.listing import DIRECTORIES_AT_ONCE, LISTING, Listing, list_tree
-from kip33.storage.locations import Location
+from kip33.stores.locations import Location
 
 NAME = "00000000000000000042"
 MODIFIED_MS = 1_700_000_000_123

@@ -6,7 +6,7 @@ import pytest
 from pyarrow import fs
 
 from kip33.errors import LocationError
-from kip33.storage.locations import SCHEMES, Location
+from kip33.stores.locations import SCHEMES, Location
 
 PLACES = [
     ("/archive/orders-0", "file://", "/archive/orders-0", "file:///archive/orders-0"),

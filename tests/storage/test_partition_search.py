@@ -30,10 +30,10 @@ from kip33.rules.search import (
     UNSURE,
 )
 from kip33.storage import segment_indexes, segment_search
-from kip33.storage.locations import Location
 from kip33.storage.partition_search import Answer, search_partition
 from kip33.storage.searched import SearchedSegment
 from kip33.storage.segment_indexes import WALKED_BYTES
+from kip33.stores.locations import Location
 from tests.generated_segments import Written, plain_batch, segments, wire_of
 from tests.long_forms import one_in
 from tests.searched_segments import Partition, write_segment

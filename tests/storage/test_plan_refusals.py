@@ -15,9 +15,9 @@ import pytest
 from kip33.errors import CatalogError, Kip33Error, LocationError, PlanError
 from kip33.rules.policies import Policies
 from kip33.storage.drafts import Draft
-from kip33.storage.locations import Location
 from kip33.storage.plan_text import read_plan, sealed, write_plan
 from kip33.storage.retention_plan import PlannedSegment, RetentionPlan
+from kip33.stores.locations import Location
 from tests.expiring_archive import DAY_MS, NOW_MS, A, B, ExpiringArchive
 from tests.snapshots import row
 

@@ -6,8 +6,8 @@ import pytest
 
 from kip33.errors import PolicyError
 from kip33.rules.policies import Policies, Policy
-from kip33.storage.locations import Location
 from kip33.storage.policies import load_policies
+from kip33.stores.locations import Location
 
 ROOT = Path(__file__).parents[2]
 DAY_MS = 86_400_000

@@ -438,7 +438,7 @@ def test_a_commit_goes_before_its_parts_and_the_oldest_first(
 ) -> None:
     first, second, _ = (snapshot_of(catalog) for _ in range(3))
     disk = Disk()
-    monkeypatch.setattr("kip33.storage.locations._filesystem", lambda _: disk)
+    monkeypatch.setattr("kip33.stores.locations._filesystem", lambda _: disk)
     plans = []
 
     def on_plan(plan: Plan) -> None:
@@ -462,7 +462,7 @@ def test_a_commit_file_that_does_not_go_keeps_its_parts_and_the_rest_goes_on(
 ) -> None:
     first, second, newest = (snapshot_of(catalog) for _ in range(3))
     disk = Disk(f"commits/{first.name}")
-    monkeypatch.setattr("kip33.storage.locations._filesystem", lambda _: disk)
+    monkeypatch.setattr("kip33.stores.locations._filesystem", lambda _: disk)
     pruned = prune(catalog, keep=1, now_ms=NOW_MS)
     uri = catalog.commit_place(first.name).uri
     assert pruned.failures == (
@@ -478,7 +478,7 @@ def test_a_folder_that_does_not_go_is_told_and_is_no_snapshot_any_more(
 ) -> None:
     first, newest = snapshot_of(catalog), snapshot_of(catalog)
     disk = Disk(f"snapshots/{first.name}")
-    monkeypatch.setattr("kip33.storage.locations._filesystem", lambda _: disk)
+    monkeypatch.setattr("kip33.stores.locations._filesystem", lambda _: disk)
     pruned = prune(catalog, keep=1, now_ms=NOW_MS)
     [failure] = pruned.failures
     assert failure.startswith(f"{catalog.snapshot_folder(first.name).uri}: cannot be removed: ")
@@ -529,7 +529,7 @@ def test_a_commit_file_that_cannot_be_read_now_is_not_called_damaged(
             return fs.LocalFileSystem().open_input_file(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr("kip33.storage.locations._filesystem", lambda _: Closed())
+        patch.setattr("kip33.stores.locations._filesystem", lambda _: Closed())
         pruned = prune(catalog, keep=1, now_ms=NOW_MS)
     assert (pruned.removed, len(pruned.plan.problems)) == ((), 1)
     assert names(catalog) == [closed.name, newest.name]
@@ -556,7 +556,7 @@ def test_on_an_object_store_files_alone_tell_the_age(
     empty, dead = Draft.begin(catalog, SOURCE), dead_draft(catalog)
     set_age(path_of(empty.staging), 30 * DAY)
     os.utime(path_of(dead.staging))  # nobody sees it there
-    monkeypatch.setattr("kip33.storage.locations._filesystem", lambda _: Keys())
+    monkeypatch.setattr("kip33.stores.locations._filesystem", lambda _: Keys())
     pruned = prune(catalog, keep=1, now_ms=NOW_MS)
     assert [one.name for one in pruned.removed] == [dead.name]
     assert path_of(empty.staging).exists()  # no time is known of it: that is not old

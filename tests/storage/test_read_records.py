@@ -14,7 +14,7 @@ from kip33 import find_offset, read_records
 from kip33.errors import CorruptSegmentError, LocationError, UnsupportedFormatError
 from kip33.formats.records import Record
 from kip33.storage import records_by_path
-from kip33.storage.locations import Location
+from kip33.stores.locations import Location
 from tests.generated_segments import plain_batch, segments, wire_of
 from tests.searched_segments import Partition, brute, write_segment
 from tests.segment_builder import (

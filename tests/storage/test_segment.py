@@ -10,8 +10,8 @@ import pytest
 
 from kip33.errors import CorruptSegmentError
 from kip33.rules.index_builder import IndexSettings
-from kip33.storage.locations import Location
 from kip33.storage.segment import SegmentIndex, index_file, index_segment
+from kip33.stores.locations import Location
 from tests.segment_builder import (
     Record,
     v0_message,

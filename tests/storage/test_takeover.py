@@ -10,8 +10,8 @@ from kip33.storage import parts, takeover
 from kip33.storage.catalog import Catalog
 from kip33.storage.drafts import Draft
 from kip33.storage.listing import list_tree
-from kip33.storage.locations import Location
 from kip33.storage.schema import SEGMENTS
+from kip33.stores.locations import Location
 from tests.changing_archive import ChangingArchive, batches
 
 NAMES = [

@@ -7,8 +7,8 @@ import pytest
 from kip33 import verify_segment
 from kip33.errors import LocationError, UnsupportedFormatError
 from kip33.rules.index_builder import IndexSettings
-from kip33.storage.locations import Location
 from kip33.storage.verification import SegmentVerdict, verify_file
+from kip33.stores.locations import Location
 from tests.segment_builder import Record, v2_batch, with_broken_crc
 
 BASE = 7
@@ -116,7 +116,7 @@ def test_a_log_that_cannot_be_read(log: Path) -> None:
 
 
 def test_an_index_that_cannot_be_read(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kip33.storage.files.MOST_INDEX_BYTES", 23)
+    monkeypatch.setattr("kip33.stores.files.MOST_INDEX_BYTES", 23)
     seen = verdict_on(log)
     assert (seen.verdict, seen.log_status, seen.entries) == ("unreadable", "ok", None)
     assert "the index file cannot be read" in seen.problems[0]

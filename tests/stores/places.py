@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from pyarrow import fs
 
-from kip33.storage.hdfs import open_hdfs
-from kip33.storage.locations import Location
+from kip33.stores.hdfs import open_hdfs
+from kip33.stores.locations import Location
 from tests.servers.hdfs import HdfsServer
 from tests.servers.s3 import S3Server
 

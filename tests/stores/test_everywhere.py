@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from kip33.storage.locations import Location
+from kip33.stores.locations import Location
 from tests.demo_archive import make_archive, make_sensors
 from tests.stores.places import Place, Ran
 

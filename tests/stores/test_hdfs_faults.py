@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import fs
 
-from kip33.storage import stores
-from kip33.storage.files import publish, read_whole, scanned, size_of
-from kip33.storage.hdfs import open_hdfs
-from kip33.storage.locations import Location
+from kip33.stores import settings as store_settings
+from kip33.stores.files import publish, read_whole, scanned, size_of
+from kip33.stores.hdfs import open_hdfs
+from kip33.stores.locations import Location
 from tests.demo_archive import make_archive
 from tests.servers.hdfs import HdfsServer
 from tests.stores.places import Place, in_hdfs
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture
 def place(new_place: Callable[[str], Place], hdfs_server: HdfsServer) -> Place:
-    stores.use_settings(hdfs_server.client_options)
+    store_settings.use_settings(hdfs_server.client_options)
     return new_place("hdfs")
 
 

@@ -15,7 +15,7 @@ from hdfs_native import Client
 from pyarrow import fs
 
 from kip33 import build_time_index
-from kip33.storage.hdfs import HdfsHandler, open_hdfs
+from kip33.stores.hdfs import HdfsHandler, open_hdfs
 from tests.demo_archive import START_MS, orders, write
 from tests.servers.fixtures import or_skip
 from tests.servers.hdfs import HdfsServer

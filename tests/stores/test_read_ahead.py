@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip33.storage.locations import Location
-from kip33.storage.read_ahead import AHEAD, reading_ahead
-from kip33.storage.side_by_side import FILES_AT_ONCE, in_order
+from kip33.stores.concurrently import FILES_AT_ONCE, in_order
+from kip33.stores.locations import Location
+from kip33.stores.read_ahead import AHEAD, reading_ahead
 
 REMOTE = Location("s3a://bucket", "bucket/key")
 

@@ -8,9 +8,10 @@ import pytest
 from pyarrow import fs
 
 from kip33.errors import LocationError
-from kip33.storage import locations, stores
-from kip33.storage.locations import Location
-from kip33.storage.s3 import client_arguments, open_bucket
+from kip33.stores import locations
+from kip33.stores import settings as store_settings
+from kip33.stores.locations import Location
+from kip33.stores.s3 import client_arguments, open_bucket
 from tests.stores.accounts import EXTERNAL_ID, Account
 
 pytestmark = pytest.mark.integration
@@ -20,9 +21,9 @@ BY_ENVIRONMENT = "software.amazon.awssdk.auth.credentials.EnvironmentVariableCre
 @pytest.fixture
 def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let a test set this process's settings of stores."""
-    monkeypatch.setattr(stores._Process, "settings", None)
+    monkeypatch.setattr(store_settings._Process, "settings", None)
     yield
-    stores.use_settings({})
+    store_settings.use_settings({})
 
 
 def test_without_the_role_the_bucket_is_closed(account: Account) -> None:
@@ -106,7 +107,7 @@ def test_keys_are_asked_for_again_before_they_end(
 ) -> None:
     clock = SimpleNamespace(time=lambda: clock.now_s)
     monkeypatch.setattr(locations, "time", clock)
-    stores.use_settings(account.settings())
+    store_settings.use_settings(account.settings())
     log = Location.of("s3a://archive/logs/broker-1/payments-0/00000000000000000000.log")
     before = len(account.server.asked())
     for clock.now_s in (900_000.0, 900_899.0, 900_900.0, 901_799.0, 901_800.0):

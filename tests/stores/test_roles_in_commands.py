@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kip33.storage.s3 import open_bucket
+from kip33.stores.s3 import open_bucket
 from tests.servers.faults import Request
 from tests.servers.proxy import FaultProxy
 from tests.stores.accounts import Account

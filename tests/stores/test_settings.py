@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from kip33.errors import LocationError
-from kip33.storage import stores
-from kip33.storage.locations import Location
+from kip33.stores import settings as store_settings
+from kip33.stores.locations import Location
 
 SITE = """<?xml version="1.0"?>
 <configuration>
@@ -26,13 +26,13 @@ spark.hadoop.fs.s3a.access.key=AK
 def _process(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HADOOP_CONF_DIR", "SPARK_CONF_DIR", "SPARK_HOME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(stores._Process, "settings", None)
-    monkeypatch.setattr(stores._Process, "source", None)
+    monkeypatch.setattr(store_settings._Process, "settings", None)
+    monkeypatch.setattr(store_settings._Process, "source", None)
 
 
 def test_nothing_is_configured() -> None:
-    assert stores.configured() == {}
-    assert stores.settings() == {}
+    assert store_settings.configured() == {}
+    assert store_settings.settings() == {}
 
 
 def test_spark_goes_over_hadoop_and_the_command_line_over_both(
@@ -41,11 +41,11 @@ def test_spark_goes_over_hadoop_and_the_command_line_over_both(
     (tmp_path / "core-site.xml").write_text(SITE)
     (tmp_path / "spark-defaults.conf").write_text(DEFAULTS)
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
-    assert stores.configured()["fs.s3a.endpoint"] == "http://site:9000"
+    assert store_settings.configured()["fs.s3a.endpoint"] == "http://site:9000"
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    assert stores.configured()["fs.s3a.endpoint"] == "http://defaults:9000"
+    assert store_settings.configured()["fs.s3a.endpoint"] == "http://defaults:9000"
     said = {"spark.hadoop.fs.s3a.endpoint": "http://said:9000", "spark.master": "local[2]"}
-    assert stores.configured(said) == {
+    assert store_settings.configured(said) == {
         "fs.s3a.endpoint": "http://said:9000",
         "fs.s3a.endpoint.region": "eu-west-1",
         "fs.s3a.access.key": "AK",
@@ -59,7 +59,7 @@ def test_sparks_own_folder_has_its_defaults(
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "spark-defaults.conf").write_text(DEFAULTS)
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
-    assert stores.configured()["fs.s3a.access.key"] == "AK"
+    assert store_settings.configured()["fs.s3a.access.key"] == "AK"
 
 
 def test_a_broken_configuration_is_one_line(
@@ -68,21 +68,21 @@ def test_a_broken_configuration_is_one_line(
     (tmp_path / "core-site.xml").write_text("<configuration>")
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
     with pytest.raises(LocationError, match=r"core-site\.xml: no Hadoop configuration: no element"):
-        stores.configured()
+        store_settings.configured()
 
 
 def test_only_what_stores_understand_is_kept() -> None:
-    stores.use_settings({"fs.s3a.endpoint": "e", "mapreduce.job.name": "secret"})
-    assert stores.settings() == {"fs.s3a.endpoint": "e"}
+    store_settings.use_settings({"fs.s3a.endpoint": "e", "mapreduce.job.name": "secret"})
+    assert store_settings.settings() == {"fs.s3a.endpoint": "e"}
 
 
 def test_other_settings_are_another_generation() -> None:
-    stores.use_settings({"fs.s3a.endpoint": "one"})
-    before = stores.generation()
-    stores.use_settings({"fs.s3a.endpoint": "one"})
-    assert stores.generation() == before
-    stores.use_settings({"fs.s3a.endpoint": "other"})
-    assert stores.generation() != before
+    store_settings.use_settings({"fs.s3a.endpoint": "one"})
+    before = store_settings.generation()
+    store_settings.use_settings({"fs.s3a.endpoint": "one"})
+    assert store_settings.generation() == before
+    store_settings.use_settings({"fs.s3a.endpoint": "other"})
+    assert store_settings.generation() != before
 
 
 def test_a_source_is_asked_once_and_late() -> None:
@@ -92,9 +92,9 @@ def test_a_source_is_asked_once_and_late() -> None:
         asked.append(1)
         return {"fs.s3a.endpoint": "late"}
 
-    stores.settings_from(source)
+    store_settings.settings_from(source)
     assert asked == []
-    assert stores.settings() == stores.settings() == {"fs.s3a.endpoint": "late"}
+    assert store_settings.settings() == store_settings.settings() == {"fs.s3a.endpoint": "late"}
     assert asked == [1]
 
 
@@ -106,7 +106,7 @@ def test_what_another_file_includes_is_named_and_not_passed_over(
     (tmp_path / "core-site.xml").write_text(text)
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
     with pytest.raises(LocationError, match=r"core-site\.xml: xi:include found, and kip33 reads"):
-        stores.configured()
+        store_settings.configured()
 
 
 def test_the_short_form_of_a_property_is_read(
@@ -115,7 +115,7 @@ def test_the_short_form_of_a_property_is_read(
     short = '<configuration><property name="fs.s3a.endpoint" value="e"/></configuration>'
     (tmp_path / "core-site.xml").write_text(short)
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
-    assert stores.configured() == {"fs.s3a.endpoint": "e"}
+    assert store_settings.configured() == {"fs.s3a.endpoint": "e"}
 
 
 def test_spark_defaults_are_read_as_java_reads_them(
@@ -126,12 +126,15 @@ def test_spark_defaults_are_read_as_java_reads_them(
     )
     (tmp_path / "spark-defaults.conf").write_text(text)
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    assert stores.configured() == {"fs.s3a.endpoint": "http://host", "fs.s3a.access.key": "A=K"}
+    assert store_settings.configured() == {
+        "fs.s3a.endpoint": "http://host",
+        "fs.s3a.access.key": "A=K",
+    }
 
 
 @pytest.mark.parametrize("uri", ["s3a://bucket/x", "hdfs://ha/x"])
 def test_a_value_that_only_hadoop_expands_is_named_without_the_value(uri: str) -> None:
-    stores.use_settings(
+    store_settings.use_settings(
         {
             "fs.s3a.secret.key": "s3cr3t-${env.KEY}",
             "fs.s3a.access.key": "A",

@@ -8,7 +8,7 @@
     '{topic}/...'  a pattern with named fields                           `layouts.pattern`
 
 A layout lists one directory (`Layout.list_directory`); `storage.listing` walks the tree with it.
-What a file holds is `storage.containers`; where the indexes of a log are, `storage.segment_files`.
+What a file holds is `stores.containers`; where the indexes of a log are, `storage.segment_files`.
 """
 
 from typing import Final

@@ -5,7 +5,7 @@
                                ....rsm-manifest                                 what is where
 
 Ids are 22 characters of base64; `log_dir` is what stands before the topic's directory, with what
-`key.prefix` puts before the topic's name in it. `kip33.storage.containers.aiven` has the bytes. The
+`key.prefix` puts before the topic's name in it. `kip33.stores.containers.aiven` has the bytes. The
 true size of a log stands in its manifest, so every manifest is read while listing; raw and zstd
 chunks are read, an encrypted segment is a row that says so. The manifest is uploaded last: a log
 without one is an upload that was not finished, and is passed over. A segment that was uploaded
@@ -20,8 +20,6 @@ from typing import Any, Final, NamedTuple
 from pyarrow import fs
 
 from kip33.errors import CorruptSegmentError, Kip33Error
-from kip33.storage.containers.aiven import INDEXES, LOG, MANIFEST, read_manifest
-from kip33.storage.containers.manifest import Manifest
 from kip33.storage.directories import (
     Directory,
     Partition,
@@ -31,7 +29,6 @@ from kip33.storage.directories import (
     entries,
     parent_of,
 )
-from kip33.storage.files import FileStatus, listed_ms, listed_status, opened, reason
 from kip33.storage.layouts.layout import Layout
 from kip33.storage.layouts.local_tiered import METADATA_WOULD_DANGLE
 from kip33.storage.listed_indexes import (
@@ -42,6 +39,9 @@ from kip33.storage.listed_indexes import (
     with_target,
 )
 from kip33.storage.segment_files import TIERED_LOG, index_names
+from kip33.stores.containers.aiven import INDEXES, LOG, MANIFEST, read_manifest
+from kip33.stores.containers.manifest import Manifest
+from kip33.stores.files import FileStatus, listed_ms, listed_status, opened, reason
 
 AT_ONCE: Final = 64  # manifests that one thread reads one after another
 _TOPIC_DIR: Final = re.compile(r"([a-zA-Z0-9._-]+)-[A-Za-z0-9_-]{22}")

@@ -23,7 +23,6 @@ from kip33.formats.batch import LOG_OVERHEAD, MAX_SEGMENT_BYTES
 from kip33.formats.names import parse_partition_dir
 from kip33.formats.rsm_header import Part
 from kip33.formats.windows import ReadInto, read_fully
-from kip33.storage.containers.rsm import read_parts
 from kip33.storage.directories import (
     Directory,
     Infos,
@@ -34,7 +33,6 @@ from kip33.storage.directories import (
     entries,
     parent_of,
 )
-from kip33.storage.files import FileStatus, listed_ms, listed_status, opened, reason
 from kip33.storage.layouts.layout import Layout
 from kip33.storage.layouts.local_tiered import METADATA_WOULD_DANGLE
 from kip33.storage.listed_indexes import (
@@ -44,8 +42,10 @@ from kip33.storage.listed_indexes import (
     with_beside,
     with_target,
 )
-from kip33.storage.locations import Location
 from kip33.storage.segment_files import UUID, index_names
+from kip33.stores.containers.rsm import read_parts
+from kip33.stores.files import FileStatus, listed_ms, listed_status, opened, reason
+from kip33.stores.locations import Location
 
 AT_ONCE: Final = 64  # files whose headers one thread reads one after another
 _WITH_TOPIC_ID: Final = re.compile(rf"(.+-[0-9]+)-(?:{UUID.pattern})")

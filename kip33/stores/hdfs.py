@@ -3,7 +3,7 @@
 hdfs-native speaks to name nodes by itself: high availability, tokens of Spark's in
 `HADOOP_TOKEN_FILE_LOCATION`, Kerberos, no JVM; and it renames over a file in one step, which is
 how a file is published. libhdfs has no such rename (pyarrow's `move` deletes first), so through it
-new files can be published, and none replaced (`storage.files`).
+new files can be published, and none replaced (`stores.files`).
 
 Where `hadoop.security.authentication` is `kerberos`, hdfs-native asks the machine's libgssapi_krb5,
 which looks for a ticket in `KRB5CCNAME` and gets one by itself with `KRB5_CLIENT_KTNAME`, a keytab.
@@ -20,8 +20,8 @@ import pyarrow as pa
 from pyarrow import fs
 
 from kip33.errors import LocationError
-from kip33.storage.hdfs_faults import faults_as_os_errors
-from kip33.storage.stores import require_expanded
+from kip33.stores.hdfs_faults import faults_as_os_errors
+from kip33.stores.settings import require_expanded
 
 _OF_CLIENTS: Final = (  # settings that say where a name node is, and who asks
     *("fs.defaultFS", "dfs.nameservices", "dfs.ha.namenodes.", "dfs.namenode.rpc-address"),

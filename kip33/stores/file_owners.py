@@ -10,8 +10,8 @@ import stat
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from kip33.storage.files import FileStatus, publish, reason
-from kip33.storage.locations import Location
+from kip33.stores.files import FileStatus, publish, reason
+from kip33.stores.locations import Location
 
 NOT_GIVEN: Final = "cannot be given the owner"
 

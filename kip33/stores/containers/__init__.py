@@ -7,7 +7,7 @@ A `Location` says with `inside` what is meant; in a URI it stands behind the las
     s3a://b/t-ID/0/00..42-SEGMENT.log#aiven.log       as the manifest says (`containers.aiven`)
     s3a://b/t-ID/0/00..42-SEGMENT.indexes#aiven.timeindex
 
-`kip33.storage.files` comes here for such a place, so that nobody else has to know. Whatever is
+`kip33.stores.files` comes here for such a place, so that nobody else has to know. Whatever is
 wrong with a container is an OSError, as a store's own faults are.
 """
 
@@ -17,9 +17,9 @@ from typing import Final
 
 from kip33.errors import Kip33Error
 from kip33.formats.windows import ReadInto
-from kip33.storage.containers import aiven, rsm
-from kip33.storage.containers.ranges import OpenFile
-from kip33.storage.locations import Location
+from kip33.stores.containers import aiven, rsm
+from kip33.stores.containers.ranges import OpenFile
+from kip33.stores.locations import Location
 
 _OPENED: Final = {"rsm": rsm.opened, "aiven": aiven.opened}
 

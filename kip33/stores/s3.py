@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 from pyarrow import ArrowInvalid, fs
 
 from kip33.errors import LocationError
-from kip33.storage.bucket_settings import BucketSettings
-from kip33.storage.roles import BY_ROLE, role_arguments
+from kip33.stores.s3_role import BY_ROLE, role_arguments
+from kip33.stores.s3_settings import BucketSettings
 
 DEFAULT_REGION: Final = "us-east-1"  # what servers that are not Amazon's expect in a signature
 MAX_ATTEMPTS: Final = 10  # half a minute of a server that is away, waits between them doubling

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 from kip33.formats.rsm_header import HEADER_BYTES, Part, decode_rsm_header
 from kip33.formats.windows import ReadInto, read_fully
-from kip33.storage.containers.ranges import OpenFile, range_of
-from kip33.storage.locations import Location
+from kip33.stores.containers.ranges import OpenFile, range_of
+from kip33.stores.locations import Location
 
 
 def read_parts(read_into: ReadInto, file_bytes: int) -> dict[str, Part]:

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, TypeVar
 
-from kip33.storage.locations import Location
+from kip33.stores.locations import Location
 
 Work = TypeVar("Work")
 Done = TypeVar("Done")
 
-FILES_AT_ONCE: Final = 8  # a task; each holds up to 16 MiB (`storage.read_ahead`)
+FILES_AT_ONCE: Final = 8  # a task; each holds up to 16 MiB (`stores.read_ahead`)
 
 
 def in_order(source: Location, work: Iterable[Work], run: Callable[[Work], Done]) -> Iterator[Done]:

@@ -2,10 +2,10 @@
 
     /archive, ./archive, file:///archive    local disk
     s3://bucket/key, s3a://bucket/key       S3 and what speaks it; stored as s3a://
-    hdfs://host:port/path, hdfs:///path     HDFS (`kip33.storage.hdfs`), the default name node's
+    hdfs://host:port/path, hdfs:///path     HDFS (`kip33.stores.hdfs`), the default name node's
     gs://, abfs://                          passed to pyarrow as they are (untried)
 
-A URI that ends in `#` and one of INSIDES means a part of that file (`kip33.storage.containers`).
+A URI that ends in `#` and one of INSIDES means a part of that file (`kip33.stores.containers`).
 
 No filesystem layer of our own: this only chooses one. A `Location` travels to executors as its
 URI; the filesystem is opened there.
@@ -21,10 +21,10 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 from pyarrow import fs
 
 from kip33.errors import LocationError
-from kip33.storage.hdfs import open_hdfs
-from kip33.storage.roles import keys_period
-from kip33.storage.s3 import open_bucket
-from kip33.storage.stores import generation, settings
+from kip33.stores.hdfs import open_hdfs
+from kip33.stores.s3 import open_bucket
+from kip33.stores.s3_role import keys_period
+from kip33.stores.settings import generation, settings
 
 SCHEMES: Final = ("file", "s3", "s3a", "hdfs", "gs", "abfs", "abfss")
 _BUCKET: Final = re.compile(r"[A-Za-z0-9._-]+")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from kip33.errors import LocationError
-from kip33.storage.stores import require_expanded
+from kip33.stores.settings import require_expanded
 
 _SECONDS: Final = {"ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400}
 

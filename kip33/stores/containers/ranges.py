@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from typing import TypeAlias
 
 from kip33.formats.windows import ReadInto
-from kip33.storage.locations import Location
+from kip33.stores.locations import Location
 
 OpenFile: TypeAlias = Callable[[Location], AbstractContextManager[tuple[ReadInto, int]]]
 """Opens a file as it lies in its store: `files.opened`."""

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, Self
 from urllib.parse import quote
 
 from kip33.errors import LocationError
-from kip33.storage.bucket_settings import BucketSettings
+from kip33.stores.s3_settings import BucketSettings
 
 BY_ROLE: Final = "AssumedRoleCredentialProvider"
 MAX_ATTEMPTS: Final = 7  # half a minute of an STS that is away, as S3 has

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from kip33.storage.locations import Location
+from kip33.stores.locations import Location
 
 
 class _Flushing:

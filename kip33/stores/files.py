@@ -15,10 +15,10 @@ from kip33.errors import LocationError, PublishError
 from kip33.formats.byte_sources import PIECE_BYTES
 from kip33.formats.index_bytes import IndexBytes, IndexBytesBuilder
 from kip33.formats.windows import ReadInto, ViewAt, read_fully
-from kip33.storage.containers import opened_inside
-from kip33.storage.durable_files import flush, make_folder
-from kip33.storage.locations import Location
-from kip33.storage.read_ahead import FetchRange, reading_ahead
+from kip33.stores.containers import opened_inside
+from kip33.stores.durable_files import flush, make_folder
+from kip33.stores.locations import Location
+from kip33.stores.read_ahead import FetchRange, reading_ahead
 
 TEMPORARY_SUFFIX: Final = ".tmp"
 LIBHDFS: Final = "hdfs"  # pyarrow's name for it; it renames over nothing, its move deletes first
