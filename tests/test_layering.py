@@ -31,7 +31,6 @@ NOT_YET = {
     "restore",
     "report",
     "local",
-    "archive",
     "builds",
     "catalog",
     "indexing",

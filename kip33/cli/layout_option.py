@@ -9,7 +9,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def layout_option(command: _Command) -> _Command:
-    """Add --layout, a text that `kip33.storage.layouts.layout_of` takes."""
+    """Add --layout, a text that `kip33.archive.layouts.layout_of` takes."""
     return click.option(
         "--layout",
         metavar="NAME|PATTERN",
@@ -22,7 +22,7 @@ def layout_option(command: _Command) -> _Command:
 
 
 def _known(ctx: click.Context, param: click.Parameter, text: str) -> str:
-    from kip33.storage.layouts import layout_of
+    from kip33.archive.layouts import layout_of
 
     try:
         return layout_of(text).name

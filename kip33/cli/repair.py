@@ -69,11 +69,11 @@ def repair(
     broker    left to the broker, which writes the file when it starts
     by hand   neither kip33 nor a broker can repair it; the row says what to do
     """
+    from kip33.archive.layouts.kafka import LOST_TIME_INDEX
+    from kip33.archive.sources import partition_directories
     from kip33.storage.broker_locks import locked
-    from kip33.storage.layouts.kafka import LOST_TIME_INDEX
     from kip33.storage.repair_apply import apply_repair
     from kip33.storage.repair_plan import list_log_dir, plan_repair
-    from kip33.storage.sources import partition_directories
     from kip33.storage.topic_settings import load_topic_settings
     from kip33.stores.locations import Location
 

@@ -10,6 +10,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 
+from kip33.archive.output_files import require_plan_place
 from kip33.cli.output import warn
 from kip33.cli.progress import progress_bar
 from kip33.cli.retention_asked import Asked
@@ -35,7 +36,6 @@ from kip33.spark.retention_summary import (
     worst_and_totals,
 )
 from kip33.storage.deletion_doubts import find_doubts
-from kip33.storage.output_files import require_plan_place
 from kip33.storage.plan_text import write_plan
 from kip33.storage.retention_planning import basis_of, plan_retention
 from kip33.stores.locations import Location

@@ -60,7 +60,7 @@ def publish_summary(place: "Location | None", summary: Mapping[str, Any]) -> Non
 
 def _require_replaceable(place: "Location | None") -> None:
     """Raise LocationError where something else than a summary is at the place."""
-    from kip33.storage.output_files import require_summary_place
+    from kip33.archive.output_files import require_summary_place
 
     if place:
         require_summary_place(place)

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from kip33.archive.segment_paths import index_path
 from kip33.cli.dialect_option import dialect_option
 from kip33.cli.layout_option import layout_option
 from kip33.cli.options import format_option, index_options, spark_options
@@ -15,7 +16,6 @@ from kip33.cli.summary_file import publish_summary, summary_option
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_verdict import VERDICTS
 from kip33.storage.by_path import topic_of, verify_segment
-from kip33.storage.segment_files import index_path
 from kip33.storage.topic_settings import load_topic_settings
 from kip33.storage.verification import INDEX_KINDS, IndexKind, SegmentVerdict
 from kip33.stores.locations import Location

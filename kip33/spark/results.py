@@ -9,10 +9,10 @@ from typing import Any, Final
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
+from kip33.archive.broker_log_dirs import require_outside_brokers
+from kip33.archive.output_files import MOST_SUMMARY_BYTES, is_summary, require_replaceable
 from kip33.errors import LocationError
 from kip33.spark.catalog import hadoop_glob, hadoop_path
-from kip33.storage.broker_log_dirs import require_outside_brokers
-from kip33.storage.output_files import MOST_SUMMARY_BYTES, is_summary, require_replaceable
 from kip33.stores.files import (
     entries_of,
     publish,

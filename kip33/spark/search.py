@@ -8,10 +8,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
+from kip33.archive.log_start_offsets import LogStartOffsets
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.search import NEWEST_KAFKA
 from kip33.spark.tasks import cores, run_on_rows
-from kip33.storage.log_start_offsets import LogStartOffsets
 from kip33.storage.partition_answers import SEARCHED, How, Request, answers_of
 
 TASKS_PER_CORE: Final = 3

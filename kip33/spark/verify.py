@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from kip33.archive.directory import Segment
+from kip33.archive.layouts import layout_of
+from kip33.archive.listing import Listed, segments_of
+from kip33.archive.segment_paths import beside, index_path
+from kip33.archive.sources import require_segments
 from kip33.rules.index_builder import IndexSettings, TopicSettings
 from kip33.rules.index_verdict import UNREADABLE
 from kip33.spark.stores import use_session
 from kip33.spark.tasks import Progress, run_on_bins
-from kip33.storage.directories import Segment
-from kip33.storage.layouts import layout_of
-from kip33.storage.listing import Listed, segments_of
-from kip33.storage.segment_files import beside, index_path
-from kip33.storage.sources import require_segments
 from kip33.storage.transaction_verification import (
     VerifiedSegment,
     seen_transactions,

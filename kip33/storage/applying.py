@@ -14,10 +14,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from kip33.archive.listing import DIRECTORIES_AT_ONCE
 from kip33.storage.broker_locks import locked
 from kip33.storage.deletion import PartitionResult, delete_partition
 from kip33.storage.deletion_step import Record, Run
-from kip33.storage.listing import DIRECTORIES_AT_ONCE
 from kip33.storage.plan_refusals import (
     require_fresh,
     require_same_judgement,

@@ -5,9 +5,9 @@ from typing import Final, NamedTuple, Protocol
 
 from pyarrow import fs
 
+from kip33.archive.segment_paths import beside
 from kip33.formats.time_index import ENTRY_BYTES
 from kip33.rules.broker_view import BrokerView, broker_view, last_entry_at
-from kip33.storage.segment_files import beside
 from kip33.stores.files import has_text_name, modified_ns, opened
 from kip33.stores.locations import Location
 

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
+from kip33.archive.broker_log_dirs import OF_A_BROKER
 from kip33.errors import LockedError
-from kip33.storage.broker_log_dirs import OF_A_BROKER
 from kip33.stores.files import reason
 from kip33.stores.locations import Location
 

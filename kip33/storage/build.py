@@ -4,9 +4,9 @@ import json
 from functools import cache
 from typing import NamedTuple, Self
 
+from kip33.archive.directory import Segment
+from kip33.archive.segment_paths import index_path
 from kip33.rules.index_builder import BYTES_VERSION, IndexSettings, TopicSettings
-from kip33.storage.directories import Segment
-from kip33.storage.segment_files import index_path
 from kip33.stores.locations import Location
 
 

@@ -6,12 +6,13 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from kip33.archive.directory import Segment
+from kip33.archive.segment_paths import beside
 from kip33.rules.broker_start import CUT, REFUSED
 from kip33.rules.index_tail import HEADER_BYTES
 from kip33.rules.index_verdict import GOOD, IDENTICAL
 from kip33.rules.transaction_chain import UNCHANGED
 from kip33.storage.build import Build
-from kip33.storage.directories import Segment
 from kip33.storage.index_flusher import IndexFlusher
 from kip33.storage.parts import PartWriter
 from kip33.storage.pending_rows import (
@@ -25,7 +26,6 @@ from kip33.storage.pending_rows import (
 from kip33.storage.publishing import Published, Wanted
 from kip33.storage.rows import row_of, tail_row
 from kip33.storage.segment import SegmentIndex, index_file, unreadable
-from kip33.storage.segment_files import beside
 from kip33.storage.snapshots import Part
 from kip33.storage.tail import IndexFiles, read_tail
 from kip33.storage.verification import verify_file

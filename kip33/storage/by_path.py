@@ -2,6 +2,10 @@
 
 from collections.abc import Iterator
 
+from kip33.archive.directory import Segment
+from kip33.archive.layouts import layout_of
+from kip33.archive.segment_paths import base_offset_in, beside
+from kip33.archive.sources import require_segments
 from kip33.errors import LocationError, UnsupportedFormatError
 from kip33.formats.batch import BatchColumns
 from kip33.formats.names import parse_partition_dir, parse_segment_file
@@ -9,11 +13,7 @@ from kip33.formats.scan import BatchScan
 from kip33.formats.time_index import TimeIndex
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
-from kip33.storage.directories import Segment
-from kip33.storage.layouts import layout_of
 from kip33.storage.segment import SegmentIndex, index_file
-from kip33.storage.segment_files import base_offset_in, beside
-from kip33.storage.sources import require_segments
 from kip33.storage.transaction_verification import (
     VerifiedSegment,
     seen_transactions,
@@ -27,7 +27,7 @@ from kip33.stores.locations import Location
 def list_segments(source: str, *, layout: str = "kafka") -> list[Segment]:
     """Return the segments below a directory, by path; LocationError where there are none.
 
-    `layout` is a name of `kip33.storage.layouts` or a pattern; ValueError where it is neither.
+    `layout` is a name of `kip33.archive.layouts` or a pattern; ValueError where it is neither.
     """
     return list(require_segments(Location.of(source), layout=layout_of(layout)).segments())
 

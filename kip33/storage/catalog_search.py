@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kip33.archive.log_start_offsets import LogStartOffsets
 from kip33.storage.catalog import Catalog
-from kip33.storage.log_start_offsets import LogStartOffsets
 from kip33.storage.partition_answers import SEARCHED, How, Located, Request, answers_of
 from kip33.storage.replicas import THREADS, PartitionKey, ReplicaKey
 from kip33.storage.schema import SEGMENTS

@@ -5,9 +5,9 @@ The first difference from the plan ends the partition: nothing after it is delet
 
 from typing import NamedTuple
 
+from kip33.archive.partition_files import PartitionFiles, list_partition
 from kip33.formats.names import segment_file_name
 from kip33.storage.deletion_step import DONE_BEFORE, Run, SegmentStep
-from kip33.storage.partition_files import PartitionFiles, list_partition
 from kip33.storage.retention_journal import DELETED, GONE_ALREADY, MOVED, Journal
 from kip33.storage.retention_plan import PlannedPartition
 from kip33.stores.files import reason

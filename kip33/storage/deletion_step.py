@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from kip33.archive.partition_files import PlannedFile, is_log
 from kip33.errors import Kip33Error, PublishError
-from kip33.storage.partition_files import PlannedFile, is_log
 from kip33.storage.plan_text import KEY, file_record
 from kip33.storage.planned_files import Look, difference_of, info_of, look_at
 from kip33.storage.retention_journal import (

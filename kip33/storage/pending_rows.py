@@ -13,16 +13,16 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kip33.archive.directory import Segment
+from kip33.archive.segment_paths import beside
 from kip33.errors import CatalogError
 from kip33.rules.broker_start import may_have_offset_index
 from kip33.rules.transactions import TransactionSummary
 from kip33.storage.build import Build
-from kip33.storage.directories import Segment
 from kip33.storage.drafts import STAYS
 from kip33.storage.publishing import Published, Wanted
 from kip33.storage.schema import SEGMENTS
 from kip33.storage.segment import SegmentIndex
-from kip33.storage.segment_files import beside
 from kip33.storage.snapshots import Part
 from kip33.stores.files import read_whole
 from kip33.stores.locations import Location

@@ -14,12 +14,12 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from kip33.archive.output_files import require_plan_place
+from kip33.archive.partition_files import KINDS, PlannedFile
 from kip33.errors import PlanError, PolicyError
 from kip33.formats.names import SegmentFile, parse_partition_dir, parse_segment_file
 from kip33.rules.policies import Policies
 from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES
-from kip33.storage.output_files import require_plan_place
-from kip33.storage.partition_files import KINDS, PlannedFile
 from kip33.storage.retention_plan import (
     Basis,
     LeftOut,

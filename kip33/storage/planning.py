@@ -8,6 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kip33.archive.layouts import layout_of
+from kip33.archive.listing import Listed, Listing, Unfinished
+from kip33.archive.sources import (
+    partition_directories,
+    require_no_file,
+    require_outside_log_dirs,
+    require_segments,
+)
 from kip33.errors import CatalogError, LocationError, UnreadableCatalogError
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import (
@@ -20,8 +28,6 @@ from kip33.storage.build import Build
 from kip33.storage.catalog import Catalog
 from kip33.storage.drafts import claimed_index_uris
 from kip33.storage.known import Column, Known, Mask, index_uris, learn, log_uris, match
-from kip33.storage.layouts import layout_of
-from kip33.storage.listing import Listed, Listing, Unfinished
 from kip33.storage.orphan_list import read_orphans
 from kip33.storage.orphans import (
     TRANSACTION,
@@ -33,12 +39,6 @@ from kip33.storage.orphans import (
 )
 from kip33.storage.snapshot_merge import Looked
 from kip33.storage.snapshots import Snapshot
-from kip33.storage.sources import (
-    partition_directories,
-    require_no_file,
-    require_outside_log_dirs,
-    require_segments,
-)
 from kip33.storage.takeover import Takeover, plan_takeover
 from kip33.storage.topic_settings import load_topic_settings
 from kip33.storage.transaction_reuse import transactions_may_differ
@@ -100,7 +100,7 @@ def plan_build(
     """Return the plan of a build: every segment below `source` and what is to be done with it.
 
     Index files go to the same path below `index_dir`, or beside the logs with `in_place`; the
-    catalog is `index_dir/_catalog` unless given. `layout` is a name of `kip33.storage.layouts` or a
+    catalog is `index_dir/_catalog` unless given. `layout` is a name of `kip33.archive.layouts` or a
     pattern, and the same for every build of a catalog. `kafka_configs`: a file with the topics' own
     settings (`storage.topic_settings`). Rows of the newest snapshot that still
     hold are taken over, none with `full` or `only_damaged`. `read="tail"` believes a trustworthy

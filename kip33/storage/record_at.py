@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from itertools import islice
 from typing import Final, NamedTuple
 
+from kip33.archive.segment_paths import beside
 from kip33.errors import CorruptIndexError, CorruptSegmentError, Kip33Error
 from kip33.formats.batch import (
     CODEC_MASK,
@@ -24,7 +25,6 @@ from kip33.formats.records import Record, iterate_records
 from kip33.storage.index_pages import IndexPages
 from kip33.storage.log_window import LogWindow, Meter
 from kip33.storage.searched import SearchedSegment, losses_of, next_bases_of
-from kip33.storage.segment_files import beside
 from kip33.storage.segment_search import has_record_from, opened_window
 from kip33.stores.files import opened, reason
 from kip33.stores.locations import Location

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Final, NamedTuple, TypeAlias
 
+from kip33.archive.partition_files import list_partition
+from kip33.archive.segment_paths import base_offset_in, beside
 from kip33.errors import CorruptSegmentError, Kip33Error, LocationError, UnsupportedFormatError
 from kip33.formats.batch import CONTROL, BatchHeader, has_any_offset
 from kip33.formats.byte_sources import pieces_of
@@ -12,9 +14,7 @@ from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES, Record, iterate_recor
 from kip33.rules.search import BATCH
 from kip33.storage.index_pages import OFFSET_WIDTHS, IndexPages
 from kip33.storage.log_window import LOCAL_BYTES, REMOTE_BYTES, Damage, LogWindow, Meter
-from kip33.storage.partition_files import list_partition
 from kip33.storage.searched import SearchedSegment
-from kip33.storage.segment_files import base_offset_in, beside
 from kip33.storage.segment_search import opened_search
 from kip33.stores.files import opened, reason
 from kip33.stores.locations import Location

@@ -9,6 +9,10 @@ from itertools import islice
 from os import cpu_count
 from typing import Any, NamedTuple
 
+from kip33.archive.directory import Segment
+from kip33.archive.listing import Listed, Listing
+from kip33.archive.segment_paths import beside
+from kip33.archive.sources import require_segments
 from kip33.errors import CorruptIndexError, LocationError
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.rules.broker_start import ACTIONS, BY_HAND, Repair, repair_of
@@ -21,11 +25,7 @@ from kip33.rules.transactions import (
     LAST_OFFSET,
     PRODUCER_ID,
 )
-from kip33.storage.directories import Segment
-from kip33.storage.listing import Listed, Listing
 from kip33.storage.segment import SegmentIndex
-from kip33.storage.segment_files import beside
-from kip33.storage.sources import require_segments
 from kip33.storage.verification import SegmentVerdict, verify_file
 from kip33.stores.files import MOST_INDEX_BYTES, read_whole, size_of
 from kip33.stores.locations import Location

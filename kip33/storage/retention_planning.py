@@ -10,14 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, repeat
 from typing import Final, NamedTuple, Self
 
-from kip33.errors import PlanError
-from kip33.formats.names import segment_file_name
-from kip33.rules.policies import Policies
-from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES, Decision, Limits
-from kip33.storage.catalog import Catalog
-from kip33.storage.judging import CatalogRow, JudgedPartition, judged_partitions
-from kip33.storage.listing import DIRECTORIES_AT_ONCE
-from kip33.storage.partition_files import (
+from kip33.archive.listing import DIRECTORIES_AT_ONCE
+from kip33.archive.partition_files import (
     NO_TIME,
     PartitionFiles,
     PlannedFile,
@@ -26,6 +20,13 @@ from kip33.storage.partition_files import (
     is_log,
     list_partition,
 )
+from kip33.archive.sources import matches
+from kip33.errors import PlanError
+from kip33.formats.names import segment_file_name
+from kip33.rules.policies import Policies
+from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES, Decision, Limits
+from kip33.storage.catalog import Catalog
+from kip33.storage.judging import CatalogRow, JudgedPartition, judged_partitions
 from kip33.storage.plan_text import sealed
 from kip33.storage.planned_files import LINK
 from kip33.storage.retention_plan import (
@@ -37,7 +38,6 @@ from kip33.storage.retention_plan import (
     require_deletable,
 )
 from kip33.storage.snapshots import Snapshot
-from kip33.storage.sources import matches
 from kip33.stores.files import reason
 from kip33.stores.locations import Location
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Final, NamedTuple
 
+from kip33.archive.segment_paths import beside
 from kip33.errors import CorruptIndexError, Kip33Error
 from kip33.formats.batch import RECORD_BATCH_OVERHEAD
 from kip33.formats.time_index import TimestampOffset
@@ -27,7 +28,6 @@ from kip33.rules.search import (
 from kip33.storage.index_pages import OFFSET_WIDTHS, TIME_WIDTHS, IndexPages
 from kip33.storage.log_window import Meter
 from kip33.storage.searched import SearchedSegment
-from kip33.storage.segment_files import beside
 from kip33.stores.files import opened, reason, status_of
 from kip33.stores.locations import Location
 

@@ -50,7 +50,7 @@ class Snapshot:
     def layout(self) -> str:
         """Return the layout that its source was read by; before there were several it was Kafka's.
 
-        As `kip33.storage.layouts.layout_of` takes it.
+        As `kip33.archive.layouts.layout_of` takes it.
         """
         return str(self.settings.get("layout", "kafka"))
 

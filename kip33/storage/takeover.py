@@ -18,13 +18,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kip33.archive.sources import matches
 from kip33.rules.reuse import may_change_unseen
 from kip33.storage.drafts import Draft
 from kip33.storage.known import Column, Known, Mask, Match
 from kip33.storage.parts import PartWriter
 from kip33.storage.schema import SEGMENTS
 from kip33.storage.snapshots import Part, Snapshot
-from kip33.storage.sources import matches
 
 ROWS_PER_PART: Final = 250_000
 LEAVE: Final = -1

@@ -12,12 +12,12 @@ as Kafka's recovery has it, which loads the newest snapshot and reads the segmen
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from kip33.archive.segment_paths import beside
 from kip33.errors import CorruptSnapshotError
 from kip33.formats.producer_snapshot import ProducerSnapshot
 from kip33.rules.transaction_chain import UNCHANGED, Open, TransactionChain, open_from_json
 from kip33.rules.transaction_index import CompletedTransactions, complete_transactions
 from kip33.rules.transactions import TransactionSummary
-from kip33.storage.segment_files import beside
 from kip33.stores.files import read_whole
 from kip33.stores.locations import Location
 

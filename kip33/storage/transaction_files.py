@@ -13,6 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kip33.archive.segment_paths import beside
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.rules.broker_start import hidden_aborts_note, may_have_offset_index
 from kip33.rules.transaction_chain import UNCHANGED, open_as_json
@@ -29,7 +30,6 @@ from kip33.storage.publishing import (
     state_together,
 )
 from kip33.storage.schema import STALE
-from kip33.storage.segment_files import beside
 from kip33.storage.snapshots import Part
 from kip33.storage.transaction_chains import ChainLink, Key, completed_by_log
 from kip33.stores.concurrently import in_order

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, NamedTuple, Protocol
 
+from kip33.archive.segment_paths import beside
 from kip33.formats.batch import BatchColumns
 from kip33.formats.index_bytes import IndexBytes
 from kip33.formats.native import Speed
@@ -21,7 +22,6 @@ from kip33.rules.index_entries import (
 from kip33.rules.index_truth import OffsetIndexTruth, TimeIndexTruth
 from kip33.rules.index_verdict import Verdict
 from kip33.storage.segment import SegmentIndex, index_file
-from kip33.storage.segment_files import beside
 from kip33.stores.files import read_index, reason, size_of
 from kip33.stores.locations import Location
 

@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 import pyarrow.compute as pc
 from pyarrow import fs
 
+from kip33.archive.listing import list_tree
 from kip33.spark.build import build_index
-from kip33.storage.listing import list_tree
 from kip33.stores import settings as store_settings
 from kip33.stores.concurrently import FILES_AT_ONCE
 from kip33.stores.locations import Location

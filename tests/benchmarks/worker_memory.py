@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from kip33.storage.listing import list_tree
+from kip33.archive.listing import list_tree
 from kip33.stores import settings as store_settings
 from kip33.stores.locations import Location
 from tests.benchmarks.page import Section, tell

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from kip33.archive.listing import list_tree
+from kip33.archive.partition_files import list_partition
 from kip33.errors import CorruptSegmentError, LocationError
-from kip33.storage.listing import list_tree
-from kip33.storage.partition_files import list_partition
 from kip33.storage.planning import plan_build
 from kip33.stores.containers.manifest import parse_manifest
 from kip33.stores.locations import Location, without_secrets

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from pyarrow import fs
 
+from kip33.archive.partition_files import PlannedFile
 from kip33.storage.applying import Applied
 from kip33.storage.deletion_step import SegmentStep
-from kip33.storage.partition_files import PlannedFile
 from kip33.storage.plan_text import write_plan
 from kip33.storage.retention_plan import RetentionPlan
 from kip33.stores.locations import Location

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from kip33.archive.partition_files import PlannedFile
 from kip33.storage.deletion import PartitionResult
 from kip33.storage.deletion_step import SegmentStep
-from kip33.storage.partition_files import PlannedFile
 from kip33.storage.pruning import prune
 from kip33.storage.retention_plan import RetentionPlan
 from kip33.stores.locations import Location

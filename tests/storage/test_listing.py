@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kip33.storage.directories import MAX_DEPTH, Directory, Segment, Visit
-from kip33.storage.layouts import KAFKA
-from kip33.storage.listing import DIRECTORIES_AT_ONCE, LISTING, Listing, list_tree
+from kip33.archive.directory import MAX_DEPTH, Directory, Segment, Visit
+from kip33.archive.layouts import KAFKA
+from kip33.archive.listing import DIRECTORIES_AT_ONCE, LISTING, Listing, list_tree
 from kip33.stores.locations import Location
 
 NAME = "00000000000000000042"

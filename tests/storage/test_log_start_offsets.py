@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
 from kip33.errors import LocationError
-from kip33.storage.log_start_offsets import LogStartOffsets, log_start_offsets
 from kip33.stores.locations import Location
 
 NAME = "log-start-offset-checkpoint"

@@ -33,13 +33,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from kip33.archive.sources import matches
 from kip33.storage.building import build_bin
 from kip33.storage.catalog import Catalog
 from kip33.storage.committing import begin_build, commit_build
 from kip33.storage.orphan_list import read_orphans
 from kip33.storage.planning import BuildPlan
 from kip33.storage.publishing import BEFORE_LOG
-from kip33.storage.sources import matches
 from tests.changing_archive import DAY_MS, ChangingArchive, Row, batches
 from tests.faults.builds import Outcome
 from tests.long_forms import short_and_long

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from kip33.archive.listing import list_tree
 from kip33.storage import parts, takeover
 from kip33.storage.catalog import Catalog
 from kip33.storage.drafts import Draft
-from kip33.storage.listing import list_tree
 from kip33.storage.schema import SEGMENTS
 from kip33.stores.locations import Location
 from tests.changing_archive import ChangingArchive, batches

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pyarrow import fs
 
+from kip33.archive.partition_files import PlannedFile
 from kip33.storage.deletion_step import SegmentStep
-from kip33.storage.partition_files import PlannedFile
 from kip33.storage.trash import move_to_trash
 from kip33.stores import locations
 from kip33.stores.locations import Location

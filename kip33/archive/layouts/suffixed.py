@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from pyarrow import fs
 
-from kip33.storage.directories import Directory, Partition, Visit, add_inner, entries
-from kip33.storage.listed_indexes import add_segments, index_files
+from kip33.archive.directory import Directory, Partition, Visit, add_inner, entries
+from kip33.archive.index_listing import add_segments, index_files
 
 
 class Names(NamedTuple):

@@ -7,19 +7,19 @@
     hdfs-rsm       HDFS's RemoteStorageManager, both forms               `layouts.hdfs_rsm`
     '{topic}/...'  a pattern with named fields                           `layouts.pattern`
 
-A layout lists one directory (`Layout.list_directory`); `storage.listing` walks the tree with it.
-What a file holds is `stores.containers`; where the indexes of a log are, `storage.segment_files`.
+A layout lists one directory (`Layout.list_directory`); `archive.listing` walks the tree with it.
+What a file holds is `stores.containers`; where the indexes of a log are, `archive.segment_paths`.
 """
 
 from typing import Final
 
-from kip33.storage.layouts.aiven import AIVEN
-from kip33.storage.layouts.hdfs_rsm import HDFS_RSM
-from kip33.storage.layouts.kafka import KAFKA
-from kip33.storage.layouts.layout import Layout
-from kip33.storage.layouts.local_tiered import LOCAL_TIERED
-from kip33.storage.layouts.pattern import pattern_layout
-from kip33.storage.layouts.pinterest import PINTEREST
+from kip33.archive.layouts.aiven import AIVEN
+from kip33.archive.layouts.hdfs_rsm import HDFS_RSM
+from kip33.archive.layouts.kafka import KAFKA
+from kip33.archive.layouts.layout import Layout
+from kip33.archive.layouts.local_tiered import LOCAL_TIERED
+from kip33.archive.layouts.pattern import pattern_layout
+from kip33.archive.layouts.pinterest import PINTEREST
 
 __all__ = ["KAFKA", "LAYOUTS", "Layout", "layout_of"]
 

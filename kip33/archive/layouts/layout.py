@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from kip33.storage.directories import Directory, Visit
+from kip33.archive.directory import Directory, Visit
 
 ListDirectory: TypeAlias = Callable[[Visit], Directory]
 """Lists one directory. It raises nothing: what cannot be read is a segment with an `error`."""

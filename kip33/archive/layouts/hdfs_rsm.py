@@ -18,12 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from pyarrow import fs
 
-from kip33.errors import CorruptSegmentError, Kip33Error
-from kip33.formats.batch import LOG_OVERHEAD, MAX_SEGMENT_BYTES
-from kip33.formats.names import parse_partition_dir
-from kip33.formats.rsm_header import Part
-from kip33.formats.windows import ReadInto, read_fully
-from kip33.storage.directories import (
+from kip33.archive.directory import (
     Directory,
     Infos,
     Partition,
@@ -33,16 +28,21 @@ from kip33.storage.directories import (
     entries,
     parent_of,
 )
-from kip33.storage.layouts.layout import Layout
-from kip33.storage.layouts.local_tiered import METADATA_WOULD_DANGLE
-from kip33.storage.listed_indexes import (
+from kip33.archive.index_listing import (
     Statuses,
     list_target,
     unfinished_of,
     with_beside,
     with_target,
 )
-from kip33.storage.segment_files import UUID, index_names
+from kip33.archive.layouts.layout import Layout
+from kip33.archive.layouts.local_tiered import METADATA_WOULD_DANGLE
+from kip33.archive.segment_paths import UUID, index_names
+from kip33.errors import CorruptSegmentError, Kip33Error
+from kip33.formats.batch import LOG_OVERHEAD, MAX_SEGMENT_BYTES
+from kip33.formats.names import parse_partition_dir
+from kip33.formats.rsm_header import Part
+from kip33.formats.windows import ReadInto, read_fully
 from kip33.stores.containers.rsm import read_parts
 from kip33.stores.files import FileStatus, listed_ms, listed_status, opened, reason
 from kip33.stores.locations import Location

@@ -19,8 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from pyarrow import fs
 
-from kip33.errors import CorruptSegmentError, Kip33Error
-from kip33.storage.directories import (
+from kip33.archive.directory import (
     Directory,
     Partition,
     Segment,
@@ -29,16 +28,17 @@ from kip33.storage.directories import (
     entries,
     parent_of,
 )
-from kip33.storage.layouts.layout import Layout
-from kip33.storage.layouts.local_tiered import METADATA_WOULD_DANGLE
-from kip33.storage.listed_indexes import (
+from kip33.archive.index_listing import (
     Statuses,
     list_target,
     unfinished_of,
     with_beside,
     with_target,
 )
-from kip33.storage.segment_files import TIERED_LOG, index_names
+from kip33.archive.layouts.layout import Layout
+from kip33.archive.layouts.local_tiered import METADATA_WOULD_DANGLE
+from kip33.archive.segment_paths import TIERED_LOG, index_names
+from kip33.errors import CorruptSegmentError, Kip33Error
 from kip33.stores.containers.aiven import INDEXES, LOG, MANIFEST, read_manifest
 from kip33.stores.containers.manifest import Manifest
 from kip33.stores.files import FileStatus, listed_ms, listed_status, opened, reason

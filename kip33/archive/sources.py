@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kip33.archive.broker_log_dirs import inside_log_dir, require_outside_brokers
+from kip33.archive.layouts import KAFKA, Layout
+from kip33.archive.listing import Listed, Listing, list_tree, segments_of
 from kip33.errors import LocationError
 from kip33.rules.topic_globs import TopicGlobs
-from kip33.storage.broker_log_dirs import inside_log_dir, require_outside_brokers
-from kip33.storage.layouts import KAFKA, Layout
-from kip33.storage.listing import Listed, Listing, list_tree, segments_of
 from kip33.stores.files import require_directory, size_of
 from kip33.stores.locations import Location
 

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from pyarrow import fs
 
+from kip33.archive.broker_log_dirs import require_outside_brokers
 from kip33.errors import LocationError
 from kip33.formats.windows import read_fully
-from kip33.storage.broker_log_dirs import require_outside_brokers
 from kip33.stores.files import opened, reason
 from kip33.stores.locations import Location
 

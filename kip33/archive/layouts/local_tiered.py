@@ -12,12 +12,12 @@ import re
 from functools import partial
 from typing import Final
 
+from kip33.archive.directory import Directory, Partition, Visit, parent_of
+from kip33.archive.index_listing import unfinished_of
+from kip33.archive.layouts.layout import Layout
+from kip33.archive.layouts.suffixed import Names, list_suffixed
+from kip33.archive.segment_paths import TIERED_LOG
 from kip33.formats.names import parse_partition_dir
-from kip33.storage.directories import Directory, Partition, Visit, parent_of
-from kip33.storage.layouts.layout import Layout
-from kip33.storage.layouts.suffixed import Names, list_suffixed
-from kip33.storage.listed_indexes import unfinished_of
-from kip33.storage.segment_files import TIERED_LOG
 
 METADATA_WOULD_DANGLE: Final = "the brokers' remote log metadata would point at nothing"
 _WITH_TOPIC_ID: Final = re.compile(r"(.+-[0-9]+)-[A-Za-z0-9_-]{22}")

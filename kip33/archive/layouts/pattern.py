@@ -21,10 +21,10 @@ from typing import Any, Final, NamedTuple
 
 from pyarrow import fs
 
-from kip33.storage.directories import Directory, Partition, Visit, add_inner, entries
-from kip33.storage.layouts.layout import Layout
-from kip33.storage.listed_indexes import add_segments, index_files, unfinished_of
-from kip33.storage.segment_files import UUID
+from kip33.archive.directory import Directory, Partition, Visit, add_inner, entries
+from kip33.archive.index_listing import add_segments, index_files, unfinished_of
+from kip33.archive.layouts.layout import Layout
+from kip33.archive.segment_paths import UUID
 
 NEEDED: Final = ("topic", "partition", "base_offset")
 _OF_LOG_DIR: Final = ("log_dir", "cluster", "broker")

@@ -1,4 +1,4 @@
-"""Which segments there are below a SOURCE, as one Arrow table; `storage.layouts` says where.
+"""Which segments there are below a SOURCE, as one Arrow table; `archive.layouts` says where.
 
 A row is a segment file, or a directory that could not be listed (then `error` says why). Files and
 directories that Kafka would delete at load (`.deleted`, `-delete`, ...) are counted, not listed.
@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.storage.directories import Directory, Segment, Visit, real_path
-from kip33.storage.layouts import KAFKA, Layout
+from kip33.archive.directory import Directory, Segment, Visit, real_path
+from kip33.archive.layouts import KAFKA, Layout
 from kip33.stores.locations import Location
 
 DIRECTORIES_AT_ONCE: Final = 16  # a store answers in tens of ms; a local disk does not mind

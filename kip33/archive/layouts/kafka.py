@@ -11,11 +11,11 @@ other names that a broker leaves.
 from functools import partial
 from typing import Final
 
+from kip33.archive.directory import Directory, Partition, Visit, parent_of
+from kip33.archive.index_listing import unfinished_of
+from kip33.archive.layouts.layout import Layout
+from kip33.archive.layouts.suffixed import Names, list_suffixed
 from kip33.formats.names import parse_partition_dir, parse_segment_file
-from kip33.storage.directories import Directory, Partition, Visit, parent_of
-from kip33.storage.layouts.layout import Layout
-from kip33.storage.layouts.suffixed import Names, list_suffixed
-from kip33.storage.listed_indexes import unfinished_of
 
 LOST_TIME_INDEX: Final = ".log.swap files without their .timeindex.swap"
 

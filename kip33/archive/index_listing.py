@@ -6,8 +6,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from pyarrow import fs
 
-from kip33.storage.directories import Directory, Infos, Partition, Segment, Visit
-from kip33.storage.segment_files import index_path
+from kip33.archive.directory import Directory, Infos, Partition, Segment, Visit
+from kip33.archive.segment_paths import index_path
 from kip33.stores.files import TEMPORARY_SUFFIX, FileStatus, entries_of, listed_ms, listed_status
 from kip33.stores.locations import Location
 

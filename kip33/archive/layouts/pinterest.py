@@ -12,10 +12,10 @@ pinterest/tiered-storage. `_metadata` lists the segments as well: nothing is del
 import hashlib
 from functools import partial
 
-from kip33.storage.directories import Partition, Visit
-from kip33.storage.layouts import kafka
-from kip33.storage.layouts.layout import Layout
-from kip33.storage.layouts.suffixed import list_suffixed
+from kip33.archive.directory import Partition, Visit
+from kip33.archive.layouts import kafka
+from kip33.archive.layouts.layout import Layout
+from kip33.archive.layouts.suffixed import list_suffixed
 
 
 def partition_of(visit: Visit) -> Partition | None:

@@ -1,0 +1,1 @@
+"""Which segments are below a SOURCE, and where their index files belong."""
