@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from kip33.storage.catalog import Catalog
+from kip33.catalog.catalog import Catalog
 from kip33.storage.committing import BuildSummary
 from kip33.storage.planning import BuildPlan, plan_build
 from tests.faults.builds import Outcome, build_here, outcome

@@ -8,14 +8,14 @@ from typing import Any
 
 import click
 
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.choosing import Choice
 from kip33.cli.output import human_duration, iso_time, print_answers, print_table, warn
 from kip33.cli.progress import progress_bar
 from kip33.cli.search_tables import partition_name
 from kip33.cli.snapshot_choice import choose_and_warn
 from kip33.rules.search import EARLIEST, NO_SUCH_PARTITION
-from kip33.storage.catalog import Catalog
 from kip33.storage.catalog_search import by_partition, rows_of
-from kip33.storage.choosing import Choice
 from kip33.storage.failover import ResumePoint, Rows, resume_points
 from kip33.storage.offset_files import load_group_offsets
 from kip33.stores.files import require_directory

@@ -6,13 +6,13 @@ from typing import Any
 
 import click
 
+from kip33.catalog.catalog import Catalog
 from kip33.cli.moments import current_ms
 from kip33.cli.output import human_bytes, human_duration, iso_time, print_answers, print_table
 from kip33.cli.progress import progress_bar
 from kip33.cli.search_tables import partition_name
 from kip33.cli.snapshot_choice import choose_and_warn
 from kip33.rules.policies import Policies
-from kip33.storage.catalog import Catalog
 from kip33.storage.catalog_search import by_partition, rows_of
 from kip33.storage.group_lag import GroupLag, group_lags
 from kip33.storage.offset_files import load_group_offsets

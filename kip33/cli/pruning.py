@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.pruning import DAMAGED, DEAD_BUILD, OLD, Plan, Pruned, Removal, prune
 from kip33.cli.output import human_bytes, print_json, print_table, warn
-from kip33.storage.catalog import Catalog
-from kip33.storage.pruning import DAMAGED, DEAD_BUILD, OLD, Plan, Pruned, Removal, prune
 
 
 def warn_of(problem: str) -> None:

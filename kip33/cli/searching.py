@@ -8,6 +8,8 @@ from typing import Any, Final
 import click
 
 from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.snapshot import Snapshot
 from kip33.cli.moments import current_ms
 from kip33.cli.offset_lines import DELETE_RECORDS, Offset, offset_text
 from kip33.cli.output import warn
@@ -27,13 +29,11 @@ from kip33.rules.search import (
 )
 from kip33.rules.topic_globs import TopicGlobs
 from kip33.storage import answers as storage_answers
-from kip33.storage.catalog import Catalog
 from kip33.storage.catalog_search import Question, partition_rows, rows_of, search_rows, topics_of
 from kip33.storage.offset_files import load_time_requests
 from kip33.storage.partition_answers import How
 from kip33.storage.range_size import range_size
 from kip33.storage.replicas import ReplicaKey
-from kip33.storage.snapshots import Snapshot
 from kip33.stores.files import require_directory
 from kip33.stores.locations import Location
 

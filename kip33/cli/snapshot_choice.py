@@ -1,8 +1,8 @@
 """The snapshot that a command answers from; what is passed over is said on standard error."""
 
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.choosing import Choice, choose
 from kip33.cli.output import warn
-from kip33.storage.catalog import Catalog
-from kip33.storage.choosing import Choice, choose
 
 
 def choose_and_warn(catalog: Catalog, text: str | None) -> Choice:

@@ -6,10 +6,10 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.choosing import chosen
+from kip33.catalog.schema import SEGMENTS
 from kip33.spark.stores import use_session
-from kip33.storage.catalog import Catalog
-from kip33.storage.choosing import chosen
-from kip33.storage.schema import SEGMENTS
 from kip33.stores.locations import Location
 
 _CHECKED: Final[set[str]] = set()

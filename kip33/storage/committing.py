@@ -8,19 +8,19 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.draft import DEAD_AFTER_MS, Draft
+from kip33.catalog.orphan_list import read_orphans
+from kip33.catalog.overlaps import DirectoriesOfPartitions
+from kip33.catalog.schema import KEPT, WRITTEN
+from kip33.catalog.snapshot import Candidate, Part, Snapshot
 from kip33.errors import CatalogError, UnreadableCatalogError
 from kip33.rules.broker_start import HIDDEN, HIDDEN_ABORTS, MAY_NOT_START
 from kip33.storage.building import TaskResult
-from kip33.storage.catalog import Catalog
-from kip33.storage.drafts import DEAD_AFTER_MS, Draft
-from kip33.storage.orphan_list import read_orphans
 from kip33.storage.orphans import NAMED_BY_ROWS, merge_orphans, without_named
-from kip33.storage.overlaps import DirectoriesOfPartitions
 from kip33.storage.planning import BuildPlan, require_layout
 from kip33.storage.publishing import CANNOT_BE_WRITTEN, NOT_OURS
-from kip33.storage.schema import KEPT, WRITTEN
 from kip33.storage.snapshot_merge import merge
-from kip33.storage.snapshots import Candidate, Part, Snapshot
 from kip33.storage.takeover import take_over, write_parts
 from kip33.storage.transaction_files import finish_transactions
 from kip33.stores.durable_files import set_flushing

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import pyarrow.compute as pc
 
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.snapshot import Snapshot
 from kip33.rules.retention import DELETE
-from kip33.storage.catalog import Catalog
 from kip33.storage.judging import JudgedPartition
 from kip33.storage.retention_plan import Basis
 from kip33.storage.retention_planning import judge_by
-from kip33.storage.snapshots import Snapshot
 
 
 class DeletionDoubts(NamedTuple):

@@ -8,8 +8,8 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 
+from kip33.catalog.schema import KEPT, WRITTEN
 from kip33.errors import PublishError
-from kip33.storage.schema import KEPT, WRITTEN
 from kip33.stores.durable_files import flush, flush_filesystems, is_flushing
 from kip33.stores.files import reason
 from kip33.stores.locations import Location

@@ -12,11 +12,11 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.schema import SEGMENTS, WRITTEN
+from kip33.catalog.snapshot import Snapshot
 from kip33.formats.names import partition_dir_of
 from kip33.rules.retention import Decision, Limits, SegmentFigures, judge
-from kip33.storage.catalog import Catalog
-from kip33.storage.schema import SEGMENTS, WRITTEN
-from kip33.storage.snapshots import Snapshot
 
 ROWS_PER_BATCH: Final = 1 << 16  # as Python's objects
 _ORDER: Final = ("log_dir", "topic", "partition", "base_offset", "directory_uri", "name")

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kip33.archive.broker_log_dirs import require_outside_brokers
+from kip33.catalog.catalog import Catalog
 from kip33.errors import CatalogError, PlanError
 from kip33.rules.retention import Decision, Limits
-from kip33.storage.catalog import Catalog
 from kip33.storage.judging import CatalogRow, JudgedPartition, judged_partitions
 from kip33.storage.retention_plan import (
     PlannedPartition,

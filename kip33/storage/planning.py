@@ -16,6 +16,10 @@ from kip33.archive.sources import (
     require_outside_log_dirs,
     require_segments,
 )
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.draft import claimed_index_uris
+from kip33.catalog.orphan_list import read_orphans
+from kip33.catalog.snapshot import Snapshot
 from kip33.errors import CatalogError, LocationError, UnreadableCatalogError
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import (
@@ -25,10 +29,7 @@ from kip33.rules.index_entries import (
 )
 from kip33.storage.broker_locks import locked
 from kip33.storage.build import Build
-from kip33.storage.catalog import Catalog
-from kip33.storage.drafts import claimed_index_uris
 from kip33.storage.known import Column, Known, Mask, index_uris, learn, log_uris, match
-from kip33.storage.orphan_list import read_orphans
 from kip33.storage.orphans import (
     TRANSACTION,
     OrphanPlan,
@@ -38,7 +39,6 @@ from kip33.storage.orphans import (
     still_orphaned,
 )
 from kip33.storage.snapshot_merge import Looked
-from kip33.storage.snapshots import Snapshot
 from kip33.storage.takeover import Takeover, plan_takeover
 from kip33.storage.topic_settings import load_topic_settings
 from kip33.storage.transaction_reuse import transactions_may_differ

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from kip33.archive.layouts import layout_of
 from kip33.archive.partition_files import PlannedFile
+from kip33.catalog.snapshot import Snapshot
 from kip33.errors import PlanError
 from kip33.rules.policies import Policies
 from kip33.rules.retention import Limits
-from kip33.storage.snapshots import Snapshot
 from kip33.stores.locations import Location
 
 

@@ -21,11 +21,12 @@ from kip33.archive.partition_files import (
     list_partition,
 )
 from kip33.archive.sources import matches
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.snapshot import Snapshot
 from kip33.errors import PlanError
 from kip33.formats.names import segment_file_name
 from kip33.rules.policies import Policies
 from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES, Decision, Limits
-from kip33.storage.catalog import Catalog
 from kip33.storage.judging import CatalogRow, JudgedPartition, judged_partitions
 from kip33.storage.plan_text import sealed
 from kip33.storage.planned_files import LINK
@@ -37,7 +38,6 @@ from kip33.storage.retention_plan import (
     RetentionPlan,
     require_deletable,
 )
-from kip33.storage.snapshots import Snapshot
 from kip33.stores.files import reason
 from kip33.stores.locations import Location
 

@@ -6,10 +6,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from kip33.storage.catalog import Catalog
-from kip33.storage.drafts import Draft
-from kip33.storage.parts import PartWriter
-from kip33.storage.schema import SEGMENTS
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.draft import Draft
+from kip33.catalog.part_writer import PartWriter
+from kip33.catalog.schema import SEGMENTS
 from kip33.stores.locations import Location
 
 NOW_MS: Final = 1_700_000_000_000

@@ -6,8 +6,8 @@ python -m tests.benchmarks.retention_plan_driver CATALOG
 import sys
 import time
 
+from kip33.catalog.catalog import Catalog
 from kip33.rules.retention import Limits
-from kip33.storage.catalog import Catalog
 from kip33.storage.judging import judged_partitions
 from tests.benchmarks.made_catalogs import HOUR_MS, NOW_MS
 

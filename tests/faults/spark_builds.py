@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kip33.storage.catalog import Catalog
+from kip33.catalog.catalog import Catalog
 from tests.faults.builds import outcome
 from tests.faults.nights import first_day, second_day
 from tests.faults.processes import Process, of_session, wait_until

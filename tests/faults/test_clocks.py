@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kip33.storage.catalog import Catalog
+from kip33.catalog.catalog import Catalog
 from tests.changing_archive import DAY_MS, ChangingArchive, batches
 
 A, B = "broker 1/a-0", "broker 1/b-0"

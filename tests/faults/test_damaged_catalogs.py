@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.snapshot import Snapshot
 from kip33.errors import CatalogError
 from kip33.storage import takeover
-from kip33.storage.catalog import Catalog
 from kip33.storage.committing import begin_build
-from kip33.storage.snapshots import Snapshot
 from tests.changing_archive import ChangingArchive, batches
 from tests.snapshots import commit_path, part_path
 

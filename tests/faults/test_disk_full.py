@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kip33.storage.catalog import Catalog
+from kip33.catalog.catalog import Catalog
 from tests.faults.builds import Outcome, outcome
 from tests.faults.forked_commands import ForkedCommands
 from tests.faults.nights import LONG, first_day, second_day

@@ -132,7 +132,7 @@ def test_no_command_shows_a_secret(uri: str, arguments: list[str], archive: Path
 BUG = """
 import sys
 from kip33.cli import main
-from kip33.storage.catalog import Catalog
+from kip33.catalog.catalog import Catalog
 
 def broken(place):
     try:

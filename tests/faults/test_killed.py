@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from kip33.storage.drafts import DEAD_AFTER_MS
+from kip33.catalog.draft import DEAD_AFTER_MS
 from tests.faults.nights import first_day, second_day
 from tests.faults.wrecks import Night, Place, Wreck
 

@@ -23,7 +23,7 @@ from tests.long_forms import one_in
 PLAN = """
 import sys
 from kip33.rules.policies import Policies
-from kip33.storage.catalog import Catalog
+from kip33.catalog.catalog import Catalog
 from kip33.stores.locations import Location
 from kip33.storage.plan_text import write_plan
 from kip33.storage.retention_planning import plan_retention

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from kip33.storage import building, drafts
+from kip33.catalog import draft as catalog_draft
+from kip33.catalog.catalog import Catalog
+from kip33.storage import building
 from kip33.storage.building import build_bin
-from kip33.storage.catalog import Catalog
 from kip33.storage.committing import BuildSummary, begin_build, commit_build
 from tests.changing_archive import DAY_MS, INTERVAL, ChangingArchive, batches
 from tests.faults.builds import build_here, outcome
@@ -216,7 +217,7 @@ def test_commits_of_one_number_are_merged_afterwards(
     for build in (mine, others):
         for _ in range(4):
             next(build)
-    put: Callable[..., None] = drafts.publish_or_raise
+    put: Callable[..., None] = catalog_draft.publish_or_raise
     waiting = [others]
 
     def put_after_the_other(*arguments: Any) -> None:
@@ -224,7 +225,7 @@ def test_commits_of_one_number_are_merged_afterwards(
             finish(waiting.pop())
         put(*arguments)
 
-    monkeypatch.setattr(drafts, "publish_or_raise", put_after_the_other)
+    monkeypatch.setattr(catalog_draft, "publish_or_raise", put_after_the_other)
 
     finish(mine)
 

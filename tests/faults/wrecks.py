@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-from kip33.storage.catalog import Catalog
+from kip33.catalog.catalog import Catalog
 from tests.faults.builds import Outcome, build_here, outcome
 
 PROJECT = Path(__file__).parents[2]

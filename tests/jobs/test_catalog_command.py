@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pyarrow import fs
 
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.draft import Draft
+from kip33.catalog.part_writer import PartWriter
+from kip33.catalog.snapshot import Snapshot
 from kip33.cli.catalog import MOST_TABLE_ROWS
-from kip33.storage.catalog import Catalog
-from kip33.storage.drafts import Draft
-from kip33.storage.parts import PartWriter
-from kip33.storage.snapshots import Snapshot
 from kip33.stores.locations import Location
 from tests.jobs.console import Command, file_named
 from tests.snapshots import commit_path, part_path, path_of, row, write

@@ -23,11 +23,11 @@ from jupyter_client.kernelspec import KernelSpecManager
 from matplotlib.pyplot import imread  # makes the font cache, of which the kernel would tell
 from nbclient import NotebookClient
 
+from kip33.catalog.catalog import Catalog
 from kip33.formats.group_offsets import parse_group_offsets
 from kip33.rules.policies import Policies
 from kip33.rules.retention import Limits, SegmentFigures, judge
 from kip33.spark.session import JavaMissingError, require_java
-from kip33.storage.catalog import Catalog
 from kip33.storage.catalog_search import Question, by_partition, rows_of, search_rows
 from kip33.storage.group_lag import group_lags
 from kip33.storage.partition_answers import How

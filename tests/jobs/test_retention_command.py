@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from kip33.catalog.schema import SEGMENTS
 from kip33.cli.retention_tables import RESULT
 from kip33.rules.retention import Decision
 from kip33.spark.build import build_index
-from kip33.storage.schema import SEGMENTS
 from tests.demo_archive import COPIED_MS, START_MS
 from tests.jobs.console import Command, Finished, file_named
 

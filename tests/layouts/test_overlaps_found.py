@@ -7,17 +7,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.overlaps import overlaps_by_topic
+from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.topic_totals import topic_totals
 from kip33.formats.group_offsets import GroupOffset
 from kip33.rules.retention import Limits
-from kip33.storage.catalog import Catalog
 from kip33.storage.catalog_search import by_partition
 from kip33.storage.group_lag import group_lags
 from kip33.storage.judging import judged_partitions
-from kip33.storage.overlaps import overlaps_by_topic
 from kip33.storage.partition_answers import How, Request, answers_of
 from kip33.storage.range_size import range_size
-from kip33.storage.schema import SEGMENTS
-from kip33.storage.totals import topic_totals
 from tests.demo_archive import START_MS, orders
 from tests.faults.builds import build_here, outcome
 from tests.layouts import archives

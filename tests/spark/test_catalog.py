@@ -12,12 +12,12 @@ import pyarrow.dataset as ds
 import pytest
 from click.testing import CliRunner
 
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.schema import SEGMENTS
 from kip33.cli.main import kip33
 from kip33.errors import CatalogError
 from kip33.spark.build import build_index
 from kip33.spark.catalog import load_catalog
-from kip33.storage.catalog import Catalog
-from kip33.storage.schema import SEGMENTS
 from tests.demo_archive import START_MS, make_archive, orders
 from tests.snapshots import part_path, write
 from tests.snapshots import row as row_of

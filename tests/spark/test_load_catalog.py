@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from kip33.catalog.catalog import Catalog
 from kip33.errors import CatalogError
 from kip33.spark.catalog import load_catalog
-from kip33.storage.catalog import Catalog
 from tests.snapshots import part_path, row, write
 
 pytestmark = pytest.mark.spark

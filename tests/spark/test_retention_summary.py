@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from kip33.catalog.schema import SEGMENTS
 from kip33.rules.policies import Policies
 from kip33.spark import retention_summary
 from kip33.spark.retention import WhatIf, evaluate_retention
@@ -21,7 +22,6 @@ from kip33.spark.retention_summary import (
     totals_of,
     worst_and_totals,
 )
-from kip33.storage.schema import SEGMENTS
 from tests.random_catalogs import DAY_MS, LONG_MAX, NOW_MS, POLICY, random_catalogs, write_rows
 
 pytestmark = pytest.mark.spark

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.difference import CHANGES, DIFFERENCE, count_changes, difference
+from kip33.catalog.part_writer import ROWS_PER_GROUP
+from kip33.catalog.schema import SEGMENTS
 from kip33.errors import CatalogError
-from kip33.storage.catalog import Catalog
-from kip33.storage.difference import CHANGES, DIFFERENCE, count_changes, difference
-from kip33.storage.parts import ROWS_PER_GROUP
-from kip33.storage.schema import SEGMENTS
 from tests.snapshots import part_path, row, write
 
 URI = "file:///archive/0.log"

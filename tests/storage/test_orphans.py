@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from kip33.storage.catalog import Catalog
-from kip33.storage.orphan_list import read_orphans
-from kip33.storage.pruning import prune
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.orphan_list import read_orphans
+from kip33.catalog.pruning import prune
 from tests.changing_archive import DAY_MS, ChangingArchive, batches
 from tests.faults.builds import carry_out
 

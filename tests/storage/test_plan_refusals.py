@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from kip33.catalog.draft import Draft
 from kip33.errors import CatalogError, Kip33Error, LocationError, PlanError
 from kip33.rules.policies import Policies
-from kip33.storage.drafts import Draft
 from kip33.storage.plan_text import read_plan, sealed, write_plan
 from kip33.storage.retention_plan import PlannedSegment, RetentionPlan
 from kip33.stores.locations import Location

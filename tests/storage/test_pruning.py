@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import fs
 
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.draft import CLAIMS, Draft
+from kip33.catalog.part_writer import PartWriter
+from kip33.catalog.pruning import DAMAGED, DEAD_BUILD, OLD, Plan, prune
+from kip33.catalog.schema import SCHEMA_VERSION
+from kip33.catalog.snapshot import Snapshot
 from kip33.errors import CatalogError
-from kip33.storage.catalog import Catalog
-from kip33.storage.drafts import CLAIMS, Draft
-from kip33.storage.parts import PartWriter
-from kip33.storage.pruning import DAMAGED, DEAD_BUILD, OLD, Plan, prune
-from kip33.storage.schema import SCHEMA_VERSION
-from kip33.storage.snapshots import Snapshot
 from tests.snapshots import NOW_MS, SOURCE, commit_path, part_path, path_of, row, write
 
 MINUTE = 60_000

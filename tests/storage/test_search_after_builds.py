@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from kip33.catalog.catalog import Catalog
 from kip33.storage.answers import Answer
-from kip33.storage.catalog import Catalog
 from kip33.storage.catalog_search import Question, rows_of, search_rows
 from kip33.storage.partition_answers import How
 from tests.faults.builds import build_here

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
+from kip33.catalog.catalog import Catalog
 from kip33.rules.index_builder import IndexSettings
-from kip33.storage.catalog import Catalog
 from kip33.storage.partition_answers import replicas_of
 from kip33.storage.partition_search import search_partition
 from kip33.storage.segment import index_file

@@ -7,9 +7,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kip33.storage.drafts import STAYS
-from kip33.storage.schema import SEGMENTS
-from kip33.storage.snapshots import Part
+from kip33.catalog.draft import STAYS
+from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.snapshot import Part
 from kip33.stores.files import publish_or_raise
 from kip33.stores.locations import Location
 

@@ -18,12 +18,12 @@ from typing import Any, Final, NamedTuple, Self
 
 import pyarrow as pa
 
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.folders import remove_own_quietly
+from kip33.catalog.orphan_list import write_orphans
+from kip33.catalog.schema import SCHEMA_VERSION
+from kip33.catalog.snapshot import Part, Snapshot, sequence_of, snapshot_name
 from kip33.errors import CatalogError, PublishError, UnreadableCatalogError
-from kip33.storage.catalog import Catalog
-from kip33.storage.folders import remove_own_quietly
-from kip33.storage.orphan_list import write_orphans
-from kip33.storage.schema import SCHEMA_VERSION
-from kip33.storage.snapshots import Part, Snapshot, sequence_of, snapshot_name
 from kip33.stores.files import (
     move,
     publish_or_raise,

@@ -12,8 +12,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.storage.catalog import Catalog
-from kip33.storage.snapshots import OrphanList, Snapshot
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.snapshot import OrphanList, Snapshot
 from kip33.stores.files import publish_or_raise, read_whole, reason
 
 _FIELDS: list["pa.Field[Any]"] = [

@@ -5,9 +5,9 @@ from typing import Final
 
 from pyarrow import fs
 
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.snapshot import sequence_of
 from kip33.errors import CatalogError
-from kip33.storage.catalog import Catalog
-from kip33.storage.snapshots import sequence_of
 from kip33.stores.files import entries_of, reason, remove_folder_quietly, remove_quietly
 from kip33.stores.locations import Location
 

@@ -16,7 +16,7 @@ class Part(NamedTuple):
 
 
 class OrphanList(NamedTuple):
-    """What a commit says of its list of orphaned index files (`storage.orphan_list`)."""
+    """What a commit says of its list of orphaned index files (`catalog.orphan_list`)."""
 
     rows: int
     index_bytes: int  # of the orphaned files together

@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.snapshot import Snapshot
 from kip33.errors import CatalogError
-from kip33.storage.catalog import Catalog
-from kip33.storage.snapshots import Snapshot
 
 
 class Choice(NamedTuple):

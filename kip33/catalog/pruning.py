@@ -23,17 +23,17 @@ from typing import Final, NamedTuple, Self
 
 from pyarrow import fs
 
-from kip33.errors import CatalogError, UnreadableCatalogError
-from kip33.storage.catalog import Catalog
-from kip33.storage.drafts import CLAIMS, DEAD_AFTER_MS
-from kip33.storage.folders import (
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.draft import CLAIMS, DEAD_AFTER_MS
+from kip33.catalog.folders import (
     Folder,
     has_own_name,
     is_orphan_list,
     list_folders,
     modified_ms,
 )
-from kip33.storage.snapshots import Candidate, sequence_of
+from kip33.catalog.snapshot import Candidate, sequence_of
+from kip33.errors import CatalogError, UnreadableCatalogError
 from kip33.stores.files import TEMPORARY_SUFFIX, reason, size_of
 from kip33.stores.locations import Location
 

@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.storage.catalog import Catalog
-from kip33.storage.snapshots import Snapshot
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.snapshot import Snapshot
 
 ADDED, GONE, GROWN, SHRUNK = "added", "gone", "grown", "shrunk"
 STATUS_CHANGED, MODIFIED = "status changed", "modified"

@@ -7,9 +7,9 @@
       commits/
         00000000000000000007-4f0c....json written last; lists the parts. No commit, no snapshot
       orphaned/
-        00000000000000000007-4f0c....arrow   index files without a log (`storage.orphan_list`)
+        00000000000000000007-4f0c....arrow   index files without a log (`catalog.orphan_list`)
       staging/
-        00000000000000000008-91aa.../     what a running build has so far (`storage.drafts`)
+        00000000000000000008-91aa.../     what a running build has so far (`catalog.draft`)
 
 A snapshot's folder holds `*.parquet` only, so any engine reads it as it is. The newest snapshot is
 the one with the highest sequence number, ties by id; clocks are not asked. Nothing is rewritten.
@@ -25,9 +25,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from kip33.catalog.schema import SCHEMA_VERSION, SEGMENTS
+from kip33.catalog.snapshot import Candidate, OrphanList, Part, Snapshot, sequence_of
 from kip33.errors import CatalogError, UnreadableCatalogError
-from kip33.storage.schema import SCHEMA_VERSION, SEGMENTS
-from kip33.storage.snapshots import Candidate, OrphanList, Part, Snapshot, sequence_of
 from kip33.stores.files import entries_of, read_whole, reason
 from kip33.stores.locations import Location
 

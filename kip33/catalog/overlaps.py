@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.snapshot import Snapshot
 from kip33.formats.names import two_directories_in
 from kip33.rules.overlaps import APART, NAMES, UNKNOWN, overlaps
-from kip33.storage.catalog import Catalog
-from kip33.storage.schema import SEGMENTS
-from kip33.storage.snapshots import Snapshot
 
 _KEY: Final = ("log_dir", "topic", "partition")
 _COLUMNS: Final = [*_KEY, "base_offset", "last_offset"]

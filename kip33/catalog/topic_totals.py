@@ -2,9 +2,9 @@
 
 from typing import Any, NamedTuple
 
-from kip33.storage.catalog import Catalog
-from kip33.storage.overlaps import overlaps_by_topic
-from kip33.storage.snapshots import Snapshot
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.overlaps import overlaps_by_topic
+from kip33.catalog.snapshot import Snapshot
 
 _COLUMNS = [
     "log_dir",
