@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kip33.formats.offset_index import OffsetIndex, OffsetPosition
     from kip33.formats.time_index import TimeIndex, TimestampOffset
-    from kip33.storage.by_path import (
+    from kip33.indexing.by_path import (
         build_time_index,
         list_segments,
         read_time_index,
@@ -26,13 +26,13 @@ _HOMES = {
     "OffsetPosition": "kip33.formats.offset_index",
     "TimeIndex": "kip33.formats.time_index",
     "TimestampOffset": "kip33.formats.time_index",
-    "build_time_index": "kip33.storage.by_path",
+    "build_time_index": "kip33.indexing.by_path",
     "find_offset": "kip33.storage.records_by_path",
-    "list_segments": "kip33.storage.by_path",
+    "list_segments": "kip33.indexing.by_path",
     "read_records": "kip33.storage.records_by_path",
-    "read_time_index": "kip33.storage.by_path",
-    "scan_batches": "kip33.storage.by_path",
-    "verify_segment": "kip33.storage.by_path",
+    "read_time_index": "kip33.indexing.by_path",
+    "scan_batches": "kip33.indexing.by_path",
+    "verify_segment": "kip33.indexing.by_path",
 }
 
 __all__ = [

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from kip33.formats.time_index import TimeIndex
+from kip33.indexing.segment import index_file
 from kip33.rules.index_builder import IndexSettings
-from kip33.storage.segment import index_file
 from kip33.stores.locations import Location
 from tests.segment_builder import (
     CODEC_BITS,

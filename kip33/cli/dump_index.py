@@ -12,8 +12,8 @@ from kip33.formats.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from kip33.formats.offset_index import OffsetIndex
 from kip33.formats.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from kip33.formats.time_index import TimeIndex
+from kip33.indexing.untrue_entries import untrue_entries
 from kip33.rules.index_entries import DIALECTS
-from kip33.storage.untrue_entries import untrue_entries
 from kip33.stores.files import read_index
 from kip33.stores.locations import Location
 

@@ -13,11 +13,11 @@ from kip33.cli.options import format_option, index_options, spark_options
 from kip33.cli.output import print_json, print_table
 from kip33.cli.progress import progress_bar
 from kip33.cli.summary_file import publish_summary, summary_option
+from kip33.indexing.by_path import topic_of, verify_segment
+from kip33.indexing.verification import INDEX_KINDS, IndexKind, SegmentVerdict
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_verdict import VERDICTS
-from kip33.storage.by_path import topic_of, verify_segment
 from kip33.storage.topic_settings import load_topic_settings
-from kip33.storage.verification import INDEX_KINDS, IndexKind, SegmentVerdict
 from kip33.stores.locations import Location
 
 FILES = (".log", ".timeindex", ".index", ".txnindex")

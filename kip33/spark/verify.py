@@ -12,21 +12,21 @@ from kip33.archive.layouts import layout_of
 from kip33.archive.listing import Listed, segments_of
 from kip33.archive.segment_paths import beside, index_path
 from kip33.archive.sources import require_segments
-from kip33.rules.index_builder import IndexSettings, TopicSettings
-from kip33.rules.index_verdict import UNREADABLE
-from kip33.spark.stores import use_session
-from kip33.spark.tasks import Progress, run_on_bins
-from kip33.storage.transaction_verification import (
+from kip33.indexing.transaction_verification import (
     VerifiedSegment,
     seen_transactions,
     with_transaction_verdicts,
 )
-from kip33.storage.verification import (
+from kip33.indexing.verification import (
     SegmentVerdict,
     offset_index_of,
     verify_file,
     with_missing_offset_indexes,
 )
+from kip33.rules.index_builder import IndexSettings, TopicSettings
+from kip33.rules.index_verdict import UNREADABLE
+from kip33.spark.stores import use_session
+from kip33.spark.tasks import Progress, run_on_bins
 from kip33.stores.concurrently import in_order
 from kip33.stores.files import require_directory
 from kip33.stores.locations import Location

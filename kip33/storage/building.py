@@ -10,6 +10,9 @@ from kip33.archive.directory import Segment
 from kip33.archive.segment_paths import beside
 from kip33.catalog.part_writer import PartWriter
 from kip33.catalog.snapshot import Part
+from kip33.indexing.segment import SegmentIndex, index_file, unreadable
+from kip33.indexing.tail import IndexFiles, read_tail
+from kip33.indexing.verification import verify_file
 from kip33.rules.broker_start import CUT, REFUSED
 from kip33.rules.index_tail import HEADER_BYTES
 from kip33.rules.index_verdict import GOOD, IDENTICAL
@@ -26,9 +29,6 @@ from kip33.storage.pending_rows import (
 )
 from kip33.storage.publishing import Published, Wanted
 from kip33.storage.rows import row_of, tail_row
-from kip33.storage.segment import SegmentIndex, index_file, unreadable
-from kip33.storage.tail import IndexFiles, read_tail
-from kip33.storage.verification import verify_file
 from kip33.stores.concurrently import in_order
 from kip33.stores.durable_files import set_flushing
 from kip33.stores.files import FileStatus, status_of

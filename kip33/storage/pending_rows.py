@@ -19,11 +19,11 @@ from kip33.catalog.draft import STAYS
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.snapshot import Part
 from kip33.errors import CatalogError
+from kip33.indexing.segment import SegmentIndex
 from kip33.rules.broker_start import may_have_offset_index
 from kip33.rules.transactions import TransactionSummary
 from kip33.storage.build import Build
 from kip33.storage.publishing import Published, Wanted
-from kip33.storage.segment import SegmentIndex
 from kip33.stores.files import read_whole
 from kip33.stores.locations import Location
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from kip33.catalog.schema import KEPT, STALE, WRITTEN
+from kip33.indexing.segment import SegmentIndex
 from kip33.rules.broker_start import CUT, offset_index_note
-from kip33.storage.segment import SegmentIndex
 from kip33.stores.file_owners import correct_owner, publish_beside
 from kip33.stores.files import FileStatus, publish, read_whole, reason, remove, status_of
 from kip33.stores.locations import Location

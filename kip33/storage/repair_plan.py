@@ -15,6 +15,8 @@ from kip33.archive.segment_paths import beside
 from kip33.archive.sources import require_segments
 from kip33.errors import CorruptIndexError, LocationError
 from kip33.formats.transaction_index import TransactionIndex
+from kip33.indexing.segment import SegmentIndex
+from kip33.indexing.verification import SegmentVerdict, verify_file
 from kip33.rules.broker_start import ACTIONS, BY_HAND, Repair, repair_of
 from kip33.rules.index_builder import IndexSettings, TopicSettings
 from kip33.rules.index_verdict import UNREADABLE
@@ -25,8 +27,6 @@ from kip33.rules.transactions import (
     LAST_OFFSET,
     PRODUCER_ID,
 )
-from kip33.storage.segment import SegmentIndex
-from kip33.storage.verification import SegmentVerdict, verify_file
 from kip33.stores.files import MOST_INDEX_BYTES, read_whole, size_of
 from kip33.stores.locations import Location
 

@@ -1,8 +1,8 @@
 """The `.txnindex` files of a build: written when all its segments were read, before the commit.
 
 Where it is not known which transactions are open at a segment's start
-(`storage.transaction_chains`), a segment with an ABORT marker gets no `.txnindex`, and its row says
-so.
+(`indexing.transaction_chains`), a segment with an ABORT marker gets no `.txnindex`, and its row
+says so.
 """
 
 from collections import defaultdict
@@ -18,6 +18,7 @@ from kip33.catalog.part_writer import PartWriter
 from kip33.catalog.schema import STALE
 from kip33.catalog.snapshot import Part
 from kip33.formats.transaction_index import TransactionIndex
+from kip33.indexing.transaction_chains import ChainLink, Key, completed_by_log
 from kip33.rules.broker_start import hidden_aborts_note, may_have_offset_index
 from kip33.rules.transaction_chain import UNCHANGED, open_as_json
 from kip33.rules.transaction_index import CompletedTransactions
@@ -31,7 +32,6 @@ from kip33.storage.publishing import (
     Wanted,
     state_together,
 )
-from kip33.storage.transaction_chains import ChainLink, Key, completed_by_log
 from kip33.stores.concurrently import in_order
 from kip33.stores.durable_files import make_durable
 from kip33.stores.files import reason, status_of

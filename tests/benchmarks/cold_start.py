@@ -18,7 +18,7 @@ import numba
 numba_there = time.perf_counter()
 from kip33.stores.locations import Location
 from kip33.rules.index_builder import IndexSettings
-from kip33.storage.segment import index_file
+from kip33.indexing.segment import index_file
 
 log = Location.of(sys.argv[1])
 

@@ -11,10 +11,10 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from kip33.indexing.segment import index_file
 from kip33.rules.index_builder import IndexSettings
 from kip33.spark.build import build_index
 from kip33.spark.session import create_session
-from kip33.storage.segment import index_file
 from kip33.stores.locations import Location
 from tests.benchmarks.archives import Shape, link_archive
 from tests.benchmarks.large_jobs import builder

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Final
 
+from kip33.indexing.segment import index_file
 from kip33.rules.index_builder import IndexSettings
-from kip33.storage.segment import index_file
 from kip33.stores.locations import Location
 from tests.benchmarks.page import Section, tell
 from tests.benchmarks.ratios import Ratio

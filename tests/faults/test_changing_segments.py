@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-import kip33.storage.segment
+import kip33.indexing.segment
 from kip33.formats.scan import CHUNK_BYTES
 from kip33.storage.building import build_bin
 from kip33.storage.committing import BuildSummary, begin_build, commit_build
@@ -187,7 +187,7 @@ def changed_while_read(change: Callable[[Path], None]) -> Iterator[None]:
             yield Scanned(read_and_change, size)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(kip33.storage.segment, "scanned", opened_and_changed)
+        patched.setattr(kip33.indexing.segment, "scanned", opened_and_changed)
         yield
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from kip33 import build_time_index
 from kip33.formats.transaction_index import TransactionIndex
+from kip33.indexing.segment import SegmentIndex
 from kip33.rules.transaction_index import complete_transactions
-from kip33.storage.segment import SegmentIndex
 from tests.golden.vectors import RECOVER, Vector, read_vectors
 
 SMALLEST_INDEX_BYTES = 12

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kip33.storage.by_path import build_time_index, verify_segment
+from kip33.indexing.by_path import build_time_index, verify_segment
 from tests.changing_archive import batches
 from tests.jobs.console import Command, Finished
 from tests.segment_builder import TRANSACTIONAL, Record, end_txn_marker, segment, v2_batch

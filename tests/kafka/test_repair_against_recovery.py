@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from kip33.indexing.by_path import verify_segment
 from kip33.rules.index_builder import TopicSettings
-from kip33.storage.by_path import verify_segment
 from kip33.storage.repair_apply import FAILED, apply_repair
 from kip33.storage.repair_plan import list_log_dir, plan_repair
 from kip33.stores.locations import Location

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from kip33.formats.batch import BATCH, CODEC_MASK, BatchColumns
 from kip33.formats.native import compiler
 from kip33.formats.scan import BatchScan
+from kip33.indexing.segment import index_segment
+from kip33.indexing.verification import Verification
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_truth import OffsetIndexTruth, TimeIndexTruth
 from kip33.rules.index_verdict import (
@@ -30,8 +32,6 @@ from kip33.rules.index_verdict import (
     VERDICTS,
     WRONG,
 )
-from kip33.storage.segment import index_segment
-from kip33.storage.verification import Verification
 from tests.generated_segments import LONG_MAX, Written, segments, wire_of
 from tests.segment_builder import Record, v0_message, v1_message, v2_batch, wrapper
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from kip33.indexing.segment import SegmentIndex, index_segment
+from kip33.indexing.verification import Verification
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_verdict import VERDICTS
-from kip33.storage.segment import SegmentIndex, index_segment
-from kip33.storage.verification import Verification
 from tests.formats.real_segments import REAL_SEGMENTS
 from tests.segment_builder import (
     Record,

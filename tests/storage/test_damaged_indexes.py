@@ -8,10 +8,10 @@ from collections import Counter
 
 import pytest
 
+from kip33.indexing.segment import index_segment
+from kip33.indexing.verification import Verification
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_verdict import VERDICTS
-from kip33.storage.segment import index_segment
-from kip33.storage.verification import Verification
 from tests.damaged_indexes import INDEX_BYTES, Case, Expected, expected_verdicts, random_case
 from tests.generated_segments import wire_of
 from tests.long_forms import short_and_long

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kip33.storage.by_path import build_time_index
+from kip33.indexing.by_path import build_time_index
 from kip33.storage.committing import warnings_of
 from tests.changing_archive import INTERVAL, ChangingArchive, batches
 from tests.faults.privileges import AS_ANY_OWNER

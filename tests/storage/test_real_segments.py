@@ -9,8 +9,8 @@ from typing import NamedTuple
 import pytest
 
 from kip33 import build_time_index, verify_segment
+from kip33.indexing.verification import SegmentVerdict
 from kip33.rules.index_verdict import CONSISTENT, IDENTICAL, MALFORMED, MISSING, SPARSE, WRONG
-from kip33.storage.verification import SegmentVerdict
 from tests.formats.real_segments import FOLDER, REAL_SEGMENTS, needs_real_segments
 
 pytestmark = needs_real_segments

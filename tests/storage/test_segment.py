@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from kip33.errors import CorruptSegmentError
+from kip33.indexing.segment import SegmentIndex, index_file, index_segment
 from kip33.rules.index_builder import IndexSettings
-from kip33.storage.segment import SegmentIndex, index_file, index_segment
 from kip33.stores.locations import Location
 from tests.segment_builder import (
     Record,
@@ -170,7 +170,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_unreadable(
     def shrinking(*_: object, **__: object) -> SegmentIndex:
         raise CorruptSegmentError("the file ended at byte 5 while it was read", 0)
 
-    monkeypatch.setattr("kip33.storage.segment.index_segment", shrinking)
+    monkeypatch.setattr("kip33.indexing.segment.index_segment", shrinking)
     index = index_path(log)
     assert (index.status, index.size_bytes) == ("unreadable", len(GOOD))
     assert "ended at byte 5" in (index.error or "")

@@ -11,15 +11,15 @@ from kip33.formats.batch import BatchColumns
 from kip33.formats.names import parse_partition_dir, parse_segment_file
 from kip33.formats.scan import BatchScan
 from kip33.formats.time_index import TimeIndex
-from kip33.rules.index_builder import IndexSettings
-from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
-from kip33.storage.segment import SegmentIndex, index_file
-from kip33.storage.transaction_verification import (
+from kip33.indexing.segment import SegmentIndex, index_file
+from kip33.indexing.transaction_verification import (
     VerifiedSegment,
     seen_transactions,
     with_transaction_verdicts,
 )
-from kip33.storage.verification import SegmentVerdict, offset_index_of, verify_file
+from kip33.indexing.verification import SegmentVerdict, offset_index_of, verify_file
+from kip33.rules.index_builder import IndexSettings
+from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
 from kip33.stores.files import MOST_INDEX_BYTES, entries_of, opened, read_whole, reason, size_of
 from kip33.stores.locations import Location
 

@@ -11,6 +11,7 @@ from kip33.formats.native import Speed
 from kip33.formats.offset_index import OffsetIndex
 from kip33.formats.time_index import TimeIndex
 from kip33.formats.transaction_index import ENTRY_BYTES as TRANSACTION_ENTRY_BYTES
+from kip33.indexing.segment import SegmentIndex, index_file
 from kip33.rules import index_verdict as rule
 from kip33.rules.index_builder import IndexBuilder, IndexSettings
 from kip33.rules.index_entries import (
@@ -21,7 +22,6 @@ from kip33.rules.index_entries import (
 )
 from kip33.rules.index_truth import OffsetIndexTruth, TimeIndexTruth
 from kip33.rules.index_verdict import Verdict
-from kip33.storage.segment import SegmentIndex, index_file
 from kip33.stores.files import read_index, reason, size_of
 from kip33.stores.locations import Location
 
@@ -62,7 +62,7 @@ class SegmentVerdict:
     """The verdict on one segment's index files; `as_row` is what `kip33 verify` prints.
 
     A verdict on a `.index` or a `.txnindex` is None where there is none and none is expected
-    (`storage.transaction_verification` adds the latter). The largest gaps are
+    (`indexing.transaction_verification` adds the latter). The largest gaps are
     those of `rules.index_gaps`, None where a file was not judged or is not true.
     """
 

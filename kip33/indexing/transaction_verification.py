@@ -5,13 +5,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
+from kip33.indexing.segment import SegmentIndex
+from kip33.indexing.transaction_chains import ChainLink, Key, completed_by_log
+from kip33.indexing.verification import SegmentVerdict
 from kip33.rules.index_verdict import MISSING, UNREADABLE, Verdict
 from kip33.rules.transaction_chain import UNCHANGED
 from kip33.rules.transaction_verdict import transaction_index_verdict
 from kip33.rules.transactions import NO_TRANSACTIONS, TransactionSummary
-from kip33.storage.segment import SegmentIndex
-from kip33.storage.transaction_chains import ChainLink, Key, completed_by_log
-from kip33.storage.verification import SegmentVerdict
 from kip33.stores.files import MOST_INDEX_BYTES, read_whole, reason, size_of
 from kip33.stores.locations import Location
 

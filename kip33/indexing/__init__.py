@@ -1,0 +1,1 @@
+"""One segment end to end: scan it, build its indexes, verify them."""
