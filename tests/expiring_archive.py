@@ -13,10 +13,10 @@ from kip33.catalog.catalog import Catalog
 from kip33.catalog.draft import Draft
 from kip33.catalog.part_writer import PartWriter
 from kip33.catalog.snapshot import Snapshot
+from kip33.retention.apply import Applied, apply_plan
+from kip33.retention.make_plan import plan_retention
+from kip33.retention.plan import RetentionPlan
 from kip33.rules.policies import Policies
-from kip33.storage.applying import Applied, apply_plan
-from kip33.storage.retention_plan import RetentionPlan
-from kip33.storage.retention_planning import plan_retention
 from kip33.stores.locations import Location
 from tests.snapshots import row
 

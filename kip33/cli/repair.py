@@ -71,7 +71,7 @@ def repair(
     """
     from kip33.archive.layouts.kafka import LOST_TIME_INDEX
     from kip33.archive.sources import partition_directories
-    from kip33.storage.broker_locks import locked
+    from kip33.retention.broker_locks import locked
     from kip33.storage.repair_apply import apply_repair
     from kip33.storage.repair_plan import list_log_dir, plan_repair
     from kip33.storage.topic_settings import load_topic_settings

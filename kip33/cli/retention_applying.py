@@ -14,9 +14,9 @@ from kip33.cli.retention_tables import RESULT
 from kip33.cli.standard_output import OutputError
 from kip33.cli.summary_file import publish_summary
 from kip33.errors import Kip33Error
-from kip33.storage.applying import Applied, apply_plan
-from kip33.storage.deletion_step import Record
-from kip33.storage.plan_text import read_plan
+from kip33.retention.apply import Applied, apply_plan
+from kip33.retention.apply_segment import Record
+from kip33.retention.plan_file import read_plan
 from kip33.stores.locations import Location
 
 STOPPED: Final = "stopped"

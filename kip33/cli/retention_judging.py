@@ -23,6 +23,9 @@ from kip33.cli.retention_tables import (
 )
 from kip33.cli.summary_file import publish_summary
 from kip33.errors import CatalogError, LocationError
+from kip33.retention.deletion_doubts import find_doubts
+from kip33.retention.make_plan import basis_of, plan_retention
+from kip33.retention.plan_file import write_plan
 from kip33.rules.topic_globs import TopicGlobs
 from kip33.spark import session
 from kip33.spark.catalog import load_catalog
@@ -35,9 +38,6 @@ from kip33.spark.retention_summary import (
     totals_of,
     worst_and_totals,
 )
-from kip33.storage.deletion_doubts import find_doubts
-from kip33.storage.plan_text import write_plan
-from kip33.storage.retention_planning import basis_of, plan_retention
 from kip33.stores.locations import Location
 
 TABLES = ("segments", "partitions", "freed")

@@ -26,7 +26,7 @@ def delete_records(
     For each partition the offset of the first record that stays, so that a broker deletes what lies
     before it. Of replicas in several log directories the one that keeps most decides. Left out are
     partitions that lose nothing, or would on the word of an unverified segment or, unless trusted,
-    of a file's time (D11); those that are `left_out` (`kip33.storage.deletion_doubts`); compacted
+    of a file's time (D11); those that are `left_out` (`kip33.retention.deletion_doubts`); compacted
     and internal topics, whose records Kafka does not delete.
     """
     first_kept = sf.coalesce("first_kept_base_offset", "log_end_offset")

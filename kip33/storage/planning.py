@@ -21,13 +21,13 @@ from kip33.catalog.draft import claimed_index_uris
 from kip33.catalog.orphan_list import read_orphans
 from kip33.catalog.snapshot import Snapshot
 from kip33.errors import CatalogError, LocationError, UnreadableCatalogError
+from kip33.retention.broker_locks import locked
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import (
     DEFAULT_INDEX_INTERVAL_BYTES,
     DEFAULT_SEGMENT_INDEX_BYTES,
     DIALECTS,
 )
-from kip33.storage.broker_locks import locked
 from kip33.storage.build import Build
 from kip33.storage.known import Column, Known, Mask, index_uris, learn, log_uris, match
 from kip33.storage.orphans import (

@@ -3,8 +3,8 @@
 from typing import Final
 
 from kip33.errors import PolicyError
+from kip33.retention.policy_files import load_kafka_configs
 from kip33.rules.index_builder import IndexSettings, TopicSettings
-from kip33.storage.policies import load_kafka_configs
 
 INTERVAL: Final = "index.interval.bytes"
 INDEX_SIZE: Final = "segment.index.bytes"

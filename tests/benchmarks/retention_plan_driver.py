@@ -7,8 +7,8 @@ import sys
 import time
 
 from kip33.catalog.catalog import Catalog
+from kip33.retention.judging import judged_partitions
 from kip33.rules.retention import Limits
-from kip33.storage.judging import judged_partitions
 from tests.benchmarks.made_catalogs import HOUR_MS, NOW_MS
 
 

@@ -11,9 +11,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kip33.storage.plan_text import write_plan
-from kip33.storage.retention_journal import DONE
-from kip33.storage.retention_plan import RetentionPlan
+from kip33.retention.journal import DONE
+from kip33.retention.plan import RetentionPlan
+from kip33.retention.plan_file import write_plan
 from kip33.stores.locations import Location
 from tests.expiring_archive import ExpiringArchive
 from tests.faults.applies import apply_here

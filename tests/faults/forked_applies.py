@@ -22,9 +22,9 @@ from itertools import count
 from typing import Any
 
 from kip33.errors import Kip33Error
-from kip33.storage import trash
-from kip33.storage.deletion_step import SegmentStep
-from kip33.storage.retention_journal import Journal
+from kip33.retention import trash
+from kip33.retention.apply_segment import SegmentStep
+from kip33.retention.journal import Journal
 from tests.expiring_archive import only_within_a_directory
 from tests.faults.applies import apply_here
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kip33.storage.plan_text import sealed, write_plan
+from kip33.retention.plan_file import sealed, write_plan
 from kip33.stores.locations import Location
 from tests.expiring_archive import A, ExpiringArchive
 from tests.faults.cut_short import CutShort, require_sound

@@ -16,10 +16,10 @@ import pytest
 from pyarrow import fs
 
 from kip33.archive.partition_files import PlannedFile
-from kip33.storage.applying import Applied
-from kip33.storage.deletion_step import SegmentStep
-from kip33.storage.plan_text import write_plan
-from kip33.storage.retention_plan import RetentionPlan
+from kip33.retention.apply import Applied
+from kip33.retention.apply_segment import SegmentStep
+from kip33.retention.plan import RetentionPlan
+from kip33.retention.plan_file import write_plan
 from kip33.stores.locations import Location
 from tests.expiring_archive import DAY_MS, KINDS, NOW_MS, ExpiringArchive
 from tests.faults.cut_short import CutShort, Ended, ended, require_sound

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kip33.storage.plan_text import write_plan
+from kip33.retention.plan_file import write_plan
 from kip33.stores.locations import Location
 from tests.expiring_archive import ExpiringArchive
 from tests.jobs.console import KIP33

@@ -19,7 +19,7 @@ import pytest
 
 from kip33.cli.main import main
 from kip33.formats.offset_checkpoints import LOG_START_OFFSET_CHECKPOINT, parse_offset_checkpoint
-from kip33.storage.broker_locks import locked
+from kip33.retention.broker_locks import locked
 from kip33.stores.locations import Location
 from tests.jobs.console import KIP33, Finished, subprocess_of
 from tests.kafka.broker import (

@@ -12,13 +12,13 @@ from kip33.catalog.catalog import Catalog
 from kip33.catalog.schema import SEGMENTS
 from kip33.errors import PlanError
 from kip33.formats.group_offsets import GroupOffset
+from kip33.retention.judging import judged_partitions
+from kip33.retention.make_plan import plan_retention
 from kip33.rules.policies import Policies
 from kip33.rules.retention import Limits
 from kip33.storage.catalog_search import by_partition
 from kip33.storage.group_lag import GroupLag, group_lags
-from kip33.storage.judging import judged_partitions
 from kip33.storage.partition_answers import How, Request, answers_of
-from kip33.storage.retention_planning import plan_retention
 from kip33.stores.locations import Location
 from tests.faults.builds import Outcome, build_here, outcome
 from tests.formats.real_segments import needs_real_segments

@@ -12,10 +12,10 @@ from kip33.catalog.overlaps import overlaps_by_topic
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.topic_totals import topic_totals
 from kip33.formats.group_offsets import GroupOffset
+from kip33.retention.judging import judged_partitions
 from kip33.rules.retention import Limits
 from kip33.storage.catalog_search import by_partition
 from kip33.storage.group_lag import group_lags
-from kip33.storage.judging import judged_partitions
 from kip33.storage.partition_answers import How, Request, answers_of
 from kip33.storage.range_size import range_size
 from tests.demo_archive import START_MS, orders

@@ -11,9 +11,9 @@ import pytest
 
 from kip33.archive.partition_files import PlannedFile
 from kip33.catalog.pruning import prune
-from kip33.storage.deletion import PartitionResult
-from kip33.storage.deletion_step import SegmentStep
-from kip33.storage.retention_plan import RetentionPlan
+from kip33.retention.apply_partition import PartitionResult
+from kip33.retention.apply_segment import SegmentStep
+from kip33.retention.plan import RetentionPlan
 from kip33.stores.locations import Location
 from tests.expiring_archive import DAY_MS, NOW_MS, A, B, ExpiringArchive, event
 

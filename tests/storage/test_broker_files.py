@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 from pyarrow import fs
 
+from kip33.retention.broker_files import UNREADABLE, SeenByBroker, seen_by_broker
 from kip33.rules.broker_view import (
     EMPTY,
     FAULTS,
@@ -26,7 +27,6 @@ from kip33.rules.broker_view import (
     ZERO_TIMESTAMP,
     BrokerView,
 )
-from kip33.storage.broker_files import UNREADABLE, SeenByBroker, seen_by_broker
 from kip33.stores.locations import Location
 from tests.faults.privileges import AS_ANY_OWNER, shut, why_not
 from tests.rules.test_broker_view import (
@@ -240,7 +240,7 @@ def denying(tmp_path: Path) -> None:
 SEEN = """
 import json, sys
 from collections import namedtuple
-from kip33.storage.broker_files import seen_by_broker
+from kip33.retention.broker_files import seen_by_broker
 Row = namedtuple("Row", "log_uri max_timestamp")
 rows = [Row(*row) for row in json.loads(sys.argv[1])]
 print(json.dumps([one[1:] for one in seen_by_broker(rows)]))

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kip33.errors import PlanError
-from kip33.storage import broker_locks
-from kip33.storage.broker_locks import locked
+from kip33.retention import broker_locks
+from kip33.retention.broker_locks import locked
 from kip33.stores.locations import Location
 
 HOLD = """

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kip33.catalog.catalog import Catalog
+from kip33.retention.judging import JudgedPartition, judged_partitions
 from kip33.rules.retention import Limits, judge
-from kip33.storage.judging import JudgedPartition, judged_partitions
 from tests.random_catalogs import figures_of
 from tests.snapshots import row, write
 

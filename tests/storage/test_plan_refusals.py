@@ -14,9 +14,9 @@ import pytest
 
 from kip33.catalog.draft import Draft
 from kip33.errors import CatalogError, Kip33Error, LocationError, PlanError
+from kip33.retention.plan import PlannedSegment, RetentionPlan
+from kip33.retention.plan_file import read_plan, sealed, write_plan
 from kip33.rules.policies import Policies
-from kip33.storage.plan_text import read_plan, sealed, write_plan
-from kip33.storage.retention_plan import PlannedSegment, RetentionPlan
 from kip33.stores.locations import Location
 from tests.expiring_archive import DAY_MS, NOW_MS, A, B, ExpiringArchive
 from tests.snapshots import row
@@ -317,15 +317,15 @@ Forge = Callable[[list[dict[str, Any]]], object]
 def test_what_kip33_does_not_write_is_not_read(
     archive: ExpiringArchive, forge: Forge, said: str
 ) -> None:
-    from kip33.storage import plan_text
+    from kip33.retention import plan_file
 
     place = Location.of(archive.folder / "plan.jsonl")
     write_plan(archive.plan(), place)
     lines = [json.loads(line) for line in Path(place.path).read_text().splitlines()]
     forge(lines)
     lines[0]["plan_id"] = ""
-    lines[0]["plan_id"] = plan_text._plan_id(map(plan_text._line, lines))
-    Path(place.path).write_bytes(b"".join(map(plan_text._line, lines)))
+    lines[0]["plan_id"] = plan_file._plan_id(map(plan_file._line, lines))
+    Path(place.path).write_bytes(b"".join(map(plan_file._line, lines)))
     with pytest.raises(PlanError, match=said) as refused:
         read_plan(place)
     assert "\n" not in str(refused.value)

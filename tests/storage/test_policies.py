@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from kip33.errors import PolicyError
+from kip33.retention.policy_files import load_policies
 from kip33.rules.policies import Policies, Policy
-from kip33.storage.policies import load_policies
 from kip33.stores.locations import Location
 
 ROOT = Path(__file__).parents[2]

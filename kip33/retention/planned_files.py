@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 from pyarrow import fs
 
 from kip33.archive.partition_files import KINDS, PlannedFile, as_found, is_link, is_log
-from kip33.storage.retention_plan import PlannedPartition, PlannedSegment
+from kip33.retention.plan import PlannedPartition, PlannedSegment
 from kip33.stores.locations import Location
 
 LINK: Final = (

@@ -1,7 +1,7 @@
 """A retention plan by itself: which files may go, in which order, as they were when it was made.
 
-Made by `storage.retention_planning`, kept as text by `storage.plan_text`, carried out by
-`storage.applying`. Within a partition the order is Kafka's: oldest segment first, of a segment the
+Made by `retention.make_plan`, kept as text by `retention.plan_file`, carried out by
+`retention.apply`. Within a partition the order is Kafka's: oldest segment first, of a segment the
 log, the offset index, the time index, the transaction index; of each kind the file beside the log,
 then the one that a build put into the index directory.
 """

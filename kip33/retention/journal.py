@@ -21,7 +21,7 @@ from typing import Any, Final
 from pyarrow import fs
 
 from kip33.catalog.catalog import Catalog
-from kip33.storage.retention_plan import PlannedPartition, RetentionPlan
+from kip33.retention.plan import PlannedPartition, RetentionPlan
 from kip33.stores.files import entries_of, publish_or_raise
 from kip33.stores.locations import Location
 

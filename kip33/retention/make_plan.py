@@ -25,12 +25,8 @@ from kip33.catalog.catalog import Catalog
 from kip33.catalog.snapshot import Snapshot
 from kip33.errors import PlanError
 from kip33.formats.names import segment_file_name
-from kip33.rules.policies import Policies
-from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES, Decision, Limits
-from kip33.storage.judging import CatalogRow, JudgedPartition, judged_partitions
-from kip33.storage.plan_text import sealed
-from kip33.storage.planned_files import LINK
-from kip33.storage.retention_plan import (
+from kip33.retention.judging import CatalogRow, JudgedPartition, judged_partitions
+from kip33.retention.plan import (
     Basis,
     LeftOut,
     PlannedPartition,
@@ -38,6 +34,10 @@ from kip33.storage.retention_plan import (
     RetentionPlan,
     require_deletable,
 )
+from kip33.retention.plan_file import sealed
+from kip33.retention.planned_files import LINK
+from kip33.rules.policies import Policies
+from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES, Decision, Limits
 from kip33.stores.files import reason
 from kip33.stores.locations import Location
 

@@ -11,15 +11,15 @@ from typing import NamedTuple
 from kip33.archive.broker_log_dirs import require_outside_brokers
 from kip33.catalog.catalog import Catalog
 from kip33.errors import CatalogError, PlanError
-from kip33.rules.retention import Decision, Limits
-from kip33.storage.judging import CatalogRow, JudgedPartition, judged_partitions
-from kip33.storage.retention_plan import (
+from kip33.retention.judging import CatalogRow, JudgedPartition, judged_partitions
+from kip33.retention.plan import (
     PlannedPartition,
     PlannedSegment,
     RetentionPlan,
     few,
     require_deletable,
 )
+from kip33.rules.retention import Decision, Limits
 from kip33.stores.locations import Location
 
 _MAKE_ANOTHER = "make another plan"

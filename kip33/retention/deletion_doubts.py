@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.snapshot import Snapshot
+from kip33.retention.judging import JudgedPartition
+from kip33.retention.make_plan import judge_by
+from kip33.retention.plan import Basis
 from kip33.rules.retention import DELETE
-from kip33.storage.judging import JudgedPartition
-from kip33.storage.retention_plan import Basis
-from kip33.storage.retention_planning import judge_by
 
 
 class DeletionDoubts(NamedTuple):

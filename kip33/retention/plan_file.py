@@ -18,15 +18,15 @@ from kip33.archive.output_files import require_plan_place
 from kip33.archive.partition_files import KINDS, PlannedFile
 from kip33.errors import PlanError, PolicyError
 from kip33.formats.names import SegmentFile, parse_partition_dir, parse_segment_file
-from kip33.rules.policies import Policies
-from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES
-from kip33.storage.retention_plan import (
+from kip33.retention.plan import (
     Basis,
     LeftOut,
     PlannedPartition,
     PlannedSegment,
     RetentionPlan,
 )
+from kip33.rules.policies import Policies
+from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES
 from kip33.stores.files import publish_or_raise, read_whole, reason
 from kip33.stores.locations import Location
 

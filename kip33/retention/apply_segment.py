@@ -12,9 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from kip33.archive.partition_files import PlannedFile, is_log
 from kip33.errors import Kip33Error, PublishError
-from kip33.storage.plan_text import KEY, file_record
-from kip33.storage.planned_files import Look, difference_of, info_of, look_at
-from kip33.storage.retention_journal import (
+from kip33.retention.journal import (
     DELETED,
     GONE_ALREADY,
     INCOMPLETE,
@@ -23,8 +21,10 @@ from kip33.storage.retention_journal import (
     STOPPED,
     Journal,
 )
-from kip33.storage.retention_plan import PlannedPartition, PlannedSegment, RetentionPlan
-from kip33.storage.trash import move_to_trash
+from kip33.retention.plan import PlannedPartition, PlannedSegment, RetentionPlan
+from kip33.retention.plan_file import KEY, file_record
+from kip33.retention.planned_files import Look, difference_of, info_of, look_at
+from kip33.retention.trash import move_to_trash
 from kip33.stores.durable_files import flush
 from kip33.stores.files import reason
 from kip33.stores.locations import Location

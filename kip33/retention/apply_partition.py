@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from kip33.archive.partition_files import PartitionFiles, list_partition
 from kip33.formats.names import segment_file_name
-from kip33.storage.deletion_step import DONE_BEFORE, Run, SegmentStep
-from kip33.storage.retention_journal import DELETED, GONE_ALREADY, MOVED, Journal
-from kip33.storage.retention_plan import PlannedPartition
+from kip33.retention.apply_segment import DONE_BEFORE, Run, SegmentStep
+from kip33.retention.journal import DELETED, GONE_ALREADY, MOVED, Journal
+from kip33.retention.plan import PlannedPartition
 from kip33.stores.files import reason
 
 

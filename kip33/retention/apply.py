@@ -1,9 +1,9 @@
 """Carrying out a retention plan: exactly what it says, or a row that says why not.
 
-Partitions go side by side, each one's segments in order (`storage.deletion`). Before anything is
-touched the plan has to pass all of `storage.plan_refusals`, and no broker may hold the `.lock` of
-a log directory; it stays locked to the end. An apply that was interrupted goes on when the plan is
-applied again: the journal beside the catalog says where.
+Partitions go side by side, each one's segments in order (`retention.apply_partition`). Before
+anything is touched the plan has to pass all of `retention.apply_checks`, and no broker may hold the
+`.lock` of a log directory; it stays locked to the end. An apply that was interrupted goes on when
+the plan is applied again: the journal beside the catalog says where.
 """
 
 import threading
@@ -15,17 +15,17 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from kip33.archive.listing import DIRECTORIES_AT_ONCE
-from kip33.storage.broker_locks import locked
-from kip33.storage.deletion import PartitionResult, delete_partition
-from kip33.storage.deletion_step import Record, Run
-from kip33.storage.plan_refusals import (
+from kip33.retention.apply_checks import (
     require_fresh,
     require_same_judgement,
     require_trash,
     require_within,
 )
-from kip33.storage.retention_journal import journal_place
-from kip33.storage.retention_plan import PlannedPartition, RetentionPlan
+from kip33.retention.apply_partition import PartitionResult, delete_partition
+from kip33.retention.apply_segment import Record, Run
+from kip33.retention.broker_locks import locked
+from kip33.retention.journal import journal_place
+from kip33.retention.plan import PlannedPartition, RetentionPlan
 from kip33.stores.files import require_writable
 from kip33.stores.locations import Location
 
