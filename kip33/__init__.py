@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         scan_batches,
         verify_segment,
     )
-    from kip33.storage.records_by_path import find_offset, read_records
+    from kip33.search.read_records import find_offset, read_records
 
 __version__ = "0.2.0"
 
@@ -27,9 +27,9 @@ _HOMES = {
     "TimeIndex": "kip33.formats.time_index",
     "TimestampOffset": "kip33.formats.time_index",
     "build_time_index": "kip33.indexing.by_path",
-    "find_offset": "kip33.storage.records_by_path",
+    "find_offset": "kip33.search.read_records",
     "list_segments": "kip33.indexing.by_path",
-    "read_records": "kip33.storage.records_by_path",
+    "read_records": "kip33.search.read_records",
     "read_time_index": "kip33.indexing.by_path",
     "scan_batches": "kip33.indexing.by_path",
     "verify_segment": "kip33.indexing.by_path",

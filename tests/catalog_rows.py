@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from kip33.storage.searched import SearchedSegment
+from kip33.search.searched_segment import SearchedSegment
 
 
 def catalog_rows(

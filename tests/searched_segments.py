@@ -11,7 +11,7 @@ from kip33.indexing.segment import index_file
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.search import AFTER_END, BEFORE_START, FOUND, NO_TIMESTAMPS
 from kip33.rules.segment_summary import largest_timestamp
-from kip33.storage.searched import SearchedSegment
+from kip33.search.searched_segment import SearchedSegment
 from kip33.stores.locations import Location
 from tests.generated_segments import Written, record_pairs, wire_of
 

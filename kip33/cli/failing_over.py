@@ -15,9 +15,9 @@ from kip33.cli.progress import progress_bar
 from kip33.cli.search_tables import partition_name
 from kip33.cli.snapshot_choice import choose_and_warn
 from kip33.rules.search import EARLIEST, NO_SUCH_PARTITION
-from kip33.storage.catalog_search import by_partition, rows_of
-from kip33.storage.failover import ResumePoint, Rows, resume_points
-from kip33.storage.offset_files import load_group_offsets
+from kip33.search.catalog_search import by_partition, rows_of
+from kip33.search.failover import ResumePoint, Rows, resume_points
+from kip33.search.request_files import load_group_offsets
 from kip33.stores.files import require_directory
 
 MOST_TABLE_ROWS = 1_000

@@ -28,12 +28,12 @@ from kip33.rules.search import (
     UNSURE,
 )
 from kip33.rules.topic_globs import TopicGlobs
-from kip33.storage import answers as storage_answers
-from kip33.storage.catalog_search import Question, partition_rows, rows_of, search_rows, topics_of
-from kip33.storage.offset_files import load_time_requests
-from kip33.storage.partition_answers import How
-from kip33.storage.range_size import range_size
-from kip33.storage.replicas import ReplicaKey
+from kip33.search import answers as storage_answers
+from kip33.search.catalog_search import Question, partition_rows, rows_of, search_rows, topics_of
+from kip33.search.range_size import range_size
+from kip33.search.replica_search import How
+from kip33.search.replicas import ReplicaKey
+from kip33.search.request_files import load_time_requests
 from kip33.stores.files import require_directory
 from kip33.stores.locations import Location
 

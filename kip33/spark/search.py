@@ -11,8 +11,8 @@ from pyspark.sql.types import BooleanType, LongType, StringType, StructField, St
 from kip33.archive.log_start_offsets import LogStartOffsets
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.search import NEWEST_KAFKA
+from kip33.search.replica_search import SEARCHED, How, Request, answers_of
 from kip33.spark.tasks import cores, run_on_rows
-from kip33.storage.partition_answers import SEARCHED, How, Request, answers_of
 
 TASKS_PER_CORE: Final = 3
 KEYS: Final = ("log_dir", "topic", "partition", "target_ms")
@@ -44,7 +44,7 @@ def offsets_for_times(
     -1 latest, -2 earliest, -3 the largest timestamp), and may have `log_dir` (null: the replica
     with most valid bytes, with `all_replicas` each). Its columns are kept, null partitions and log
     directories filled in. Added: `offset` and `timestamp` of the record, `result` and `exactness`
-    (`kip33.storage.partition_search`), `bytes_read`, `note`, `passed_over` (true: records that
+    (`kip33.search.partition_search`), `bytes_read`, `note`, `passed_over` (true: records that
     cannot be read could change the answer). `as_kafka` answers as a broker of `kafka_version`
     would, `index_only` opens no log. Records below `log_start_offsets`, by log directory, topic and
     partition, do not count. A batch that decompresses to more than `max_batch_bytes` is read no

@@ -29,8 +29,8 @@ from tests.measured_command import Measured, measured
 MIB: Final = 1 << 20
 MOST_MIB: Final = 400
 SEARCH: Final = (
-    "from kip33.storage.partition_search import *; from kip33.storage.record_at import *; "
-    "from kip33.storage.log_window import Meter; "
+    "from kip33.search.partition_search import *; from kip33.search.offset_lookup import *; "
+    "from kip33.search.log_window import Meter; "
     "row = SearchedSegment({log!r}, 0, None, None, None, None, None, 'unverified', None); "
 )
 

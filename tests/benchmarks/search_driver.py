@@ -18,10 +18,10 @@ from pyspark.sql import SparkSession
 from kip33.catalog.catalog import Catalog
 from kip33.formats.scan import BatchScan
 from kip33.rules.search import FOUND
+from kip33.search.catalog_search import Question, rows_of, search_rows
+from kip33.search.replica_search import How
 from kip33.spark import load_catalog, offsets_for_times
 from kip33.spark.session import create_session
-from kip33.storage.catalog_search import Question, rows_of, search_rows
-from kip33.storage.partition_answers import How
 from kip33.stores.files import opened
 from kip33.stores.locations import Location
 

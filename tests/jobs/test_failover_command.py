@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from kip33.search.failover import ResumePoint
 from kip33.spark.build import build_index
-from kip33.storage.failover import ResumePoint
 from tests.demo_archive import COPIED_MS, START_MS, write
 from tests.jobs.console import Command, Finished, file_named
 from tests.segment_builder import Record, v2_batch

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kip33.storage.group_lag import GroupLag
+from kip33.search.group_lag import GroupLag
 from tests.demo_archive import START_MS
 from tests.jobs.console import Command, Finished, file_named
 

@@ -27,11 +27,11 @@ from kip33.catalog.catalog import Catalog
 from kip33.formats.group_offsets import parse_group_offsets
 from kip33.rules.policies import Policies
 from kip33.rules.retention import Limits, SegmentFigures, judge
+from kip33.search.catalog_search import Question, by_partition, rows_of, search_rows
+from kip33.search.group_lag import group_lags
+from kip33.search.replica_search import How
+from kip33.search.replicas import PartitionKey
 from kip33.spark.session import JavaMissingError, require_java
-from kip33.storage.catalog_search import Question, by_partition, rows_of, search_rows
-from kip33.storage.group_lag import group_lags
-from kip33.storage.partition_answers import How
-from kip33.storage.replicas import PartitionKey
 from tests.demo_archive import make_archive, make_sensors
 from tests.jobs.console import PROJECT
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kip33.formats.batch import BatchHeader, decode_header
 from kip33.formats.records import iterate_records
-from kip33.storage.searched import SearchedSegment
+from kip33.search.searched_segment import SearchedSegment
 from tests.kafka.oracle import Oracle, Request
 from tests.kafka.random_segments import SegmentPlan
 from tests.searched_segments import write_segment

@@ -25,8 +25,8 @@ from kip33.rules.search import (
     RECORD,
     TRAPS,
 )
-from kip33.storage.partition_search import Answer, search_partition
-from kip33.storage.searched import SearchedSegment
+from kip33.search.partition_search import Answer, search_partition
+from kip33.search.searched_segment import SearchedSegment
 from tests.kafka.kafka_jars import version_of
 from tests.kafka.oracle import Oracle
 from tests.kafka.searched_logs import SearchedLog, searched_logs

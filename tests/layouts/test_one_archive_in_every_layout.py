@@ -16,9 +16,9 @@ from kip33.retention.judging import judged_partitions
 from kip33.retention.make_plan import plan_retention
 from kip33.rules.policies import Policies
 from kip33.rules.retention import Limits
-from kip33.storage.catalog_search import by_partition
-from kip33.storage.group_lag import GroupLag, group_lags
-from kip33.storage.partition_answers import How, Request, answers_of
+from kip33.search.catalog_search import by_partition
+from kip33.search.group_lag import GroupLag, group_lags
+from kip33.search.replica_search import How, Request, answers_of
 from kip33.stores.locations import Location
 from tests.faults.builds import Outcome, build_here, outcome
 from tests.formats.real_segments import needs_real_segments

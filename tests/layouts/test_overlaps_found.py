@@ -14,10 +14,10 @@ from kip33.catalog.topic_totals import topic_totals
 from kip33.formats.group_offsets import GroupOffset
 from kip33.retention.judging import judged_partitions
 from kip33.rules.retention import Limits
-from kip33.storage.catalog_search import by_partition
-from kip33.storage.group_lag import group_lags
-from kip33.storage.partition_answers import How, Request, answers_of
-from kip33.storage.range_size import range_size
+from kip33.search.catalog_search import by_partition
+from kip33.search.group_lag import group_lags
+from kip33.search.range_size import range_size
+from kip33.search.replica_search import How, Request, answers_of
 from tests.demo_archive import START_MS, orders
 from tests.faults.builds import build_here, outcome
 from tests.layouts import archives

@@ -9,11 +9,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from kip33.catalog.catalog import Catalog
+from kip33.search.catalog_search import Question, rows_of, search_rows, topics_of
+from kip33.search.replica_search import How
 from kip33.spark.build import build_index
 from kip33.spark.catalog import load_catalog
 from kip33.spark.search import offsets_for_times
-from kip33.storage.catalog_search import Question, rows_of, search_rows, topics_of
-from kip33.storage.partition_answers import How
 from tests.demo_archive import COPIED_MS, START_MS, make_archive, make_sensors
 from tests.long_forms import one_in
 

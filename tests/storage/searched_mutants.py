@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.search import INDEX, LATEST, MAX_TIMESTAMP
-from kip33.storage.partition_search import search_partition
-from kip33.storage.searched import SearchedSegment
+from kip33.search.partition_search import search_partition
+from kip33.search.searched_segment import SearchedSegment
 from tests.generated_segments import Written, plain_batch, wire_of
 from tests.searched_segments import Partition, brute, of_file, write_segment
 from tests.storage.mutants import cut, flip_bit, index_mutant

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from kip33.formats.group_offsets import GroupOffset
 from kip33.rules.search import EARLIEST
-from kip33.storage.failover import BARE, NOT_ONE, ResumePoint, resume_points
-from kip33.storage.searched import SearchedSegment
+from kip33.search.failover import BARE, NOT_ONE, ResumePoint, resume_points
+from kip33.search.searched_segment import SearchedSegment
 from tests.catalog_rows import catalog_rows
 from tests.generated_segments import plain_batch, wire_of
 from tests.searched_segments import write_segment

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from kip33.formats.group_offsets import GroupOffset
 from kip33.rules.policies import Policies
 from kip33.rules.retention import Limits, SegmentFigures, judge
-from kip33.storage.group_lag import GroupLag, group_lags
-from kip33.storage.searched import SearchedSegment
+from kip33.search.group_lag import GroupLag, group_lags
+from kip33.search.searched_segment import SearchedSegment
 from tests.catalog_rows import catalog_rows
 from tests.generated_segments import Written, plain_batch, segments, wire_of
 from tests.searched_segments import write_segment

@@ -17,10 +17,10 @@ from kip33.formats import records
 from kip33.formats.codecs import decompress
 from kip33.formats.records import Record, iterate_records
 from kip33.rules.search import BATCH, FOUND, MAX_TIMESTAMP
-from kip33.storage import segment_search
-from kip33.storage.log_window import Meter
-from kip33.storage.partition_search import search_partition
-from kip33.storage.record_at import record_before
+from kip33.search import segment_search
+from kip33.search.log_window import Meter
+from kip33.search.offset_lookup import record_before
+from kip33.search.partition_search import search_partition
 from tests.hostile_input import (
     bomb,
     legacy_bomb,

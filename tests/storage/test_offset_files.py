@@ -12,7 +12,7 @@ import pytest
 
 from kip33.errors import LocationError
 from kip33.formats.group_offsets import GroupOffset
-from kip33.storage.offset_files import (
+from kip33.search.request_files import (
     EXPECTED,
     TimeRequest,
     load_group_offsets,

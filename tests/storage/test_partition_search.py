@@ -29,10 +29,10 @@ from kip33.rules.search import (
     RECORD,
     UNSURE,
 )
-from kip33.storage import segment_indexes, segment_search
-from kip33.storage.partition_search import Answer, search_partition
-from kip33.storage.searched import SearchedSegment
-from kip33.storage.segment_indexes import WALKED_BYTES
+from kip33.search import index_lookup, segment_search
+from kip33.search.index_lookup import WALKED_BYTES
+from kip33.search.partition_search import Answer, search_partition
+from kip33.search.searched_segment import SearchedSegment
 from kip33.stores.locations import Location
 from tests.generated_segments import Written, plain_batch, segments, wire_of
 from tests.long_forms import one_in
@@ -270,7 +270,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
 
         return wrapper
 
-    for module in (segment_indexes, segment_search):
+    for module in (index_lookup, segment_search):
         monkeypatch.setattr(module, "opened", watched(module.opened))
     return seen
 

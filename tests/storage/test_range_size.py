@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip33.storage.range_size import range_size
+from kip33.search.range_size import range_size
 from tests.generated_segments import Written, plain_batch, record_pairs, segments, wire_of
 from tests.searched_segments import write_segment
 

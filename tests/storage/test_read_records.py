@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kip33 import find_offset, read_records
 from kip33.errors import CorruptSegmentError, LocationError, UnsupportedFormatError
 from kip33.formats.records import Record
-from kip33.storage import records_by_path
+from kip33.search import read_records as reading
 from kip33.stores.locations import Location
 from tests.generated_segments import plain_batch, segments, wire_of
 from tests.searched_segments import Partition, brute, write_segment
@@ -121,7 +121,7 @@ def test_control_records_are_asked_for(tmp_path: Path) -> None:
 @pytest.fixture
 def opened_names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
-    opened: Callable[..., Any] = records_by_path.opened
+    opened: Callable[..., Any] = reading.opened
 
     @contextmanager
     def watched(location: Location) -> Iterator[Any]:
@@ -129,7 +129,7 @@ def opened_names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         with opened(location) as pair:
             yield pair
 
-    monkeypatch.setattr(records_by_path, "opened", watched)
+    monkeypatch.setattr(reading, "opened", watched)
     return names
 
 
@@ -234,7 +234,7 @@ def test_large_logs_are_checked_by_compiled_code(tmp_path: Path) -> None:
 def test_a_batch_too_large_to_hold_is_read_in_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(records_by_path, "_HELD_BYTES", 100)
+    monkeypatch.setattr(reading, "_HELD_BYTES", 100)
     log = write(tmp_path, 0, v2_batch(0, SENT, codec="gzip"), v2_batch(3, SENT))
     assert [r.offset for r in read_records(log)] == list(range(6))
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kip33.storage.log_window import Meter
-from kip33.storage.record_at import record_before, record_from
-from kip33.storage.searched import SearchedSegment
+from kip33.search.log_window import Meter
+from kip33.search.offset_lookup import record_before, record_from
+from kip33.search.searched_segment import SearchedSegment
 from tests.generated_segments import Written, plain_batch, record_pairs, segments, wire_of
 from tests.searched_segments import write_segment
 from tests.segment_builder import Record, end_txn_marker, segment, v1_message, v2_batch, wrapper

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from kip33.catalog.catalog import Catalog
-from kip33.storage.answers import Answer
-from kip33.storage.catalog_search import Question, rows_of, search_rows
-from kip33.storage.partition_answers import How
+from kip33.search.answers import Answer
+from kip33.search.catalog_search import Question, rows_of, search_rows
+from kip33.search.replica_search import How
 from tests.faults.builds import build_here
 from tests.generated_segments import plain_batch, wire_of
 

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from kip33.rules.search import BEFORE_START, FOUND
-from kip33.storage.partition_search import search_partition
+from kip33.search.partition_search import search_partition
 from tests.generated_segments import Written, plain_batch, random_segment, wire_of
 from tests.long_forms import short_and_long
 from tests.searched_segments import Partition, brute, write_segment

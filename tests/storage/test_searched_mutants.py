@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from kip33.storage import segment_indexes
+from kip33.search import index_lookup
 from tests.long_forms import short_and_long
 from tests.storage.searched_mutants import run, run_broken
 
@@ -12,14 +12,14 @@ SEED = os.environ.get("KIP33_SEED", "1")
 
 
 @pytest.mark.parametrize("questions", short_and_long(1_500, 5_000, "KIP33_SEARCHED_QUESTIONS"))
-@pytest.mark.parametrize("walked", [0, segment_indexes.WALKED_BYTES])
+@pytest.mark.parametrize("walked", [0, index_lookup.WALKED_BYTES])
 def test_no_answer_is_wrong_without_a_word(
     questions: int, walked: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Also where no stretch of log is too short to be jumped over."""
-    monkeypatch.setattr(segment_indexes, "WALKED_BYTES", walked)
+    monkeypatch.setattr(index_lookup, "WALKED_BYTES", walked)
     if not walked:
-        monkeypatch.setattr(segment_indexes, "ENTRY_PROOF_BYTES", 0)
+        monkeypatch.setattr(index_lookup, "ENTRY_PROOF_BYTES", 0)
 
     outcomes, faults = run(f"{SEED}/{walked}", questions)
 

@@ -19,8 +19,8 @@ from kip33.errors import CorruptSegmentError, UnsupportedFormatError
 from kip33.formats.records import iterate_records
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.search import BATCH, MAX_TIMESTAMP, RECORD
-from kip33.storage.partition_search import search_partition
-from kip33.storage.searched import SearchedSegment
+from kip33.search.partition_search import search_partition
+from kip33.search.searched_segment import SearchedSegment
 from kip33.stores.locations import Location
 from tests.formats.real_segments import REAL_SEGMENTS, needs_real_segments
 from tests.searched_segments import of_file

@@ -22,10 +22,10 @@ from kip33.formats.batch import (
     has_any_offset,
 )
 from kip33.formats.records import Record, iterate_records
-from kip33.storage.index_pages import IndexPages
-from kip33.storage.log_window import LogWindow, Meter
-from kip33.storage.searched import SearchedSegment, losses_of, next_bases_of
-from kip33.storage.segment_search import has_record_from, opened_window
+from kip33.search.index_pages import IndexPages
+from kip33.search.log_window import LogWindow, Meter
+from kip33.search.searched_segment import SearchedSegment, losses_of, next_bases_of
+from kip33.search.segment_search import has_record_from, opened_window
 from kip33.stores.files import opened, reason
 from kip33.stores.locations import Location
 

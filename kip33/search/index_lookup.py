@@ -25,9 +25,9 @@ from kip33.rules.search import (
     reach_of,
     require_order,
 )
-from kip33.storage.index_pages import OFFSET_WIDTHS, TIME_WIDTHS, IndexPages
-from kip33.storage.log_window import Meter
-from kip33.storage.searched import SearchedSegment
+from kip33.search.index_pages import OFFSET_WIDTHS, TIME_WIDTHS, IndexPages
+from kip33.search.log_window import Meter
+from kip33.search.searched_segment import SearchedSegment
 from kip33.stores.files import opened, reason, status_of
 from kip33.stores.locations import Location
 

@@ -17,10 +17,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from kip33.formats.group_offsets import GroupOffset
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.search import AFTER_END, BEFORE_START, EARLIEST, NO_SUCH_PARTITION, RECORD
-from kip33.storage.log_window import Meter
-from kip33.storage.partition_search import Answer, search_partition
-from kip33.storage.record_at import record_before, record_from
-from kip33.storage.replicas import (
+from kip33.search.log_window import Meter
+from kip33.search.offset_lookup import record_before, record_from
+from kip33.search.partition_search import Answer, search_partition
+from kip33.search.replicas import (
     THREADS,
     PartitionKey,
     log_end,
@@ -30,7 +30,7 @@ from kip33.storage.replicas import (
     replicas_of,
     two_directories_note,
 )
-from kip33.storage.searched import SearchedSegment
+from kip33.search.searched_segment import SearchedSegment
 
 Rows: TypeAlias = dict[PartitionKey, list[dict[str, Any]]]
 """The rows of a catalog, `by_partition` of `catalog_search`."""

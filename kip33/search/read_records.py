@@ -12,10 +12,10 @@ from kip33.formats.batch import CONTROL, BatchHeader, has_any_offset
 from kip33.formats.byte_sources import pieces_of
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES, Record, iterate_records
 from kip33.rules.search import BATCH
-from kip33.storage.index_pages import OFFSET_WIDTHS, IndexPages
-from kip33.storage.log_window import LOCAL_BYTES, REMOTE_BYTES, Damage, LogWindow, Meter
-from kip33.storage.searched import SearchedSegment
-from kip33.storage.segment_search import opened_search
+from kip33.search.index_pages import OFFSET_WIDTHS, IndexPages
+from kip33.search.log_window import LOCAL_BYTES, REMOTE_BYTES, Damage, LogWindow, Meter
+from kip33.search.searched_segment import SearchedSegment
+from kip33.search.segment_search import opened_search
 from kip33.stores.files import opened, reason
 from kip33.stores.locations import Location
 

@@ -8,9 +8,9 @@ from kip33.errors import CorruptIndexError, CorruptSegmentError, UnsupportedForm
 from kip33.formats.batch import CODEC_MASK, LOG_APPEND_TIME, NO_TIMESTAMP, BatchHeader
 from kip33.formats.records import Record, iterate_records
 from kip33.rules.search import BATCH, RECORD, bears_out, reach_of
-from kip33.storage.log_window import LOCAL_BYTES, REMOTE_BYTES, LogWindow, Meter
-from kip33.storage.searched import SearchedSegment
-from kip33.storage.segment_indexes import SegmentIndexes, Start
+from kip33.search.index_lookup import SegmentIndexes, Start
+from kip33.search.log_window import LOCAL_BYTES, REMOTE_BYTES, LogWindow, Meter
+from kip33.search.searched_segment import SearchedSegment
 from kip33.stores.files import opened
 from kip33.stores.locations import Location
 

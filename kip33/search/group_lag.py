@@ -8,9 +8,9 @@ from kip33.formats.group_offsets import GroupOffset
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.policies import Policies, Policy
 from kip33.rules.retention import Limits, SegmentFigures, judge
-from kip33.storage.log_window import Meter
-from kip33.storage.record_at import record_from
-from kip33.storage.replicas import (
+from kip33.search.log_window import Meter
+from kip33.search.offset_lookup import record_from
+from kip33.search.replicas import (
     THREADS,
     PartitionKey,
     log_end,
@@ -20,7 +20,7 @@ from kip33.storage.replicas import (
     replicas_of,
     two_directories_note,
 )
-from kip33.storage.searched import SearchedSegment, losses_of, next_bases_of
+from kip33.search.searched_segment import SearchedSegment, losses_of, next_bases_of
 
 FOUND: Final = "found"
 AT_END: Final = "at_end"  # nothing is unread

@@ -11,8 +11,8 @@ from kip33.archive.log_start_offsets import LogStartOffsets
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.snapshot import Snapshot
-from kip33.storage.partition_answers import SEARCHED, How, Located, Request, answers_of
-from kip33.storage.replicas import THREADS, PartitionKey, ReplicaKey
+from kip33.search.replica_search import SEARCHED, How, Located, Request, answers_of
+from kip33.search.replicas import THREADS, PartitionKey, ReplicaKey
 
 COUNTED: Final = (
     *("log_dir", "log_uri", "base_offset", "last_offset", "valid_bytes"),

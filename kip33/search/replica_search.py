@@ -5,15 +5,15 @@ from typing import Any, Final, NamedTuple
 
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.search import NEWEST_KAFKA, UNSURE
-from kip33.storage.partition_search import Answer, search_partition
-from kip33.storage.replicas import (
+from kip33.search.partition_search import Answer, search_partition
+from kip33.search.replicas import (
     most_complete,
     overlap_note,
     overlapping,
     replicas_of,
     two_directories_note,
 )
-from kip33.storage.searched import SearchedSegment
+from kip33.search.searched_segment import SearchedSegment
 
 SEARCHED: Final = ("log_dir", *SearchedSegment._fields)
 """The catalog's columns that a search asks for."""

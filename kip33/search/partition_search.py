@@ -47,12 +47,12 @@ from kip33.rules.search import (
     require_target,
     trap,
 )
-from kip33.storage.answers import Answer, Pending
-from kip33.storage.log_window import Meter
-from kip33.storage.record_at import counts_from
-from kip33.storage.searched import SearchedSegment, losses_of
-from kip33.storage.segment_indexes import SegmentIndexes
-from kip33.storage.segment_search import Hit, SegmentSearch, opened_search
+from kip33.search.answers import Answer, Pending
+from kip33.search.index_lookup import SegmentIndexes
+from kip33.search.log_window import Meter
+from kip33.search.offset_lookup import counts_from
+from kip33.search.searched_segment import SearchedSegment, losses_of
+from kip33.search.segment_search import Hit, SegmentSearch, opened_search
 from kip33.stores.files import reason
 
 __all__ = ["Answer", "SearchedSegment", "search_partition"]

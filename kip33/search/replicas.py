@@ -8,7 +8,7 @@ import numpy as np
 
 from kip33.formats.names import two_directories_in
 from kip33.rules.overlaps import APART, UNKNOWN, overlaps
-from kip33.storage.searched import SearchedSegment, losses_of
+from kip33.search.searched_segment import SearchedSegment, losses_of
 
 THREADS: Final = 16  # of a search: stores take most of its time
 

@@ -1,0 +1,1 @@
+"""Offsets for times, and records: in a segment, a partition, a catalog."""
