@@ -11,9 +11,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from kip33.builds.commit import BuildSummary
+from kip33.builds.plan import BuildPlan, plan_build
 from kip33.catalog.catalog import Catalog
-from kip33.storage.committing import BuildSummary
-from kip33.storage.planning import BuildPlan, plan_build
 from tests.faults.builds import Outcome, build_here, outcome
 from tests.segment_builder import Record, segment, v2_batch
 

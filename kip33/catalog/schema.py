@@ -6,7 +6,7 @@ import pyarrow as pa
 
 SCHEMA_VERSION: Final = 2  # 1 had none of the columns after `offset_index_bytes`: they read as null
 
-# What became of a segment's index files: the column `index_file` (`storage.publishing`).
+# What became of a segment's index files: the column `index_file` (`builds.index_files`).
 WRITTEN: Final = "written"
 KEPT: Final = "kept"
 STALE: Final = "stale"
@@ -40,7 +40,7 @@ _FIELDS: list["pa.Field[Any]"] = [
     pa.field("build_settings", pa.string()),  # JSON: dialect, interval, ...; null: read it again
     pa.field("status", pa.string(), nullable=False),
     pa.field("error", pa.string()),
-    pa.field("index_file", pa.string()),  # written | kept | stale | null: storage.publishing
+    pa.field("index_file", pa.string()),  # written | kept | stale | null: builds.index_files
     pa.field("time_index_bytes", pa.int64()),  # of the file at index_uri, as the build left it
     pa.field("offset_index_bytes", pa.int64()),  # of the .index beside it; null where none is ours
     # The settings whose pass over this log gives the file's bytes, as JSON; null: not known.

@@ -108,10 +108,10 @@ def build(
     catalog's newest snapshot. Whatever interrupts a build, that snapshot stays, and the next
     build goes on from it.
     """
+    from kip33.builds.commit import warnings_of
+    from kip33.builds.plan import plan_build
     from kip33.spark.build import run_build
     from kip33.spark.session import create_session
-    from kip33.storage.committing import warnings_of
-    from kip33.storage.planning import plan_build
 
     started = time.time()
     with progress_bar("build") as bar:

@@ -19,7 +19,7 @@ from kip33.cli.summary_file import publish_summary, summary_option
 from kip33.rules.index_builder import IndexSettings
 
 if TYPE_CHECKING:
-    from kip33.storage.repair_plan import RepairPlan, SegmentRepair
+    from kip33.builds.repair_plan import RepairPlan, SegmentRepair
     from kip33.stores.locations import Location
 
 DAMAGED: Final = "damaged"
@@ -71,10 +71,10 @@ def repair(
     """
     from kip33.archive.layouts.kafka import LOST_TIME_INDEX
     from kip33.archive.sources import partition_directories
+    from kip33.builds.repair_apply import apply_repair
+    from kip33.builds.repair_plan import list_log_dir, plan_repair
+    from kip33.builds.topic_settings import load_topic_settings
     from kip33.retention.broker_locks import locked
-    from kip33.storage.repair_apply import apply_repair
-    from kip33.storage.repair_plan import list_log_dir, plan_repair
-    from kip33.storage.topic_settings import load_topic_settings
     from kip33.stores.locations import Location
 
     started = time.monotonic()

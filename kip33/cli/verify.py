@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from kip33.archive.segment_paths import index_path
+from kip33.builds.topic_settings import load_topic_settings
 from kip33.cli.dialect_option import dialect_option
 from kip33.cli.layout_option import layout_option
 from kip33.cli.options import format_option, index_options, spark_options
@@ -17,7 +18,6 @@ from kip33.indexing.by_path import topic_of, verify_segment
 from kip33.indexing.verification import INDEX_KINDS, IndexKind, SegmentVerdict
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_verdict import VERDICTS
-from kip33.storage.topic_settings import load_topic_settings
 from kip33.stores.locations import Location
 
 FILES = (".log", ".timeindex", ".index", ".txnindex")

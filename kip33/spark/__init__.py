@@ -1,5 +1,6 @@
 """The jobs, as functions of a SparkSession or a DataFrame."""
 
+from kip33.builds.commit import BuildSummary
 from kip33.retention.policy_files import load_policies
 from kip33.rules.policies import Policies
 from kip33.spark.build import build_index
@@ -8,7 +9,6 @@ from kip33.spark.retention import WhatIf, evaluate_retention
 from kip33.spark.retention_summary import freed_by, summarize_partitions
 from kip33.spark.search import offsets_for_times
 from kip33.spark.verify import verify_index
-from kip33.storage.committing import BuildSummary
 
 __all__ = [
     "BuildSummary",

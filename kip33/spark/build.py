@@ -7,12 +7,12 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from kip33.builds.build_spec import Build
+from kip33.builds.commit import BuildSummary, begin_build, commit_build
+from kip33.builds.plan import BuildPlan, plan_build
+from kip33.builds.task import TaskResult, build_bin
 from kip33.spark.stores import use_session
 from kip33.spark.tasks import Progress, run_on_bins
-from kip33.storage.build import Build
-from kip33.storage.building import TaskResult, build_bin
-from kip33.storage.committing import BuildSummary, begin_build, commit_build
-from kip33.storage.planning import BuildPlan, plan_build
 from kip33.stores.locations import Location
 
 

@@ -5,7 +5,7 @@ its folder after it. A new folder is there when the folder above it was flushed.
 HDFS say of themselves when a file is safe: nothing is done for them.
 
 New index files are many and small: they are renamed first and flushed by a few threads while the
-scan goes on (`storage.index_flusher`), all before their rows are written. One that takes the place
+scan goes on (`builds.index_flusher`), all before their rows are written. One that takes the place
 of another is flushed before the rename, because a snapshot may name what was there.
 """
 

@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 
 from pyspark.sql import SparkSession
 
+from kip33.builds.commit import BuildSummary
 from kip33.spark.build import build_index
-from kip33.storage.committing import BuildSummary
 from tests.benchmarks.archives import BROKER, Shape, link_archive
 from tests.benchmarks.page import Section, tell
 from tests.benchmarks.ratios import Ratio

@@ -9,11 +9,11 @@ import numpy as np
 from kafka.record.util import crc32c_c
 
 from kip33.archive.listing import list_tree
+from kip33.builds.build_spec import Build
+from kip33.builds.task import build_segment
 from kip33.catalog.schema import WRITTEN
 from kip33.formats.scan import CHUNK_BYTES, BatchScan
 from kip33.rules.index_builder import IndexSettings
-from kip33.storage.build import Build
-from kip33.storage.building import build_segment
 from kip33.stores.locations import Location
 from tests.benchmarks.kafka_recovery import WarmKafka, indexes_of
 from tests.benchmarks.other_readers import (

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kip33.builds.commit import BuildSummary, begin_build, commit_build
+from kip33.builds.plan import BuildPlan, plan_build
+from kip33.builds.task import build_bin
 from kip33.catalog.catalog import Catalog
 from kip33.rules.packing import pack
-from kip33.storage.building import build_bin
-from kip33.storage.committing import BuildSummary, begin_build, commit_build
-from kip33.storage.planning import BuildPlan, plan_build
 
 BINS = 3
 INDEX_FILE_TIMES = (

@@ -8,8 +8,8 @@ from typing import Any
 import kip33.cli.main
 import kip33.spark.build
 import kip33.spark.session
-from kip33.storage.committing import BuildSummary
-from kip33.storage.planning import BuildPlan
+from kip33.builds.commit import BuildSummary
+from kip33.builds.plan import BuildPlan
 from tests.faults.builds import carry_out
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import kip33.indexing.segment
+from kip33.builds.commit import BuildSummary, begin_build, commit_build
+from kip33.builds.task import build_bin
 from kip33.formats.scan import CHUNK_BYTES
-from kip33.storage.building import build_bin
-from kip33.storage.committing import BuildSummary, begin_build, commit_build
 from kip33.stores.files import Scanned, opened
 from kip33.stores.locations import Location
 from tests.changing_archive import DAY_MS, ChangingArchive, batches

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from kip33.builds import carry_over
+from kip33.builds.commit import begin_build
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.snapshot import Snapshot
 from kip33.errors import CatalogError
-from kip33.storage import takeover
-from kip33.storage.committing import begin_build
 from tests.changing_archive import ChangingArchive, batches
 from tests.snapshots import commit_path, part_path
 
@@ -255,7 +255,7 @@ def test_a_snapshot_that_is_damaged_after_the_plan_stops_the_build(
 def test_one_of_hundreds_of_parts_is_damaged(
     archive: ChangingArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(takeover, "ROWS_PER_PART", 1)
+    monkeypatch.setattr(carry_over, "ROWS_PER_PART", 1)
     archive.write(archive.log(A, 40), batches(40, 3))
     archive.build(offset_index=True)
     catalog = Catalog.at(str(archive.catalog))

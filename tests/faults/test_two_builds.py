@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from kip33.builds import task as build_task
+from kip33.builds.commit import BuildSummary, begin_build, commit_build
+from kip33.builds.task import build_bin
 from kip33.catalog import draft as catalog_draft
 from kip33.catalog.catalog import Catalog
-from kip33.storage import building
-from kip33.storage.building import build_bin
-from kip33.storage.committing import BuildSummary, begin_build, commit_build
 from tests.changing_archive import DAY_MS, INTERVAL, ChangingArchive, batches
 from tests.faults.builds import build_here, outcome
 from tests.long_forms import one_in
@@ -169,20 +169,20 @@ def test_a_build_that_commits_while_another_looks_back_takes_nothing_from_it(
     archive: ChangingArchive, monkeypatch: pytest.MonkeyPatch, committed: int
 ) -> None:
     """Between the newest snapshot and the claims of running builds: there a commit hides both."""
-    from kip33.storage import planning
+    from kip33.builds import plan as build_plan
 
     others = [steps(archive) for _ in range(committed)]
     for other in others:
         for _ in range(4):
             next(other)
-    look_at_claims: Callable[..., Any] = planning.claimed_index_uris
+    look_at_claims: Callable[..., Any] = build_plan.claimed_index_uris
 
     def commit_first(catalog: Catalog, *, since: int) -> Any:
         if others:
             finish(others.pop())
         return look_at_claims(catalog, since=since)
 
-    monkeypatch.setattr(planning, "claimed_index_uris", commit_first)
+    monkeypatch.setattr(build_plan, "claimed_index_uris", commit_first)
 
     summary = finish(steps(archive))
 
@@ -247,12 +247,12 @@ def test_a_slow_build_does_not_replace_what_a_newer_one_wrote(
     slow = steps(archive, offset_index=False)
     next(slow)
     next(slow)
-    read: Callable[..., Any] = building.index_file
+    read: Callable[..., Any] = build_task.index_file
     newer_wrote: list[bytes] = []
 
     def read_then_wait(*arguments: Any, **settings: Any) -> Any:
         index = read(*arguments, **settings)
-        monkeypatch.setattr(building, "index_file", read)
+        monkeypatch.setattr(build_task, "index_file", read)
         newest = batches(0, 8, first_ms=archive.now_ms - 5_000_000)  # of the same size
         archive.write(archive.log(A), newest, age_ms=DAY_MS // 4)
         archive.now_ms += 60_000
@@ -260,7 +260,7 @@ def test_a_slow_build_does_not_replace_what_a_newer_one_wrote(
         newer_wrote.append(archive.index(A).read_bytes())
         return index
 
-    monkeypatch.setattr(building, "index_file", read_then_wait)
+    monkeypatch.setattr(build_task, "index_file", read_then_wait)
 
     finish(slow)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kip33.storage import publishing
+from kip33.builds import index_files
 from kip33.stores.locations import Location
 from tests.changing_archive import ChangingArchive, batches
 
@@ -40,7 +40,7 @@ def test_an_index_that_could_not_be_replaced_is_replaced_by_the_next_build(
     archive: ChangingArchive, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(publishing, "publish", failing_for(suffix, publishing.publish))
+        patched.setattr(index_files, "publish", failing_for(suffix, index_files.publish))
         assert archive.build(offset_index=True).failed == 1
     archive.build(offset_index=True)
     assert archive.outcome() == archive.fresh(offset_index=True)
@@ -51,7 +51,7 @@ def test_an_index_that_could_not_be_removed_is_removed_by_the_next_build(
 ) -> None:
     archive.write(archive.log(A), batches(-9, 9, first_ms=archive.now_ms))
     with monkeypatch.context() as patched:
-        patched.setattr(publishing, "remove", failing_for("index", publishing.remove))
+        patched.setattr(index_files, "remove", failing_for("index", index_files.remove))
         archive.build(offset_index=True)
     assert archive.row(A)["status"] == "invalid"
     archive.build(offset_index=True)
@@ -67,7 +67,7 @@ def test_a_first_index_that_could_not_be_written_is_written_by_the_next_build(
     archive.write(archive.log(A), batches(0, 9))
     both = suffix == ".index"
     with monkeypatch.context() as patched:
-        patched.setattr(publishing, "publish", failing_for(suffix, publishing.publish))
+        patched.setattr(index_files, "publish", failing_for(suffix, index_files.publish))
         archive.build(offset_index=both)
     archive.build(offset_index=both)
     assert archive.outcome() == archive.fresh(offset_index=both)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from kip33.builds.repair_apply import FAILED, apply_repair
+from kip33.builds.repair_plan import list_log_dir, plan_repair
 from kip33.indexing.by_path import verify_segment
 from kip33.rules.index_builder import TopicSettings
-from kip33.storage.repair_apply import FAILED, apply_repair
-from kip33.storage.repair_plan import list_log_dir, plan_repair
 from kip33.stores.locations import Location
 from tests.kafka.oracle import Oracle
 from tests.long_forms import short_and_long

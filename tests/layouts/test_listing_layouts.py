@@ -12,9 +12,9 @@ from kip33.archive.layouts import LAYOUTS, layout_of
 from kip33.archive.layouts.pinterest import hash_bits
 from kip33.archive.listing import Listing, list_tree
 from kip33.archive.sources import require_segments
+from kip33.builds.commit import begin_build
+from kip33.builds.plan import plan_build
 from kip33.errors import CatalogError, LocationError
-from kip33.storage.committing import begin_build
-from kip33.storage.planning import plan_build
 from kip33.stores.locations import Location
 from tests.faults.builds import build_here, outcome
 from tests.layouts import archives

@@ -9,10 +9,10 @@ import pytest
 
 import kip33
 from kip33.archive.listing import list_tree
+from kip33.builds.build_spec import Build, index_settings_json
+from kip33.builds.task import Built, build_segment
 from kip33.catalog.schema import SEGMENTS
 from kip33.rules.index_builder import IndexSettings
-from kip33.storage.build import Build, index_settings_json
-from kip33.storage.building import Built, build_segment
 from kip33.stores.locations import Location
 from tests.segment_builder import Record, v0_message, v1_message, v2_batch, wrapper
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from kip33.builds import task as build_task
 from kip33.errors import LockedError
-from kip33.storage import building
 from tests.changing_archive import ChangingArchive, batches
 from tests.faults.builds import carry_out
 from tests.storage.test_broker_locks import held_by_another, is_free
@@ -70,13 +70,13 @@ def test_the_locks_are_held_while_segments_are_built(
 ) -> None:
     locks = [archive.source / broker / ".lock" for broker in ("b1", "b2")]
     seen: list[bool] = []
-    build_segment: Callable[..., building.Built] = building.build_segment
+    build_segment: Callable[..., build_task.Built] = build_task.build_segment
 
-    def watched(*arguments: object, **how: object) -> building.Built:
+    def watched(*arguments: object, **how: object) -> build_task.Built:
         seen.extend(is_free(lock) for lock in locks)
         return build_segment(*arguments, **how)
 
-    monkeypatch.setattr(building, "build_segment", watched)
+    monkeypatch.setattr(build_task, "build_segment", watched)
     archive.build()
     assert seen == [False] * 4
     assert all(is_free(lock) for lock in locks)

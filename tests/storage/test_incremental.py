@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from kip33.builds.commit import BuildSummary, begin_build
+from kip33.builds.task import build_bin
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.draft import Draft
 from kip33.catalog.part_writer import PartWriter
 from kip33.catalog.schema import SEGMENTS
-from kip33.storage.building import build_bin
-from kip33.storage.committing import BuildSummary, begin_build
 from kip33.stores.locations import Location
 from tests.changing_archive import DAY_MS, START_MS, ChangingArchive, batches
 

@@ -34,12 +34,12 @@ from hypothesis.stateful import (
 )
 
 from kip33.archive.sources import matches
+from kip33.builds.commit import begin_build, commit_build
+from kip33.builds.index_files import BEFORE_LOG
+from kip33.builds.plan import BuildPlan
+from kip33.builds.task import build_bin
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.orphan_list import read_orphans
-from kip33.storage.building import build_bin
-from kip33.storage.committing import begin_build, commit_build
-from kip33.storage.planning import BuildPlan
-from kip33.storage.publishing import BEFORE_LOG
 from tests.changing_archive import DAY_MS, ChangingArchive, Row, batches
 from tests.faults.builds import Outcome
 from tests.long_forms import short_and_long

@@ -172,7 +172,7 @@ def test_directories_that_cannot_be_listed_keep_their_orphaned_files(
 def test_an_index_directory_that_cannot_be_listed_keeps_them(
     archive: ChangingArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kip33.storage import orphans as module
+    from kip33.builds import orphans as module
 
     archive.log(A).unlink()
     archive.build(offset_index=True)

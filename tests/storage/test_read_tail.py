@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import kip33
+from kip33.builds.commit import begin_build, commit_build
+from kip33.builds.task import build_bin
 from kip33.rules.index_verdict import GOOD
-from kip33.storage.building import build_bin
-from kip33.storage.committing import begin_build, commit_build
 from tests.changing_archive import DAY_MS, START_MS, ChangingArchive, batches
 from tests.faults.builds import build_here, outcome
 from tests.formats.real_segments import FOLDER, REAL_SEGMENTS, needs_real_segments

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from kip33.archive.listing import list_tree
+from kip33.builds import carry_over
 from kip33.catalog import part_writer
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.draft import Draft
 from kip33.catalog.schema import SEGMENTS
-from kip33.storage import takeover
 from kip33.stores.locations import Location
 from tests.changing_archive import ChangingArchive, batches
 
@@ -74,7 +74,7 @@ def test_names_that_differ_only_in_their_quoting_are_two(tmp_path: Path) -> None
 def test_hundreds_of_rows_in_as_many_parts_as_you_like(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_per_part: int, rows_per_group: int
 ) -> None:
-    monkeypatch.setattr(takeover, "ROWS_PER_PART", rows_per_part)
+    monkeypatch.setattr(carry_over, "ROWS_PER_PART", rows_per_part)
     monkeypatch.setattr(part_writer, "ROWS_PER_GROUP", rows_per_group)
     archive = ChangingArchive(tmp_path)
     for number in range(200):

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from kip33.builds.topic_settings import load_topic_settings
 from kip33.cli.verify import verify
 from kip33.errors import PolicyError
 from kip33.rules.index_builder import IndexSettings, TopicSettings
-from kip33.storage.topic_settings import load_topic_settings
 from tests.changing_archive import ChangingArchive, batches
 
 DENSE, SPARSE = 120, 1_000_000

@@ -14,14 +14,14 @@ import pytest
 from click.testing import CliRunner
 
 from kip33 import build_time_index, verify_segment
+from kip33.builds.commit import warnings_of
+from kip33.builds.index_files import Published
 from kip33.cli.dump import dump
 from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.transaction_verification import with_transaction_verdicts
 from kip33.rules.transaction_index import complete_transactions
 from kip33.spark.verify import plan_verify, verify_bin
-from kip33.storage.committing import warnings_of
-from kip33.storage.publishing import Published
 from tests.changing_archive import ChangingArchive, Row, batches
 from tests.kafka.random_transactions import transactional_logs
 from tests.segment_builder import Record, end_txn_marker, segment, v2_batch

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from kip33.builds.commit import warnings_of
 from kip33.formats.group_offsets import GroupOffset
 from kip33.formats.names import two_directories_in
 from kip33.rules.search import UNSURE
@@ -11,7 +12,6 @@ from kip33.search.failover import resume_points
 from kip33.search.group_lag import group_lags
 from kip33.search.replica_search import How, Request, answers_of
 from kip33.search.searched_segment import SearchedSegment
-from kip33.storage.committing import warnings_of
 from tests.catalog_rows import catalog_rows
 from tests.changing_archive import ChangingArchive, batches
 from tests.generated_segments import plain_batch, wire_of

@@ -18,13 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.archive.segment_paths import uri_beside
+from kip33.builds.build_spec import Build
+from kip33.builds.index_files import FOREIGN_TRANSACTION_INDEX
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.schema import KEPT, STALE, WRITTEN
 from kip33.catalog.snapshot import Snapshot
 from kip33.rules.reuse import may_change_unseen
 from kip33.rules.transaction_chain import UNCHANGED
-from kip33.storage.build import Build
-from kip33.storage.publishing import FOREIGN_TRANSACTION_INDEX
 from kip33.stores.locations import INSIDES, Location
 
 Column: TypeAlias = Any  # an Arrow chunked array; the stubs want each one's type

@@ -8,6 +8,18 @@ import pyarrow as pa
 
 from kip33.archive.directory import Segment
 from kip33.archive.segment_paths import beside
+from kip33.builds.build_spec import Build
+from kip33.builds.catalog_row import row_of, tail_row
+from kip33.builds.index_files import Published, Wanted
+from kip33.builds.index_flusher import IndexFlusher
+from kip33.builds.pending_rows import (
+    PENDING,
+    PendingRow,
+    is_pending,
+    offset_index_waits,
+    pending_row,
+    withdraw_transaction_index,
+)
 from kip33.catalog.part_writer import PartWriter
 from kip33.catalog.snapshot import Part
 from kip33.indexing.segment import SegmentIndex, index_file, unreadable
@@ -17,18 +29,6 @@ from kip33.rules.broker_start import CUT, REFUSED
 from kip33.rules.index_tail import HEADER_BYTES
 from kip33.rules.index_verdict import GOOD, IDENTICAL
 from kip33.rules.transaction_chain import UNCHANGED
-from kip33.storage.build import Build
-from kip33.storage.index_flusher import IndexFlusher
-from kip33.storage.pending_rows import (
-    PENDING,
-    PendingRow,
-    is_pending,
-    offset_index_waits,
-    pending_row,
-    withdraw_transaction_index,
-)
-from kip33.storage.publishing import Published, Wanted
-from kip33.storage.rows import row_of, tail_row
 from kip33.stores.concurrently import in_order
 from kip33.stores.durable_files import set_flushing
 from kip33.stores.files import FileStatus, status_of
@@ -42,7 +42,7 @@ class TaskResult(NamedTuple):
 
     part: Part
     bytes_read: int  # of logs
-    pending: Part | None = None  # rows that wait for their `.txnindex`: `storage.pending_rows`
+    pending: Part | None = None  # rows that wait for their `.txnindex`: `builds.pending_rows`
 
 
 def build_bin(build: Build, staging: Location, number: int, files: pa.Table) -> TaskResult:

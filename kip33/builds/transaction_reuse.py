@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.storage.known import Known, Mask, Match
+from kip33.builds.known import Known, Mask, Match
 
 
 def transactions_may_differ(files: pa.Table, known: Known, found: Match, reusable: Mask) -> Mask:

@@ -14,6 +14,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.archive.segment_paths import beside
+from kip33.builds.build_spec import Build
+from kip33.builds.index_files import (
+    CANNOT_BE_WRITTEN,
+    FOREIGN_TRANSACTION_INDEX,
+    Published,
+    Wanted,
+    state_together,
+)
+from kip33.builds.index_flusher import IndexFlusher
+from kip33.builds.pending_rows import PendingRow, pending_rows, read_staged
 from kip33.catalog.part_writer import PartWriter
 from kip33.catalog.schema import STALE
 from kip33.catalog.snapshot import Part
@@ -22,16 +32,6 @@ from kip33.indexing.transaction_chains import ChainLink, Key, completed_by_log
 from kip33.rules.broker_start import hidden_aborts_note, may_have_offset_index
 from kip33.rules.transaction_chain import UNCHANGED, open_as_json
 from kip33.rules.transaction_index import CompletedTransactions
-from kip33.storage.build import Build
-from kip33.storage.index_flusher import IndexFlusher
-from kip33.storage.pending_rows import PendingRow, pending_rows, read_staged
-from kip33.storage.publishing import (
-    CANNOT_BE_WRITTEN,
-    FOREIGN_TRANSACTION_INDEX,
-    Published,
-    Wanted,
-    state_together,
-)
 from kip33.stores.concurrently import in_order
 from kip33.stores.durable_files import make_durable
 from kip33.stores.files import reason, status_of

@@ -16,6 +16,20 @@ from kip33.archive.sources import (
     require_outside_log_dirs,
     require_segments,
 )
+from kip33.builds.build_spec import Build
+from kip33.builds.carry_over import Takeover, plan_takeover
+from kip33.builds.known import Column, Known, Mask, index_uris, learn, log_uris, match
+from kip33.builds.orphans import (
+    TRANSACTION,
+    OrphanPlan,
+    find_orphans,
+    ours_by_orphans,
+    returned_orphans,
+    still_orphaned,
+)
+from kip33.builds.snapshot_merge import Looked
+from kip33.builds.topic_settings import load_topic_settings
+from kip33.builds.transaction_reuse import transactions_may_differ
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.draft import claimed_index_uris
 from kip33.catalog.orphan_list import read_orphans
@@ -28,20 +42,6 @@ from kip33.rules.index_entries import (
     DEFAULT_SEGMENT_INDEX_BYTES,
     DIALECTS,
 )
-from kip33.storage.build import Build
-from kip33.storage.known import Column, Known, Mask, index_uris, learn, log_uris, match
-from kip33.storage.orphans import (
-    TRANSACTION,
-    OrphanPlan,
-    find_orphans,
-    ours_by_orphans,
-    returned_orphans,
-    still_orphaned,
-)
-from kip33.storage.snapshot_merge import Looked
-from kip33.storage.takeover import Takeover, plan_takeover
-from kip33.storage.topic_settings import load_topic_settings
-from kip33.storage.transaction_reuse import transactions_may_differ
 from kip33.stores.files import require_directory
 from kip33.stores.locations import Location
 
@@ -55,7 +55,7 @@ class BuildPlan(NamedTuple):
 
     build: Build
     catalog: Catalog
-    files: pa.Table  # to be read: a LISTING with what `storage.building` asks of each segment
+    files: pa.Table  # to be read: a LISTING with what `builds.task` asks of each segment
     claims: Column  # URIs of index files that the build may write
     takeover: Takeover | None
     now_ms: int  # when the listing began
@@ -102,7 +102,7 @@ def plan_build(
     Index files go to the same path below `index_dir`, or beside the logs with `in_place`; the
     catalog is `index_dir/_catalog` unless given. `layout` is a name of `kip33.archive.layouts` or a
     pattern, and the same for every build of a catalog. `kafka_configs`: a file with the topics' own
-    settings (`storage.topic_settings`). Rows of the newest snapshot that still
+    settings (`builds.topic_settings`). Rows of the newest snapshot that still
     hold are taken over, none with `full` or `only_damaged`. `read="tail"` believes a trustworthy
     `.timeindex` instead of reading its log. Without `fsync` a power failure may lose what the build
     said was done. `now_ms` is when the build begins, before the listing.

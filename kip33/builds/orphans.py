@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.archive.index_listing import Statuses, index_statuses
+from kip33.builds.build_spec import Build
+from kip33.builds.known import Column, Known, Mask, index_uris
+from kip33.builds.snapshot_merge import Looked
 from kip33.catalog.orphan_list import ORPHANS
 from kip33.catalog.schema import STALE, WRITTEN
-from kip33.storage.build import Build
-from kip33.storage.known import Column, Known, Mask, index_uris
-from kip33.storage.snapshot_merge import Looked
 from kip33.stores.concurrently import in_order
 from kip33.stores.files import FileStatus, entries_of
 from kip33.stores.locations import Location

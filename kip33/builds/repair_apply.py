@@ -6,8 +6,8 @@ from os import cpu_count
 from typing import Final
 
 from kip33.archive.segment_paths import beside
+from kip33.builds.repair_plan import Progress, RepairPlan, SegmentRepair, verified
 from kip33.rules.broker_start import REMOVE, WRITE
-from kip33.storage.repair_plan import Progress, RepairPlan, SegmentRepair, verified
 from kip33.stores.file_owners import publish_beside
 from kip33.stores.files import reason, remove
 

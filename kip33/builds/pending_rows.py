@@ -2,7 +2,7 @@
 
 A task does not know which transactions are open where its segment begins: the segment before may be
 another task's. So it leaves the row in staging with what the segment itself tells, and
-`storage.transaction_files` writes the `.txnindex` and completes the row.
+`builds.transaction_files` writes the `.txnindex` and completes the row.
 
 In place a new `.index` waits as well: a broker rebuilds a `.txnindex` only while there is no
 `.index`.
@@ -15,6 +15,8 @@ import pyarrow.parquet as pq
 
 from kip33.archive.directory import Segment
 from kip33.archive.segment_paths import beside
+from kip33.builds.build_spec import Build
+from kip33.builds.index_files import Published, Wanted
 from kip33.catalog.draft import STAYS
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.snapshot import Part
@@ -22,8 +24,6 @@ from kip33.errors import CatalogError
 from kip33.indexing.segment import SegmentIndex
 from kip33.rules.broker_start import may_have_offset_index
 from kip33.rules.transactions import TransactionSummary
-from kip33.storage.build import Build
-from kip33.storage.publishing import Published, Wanted
 from kip33.stores.files import read_whole
 from kip33.stores.locations import Location
 

@@ -8,6 +8,13 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kip33.builds.carry_over import take_over, write_parts
+from kip33.builds.index_files import CANNOT_BE_WRITTEN, NOT_OURS
+from kip33.builds.orphans import NAMED_BY_ROWS, merge_orphans, without_named
+from kip33.builds.plan import BuildPlan, require_layout
+from kip33.builds.snapshot_merge import merge
+from kip33.builds.task import TaskResult
+from kip33.builds.transaction_files import finish_transactions
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.draft import DEAD_AFTER_MS, Draft
 from kip33.catalog.orphan_list import read_orphans
@@ -16,13 +23,6 @@ from kip33.catalog.schema import KEPT, WRITTEN
 from kip33.catalog.snapshot import Candidate, Part, Snapshot
 from kip33.errors import CatalogError, UnreadableCatalogError
 from kip33.rules.broker_start import HIDDEN, HIDDEN_ABORTS, MAY_NOT_START
-from kip33.storage.building import TaskResult
-from kip33.storage.orphans import NAMED_BY_ROWS, merge_orphans, without_named
-from kip33.storage.planning import BuildPlan, require_layout
-from kip33.storage.publishing import CANNOT_BE_WRITTEN, NOT_OURS
-from kip33.storage.snapshot_merge import merge
-from kip33.storage.takeover import take_over, write_parts
-from kip33.storage.transaction_files import finish_transactions
 from kip33.stores.durable_files import set_flushing
 from kip33.stores.file_owners import NOT_GIVEN
 from kip33.stores.files import remove_quietly

@@ -1,0 +1,1 @@
+"""A build from one night to the next: plan, reuse, index files, commit."""

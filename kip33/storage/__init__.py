@@ -1,1 +1,0 @@
-"""Where bytes live: locations, listings, whole-file publishing, the catalog, one segment."""
