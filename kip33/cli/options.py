@@ -126,7 +126,7 @@ def _hadoop_settings(ctx: click.Context, conf: Mapping[str, str]) -> Mapping[str
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return configured(conf)
     from kip33.spark.session import create_session
-    from kip33.spark.stores import use_session
+    from kip33.spark.store_settings import use_session
 
     return use_session(create_session(master=ctx.params.get("master"), conf=conf))
 

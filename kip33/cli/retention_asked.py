@@ -11,7 +11,7 @@ from kip33.cli.moments import current_ms
 from kip33.cli.snapshot_choice import choose_and_warn
 from kip33.retention.policy_files import load_policies
 from kip33.rules.policies import Policies
-from kip33.spark.retention import LogStartOffsets, WhatIf
+from kip33.spark.retention.evaluate import LogStartOffsets, WhatIf
 from kip33.stores.files import require_directory
 from kip33.stores.locations import Location
 

@@ -29,10 +29,10 @@ from kip33.retention.plan_file import write_plan
 from kip33.rules.topic_globs import TopicGlobs
 from kip33.spark import session
 from kip33.spark.catalog import load_catalog
-from kip33.spark.delete_records import delete_records
-from kip33.spark.results import require_results_place, write_summary, written
-from kip33.spark.retention import evaluate_topics, question_of
-from kip33.spark.retention_summary import (
+from kip33.spark.result_folder import require_results_place, write_summary, written
+from kip33.spark.retention.delete_records import delete_records
+from kip33.spark.retention.evaluate import evaluate_topics, question_of
+from kip33.spark.retention.summary import (
     freed_by,
     summarize_partitions,
     totals_of,

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from kip33.cli.output import FORMULA, NUMBER
-from kip33.spark.retention_rule import PARTITION
+from kip33.spark.retention.rule import PARTITION
 
 ROWS_AT_ONCE: Final = 20_000  # fetched from Spark
 _JSON: Final = {"ignoreNullFields": "false"}

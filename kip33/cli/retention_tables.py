@@ -10,7 +10,7 @@ from pyspark.sql import functions as sf
 
 from kip33.cli.output import human_bytes, human_duration, iso_time, print_table
 from kip33.formats.names import segment_file_name
-from kip33.spark.retention_rule import PARTITION
+from kip33.spark.retention.rule import PARTITION
 
 MOST_PARTITIONS: Final = 1_000  # of a table: it is for people
 MOST_BLOCKS: Final = 20  # told in sentences

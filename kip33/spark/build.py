@@ -11,7 +11,7 @@ from kip33.builds.build_spec import Build
 from kip33.builds.commit import BuildSummary, begin_build, commit_build
 from kip33.builds.plan import BuildPlan, plan_build
 from kip33.builds.task import TaskResult, build_bin
-from kip33.spark.stores import use_session
+from kip33.spark.store_settings import use_session
 from kip33.spark.tasks import Progress, run_on_bins
 from kip33.stores.locations import Location
 

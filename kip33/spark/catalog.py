@@ -9,7 +9,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.choosing import chosen
 from kip33.catalog.schema import SEGMENTS
-from kip33.spark.stores import use_session
+from kip33.spark.store_settings import use_session
 from kip33.stores.locations import Location
 
 _CHECKED: Final[set[str]] = set()

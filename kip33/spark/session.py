@@ -20,7 +20,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from kip33.errors import Kip33Error
-from kip33.spark.stores import use_session
+from kip33.spark.store_settings import use_session
 
 DEFAULTS: Final = {
     "spark.app.name": "kip33",

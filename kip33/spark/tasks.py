@@ -16,10 +16,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import StructType
 
-from kip33.rules.packing import bin_count, pack
 from kip33.spark.connect import cores_of, is_connect, map_bins, map_rows
+from kip33.spark.packing import bin_count, pack
 from kip33.spark.session import SparkJobError, job_failure
-from kip33.spark.stores import use_session
+from kip33.spark.store_settings import use_session
 from kip33.stores.settings import use_settings
 
 Result = TypeVar("Result")

@@ -25,7 +25,7 @@ from kip33.indexing.verification import (
 )
 from kip33.rules.index_builder import IndexSettings, TopicSettings
 from kip33.rules.index_verdict import UNREADABLE
-from kip33.spark.stores import use_session
+from kip33.spark.store_settings import use_session
 from kip33.spark.tasks import Progress, run_on_bins
 from kip33.stores.concurrently import in_order
 from kip33.stores.files import require_directory

@@ -2,10 +2,10 @@
 
     fs.s3a.endpoint, fs.s3a.bucket.archive.endpoint, dfs.nameservices, ...
 
-They come from the Spark session where there is one (`kip33.spark.stores`), else from `--conf
-spark.hadoop.KEY=VALUE`, Spark's `spark-defaults.conf` and Hadoop's `core-site.xml` and
-`hdfs-site.xml`, in this order. What none of them says the clients find by themselves: S3's in
-the environment, in `~/.aws` and in the machine's role.
+They come from the Spark session where there is one (`kip33.spark.store_settings`), else from
+`--conf spark.hadoop.KEY=VALUE`, Spark's `spark-defaults.conf` and Hadoop's `core-site.xml` and
+`hdfs-site.xml`, in this order. What none of them says the clients find by themselves: S3's in the
+environment, in `~/.aws` and in the machine's role.
 
 A process has one such configuration, as a JVM has one of Hadoop's: were it part of a `Location`,
 secrets would travel with every path, into closures and messages.

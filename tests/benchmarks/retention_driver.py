@@ -15,8 +15,8 @@ from typing import Final
 
 from kip33.rules.policies import Policies
 from kip33.spark import evaluate_retention, freed_by, load_catalog, summarize_partitions
-from kip33.spark.results import written
-from kip33.spark.retention_summary import totals_of
+from kip33.spark.result_folder import written
+from kip33.spark.retention.summary import totals_of
 from kip33.spark.session import create_session
 from kip33.stores.locations import Location
 from tests.benchmarks.made_catalogs import HOUR_MS, NOW_MS

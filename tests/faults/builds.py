@@ -15,7 +15,7 @@ from kip33.builds.commit import BuildSummary, begin_build, commit_build
 from kip33.builds.plan import BuildPlan, plan_build
 from kip33.builds.task import build_bin
 from kip33.catalog.catalog import Catalog
-from kip33.rules.packing import pack
+from kip33.spark.packing import pack
 
 BINS = 3
 INDEX_FILE_TIMES = (

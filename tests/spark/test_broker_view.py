@@ -16,8 +16,8 @@ from kip33.retention.broker_files import UNREADABLE
 from kip33.rules.broker_view import FAULTS, SOURCES, broker_view, last_entry_at
 from kip33.rules.policies import Policies
 from kip33.rules.retention import Limits, SegmentFigures, judge
-from kip33.spark.broker_view import ADDED
-from kip33.spark.retention import WhatIf, evaluate_retention
+from kip33.spark.retention.broker_view import ADDED
+from kip33.spark.retention.evaluate import WhatIf, evaluate_retention
 from kip33.stores.locations import Location
 from tests.random_catalogs import (
     DAY_MS,

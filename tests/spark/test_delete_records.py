@@ -10,9 +10,9 @@ import pytest
 
 from kip33.catalog.schema import SEGMENTS
 from kip33.rules.policies import Policies
-from kip33.spark.delete_records import delete_records
-from kip33.spark.retention import evaluate_retention
-from kip33.spark.retention_summary import summarize_partitions
+from kip33.spark.retention.delete_records import delete_records
+from kip33.spark.retention.evaluate import evaluate_retention
+from kip33.spark.retention.summary import summarize_partitions
 from tests.random_catalogs import DAY_MS, NOW_MS, write_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration]  # two minutes of small Spark jobs

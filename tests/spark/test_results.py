@@ -10,7 +10,13 @@ from pyarrow import parquet as pq
 from pyspark.sql import functions as sf
 
 from kip33.errors import LocationError, PublishError
-from kip33.spark.results import SUMMARY, UNFINISHED, require_results_place, write_summary, written
+from kip33.spark.result_folder import (
+    SUMMARY,
+    UNFINISHED,
+    require_results_place,
+    write_summary,
+    written,
+)
 from kip33.stores.locations import Location
 
 pytestmark = pytest.mark.spark

@@ -17,8 +17,8 @@ from kip33.rules.retention import (
     judge,
 )
 from kip33.rules.suspicious_timestamps import DEFAULT_AFTER_MAX_MS, SUSPICIONS, suspicion_of
-from kip33.spark.retention import WhatIf, evaluate_retention
-from kip33.spark.retention_summary import freed_by, summarize_partitions, totals_of
+from kip33.spark.retention.evaluate import WhatIf, evaluate_retention
+from kip33.spark.retention.summary import freed_by, summarize_partitions, totals_of
 from tests.random_catalogs import (
     DAY_MS,
     NOW_MS,

@@ -14,9 +14,9 @@ from pyspark.sql import functions as sf
 
 from kip33.catalog.schema import SEGMENTS
 from kip33.rules.policies import Policies
-from kip33.spark import retention_summary
-from kip33.spark.retention import WhatIf, evaluate_retention
-from kip33.spark.retention_summary import (
+from kip33.spark.retention import summary as retention_summary
+from kip33.spark.retention.evaluate import WhatIf, evaluate_retention
+from kip33.spark.retention.summary import (
     MOST_NAMED,
     summarize_partitions,
     totals_of,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kip33.spark.stores import use_session
+from kip33.spark.store_settings import use_session
 from kip33.stores import settings as store_settings
 
 ENDPOINT, SECRET = "fs.s3a.endpoint", "fs.s3a.bucket.archive.secret.key"

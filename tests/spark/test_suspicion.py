@@ -5,7 +5,7 @@ from typing import Any, Final
 import pytest
 
 from kip33.rules.suspicious_timestamps import BACKFILL, FUTURE
-from kip33.spark.suspicion import suspicion
+from kip33.spark.retention.suspicious_timestamps import suspicion
 from tests.rules.test_suspicion import BACKFILLS, LIMITS, NOW, OLD, TIMES, WEEK
 
 pytestmark = pytest.mark.spark

@@ -8,7 +8,7 @@ from pyspark.sql import functions as sf
 
 from kip33.rules.retention import DOUBTFUL_STATUSES
 from kip33.rules.suspicious_timestamps import SUSPICIONS
-from kip33.spark.retention_rule import PARTITION
+from kip33.spark.retention.rule import PARTITION
 
 MOST_NAMED: Final = 10  # base offsets of fallbacks that a partition's row names
 MOST_HELD: Final = 20_000  # partitions whose rows the driver adds up by itself

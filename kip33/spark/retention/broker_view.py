@@ -8,7 +8,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from kip33.retention.broker_files import SeenByBroker, seen_by_broker
-from kip33.spark.retention_rule import Names, Question, with_decision
+from kip33.spark.retention.rule import Names, Question, with_decision
 from kip33.spark.tasks import run_on_rows
 
 SEEN: Final = StructType(

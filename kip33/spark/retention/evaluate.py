@@ -1,6 +1,6 @@
 """Retention of a whole catalog: what may expire, why the rest stays, and what if.
 
-The rule is `kip33.spark.retention_rule`; here it gets its policies and its other questions.
+The rule is `kip33.spark.retention.rule`; here it gets its policies and its other questions.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,10 +12,10 @@ from pyspark.sql import functions as sf
 
 from kip33.rules.policies import Policies
 from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES, NO_POLICY
-from kip33.spark.broker_view import with_broker_view
-from kip33.spark.retention_rule import PARTITION, Names, Question, with_decision
-from kip33.spark.small_tables import small_table
-from kip33.spark.suspicion import suspicion
+from kip33.spark.retention.broker_view import with_broker_view
+from kip33.spark.retention.rule import PARTITION, Names, Question, with_decision
+from kip33.spark.retention.small_tables import small_table
+from kip33.spark.retention.suspicious_timestamps import suspicion
 
 LogStartOffsets = Mapping[tuple[str, str, int], int]
 """(log_dir, topic, partition) to the partition's log start offset."""

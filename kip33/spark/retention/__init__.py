@@ -1,0 +1,1 @@
+"""Which segments may be deleted: judge, plan, check and apply."""
