@@ -4,8 +4,8 @@ from typing import Any
 
 import click
 
-from kip33.cli.moments import DURATION
 from kip33.cli.options import format_option, max_batch_bytes_option, store_options
+from kip33.cli.times import DURATION
 
 
 @click.command(
@@ -46,6 +46,6 @@ def failover(**options: Any) -> None:
     Each JSON row also has `from_snapshot` and `to_snapshot`, the snapshots that were used, and
     `warnings`: one for each newer snapshot that is damaged and was not used.
     """
-    from kip33.cli.failing_over import show_failover
+    from kip33.cli.failover_answer import show_failover
 
     show_failover(options)

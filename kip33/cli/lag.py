@@ -4,13 +4,13 @@ from typing import Any
 
 import click
 
-from kip33.cli.moments import MOMENT
 from kip33.cli.options import (
     format_option,
     max_batch_bytes_option,
     policy_options,
     store_options,
 )
+from kip33.cli.times import MOMENT
 
 
 @click.command(
@@ -40,6 +40,6 @@ def lag(**options: Any) -> None:
     Each JSON row also has the `snapshot` that it comes from and `warnings`: one for each newer
     snapshot that is damaged and was not used.
     """
-    from kip33.cli.lagging import show_lag
+    from kip33.cli.lag_answer import show_lag
 
     show_lag(options)

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from kip33.cli.main import COMMANDS, get_command
-from kip33.cli.moments import Quantity
+from kip33.cli.times import Quantity
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.index_entries import (
     DEFAULT_INDEX_INTERVAL_BYTES,

@@ -6,9 +6,9 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from kip33.cli.moments import DURATION, MOMENT, SIZE, parse_clock
 from kip33.cli.options import TOPICS_HELP, format_option, policy_options, session_options
 from kip33.cli.summary_file import summary_option
+from kip33.cli.times import DURATION, MOMENT, SIZE, parse_clock
 from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES
 
 FINDINGS: Final = ("blocked", "expired", "untrusted")
@@ -160,13 +160,13 @@ def retention(
         _require_none(ctx, given & set(APPLYING), "goes with --apply FILE only")
         if catalog_dir is None:
             raise click.UsageError("CATALOG is missing: the folder a build's catalog is in", ctx)
-        from kip33.cli.retention_asked import Asked
-        from kip33.cli.retention_judging import judge_catalog
+        from kip33.cli.retention_judge import judge_catalog
+        from kip33.cli.retention_question import Asked
 
         found = judge_catalog(Asked.of(catalog_dir, options))
     else:
         _require_none(ctx, given - {*APPLYING, *SHARED}, "is in the plan, not beside --apply")
-        from kip33.cli.retention_applying import apply_file as carry_out
+        from kip33.cli.retention_apply import apply_file as carry_out
 
         found = carry_out(apply_file, options)
     if any(finding in found for finding in options["fail_on"]):

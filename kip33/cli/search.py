@@ -4,7 +4,6 @@ from typing import Any
 
 import click
 
-from kip33.cli.moments import MOMENT
 from kip33.cli.options import (
     MAX_INT32,
     TOPICS_HELP,
@@ -12,6 +11,7 @@ from kip33.cli.options import (
     max_batch_bytes_option,
     session_options,
 )
+from kip33.cli.times import MOMENT
 from kip33.rules.search import NEWEST_KAFKA, parse_kafka_version
 
 
@@ -113,6 +113,6 @@ def search(**options: Any) -> None:
     could change is unsure. A few questions are answered at once, many
     by a Spark job.
     """
-    from kip33.cli.searching import search as answer
+    from kip33.cli.search_answer import search as answer
 
     answer(options)

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from kip33.cli.moments import parse_moment
+from kip33.cli.times import parse_moment
 from kip33.rules.search import EARLIEST, LATEST, MAX_TIMESTAMP
 
 TARGETS: Final = {"earliest": EARLIEST, "latest": LATEST, "max-timestamp": MAX_TIMESTAMP}

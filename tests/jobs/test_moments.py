@@ -4,7 +4,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from kip33.cli.moments import DURATION, MOMENT, SIZE, current_ms, parse_moment
+from kip33.cli.times import DURATION, MOMENT, SIZE, current_ms, parse_moment
 
 NOW_MS = 1_714_564_800_000  # 2024-05-01T12:00:00Z
 

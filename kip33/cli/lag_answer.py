@@ -7,11 +7,11 @@ from typing import Any
 import click
 
 from kip33.catalog.catalog import Catalog
-from kip33.cli.moments import current_ms
 from kip33.cli.output import human_bytes, human_duration, iso_time, print_answers, print_table
 from kip33.cli.progress import progress_bar
 from kip33.cli.search_tables import partition_name
 from kip33.cli.snapshot_choice import choose_and_warn
+from kip33.cli.times import current_ms
 from kip33.retention.policy_files import load_policies
 from kip33.rules.policies import Policies
 from kip33.search.catalog_search import by_partition, rows_of

@@ -7,8 +7,8 @@ import click
 from kip33.archive.log_start_offsets import log_start_offsets
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.snapshot import Snapshot
-from kip33.cli.moments import current_ms
 from kip33.cli.snapshot_choice import choose_and_warn
+from kip33.cli.times import current_ms
 from kip33.retention.policy_files import load_policies
 from kip33.rules.policies import Policies
 from kip33.spark.retention.evaluate import LogStartOffsets, WhatIf

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import click
 
-from kip33.cli.moments import current_ms
 from kip33.cli.output import human_bytes, print_json, print_table
 from kip33.cli.progress import progress_bar
 from kip33.cli.retention_tables import RESULT
 from kip33.cli.standard_output import OutputError
 from kip33.cli.summary_file import publish_summary
+from kip33.cli.times import current_ms
 from kip33.errors import Kip33Error
 from kip33.retention.apply import Applied, apply_plan
 from kip33.retention.apply_segment import Record

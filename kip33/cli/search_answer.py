@@ -10,13 +10,13 @@ import click
 from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.snapshot import Snapshot
-from kip33.cli.moments import current_ms
-from kip33.cli.offset_lines import DELETE_RECORDS, Offset, offset_text
 from kip33.cli.output import warn
 from kip33.cli.progress import progress_bar
+from kip33.cli.search_emit import DELETE_RECORDS, Offset, offset_text
 from kip33.cli.search_tables import COLUMNS, RANGE, Answer, print_answers
 from kip33.cli.snapshot_choice import choose_and_warn
 from kip33.cli.targets import parse_target
+from kip33.cli.times import current_ms
 from kip33.errors import CatalogError, LocationError
 from kip33.rules.search import (
     EARLIEST,

@@ -13,8 +13,8 @@ from pyspark.sql import functions as sf
 from kip33.archive.output_files import require_plan_place
 from kip33.cli.output import warn
 from kip33.cli.progress import progress_bar
-from kip33.cli.retention_asked import Asked
 from kip33.cli.retention_lines import print_csv, print_lines, print_object
+from kip33.cli.retention_question import Asked
 from kip33.cli.retention_tables import (
     MOST_PARTITIONS,
     RESULT,
