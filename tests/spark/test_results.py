@@ -146,7 +146,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_a_summary_that_cannot_go_is_one_line(tmp_path: Path, disk: Any) -> None:
     put(tmp_path, SUMMARY)
     disk("delete_file")
-    with pytest.raises(LocationError, match="cannot be written: No space left on device; mend"):
+    with pytest.raises(LocationError, match="cannot be written: No space left on device; fix it"):
         require_results_place(Location.of(tmp_path), TABLES)
 
 
