@@ -57,7 +57,7 @@ demo: venv java  ## Make a small archive; build, verify, search; judge its reten
 	$(BIN)/kip33 build $(DEMO)/archive --index-dir $(DEMO)/indexes --offset-index
 	$(BIN)/kip33 catalog $(DEMO)/indexes/_catalog
 	$(BIN)/kip33 catalog $(DEMO)/indexes/_catalog --diff 1 2
-	$(BIN)/python -m tests.layouts.archives $(DEMO)/archive/broker-1 $(DEMO)/tiered  # zstd chunks
+	$(BIN)/python -m tests.builders.layouts $(DEMO)/archive/broker-1 $(DEMO)/tiered  # zstd chunks
 	$(BIN)/kip33 build $(DEMO)/tiered --layout aiven --index-dir $(DEMO)/tiered-indexes
 	$(BIN)/kip33 search $(DEMO)/indexes/_catalog --time 2023-11-15T12:00Z --topic 'sens*' --topic orders
 	$(BIN)/kip33 retention $(DEMO)/indexes/_catalog --policy conf/retention.toml --now 2023-12-01 \
@@ -89,4 +89,4 @@ bench:  ## Measure all, half an hour; writes tests/benchmarks/results/
 bench-quick:  ## Measure some of it, in three minutes
 
 clean:  ## Remove what was made here
-	rm -rf $(VENV) $(DEMO) build $(DIST) *.egg-info tests/kafka/oracle/target
+	rm -rf $(VENV) $(DEMO) build $(DIST) *.egg-info tests/integration/kafka/oracle/target

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.segment_builder import (
+from tests.builders.segment_builder import (
     Record,
     end_txn_marker,
     segment,

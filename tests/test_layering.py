@@ -147,7 +147,11 @@ def test_the_clock_is_read_in_cli_only(module: str) -> None:
         ("kip33.catalog.snapshot", "import time", "time"),
         ("kip33.catalog.snapshot", "from datetime import datetime", "datetime"),
         ("kip33.cli.build", "from jobs import verify", "jobs.verify"),
-        ("kip33.cli.build", "import tests.segment_builder", "tests.segment_builder"),
+        (
+            "kip33.cli.build",
+            "import tests.builders.segment_builder",
+            "tests.builders.segment_builder",
+        ),
     ],
 )
 def test_a_fault_would_be_seen(module: str, source: str, imported: str) -> None:

@@ -39,7 +39,9 @@ class Example(NamedTuple):
 
 
 EXAMPLES = {found[1]: Example(*found.groups()) for found in BLOCK.finditer(README)}
-RUN = [example for example in EXAMPLES.values() if example.name != "airflow"]  # see tests/airflow
+RUN = [
+    example for example in EXAMPLES.values() if example.name != "airflow"
+]  # see tests/integration/airflow
 
 
 @pytest.fixture(scope="module")

@@ -23,8 +23,8 @@ from tests.benchmarks.ratios import Ratio
 from tests.benchmarks.segments import V2_LAYOUT, Kind, full_batch, write_segment
 from tests.benchmarks.timing import clocked
 from tests.benchmarks.whole_job import start_session
-from tests.segment_builder import Record, v2_batch
-from tests.servers.spark import SparkCluster
+from tests.builders.segment_builder import Record, v2_batch
+from tests.integration.servers.spark import SparkCluster
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 NOW_MS: Final = 1_800_000_000_000

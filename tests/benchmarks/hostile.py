@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from tests.benchmarks.page import Section, tell
 from tests.benchmarks.ratios import Ratio
-from tests.hostile_input import (
+from tests.builders.hostile_input import (
     bomb,
     control_batches,
     dense_time_index,

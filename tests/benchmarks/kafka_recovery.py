@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, Self
 
-from tests.kafka.kafka_jars import KAFKA_VERSION, JarFolder
-from tests.kafka.oracle import JavaProcess
+from tests.integration.kafka.kafka_jars import KAFKA_VERSION, JarFolder
+from tests.integration.kafka.oracle import JavaProcess
 
 WARM_UP_PASSES: Final = 3
 WARM_UP_SECONDS: Final = 4.0

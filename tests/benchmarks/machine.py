@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-from tests.kafka.kafka_jars import KAFKA_VERSION
+from tests.integration.kafka.kafka_jars import KAFKA_VERSION
 
 PACKAGES: Final = ("numba", "numpy", "pyarrow", "pyspark", "kafka-python", "aiokafka")
 

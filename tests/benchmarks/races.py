@@ -9,7 +9,7 @@ from tests.benchmarks.cold_start import cold_seconds
 from tests.benchmarks.page import Section, tell
 from tests.benchmarks.report import Races, race_sections
 from tests.benchmarks.segments import KINDS, read_anew, write_segment
-from tests.kafka.kafka_jars import OracleMissingError
+from tests.integration.kafka.kafka_jars import OracleMissingError
 
 ROUNDS: Final = 5
 QUICK_ROUNDS: Final = 3

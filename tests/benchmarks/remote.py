@@ -28,9 +28,9 @@ from tests.benchmarks.ratios import Ratio
 from tests.benchmarks.segments import segment_name
 from tests.benchmarks.whole_job import CORES, start_session
 from tests.benchmarks.worker_memory import MOST_MIB, peak_of_builds
-from tests.large_segments import filling, write_hollow_segment
-from tests.servers.hdfs import HdfsServer
-from tests.servers.s3 import S3Server
+from tests.builders.large_segments import filling, write_hollow_segment
+from tests.integration.servers.hdfs import HdfsServer
+from tests.integration.servers.s3 import S3Server
 
 MIB: Final = 1 << 20
 RANGE_BYTES: Final = 8 * MIB

@@ -2,10 +2,10 @@
 
     DIR/source/batches-16k-0/00000000000000000000.log
 
-A few batches of each kind are built with `tests.segment_builder`; the file repeats them, each with
-its own offsets, timestamps and checksum. Timestamps grow from batch to batch, so every place where
-the rule may add an entry gets one: the most work an index can be. No batch has a producer id, which
-spares Kafka's recovery its producer state.
+A few batches of each kind are built with `tests.builders.segment_builder`. The file repeats them,
+each with its own offsets, timestamps and checksum. Timestamps grow from batch to batch, so every
+place where the rule may add an entry gets one: the most work an index can be. No batch has a
+producer id, which spares Kafka's recovery its producer state.
 """
 
 import os
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from kip33.formats.batch import LEGACY_CRC_START, V2_CRC_START
 from kip33.formats.crc import crc32, crc32c
 from kip33.formats.native import compiler
-from tests.segment_builder import Record, record_bytes, v1_message, v2_batch
+from tests.builders.segment_builder import Record, record_bytes, v1_message, v2_batch
 
 START_MS: Final = 1_700_000_000_000
 STEP_MS: Final = 1_000  # from batch to batch; records of one batch lie within it

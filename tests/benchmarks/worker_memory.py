@@ -18,8 +18,8 @@ from kip33.stores.locations import Location
 from tests.benchmarks.page import Section, tell
 from tests.benchmarks.ratios import Ratio
 from tests.benchmarks.segments import segment_name
+from tests.builders.large_segments import LARGEST_SEGMENT_BYTES, filling, write_hollow_segment
 from tests.faults.builds import build_here
-from tests.large_segments import LARGEST_SEGMENT_BYTES, filling, write_hollow_segment
 
 KIB, MIB = 1 << 10, 1 << 20
 BATCH_SIZES: Final = {

@@ -15,7 +15,7 @@ from kip33.retention.journal import DONE
 from kip33.retention.plan import RetentionPlan
 from kip33.retention.plan_file import write_plan
 from kip33.stores.locations import Location
-from tests.expiring_archive import ExpiringArchive
+from tests.builders.expiring_archive import ExpiringArchive
 from tests.faults.applies import apply_here
 from tests.faults.wrecks import PROJECT, ask
 

@@ -25,7 +25,7 @@ from kip33.errors import Kip33Error
 from kip33.retention import trash
 from kip33.retention.apply_segment import SegmentStep
 from kip33.retention.journal import Journal
-from tests.expiring_archive import only_within_a_directory
+from tests.builders.expiring_archive import only_within_a_directory
 from tests.faults.applies import apply_here
 
 OPERATIONS = (

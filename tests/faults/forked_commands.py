@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any, Final, Self
 
+from tests.cli.console import Finished
 from tests.faults import applies, console
 from tests.faults.builds import build_here
 from tests.faults.nights import first_day
 from tests.faults.wrecks import PROJECT, ask
-from tests.jobs.console import Finished
 
 PROGRAMS: Final[dict[str, Callable[[], object]]] = {
     "applies": applies.main,

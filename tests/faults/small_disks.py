@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 from typing import Self
 
-from tests.jobs.console import Finished, subprocess_of
+from tests.cli.console import Finished, subprocess_of
 
 NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount")
 DISK_BYTES = 16 << 20

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kip33.catalog.catalog import Catalog
+from tests.cli.console import KIP33, Finished
 from tests.faults.builds import outcome
 from tests.faults.nights import first_day, second_day
 from tests.faults.processes import Process, of_session, wait_until
 from tests.faults.wrecks import Night, Place
-from tests.jobs.console import KIP33, Finished
 
 
 def first_night(folder: Path, partitions: int) -> Place:

@@ -14,14 +14,14 @@ import pytest
 
 from kip33.retention.plan_file import sealed, write_plan
 from kip33.stores.locations import Location
-from tests.expiring_archive import A, ExpiringArchive
+from tests.builders.expiring_archive import A, ExpiringArchive
+from tests.cli.console import PROJECT, Finished
 from tests.faults.cut_short import CutShort, require_sound
 from tests.faults.forked_commands import ForkedCommands
 from tests.faults.privileges import AS_ANY_OWNER, shut
 from tests.faults.privileges import why_not as why_no_privileges
 from tests.faults.small_disks import PAGE_BYTES, SmallDisks
 from tests.faults.small_disks import why_not as why_no_disks
-from tests.jobs.console import PROJECT, Finished
 
 NO_SPACE = "No space left on device"
 DENIED = "Permission denied"

@@ -18,7 +18,7 @@ from kip33.builds.task import build_bin
 from kip33.formats.scan import CHUNK_BYTES
 from kip33.stores.files import Scanned, opened
 from kip33.stores.locations import Location
-from tests.changing_archive import DAY_MS, ChangingArchive, batches
+from tests.builders.changing_archive import DAY_MS, ChangingArchive, batches
 from tests.long_forms import one_in
 
 A, B = "broker 1/a-0", "broker 1/b-0"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kip33.catalog.catalog import Catalog
-from tests.changing_archive import DAY_MS, ChangingArchive, batches
+from tests.builders.changing_archive import DAY_MS, ChangingArchive, batches
 
 A, B = "broker 1/a-0", "broker 1/b-0"
 HOUR_MS = 3_600_000

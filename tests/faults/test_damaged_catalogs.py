@@ -15,8 +15,8 @@ from kip33.builds.commit import begin_build
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.snapshot import Snapshot
 from kip33.errors import CatalogError
-from tests.changing_archive import ChangingArchive, batches
-from tests.snapshots import commit_path, part_path
+from tests.builders.changing_archive import ChangingArchive, batches
+from tests.builders.snapshots import commit_path, part_path
 
 A, B = "broker 1/a-0", "broker 1/b-0"
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from kip33.catalog.catalog import Catalog
+from tests.cli.console import KIP33, PROJECT, Finished
 from tests.faults.builds import Outcome, outcome
 from tests.faults.forked_commands import ForkedCommands
 from tests.faults.nights import LONG, first_day, second_day
 from tests.faults.small_disks import KIB, SmallDisks, pages, why_not
-from tests.jobs.console import KIP33, PROJECT, Finished
 
 WHY_NOT = why_not()
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=f"no disk to fill: {WHY_NOT}")

@@ -26,7 +26,7 @@ from tests.faults.spark_builds import (
     started,
 )
 from tests.faults.wrecks import Night, Place
-from tests.servers.spark import SparkCluster
+from tests.integration.servers.spark import SparkCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration]
 

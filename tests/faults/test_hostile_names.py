@@ -14,7 +14,7 @@ from kip33.builds.plan import plan_build
 from kip33.errors import CorruptSegmentError, LocationError
 from kip33.stores.containers.manifest import parse_manifest
 from kip33.stores.locations import Location, without_secrets
-from tests.jobs.console import KIP33, subprocess_of
+from tests.cli.console import KIP33, subprocess_of
 
 LOG = f"{0:020d}.log"
 NO_TEXT = b"\xff\xfe-0"

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.expiring_archive import KINDS, ExpiringArchive
+from tests.builders.expiring_archive import KINDS, ExpiringArchive
 from tests.faults.cut_short import CutShort
 from tests.long_forms import one_in, short_and_long
 

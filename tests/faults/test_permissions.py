@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from tests.changing_archive import ChangingArchive, batches
+from tests.builders.changing_archive import ChangingArchive, batches
+from tests.cli.console import Finished
 from tests.faults.builds import Outcome, outcome
 from tests.faults.forked_commands import ForkedCommands
 from tests.faults.nights import GROWN, NEW, UNCHANGED, first_day, log_of, partition, second_day
 from tests.faults.privileges import AS_ANY_OWNER, shut, why_not
-from tests.jobs.console import Finished
 
 PARTITIONS = 3
 DENIED = "Permission denied"

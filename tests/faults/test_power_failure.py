@@ -13,7 +13,7 @@ import pytest
 from kip33.catalog.catalog import Catalog
 from kip33.errors import Kip33Error
 from kip33.stores.locations import Location
-from tests.changing_archive import batches
+from tests.builders.changing_archive import batches
 from tests.faults.crash_disk import Disk, Tree
 from tests.faults.traces import Event, record
 

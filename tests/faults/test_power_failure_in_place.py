@@ -7,10 +7,10 @@ an `.index` that is new must never be there without the `.txnindex` that belongs
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from tests.builders.segment_builder import segment
+from tests.builds.test_transaction_files import FIRST, SECOND, SEGMENTS, THIRD, Q, abort, data
 from tests.faults.crash_disk import Disk
 from tests.faults.traces import Event, record
-from tests.segment_builder import segment
-from tests.storage.test_transaction_files import FIRST, SECOND, SEGMENTS, THIRD, Q, abort, data
 
 NOW_MS, DAY_MS = 1_800_000_000_000, 86_400_000
 BUILD = """

@@ -13,7 +13,7 @@ import pytest
 
 from kip33.retention.plan_file import read_plan, write_plan
 from kip33.stores.locations import Location
-from tests.expiring_archive import KINDS, NOW_MS, ExpiringArchive
+from tests.builders.expiring_archive import KINDS, NOW_MS, ExpiringArchive
 from tests.faults.applies import apply_here
 from tests.faults.crash_disk import Disk, Tree
 from tests.faults.cut_short import require_sound
@@ -27,7 +27,7 @@ from kip33.catalog.catalog import Catalog
 from kip33.stores.locations import Location
 from kip33.retention.plan_file import write_plan
 from kip33.retention.make_plan import plan_retention
-from tests.expiring_archive import WEEK
+from tests.builders.expiring_archive import WEEK
 catalog, now_ms = Catalog.at(sys.argv[1]), int(sys.argv[3])
 plan = plan_retention(catalog, catalog.require_newest(), Policies(WEEK), now_ms=now_ms,
                       clock_ms=now_ms)
@@ -39,7 +39,7 @@ from tests.faults.applies import apply_here
 plan, trash, way = sys.argv[1:]
 if way == "copied":
     import os
-    from tests.expiring_archive import only_within_a_directory
+    from tests.builders.expiring_archive import only_within_a_directory
     os.rename = only_within_a_directory(os.rename)
 apply_here(plan, None if way == "deleted" else trash, threads=1)
 """

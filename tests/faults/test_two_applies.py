@@ -21,7 +21,7 @@ from kip33.retention.apply_segment import SegmentStep
 from kip33.retention.plan import RetentionPlan
 from kip33.retention.plan_file import write_plan
 from kip33.stores.locations import Location
-from tests.expiring_archive import DAY_MS, KINDS, NOW_MS, ExpiringArchive
+from tests.builders.expiring_archive import DAY_MS, KINDS, NOW_MS, ExpiringArchive
 from tests.faults.cut_short import CutShort, Ended, ended, require_sound
 from tests.faults.wrecks import PROJECT, ask
 from tests.long_forms import short_and_long

@@ -19,7 +19,7 @@ from kip33.builds.commit import BuildSummary, begin_build, commit_build
 from kip33.builds.task import build_bin
 from kip33.catalog import draft as catalog_draft
 from kip33.catalog.catalog import Catalog
-from tests.changing_archive import DAY_MS, INTERVAL, ChangingArchive, batches
+from tests.builders.changing_archive import DAY_MS, INTERVAL, ChangingArchive, batches
 from tests.faults.builds import build_here, outcome
 from tests.long_forms import one_in
 

@@ -9,7 +9,7 @@ import pytest
 
 from kip33.builds import index_files
 from kip33.stores.locations import Location
-from tests.changing_archive import ChangingArchive, batches
+from tests.builders.changing_archive import ChangingArchive, batches
 
 A = "broker 1/a-0"
 

@@ -13,8 +13,8 @@ from kip33.errors import CorruptSegmentError, UnsupportedFormatError
 from kip33.formats.batch import CODEC_NAMES
 from kip33.formats.byte_sources import PieceReader
 from kip33.formats.codecs import CHUNK_BYTES, Steps, decode_prefix, decompress
+from tests.builders.segment_builder import CODEC_BITS, V2_CODECS, compress, lz4_frame, xxh32
 from tests.long_forms import short_and_long
-from tests.segment_builder import CODEC_BITS, V2_CODECS, compress, lz4_frame, xxh32
 
 COMPRESSED = [codec for codec in V2_CODECS if codec != "none"]
 PLAIN = bytes(range(256)) * 300 + b"kafka " * 20000

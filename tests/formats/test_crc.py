@@ -21,7 +21,7 @@ import pytest
 from kip33.formats import crc
 from kip33.formats.native import compiler, cpu
 from kip33.formats.native import forms as native_forms
-from tests import segment_builder
+from tests.builders import segment_builder
 
 ROOT = Path(__file__).parents[2]
 PROT_NONE = 0  # of mprotect(2)

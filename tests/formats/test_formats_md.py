@@ -17,7 +17,7 @@ from kip33.formats.producer_snapshot import ProducerSnapshot
 from kip33.formats.records import iterate_records
 from kip33.formats.time_index import TimeIndex
 from kip33.formats.transaction_index import TransactionIndex
-from tests.segment_builder import crc32c, v2_batch
+from tests.builders.segment_builder import crc32c, v2_batch
 
 PAGE = Path(kip33.formats.__file__).with_name("FORMATS.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```hex (?P<head>.*?)\n(?P<lines>.*?)^```", re.MULTILINE | re.DOTALL)

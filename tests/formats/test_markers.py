@@ -11,7 +11,7 @@ import pytest
 from kip33.formats.markers import EMPTY, FAILS, MAX_DECODED_BYTES, MAX_MARKER_BYTES, STOPS
 from kip33.formats.scan import BatchScan
 from kip33.formats.walk import ABORT, COMMIT, NOT_CONTROL
-from tests.segment_builder import Record, end_txn_marker, record_bytes, v2_batch, zigzag
+from tests.builders.segment_builder import Record, end_txn_marker, record_bytes, v2_batch, zigzag
 
 KEY = {ABORT: struct.pack(">hh", 0, 0), COMMIT: struct.pack(">hh", 0, 1)}
 VALUE = struct.pack(">hi", 0, 7)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kip33.errors import CorruptSegmentError, Kip33Error, UnsupportedFormatError
 from kip33.formats.batch import decode_header
 from kip33.formats.records import CONTROL_TYPES, Record, control_type, iterate_records
-from tests import segment_builder as build
+from tests.builders import segment_builder as build
 from tests.formats.real_segments import REAL_SEGMENTS, needs_real_segments
 
 T = 1700000000000

@@ -16,8 +16,8 @@ from kip33.errors import CorruptSegmentError
 from kip33.formats.batch import BATCH, RECORD_BATCH_OVERHEAD
 from kip33.formats.scan import CHUNK_BYTES, ROWS, BatchScan, read_header_at
 from kip33.formats.windows import ReadInto
-from tests.generated_segments import Written, plain_batch, rows_of, segments, wire_of
-from tests.segment_builder import (
+from tests.builders.generated_segments import Written, plain_batch, rows_of, segments, wire_of
+from tests.builders.segment_builder import (
     Record,
     end_txn_marker,
     v0_message,

@@ -5,8 +5,8 @@ import zlib
 
 import pytest
 
-from tests import segment_builder as build
-from tests.segment_builder import Record, v0_message, v1_message, v2_batch, wrapper
+from tests.builders import segment_builder as build
+from tests.builders.segment_builder import Record, v0_message, v1_message, v2_batch, wrapper
 
 T = 1700000000000
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from kip33.cli.main import COMMANDS
+from tests.builders.layouts import WRITERS, Stored
 from tests.demo_archive import COPIED_MS, START_MS, make_archive, make_sensors, orders, write
 from tests.formats.real_segments import FOLDER as REAL_SEGMENTS
-from tests.layouts.archives import WRITERS, Stored
 
 PROJECT: Final = Path(__file__).parents[2]
 DAY_MS: Final = 86_400_000

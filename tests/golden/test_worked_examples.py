@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kip33 import build_time_index
-from tests.kafka.batches import batch
+from tests.integration.kafka.batches import batch
 
 TWO_RECORDS_V2 = (
     "0000000000000064 00000046 00000007 02 271282d4 0000 00000001 0000018bcfe56800"

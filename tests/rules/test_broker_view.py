@@ -1,6 +1,6 @@
 """What a broker takes as a segment's largest timestamp, one state of its indexes a row.
 
-The same rows are shown to Kafka in `tests/kafka/test_broker_view.py`.
+The same rows are shown to Kafka in `tests/integration/kafka/test_broker_view.py`.
 """
 
 import doctest

@@ -18,9 +18,9 @@ from kip33.cli.main import kip33
 from kip33.errors import CatalogError
 from kip33.spark.build import build_index
 from kip33.spark.catalog import load_catalog
+from tests.builders.snapshots import part_path, write
+from tests.builders.snapshots import row as row_of
 from tests.demo_archive import START_MS, make_archive, orders
-from tests.snapshots import part_path, write
-from tests.snapshots import row as row_of
 
 pytestmark = pytest.mark.spark
 

@@ -8,7 +8,7 @@ import pytest
 from kip33.catalog.catalog import Catalog
 from kip33.errors import CatalogError
 from kip33.spark.catalog import load_catalog
-from tests.snapshots import part_path, row, write
+from tests.builders.snapshots import part_path, row, write
 
 pytestmark = pytest.mark.spark
 

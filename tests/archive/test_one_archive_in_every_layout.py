@@ -1,0 +1,192 @@
+"""The same segments in every layout: the same rows and index bytes, searched and judged alike."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kip33 import list_segments, verify_segment
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.schema import SEGMENTS
+from kip33.errors import PlanError
+from kip33.formats.group_offsets import GroupOffset
+from kip33.retention.judging import judged_partitions
+from kip33.retention.make_plan import plan_retention
+from kip33.rules.policies import Policies
+from kip33.rules.retention import Limits
+from kip33.search.catalog_search import by_partition
+from kip33.search.group_lag import GroupLag, group_lags
+from kip33.search.replica_search import How, Request, answers_of
+from kip33.stores.locations import Location
+from tests.builders.layout_segments import DAY_MS, made_segments, real_segments
+from tests.builders.layouts import MODIFIED_MS, WRITERS, Stored, kafka
+from tests.faults.builds import Outcome, build_here, outcome
+from tests.formats.real_segments import needs_real_segments
+
+NOW_MS = MODIFIED_MS + DAY_MS
+SETTINGS: dict[str, Any] = {"now_ms": NOW_MS, "offset_index": True, "index_interval_bytes": 512}
+OTHERS = [name for name in WRITERS if name != "kafka"]
+OF_PLACE = ("log_uri", "index_uri", "log_dir")
+
+
+def by_key(rows: Sequence[dict[str, Any]]) -> dict[tuple[Any, ...], dict[str, Any]]:
+    keyed = {(row["topic"], row["partition"], row["base_offset"]): row for row in rows}
+    assert len(keyed) == len(rows)
+    return keyed
+
+
+def without_place(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in OF_PLACE}
+
+
+def index_bytes(row: dict[str, Any]) -> tuple[bytes, bytes]:
+    """Return the files that a row names: they lie in the index directory, by Kafka's suffixes."""
+    path = Path(row["index_uri"].removeprefix("file://"))
+    assert path.suffix == ".timeindex"
+    return path.read_bytes(), path.with_suffix(".index").read_bytes()
+
+
+@pytest.fixture(scope="session")
+def of_kafka(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    root = tmp_path_factory.mktemp("of-kafka")
+    kafka(root / "a", made_segments())
+    build_here(root / "a", root / "i", **SETTINGS)
+    return outcome(root / "i")
+
+
+def built(place: Path, name: str, segments: Sequence[Stored], **settings: Any) -> Outcome:
+    layout, write, _ = WRITERS[name]
+    write(place / "a", segments)
+    build_here(place / "a", place / "i", layout=layout, **SETTINGS | settings)
+    return outcome(place / "i")
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_same_rows_and_index_bytes_as_in_a_log_directory(
+    tmp_path: Path, of_kafka: Outcome, name: str
+) -> None:
+    expected = by_key(of_kafka.rows)
+    found = by_key(built(tmp_path, name, made_segments()).rows)
+    assert found.keys() == expected.keys()
+    for key, row in found.items():
+        assert without_place(row) == without_place(expected[key])
+        assert index_bytes(row) == index_bytes(expected[key])
+        assert row["log_dir"] == WRITERS[name][2]
+        assert row["index_uri"].startswith((tmp_path / "i").as_uri() + "/")
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_second_build_reads_nothing_again(tmp_path: Path, name: str) -> None:
+    before = built(tmp_path, name, made_segments())
+    layout = WRITERS[name][0]
+    again = build_here(tmp_path / "a", tmp_path / "i", layout=layout, **SETTINGS)
+    assert (again.indexed, again.reused, again.bytes_read) == (0, len(made_segments()), 0)
+    assert outcome(tmp_path / "i") == before
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_searched_alike(tmp_path: Path, of_kafka: Outcome, name: str) -> None:
+    rows = built(tmp_path, name, made_segments()).rows
+
+    def found(rows: list[dict[str, Any]]) -> list[Any]:
+        partitions = by_partition(pa.Table.from_pylist(rows, SEGMENTS))
+        times = [0, *(row["largest_timestamp"] for row in rows), -1, -2, -3]
+        asked = [Request(max(t, 0) if t > 0 else t) for t in sorted(set(times))]
+        return [
+            [
+                (one.request, one.answer._replace(bytes_read=0))
+                for one in answers_of(own, asked, How())
+            ]
+            for _, own in sorted(partitions.items())
+        ]
+
+    assert found(rows) == found(of_kafka.rows)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_verify_finds_the_built_files_identical(tmp_path: Path, name: str) -> None:
+    for row in built(tmp_path, name, made_segments()).rows:
+        verdict = verify_segment(
+            row["log_uri"],
+            row["index_uri"],
+            base_offset=row["base_offset"],
+            index_interval_bytes=512,
+        )
+        assert (verdict.verdict, verdict.offset_index_verdict) == ("identical", "identical")
+
+
+@needs_real_segments
+@pytest.mark.parametrize("name", [name for name in WRITERS if name != "pattern"])
+def test_indexes_of_real_brokers_are_found_where_the_archive_has_them(
+    tmp_path: Path, name: str
+) -> None:
+    layout, write, _ = WRITERS[name]
+    write(tmp_path / "a", real_segments())
+    plain = tmp_path / "plain"
+    kafka(plain, real_segments())
+    expected = {
+        one.topic: verify_segment(str(plain / f"{one.topic}-0" / f"{one.base_offset:020d}.log"))
+        for one in real_segments()
+    }
+    for found in list_segments(str(tmp_path / "a"), layout=layout):
+        log = found.log(Location.of(tmp_path / "a")).uri
+        verdict = verify_segment(log, base_offset=found.base_offset)
+        sound = expected[found.topic or ""]
+        assert verdict.verdict == sound.verdict
+        assert verdict.entries == sound.entries
+        assert verdict.offset_index_verdict == sound.offset_index_verdict
+
+
+@needs_real_segments
+@pytest.mark.parametrize("name", OTHERS)
+def test_tail_believes_the_archives_own_indexes(tmp_path: Path, name: str) -> None:
+    kafka(tmp_path / "k", real_segments())
+    build_here(tmp_path / "k", tmp_path / "ki", **SETTINGS | {"read": "tail"})
+    expected = by_key(outcome(tmp_path / "ki").rows)
+    found = by_key(built(tmp_path, name, real_segments(), read="tail").rows)
+    if name != "pattern":  # it has no indexes
+        assert {k: without_place(r) for k, r in found.items()} == {
+            k: without_place(r) for k, r in expected.items()
+        }
+    again = build_here(
+        *(tmp_path / "a", tmp_path / "i"),
+        layout=WRITERS[name][0],
+        **SETTINGS | {"read": "tail"},
+    )
+    assert (again.indexed, again.bytes_read) == (0, 0)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_judged_alike_and_planned_in_log_directories_only(
+    tmp_path: Path, of_kafka: Outcome, name: str
+) -> None:
+    built(tmp_path, name, made_segments())
+    catalog = Catalog.at(str(tmp_path / "i" / "_catalog"))
+    newest = catalog.require_newest()
+    assert newest.layout == WRITERS[name][0]
+    limits = Limits(DAY_MS, -1, active_segment="kafka")
+    judged = judged_partitions(catalog, newest, lambda *_: limits, now_ms=NOW_MS)
+    found = {one.key[1:]: [d.deletable for d in one.decisions] for one in judged}
+    assert found == {("audit", 1): [True], ("orders", 0): [True] * 3, ("pay.ments-2", 7): [True]}
+    policies = Policies({"defaults": {"cleanup.policy": "delete", "retention.ms": DAY_MS}})
+    how: dict[str, Any] = {"now_ms": NOW_MS, "clock_ms": NOW_MS, "active_segment": "kafka"}
+    if name == "kafka":
+        assert len(plan_retention(catalog, newest, policies, **how).partitions) == 3
+    else:
+        with pytest.raises(PlanError, match="nothing is planned or deleted there") as raised:
+            plan_retention(catalog, newest, policies, **how)
+        assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_lag_alike(tmp_path: Path, of_kafka: Outcome, name: str) -> None:
+    offsets = [GroupOffset("g", "orders", 0, offset) for offset in (0, 77, 600, 1499, 1500, 9999)]
+
+    def lags(rows: list[dict[str, Any]]) -> list[GroupLag]:
+        partitions = by_partition(pa.Table.from_pylist(rows, SEGMENTS))
+        found = group_lags(partitions, offsets, now_ms=NOW_MS)
+        return [one._replace(log_dir=None, bytes_read=0) for one in found]
+
+    assert lags(built(tmp_path, name, made_segments()).rows) == lags(of_kafka.rows)

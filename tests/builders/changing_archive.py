@@ -1,0 +1,168 @@
+"""An archive that a test changes between builds, and what its builds leave: no clock is asked.
+
+Times are the archive's own: `now_ms` goes on by a day with every build, and a file is as old as
+the test says. `fresh()` is what a build into a new place makes of the archive as it is now.
+"""
+
+import itertools
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from kip33.builds.commit import BuildSummary
+from kip33.builds.plan import BuildPlan, plan_build
+from kip33.catalog.catalog import Catalog
+from tests.builders.segment_builder import Record, segment, v2_batch
+from tests.faults.builds import Outcome, build_here, outcome
+
+DAY_MS = 86_400_000
+START_MS = 1_700_000_000_000
+INTERVAL = 200  # bytes between index entries: a small log has several
+Row = dict[str, Any]
+
+
+def batches(base_offset: int, count: int, *, first_ms: int = START_MS, step_ms: int = 7) -> bytes:
+    """Return a log of `count` batches of two records, an offset and some ms apart."""
+    return segment(
+        v2_batch(
+            base_offset + 2 * number,
+            [Record(first_ms + number * step_ms, b"k"), Record(first_ms + number * step_ms - 3)],
+        )
+        for number in range(count)
+    )
+
+
+class ChangingArchive:
+    """A source of segments, the place of their indexes, and a clock."""
+
+    def __init__(self, folder: Path, *, in_place: bool = False) -> None:
+        """Begin empty, below `folder`."""
+        self.folder = folder
+        self.source = folder / "source"
+        self.index_dir = None if in_place else folder / "indexes"
+        self.catalog = folder / "catalog"
+        self.now_ms = START_MS + 100 * DAY_MS
+        self._fresh_places = itertools.count()
+
+    def log(self, partition: str, base_offset: int = 0) -> Path:
+        """Return the path of a segment, there or not."""
+        return self.source / partition / f"{base_offset:020d}.log"
+
+    def index(self, partition: str, base_offset: int = 0) -> Path:
+        """Return where the segment's `.timeindex` is built."""
+        return self.index_of(self.log(partition, base_offset))
+
+    def index_of(self, log: Path) -> Path:
+        """Return where a log's `.timeindex` is built."""
+        root = self.index_dir or self.source
+        return root / log.relative_to(self.source).with_suffix(".timeindex")
+
+    def write(self, log: Path, data: bytes, *, age_ms: int = DAY_MS // 2) -> None:
+        """Write a segment that was modified `age_ms` before the clock's time."""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_bytes(data)
+        self.touch(log, age_ms=age_ms)
+
+    def touch(self, log: Path, *, age_ms: int = DAY_MS // 2) -> None:
+        """Set a segment's modification time."""
+        os.utime(log, ns=(0, (self.now_ms - age_ms) * 1_000_000))
+
+    def rewrite_unseen(self, log: Path, data: bytes) -> None:
+        """Write a segment and set its modification time to what it was: a clock with long ticks."""
+        modified_ns = log.stat().st_mtime_ns
+        log.write_bytes(data)
+        os.utime(log, ns=(0, modified_ns))
+
+    def build(self, **settings: Any) -> BuildSummary:
+        """Build at the clock's time; the clock then goes on by a day."""
+        index_dir, how = self._arguments(settings)
+        summary = build_here(self.source, index_dir, **how)
+        self.now_ms += DAY_MS
+        return summary
+
+    def plan(self, **settings: Any) -> BuildPlan:
+        """Plan what `build` would do."""
+        index_dir, how = self._arguments(settings)
+        return plan_build(str(self.source), str(index_dir) if index_dir else None, **how)
+
+    def _arguments(self, settings: dict[str, Any]) -> tuple[Path | None, dict[str, Any]]:
+        how = {"index_interval_bytes": INTERVAL, "catalog": str(self.catalog)}
+        how |= {"in_place": self.index_dir is None, "now_ms": self.now_ms}
+        return self.index_dir, how | settings
+
+    def rows(self) -> list[Row]:
+        """Return the newest snapshot's rows, every column, sorted by log."""
+        catalog = Catalog.at(str(self.catalog))
+        rows: list[Row] = catalog.read(catalog.require_newest()).to_pylist()
+        return sorted(rows, key=lambda row: row["log_uri"])
+
+    def row(self, partition: str, base_offset: int = 0) -> Row:
+        """Return the row of one segment."""
+        uri = self.log(partition, base_offset).as_uri()
+        (row,) = [row for row in self.rows() if row["log_uri"] == uri]
+        return row
+
+    def outcome(self) -> Outcome:
+        """Return the rows, index paths from `INDEX` on, and the index files that they name."""
+        return named_by_rows(
+            outcome(self.index_root, self.catalog),
+            self.index_root,
+            in_place=self.index_dir is None,
+        )
+
+    def fresh(self, **settings: Any) -> Outcome:
+        """Return the same of a build into a new place, which reads everything."""
+        place = self.folder / f"fresh-{next(self._fresh_places)}"
+        settings = {"index_interval_bytes": INTERVAL, "now_ms": self.now_ms} | settings
+        build_here(self.source, place, **settings)
+        result = named_by_rows(outcome(place), place, in_place=self.index_dir is None)
+        shutil.rmtree(place)
+        return result
+
+    @property
+    def index_root(self) -> Path:
+        """Return the directory that index files lie below."""
+        return self.index_dir or self.source
+
+
+def named_by_rows(seen: Outcome, root: Path, *, in_place: bool = False) -> Outcome:
+    """Return the outcome with the files that rows name, and index URIs from `INDEX` on.
+
+    `in_place`: without what a build in place does otherwise, to compare it with another.
+    """
+    prefix = root.as_uri()
+    rows, named = [], set()
+    for row in seen.rows:
+        if in_place:
+            row = without_what_differs_in_place(row)
+        uri = row["index_uri"]
+        if uri and uri.startswith(prefix):
+            rows.append(row | {"index_uri": "INDEX" + uri.removeprefix(prefix)})
+            named.add(uri)
+            if row["offset_index_bytes"] is not None:
+                named.add(uri.removesuffix(".timeindex") + ".index")
+            if row["transaction_index_bytes"] is not None:
+                named.add(uri.removesuffix(".timeindex") + ".txnindex")
+        else:
+            rows.append(row)
+    files = {name: data for name, data in seen.files.items() if (root / name).as_uri() in named}
+    return Outcome(files, rows)
+
+
+IN_PLACE = re.compile(r"; (?:there is no \.index, and|no \.index is written|\S+\.index stays:).*")
+
+
+def without_what_differs_in_place(row: Row) -> Row:
+    """Return a row without what differs between a build in place and one into an index directory.
+
+    In place there is no `.index` beside a log that is `truncated`, one of ours stays beside a log
+    that is `invalid`, and the row says what a broker does with such logs.
+    """
+    row = row | {"error": row["error"] and IN_PLACE.sub("", row["error"])}
+    if row["status"] in ("truncated", "invalid"):
+        row |= dict.fromkeys(name for name in row if name.startswith("offset_index_"))
+    if row["status"] == "invalid" and row["index_file"] == "stale":
+        row |= {"index_uri": None, "index_file": None}
+    return row

@@ -1,0 +1,132 @@
+"""Small files that ask for much: what each of them costs must follow its own size."""
+
+import os
+import struct
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pyarrow as pa
+
+from kip33.formats.time_index import TimeIndex
+from kip33.indexing.segment import index_file
+from kip33.rules.index_builder import IndexSettings
+from kip33.stores.locations import Location
+from tests.builders.segment_builder import (
+    CODEC_BITS,
+    Record,
+    compress,
+    end_txn_marker,
+    v1_message,
+    v2_batch,
+    wrapper,
+    zigzag,
+)
+
+
+def log_path(folder: Path, base_offset: int = 0) -> Path:
+    """Return a log's place in a partition's directory, which is made."""
+    directory = folder / "orders-0"
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory / f"{base_offset:020d}.log"
+
+
+def sparse_time_index(folder: Path, size_bytes: int) -> Path:
+    """Write a small log and its true `.timeindex` with a hole behind it; return the log."""
+    log = log_path(folder)
+    log.write_bytes(b"".join(v2_batch(i, [Record(1000 + i)]) for i in range(5)))
+    settings = IndexSettings(index_interval_bytes=0)
+    index = index_file(Location.of(log), base_offset=0, topic="orders", settings=settings)
+    entries = log.with_suffix(".timeindex")
+    entries.write_bytes(index.time_index or b"")
+    os.truncate(entries, size_bytes // 12 * 12)
+    return log
+
+
+def lying_headers(batches: int, *, rising: bool = True) -> bytes:
+    """Return batches of one record each, whose headers claim timestamps that no record bears."""
+    claims = [10_000 + (i if rising else batches - i) for i in range(batches)]
+    return b"".join(
+        v2_batch(i, [Record(i % 7)], max_timestamp=claim) for i, claim in enumerate(claims)
+    )
+
+
+def steps_of_one_batch(records: int) -> bytes:
+    """Return one batch, each record of which is later than all before it."""
+    return v2_batch(0, [Record(1000 + i) for i in range(records)], codec="zstd")
+
+
+def markers_only(batches: int) -> bytes:
+    """Return a record and then nothing but transaction markers."""
+    marker = bytearray(end_txn_marker(0, 5, producer_id=7))
+    parts = [v2_batch(0, [Record(1)])]
+    for i in range(1, batches):
+        marker[:8] = i.to_bytes(8)  # the base offset is no part of what the CRC covers
+        parts.append(bytes(marker))
+    return b"".join(parts)
+
+
+def bomb(size_bytes: int, codec: str) -> bytes:
+    """Return a batch of one record, whose value of zeros is small only while compressed."""
+    return v2_batch(0, [Record(1000, None, bytes(size_bytes))], codec=codec)
+
+
+def legacy_bomb(size_bytes: int, codec: str) -> bytes:
+    """Return a compressed message of magic 1 around one whose value is zeros."""
+    return wrapper(0, [v1_message(0, 1000, None, bytes(size_bytes))], codec=codec)
+
+
+def large_bomb(size_bytes: int, codec: str) -> bytes:
+    """Return a bomb of any size, made without holding what it decompresses to."""
+    record = zigzag(0) * 3 + zigzag(-1) + zigzag(size_bytes)  # then the value, and no headers
+    head = zigzag(len(record) + size_bytes + 1) + record
+    body = _compressed_zeros(head, size_bytes, zigzag(0), codec)
+    bits = CODEC_BITS[codec]
+    return v2_batch(
+        *(0, ()),
+        body=body,
+        attributes=bits,
+        records_count=1,
+        base_timestamp=1000,
+        max_timestamp=1000,
+    )
+
+
+def large_legacy_bomb(size_bytes: int) -> bytes:
+    """Return a compressed message of magic 1 of any size, made without holding its content."""
+    message = v1_message(0, 1000, None, b"")
+    head = message[:8] + (len(message) - 12 + size_bytes).to_bytes(4) + message[12:-4]
+    value = _compressed_zeros(head + size_bytes.to_bytes(4), size_bytes, b"", "gzip")
+    return wrapper(0, [], value=value, timestamp=1000)
+
+
+def _compressed_zeros(head: bytes, size_bytes: int, tail: bytes, codec: str) -> bytes:
+    stored, chunk = pa.BufferOutputStream(), bytes(1 << 20)
+    with pa.CompressedOutputStream(stored, codec) as stream:
+        stream.write(head)
+        for at in range(0, size_bytes, len(chunk)):
+            stream.write(chunk[: size_bytes - at])
+        stream.write(tail)
+    return bytes(stored.getvalue())
+
+
+def control_batches(size_bytes: int, *, damaged: bool = False) -> bytes:
+    """Return compressed control batches, each of many records; a damaged one ends the scan."""
+    marker = Record(9, struct.pack(">hh", 0, 1), struct.pack(">hi", 0, 7))
+    how = {"control": True, "transactional": True, "producer_id": 5, "codec": "zstd"}
+    if damaged:
+        noise = Random(33).randbytes(size_bytes)
+        body = compress(b"", "zstd") + noise  # one frame, then none
+        return v2_batch(0, [marker], body=body, **{**how, "records_count": 3})
+    batch = v2_batch(0, [marker, *[Record(9, None, None)] * 400], **how)
+    return batch * (size_bytes // len(batch))
+
+
+def dense_time_index(folder: Path, entries: int) -> Path:
+    """Write a small log and a `.timeindex` of entries of which hardly one is true."""
+    log = sparse_time_index(folder, 12)
+    times = np.random.default_rng(33).integers(0, 1 << 40, entries)
+    offsets = np.zeros(entries, np.int64)
+    index = TimeIndex.from_columns(times, offsets, base_offset=0)
+    log.with_suffix(".timeindex").write_bytes(index.to_bytes())
+    return log

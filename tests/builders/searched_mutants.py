@@ -1,0 +1,211 @@
+"""Questions by the thousand over generated logs and index files that are damaged but called ours.
+
+`python -m tests.builders.searched_mutants SEED QUESTIONS` asks them and prints what came of them as
+JSON. An answer that differs from a loop over all records and says nothing of it is a fault.
+"""
+
+import json
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from kip33.rules.index_builder import IndexSettings
+from kip33.rules.search import INDEX, LATEST, MAX_TIMESTAMP
+from kip33.search.partition_search import search_partition
+from kip33.search.searched_segment import SearchedSegment
+from tests.builders.generated_segments import Written, plain_batch, wire_of
+from tests.builders.index_mutants import cut, flip_bit, index_mutant
+from tests.builders.searched_segments import Partition, brute, of_file, write_segment
+
+DIALECTS = ("recover", "recover", "live", "kip33")
+INTERVALS = (0, 100, 300, 1000, 4096)
+QUESTIONS_A_LOG = 40
+INDEX_FILES = (("time_index", ".timeindex", ">qi"), ("offset_index", ".index", ">ii"))
+
+
+class Case(NamedTuple):
+    """One partition as it is on disk, its rows, and all records that were written."""
+
+    name: str
+    rows: list[SearchedSegment]
+    records: list[tuple[int, int]]
+
+
+def timestamps(random: Random, count: int) -> list[int]:
+    """Times as topics have them: rising, late by some, clocks ahead, a few values, none."""
+    kind = random.choice(("rising", "jitter", "ahead", "few", "steps", "spread", "falling"))
+    times: list[int] = []
+    for i in range(count):
+        near = 1000 + 3 * i
+        times.append(
+            {
+                "rising": near,
+                "jitter": near + random.randint(-60, 60),
+                "ahead": near + (random.random() < 0.03) * 900,
+                "few": random.randint(1, 6),
+                "steps": 100 * (i // 50) + random.randint(0, 9) + (i % 50 == 0) * 300,
+                "spread": random.randint(0, 5000),
+                "falling": 9000 - near,
+            }[kind]
+        )
+    return times
+
+
+def log_of(random: Random, base_offset: int) -> list[Written]:
+    entries: list[Written] = []
+    offset = base_offset
+    times = timestamps(random, random.choice((5, 40, 200, 500)))
+    value = bytes(random.choice((0, 30, 200)))
+    while times:
+        count = random.choice((1, 1, 2, 5))
+        entries.append(plain_batch(offset, times[:count], value))
+        times = times[count:]
+        offset += count + random.choice((0, 0, 0, 0, 3))
+    return entries
+
+
+def damaged_indexes(
+    random: Random, folder: Path, row: SearchedSegment, settings: Sequence[IndexSettings]
+) -> SearchedSegment:
+    """Damage one index file or both, and let the row say that a build left them so."""
+    path = folder / f"{row.base_offset:020d}"
+    columns = {}
+    which = random.choice(("time", "time", "offset", "both", "none"))
+    for (name, suffix, entry), of_pass in zip(INDEX_FILES, settings, strict=True):
+        place = path.with_suffix(suffix)
+        if which in ("both", name.split("_")[0]):
+            place.write_bytes(index_mutant(random, place.read_bytes(), entry))
+        columns |= of_file(name, place, of_pass)
+    return row._replace(**columns)
+
+
+def cases(random: Random, folder: Path) -> Iterator[Case]:
+    """Yield one log with the index files of one pass or two, then with damage to them."""
+    base = random.choice((0, 0, 1000))
+    entries = log_of(random, base)
+    first, second = (
+        IndexSettings(random.choice(DIALECTS), random.choice(INTERVALS)) for _ in range(2)
+    )
+    second = random.choice((first, first, second))
+    for _ in range(4):
+        row = write_segment(
+            folder,
+            base,
+            wire_of(entries),
+            dialect=second.dialect,
+            interval_bytes=second.index_interval_bytes,
+        )
+        offsets = folder / f"{base:020d}.index"
+        kept = offsets.read_bytes()
+        if second != first:
+            row = write_segment(
+                folder,
+                base,
+                wire_of(entries),
+                dialect=first.dialect,
+                interval_bytes=first.index_interval_bytes,
+            )
+            offsets.write_bytes(kept)
+        row = damaged_indexes(random, folder, row, (first, second))
+        name = f"{first}, {second}" if second != first else f"{first}"
+        yield Case(name, [row], Partition(((base, tuple(entries)),)).records)
+
+
+def broken_case(random: Random, folder: Path) -> Case:
+    """Some segments, of which one lost a bit or its end."""
+    base, rows, records = 0, [], []
+    damaged = random.randrange(4)
+    for place in range(random.randint(1, 4)):
+        entries = log_of(random, base)
+        interval = random.choice(INTERVALS)
+        row = write_segment(folder, base, wire_of(entries), interval_bytes=interval)
+        while place == damaged and row.status == "ok":  # a cut between two batches shows nowhere
+            log = bytearray(wire_of(entries))
+            random.choice((flip_bit, cut))(random, log)
+            if log:
+                row = write_segment(folder, base, bytes(log), interval_bytes=interval)
+        rows.append(row)
+        if random.random() < 0.05:
+            rows[-1] = rows[-1]._replace(status="unreadable", last_offset=None, max_timestamp=None)
+        records += Partition(((base, tuple(entries)),)).records
+        base = entries[-1].last_offset + 1
+    return Case(" ".join(row.status for row in rows), rows, records)
+
+
+def ask_broken(random: Random, case: Case) -> Iterator[tuple[str, str | None]]:
+    """Yield the outcome of each question; times, and where the log ends, and its largest time."""
+    times = sorted({time for _, time in case.records})
+    end, largest = case.records[-1][0] + 1, max(times)
+    first = next(offset for offset, time in case.records if time == largest)
+    for index_only in (False, True):
+        targets = [max(0, random.choice(times) + random.choice((-1, 0, 1))) for _ in range(8)]
+        found = search_partition(
+            case.rows, [*targets, LATEST, MAX_TIMESTAMP], index_only=index_only
+        )
+        expected = [brute(case.records, target)[0] for target in targets] + [end, first]
+        for answer, right in zip(found, expected, strict=True):
+            is_right = answer.offset == right
+            if answer.exactness == INDEX and answer.offset is not None and right is not None:
+                is_right = answer.offset <= right
+            if is_right or answer.passed_over:
+                yield f"{'right' if is_right else 'other'}, {answer.exactness}", None
+            else:
+                yield "wrong", f"{case.name}: {answer}, not {right}"
+
+
+def ask(random: Random, case: Case) -> Iterator[tuple[str, str | None]]:
+    """Yield the outcome of each question, and what is wrong with the answer."""
+    times = sorted({time for _, time in case.records})
+    for _ in range(QUESTIONS_A_LOG // 4):
+        target = max(0, random.choice(times) + random.choice((-1, 0, 0, 1)))
+        [answer] = search_partition(case.rows, [target])
+        expected = brute(case.records, target)
+        outcome = "noted" if answer.note else "no note"
+        if answer[1:3] == expected[:2]:
+            yield f"right, {outcome}", None
+        else:
+            yield "wrong", f"{case.name}: {target}: {answer}, not {expected}"
+
+
+def run_broken(seed: str, questions: int) -> tuple[Counter[str], list[str]]:
+    """Return how often there was each outcome where logs lost records, and the faults."""
+    outcomes: Counter[str] = Counter()
+    faults: list[str] = []
+    number = 0
+    while sum(outcomes.values()) < questions:
+        random = Random(f"{seed} broken {number}")
+        with tempfile.TemporaryDirectory() as place:
+            for outcome, fault in ask_broken(random, broken_case(random, Path(place))):
+                outcomes[outcome] += 1
+                faults += [f"log {number} of seed {seed}: {fault}"] if fault else []
+        number += 1
+    return outcomes, faults
+
+
+def run(seed: str, questions: int) -> tuple[Counter[str], list[str]]:
+    """Return how often there was each outcome, and the faults."""
+    outcomes: Counter[str] = Counter()
+    faults: list[str] = []
+    with tempfile.TemporaryDirectory() as place:
+        number = 0
+        while sum(outcomes.values()) < questions:
+            random = Random(f"{seed} {number}")
+            folder = Path(place) / str(number)
+            folder.mkdir()
+            for case in cases(random, folder):
+                for outcome, fault in ask(random, case):
+                    outcomes[outcome] += 1
+                    faults += [f"log {number} of seed {seed}: {fault}"] if fault else []
+            for file in folder.iterdir():
+                file.unlink()
+            number += 1
+    return outcomes, faults
+
+
+if __name__ == "__main__":
+    counted, found = run(sys.argv[1], int(sys.argv[2]))
+    print(json.dumps({"outcomes": counted, "faults": found[:10], "count": len(found)}, indent=1))

@@ -1,0 +1,129 @@
+"""Partitions to be searched: segments on disk, their index files, and their rows of a catalog."""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kip33.indexing.segment import index_file
+from kip33.rules.index_builder import IndexSettings
+from kip33.rules.search import AFTER_END, BEFORE_START, FOUND, NO_TIMESTAMPS
+from kip33.rules.segment_summary import largest_timestamp
+from kip33.search.searched_segment import SearchedSegment
+from kip33.stores.locations import Location
+from tests.builders.generated_segments import Written, record_pairs, wire_of
+
+
+def write_segment(
+    folder: Path,
+    base_offset: int,
+    log: bytes,
+    *,
+    dialect: str = "recover",
+    interval_bytes: int = 4096,
+    time_index: bool = True,
+    offset_index: bool = True,
+    ours: bool = True,
+    modified_ms: int = 0,
+) -> SearchedSegment:
+    """Write one segment and its indexes as a build does; return its row.
+
+    `ours`: the row says that a build wrote the indexes, so their dialect and sizes are known.
+    """
+    path = folder / f"{base_offset:020d}.log"
+    path.write_bytes(log)
+    os.utime(path, ns=(modified_ms * 1_000_000,) * 2)
+    place = Location.of(path)
+    settings = IndexSettings(dialect, interval_bytes)
+    index = index_file(place, base_offset=base_offset, topic="t", settings=settings)
+    if time_index and index.time_index is not None:
+        path.with_suffix(".timeindex").write_bytes(index.time_index)
+    if offset_index and index.offset_index is not None:
+        path.with_suffix(".index").write_bytes(index.offset_index)
+    known = index.status not in ("invalid", "unreadable")
+    max_timestamp = int(index.summary["max_timestamp"])
+    return SearchedSegment(
+        log_uri=place.uri,
+        base_offset=base_offset,
+        last_offset=int(index.summary["last_offset"]) if index.summary["batch_count"] else None,
+        size_bytes=index.size_bytes,
+        valid_bytes=index.valid_bytes,
+        max_timestamp=max_timestamp if known else None,
+        largest_timestamp=largest_timestamp(max_timestamp, modified_ms)[0] if known else None,
+        status=index.status,
+        record_count=None if index.summary["wrappers"] else int(index.summary["record_count"]),
+        index_uri=Location.of(path.with_suffix(".timeindex")).uri if time_index else None,
+        **(_as_built(path, settings, time_index, offset_index) if ours else {}),
+    )
+
+
+def _as_built(path: Path, settings: IndexSettings, *are_there: bool) -> dict[str, Any]:
+    """Return what a row says of the index files that one pass wrote."""
+    columns: dict[str, Any] = {}
+    for name, suffix, is_there in zip(
+        ("time_index", "offset_index"), (".timeindex", ".index"), are_there, strict=True
+    ):
+        if is_there:
+            columns |= of_file(name, path.with_suffix(suffix), settings)
+    return columns
+
+
+def of_file(name: str, path: Path, settings: IndexSettings) -> dict[str, Any]:
+    """Return the columns of one index file, as it is there now; nothing where it is not there."""
+    if not path.exists():
+        return {}
+    status = path.stat()
+    return {
+        f"{name}_settings": json.dumps(settings._asdict()),
+        f"{name}_bytes": status.st_size,
+        f"{name}_modified_ms": status.st_mtime_ns // 1_000_000,
+    }
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The entries of a partition's segments, by which a search is judged."""
+
+    segments: tuple[tuple[int, tuple[Written, ...]], ...]
+
+    @property
+    def records(self) -> list[tuple[int, int]]:
+        return [pair for _, entries in self.segments for pair in record_pairs(entries)]
+
+    @property
+    def targets(self) -> list[int]:
+        """Every time at which an answer may change, and 0."""
+        times = {time for _, time in self.records}
+        times |= {entry.max_timestamp for _, entries in self.segments for entry in entries}
+        near = {time + step for time in times for step in (-1, 0, 1)} | {0}
+        return sorted(time for time in near if 0 <= time < 2**63)
+
+    def write_to(self, folder: Path, **how: Any) -> list[SearchedSegment]:
+        """Leave the segments in `folder` and nothing else; return their rows."""
+        for file in folder.glob("*"):
+            file.unlink()
+        return [write_segment(folder, base, wire_of(e), **how) for base, e in self.segments]
+
+    def expected(self, target: int, start_offset: int = 0) -> tuple[int | None, int | None, str]:
+        """Return offset, timestamp and result for a time.
+
+        A batch that compaction emptied has a time, so it is `after_end` behind it.
+        """
+        offset, time, result = brute(self.records, target, start_offset)
+        if offset is None:
+            claims = [entry.max_timestamp for _, entries in self.segments for entry in entries]
+            return None, None, AFTER_END if max([-1, *claims]) >= 0 else NO_TIMESTAMPS
+        return offset, time, result
+
+
+def brute(
+    records: Sequence[tuple[int, int]], target: int, start_offset: int = 0
+) -> tuple[int | None, int | None, str]:
+    """Return offset, timestamp and result of the first record at or after a time."""
+    counted = [(offset, time) for offset, time in records if offset >= start_offset]
+    for place, (offset, time) in enumerate(counted):
+        if time >= target:
+            return offset, time, BEFORE_START if place == 0 and time > target else FOUND
+    return None, None, AFTER_END if any(time >= 0 for _, time in counted) else NO_TIMESTAMPS

@@ -1,0 +1,245 @@
+"""Builds in place: what lies beside a broker's logs afterwards, and whose it is."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kip33.builds.commit import warnings_of
+from kip33.indexing.by_path import build_time_index
+from tests.builders.changing_archive import INTERVAL, ChangingArchive, batches
+from tests.builders.segment_builder import Record, v2_batch
+from tests.faults.privileges import AS_ANY_OWNER
+
+P = "orders-0"
+SOUND, MIDDLE, ACTIVE = 0, 40, 80
+REMOVE_IT = "stop the broker, remove that file, start the broker"
+INVALID = v2_batch(MIDDLE - 1, [Record(1)])
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> ChangingArchive:
+    """Return a partition of three segments without index files."""
+    archive = ChangingArchive(tmp_path, in_place=True)
+    for base_offset in (SOUND, MIDDLE, ACTIVE):
+        archive.write(archive.log(P, base_offset), batches(base_offset, 20))
+    return archive
+
+
+def damage(archive: ChangingArchive) -> int:
+    """Change one byte in the middle of the middle segment; return its valid bytes."""
+    log = archive.log(P, MIDDLE)
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2 - 3] ^= 1
+    archive.write(log, bytes(data))
+    return build_time_index(str(log), index_interval_bytes=INTERVAL).valid_bytes
+
+
+def offset_index(archive: ChangingArchive, base_offset: int) -> Path:
+    return archive.index(P, base_offset).with_suffix(".index")
+
+
+def offset_indexes(archive: ChangingArchive) -> set[int]:
+    return {int(path.stem) for path in archive.source.rglob("*.index")}
+
+
+def test_a_damaged_log_gets_no_offset_index_and_its_row_says_why(archive: ChangingArchive) -> None:
+    valid_bytes = damage(archive)
+    summary = archive.build(offset_index=True)
+    assert offset_indexes(archive) == {SOUND, ACTIVE}
+    row = archive.row(P, MIDDLE)
+    assert (row["status"], row["index_file"], row["offset_index_bytes"]) == (
+        "truncated",
+        "written",
+        None,
+    )
+    assert f"a broker that starts cuts this log to {valid_bytes} bytes" in row["error"]
+    assert (summary.hidden_from_recovery, list(warnings_of(summary))) == (0, [])
+    assert archive.build(offset_index=True).reused == 3
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"offset_index": True},
+        {"offset_index": True, "overwrite": True},
+        {"offset_index": True, "only_damaged": True},
+        {"offset_index": True, "only_damaged": True, "overwrite": True},
+        {},
+    ],
+    ids=lambda how: " ".join(how) or "no .index asked for",
+)
+def test_an_offset_index_that_hides_damage_stays_and_is_named(
+    archive: ChangingArchive, how: dict[str, bool]
+) -> None:
+    hidden = offset_index(archive, MIDDLE)
+    built = build_time_index(str(archive.log(P, MIDDLE)), index_interval_bytes=INTERVAL)
+    assert built.offset_index
+    hidden.write_bytes(built.offset_index)
+    valid_bytes = damage(archive)
+    summary = archive.build(**how)
+    assert hidden.read_bytes() == built.offset_index
+    error = archive.row(P, MIDDLE)["error"]
+    assert f"{hidden.as_uri()} keeps a broker from cutting" in error
+    assert f"its {valid_bytes} valid bytes: {REMOVE_IT}" in error
+    assert summary.hidden_from_recovery == 1
+    (warning,) = warnings_of(summary)
+    assert warning.startswith("1 damaged logs have an .index that keeps a broker from cutting")
+    hidden.unlink()
+    if how:
+        assert archive.build(**how).hidden_from_recovery == 0, "the removed file was noticed"
+
+
+def test_an_offset_index_of_ours_is_removed_when_its_log_is_damaged(
+    archive: ChangingArchive,
+) -> None:
+    archive.build(offset_index=True)
+    assert offset_indexes(archive) == {SOUND, MIDDLE, ACTIVE}
+    damage(archive)
+    summary = archive.build(offset_index=True)
+    assert offset_indexes(archive) == {SOUND, ACTIVE}
+    assert summary.hidden_from_recovery == 0
+    assert archive.row(P, MIDDLE)["index_file"] == "written"
+
+
+def test_a_log_that_recovery_refuses_keeps_the_offset_index_that_is_there(
+    archive: ChangingArchive,
+) -> None:
+    archive.build(offset_index=True)
+    before = offset_index(archive, MIDDLE).read_bytes()
+    archive.write(archive.log(P, MIDDLE), INVALID)
+    summary = archive.build(offset_index=True)
+    assert offset_index(archive, MIDDLE).read_bytes() == before
+    assert "stays: without it a broker may not start" in archive.row(P, MIDDLE)["error"]
+    assert summary.may_not_start == 1
+
+
+def test_a_log_that_recovery_refuses_is_named_where_no_offset_index_lies(
+    archive: ChangingArchive,
+) -> None:
+    archive.write(archive.log(P, MIDDLE), INVALID)
+    summary = archive.build()
+    error = archive.row(P, MIDDLE)["error"]
+    assert "there is no .index, and a broker may not start while it cannot recover" in error
+    assert "restore the log from a replica or a backup" in error
+    assert summary.may_not_start == 1
+    (warning,) = warnings_of(summary)
+    assert "--fail-on invalid makes this exit 3" in warning
+
+
+def test_an_index_size_that_is_too_small_for_recovery_is_named(archive: ChangingArchive) -> None:
+    """With the topic's own segment.index.bytes no index is left, and a broker does not start."""
+    archive.build(offset_index=True, segment_index_bytes=36)
+    row = archive.row(P, MIDDLE)
+    assert row["status"] == "invalid"
+    assert (
+        "give the topic a larger segment.index.bytes, or build again with a larger"
+        in (row["error"])
+    )
+    assert archive.build(offset_index=True).by_status == {"ok": 3}, "with the default it can"
+
+
+def test_elsewhere_than_in_place_nothing_is_withheld(tmp_path: Path) -> None:
+    archive = ChangingArchive(tmp_path)
+    for base_offset in (SOUND, MIDDLE, ACTIVE):
+        archive.write(archive.log(P, base_offset), batches(base_offset, 20))
+    damage(archive)
+    summary = archive.build(offset_index=True)
+    assert {int(path.stem) for path in (tmp_path / "indexes").rglob("*.index")} == {
+        SOUND,
+        MIDDLE,
+        ACTIVE,
+    }
+    assert (summary.hidden_from_recovery, summary.may_not_start) == (0, 0)
+
+
+KAFKA, OTHER = (4711, 4712), (4721, 4722)
+only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to other users")
+
+
+def owned(path: Path, owner: tuple[int, int], mode: int) -> None:
+    os.chown(path, *owner)
+    path.chmod(mode)
+
+
+def owner_of(path: Path) -> tuple[int, int, int]:
+    status = path.stat()
+    return status.st_uid, status.st_gid, status.st_mode & 0o777
+
+
+@only_root
+def test_a_new_index_file_belongs_to_the_owner_of_its_log(archive: ChangingArchive) -> None:
+    owned(archive.log(P, SOUND), KAFKA, 0o640)
+    before = os.umask(0o077)
+    try:
+        archive.build(offset_index=True)
+    finally:
+        os.umask(before)
+    for path in (archive.index(P, SOUND), offset_index(archive, SOUND)):
+        assert owner_of(path) == (*KAFKA, 0o640)
+
+
+@only_root
+def test_a_replaced_index_file_keeps_its_owner(archive: ChangingArchive) -> None:
+    owned(archive.log(P, SOUND), KAFKA, 0o640)
+    archive.index(P, SOUND).write_bytes(b"123456789012")
+    owned(archive.index(P, SOUND), OTHER, 0o604)
+    archive.build(overwrite=True)
+    assert archive.index(P, SOUND).read_bytes() != b"123456789012"
+    assert owner_of(archive.index(P, SOUND)) == (*OTHER, 0o604)
+
+
+@only_root
+def test_a_file_of_ours_that_belongs_to_root_is_given_to_the_owner_of_its_log(
+    archive: ChangingArchive,
+) -> None:
+    archive.build()
+    owned(archive.log(P, SOUND), KAFKA, 0o640)
+    archive.build(full=True)
+    assert owner_of(archive.index(P, SOUND))[:2] == KAFKA
+
+
+@only_root
+def test_an_index_directory_of_our_own_belongs_to_who_builds(tmp_path: Path) -> None:
+    archive = ChangingArchive(tmp_path)
+    archive.write(archive.log(P), batches(0, 20))
+    owned(archive.log(P), KAFKA, 0o640)
+    archive.build()
+    assert owner_of(archive.index(P))[:2] == (0, 0)
+
+
+BUILD = """
+import json, sys
+from pathlib import Path
+from kip33.builds.commit import warnings_of
+from tests.faults.builds import build_here
+how = dict(in_place=True, catalog=sys.argv[2], offset_index=True, index_interval_bytes=200)
+summary = build_here(Path(sys.argv[1]), None, **how)
+print(json.dumps([summary.owner_not_given, *warnings_of(summary)]))
+"""
+
+
+@only_root
+def test_an_owner_that_cannot_be_given_is_said(archive: ChangingArchive, tmp_path: Path) -> None:
+    """Run by a user who may write there, but not give files away."""
+    if not AS_ANY_OWNER:
+        pytest.skip("needs setpriv")
+    owned(archive.log(P, SOUND), KAFKA, 0o644)
+    without = ("setpriv", "--bounding-set", "-chown,-fowner", "--")
+    done = subprocess.run(
+        [*without, sys.executable, "-c", BUILD, archive.source, archive.catalog],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    error = archive.row(P, SOUND)["error"]
+    assert "cannot be given the owner 4711:4712, mode 0644 (Operation not permitted)" in error
+    assert "it has 0:0, mode 0644" in error
+    rows: list[Any] = [row["error"] for row in archive.rows() if row["base_offset"] != SOUND]
+    assert rows == [None, None]
+    assert done.stdout.startswith('[1, "1 segments have index files that cannot be given')

@@ -1,0 +1,302 @@
+"""Index files of ours whose logs are no longer there: listed, and used when a log returns."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.orphan_list import read_orphans
+from kip33.catalog.pruning import prune
+from tests.builders.changing_archive import DAY_MS, ChangingArchive, batches
+from tests.faults.builds import carry_out
+
+A, B = "broker 1/a-0", "broker 1/b-0"
+FOREIGN = b"\0" * 24
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> ChangingArchive:
+    archive = ChangingArchive(tmp_path / "odd % ü #")
+    for partition in (A, B):
+        for base_offset in (0, 20):
+            archive.write(archive.log(partition, base_offset), batches(base_offset, 10))
+    archive.build(offset_index=True)
+    return archive
+
+
+def orphans(archive: ChangingArchive) -> list[dict[str, Any]]:
+    catalog = Catalog.at(str(archive.catalog))
+    table, problem = read_orphans(catalog, catalog.require_newest())
+    assert problem is None
+    return sorted(table.to_pylist(), key=lambda row: row["index_uri"])
+
+
+def orphaned_files(archive: ChangingArchive) -> list[str]:
+    root = archive.index_root.as_uri() + "/"
+    return [row["index_uri"].removeprefix(root) for row in orphans(archive)]
+
+
+def names_of(*logs: str) -> list[str]:
+    return sorted(f"{log}.{kind}" for log in logs for kind in ("index", "timeindex"))
+
+
+A_0, A_20, B_0 = (
+    f"broker%201/{partition}/{base_offset:020d}"
+    for partition, base_offset in (("a-0", 0), ("a-0", 20), ("b-0", 0))
+)
+
+
+def test_the_index_files_of_a_log_that_went_are_listed_and_counted(
+    archive: ChangingArchive,
+) -> None:
+    archive.log(A).unlink()
+
+    summary = archive.build(offset_index=True)
+
+    assert orphaned_files(archive) == names_of(A_0)
+    index = archive.index(A)
+    sizes = [index.with_suffix(suffix).stat().st_size for suffix in (".index", ".timeindex")]
+    assert [row["size_bytes"] for row in orphans(archive)] == sizes
+    assert {row["topic"] for row in orphans(archive)} == {"a"}
+    assert {row["log_uri"] for row in orphans(archive)} == {archive.log(A).as_uri()}
+    assert (summary.orphaned, summary.orphaned_bytes) == (2, sum(sizes))
+    assert archive.build(offset_index=True).orphaned == 2, "the next build knows them, too"
+
+
+def test_directories_whose_logs_all_went_are_looked_into(archive: ChangingArchive) -> None:
+    shutil.rmtree(archive.log(A).parent)
+    assert archive.build(offset_index=True).orphaned == 4
+    shutil.rmtree(archive.index(A).parent)
+    assert archive.build(offset_index=True).orphaned == 0
+    assert not list((archive.catalog / "orphaned").glob("*03-*")), "no list where it is empty"
+
+
+@pytest.mark.parametrize("change", ["other bytes and time", "other time only", "other size"])
+def test_a_file_that_is_not_as_it_was_is_not_ours(archive: ChangingArchive, change: str) -> None:
+    archive.log(A).unlink()
+    archive.build(offset_index=True)
+    index = archive.index(A)
+    data = index.read_bytes()
+    if change == "other bytes and time":
+        index.write_bytes(b"\1" * len(data))
+    elif change == "other size":
+        status = index.stat()
+        index.write_bytes(data[:-12])
+        os.utime(index, ns=(status.st_atime_ns, status.st_mtime_ns))
+    os.utime(index) if change != "other size" else None
+    touched = index.read_bytes()
+
+    archive.build(offset_index=True)
+    assert orphaned_files(archive) == [f"{A_0}.index"]
+
+    archive.write(archive.log(A), batches(0, 4, first_ms=777))
+    archive.build(offset_index=True)
+    assert index.read_bytes() == touched
+    assert archive.row(A)["index_file"] == "kept"
+    assert orphaned_files(archive) == [f"{A_0}.index"], "the row that is kept does not take it"
+
+
+@pytest.mark.parametrize("nights", [0, 1, 3])
+def test_a_topic_that_is_made_again_gets_its_index_files_replaced(
+    archive: ChangingArchive, nights: int
+) -> None:
+    shutil.rmtree(archive.log(A).parent)
+    for _ in range(nights):
+        archive.build(offset_index=True)
+    archive.write(archive.log(A), batches(0, 4, first_ms=777))
+
+    summary = archive.build(offset_index=True)
+
+    assert archive.row(A)["index_file"] == "written"
+    assert archive.outcome() == archive.fresh(offset_index=True)
+    assert summary.kept == 0
+    assert orphaned_files(archive) == names_of(A_20)
+
+
+def test_an_index_file_from_before_its_log_is_kept_and_the_note_says_so(
+    archive: ChangingArchive,
+) -> None:
+    there = archive.index("broker 1/new-0")
+    there.parent.mkdir(parents=True)
+    there.write_bytes(FOREIGN)
+    archive.write(archive.log("broker 1/new-0"), batches(0, 9))
+
+    summary = archive.build(offset_index=True)
+
+    row = archive.row("broker 1/new-0")
+    assert row["index_file"] == "kept"
+    assert "it was there before this catalog first saw its log" in row["error"]
+    assert (summary.kept, summary.kept_though_other) == (1, 1)
+    assert there.read_bytes() == FOREIGN
+    assert archive.build(offset_index=True).kept_though_other == 1, "and it is said on"
+
+
+def test_a_foreign_file_of_the_first_build_has_the_note_it_always_had(tmp_path: Path) -> None:
+    archive = ChangingArchive(tmp_path)
+    archive.write(archive.log(A), batches(0, 9))
+    archive.index(A).parent.mkdir(parents=True)
+    archive.index(A).write_bytes(FOREIGN)
+    archive.build()
+    assert archive.row(A)["error"].endswith("kip33 did not write it; --overwrite replaces it")
+    archive.log(A).unlink()
+    archive.write(archive.log(B), batches(0, 9))
+    assert archive.build().orphaned == 0, "what was not ours is not orphaned"
+
+
+def test_topics_that_are_not_looked_at_keep_their_orphaned_files(archive: ChangingArchive) -> None:
+    archive.log(A).unlink()
+    archive.build(offset_index=True)
+    archive.index(A).unlink()
+    archive.log(B).unlink()
+    assert archive.build(offset_index=True, topics=["b"]).orphaned == 4
+    assert orphaned_files(archive) == names_of(A_0, B_0)
+    assert archive.build(offset_index=True).orphaned == 3, "now it looked"
+
+
+def test_directories_that_cannot_be_listed_keep_their_orphaned_files(
+    archive: ChangingArchive, tmp_path: Path
+) -> None:
+    archive.log(A).unlink()
+    archive.build(offset_index=True)
+    broker = archive.log(A).parent
+    broker.rename(tmp_path / "hidden")
+    broker.symlink_to(archive.source)  # a link back cannot be listed
+    archive.index(A).unlink()
+    assert archive.build(offset_index=True).orphaned == 2
+
+
+def test_an_index_directory_that_cannot_be_listed_keeps_them(
+    archive: ChangingArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kip33.builds import orphans as module
+
+    archive.log(A).unlink()
+    archive.build(offset_index=True)
+
+    def closed(folder: Any) -> Any:
+        raise PermissionError(folder.uri)
+
+    monkeypatch.setattr(module, "entries_of", closed)
+    assert archive.build(offset_index=True).orphaned == 2
+
+
+def test_an_offset_index_stays_orphaned_while_builds_write_none(archive: ChangingArchive) -> None:
+    archive.log(A).unlink()
+    archive.build(offset_index=True)
+    archive.write(archive.log(A), batches(0, 4, first_ms=777))
+    archive.build()
+    assert orphaned_files(archive) == [f"{A_0}.index"]
+    assert archive.build(offset_index=True).orphaned == 0
+    assert archive.row(A)["index_file"] == "written"
+
+
+@pytest.mark.parametrize("fault", ["cut", "other bytes", "lost", "a directory"])
+def test_a_list_that_is_lost_or_damaged_is_a_warning(archive: ChangingArchive, fault: str) -> None:
+    archive.log(A).unlink()
+    archive.build(offset_index=True)
+    (place,) = (archive.catalog / "orphaned").iterdir()
+    data = place.read_bytes()
+    place.unlink()
+    if fault == "cut":
+        place.write_bytes(data[:-5])
+    elif fault == "other bytes":
+        place.write_bytes(data[:-5] + b"\1" + data[-4:])
+    elif fault == "a directory":
+        place.mkdir()
+    archive.write(archive.log(A), batches(0, 4, first_ms=777))
+    old = archive.index(A).read_bytes()
+
+    summary = archive.build(offset_index=True)
+
+    (warning,) = summary.warnings
+    assert place.as_uri() in warning
+    assert "2 index files" in warning
+    assert archive.index(A).read_bytes() == old, "not known, so not ours"
+    assert "before this catalog first saw its log" in archive.row(A)["error"]
+    assert archive.build(offset_index=True).warnings == ()
+
+
+def test_a_commit_without_a_list_is_read_as_before(archive: ChangingArchive) -> None:
+    archive.log(A).unlink()
+    archive.build(offset_index=True)
+    commit = sorted((archive.catalog / "commits").iterdir())[-1]
+    record = json.loads(commit.read_text())
+    assert record.pop("orphaned")["rows"] == 2
+    commit.write_text(json.dumps(record))
+    summary = archive.build(offset_index=True)
+    assert (summary.orphaned, summary.warnings) == (0, ())
+
+
+@pytest.mark.parametrize("mine_looks_at", ["a", "b"])
+def test_builds_at_once_lose_no_orphaned_files(
+    archive: ChangingArchive, mine_looks_at: str
+) -> None:
+    """Each finds the orphaned files of its own topics; the last commit lists both."""
+    others = "b" if mine_looks_at == "a" else "a"
+    archive.write(archive.log(A, 40), batches(40, 10))
+    archive.log(A, 20).unlink()
+    archive.build(offset_index=True)
+    archive.log(A).unlink()
+    archive.log(B).unlink()
+    mine = archive.plan(offset_index=True, topics=[mine_looks_at])
+    carry_out(archive.plan(offset_index=True, topics=[others]))
+    assert carry_out(mine).orphaned == 6
+    assert orphaned_files(archive) == names_of(A_0, A_20, B_0)
+
+
+def test_of_builds_at_once_that_look_at_the_same_each_keeps_what_it_found(
+    archive: ChangingArchive,
+) -> None:
+    early = archive.plan(offset_index=True)
+    archive.log(A).unlink()
+    archive.now_ms += 60_000
+    late = archive.plan(offset_index=True)
+    carry_out(late)
+    carry_out(early)
+    archive.now_ms += DAY_MS
+    archive.build(offset_index=True)
+    assert orphaned_files(archive) == names_of(A_0)
+
+
+@pytest.mark.parametrize("claimed_first", [False, True])
+def test_a_log_that_returns_for_one_of_two_builds_is_not_orphaned(
+    archive: ChangingArchive, claimed_first: bool
+) -> None:
+    archive.log(A).unlink()
+    archive.build(offset_index=True)
+    without_log = archive.plan(offset_index=True)
+    archive.write(archive.log(A), batches(0, 4, first_ms=777))
+    archive.now_ms += 60_000
+    with_log = archive.plan(offset_index=True)
+    for plan in (with_log, without_log) if claimed_first else (without_log, with_log):
+        carry_out(plan)
+    assert orphaned_files(archive) == []
+    assert archive.row(A)["index_file"] == "written"
+
+
+def test_pruning_removes_a_list_with_its_snapshot(archive: ChangingArchive) -> None:
+    archive.log(A).unlink()
+    for _ in range(3):
+        archive.build(offset_index=True)
+    folder = archive.catalog / "orphaned"
+    (folder / "notes.txt").write_text("of another")
+    (folder / "00000000000000000001-ffff.txt").write_text("of another")
+    dead = folder / "00000000000000000001-0123456789ab.arrow"
+    dead.write_bytes(b"of a build that died before its commit")
+    names = sorted(path.name for path in (archive.catalog / "commits").iterdir())
+    for path in (*(archive.catalog / "commits").iterdir(), *folder.iterdir()):
+        os.utime(path, ns=(0, (archive.now_ms - 2 * DAY_MS) * 1_000_000))
+
+    pruned = prune(Catalog.at(str(archive.catalog)), keep=1, now_ms=archive.now_ms + DAY_MS)
+
+    assert not pruned.failures
+    newest = names[-1].removesuffix(".json")
+    assert {path.name for path in folder.iterdir()} == {
+        "notes.txt", "00000000000000000001-ffff.txt", f"{newest}.arrow",
+    }  # fmt: skip
+    assert archive.build(offset_index=True).warnings == ()
+    assert archive.build(offset_index=True).orphaned == 2

@@ -1,0 +1,326 @@
+"""Building one segment: what is written, kept, replaced and withdrawn, and the row that says so."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kip33
+from kip33.archive.listing import list_tree
+from kip33.builds.build_spec import Build, index_settings_json
+from kip33.builds.task import Built, build_segment
+from kip33.catalog.schema import SEGMENTS
+from kip33.rules.index_builder import IndexSettings
+from kip33.stores.locations import Location
+from tests.builders.segment_builder import Record, v0_message, v1_message, v2_batch, wrapper
+
+BASE = 40
+NAME = f"{BASE:020d}"
+LOG = v2_batch(BASE, [Record(1000)]) + v2_batch(BASE + 1, [Record(2000), Record(1500)])
+TIME_INDEX = bytes.fromhex("00000000000007d0 00000002")
+FOREIGN = bytes.fromhex("00000000000007d0 00000001")  # true of the log, but not what we write
+WRONG = bytes.fromhex("0000000000000009 00000000")
+BROKEN = v2_batch(BASE, [Record(1)], crc=0)
+SETTINGS = index_settings_json(IndexSettings())
+OTHER_SETTINGS = IndexSettings(index_interval_bytes=0)
+INVALID = v2_batch(BASE - 1, [Record(1)])
+
+
+class Archive:
+    """One segment, and where its index goes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.source, self.index_dir = folder / "source", folder / "indexes"
+        self.log = self.source / "b1" / "orders-3" / f"{NAME}.log"
+        self.time_index = self.index_dir / "b1" / "orders-3" / f"{NAME}.timeindex"
+        self.offset_index = self.time_index.with_suffix(".index")
+        self.write_log(LOG)
+
+    def write_log(self, data: bytes) -> None:
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self.log.write_bytes(data)
+
+    def place(self, data: bytes, offset_index: bytes | None = None) -> None:
+        self.time_index.parent.mkdir(parents=True, exist_ok=True)
+        self.time_index.write_bytes(data)
+        if offset_index is not None:
+            self.offset_index.write_bytes(offset_index)
+
+    def build(
+        self, *, ours: bool = False, settings: IndexSettings | None = None, **how: Any
+    ) -> Built:
+        index_dir = Location.of(how.pop("index_dir", self.index_dir))
+        (segment,) = list_tree(Location.of(self.source), index_dir).segments()
+        build = Build(Location.of(self.source), index_dir, settings or IndexSettings(), **how)
+        return build_segment(build, segment, ours=ours, native=False)
+
+
+def modified(file: Path) -> int:
+    return file.stat().st_mtime_ns // 1_000_000
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    return Archive(tmp_path)
+
+
+def test_the_whole_row(archive: Archive) -> None:
+    built = archive.build()
+    modified_ms = modified(archive.log)
+    assert built.row == {
+        "log_dir": "b1", "topic": "orders", "partition": 3, "base_offset": BASE,
+        "last_offset": BASE + 2, "log_uri": archive.log.as_uri(),
+        "index_uri": archive.time_index.as_uri(), "size_bytes": len(LOG),
+        "valid_bytes": len(LOG), "batch_count": 2, "record_count": 3,
+        "first_batch_timestamp": 1000, "max_timestamp": 2000,
+        "offset_of_max_timestamp": BASE + 2, "largest_timestamp": 2000,
+        "largest_timestamp_source": "log", "last_modified_ms": modified_ms,
+        "timestamp_types": ["CreateTime"], "magics": [2], "codecs": ["none"],
+        "out_of_order_batches": 0, "time_index_entries": 1, "active_segment": True,
+        "build_settings": built.row["build_settings"], "status": "ok", "error": None,
+        "index_file": "written", "time_index_bytes": 12, "offset_index_bytes": None,
+        "time_index_settings": SETTINGS, "offset_index_settings": None,
+        "time_index_modified_ms": modified(archive.time_index), "offset_index_modified_ms": None,
+        "kip33_version": kip33.__version__,
+    }  # fmt: skip
+    assert built.row.keys() <= set(SEGMENTS.names)
+    assert json.loads(built.row["build_settings"]) == {
+        "dialect": "recover", "index_interval_bytes": 4096, "segment_index_bytes": 10485760,
+        "check_crc": True, "offset_index": False, "bytes_version": 1,
+    }  # fmt: skip
+    assert built.bytes_read == len(LOG)
+    assert archive.time_index.read_bytes() == TIME_INDEX
+    assert not archive.offset_index.exists()
+
+
+def test_both_indexes(archive: Archive) -> None:
+    settings = IndexSettings(index_interval_bytes=0)
+    built = archive.build(offset_index=True, settings=settings)
+    assert archive.time_index.read_bytes() == TIME_INDEX
+    assert archive.offset_index.read_bytes() == bytes.fromhex("00000002 00000044")
+    assert built.row["index_file"] == "written"
+    assert (built.row["time_index_bytes"], built.row["offset_index_bytes"]) == (12, 8)
+    both = index_settings_json(settings)
+    assert (built.row["time_index_settings"], built.row["offset_index_settings"]) == (both, both)
+
+
+def test_in_place(archive: Archive) -> None:
+    built = archive.build(index_dir=archive.source)
+    assert archive.log.with_suffix(".timeindex").read_bytes() == TIME_INDEX
+    assert built.row["index_uri"] == archive.log.with_suffix(".timeindex").as_uri()
+
+
+REPLACING = [
+    # what is there, whose, with --overwrite -> what is there then, what the row says
+    pytest.param(None, False, False, TIME_INDEX, "written", id="nothing there: written"),
+    pytest.param(FOREIGN, False, False, FOREIGN, "kept", id="somebody else's: kept"),
+    pytest.param(FOREIGN, False, True, TIME_INDEX, "written", id="somebody else's: overwritten"),
+    pytest.param(FOREIGN, True, False, TIME_INDEX, "written", id="ours: replaced"),
+    pytest.param(TIME_INDEX, True, False, TIME_INDEX, "written", id="ours and the same"),
+    pytest.param(TIME_INDEX, False, False, TIME_INDEX, "kept", id="somebody else's, the same"),
+    pytest.param(
+        TIME_INDEX, False, True, TIME_INDEX, "written", id="overwritten by the same: not written"
+    ),
+    pytest.param(b"", False, False, b"", "kept", id="somebody else's empty file"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "ours", "overwrite", "after", "says"), REPLACING)
+def test_what_becomes_of_a_file_that_is_there(
+    archive: Archive, before: bytes | None, ours: bool, overwrite: bool, after: bytes, says: str
+) -> None:
+    if before is not None:
+        archive.place(before)
+    inode = archive.time_index.stat().st_ino if before == TIME_INDEX else None
+    row = archive.build(ours=ours, overwrite=overwrite).row
+    assert archive.time_index.read_bytes() == after
+    assert row["index_file"] == says
+    assert row["time_index_settings"] == (SETTINGS if after == TIME_INDEX else None)
+    assert row["time_index_modified_ms"] == modified(archive.time_index)
+    kept_another = after not in (TIME_INDEX,)
+    assert ("--overwrite" in (row["error"] or "")) == kept_another
+    assert row["status"] == "ok"
+    assert inode is None or archive.time_index.stat().st_ino == inode
+
+
+def test_one_of_two_files_kept_is_kept(archive: Archive) -> None:
+    archive.place(TIME_INDEX, offset_index=b"12345678")
+    archive.time_index.unlink()
+    row = archive.build(offset_index=True).row
+    assert archive.time_index.read_bytes() == TIME_INDEX
+    assert archive.offset_index.read_bytes() == b"12345678"
+    assert row["index_file"] == "kept"
+    assert f"kept {archive.offset_index.as_uri()}" in row["error"]
+    assert (row["time_index_settings"], row["offset_index_settings"]) == (SETTINGS, None)
+    assert row["offset_index_modified_ms"] == modified(archive.offset_index)
+
+
+WITHDRAWN = [
+    pytest.param(INVALID, True, False, id="ours, and the log gives none: withdrawn"),
+    pytest.param(INVALID, False, True, id="somebody else's: left"),
+]
+
+
+@pytest.mark.parametrize(("log", "ours", "stays"), WITHDRAWN)
+def test_withdrawing_an_index(archive: Archive, log: bytes, ours: bool, stays: bool) -> None:
+    archive.write_log(log)
+    archive.place(WRONG, offset_index=b"12345678")
+    row = archive.build(ours=ours, overwrite=True, offset_index=True).row
+    assert (archive.time_index.exists(), archive.offset_index.exists()) == (stays, stays)
+    assert (row["status"], row["index_file"]) == ("invalid", None)
+    assert row.get("index_uri") is None
+    assert row.get("time_index_entries") is None
+    assert row.get("largest_timestamp") is None
+
+
+def test_an_unreadable_log_proves_nothing(archive: Archive) -> None:
+    archive.place(WRONG)
+    index_dir = Location.of(archive.index_dir)
+    (segment,) = list_tree(Location.of(archive.source), index_dir).segments()
+    archive.log.unlink()
+    build = Build(Location.of(archive.source), Location.of(archive.index_dir), IndexSettings())
+    row = build_segment(build, segment, ours=True, native=False).row
+    assert row["status"] == "unreadable"
+    assert archive.time_index.read_bytes() == WRONG
+    assert row["index_file"] == "written", "what is ours stays ours"
+    assert row["time_index_settings"] is None, "nothing says that it is still true"
+    assert row["index_uri"] == Location.of(archive.time_index).uri
+    assert build_segment(build, segment, ours=False).row["index_file"] is None
+    assert (row["size_bytes"], row["base_offset"]) == (len(LOG), BASE)
+    assert row["error"]
+
+
+def test_a_fifo_named_like_a_segment_is_a_row_and_nobody_waits_for_it(archive: Archive) -> None:
+    archive.log.unlink()
+    os.mkfifo(archive.log)
+    (segment,) = list_tree(Location.of(archive.source)).segments()
+    build = Build(Location.of(archive.source), Location.of(archive.index_dir), IndexSettings())
+    row = build_segment(build, segment, ours=False, native=False).row
+    assert (row["status"], row["error"]) == ("unreadable", "not a regular file")
+
+
+def test_a_truncated_log_gets_the_index_of_its_prefix(archive: Archive) -> None:
+    archive.write_log(LOG + BROKEN)
+    row = archive.build().row
+    assert (row["status"], row["valid_bytes"]) == ("truncated", len(LOG))
+    assert row["size_bytes"] == len(LOG + BROKEN)
+    assert "CRC" in row["error"]
+    assert archive.time_index.read_bytes() == TIME_INDEX
+
+
+def test_an_empty_log_has_an_empty_index_and_its_modification_time(archive: Archive) -> None:
+    archive.write_log(b"")
+    row = archive.build().row
+    assert (row["status"], archive.time_index.read_bytes()) == ("empty", b"")
+    assert (row["batch_count"], row["record_count"], row["max_timestamp"]) == (0, 0, -1)
+    assert row["largest_timestamp"] == row["last_modified_ms"]
+    assert row["largest_timestamp_source"] == "last_modified"
+    assert not {"last_offset", "first_batch_timestamp", "offset_of_max_timestamp"} & set(row)
+
+
+def test_a_log_without_timestamps_falls_back_to_its_modification_time(archive: Archive) -> None:
+    archive.write_log(v0_message(BASE))
+    row = archive.build().row
+    assert (row["max_timestamp"], row["first_batch_timestamp"]) == (-1, -1)
+    assert row["largest_timestamp_source"] == "last_modified"
+    assert (row["time_index_entries"], row["timestamp_types"]) == (0, ["NoTimestampType"])
+
+
+def test_records_in_a_wrapper_are_not_counted(archive: Archive) -> None:
+    archive.write_log(wrapper(BASE + 1, [v1_message(0, 5), v1_message(1, 6)]))
+    row = archive.build().row
+    assert (row["record_count"], row["batch_count"]) == (None, 1)
+    assert (row["magics"], row["codecs"]) == ([1], ["gzip"])
+
+
+def test_a_place_that_cannot_be_written_is_told(archive: Archive) -> None:
+    archive.index_dir.mkdir()
+    (archive.index_dir / "b1").write_bytes(b"a file in the way")
+    row = archive.build().row
+    assert row["status"] == "ok"
+    assert row["index_file"] is None
+    assert "cannot be written" in row["error"]
+    assert (row.get("index_uri"), row["time_index_entries"]) == (None, 1)
+
+
+def test_a_directory_that_could_not_be_listed_is_a_row(archive: Archive) -> None:
+    (archive.source / "loop").symlink_to(archive.source)
+    (loop,) = [s for s in list_tree(Location.of(archive.source)).segments() if s.error]
+    build = Build(Location.of(archive.source), Location.of(archive.index_dir), IndexSettings())
+    built = build_segment(build, loop, ours=False)
+    assert (built.row["status"], built.row["topic"]) == ("unreadable", None)
+    assert built.row["error"] == loop.error
+    assert built.bytes_read == 0
+
+
+ONLY_DAMAGED = [
+    pytest.param(FOREIGN, FOREIGN, "kept", id="true: left as it is, whoever wrote it"),
+    pytest.param(TIME_INDEX, TIME_INDEX, "kept", id="identical"),
+    pytest.param(WRONG, TIME_INDEX, "written", id="wrong: replaced"),
+    pytest.param(b"", TIME_INDEX, "written", id="incomplete: replaced"),
+    pytest.param(bytes(1200), TIME_INDEX, "written", id="padded: replaced"),
+    pytest.param(b"abc", TIME_INDEX, "written", id="malformed: replaced"),
+    pytest.param(None, TIME_INDEX, "written", id="missing: written"),
+]
+
+
+@pytest.mark.parametrize("ours", [False, True])
+@pytest.mark.parametrize(("before", "after", "says"), ONLY_DAMAGED)
+def test_only_damaged(
+    archive: Archive, before: bytes | None, after: bytes, says: str, ours: bool
+) -> None:
+    # A leader of 3.6 records the first record with the max: FOREIGN is consistent with the log.
+    if before is not None:
+        archive.place(before)
+    row = archive.build(only_damaged=True, overwrite=True, ours=ours).row
+    assert archive.time_index.read_bytes() == after
+    assert row["index_file"] == ("written" if ours else says)
+    assert row["time_index_entries"] == len(after) // 12
+    assert row["time_index_settings"] == (SETTINGS if after == TIME_INDEX else None)
+    assert row["time_index_modified_ms"] == modified(archive.time_index)
+
+
+@pytest.mark.parametrize("ours", [False, True])
+def test_what_is_left_as_another_dialect_gives_it_has_no_settings(
+    archive: Archive, ours: bool
+) -> None:
+    archive.place(FOREIGN, offset_index=b"")
+    row = archive.build(only_damaged=True, overwrite=True, offset_index=True, ours=ours).row
+    assert archive.time_index.read_bytes() == FOREIGN
+    assert (row["time_index_settings"], row["offset_index_settings"]) == (None, SETTINGS)
+    settings = IndexSettings("live")
+    row = archive.build(only_damaged=True, settings=settings, ours=ours).row
+    assert row["time_index_settings"] == index_settings_json(settings)
+
+
+def test_what_is_left_of_another_interval_has_no_settings(archive: Archive) -> None:
+    archive.place(TIME_INDEX, offset_index=b"")
+    row = archive.build(
+        only_damaged=True, offset_index=True, ours=True, settings=OTHER_SETTINGS
+    ).row
+    assert archive.offset_index.read_bytes() == b""
+    assert row["time_index_settings"] == index_settings_json(OTHER_SETTINGS)
+    assert row["offset_index_settings"] is None
+
+
+def test_only_damaged_does_not_replace_what_is_not_ours_unasked(archive: Archive) -> None:
+    archive.place(WRONG)
+    row = archive.build(only_damaged=True).row
+    assert archive.time_index.read_bytes() == WRONG
+    assert row["index_file"] == "kept"
+
+
+def test_only_damaged_looks_at_each_of_the_two_files(archive: Archive) -> None:
+    archive.place(FOREIGN, offset_index=b"\xff" * 8)
+    row = archive.build(only_damaged=True, overwrite=True, offset_index=True).row
+    assert archive.time_index.read_bytes() == FOREIGN
+    assert archive.offset_index.read_bytes() == b""
+    assert row["index_file"] == "kept"
+
+
+def test_building_twice_gives_the_same_row_and_bytes(archive: Archive) -> None:
+    first = archive.build()
+    again = archive.build(ours=True)
+    assert again == first

@@ -1,0 +1,507 @@
+"""`.txnindex` files of builds: from segment to segment, from night to night, and what is not known.
+
+What is expected comes from one scan over all segments of a partition as one log. `KIP33_SEED`
+chooses other logs.
+"""
+
+import json
+import os
+import random
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from kip33 import build_time_index, verify_segment
+from kip33.builds.commit import warnings_of
+from kip33.builds.index_files import Published
+from kip33.cli.dump import dump
+from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState
+from kip33.formats.transaction_index import TransactionIndex
+from kip33.indexing.transaction_verification import with_transaction_verdicts
+from kip33.rules.transaction_index import complete_transactions
+from kip33.spark.verify import plan_verify, verify_bin
+from tests.builders.changing_archive import ChangingArchive, Row, batches
+from tests.builders.segment_builder import Record, end_txn_marker, segment, v2_batch
+from tests.integration.kafka.random_transactions import transactional_logs
+
+SEED = os.environ.get("KIP33_SEED") or str(random.SystemRandom().randrange(2**32))
+LOGS = int(os.environ.get("KIP33_LOGS", "12"))
+T = "t-0"
+P, Q = 5, 6  # producers
+
+
+def data(offset: int, producer_id: int) -> bytes:
+    return v2_batch(
+        offset,
+        [Record(1000 + offset)],
+        transactional=True,
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=0,
+    )
+
+
+def abort(offset: int, producer_id: int) -> bytes:
+    return end_txn_marker(offset, 1000 + offset, producer_id=producer_id, commit=False)
+
+
+def commit(offset: int, producer_id: int) -> bytes:
+    return end_txn_marker(offset, 1000 + offset, producer_id=producer_id)
+
+
+FIRST = segment([data(0, P), data(1, Q), commit(2, Q)])  # P is open at its end
+SECOND = segment([data(3, Q), abort(4, Q), abort(5, P)])
+THIRD = segment([data(6, Q), abort(7, Q)])
+SEGMENTS = {0: FIRST, 3: SECOND, 6: THIRD}
+ENTRIES = {0: [], 3: [(Q, 3, 4, 0), (P, 0, 5, 6)], 6: [(Q, 6, 7, 8)]}
+NOT_KNOWN = "the transactions that are open at the segment's start are not known"
+
+
+def wire(base_offset: int) -> bytes:
+    return TransactionIndex.from_entries(ENTRIES[base_offset], base_offset=base_offset).to_bytes()
+
+
+def snapshot(**first_offsets: int) -> bytes:
+    states = [
+        ProducerState(int(name[1:]), 0, 0, 0, 0, 0, 0, first)
+        for name, first in first_offsets.items()
+    ]
+    return ProducerSnapshot(tuple(states)).to_bytes()
+
+
+class TransactionalArchive(ChangingArchive):
+    """An archive of one partition whose builds write all three index files."""
+
+    def write_segments(self, *base_offsets: int) -> None:
+        for base_offset in base_offsets or SEGMENTS:
+            self.write(self.log(T, base_offset), SEGMENTS[base_offset])
+
+    def place(self, base_offset: int, suffix: str = ".txnindex") -> Path:
+        return self.index(T, base_offset).with_suffix(suffix)
+
+    def built(self, base_offset: int) -> bytes | None:
+        """Return the `.txnindex` that is there, None where there is none."""
+        place = self.place(base_offset)
+        return place.read_bytes() if place.exists() else None
+
+    def error(self, base_offset: int) -> str:
+        return self.row(T, base_offset)["error"] or ""
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> TransactionalArchive:
+    return TransactionalArchive(tmp_path)
+
+
+@pytest.fixture
+def in_place(tmp_path: Path) -> TransactionalArchive:
+    return TransactionalArchive(tmp_path, in_place=True)
+
+
+def test_transactions_are_carried_from_segment_to_segment(archive: TransactionalArchive) -> None:
+    archive.write_segments()
+    summary = archive.build(offset_index=True)
+    assert [archive.built(base) for base in SEGMENTS] == [None, wire(3), wire(6)]
+    rows: list[Row] = archive.rows()
+    assert [row["open_transactions"] for row in rows] == ['{"5": 0}', "{}", "{}"]
+    assert [row["transaction_index_bytes"] for row in rows] == [None, 68, 34]
+    assert rows[1]["transaction_index_modified_ms"] == archive.place(3).stat().st_mtime_ns // 10**6
+    assert {row["index_file"] for row in rows} == {"written"}
+    assert {row["error"] for row in rows} == {None}
+    assert (summary.written, summary.segments) == (3, 3)
+
+
+def test_without_offset_index_no_transaction_index_is_written(
+    archive: TransactionalArchive,
+) -> None:
+    archive.write_segments()
+    archive.build()
+    assert [archive.built(base) for base in SEGMENTS] == [None, None, None]
+    assert {row["open_transactions"] for row in archive.rows()} == {None}
+
+
+def test_a_segment_without_transactions_lies_between_two_with_some(
+    archive: TransactionalArchive,
+) -> None:
+    archive.write(archive.log(T), segment([data(0, P)]))
+    archive.write(archive.log(T, 1), batches(1, 2))
+    archive.write(archive.log(T, 5), segment([abort(5, P)]))
+    archive.build(offset_index=True)
+    assert archive.row(T, 1)["open_transactions"] == '"unchanged"'
+    found = TransactionIndex.from_bytes(archive.built(5) or b"", base_offset=5)
+    assert list(found) == [(P, 0, 5, 6)]
+
+
+def test_a_file_beside_a_segment_without_transactions_breaks_no_chain(
+    archive: TransactionalArchive,
+) -> None:
+    archive.write(archive.log(T, 3), batches(3, 2))
+    archive.write(archive.log(T, 7), segment([abort(7, P)]))
+    archive.log(T, 3).with_suffix(".snapshot").write_bytes(snapshot(p5=0))
+    archive.place(3).parent.mkdir(parents=True)
+    archive.place(3).write_bytes(b"broker's")
+    archive.build(offset_index=True)
+    assert archive.row(T, 3)["open_transactions"] == '"unchanged"'
+    found = TransactionIndex.from_bytes(archive.built(7) or b"", base_offset=7)
+    assert list(found) == [(P, 0, 7, 8)]
+
+
+def test_a_night_that_reads_only_new_segments_carries_on(archive: TransactionalArchive) -> None:
+    for number, base_offset in enumerate(SEGMENTS):
+        archive.write_segments(base_offset)
+        assert archive.build(offset_index=True).reused == number
+        assert archive.outcome() == archive.fresh(offset_index=True)
+    assert archive.built(3) == wire(3)
+    assert archive.build(offset_index=True).reused == 3
+
+
+def test_random_logs_night_after_night(tmp_path: Path) -> None:
+    print(f"KIP33_SEED={SEED}")
+    for log in transactional_logs(seed=SEED, count=LOGS):
+        dice, whole = random.Random(f"{SEED}/{log.number}"), tmp_path / f"{min(log.segments)}.log"
+        whole.write_bytes(b"".join(log.segments.values()))
+        summary = build_time_index(str(whole)).transactions
+        assert summary is not None
+        entries = complete_transactions(summary, {}, base_offset=min(log.segments)).aborted or ()
+        archive = TransactionalArchive(tmp_path / f"archive {log.number}")
+        if min(log.segments):
+            first = archive.log(T, min(log.segments))
+            first.parent.mkdir(parents=True)
+            first.with_suffix(".snapshot").write_bytes(snapshot())
+        for base_offset, wrote in log.segments.items():
+            archive.write(archive.log(T, base_offset), wrote)
+            if dice.random() < 0.4:
+                archive.build(offset_index=True)
+        archive.build(offset_index=True)
+        ends = [*log.segments, 2**63]
+        for base_offset, end in pairwise(ends):
+            mine = [one for one in entries if base_offset <= one.last_offset < end]
+            expected = TransactionIndex.from_entries(mine, base_offset=base_offset).to_bytes()
+            assert (archive.built(base_offset) or b"") == expected, f"{log}, {base_offset}"
+
+
+def test_what_lies_before_the_first_segment_is_not_known(archive: TransactionalArchive) -> None:
+    archive.write_segments(3, 6)
+    archive.build(offset_index=True)
+    assert [archive.built(3), archive.built(6)] == [None, None]
+    assert f"the .txnindex is not written: {NOT_KNOWN}" in archive.error(3)
+    assert NOT_KNOWN in archive.error(6)
+    assert archive.row(T, 3)["open_transactions"] is None
+    assert archive.place(3, ".index").exists()
+    assert archive.build(offset_index=True).reused == 2
+
+
+def test_a_segment_without_an_abort_needs_no_file_whatever_lies_before_it(
+    archive: TransactionalArchive,
+) -> None:
+    archive.write(archive.log(T, 3), segment([data(3, P), commit(4, P)]))
+    archive.build(offset_index=True)
+    assert archive.row(T, 3)["error"] is None
+    assert archive.row(T, 3)["open_transactions"] is None
+
+
+def test_a_snapshot_beside_the_log_says_what_lies_before(archive: TransactionalArchive) -> None:
+    archive.write_segments(3, 6)
+    archive.log(T, 3).with_suffix(".snapshot").write_bytes(snapshot(p5=0, p7=-1))
+    archive.build(offset_index=True)
+    assert [archive.built(3), archive.built(6)] == [wire(3), wire(6)]
+    assert archive.error(3) == ""
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(snapshot(p5=0)[:-1], id="cut short"),
+        pytest.param(snapshot(p5=9), id="of a transaction that begins later"),
+        pytest.param(snapshot(p5=1, p7=1), id="of two that begin together"),
+    ],
+)
+def test_a_snapshot_that_cannot_be_true_says_nothing(
+    archive: TransactionalArchive, damaged: bytes
+) -> None:
+    archive.write_segments(3)
+    archive.log(T, 3).with_suffix(".snapshot").write_bytes(damaged)
+    archive.build(offset_index=True)
+    assert archive.built(3) is None
+    assert "the .txnindex is not written" in archive.error(3)
+
+
+@pytest.mark.parametrize("lost", ["a segment", "the end of a segment"])
+def test_what_lies_behind_a_hole_is_not_known(archive: TransactionalArchive, lost: str) -> None:
+    archive.write_segments(0, 6)
+    if lost == "the end of a segment":
+        archive.write(archive.log(T, 3), SECOND[:-1])
+    archive.build(offset_index=True)
+    assert archive.built(6) is None
+    assert NOT_KNOWN in archive.error(6)
+
+
+def test_a_changed_segment_makes_those_behind_it_be_read_again(
+    archive: TransactionalArchive,
+) -> None:
+    archive.write_segments()
+    archive.write(archive.log(T, 8), batches(8, 2))
+    archive.build(offset_index=True)
+    archive.write(archive.log(T), segment([data(0, P), data(1, Q), commit(2, P)]))
+    summary = archive.build(offset_index=True)
+    assert (summary.indexed, summary.reused) == (3, 1)  # the one without transactions holds
+    assert archive.outcome() == archive.fresh(offset_index=True)
+    found = TransactionIndex.from_bytes(archive.built(3) or b"", base_offset=3)
+    assert list(found) == [(Q, 1, 4, 5)]
+
+
+@pytest.mark.parametrize("what", ["deleted", "changed", "touched"])
+def test_a_transaction_index_that_is_not_as_it_was_left_is_built_again(
+    archive: TransactionalArchive, what: str
+) -> None:
+    archive.write_segments()
+    archive.build(offset_index=True)
+    if what == "deleted":
+        archive.place(3).unlink()
+    elif what == "changed":
+        archive.place(3).write_bytes(bytes(34))
+    else:
+        os.utime(archive.place(3), (1, 1))
+    summary = archive.build(offset_index=True)
+    assert summary.indexed >= 1
+    assert archive.built(3) == wire(3)
+    assert archive.outcome() == archive.fresh(offset_index=True)
+
+
+def test_a_transaction_index_that_kip33_did_not_write_stays(archive: TransactionalArchive) -> None:
+    archive.write_segments()
+    archive.place(3).parent.mkdir(parents=True)
+    archive.place(3).write_bytes(b"broker's")
+    archive.place(0).write_bytes(b"broker's")
+    archive.build(offset_index=True)
+    for base_offset in (0, 3):
+        assert archive.built(base_offset) == b"broker's"
+        assert "kip33 did not write it; --overwrite replaces it" in archive.error(base_offset)
+        assert archive.row(T, base_offset)["index_file"] == "kept"
+        assert archive.row(T, base_offset)["transaction_index_bytes"] == 8
+    assert archive.build(offset_index=True).reused == 3
+    archive.build(offset_index=True, overwrite=True)
+    assert [archive.built(base) for base in SEGMENTS] == [b"", wire(3), wire(6)]
+    assert archive.error(0) == archive.error(3) == ""
+
+
+def test_a_transaction_index_of_others_is_not_ours_because_a_build_could_not_judge_it(
+    archive: TransactionalArchive,
+) -> None:
+    """The row names it, for a later change shows; a build that knows more does not replace it."""
+    archive.write_segments(3, 6)  # which transactions are open at 3 is not known
+    archive.place(3).parent.mkdir(parents=True)
+    archive.place(3).write_bytes(b"broker's")
+    archive.build(offset_index=True)
+    assert "the .txnindex that is there is not of kip33" in archive.error(3)
+    archive.write_segments(0)
+    archive.build(offset_index=True)
+    assert archive.built(3) == b"broker's"
+    assert archive.row(T, 3)["index_file"] == "kept"
+    assert archive.built(6) == wire(6)
+
+
+def test_a_file_of_ours_goes_when_its_log_no_longer_gives_one(
+    archive: TransactionalArchive,
+) -> None:
+    archive.write_segments()
+    archive.build(offset_index=True)
+    archive.write(archive.log(T, 3), segment([data(3, P), v2_batch(4, [Record(1)], producer_id=P)]))
+    archive.build(offset_index=True)
+    assert archive.row(T, 3)["status"] == "invalid"
+    assert archive.built(3) is None
+    assert archive.built(6) is None  # what is open there is not known any more
+
+
+def test_in_place_both_files_are_there(in_place: TransactionalArchive) -> None:
+    in_place.write_segments()
+    in_place.build(offset_index=True)
+    assert [in_place.built(base) for base in SEGMENTS] == [None, wire(3), wire(6)]
+    assert all(in_place.place(base, ".index").exists() for base in SEGMENTS)
+    row = in_place.row(T, 3)
+    assert row["offset_index_bytes"] == in_place.place(3, ".index").stat().st_size
+    assert row["index_file"] == "written"
+    assert in_place.build(offset_index=True).reused == 3
+
+
+def test_in_place_there_is_no_index_without_its_transaction_index(
+    in_place: TransactionalArchive,
+) -> None:
+    in_place.write_segments(3)
+    in_place.build(offset_index=True)
+    assert in_place.built(3) is None
+    assert not in_place.place(3, ".index").exists()
+    assert "no .index is written either: without one a broker rebuilds both" in in_place.error(3)
+    assert in_place.build(offset_index=True).reused == 1
+    in_place.log(T, 3).with_suffix(".snapshot").write_bytes(snapshot(p5=0))
+    in_place.build(offset_index=True, full=True)
+    assert in_place.built(3) == wire(3)
+    assert in_place.place(3, ".index").exists()
+
+
+@pytest.mark.parametrize("whose", ["a broker's", "of kip33"])
+def test_in_place_an_index_that_hides_aborts_is_named(
+    in_place: TransactionalArchive, whose: str
+) -> None:
+    index = in_place.place(3, ".index")
+    in_place.write_segments(3)
+    if whose == "of kip33":
+        in_place.log(T, 3).with_suffix(".snapshot").write_bytes(snapshot(p5=0))
+        in_place.build(offset_index=True)
+        in_place.place(3).unlink()
+        in_place.log(T, 3).with_suffix(".snapshot").unlink()
+    else:
+        index.write_bytes(b"")
+
+    summary = in_place.build(offset_index=True, full=True)
+
+    assert (in_place.built(3), index.exists()) == (None, True)
+    assert in_place.error(3).endswith(
+        f"{index.as_uri()} keeps a broker from writing the .txnindex of this log, so "
+        "read_committed consumers may read aborted records: stop the broker, remove that file, "
+        "start the broker"
+    )
+    assert summary.aborts_hidden == 1
+    [warning] = warnings_of(summary)
+    assert warning.startswith("1 logs have an .index that keeps a broker from writing")
+
+    index.unlink()
+    assert in_place.build(offset_index=True).aborts_hidden == 0
+    assert not index.exists(), "a broker that starts now writes both"
+
+
+@pytest.mark.parametrize("has_index", [False, True])
+def test_in_place_a_brokers_own_transaction_index_is_no_finding(
+    in_place: TransactionalArchive, has_index: bool
+) -> None:
+    in_place.write_segments(3)
+    in_place.place(3).write_bytes(wire(3))
+    if has_index:
+        in_place.place(3, ".index").write_bytes(b"")
+
+    assert in_place.build(offset_index=True).aborts_hidden == 0
+
+
+def test_in_place_an_index_goes_beside_a_brokers_transaction_index(
+    in_place: TransactionalArchive,
+) -> None:
+    in_place.write_segments(3)
+    in_place.place(3).write_bytes(wire(3))
+    in_place.build(offset_index=True)
+    assert in_place.built(3) == wire(3)
+    assert in_place.place(3, ".index").exists()
+
+
+def test_in_place_the_index_comes_after_the_transaction_index(
+    in_place: TransactionalArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        """The build ends here."""
+
+    def killed(*_: object, **__: object) -> None:
+        raise Killed
+
+    in_place.write_segments()
+    monkeypatch.setattr(Published, "add", _until_transaction_index(killed))
+    with pytest.raises(Killed):
+        in_place.build(offset_index=True)
+    assert [in_place.place(base, ".index").exists() for base in SEGMENTS] == [True, False, False]
+    monkeypatch.undo()
+    in_place.build(offset_index=True)
+    assert [in_place.built(base) for base in SEGMENTS] == [None, wire(3), wire(6)]
+
+
+def _until_transaction_index(killed):
+    add = Published.add
+
+    def added(self, file, **how):
+        if file.place.name.endswith(".txnindex"):
+            killed()
+        add(self, file, **how)
+
+    return added
+
+
+def test_a_transaction_index_that_cannot_be_written_is_tried_again(
+    archive: TransactionalArchive,
+) -> None:
+    archive.write_segments()
+    archive.place(3).mkdir(parents=True)
+    archive.build(offset_index=True)
+    assert "cannot be" in archive.error(3)
+    archive.place(3).rmdir()
+    archive.build(offset_index=True)
+    assert archive.outcome() == archive.fresh(offset_index=True)
+
+
+def verdicts(archive: TransactionalArchive) -> list[str | None]:
+    """Return the verdicts on `.txnindex` files of a tree, as the verify job gives them."""
+    index_dir = str(archive.index_dir) if archive.index_dir else None
+    plan = plan_verify(str(archive.source), index_dir)
+    seen = verify_bin(plan.verify, 0, plan.files)
+    return [one.transaction_index_verdict for one in with_transaction_verdicts(seen)]
+
+
+def test_verify_judges_transaction_indexes(archive: TransactionalArchive) -> None:
+    archive.write_segments()
+    archive.build(offset_index=True)
+    assert verdicts(archive) == [None, "identical", "identical"]
+    archive.place(3).unlink()
+    archive.place(6).write_bytes(wire(3))
+    assert verdicts(archive) == [None, "missing", "wrong"]
+    archive.place(3, ".index").unlink()
+    assert verdicts(archive) == [None, None, "wrong"]
+
+
+def test_verify_says_unknown_where_earlier_segments_are_missing(
+    archive: TransactionalArchive,
+) -> None:
+    archive.write_segments()
+    archive.build(offset_index=True)
+    archive.log(T).unlink()
+    assert verdicts(archive) == ["unknown", "unknown"]
+    archive.log(T, 3).with_suffix(".snapshot").write_bytes(snapshot(p5=0))
+    assert verdicts(archive) == ["identical", "identical"]
+
+
+def test_verify_of_a_file_beside_a_segment_without_transactions(
+    archive: TransactionalArchive,
+) -> None:
+    archive.write(archive.log(T), batches(0, 2))
+    archive.build(offset_index=True)
+    archive.place(0).write_bytes(bytes(34))
+    assert verdicts(archive) == ["wrong"]
+    archive.place(0).write_bytes(b"")
+    assert verdicts(archive) == ["identical"]
+
+
+def test_verify_of_one_segment_knows_transactions_from_a_snapshot(
+    in_place: TransactionalArchive,
+) -> None:
+    in_place.write_segments()
+    in_place.build(offset_index=True)
+    log = in_place.log(T, 3)
+    assert verify_segment(str(in_place.log(T))).transaction_index_verdict is None
+    found = verify_segment(str(log))
+    assert found.transaction_index_verdict == "unknown"
+    assert found.problems[-1].startswith(".txnindex: the transactions that are open")
+    log.with_suffix(".snapshot").write_bytes(snapshot(p5=0))
+    assert verify_segment(str(log)).transaction_index_verdict == "identical"
+
+
+def test_dump_shows_aborted_transactions(archive: TransactionalArchive) -> None:
+    archive.write_segments()
+    archive.build(offset_index=True)
+    shown = CliRunner().invoke(dump, [str(archive.place(3)), "--format", "jsonl"])
+    assert shown.exit_code == 0, shown.output
+    first, second = (json.loads(line) for line in shown.output.splitlines())
+    assert first == {
+        "file": str(archive.place(3)), "kind": "aborted_transaction", "entry": 0,
+        "producer_id": Q, "first_offset": 3, "last_offset": 4, "last_stable_offset": 0,
+    }  # fmt: skip
+    assert (second["producer_id"], second["first_offset"]) == (P, 0)
+    table = CliRunner().invoke(dump, [str(archive.place(3))])
+    assert "last_stable_offset" in table.output

@@ -1,0 +1,334 @@
+"""The catalog: what is committed is there whole, what is not is not there; any engine reads it."""
+
+import json
+import shutil
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.draft import Draft
+from kip33.catalog.part_writer import ROWS_PER_GROUP, PartWriter
+from kip33.catalog.schema import SCHEMA_VERSION, SEGMENTS
+from kip33.catalog.snapshot import Snapshot
+from kip33.catalog.topic_totals import topic_totals
+from kip33.errors import CatalogError
+from kip33.stores.locations import Location
+from tests.builders.snapshots import NOW_MS, SOURCE, commit_path, part_path, path_of, row, write
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    return Catalog.at(str(tmp_path / "_catalog"))
+
+
+def test_an_empty_place_has_no_snapshot(catalog: Catalog) -> None:
+    assert (catalog.snapshots(), catalog.newest()) == ([], None)
+    with pytest.raises(CatalogError, match="no committed snapshot here"):
+        catalog.require_newest()
+
+
+def test_what_was_written_is_read(catalog: Catalog) -> None:
+    snapshot = write(catalog, [row(0), row(1, index_uri="file:///x", error="two words")], [row(2)])
+    table = catalog.read(snapshot)
+    assert table.schema == SEGMENTS
+    assert table.to_pylist() == [row(0), row(1, index_uri="file:///x", error="two words"), row(2)]
+    assert catalog.newest() == snapshot == catalog.require_newest()
+    assert (snapshot.sequence, snapshot.source, snapshot.created_ms) == (1, SOURCE.uri, NOW_MS)
+    assert (snapshot.rows, snapshot.settings) == (3, {"build": "{}"})
+
+
+def test_columns_that_a_row_lacks_are_null(catalog: Catalog) -> None:
+    snapshot = write(catalog, [{"log_uri": "file:///x", "status": "unreadable"}])
+    (read,) = catalog.read(snapshot).to_pylist()
+    assert {name for name, value in read.items() if value is not None} == {"log_uri", "status"}
+
+
+def test_columns_that_an_earlier_version_did_not_write_are_read_as_null(catalog: Catalog) -> None:
+    snapshot = write(catalog, [row(0)])
+    part = part_path(catalog, snapshot)
+    earlier = pq.read_table(part).drop_columns(["time_index_settings", "kip33_version"])
+    pq.write_table(earlier, part)
+    commit = commit_path(catalog, snapshot)
+    record = json.loads(commit.read_text())
+    data = part.read_bytes()
+    record |= {"schema_version": 1, "parts": [[part.name, 1, len(data), zlib.crc32(data)]]}
+    commit.write_text(json.dumps(record))
+    table = catalog.read(catalog.require_newest())
+    assert table.schema == SEGMENTS
+    assert table.to_pylist() == [row(0) | {"time_index_settings": None, "kip33_version": None}]
+    some = catalog.read(catalog.require_newest(), ["kip33_version", "topic"])
+    assert some.to_pylist() == [{"kip33_version": None, "topic": "orders"}]
+
+
+def test_a_snapshot_without_rows(catalog: Catalog) -> None:
+    assert catalog.read(write(catalog, [])).equals(SEGMENTS.empty_table())
+    nothing = write(catalog)
+    assert catalog.read(nothing).schema == SEGMENTS
+    assert catalog.read(nothing, ["topic"]).schema.names == ["topic"]
+
+
+def test_some_columns(catalog: Catalog) -> None:
+    snapshot = write(catalog, [row(0)], [row(1)])
+    assert catalog.read(snapshot, ["partition", "topic"]).column_names == ["partition", "topic"]
+
+
+def test_a_large_part_has_several_row_groups(catalog: Catalog) -> None:
+    snapshot = write(catalog, [row(i % 7) for i in range(ROWS_PER_GROUP + 5)])
+    assert pq.ParquetFile(part_path(catalog, snapshot)).num_row_groups == 2
+    assert [piece.num_rows for piece in catalog.read_pieces(snapshot)] == [ROWS_PER_GROUP, 5]
+    assert catalog.read(snapshot).num_rows == snapshot.rows == ROWS_PER_GROUP + 5
+
+
+def test_the_newest_is_the_highest_sequence_number_not_the_latest_clock(catalog: Catalog) -> None:
+    first, second = write(catalog, [row(0)]), write(catalog, [row(1)])
+    assert (first.sequence, second.sequence) == (1, 2)
+    commit = commit_path(catalog, second)
+    commit.write_text(commit.read_text().replace(str(NOW_MS), "5"))
+    newest = catalog.require_newest()
+    assert (newest.name, newest.created_ms) == (second.name, 5)
+    assert [s.name for s in catalog.snapshots()] == [first.name, second.name]
+
+
+def two_of_one_number(catalog: Catalog, folder: Path) -> list[Snapshot]:
+    """Commit two snapshots at the same moment: each build saw an empty catalog."""
+    other = Catalog.at(str(folder / "other"))
+    snapshots = [write(catalog, [row(0)]), write(other, [row(1)])]
+    shutil.copytree(path_of(other.location), path_of(catalog.location), dirs_exist_ok=True)
+    return sorted(snapshots, key=lambda snapshot: snapshot.name)
+
+
+def test_ties_go_to_the_higher_id(catalog: Catalog, tmp_path: Path) -> None:
+    _, higher = two_of_one_number(catalog, tmp_path)
+    assert catalog.require_newest() == higher
+    assert [one.sequence for one in catalog.snapshots()] == [1, 1]
+
+
+def test_sequence_numbers_of_more_than_one_digit(catalog: Catalog) -> None:
+    snapshots = [write(catalog, []) for _ in range(12)]
+    assert catalog.require_newest() == snapshots[-1]
+    assert snapshots[-1].sequence == 12
+    assert snapshots[-1].name.startswith("00000000000000000012-")
+
+
+def test_what_is_not_committed_is_not_there(catalog: Catalog) -> None:
+    committed = write(catalog, [row(0)])
+    draft = Draft.begin(catalog, SOURCE)
+    PartWriter(draft.staging, 0).publish()
+    assert catalog.require_newest() == committed
+    assert Draft.begin(catalog, SOURCE).sequence == draft.sequence
+
+
+def lose_a_part(catalog: Catalog, snapshot: Snapshot) -> None:
+    (path_of(catalog.snapshot_folder(snapshot.name)) / snapshot.parts[0].name).unlink()
+
+
+def cut_a_part(catalog: Catalog, snapshot: Snapshot) -> None:
+    path = part_path(catalog, snapshot)
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def lose_the_folder(catalog: Catalog, snapshot: Snapshot) -> None:
+    folder = path_of(catalog.snapshot_folder(snapshot.name))
+    folder.rename(folder.with_name("elsewhere"))
+
+
+def change_commit(text: Callable[[str], str]) -> Callable[[Catalog, Snapshot], None]:
+    def damage(catalog: Catalog, snapshot: Snapshot) -> None:
+        path = commit_path(catalog, snapshot)
+        path.write_text(text(path.read_text()))
+
+    return damage
+
+
+DAMAGES = [
+    pytest.param(lose_a_part, id="a part is missing"),
+    pytest.param(cut_a_part, id="a part is shorter"),
+    pytest.param(lose_the_folder, id="the folder is missing"),
+    pytest.param(change_commit(lambda text: ""), id="an empty commit file"),
+    pytest.param(change_commit(lambda text: text[:-20]), id="a commit file cut short"),
+    pytest.param(change_commit(lambda text: "[]"), id="a commit file of another shape"),
+    pytest.param(change_commit(lambda text: "{}"), id="a commit file without fields"),
+    pytest.param(change_commit(lambda text: '"\\udcff"'), id="a commit file of one string"),
+    pytest.param(
+        change_commit(lambda text: text.replace('"parts": [', '"parts": [["x"], ')),
+        id="a part without its size",
+    ),
+    pytest.param(
+        change_commit(lambda text: text.replace('"schema_version": 2', '"schema_version": "2"')),
+        id="a schema version that is no number",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_newest_snapshot_counts_as_none(
+    catalog: Catalog, damage: Callable[[Catalog, Snapshot], None]
+) -> None:
+    good, newer = write(catalog, [row(0)]), write(catalog, [row(1)])
+    damage(catalog, newer)
+    assert catalog.require_newest() == good
+    after = write(catalog, [row(2)])
+    assert after.sequence == 3
+    assert catalog.require_newest() == after
+
+
+def test_a_commit_file_that_is_no_text(catalog: Catalog) -> None:
+    good, newer = write(catalog, [row(0)]), write(catalog, [row(1)])
+    commit_path(catalog, newer).write_bytes(b"\xff\xfe\x00")
+    assert catalog.require_newest() == good
+
+
+def test_strange_files_among_the_commits_are_passed_over(catalog: Catalog) -> None:
+    good = write(catalog, [row(0)])
+    commits = path_of(catalog.location.child("commits"))
+    for name in ("README", "latest.json", ".00000000000000000009-x.json.tmp", f"{9:020d}.json"):
+        (commits / name).write_text("{}")
+    assert catalog.snapshots() == [good]
+    assert Draft.begin(catalog, SOURCE).sequence == 2
+
+
+def test_a_newer_schema_version_is_told(catalog: Catalog) -> None:
+    write(catalog, [row(0)])
+    newer = write(catalog, [row(1)])
+    later = f'"schema_version": {SCHEMA_VERSION + 1}'
+    change_commit(lambda text: text.replace(f'"schema_version": {SCHEMA_VERSION}', later))(
+        catalog, newer
+    )
+    for ask in (catalog.newest, catalog.snapshots, catalog.require_newest):
+        with pytest.raises(CatalogError, match="use a newer kip33"):
+            ask()
+    with pytest.raises(CatalogError, match="use a newer kip33"):
+        Draft.begin(catalog, SOURCE)
+
+
+def test_one_source_per_catalog(catalog: Catalog) -> None:
+    write(catalog, [row(0)])
+    catalog.require_source(SOURCE)
+    with pytest.raises(CatalogError, match="describes file:///archive, not file:///other"):
+        Draft.begin(catalog, Location.of("/other"))
+
+
+def test_rows_that_do_not_match_the_commit_are_told(catalog: Catalog) -> None:
+    snapshot = write(catalog, [row(0)])
+    commit = commit_path(catalog, snapshot)
+    record = json.loads(commit.read_text())
+    record["parts"][0][1] = 9
+    commit.write_text(json.dumps(record))
+    with pytest.raises(CatalogError, match="1 rows, the commit says 9"):
+        catalog.read(catalog.require_newest())
+
+
+def test_a_part_of_the_same_size_with_another_byte_is_told(catalog: Catalog) -> None:
+    snapshot = write(catalog, [row(0)])
+    file = part_path(catalog, snapshot)
+    data = bytearray(file.read_bytes())
+    data[50] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(CatalogError, match=r"part-00000.parquet: other bytes"):
+        catalog.read(catalog.require_newest())
+
+
+def test_a_part_that_is_no_parquet_is_told(catalog: Catalog) -> None:
+    snapshot = write(catalog, [row(0)])
+    data = bytes(snapshot.parts[0].size_bytes)
+    part_path(catalog, snapshot).write_bytes(data)
+    change_commit(lambda text: text.replace(str(snapshot.parts[0].crc32), str(zlib.crc32(data))))(
+        catalog, snapshot
+    )
+    with pytest.raises(CatalogError, match=r"part-00000.parquet: cannot be read"):
+        catalog.read(catalog.require_newest())
+
+
+def test_candidates_are_the_newest_first_each_with_what_is_wrong(catalog: Catalog) -> None:
+    snapshots = [write(catalog, [row(0)]) for _ in range(3)]
+    lose_a_part(catalog, snapshots[1])
+    commit_path(catalog, snapshots[0]).write_text("[")
+    newest, lost, corrupt = catalog.candidates()
+    assert (newest.snapshot, newest.problem) == (snapshots[2], None)
+    assert (lost.snapshot, corrupt.snapshot) == (snapshots[1], None)
+    assert lost.problem
+    assert corrupt.problem
+    assert "part-00000.parquet: no bytes, the commit says" in lost.problem
+    assert corrupt.problem.endswith(f"{corrupt.name}.json: no commit file: damaged or cut short")
+
+
+@pytest.mark.parametrize("of", ["name", "sequence", "snapshot_id"])
+def test_a_snapshot_is_named_by(catalog: Catalog, of: str) -> None:
+    first, second = write(catalog, [row(0)]), write(catalog, [row(1)])
+    assert [catalog.named(str(getattr(one, of))) for one in (first, second)] == [first, second]
+
+
+def test_a_number_of_two_snapshots_or_of_none_is_told(catalog: Catalog, tmp_path: Path) -> None:
+    names = " and ".join(one.name for one in two_of_one_number(catalog, tmp_path))
+    with pytest.raises(CatalogError, match=f": 1 names {names}; give one of these"):
+        catalog.named("1")
+    with pytest.raises(CatalogError, match="no snapshot 2; `kip33 catalog` shows which there are"):
+        catalog.named("2")
+
+
+# Other engines read the folder that `kip33 catalog --path` prints.
+
+ROWS = [row(i, error=None if i else "bad") for i in range(3)]
+
+
+@pytest.fixture
+def folder(catalog: Catalog) -> str:
+    return catalog.snapshot_folder(write(catalog, ROWS[:2], ROWS[2:]).name).path
+
+
+def test_the_folder_holds_parquet_only(folder: str) -> None:
+    assert sorted(path.name for path in Path(folder).iterdir()) == [
+        "part-00000.parquet", "part-00001.parquet",
+    ]  # fmt: skip
+
+
+def test_pyarrow_reads_it(folder: str) -> None:
+    table = ds.dataset(folder, format="parquet").to_table()
+    assert sorted(table.to_pylist(), key=lambda r: r["partition"]) == ROWS
+
+
+def test_pandas_reads_it(folder: str) -> None:
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = pandas.read_parquet(folder).sort_values("partition")
+    assert frame["largest_timestamp"].tolist() == [2**63 - 1] * 3
+    assert [list(magics) for magics in frame["magics"]] == [[-1, 2]] * 3
+
+
+def test_duckdb_reads_it(folder: str) -> None:
+    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
+    query = f"select partition, largest_timestamp, magics from '{folder}/*.parquet' order by 1"
+    assert duckdb.sql(query).fetchall() == [(i, 2**63 - 1, [-1, 2]) for i in range(3)]
+
+
+def test_polars_reads_it(folder: str) -> None:
+    polars = pytest.importorskip("polars", reason="polars is not installed")
+    frame = polars.read_parquet(folder).sort("partition")
+    assert frame["base_offset"].to_list() == [2**62 + i for i in range(3)]
+    assert frame["magics"].to_list() == [[-1, 2]] * 3
+
+
+def test_totals_of_topics(catalog: Catalog) -> None:
+    no_time = {"largest_timestamp_source": "last_modified", "first_batch_timestamp": -1}
+    snapshot = write(
+        catalog,
+        [row(0, largest_timestamp=50), row(0, log_dir="b2", largest_timestamp=90), row(1)],
+        [
+            row(0, topic="audit", record_count=None, largest_timestamp=50, status="truncated"),
+            row(0, topic="audit", largest_timestamp=NOW_MS, **no_time),
+            row(0, topic="b", largest_timestamp=NOW_MS, first_batch_timestamp=9, max_timestamp=9),
+            {"log_uri": "x", "status": "unreadable", "topic": None, "error": "no"},
+        ],
+    )
+    unlisted, audit, b, orders = topic_totals(catalog, snapshot)
+    assert (unlisted.topic, unlisted.not_ok, unlisted.log_bytes) == ("", {"unreadable": 1}, 0)
+    assert (unlisted.first_timestamp, unlisted.largest_timestamp) == (-1, -1)
+    assert (audit.topic, audit.record_count, audit.not_ok) == ("audit", None, {"truncated": 1})
+    assert (audit.first_timestamp, audit.largest_timestamp) == (5, 50)
+    assert (b.first_timestamp, b.largest_timestamp) == (9, NOW_MS)
+    assert (orders.partitions, orders.segments, orders.log_bytes) == (3, 3, 30)
+    assert (orders.record_count, orders.time_index_entries, orders.not_ok) == (3, 3, {})

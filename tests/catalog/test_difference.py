@@ -1,0 +1,197 @@
+"""What changed between two snapshots: a table of segments before and after."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.difference import CHANGES, DIFFERENCE, count_changes, difference
+from kip33.catalog.part_writer import ROWS_PER_GROUP
+from kip33.catalog.schema import SEGMENTS
+from kip33.errors import CatalogError
+from tests.builders.snapshots import part_path, row, write
+
+URI = "file:///archive/0.log"
+UNLISTABLE = {"log_uri": "file:///archive/orders-0", "status": "unreadable", "error": "no"}
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    return Catalog.at(str(tmp_path / "_catalog"))
+
+
+def changes(
+    catalog: Catalog, before: list[dict[str, Any]], after: list[dict[str, Any]]
+) -> dict[str, list[str]]:
+    """Return the changes of each segment, by its URI."""
+    found = difference(catalog, write(catalog, before), write(catalog, after))
+    assert found.schema == DIFFERENCE
+    return {one["log_uri"]: one["changes"] for one in found.to_pylist()}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        pytest.param({}, {}, None, id="nothing"),
+        pytest.param({}, {"size_bytes": 11}, ["grown"], id="one byte more"),
+        pytest.param({}, {"size_bytes": 9}, ["shrunk"], id="one byte less"),
+        pytest.param(
+            {}, {"size_bytes": 2**62, "last_modified_ms": 9, "last_offset": 7, "record_count": 9},
+            ["grown"], id="what follows from another size is not told again",
+        ),
+        pytest.param(
+            {}, {"size_bytes": 11, "status": "truncated"}, ["grown", "status changed"],
+            id="several changes",
+        ),
+        pytest.param({}, {"status": "truncated"}, ["status changed"], id="another status"),
+        pytest.param(
+            {}, {"status": "invalid", "last_offset": None, "batch_count": None, "error": "bad"},
+            ["status changed"], id="what follows from another status is not told again",
+        ),
+        pytest.param(
+            {}, {"status": "invalid", "last_modified_ms": 9}, ["status changed", "modified"],
+            id="another status and written again",
+        ),
+        pytest.param({}, {"last_modified_ms": 9}, ["modified"], id="written again"),
+        pytest.param({}, {"last_offset": 9}, ["modified"], id="another last offset"),
+        pytest.param({}, {"valid_bytes": 9}, ["modified"], id="another valid prefix"),
+        pytest.param({}, {"batch_count": 2}, ["modified"], id="other batches"),
+        pytest.param({}, {"record_count": None}, ["modified"], id="records no longer counted"),
+        pytest.param({}, {"first_batch_timestamp": 6}, ["modified"], id="another first time"),
+        pytest.param({}, {"max_timestamp": 6}, ["modified"], id="another max timestamp"),
+        pytest.param({}, {"offset_of_max_timestamp": 6}, ["modified"], id="its offset"),
+        pytest.param({}, {"largest_timestamp": 6}, ["modified"], id="another largest timestamp"),
+        pytest.param({}, {"out_of_order_batches": 6}, ["modified"], id="other order"),
+        pytest.param({"error": "a"}, {"error": "b"}, ["modified"], id="another error"),
+        pytest.param({"error": "a"}, {"error": None}, ["modified"], id="no error any more"),
+        pytest.param({"size_bytes": None}, {}, ["modified"], id="a size that was not known"),
+        pytest.param({}, {"size_bytes": None}, ["modified"], id="a size that is not known"),
+        pytest.param(
+            {"size_bytes": None, "batch_count": None}, {"size_bytes": None, "batch_count": None},
+            None, id="unknown stays unknown",
+        ),
+        pytest.param(
+            {}, {"time_index_entries": 9, "build_settings": "{0}", "index_file": "kept",
+                 "index_uri": "x", "active_segment": True, "time_index_bytes": 24},
+            None, id="what a build decides is no change of a segment",
+        ),
+    ],
+)  # fmt: skip
+def test_a_segment_that_was_there_has(
+    catalog: Catalog, before: dict[str, Any], after: dict[str, Any], expected: list[str] | None
+) -> None:
+    found = changes(catalog, [row(0, **before)], [row(0, **after)])
+    assert found == ({URI: expected} if expected else {})
+
+
+def test_a_row_says_what_was_and_what_is(catalog: Catalog) -> None:
+    before = write(catalog, [row(0), row(1, size_bytes=5), row(3)])
+    after = write(catalog, [row(2, size_bytes=7, status="empty")], [row(0), row(1, status="bad")])
+    rows = [list(one.values()) for one in difference(catalog, before, after).to_pylist()]
+    assert rows == [
+        ["file:///archive/1.log", ["grown", "status changed"], 5, 10, "ok", "bad"],
+        ["file:///archive/2.log", ["added"], None, 7, None, "empty"],
+        ["file:///archive/3.log", ["gone"], 10, None, "ok", None],
+    ]
+
+
+def test_the_order_of_rows_and_parts_is_no_change(catalog: Catalog) -> None:
+    rows = [row(number, size_bytes=number) for number in range(50)]
+    before = write(catalog, rows[:10], rows[10:])
+    after = write(catalog, rows[30:], list(reversed(rows[:30])))
+    assert difference(catalog, before, after).num_rows == 0
+
+
+def test_each_segment_is_held_against_itself_across_row_groups(catalog: Catalog) -> None:
+    """Forty thousand segments in another order, in other parts; every hundredth has grown."""
+    number = 2 * ROWS_PER_GROUP + 3
+    rows = [row(n, size_bytes=n, codecs=None, magics=None) for n in range(number)]
+    before = write(catalog, rows[:7], rows[7:])
+    moved = [one | {"size_bytes": n + (n % 100 == 0)} for n, one in enumerate(rows)]
+    after = write(catalog, list(reversed(moved)))
+    found = difference(catalog, before, after)
+    uris = sorted(one["log_uri"] for one in rows[::100])
+    assert found["log_uri"].to_pylist() == uris
+    sizes = (found[name].to_pylist() for name in ("size_bytes_before", "size_bytes_after"))
+    by_uri = {one["log_uri"]: one["size_bytes"] for one in rows}
+    assert list(zip(*sizes, strict=True)) == [(by_uri[uri], by_uri[uri] + 1) for uri in uris]
+    assert count_changes(found) == {"grown": len(uris)}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ([UNLISTABLE], [UNLISTABLE], {}),
+        ([], [UNLISTABLE], {UNLISTABLE["log_uri"]: ["added"]}),
+        ([UNLISTABLE], [row(0)], {URI: ["added"], UNLISTABLE["log_uri"]: ["gone"]}),
+        (
+            [UNLISTABLE],
+            [UNLISTABLE | {"error": "why"}],
+            {UNLISTABLE["log_uri"]: ["modified"]},
+        ),
+    ],
+    ids=["still", "now", "listed again", "for another reason"],
+)
+def test_a_directory_that_cannot_be_listed(
+    catalog: Catalog,
+    before: list[dict[str, Any]],
+    after: list[dict[str, Any]],
+    expected: dict[str, list[str]],
+) -> None:
+    assert changes(catalog, before, after) == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ([], [], []),
+        ([], [[]], []),
+        ([[]], [[row(0), row(1)]], ["added", "added"]),
+        ([[row(0), row(1)]], [], ["gone", "gone"]),
+    ],
+    ids=["no parts", "no rows", "all added", "all gone"],
+)
+def test_a_snapshot_without_rows(
+    catalog: Catalog,
+    before: list[list[dict[str, Any]]],
+    after: list[list[dict[str, Any]]],
+    expected: list[str],
+) -> None:
+    found = difference(catalog, write(catalog, *before), write(catalog, *after))
+    assert found.schema == DIFFERENCE
+    assert [name for names in found["changes"].to_pylist() for name in names] == expected
+
+
+def test_back_and_forth_are_each_others_opposite(catalog: Catalog) -> None:
+    one = write(catalog, [row(0), row(1), row(2)])
+    other = write(catalog, [row(1, size_bytes=11), row(2, last_modified_ms=1), row(3)])
+    there = count_changes(difference(catalog, one, other))
+    back = count_changes(difference(catalog, other, one))
+    assert there == {"added": 1, "gone": 1, "grown": 1, "modified": 1}
+    assert back == {"added": 1, "gone": 1, "shrunk": 1, "modified": 1}
+    assert list(there) == [name for name in CHANGES if name in there]
+    assert difference(catalog, one, one).num_rows == 0
+
+
+def test_a_damaged_part_is_told(catalog: Catalog) -> None:
+    before, after = write(catalog, [row(0)]), write(catalog, [row(0)])
+    part_path(catalog, before).unlink()
+    with pytest.raises(CatalogError, match=r"part-00000\.parquet: no such part"):
+        difference(catalog, before, after)
+
+
+def test_every_column_is_compared_or_left_out_on_purpose(catalog: Catalog) -> None:
+    """A new column of the catalog has to be thought of here."""
+    left_out = {"log_dir", "topic", "partition", "base_offset"}  # the URI says them
+    left_out |= {"index_uri", "time_index_entries", "active_segment", "build_settings"}  # a build's
+    left_out |= {"index_file", "kip33_version", "open_transactions"}
+    for kind in ("time", "offset", "transaction"):
+        left_out |= {f"{kind}_index_{what}" for what in ("bytes", "settings", "modified_ms")}
+    left_out |= {"timestamp_types", "magics", "codecs"}  # no batch changes without other figures
+    left_out |= {"largest_timestamp_source"}
+    other: dict[str, Any] = {"int64": 3, "string": "other"}
+    for field in SEGMENTS:
+        if field.name not in left_out | {"log_uri"}:
+            found = changes(catalog, [row(0)], [row(0, **{field.name: other[str(field.type)]})])
+            assert list(found) == [URI], field.name

@@ -1,0 +1,144 @@
+"""A draft: nobody sees it before its commit, and only what the good attempts wrote is in it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.draft import CLAIMS, Draft, claimed_index_uris
+from kip33.catalog.part_writer import PartWriter
+from kip33.catalog.snapshot import Part
+from kip33.errors import CatalogError, Kip33Error, PublishError
+from kip33.stores.locations import Location
+from tests.builders.snapshots import NOW_MS, SOURCE, commit_path, path_of, row, write
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    return Catalog.at(str(tmp_path / "_catalog"))
+
+
+@pytest.fixture
+def draft(catalog: Catalog) -> Draft:
+    return Draft.begin(catalog, SOURCE)
+
+
+def published(draft: Draft, number: int) -> Part:
+    writer = PartWriter(draft.staging, number)
+    writer.append(row(number))
+    return writer.publish()
+
+
+def names_in(folder: Location) -> list[str]:
+    path = path_of(folder)
+    return sorted(inside.name for inside in path.iterdir()) if path.exists() else []
+
+
+def test_parts_move_to_the_snapshot_and_lose_the_attempts_name(draft: Draft) -> None:
+    parts = [published(draft, number) for number in (1, 0)]
+    assert names_in(draft.folder) == []
+    snapshot = draft.commit(parts, settings={}, now_ms=NOW_MS)
+    assert [part.name for part in snapshot.parts] == ["part-00000.parquet", "part-00001.parquet"]
+    assert names_in(draft.folder) == ["part-00000.parquet", "part-00001.parquet"]
+    assert not path_of(draft.staging).exists()
+    assert draft.catalog.read(snapshot, ["partition"])["partition"].to_pylist() == [0, 1]
+
+
+def test_only_the_attempt_that_is_named_is_committed(draft: Draft) -> None:
+    killed, good = published(draft, 3), published(draft, 3)
+    assert killed.name != good.name
+    assert killed._replace(name="") == good._replace(name="")
+    (path_of(draft.staging) / ".part-00004.0f.parquet.tmp").write_bytes(b"half")
+    snapshot = draft.commit([good], settings={}, now_ms=NOW_MS)
+    assert names_in(draft.folder) == ["part-00003.parquet"]
+    assert draft.catalog.read(snapshot).to_pylist() == [row(3)]
+
+
+def test_a_zombie_that_writes_after_the_commit_changes_nothing(draft: Draft) -> None:
+    snapshot = draft.commit([published(draft, 0)], settings={}, now_ms=NOW_MS)
+    published(draft, 0)
+    assert names_in(draft.folder) == ["part-00000.parquet"]
+    assert draft.catalog.require_newest() == snapshot
+    assert Draft.begin(draft.catalog, SOURCE).sequence == snapshot.sequence + 1
+
+
+def remove_the_part(draft: Draft, part: Part) -> None:
+    path_of(draft.staging.child(part.name)).unlink()
+
+
+def remove_staging(draft: Draft, part: Part) -> None:
+    remove_the_part(draft, part)
+    path_of(draft.staging).rmdir()
+
+
+def cut_the_part(draft: Draft, part: Part) -> None:
+    path_of(draft.staging.child(part.name)).write_bytes(b"PAR1")
+
+
+def put_a_file_for_the_folder(draft: Draft, part: Part) -> None:
+    path_of(draft.catalog.location.child("snapshots")).write_bytes(b"")
+
+
+def put_a_file_for_the_commits(draft: Draft, part: Part) -> None:
+    path_of(draft.catalog.location.child("commits")).write_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    ("harm", "error", "says"),
+    [
+        pytest.param(remove_the_part, CatalogError, "this part is gone", id="a part is gone"),
+        pytest.param(remove_staging, CatalogError, "this part is gone", id="all of staging is"),
+        pytest.param(cut_the_part, CatalogError, "4 bytes, the commit says", id="a part is cut"),
+        pytest.param(put_a_file_for_the_folder, PublishError, "written", id="no folder can be"),
+        pytest.param(put_a_file_for_the_commits, PublishError, "written", id="no commit can be"),
+    ],
+)
+def test_a_commit_that_fails_is_none(
+    draft: Draft, harm: Callable[[Draft, Part], None], error: type[Kip33Error], says: str
+) -> None:
+    part = published(draft, 0)
+    harm(draft, part)
+    with pytest.raises(error, match=says) as told:
+        draft.commit([part], settings={}, now_ms=NOW_MS)
+    assert "the newest snapshot stays what it was" in str(told.value)
+    assert not path_of(draft.catalog.commit_place(draft.name)).exists()
+
+
+def test_a_row_of_the_wrong_type_is_not_written(draft: Draft) -> None:
+    writer = PartWriter(draft.staging, 0)
+    writer.append(row(0, partition="zero"))
+    with pytest.raises(pa.ArrowException):
+        writer.publish()
+    assert names_in(draft.staging) == []
+
+
+def test_claims_outlive_a_killed_build(catalog: Catalog) -> None:
+    committed = write(catalog, [row(0)])
+    killed = Draft.begin(catalog, SOURCE)
+    killed.claim(pa.array(["file:///i/0.timeindex", "file:///i/1.timeindex"]))
+    uris = ["file:///i/0.timeindex", "file:///i/1.timeindex"]
+    assert claimed_index_uris(catalog, since=committed.sequence).to_pylist() == uris
+    assert claimed_index_uris(catalog, since=killed.sequence + 1).to_pylist() == []
+
+
+def test_claims_are_gone_with_the_commit(draft: Draft) -> None:
+    draft.claim(pa.array(["file:///i/0.timeindex"]))
+    snapshot = draft.commit([published(draft, 0)], settings={}, now_ms=NOW_MS)
+    assert commit_path(draft.catalog, snapshot).exists()
+    assert claimed_index_uris(draft.catalog, since=0).to_pylist() == []
+
+
+def test_a_build_that_claims_nothing_shows_all_the_same_that_it_runs(draft: Draft) -> None:
+    draft.claim(pa.array([], pa.string()))
+    assert names_in(draft.staging) == [CLAIMS]
+    assert len(claimed_index_uris(draft.catalog, since=0)) == 0
+
+
+@pytest.mark.parametrize("data", [b"", b"half a claim", bytes(100)], ids=["empty", "text", "zeros"])
+def test_claims_that_cannot_be_read_count_for_nothing(draft: Draft, data: bytes) -> None:
+    other = Draft.begin(draft.catalog, SOURCE)
+    other.claim(pa.array(["file:///i/0.timeindex"]))
+    path_of(draft.staging.child(CLAIMS)).write_bytes(data)
+    assert claimed_index_uris(draft.catalog, since=0).to_pylist() == ["file:///i/0.timeindex"]

@@ -1,0 +1,337 @@
+"""`kip33 catalog` as a user meets it: one snapshot, two of them, and fewer of them."""
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import fs
+
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.draft import Draft
+from kip33.catalog.part_writer import PartWriter
+from kip33.catalog.snapshot import Snapshot
+from kip33.cli.catalog import MOST_TABLE_ROWS
+from kip33.stores.locations import Location
+from tests.builders.snapshots import commit_path, part_path, path_of, row, write
+from tests.cli.console import Command, file_named
+
+HOUR_S = 3600
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    return Catalog.at(str(tmp_path / "c"))
+
+
+@pytest.fixture
+def three(catalog: Catalog) -> list[Snapshot]:
+    """Return three snapshots: what is there, one that grew among other changes, the same again."""
+    later = [row(1, size_bytes=2048, status="truncated"), row(2), row(3, last_modified_ms=1)]
+    return [
+        write(catalog, [row(0), row(1), row(3)], now_ms=1),
+        write(catalog, later, now_ms=2),
+        write(catalog, later, now_ms=3),
+    ]
+
+
+def make_old(catalog: Catalog, *, hours: float = 2) -> None:
+    """Give every file and folder of the catalog this age."""
+    then = time.time() - hours * HOUR_S
+    for path in path_of(catalog.location).rglob("*"):
+        os.utime(path, (then, then))
+
+
+def names(snapshots: list[Snapshot]) -> list[str]:
+    return [snapshot.name for snapshot in snapshots]
+
+
+def cells(stdout: str) -> dict[str, str]:
+    """Return a table of two columns."""
+    rows = [line.split("│")[1:-1] for line in stdout.splitlines() if line.count("│") == 3]
+    return {key.strip(): value.strip() for key, value in rows}
+
+
+CHANGES = [
+    {
+        "log_uri": f"file:///archive/{number}.log",
+        "changes": changes,
+        "size_bytes_before": sizes[0],
+        "size_bytes_after": sizes[1],
+        "status_before": statuses[0],
+        "status_after": statuses[1],
+    }
+    for number, changes, sizes, statuses in [
+        (0, ["gone"], (10, None), ("ok", None)),
+        (1, ["grown", "status changed"], (10, 2048), ("ok", "truncated")),
+        (2, ["added"], (None, 10), (None, "ok")),
+        (3, ["modified"], (10, 10), ("ok", "ok")),
+    ]
+]
+COUNTS = {"added": 1, "gone": 1, "grown": 1, "status changed": 1, "modified": 1}
+
+
+@pytest.mark.parametrize("of", ["name", "sequence", "snapshot_id"])
+def test_diff_takes_names_numbers_and_ids(command: Command, three: list[Snapshot], of: str) -> None:
+    done = command("catalog", "c", "--diff", *(getattr(one, of) for one in three[:2]))
+    again = command("catalog", "c", "--diff", three[0].name, three[1].name)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done == again
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 4, 10_000])
+def test_diff_in_json(
+    command: Command, three: list[Snapshot], at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kip33.cli.catalog._ROWS_AT_ONCE", at_once)
+    [found] = command("catalog", "c", "--diff", 1, 2, "--format", "json").lines
+    assert found == {
+        "before": three[0].name,
+        "after": three[1].name,
+        "counts": COUNTS,
+        "changes": CHANGES,
+    }
+    assert command("catalog", "c", "--diff", 1, 2, "--format", "jsonl").lines == CHANGES
+
+
+def test_diff_in_a_table_ends_with_a_count(command: Command, three: list[Snapshot]) -> None:
+    done = command("catalog", "c", "--diff", 1, 2)
+    assert f"{three[0].name} to {three[1].name}" in done.stdout
+    [grown] = [line for line in done.stdout.splitlines() if "│ 1.log" in line]
+    assert [cell.strip() for cell in grown.split("│")[1:-1]] == [
+        "1.log", "grown, status changed", "10", "2,048", "ok", "truncated",
+    ]  # fmt: skip
+    assert cells(done.stdout) == dict.fromkeys(COUNTS, "1")
+
+
+def test_a_table_stops_somewhere_and_says_so(command: Command, catalog: Catalog) -> None:
+    write(catalog, [])
+    write(catalog, [row(number) for number in range(MOST_TABLE_ROWS + 7)])
+    done = command("catalog", "c", "--diff", 1, 2)
+    assert done.stdout.count(".log") == MOST_TABLE_ROWS
+    assert "and 7 more segments; --format jsonl shows all of them\n" in done.stdout
+    assert cells(done.stdout) == {"added": f"{MOST_TABLE_ROWS + 7:,}"}
+
+
+@pytest.mark.parametrize("pair", [(2, 3), (1, 1)], ids=["two", "one and the same"])
+def test_where_nothing_changed_one_line_says_so(
+    command: Command, three: list[Snapshot], pair: tuple[int, int]
+) -> None:
+    before, after = (three[number - 1].name for number in pair)
+    done = command("catalog", "c", "--diff", *pair)
+    assert done.stdout == f"Nothing changed from {before} to {after}: 3 segments.\n"
+    [found] = command("catalog", "c", "--diff", *pair, "--format", "json").lines
+    assert (found["counts"], found["changes"]) == ({}, [])
+    assert command("catalog", "c", "--diff", *pair, "--format", "jsonl").stdout == ""
+
+
+def test_another_snapshot_than_the_newest(command: Command, three: list[Snapshot]) -> None:
+    folder = Path("c/snapshots", three[0].name).absolute()
+    done = command("catalog", "c", "--snapshot", 1, "--format", "json")
+    [found] = done.lines
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert found["path"] == folder.as_uri()
+    assert [one["snapshot"] for one in found["snapshots"]] == names(three)[::-1]
+    assert (found["topics"][0]["log_bytes"], found["topics"][0]["not_ok"]) == (30, {})
+    [newest] = command("catalog", "c", "--format", "json").lines
+    assert newest["path"] == Path("c/snapshots", three[2].name).absolute().as_uri()
+    assert newest["topics"][0]["not_ok"] == {"truncated": 1}
+    path = command("catalog", "c", "--path", "--snapshot", three[0].snapshot_id)
+    assert (path.exit_code, path.stdout) == (0, f"{folder}\n")
+
+
+def test_the_table_says_whose_totals_it_shows(command: Command, three: list[Snapshot]) -> None:
+    title = [line.strip() for line in command("catalog", "c", "--snapshot", 1).stdout.splitlines()]
+    assert three[0].name in title
+    assert three[2].name not in title
+
+
+def test_snapshots_that_count_as_none_are_told_on_standard_error(
+    command: Command, catalog: Catalog, three: list[Snapshot]
+) -> None:
+    newest = write(catalog, [row(0)])
+    part_path(catalog, newest).unlink()
+    commit_path(catalog, three[0]).write_text("{")
+    lost, corrupt = part_path(catalog, newest).as_uri(), commit_path(catalog, three[0]).as_uri()
+    warned = f"Warning: {lost}: no bytes, the commit says {newest.parts[0].size_bytes}: counts as "
+    done = command("catalog", "c", "--format", "json")
+    assert done.stderr == (
+        f"{warned}none\nWarning: {corrupt}: no commit file: damaged or cut short: counts as none\n"
+    )
+    [found] = done.lines
+    assert [one["snapshot"] for one in found["snapshots"]] == names(three[1:])[::-1]
+    path = command("catalog", "c", "--path")
+    assert (path.exit_code, path.stderr) == (0, f"{warned}none\n")
+    assert path.stdout.endswith(f"{three[2].name}\n")
+    assert command("catalog", "c", "--path", "--snapshot", 2).stderr == ""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--snapshot", 4], ["--path", "--snapshot", 4], ["--diff", 1, 4], ["--diff", 4, 1]],
+    ids=lambda options: " ".join(map(str, options)),
+)
+@pytest.mark.parametrize("is_there", [True, False], ids=["damaged", "not there"])
+def test_a_snapshot_that_is_none_is_one_line(
+    command: Command, catalog: Catalog, three: list[Snapshot], options: list[Any], is_there: bool
+) -> None:
+    if is_there:
+        part_path(catalog, write(catalog, [row(0)])).unlink()
+    done = command("catalog", "c", *options)
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    expected = "the snapshot counts as none, choose another" if is_there else "no snapshot 4"
+    assert expected in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--diff", 1, 2, "--keep", 1], "--diff and --keep exclude each other: give one of them"),
+        (["--diff", 1, 2, "--path"], "--diff and --path exclude each other"),
+        (["--diff", 1, 2, "--snapshot", 1], "--diff and --snapshot exclude each other"),
+        (["--keep", 1, "--path"], "--keep and --path exclude each other"),
+        (["--keep", 1, "--snapshot", 1], "--keep and --snapshot exclude each other"),
+        (["--keep", 1, "--snapshot", 1, "--path"], "--keep and --path and --snapshot exclude"),
+        (["--keep", 0], "0 is not in the range x>=1"),
+        (["--keep", "all"], "'all' is not a valid integer"),
+        (["--diff", 1], "Option '--diff' requires 2 arguments"),
+    ],
+    ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else "",
+)
+def test_wrong_usage_is_one_line_and_nothing_goes(
+    command: Command, catalog: Catalog, three: list[Snapshot], options: list[Any], says: str
+) -> None:
+    make_old(catalog)
+    done = command("catalog", "c", *options)
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert says in done.stderr
+    assert catalog.snapshots() == three
+
+
+def test_a_configuration_file_cannot_remove_snapshots(
+    command: Command, catalog: Catalog, three: list[Snapshot]
+) -> None:
+    make_old(catalog)
+    config = file_named("kip33.toml", b"[catalog]\nkeep = 1\n")
+    done = command("catalog", "c", "--config", config)
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert "'--keep': it removes snapshots; on the command line only" in done.stderr
+    assert catalog.snapshots() == three
+
+
+def test_keep_removes_the_others_and_prints_what_it_did(
+    command: Command, catalog: Catalog, three: list[Snapshot]
+) -> None:
+    dead = Draft.begin(catalog, Location.of("/archive"))
+    PartWriter(dead.staging, 0).publish()
+    make_old(catalog, hours=25)
+    young = commit_path(catalog, three[1])
+    os.utime(young)
+    sizes = {path: path.stat().st_size for path in path_of(catalog.location).rglob("*.*")}
+    freed = sum(size for path, size in sizes.items() if three[0].name in str(path))
+    left = sum(size for path, size in sizes.items() if dead.name in str(path))
+
+    done = command("catalog", "c", "--keep", 1, "--format", "json")
+
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.lines == [
+        {
+            "catalog": Path("c").absolute().as_uri(),
+            "snapshots_removed": 1,
+            "snapshots_kept": 2,
+            "kept_younger_than_an_hour": 1,
+            "leftovers_removed": 1,
+            "bytes_freed": freed + left,
+            "removed": [
+                {"what": "dead build", "name": dead.name, "size_bytes": left},
+                {"what": "old snapshot", "name": three[0].name, "size_bytes": freed},
+            ],
+            "foreign": [],
+            "failures": [],
+        }
+    ]
+    assert catalog.snapshots() == three[1:]
+
+
+def test_keep_in_a_table_lists_what_goes_and_then_what_went(
+    command: Command, catalog: Catalog, three: list[Snapshot]
+) -> None:
+    make_old(catalog)
+    done = command("catalog", "c", "--keep", 2)
+    assert (done.exit_code, done.stderr) == (0, "")
+    listed, _, summary = done.stdout.partition("┃ prune")
+    assert f"│ old snapshot │ {three[0].name} │" in listed
+    found = cells(summary)
+    assert found.pop("freed").endswith("KiB")
+    assert found == {
+        "snapshots removed": "1",
+        "kept": "2",
+        "because the newest within the last hour": "0",
+        "leftovers removed": "0",
+    }
+    again = command("catalog", "c", "--keep", 2)
+    assert "to remove" not in again.stdout
+    assert cells(again.stdout)["snapshots removed"] == "0"
+
+
+def test_keep_tells_damaged_snapshots_from_old_ones(
+    command: Command, catalog: Catalog, three: list[Snapshot]
+) -> None:
+    newer = write(catalog, [row(0)])
+    for snapshot in (three[1], newer):
+        part_path(catalog, snapshot).unlink()
+    make_old(catalog)
+    done = command("catalog", "c", "--keep", 1)
+    assert cells(done.stdout)["snapshots removed"] == "2, 1 of them damaged"
+    assert done.stderr.startswith(f"Warning: {part_path(catalog, newer).as_uri()}: no bytes")
+    assert catalog.newest() == three[2]
+
+
+def test_keep_in_jsonl_prints_what_went(
+    command: Command, catalog: Catalog, three: list[Snapshot]
+) -> None:
+    make_old(catalog)
+    lines = command("catalog", "c", "--keep", 1, "--format", "jsonl").lines
+    assert [(line["what"], line["name"]) for line in lines] == [
+        ("old snapshot", name) for name in names(three[:2])
+    ]
+
+
+class Closed:
+    """The local disk, where this folder does not go."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = str(folder)
+        self._disk = fs.LocalFileSystem()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._disk, name)
+
+    def delete_dir(self, path: str) -> None:
+        if path == self._folder:
+            raise PermissionError(13, "Permission denied")
+        self._disk.delete_dir(path)
+
+
+@pytest.mark.parametrize("output_format", ["table", "json", "jsonl"])
+def test_what_cannot_be_removed_is_a_line_and_exit_1(
+    command: Command,
+    catalog: Catalog,
+    three: list[Snapshot],
+    output_format: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = part_path(catalog, three[0]).parent
+    make_old(catalog)
+    monkeypatch.setattr("kip33.stores.locations._filesystem", lambda _: Closed(folder))
+    done = command("catalog", "c", "--keep", 1, "--format", output_format)
+    line = f"{folder.as_uri()}: cannot be removed: Permission denied; fix it and prune again"
+    assert (done.exit_code, done.stderr) == (1, f"Error: {line}\n")
+    assert catalog.snapshots() == three[2:]
+    if output_format == "table":
+        assert cells(done.stdout)["not removed"] == "1: see standard error"
+    if output_format == "json":
+        assert done.lines[0]["failures"] == [line]
+    if output_format == "jsonl":
+        assert [removed["name"] for removed in done.lines] == [three[1].name]

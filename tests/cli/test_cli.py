@@ -1,0 +1,500 @@
+"""The `kip33` command as a user meets it: help, output, exit codes, configuration files."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kip33 import build_time_index
+from kip33.cli.main import COMMANDS
+from tests.cli.console import (
+    KIP33,
+    PROJECT,
+    Command,
+    Finished,
+    directory_named,
+    file_named,
+    subprocess_of,
+)
+from tests.demo_archive import START_MS, make_archive
+
+FIRST = "00000000000000000000"
+BUILD = ["build", "archive", "--index-dir", "indexes"]
+SUMMARY_KEYS = ["snapshot", "catalog", "segments", "by_status", "entries", "log_bytes"]
+VERDICT_KEYS = ["log_uri", "index_uri", "verdict", "dialect", "entries", "problems"]
+BY_STATUS = {"empty": 1, "invalid": 1, "ok": 9, "truncated": 2}
+
+
+@pytest.mark.parametrize("name", ["", *COMMANDS])
+def test_help_has_an_example(command: Command, name: str) -> None:
+    done = command(*filter(None, [name]), "--help")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "Example: " in done.stdout
+    assert f"kip33 {name or 'build'} " in done.stdout.partition("Example: ")[2]
+
+
+def test_kip33_alone_is_its_help(command: Command) -> None:
+    assert command() == command("--help")
+    assert all(name in command().stdout for name in COMMANDS)
+
+
+def top_level_modules(*arguments: Any, cwd: Path) -> set[str]:
+    code = (
+        "import atexit, sys\n"
+        "names = lambda: sorted({name.partition('.')[0] for name in sys.modules})\n"
+        "atexit.register(lambda: print(*names(), file=open('modules', 'w')))\n"
+        "from kip33.cli.main import main\n"
+        "main()\n"
+    )
+    done = subprocess_of(sys.executable, "-c", code, *arguments, cwd=cwd)
+    assert done.exit_code == 0, done.stderr
+    return set((cwd / "modules").read_text().split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "left_out"),
+    [
+        (["--help"], {"numpy", "pyarrow", "pyspark", "numba", "rich"}),
+        (["build", "--help"], {"pyspark", "numba"}),
+        (["verify", f"archive/broker-1/payments-0/{FIRST}.log"], {"pyspark", "numba"}),
+        (["dump", "--records", f"archive/broker-1/payments-0/{FIRST}.log"], {"pyspark", "numba"}),
+    ],
+    ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
+)
+def test_a_small_command_imports_little(
+    archive: Path, tmp_path: Path, arguments: list[str], left_out: set[str]
+) -> None:
+    (tmp_path / "archive").symlink_to(archive)
+    loaded = top_level_modules(*arguments, cwd=tmp_path)
+    assert "click" in loaded
+    assert loaded & left_out == set()
+
+
+WITHOUT_PANDAS = """\
+import os, sys
+from pathlib import Path
+
+class NoPandas:
+    def find_spec(self, name, path=None, target=None):
+        if name == "pandas":
+            raise ImportError("this test has no pandas")
+
+sys.meta_path.insert(0, NoPandas())
+(Path(os.environ["STARTED"]) / str(os.getpid())).write_text(" ".join(sys.orig_argv))
+"""
+
+
+@pytest.mark.spark
+def test_build_in_a_pipe_prints_one_object_and_no_process_needs_pandas(
+    archive: Path, tmp_path: Path
+) -> None:
+    started = tmp_path / "started"
+    started.mkdir()
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT_PANDAS)
+
+    done = subprocess_of(
+        *(KIP33, "build", archive, "--index-dir", "indexes", "--format", "json"),
+        *("--fail-on", "invalid"),
+        cwd=tmp_path,
+        PYTHONPATH=str(tmp_path),
+        STARTED=str(started),
+    )
+
+    assert (done.exit_code, done.stderr) == (3, "")
+    [summary] = done.lines
+    assert list(summary)[: len(SUMMARY_KEYS)] == SUMMARY_KEYS
+    assert {"index_bytes", "seconds"} <= summary.keys()
+    assert summary["by_status"] == BY_STATUS
+    assert summary["catalog"] == (tmp_path / "indexes/_catalog").as_uri()
+    assert "pyspark.daemon" in " ".join(path.read_text() for path in started.iterdir())
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("fail_on", "exit_code"),
+    [
+        ([], 0),
+        (["unreadable"], 0),
+        (["unreadable", "unverified"], 0),
+        (["truncated"], 3),
+        (["unreadable", "invalid"], 3),
+    ],
+    ids=lambda value: ",".join(value) or "nothing" if isinstance(value, list) else "",
+)
+def test_findings_are_an_exit_code_only_on_request(
+    spark_command: Command, fail_on: list[str], exit_code: int
+) -> None:
+    options = [word for status in fail_on for word in ("--fail-on", status)]
+    done = spark_command(*BUILD, "--topics", "clicks", "--format", "json", *options)
+    assert (done.exit_code, done.stderr) == (exit_code, "")
+    assert done.lines[0]["by_status"] == {"empty": 1, "invalid": 1, "truncated": 2}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("fail_on", "exit_code"), [("unwritten", 3), ("invalid", 0)])
+def test_a_build_that_could_write_no_index_file_warns_and_fails_on_request(
+    spark_command: Command, fail_on: str, exit_code: int
+) -> None:
+    Path("indexes").mkdir()
+    for broker in ("broker-1", "broker-2"):
+        Path("indexes", broker).touch()  # no directory can be made here
+    done = spark_command(
+        *(*BUILD, "--topics", "orders", "--format", "json", "--catalog", "catalog"),
+        *("--fail-on", fail_on),
+    )
+    [summary] = done.lines
+    assert (done.exit_code, summary["written"]) == (exit_code, 0)
+    assert summary["failed"] == summary["segments"] > 0
+    warning = done.stderr.removesuffix("\n")
+    place = Path("indexes").resolve().as_uri()
+    assert f"could not be written, for example {place}/broker-" in warning
+    assert ".timeindex: cannot be written: " in warning
+    assert "--fail-on unwritten makes this exit 3" in warning
+    assert "\n" not in warning
+
+
+@pytest.mark.spark
+def test_build_prints_a_table_that_names_what_is_not_as_expected(spark_command: Command) -> None:
+    kept = Path(f"indexes/broker-1/payments-0/{FIRST}.timeindex")
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(b"somebody else's")
+    Path(f"indexes/broker-1/audit.v1-0/{FIRST}.timeindex").mkdir(parents=True)
+
+    done = spark_command(*BUILD)
+
+    table = {
+        cells[1].strip(): cells[2].strip()
+        for line in done.stdout.splitlines()
+        if len(cells := line.split("│")) == 4
+    }
+    assert done.exit_code == 0
+    assert done.stderr.startswith("Warning: index files of 1 segments could not be written, for ")
+    assert table["segments"] == "13: 1 empty, 1 invalid, 9 ok, 2 truncated"
+    assert table["index files"] == "10 up to date"
+    assert table["kept"] == "1 that kip33 did not write"
+    assert table["not as built"] == "1 of them; --overwrite replaces them"
+    assert table["not written"] == "1: see `error` in the catalog"
+    assert table["log bytes"] == "1.7 MiB"
+    assert kept.read_bytes() == b"somebody else's"
+
+
+@pytest.mark.spark
+def test_options_of_build_reach_the_build(spark_command: Command) -> None:
+    options = ("--segment-index-bytes", "120", "--index-interval-bytes", "512", "--no-check-crc")
+    options += ("--parallelism", "1", "--dialect", "live", "--offset-index")
+    done = spark_command(*BUILD, "--topics", "clicks", *options, "--format", "json")
+
+    [commit] = (Path("indexes/_catalog/commits")).iterdir()
+    record = json.loads(commit.read_text())
+    assert json.loads(record["settings"]["build"]) == {
+        "dialect": "live",
+        "index_interval_bytes": 512,
+        "segment_index_bytes": 120,
+        "check_crc": False,
+        "offset_index": True,
+        "bytes_version": 1,
+    }
+    assert len(record["parts"]) == 1
+    # Ten slots are too few for either log, and nobody saw the batch with the broken CRC.
+    assert done.lines[0]["by_status"] == {"empty": 1, "invalid": 3}
+
+
+@pytest.mark.spark
+def test_damaged_files_are_repaired_in_place_and_others_left(spark_command: Command) -> None:
+    make_archive(Path("logs"))
+    in_place = ("build", "logs", "--in-place", "--catalog", "catalog", "--only", "damaged")
+    logs = [path for path in sorted(Path("logs").rglob("*.log")) if "clicks-2" not in str(path)]
+    true = {log: build_time_index(str(log)).time_index for log in logs}
+    dense = build_time_index(str(logs[1]), index_interval_bytes=1000).time_index or b""
+    logs[1].with_suffix(".timeindex").write_bytes(dense)  # consistent: of another density
+    sparse = (true[logs[2]] or b"")[-12:]  # true, but entries are missing
+    logs[2].with_suffix(".timeindex").write_bytes(sparse)
+    damaged = Path(f"logs/broker-2/orders-0/{FIRST}.timeindex")
+    before = damaged.read_bytes()
+
+    first = spark_command(*in_place, "--format", "json").lines[0]
+    assert (first["kept"], first["kept_though_other"]) == (3, 2)
+    assert damaged.read_bytes() == before
+    assert logs[2].with_suffix(".timeindex").read_bytes() == sparse
+
+    second = spark_command(*in_place, "--overwrite", "--format", "json").lines[0]
+    assert (second["kept"], second["kept_though_other"]) == (1, 0)
+    for log in logs:
+        expected = dense if log == logs[1] else true[log]
+        assert log.with_suffix(".timeindex").read_bytes() == expected, log
+
+
+@pytest.mark.parametrize(
+    ("options", "verdict"),
+    [((), "consistent"), (("--index-interval-bytes", "100"), "identical")],
+)
+def test_options_of_verify_reach_the_verdict(
+    command: Command, options: tuple[str, ...], verdict: str
+) -> None:
+    make_archive(Path("logs"))
+    log = f"logs/broker-1/orders-0/{FIRST}.log"
+    index = build_time_index(log, index_interval_bytes=100)
+    Path(log).with_suffix(".timeindex").write_bytes(index.time_index or b"")
+    assert command("verify", log, *options, "--format", "jsonl").lines[0]["verdict"] == verdict
+
+
+@pytest.mark.parametrize(
+    ("options", "status"), [((), "truncated"), (("--no-check-crc",), "ok")], ids=["crc", "no crc"]
+)
+def test_verify_without_crc_does_not_see_bit_rot(
+    command: Command, options: tuple[str, ...], status: str
+) -> None:
+    make_archive(Path("logs"))
+    log = f"logs/broker-2/clicks-1/{FIRST}.log"
+    assert command("verify", log, *options, "--format", "jsonl").lines[0]["log_status"] == status
+
+
+def test_the_offset_index_beside_the_log_is_held_against_it_for_one_file_too(
+    command: Command,
+) -> None:
+    make_archive(Path("logs"))
+    log = f"logs/broker-1/orders-0/{FIRST}.log"
+    index = build_time_index(log)
+    Path(log).with_suffix(".index").write_bytes(index.offset_index or b"")
+    Path(directory_named("indexes"), f"{FIRST}.timeindex").write_bytes(index.time_index or b"")
+    row = command("verify", log, "--index-dir", "indexes", "--format", "jsonl").lines[0]
+    assert (row["verdict"], row["offset_index_verdict"]) == ("identical", "identical")
+
+
+@pytest.mark.spark
+def test_build_tells_what_it_passed_over(spark_command: Command) -> None:
+    directory_named("logs/b-0.0123456789abcdef0123456789abcdef-delete")
+    partition = directory_named("logs/a-0")
+    for name in ("00.log", "01.log.deleted", "notes.log"):
+        Path(partition, name).touch()
+    done = spark_command("build", "logs", "--index-dir", "indexes", "--format", "jsonl")
+    [summary] = done.lines
+    assert summary["segments"] == 1
+    assert summary["passed_over"] == {
+        ".deleted files": 1,
+        "-delete directories": 1,
+        "files not named as segments": 1,
+    }
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("config", "options", "dialect", "interval"),
+    [
+        (None, [], "recover", 4096),
+        ("the project's", [], "recover", 4096),
+        ('[build]\ndialect = "live"\n', [], "live", 4096),
+        ('[build]\ndialect = "live"\n', ["--dialect", "kip33"], "kip33", 4096),
+        ("index-interval-bytes = 512\n", [], "recover", 512),
+        ("index_interval_bytes = 1\n[build]\nindex-interval-bytes = 2\n", [], "recover", 2),
+        ('[verify]\nfail-on = ["wrong"]\n[catalog]\nformat = "json"\n', [], "recover", 4096),
+        ('catalog = "elsewhere"\n', [], "recover", 4096),
+    ],
+    ids=[
+        "no file",
+        "conf/kip33.toml",
+        "a command's table",
+        "the command line wins",
+        "a key for every command",
+        "the table wins over it",
+        "tables of other commands",
+        "an option named as a command",
+    ],
+)
+def test_a_configuration_file_gives_defaults(
+    spark_command: Command, config: str | None, options: list[str], dialect: str, interval: int
+) -> None:
+    path = str(PROJECT / "conf" / "kip33.toml")
+    if config != "the project's":
+        path = file_named("kip33.toml", (config or "").encode())
+    given = ["--config", path] if config else []
+
+    done = spark_command(*BUILD, "--topics", "payments", *given, *options, "--format", "json")
+
+    assert (done.exit_code, done.stderr) == (0, "")
+    catalog = Path("elsewhere" if "elsewhere" in (config or "") else "indexes/_catalog").absolute()
+    assert done.lines[0]["catalog"] == catalog.as_uri()
+    [commit] = (catalog / "commits").iterdir()
+    settings = json.loads(json.loads(commit.read_text())["settings"]["build"])
+    assert (settings["dialect"], settings["index_interval_bytes"]) == (dialect, interval)
+
+
+@pytest.mark.spark
+@pytest.mark.integration  # a JVM of its own
+def test_verify_on_a_terminal_draws_on_standard_error_only(archive: Path, tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [KIP33, "verify", str(archive / "broker-2"), "--format", "jsonl", "--fail-on", "wrong"],
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        cwd=tmp_path,
+        env=os.environ | {"TERM": "xterm-256color", "COLUMNS": "100"},
+    ) as process:
+        os.close(theirs)
+        drawn = read_all(ours)
+        stdout = process.stdout.read().decode()
+    done = Finished(process.returncode, stdout, drawn)
+
+    assert done.exit_code == 3
+    assert "verify: 8 segments listed" in drawn
+    assert "tasks" in drawn
+    assert "Traceback" not in drawn
+    assert len(done.lines) == 8
+    for line in done.lines:
+        assert list(line)[: len(VERDICT_KEYS)] == VERDICT_KEYS
+        assert "offset_index_verdict" in line
+
+
+def read_all(terminal: int) -> str:
+    pieces = []
+    while True:
+        try:
+            pieces.append(os.read(terminal, 65536))
+        except OSError:  # how Linux says that the other end is closed
+            pieces.append(b"")
+        if not pieces[-1]:
+            os.close(terminal)
+            return b"".join(pieces).decode()
+
+
+@pytest.mark.spark
+def test_verify_prints_one_object_or_a_table(spark_command: Command) -> None:
+    done = spark_command("verify", "archive/broker-2", "--topics", "orders", "--format", "json")
+    [found] = done.lines
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert (found["segments"], len(found["verdicts"])) == (3, 3)
+    assert found["by_verdict"] == {"wrong": 1, "missing": 2}
+
+    table = spark_command("verify", "archive", "--topics", "orders").stdout
+    assert "6 segments" in table
+    assert "0 true entries, then 10485756 zero bytes" in table
+    assert f"broker-2/orders-0/{FIRST}.timeindex" in table
+
+
+@pytest.mark.parametrize("suffix", [".log", ".timeindex", ".index"])
+@pytest.mark.parametrize(
+    ("partition", "fail_on", "exit_code", "verdict"),
+    [
+        ("broker-1/payments-0", "wrong", 0, "missing"),
+        ("broker-1/payments-0", "missing", 3, "missing"),
+        ("broker-2/orders-0", "wrong", 3, "wrong"),
+    ],
+)
+def test_verify_of_one_file_needs_no_spark(
+    command: Command, suffix: str, partition: str, fail_on: str, exit_code: int, verdict: str
+) -> None:
+    path = f"archive/{partition}/{FIRST}{suffix}"
+    done = command("verify", path, "--format", "jsonl", "--fail-on", fail_on)
+    [line] = done.lines
+    assert (done.exit_code, done.stderr, line["verdict"]) == (exit_code, "", verdict)
+    assert line["log_uri"] == Path(f"archive/{partition}/{FIRST}.log").absolute().as_uri()
+
+
+@pytest.mark.parametrize(
+    ("offset_index", "verdict"),
+    [(bytes.fromhex("0000000100000001"), "wrong"), (b"half", "malformed")],
+)
+def test_fail_on_looks_at_the_offset_index_too(
+    command: Command, offset_index: bytes, verdict: str
+) -> None:
+    make_archive(Path("logs"))
+    log = Path(f"logs/broker-1/payments-0/{FIRST}.log")
+    log.with_suffix(".timeindex").write_bytes(build_time_index(str(log)).time_index or b"")
+    log.with_suffix(".index").write_bytes(offset_index)
+    done = command("verify", log, "--format", "jsonl", "--fail-on", verdict)
+    [line] = done.lines
+    assert (line["verdict"], line["offset_index_verdict"]) == ("identical", verdict)
+    assert done.exit_code == 3
+    assert command("verify", log, "--fail-on", "padded").exit_code == 0
+
+
+def test_verify_of_an_offset_index_says_that_it_is_missing(command: Command) -> None:
+    index = f"archive/broker-1/payments-0/{FIRST}.index"
+    done = command("verify", index, "--format", "json", "--fail-on", "missing")
+    [found] = done.lines
+    assert (done.exit_code, found["by_offset_index_verdict"]) == (3, {"missing": 1})
+
+
+def test_a_sparse_index_is_counted_shown_and_failed_on(command: Command) -> None:
+    make_archive(Path("logs"))
+    log = Path(f"logs/broker-1/orders-0/{FIRST}.log")
+    index = build_time_index(str(log), index_interval_bytes=100)
+    log.with_suffix(".timeindex").write_bytes(index.time_index or b"")
+    log.with_suffix(".index").write_bytes(b"")
+    asked = ("verify", log, "--index-interval-bytes", "100")
+    done = command(*asked, "--format", "json", "--fail-on", "sparse")
+    [found] = done.lines
+    assert (done.exit_code, found["by_offset_index_verdict"]) == (3, {"sparse": 1})
+    assert found["offset_index_largest_gap_bytes"] == log.stat().st_size
+    table = command(*asked).stdout
+    assert "sparse" in table and "entries are missing: there is none for" in table
+
+
+def test_verify_reads_the_kip33_dialect_only_where_it_is_asked_for(command: Command) -> None:
+    make_archive(Path("logs"))
+    log = Path(f"logs/broker-1/orders-0/{FIRST}.log")
+    index = build_time_index(str(log), dialect="kip33")
+    log.with_suffix(".timeindex").write_bytes(index.time_index or b"")
+    [seen] = command("verify", log, "--format", "jsonl").lines
+    assert (seen["verdict"], "--dialect kip33" in seen["problems"][-1]) == ("wrong", True)
+    [seen] = command("verify", log, "--dialect", "kip33", "--format", "jsonl").lines
+    assert (seen["verdict"], seen["dialect"]) == ("identical", "kip33")
+
+
+def test_a_long_path_stays_on_one_line_where_no_terminal_shows_it(command: Command) -> None:
+    partition = directory_named(f"{'d' * 200}/{'e' * 200}/orders-0")
+    done = command("verify", file_named(f"{partition}/{FIRST}.log", b""))
+    assert (done.exit_code, f"{'e' * 200}/orders-0/{FIRST}.timeindex" in done.stdout) == (0, True)
+
+
+def test_verify_of_one_file_finds_its_index_in_an_index_directory(command: Command) -> None:
+    log = Path(f"archive/broker-1/payments-0/{FIRST}.log")
+    index = build_time_index(str(log))
+    Path(directory_named("indexes"), f"{FIRST}.timeindex").write_bytes(index.time_index)
+    Path("indexes", f"{FIRST}.index").write_bytes(index.offset_index)
+    done = command("verify", log, "--index-dir", "indexes", "--format", "jsonl")
+    [line] = done.lines
+    assert (line["verdict"], line["dialect"]) == ("identical", "recover")
+    assert line["offset_index_verdict"] == "identical"
+
+
+@pytest.mark.spark
+def test_catalog_lists_snapshots_and_totals(spark_command: Command) -> None:
+    newest = spark_command(*BUILD, "--topics", "payments", "--format", "json").lines[0]
+    newest = spark_command(*BUILD, "--format", "json").lines[0]
+
+    [found] = spark_command("catalog", "indexes/_catalog", "--format", "json").lines
+
+    assert [s["segments"] for s in found["snapshots"]] == [13, 1]
+    assert found["snapshots"][0]["snapshot"] == newest["snapshot"]
+    assert found["path"] == f"{newest['catalog']}/snapshots/{newest['snapshot']}"
+    topics = {topic.pop("topic"): topic for topic in found["topics"]}
+    assert list(topics) == ["audit.v1", "clicks", "metrics", "orders", "payments"]
+    assert topics["clicks"]["not_ok"] == {"invalid": 1, "truncated": 2}
+    assert topics["audit.v1"]["record_count"] is None
+    assert topics["payments"] == {
+        "partitions": 1,
+        "segments": 1,
+        "log_bytes": Path(f"archive/broker-1/payments-0/{FIRST}.log").stat().st_size,
+        "record_count": 240,
+        "time_index_entries": 6,
+        "first_timestamp": START_MS + 2,
+        "largest_timestamp": START_MS + 59_005,
+        "not_ok": {},
+        "overlaps": {},
+    }
+
+    lines = spark_command("catalog", "indexes/_catalog", "--format", "jsonl").lines
+    assert [line["kind"] for line in lines] == ["snapshot"] * 2 + ["topic"] * 5
+
+    table = spark_command("catalog", "indexes/_catalog").stdout
+    assert "2023-11-14T22:13:20.002Z" in table
+    assert "1 invalid, 2 truncated" in table
+
+    path = spark_command("catalog", "indexes/_catalog", "--path").stdout
+    assert path == f"{Path('indexes/_catalog').absolute()}/snapshots/{newest['snapshot']}\n"

@@ -1,0 +1,111 @@
+"""`retention --emit delete-records` is as careful as `--plan`: what is in doubt is left out."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kip33.spark.build import build_index
+from tests.cli.console import Command, Finished, file_named
+from tests.demo_archive import COPIED_MS
+
+pytestmark = pytest.mark.spark
+
+DAY_MS = 86_400_000
+POLICY = '[defaults]\ncleanup.policy = "delete"\nretention.ms = "7d"\n'
+
+
+class Archive:
+    """A copy of some partitions of the demo archive, and its catalog."""
+
+    def __init__(self, folder: Path, built: Path, spark: Any, command: Command) -> None:
+        self.folder, self._spark, self._command = folder, spark, command
+        for name in ("orders-0", "sensors-1"):
+            shutil.copytree(
+                built / "archive/broker-1" / name,
+                folder / "archive/broker-1" / name,
+                copy_function=shutil.copy2,
+            )
+        self.nights = 0
+        self.build()
+
+    def build(self, **how: Any) -> None:
+        self.nights += 1
+        at_ms = COPIED_MS + self.nights * DAY_MS
+        places = str(self.folder / "archive"), str(self.folder / "indexes")
+        build_index(self._spark, *places, now_ms=at_ms, **how)
+
+    def emitted(self, policy: str = POLICY) -> Finished:
+        given = ("--policy", file_named("policy.toml", policy.encode()), "--now", "2023-12-01")
+        catalog = self.folder / "indexes/_catalog"
+        return self._command("retention", catalog, *given, "--emit", "delete-records")
+
+    def topics(self) -> list[str]:
+        partitions = json.loads(self.emitted().stdout)["partitions"]
+        return [one["topic"] for one in partitions]
+
+
+@pytest.fixture
+def archive(tmp_path: Path, built: Path, spark: Any, spark_command: Command) -> Archive:
+    return Archive(tmp_path / "mine", built, spark, spark_command)
+
+
+def test_without_doubt_all_are_emitted(archive: Archive) -> None:
+    assert archive.topics() == ["orders", "sensors"]
+    assert "Warning" not in archive.emitted().stderr
+
+
+def test_a_partition_below_a_directory_that_cannot_be_listed_is_left_out(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows come from an earlier build: what came since then is not known."""
+    broker = archive.folder / "archive/broker-1"
+    shutil.copytree(broker, archive.folder / "archive/broker-2", copy_function=shutil.copy2)
+    shutil.rmtree(archive.folder / "archive/broker-2/sensors-1")
+    archive.build()
+    assert archive.topics() == ["orders", "sensors"]
+    loop = archive.folder / "archive/broker-2"
+    shutil.rmtree(loop)
+    loop.symlink_to(".")  # a link back up is a directory that cannot be listed
+    archive.build()
+
+    done = archive.emitted()
+
+    assert [one["topic"] for one in json.loads(done.stdout)["partitions"]] == ["sensors"]
+    assert f"Warning: orders-0 is left out: {loop.as_uri()} could not be listed" in done.stderr
+
+
+def test_an_unverified_segment_leaves_its_partition_out_by_name(archive: Archive) -> None:
+    directory = archive.folder / "archive/broker-1/orders-0"
+    for index in (archive.folder / "indexes/broker-1/orders-0").glob("*.timeindex"):
+        shutil.copy(index, directory / index.name)
+    shutil.rmtree(archive.folder / "indexes")
+    archive.build(read="tail")
+
+    done = archive.emitted()
+
+    assert [one["topic"] for one in json.loads(done.stdout)["partitions"]] == ["sensors"]
+    assert "Warning: orders-0 is left out: " in done.stderr
+    assert "is unverified, its log was not read" in done.stderr
+
+
+def test_two_directories_of_one_partition_are_left_out_by_name(archive: Archive) -> None:
+    brokers = archive.folder / "archive/broker-1"
+    shutil.copytree(brokers / "orders-0", brokers / "orders-00", copy_function=shutil.copy2)
+    for number, log in enumerate(sorted((brokers / "orders-00").glob("*.log"))):
+        log.rename(log.with_name(f"{5_000_000 + number:020d}.log"))
+    archive.build()
+
+    done = archive.emitted()
+
+    assert [one["topic"] for one in json.loads(done.stdout)["partitions"]] == ["sensors"]
+    assert "orders-00 are directories of one partition" in done.stderr
+
+
+def test_a_topic_without_a_cleanup_policy_is_refused_as_in_a_plan(archive: Archive) -> None:
+    done = archive.emitted('[defaults]\nretention.ms = "7d"\n')
+
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "no cleanup.policy, so nobody said that segments may be deleted" in done.stderr

@@ -1,0 +1,213 @@
+"""`kip33 dump`: every kind of file, as rows and as a table."""
+
+from pathlib import Path
+
+import pytest
+
+from kip33 import TimeIndex, build_time_index
+from tests.builders.segment_builder import (
+    Record,
+    end_txn_marker,
+    segment,
+    v0_message,
+    v1_message,
+    v2_batch,
+    with_broken_crc,
+    wrapper,
+)
+from tests.cli.console import KIP33, Command, directory_named, file_named, subprocess_of
+from tests.demo_archive import START_MS
+from tests.formats.real_segments import REAL_SEGMENTS, needs_real_segments
+
+FIRST = "00000000000000000000"
+ZEROED_SEGMENTS = 11  # of ../shared/segments: compressed bodies are zeros
+SMALL_BYTES = 500_000  # all of those are below
+TWO_ENTRIES = bytes.fromhex("0000018bcfe5680000000003 0000018bcfe568fa00000009")
+EARLIER_ENTRY = bytes.fromhex("0000018bcfe567ff00000004")
+
+
+ZEROS = "entries of zeros behind these"
+
+
+@pytest.mark.parametrize(
+    ("stale", "zeros"),
+    [(b"", 0), (b"", 3), (EARLIER_ENTRY, 0), (EARLIER_ENTRY + TWO_ENTRIES[12:], 2)],
+    ids=["whole", "padded", "stale", "stale and padded"],
+)
+def test_dump_of_a_time_index(command: Command, stale: bytes, zeros: int) -> None:
+    name = file_named("00000000000000000100.timeindex", TWO_ENTRIES + stale + bytes(12 * zeros))
+
+    entries = [
+        {"kind": "time_entry", "entry": 0, "timestamp": START_MS, "offset": 103}
+        | {"time": "2023-11-14T22:13:20.000Z"},
+        {"kind": "time_entry", "entry": 1, "timestamp": START_MS + 250, "offset": 109}
+        | {"time": "2023-11-14T22:13:20.250Z"},
+        {"kind": "time_entry", "entry": 2, "timestamp": START_MS - 1, "offset": 104}
+        | {"time": "2023-11-14T22:13:19.999Z", "untrue": "out of order after the entry before"},
+    ]
+    behind = "behind an entry that is out of order"
+    entries.append(entries[1] | {"entry": 3, "untrue": behind})
+    shown = entries[: 2 + len(stale) // 12]
+    tail = [{"kind": "tail", "entries": zeros, "note": ZEROS}] if zeros else []
+    rows = [{"file": name} | row for row in [*shown, *tail]]
+    assert command("dump", name, "--format", "jsonl").lines == rows
+
+    table = command("dump", name).stdout.splitlines()
+    assert table[0].split() == ["entry", "timestamp", "time", "offset"]
+    assert table[2].split() == ["1", "1700000000250", "2023-11-14T22:13:20.250Z", "109"]
+    assert [line.partition("  <- ")[2] for line in table[1 : len(shown) + 1]] == [
+        row.get("untrue", "") for row in shown
+    ]
+    assert table[len(shown) + 1 :] == ([f"tail: {zeros} {ZEROS}"] if zeros else [])
+
+
+def test_dump_compares_an_index_with_the_log_beside_it(command: Command) -> None:
+    log = Path(
+        file_named(f"{FIRST}.log", segment([v2_batch(i, [Record(1000 + i)]) for i in range(6)]))
+    )
+    index = build_time_index(str(log), index_interval_bytes=0)
+
+    def marks_of(suffix: str, data: bytes, *options: str) -> list[tuple[object, object]]:
+        log.with_suffix(suffix).write_bytes(data)
+        lines = command("dump", log.with_suffix(suffix), "--format", "jsonl", *options).lines
+        return [(row.get("entry"), row.get("untrue", row.get("note"))) for row in lines]
+
+    times, places = index.time_index or b"", index.offset_index or b""
+    assert marks_of(".timeindex", times) == [(number, None) for number in range(5)]
+    assert marks_of(".index", places) == [(number, None) for number in range(5)]
+    assert marks_of(".timeindex", times[:12] + EARLIER_ENTRY + times[24:] + bytes(48)) == [
+        (0, None),
+        (1, "no batch is the first to reach that"),
+        (2, None),
+        (3, None),
+        (4, None),
+        (None, ZEROS),
+    ]
+    changed = places[:8] + places[8:15] + b"\x01" + places[16:]
+    assert marks_of(".index", changed)[:3] == [(0, None), (1, "no batch begins there"), (2, None)]
+
+    kip33 = build_time_index(str(log), dialect="kip33").time_index or b""
+    assert marks_of(".timeindex", kip33, "--dialect", "kip33") == [(0, None)]
+    assert marks_of(".timeindex", kip33) == [
+        (0, "the batch that reaches it ends at offset 5"),
+        (None, "every entry is true in another meaning; is this of --dialect kip33?"),
+    ]
+
+
+def test_dump_of_an_index_beside_a_log_that_cannot_be_read(command: Command) -> None:
+    directory_named(f"{FIRST}.log")
+    name = file_named(f"{FIRST}.timeindex", TWO_ENTRIES)
+    assert [row.get("untrue") for row in command("dump", name, "--format", "jsonl").lines] == [
+        None,
+        None,
+    ]
+
+
+def test_dump_says_where_a_broker_would_fail_to_load(command: Command) -> None:
+    """A control batch whose record has no key: recovery throws, and the dump ends there."""
+    marker = v2_batch(1, [Record(START_MS)], control=True, transactional=True, producer_id=5)
+    log = file_named(f"{FIRST}.log", segment([v2_batch(0, [Record(START_MS)]), marker]))
+
+    *batches, last = command("dump", log, "--format", "jsonl").lines
+
+    assert [row["base_offset"] for row in batches] == [0, 1]
+    assert last["kind"] == "load_failure"
+    assert "the record has no key; Kafka fails to load" in last["note"]
+
+
+def test_dump_of_an_offset_index(command: Command) -> None:
+    entries = bytes.fromhex("00000009 00000100 00000013 00001111")
+    name = file_named("00000000000000000100.index", entries + bytes(16))
+    assert [
+        (row["kind"], row.get("entry"), row.get("offset"), row.get("position"))
+        for row in command("dump", name, "--format", "jsonl").lines
+    ] == [
+        ("offset_entry", 0, 109, 256),
+        ("offset_entry", 1, 119, 0x1111),
+        ("tail", None, None, None),
+    ]
+    table = command("dump", name).stdout.splitlines()
+    assert table[0].split() == ["entry", "offset", "position"]
+    assert table[2].split() == ["1", "119", "4369"]
+
+
+def test_dump_of_a_log_shows_batches_records_and_damage(command: Command) -> None:
+    zeroed = v2_batch(11, codec="gzip", body=bytes(40), records_count=3, last_offset_delta=2)
+    entries = [
+        v0_message(0, b"k", b"value"),
+        wrapper(2, [v1_message(0, 1000, None), v1_message(1, 1001)], codec="gzip"),
+        v2_batch(3, [Record(1002, b"key", b"v", (("h", b""),)), Record(1005, None, None)]),
+        v2_batch(5, last_offset_delta=4, max_timestamp=1005),
+        end_txn_marker(10, 1006, producer_id=7, producer_epoch=1, commit=False),
+        zeroed,
+        with_broken_crc(v2_batch(14, [Record(1008)])),
+    ]
+    log = file_named(f"{FIRST}.log", segment(entries))
+
+    plain = command("dump", log, "--format", "jsonl")
+    assert (plain.exit_code, plain.stderr) == (0, "")
+    batches, [damage] = plain.lines[:-1], plain.lines[-1:]
+    columns = ("base_offset", "last_offset", "records", "magic", "codec", "producer_id", "flags")
+    assert [tuple(row[name] for name in columns) for row in batches] == [
+        (0, 0, 1, 0, "none", -1, []),
+        (2, 2, None, 1, "gzip", -1, []),
+        (3, 4, 2, 2, "none", -1, []),
+        (5, 9, 0, 2, "none", -1, []),
+        (10, 10, 1, 2, "none", 7, ["transactional", "control"]),
+        (11, 13, 3, 2, "gzip", -1, []),
+    ]
+    assert [row["position"] for row in batches] == [
+        sum(map(len, entries[:i])) for i in range(len(entries) - 1)
+    ]
+    assert damage["valid_bytes"] == sum(map(len, entries[:-1]))
+    assert (damage["kind"], "CRC" in damage["note"]) == ("damage", True)
+
+    detailed = command("dump", log, "--records", "--format", "jsonl").lines
+    assert [row for row in detailed if row["kind"] in ("batch", "damage")] == plain.lines
+    columns = ("offset", "timestamp", "key_bytes", "value_bytes", "headers", "control")
+    records = [row for row in detailed if row["kind"] == "record"]
+    assert [tuple(row[name] for name in columns) for row in records] == [
+        (0, -1, 1, 5, 0, None),
+        (1, 1000, None, 0, 0, None),
+        (2, 1001, None, 0, 0, None),
+        (3, 1002, 3, 1, 1, None),
+        (4, 1005, None, None, 0, None),
+        (10, 1006, 4, 6, 0, "ABORT"),
+    ]
+    [undecodable] = [row for row in detailed if row["kind"] == "undecodable"]
+    assert undecodable["position"] == sum(map(len, entries[:5]))
+    assert undecodable["note"]
+
+    table = command("dump", log, "--records").stdout.splitlines()
+    assert table[0].split()[:3] == ["position", "size_bytes", "base_offset"]
+    assert table[-1].startswith("damage: ")
+    assert len(table) == len(detailed) + 2  # two heads of columns
+
+
+@needs_real_segments
+def test_dump_of_real_segments_names_the_zeroed_bodies(command: Command) -> None:
+    small = {str(path) for path in REAL_SEGMENTS.values() if path.stat().st_size < SMALL_BYTES}
+    done = command("dump", *sorted(small), "--records", "--format", "jsonl")
+    assert (done.exit_code, done.stderr) == (0, "")
+    undecodable = {row["file"] for row in done.lines if row["kind"] == "undecodable"}
+    assert len(undecodable) == ZEROED_SEGMENTS
+    assert {row["file"] for row in done.lines} == small
+    assert not [row for row in done.lines if row["kind"] == "damage"]
+
+
+def test_dump_of_several_files_names_each(command: Command) -> None:
+    log = f"archive/broker-1/payments-0/{FIRST}.log"
+    index = file_named(f"{FIRST}.timeindex", build_time_index(log).time_index)
+    lines = command("dump", index, log).stdout.splitlines()
+    assert [line for line in lines if line.endswith(":")] == [f"{index}:", f"{log}:"]
+    entries = TimeIndex.from_bytes(Path(index).read_bytes(), base_offset=0)
+    assert lines.index(f"{log}:") == len(entries) + 2
+
+
+def test_a_reader_that_has_seen_enough_is_no_fault(archive: Path, tmp_path: Path) -> None:
+    log = archive / f"broker-1/orders-0/{FIRST}.log"
+    piped = subprocess_of(
+        *("bash", "-c", f"'{KIP33}' dump --records '{log}' | head -1"), cwd=tmp_path
+    )
+    assert piped.stdout.startswith("position")
+    assert piped.stderr == ""

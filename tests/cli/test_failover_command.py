@@ -1,0 +1,256 @@
+"""`kip33 failover` as a user meets it: two catalogs, a table, rows, a CSV for Kafka's tool."""
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kip33.search.failover import ResumePoint
+from kip33.spark.build import build_index
+from tests.builders.segment_builder import Record, v2_batch
+from tests.cli.console import Command, Finished, file_named
+from tests.demo_archive import COPIED_MS, START_MS, write
+
+pytestmark = pytest.mark.spark
+
+MINUTE_MS = 60_000
+BATCHES, RECORDS = 20, 5
+BUFFER = ("--buffer", "3m")
+
+
+def make_cluster(root: Path, base_offset: int, **partitions: int) -> None:
+    """Write topics of so many partitions: a batch a minute, in two segments."""
+    for topic, count in partitions.items():
+        for partition in range(count):
+            for half in (0, 1):
+                first = base_offset + half * BATCHES * RECORDS // 2
+                batches = [
+                    v2_batch(
+                        first + RECORDS * i,
+                        [Record(minute(half * BATCHES // 2 + i), b"k", b"v")] * RECORDS,
+                    )
+                    for i in range(BATCHES // 2)
+                ]
+                write(root, f"broker-9/{topic}-{partition}", first, batches)
+
+
+def minute(number: int) -> int:
+    return START_MS + number * MINUTE_MS
+
+
+@pytest.fixture(scope="module")
+def built(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two clusters' archives with the same records, indexed; of clicks the partitions differ."""
+    root = tmp_path_factory.mktemp("failover")
+    make_cluster(root / "one", 0, orders=2, clicks=2, gone=1)
+    make_cluster(root / "two", 7_000, orders=2, clicks=3)
+    for name in ("one", "two"):
+        build_index(spark, str(root / name), str(root / f"indexes-{name}"), now_ms=COPIED_MS)
+    return root
+
+
+@pytest.fixture
+def failover(command: Command, built: Path, no_spark: None) -> Command:
+    """Return `kip33 failover` from one built catalog to the other; Spark is not to start."""
+
+    def run(*arguments: Any) -> Finished:
+        catalogs = [built / f"indexes-{name}/_catalog" for name in ("one", "two")]
+        return command("failover", "--from", catalogs[0], "--to", catalogs[1], *arguments)
+
+    return run
+
+
+def points(done: Finished) -> list[dict[str, Any]]:
+    assert (done.exit_code, done.stderr) == (0, ""), done
+    for row in done.lines:
+        assert tuple(row) == (*ResumePoint._fields, "from_snapshot", "to_snapshot", "warnings")
+        assert "Traceback" not in (row["note"] or "") and "\n" not in (row["note"] or "")
+    return done.lines
+
+
+def offsets(text: str) -> tuple[str, str]:
+    return "--offsets", file_named("offsets.csv", text.encode())
+
+
+ALL_OF_IT = (
+    "group,topic,partition,offset\nb,orders,0,27\nb,orders,1,64\n"
+    "b,clicks,0,27\nb,clicks,1,64\nb,gone,0,5\na,orders,0,0\na,orders,1,100\n"
+)
+EMITTED = """\
+a,orders,0,7000
+a,orders,1,7080
+b,clicks,0,7010
+b,clicks,1,7010
+b,clicks,2,7010
+b,orders,0,7010
+b,orders,1,7045
+"""
+
+
+def test_where_a_group_goes_on(failover: Command) -> None:
+    where = offsets("orders,0,27\norders,1,64\n")
+
+    first, second = points(failover(*where, *BUFFER, "--format", "jsonl"))
+
+    assert first.pop("from_snapshot").startswith("00000000000000000001-")
+    assert first.pop("to_snapshot").startswith("00000000000000000001-")
+    assert first == {
+        **{"group": "", "topic": "orders", "partition": 0, "committed_offset": 27},
+        **{"last_read_timestamp": minute(5), "target_ms": minute(2), "resume_offset": 7_010},
+        **{"resume_timestamp": minute(2), "result": "found", "read_twice_at_most": 17},
+        **{"topic_wide": False, "note": None, "warnings": []},
+        "guarantee": f"no record with timestamp {minute(2)} or later lies before offset 7010",
+    }
+    assert (second["resume_offset"], second["read_twice_at_most"]) == (7_045, 19)
+
+
+def test_partitions_that_differ_are_said_so(failover: Command) -> None:
+    where = offsets("clicks,0,27\nclicks,1,64\n")
+
+    found = points(failover(*where, *BUFFER, "--format", "jsonl"))
+
+    assert [(row["partition"], row["resume_offset"], row["topic_wide"]) for row in found] == [
+        (number, 7_010, True) for number in range(3)
+    ]
+    says = "2 partitions here, 3 there: the smallest time of the topic"
+    assert {(row["note"], row["read_twice_at_most"]) for row in found} == {(says, 17 + 54)}
+    table = failover(*where, *BUFFER).stdout
+    assert table.count(says) == 3 and "71 (topic)" in table
+
+
+def test_a_row_for_everything_that_is_not_there(failover: Command) -> None:
+    where = offsets("gone,0,27\norders,2,5\nnone,0,5\norders,0,27\norders,1,101\n")
+
+    found = points(failover(*where, *BUFFER, "--format", "jsonl"))
+
+    assert [(r["topic"], r["partition"], r["resume_offset"], r["result"]) for r in found] == [
+        ("gone", 0, None, "no_such_partition"),
+        ("none", 0, None, "no_such_partition"),
+        ("orders", 0, 7_010, "found"),
+        ("orders", 1, 7_080, "found"),
+        ("orders", 2, None, "no_such_partition"),
+    ]
+    assert [row["guarantee"] is None for row in found] == [True, True, False, False, True]
+    assert "the archive ends at 100, before the offset" in found[3]["note"]
+    lines = failover(*where, *BUFFER).stdout.splitlines()
+    assert lines[-3] == "No guarantee for 3: their result or note says why. For the others:"
+
+
+def test_reset_offsets_of_several_groups(failover: Command) -> None:
+    done = failover(*offsets(ALL_OF_IT), *BUFFER, "--emit", "reset-offsets")
+
+    assert done.exit_code == 0
+    assert done.stdout == EMITTED
+    assert done.stderr == "Warning: gone-0: no_such_partition; it is left out\n"
+
+
+@pytest.mark.parametrize("group", ["", "b,"], ids=["no group named", "one group"])
+def test_reset_offsets_of_one_group(group: str, failover: Command) -> None:
+    where = offsets(f"{group}orders,0,27\n{group}orders,1,64\n")
+
+    done = failover(*where, *BUFFER, "--emit", "reset-offsets")
+
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout == "orders,0,7010\norders,1,7045\n"
+
+
+def test_csv_and_json_have_the_same_answers(failover: Command) -> None:
+    arguments = (*offsets(ALL_OF_IT), *BUFFER)
+    rows = points(failover(*arguments, "--format", "jsonl"))
+
+    assert json.loads(failover(*arguments, "--format", "json").stdout) == rows
+    read = list(csv.DictReader(io.StringIO(failover(*arguments, "--format", "csv").stdout)))
+    answers = [{name: row[name] for name in ResumePoint._fields} for row in rows]
+    assert read == [{k: "" if v is None else str(v) for k, v in row.items()} for row in answers]
+
+
+def test_the_table_ends_with_the_guarantee(failover: Command) -> None:
+    lines = failover(*offsets("orders,0,27\norders,1,0\n"), *BUFFER).stdout.splitlines()
+
+    assert any("orders-0" in line and "7,010" in line for line in lines)
+    assert any("orders-1" in line and "the start" in line for line in lines)
+    assert lines[-2] == (
+        "Nothing that was not read is missed if its timestamp is at most 3 min before the last "
+        "one that was read, and both clusters' records have the timestamps of their producers."
+    )
+    assert lines[-1].startswith("2 partitions in ")
+    assert not any(line.startswith("No guarantee") for line in lines)
+
+
+def moved_away(root: Path, name: str, do: Any) -> Any:
+    """Return what `do` returns while an archive's orders-0 is not there."""
+    directory = root / name / "broker-9/orders-0"
+    directory.rename(root / "elsewhere")
+    try:
+        return do()
+    finally:
+        (root / "elsewhere").rename(directory)
+
+
+def test_segments_of_the_second_are_gone(failover: Command, built: Path) -> None:
+    where = (*offsets("orders,0,27\norders,1,64\n"), *BUFFER)
+
+    [row, other] = moved_away(built, "two", lambda: points(failover(*where, "--format", "jsonl")))
+    emitted = moved_away(built, "two", lambda: failover(*where, "--emit", "reset-offsets"))
+
+    assert (row["resume_offset"], row["guarantee"]) == (None, None)
+    assert "cannot be read: " in row["note"]
+    assert (other["resume_offset"], other["guarantee"] is None) == (7_045, False)
+    assert (emitted.exit_code, emitted.stdout) == (0, "orders,1,7045\n")
+    assert emitted.stderr.startswith("Warning: orders-0: file:///")
+    assert emitted.stderr.count("\n") == 1
+
+
+def test_half_of_the_second_is_gone(failover: Command, built: Path) -> None:
+    log = built / f"two/broker-9/orders-0/{7_000:020d}.log"
+    where = (*offsets("orders,0,27\norders,1,64\n"), *BUFFER, "--emit", "reset-offsets")
+    log.rename(built / "log")
+    try:
+        done = failover(*where)
+    finally:
+        (built / "log").rename(log)
+
+    assert (done.exit_code, done.stdout) == (0, "orders,0,7050\norders,1,7045\n")
+    assert done.stderr.startswith(f"Warning: orders-0: no guarantee: {log.as_uri()}: cannot be re")
+    assert done.stderr.count("\n") == 1
+
+
+def test_segments_of_the_first_are_gone(failover: Command, built: Path) -> None:
+    where = (*offsets("orders,0,27\n"), *BUFFER, "--format", "jsonl")
+
+    [row] = moved_away(built, "one", lambda: points(failover(*where)))
+
+    assert (row["target_ms"], row["resume_offset"]) == (-2, 7_000)
+    assert "cannot be read: " in row["note"] and row["note"].count("from the start") == 1
+
+
+FILES = {"good.csv": b"orders,0,27\n", "two.csv": b"orders,0\n", "empty.csv": b""}
+WRONG_USAGE = {
+    "no offsets": ([*BUFFER], "Missing option '--offsets'"),
+    "no buffer": (["--offsets", "good.csv"], "Missing option '--buffer'"),
+    "no such file": (["--offsets", "none.csv", *BUFFER], "none.csv: cannot be read: No such file"),
+    "an empty file": (["--offsets", "empty.csv", *BUFFER], "empty.csv: no offsets, expected"),
+    "two columns": (["--offsets", "two.csv", *BUFFER], "two.csv: line 1: 2 columns, expected"),
+    "a negative buffer": (["--offsets", "good.csv", "--buffer", "-5m"], "'-5m' found, expected"),
+    "a buffer in words": (["--offsets", "good.csv", "--buffer", "some"], "'some' found, expected"),
+    "no such --emit": (["--offsets", "good.csv", *BUFFER, "--emit", "spark"], "'spark' is not"),
+    "no --from": (["--offsets", "good.csv", *BUFFER, "--from", "none"], "none: --from does not"),
+    "no --to": (["--offsets", "good.csv", *BUFFER, "--to", "none"], "none: --to does not exist"),
+    "no catalog there": (["--offsets", "good.csv", *BUFFER, "--to", "archive"], "/archive: "),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "says"), WRONG_USAGE.values(), ids=WRONG_USAGE)
+def test_wrong_usage_is_one_line(arguments: list[str], says: str, failover: Command) -> None:
+    for name, data in FILES.items():
+        file_named(name, data)
+
+    done = failover(*arguments)
+
+    assert done.exit_code == 2
+    assert done.stderr.startswith("Error: ") and says in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not done.stdout

@@ -1,0 +1,259 @@
+"""Every option of every command, given what nobody means: one line and an exit code, no trace.
+
+A value comes from the command line or from a --config file. Nothing here may start Spark, so the
+commands go as far as they go without. Seeds are printed with what failed.
+"""
+
+import os
+import random
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import click
+import pytest
+
+from kip33.cli.main import COMMANDS, get_command
+from kip33.errors import Kip33Error
+from tests.cli.console import KIP33, Command, Finished, file_named, subprocess_of
+from tests.long_forms import short_and_long
+
+pytestmark = pytest.mark.spark
+
+SEED = int(os.environ.get("KIP33_SEED", "14"))
+MOST_SECONDS = 60
+LOG = f"{0:020d}.log"
+SEGMENT = f"archive/broker-1/orders-0/{LOG}"
+
+WITH_SECRET: Final = "s3a://KEY:s3cr3t@b/x"
+VALUES: Final = (
+    *("", " ", "-", "--", ".", "..", "\n", "*", "[", "{", "{topic}", "=", "k=v", "%", "%s", "a,b"),
+    *("nan", "NaN", "inf", "1e400", "-1", "0", "1", "-0", "1.5", "0x10", "1_000", "true", "null"),
+    *("99999999999999999999", "9223372036854775807", "9223372036854775808", "2147483648"),
+    *("-9223372036854775809", "9" * 400, "9" * 5_000, "\u0663", "\u00b2", "106751991167d"),
+    *("now", "now-1d", "now+99999999999d", "-99999999999d", "9999-12-31", "0001-01-01", "latest"),
+    *("2024-02-30", "24:00", "2024-01-01T00:00+23:59", "earliest", "max-timestamp"),
+    *("\udcff", "\udcff.json", "x\udcff/y.jsonl", "\u00e9", "\U0001f984", "\u202e", "a" * 5_000),
+    *("/dev/null", "/dev/zero", "/dev/full", "pipe", "folder", "link", "nothing", "text", "binary"),
+    *(SEGMENT, "archive", "indexes/_catalog", "text/inside", "out.json", "out.jsonl", "empty"),
+    *(WITH_SECRET, "s3a://", "s3a://b:9", "ftp://host/x", "x://[", "://"),
+    *("file:///%ff", "file:///%00", "file://elsewhere/x", "hdfs://[", "gs://", "abfs://a:b@c"),
+)
+TAKEN: Final = {
+    "--buffer": "15m",
+    "--catalog": "new-catalog",
+    "--conf": "k=v",
+    "--delete-by": "trash",
+    "--from": "indexes/_catalog",
+    "--index-dir": "new-indexes",
+    "--kafka-configs": "configs.txt",
+    "--layout": "kafka",
+    "--log-start-offsets": "empty",
+    "--master": "local[1]",
+    "--now": "2024-01-01",
+    "--offsets": "offsets.csv",
+    "--output": "out",
+    "--plan": "out.jsonl",
+    "--policy": "policy.toml",
+    "--snapshot": "1",
+    "--summary": "out.json",
+    "--to": "indexes/_catalog",
+    "--topic": "orders",
+    "--topics": "orders",
+}
+IN_FILES: Final = (
+    *("1", "-1", "0", "1.5", "nan", "inf", "true", "[]", "[1]", "[[]]", '[""]', "{}", "{a = 1}"),
+    *('""', '"\\u0000"', '"\\U0001f984"', "99999999999999999999", "1979-05-27", "07:32:00"),
+    *("1979-05-27T07:32:00Z", '["a", 1, true]', '"x"', '"s3a://KEY:s3cr3t@b/x"'),
+)
+BASES: Final = {
+    "build": ["build", "archive", "--index-dir", "new-indexes"],
+    "verify": ["verify", SEGMENT],
+    "repair": ["repair", "archive/broker-1"],
+    "dump": ["dump", SEGMENT],
+    "retention": ["retention", "indexes/_catalog", "--retention-ms", "7d"],
+    "search": ["search", "indexes/_catalog", "--time", "1", "--topic", "orders"],
+    "lag": ["lag", "indexes/_catalog", "--offsets", "offsets.csv"],
+    "failover": [
+        *("failover", "--from", "indexes/_catalog", "--to", "indexes/_catalog"),
+        *("--offsets", "offsets.csv", "--buffer", "15m"),
+    ],
+    "catalog": ["catalog", "indexes/_catalog"],
+}
+
+
+class Case(NamedTuple):
+    """One option of a command with a value, on the command line or in a file."""
+
+    command: str
+    option: str
+    value: str
+    is_in_file: bool = False
+
+    def arguments(self) -> list[str]:
+        base = BASES[self.command]
+        if self.is_in_file:
+            key = self.option.removeprefix("--")
+            Path("kip33.toml").write_text(f"[{self.command}]\n{key} = {self.value}\n")
+            return [*base, "--config", "kip33.toml"]
+        if not self.option:
+            return [base[0], self.value, *base[2:]]
+        return [*base, *filter(None, [self.option]), self.value]
+
+
+def options_of(name: str) -> list[str]:
+    """Return a command's options that take a value; "" is its argument."""
+    command = get_command(name)
+    taking = (p for p in command.params if isinstance(p, click.Option) and not p.is_flag)
+    names = [param.opts[0] for param in taking]
+    has_argument = any(isinstance(param, click.Argument) for param in command.params)
+    return [*names, *([""] if has_argument else [])]
+
+
+def all_cases() -> Iterator[Case]:
+    for name in COMMANDS:
+        for option in options_of(name):
+            for value in VALUES:
+                if (option, value) != (
+                    "--config",
+                    "pipe",
+                ):  # a shell's <(...): waits for its writer
+                    yield Case(name, option, value)
+            if option.startswith("--") and option != "--config":
+                yield from (Case(name, option, value, is_in_file=True) for value in IN_FILES)
+
+
+def combination(chance: random.Random) -> list[str]:
+    """Return a command with several options; many values are ones that the option takes."""
+    name = chance.choice(list(COMMANDS))
+    options = [
+        param
+        for param in get_command(name).params
+        if isinstance(param, click.Option) and param.opts[0] not in ("--config", "--help")
+    ]
+    given = list(BASES[name])
+    for option in chance.sample(options, min(len(options), chance.randint(2, 5))):
+        given.append(chance.choice(option.opts + option.secondary_opts))
+        if not option.is_flag:
+            given += [likely_value(option, chance) for _ in range(option.nargs)]
+    return given
+
+
+def likely_value(option: click.Option, chance: random.Random) -> str:
+    """Return a value that an option takes, or one that nobody means."""
+    if chance.random() < 0.15:
+        return chance.choice(VALUES)
+    if isinstance(option.type, click.Choice):
+        return chance.choice(list(option.type.choices))
+    if isinstance(option.type, click.IntRange):
+        return chance.choice(["1", "4096", "1000000"])
+    return TAKEN.get(option.opts[0]) or chance.choice(["1", "7d", "now", "2024-01-01", "latest"])
+
+
+@pytest.fixture
+def run(command: Command, built: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Finished]:
+    """Return a function that runs a command beside hostile files, without Spark."""
+
+    def no_spark(**_: object) -> None:
+        raise Kip33Error("Spark would start here")
+
+    def ring(*_: object) -> None:
+        raise AssertionError(f"no end after {MOST_SECONDS} s")
+
+    monkeypatch.setattr("kip33.spark.session.create_session", no_spark)
+    shutil.copytree(built / "indexes", "indexes")
+    Path("archive").unlink()
+    shutil.copytree(built / "archive", "archive")
+    Path("folder").mkdir()
+    os.mkfifo("pipe")
+    Path("link").symlink_to("nothing")
+    file_named("text", b"some text\n")
+    file_named("binary", bytes(range(256)))
+    file_named("empty", b"")
+    file_named("configs.txt", b"Dynamic configs for topic orders are:\n")
+    file_named("policy.toml", b"[defaults]\nretention.ms = '1d'\n")
+    file_named("offsets.csv", b"group,topic,partition,offset\ng,orders,0,5\n")
+
+    def timed(*arguments: str) -> Finished:
+        before = signal.signal(signal.SIGALRM, ring)
+        signal.alarm(MOST_SECONDS)
+        try:
+            return command(*arguments)
+        finally:
+            signal.alarm(0)
+            signal.signal(signal.SIGALRM, before)
+
+    return timed
+
+
+def fault_of(done: Finished) -> str | None:
+    """Return what is wrong with how a command ended, None if nothing is."""
+    lines = done.stderr.splitlines()
+    errors = [line for line in lines if not line.startswith(("Warning: ", "KIP33_RESULT "))]
+    if done.exit_code not in (0, 1, 2, 3):
+        return f"exit code {done.exit_code}"
+    if "Traceback" in done.stderr + done.stdout:
+        return "a trace"
+    if len(errors) > 1 or not all(line.startswith("Error: ") for line in errors):
+        return f"standard error: {done.stderr[:300]!r}"
+    if done.exit_code in (1, 2) and not errors:
+        return f"exit code {done.exit_code} without a word"
+    return "a secret is shown" if "s3cr3t" in done.stderr + done.stdout else None
+
+
+def found_by(run: Callable[..., Finished], cases: list[list[str]]) -> list[str]:
+    """Return what went wrong, a line each."""
+    found = []
+    for arguments in cases:
+        try:
+            fault = fault_of(run(*arguments))
+        except BaseException as error:  # what a command does not handle is its trace
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            fault = f"{type(error).__name__}: {error}"[:300]
+        if fault:
+            found.append(f"{[one[:60] for one in arguments]!a}: {fault}")
+    return found
+
+
+@pytest.mark.parametrize("count", short_and_long(300, 1_500, "KIP33_OPTIONS"))
+def test_no_value_of_an_option_ends_in_a_trace(count: int, run: Callable[..., Finished]) -> None:
+    cases = list(all_cases())
+    random.Random(SEED).shuffle(cases)
+
+    found = []
+    for case in cases[:count]:
+        found += [f"{case!a} {one}" for one in found_by(run, [case.arguments()])]
+
+    assert not found, f"seed {SEED}: {len(found)}\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize("count", short_and_long(40, 400, "KIP33_COMBINATIONS"))
+def test_no_combination_of_options_ends_in_a_trace(
+    count: int, run: Callable[..., Finished]
+) -> None:
+    chance = random.Random(SEED)
+    cases = [combination(chance) for _ in range(count)]
+
+    found = found_by(run, cases)
+
+    assert not found, f"seed {SEED}: {len(found)}\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["dump", "\udcff"],
+        ["verify", SEGMENT, "--index-interval-bytes", "99999999999999999999"],
+        ["catalog", "archive", "--config", "/dev/zero"],
+        ["retention", "--apply", "/dev/zero"],
+        ["search", "archive", "--time", "9" * 5_000],
+    ],
+)
+def test_so_does_a_process_of_its_own(arguments: list[str], archive: Path) -> None:
+    done = subprocess_of(KIP33, *arguments, cwd=archive.parent)
+
+    assert fault_of(done) is None, done
+    assert done.exit_code == 2

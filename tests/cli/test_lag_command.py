@@ -1,0 +1,226 @@
+"""`kip33 lag` as a user meets it: offsets in every form, rows for what is wrong, no Spark."""
+
+import csv
+import io
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kip33.search.group_lag import GroupLag
+from tests.cli.console import Command, Finished, file_named
+from tests.demo_archive import START_MS
+
+pytestmark = pytest.mark.spark
+
+DAY_MS = 86_400_000
+MINUTE_MS = 60_000
+DESCRIBED = """\
+
+Consumer group 'billing' has no active members.
+
+GROUP    TOPIC    PARTITION  CURRENT-OFFSET  LOG-END-OFFSET  LAG   CONSUMER-ID  HOST  CLIENT-ID
+billing  sensors  1          107             1200            1093  -            -     -
+billing  orders   0          8500            8500            0     -            -     -
+billing  clicks   3          -               0               -     -            -     -
+"""
+
+
+@pytest.fixture
+def lag(command: Command, built: Path, no_spark: None) -> Command:
+    """Return `kip33 lag` of the built catalog; Spark is not to start."""
+
+    def run(*arguments: Any) -> Finished:
+        return command("lag", built / "indexes/_catalog", *arguments)
+
+    return run
+
+
+def lags(done: Finished) -> list[dict[str, Any]]:
+    assert (done.exit_code, done.stderr) == (0, ""), done
+    for row in done.lines:
+        assert tuple(row) == (*GroupLag._fields, "snapshot", "warnings")
+        assert "Traceback" not in (row["note"] or "") and "\n" not in (row["note"] or "")
+    return done.lines
+
+
+def offsets(text: str) -> str:
+    return file_named("offsets.csv", text.encode())
+
+
+def test_what_the_tool_described(lag: Command) -> None:
+    (file := Path("described.txt")).write_text(DESCRIBED)
+
+    sensors, orders = lags(lag("--offsets", file, "--format", "jsonl"))
+
+    newest = START_MS + 3 * DAY_MS + 199 * MINUTE_MS
+    assert 0 < sensors.pop("bytes_read") < 64 * 1024
+    assert sensors.pop("snapshot").startswith("00000000000000000001-")
+    assert sensors == {
+        **{"group": "billing", "log_dir": "broker-1", "topic": "sensors", "partition": 1},
+        **{"offset": 107, "result": "found", "timestamp": START_MS + 107 * MINUTE_MS},
+        **{"newest_timestamp": newest, "log_start_offset": 0, "log_end_offset": 1200},
+        **{"lag_records": 1093, "lag_ms": 3 * DAY_MS + 92 * MINUTE_MS},
+        **{"unread_expires_at_ms": None, "note": None, "warnings": []},
+    }
+    assert (orders["result"], orders["lag_records"], orders["lag_ms"]) == ("at_end", 0, 0)
+
+
+def test_a_row_for_everything_that_is_not_there(lag: Command) -> None:
+    text = (
+        "topic,partition,offset\nnone,0,5\nsensors,2,5\nsensors,2147483647,5\n"
+        "orders,0,8501\nclicks,3,0\nmetrics,0,0\npayments,0,239\naudit.v1,0,29\n"
+    )
+
+    found = lags(lag("--offsets", offsets(text), "--format", "jsonl"))
+
+    assert [(r["topic"], r["result"], r["timestamp"], r["lag_records"]) for r in found] == [
+        ("none", "no_such_partition", None, None),
+        ("sensors", "no_such_partition", None, None),
+        ("sensors", "no_such_partition", None, None),
+        ("orders", "after_end", None, 0),
+        ("clicks", "at_end", None, 0),
+        ("metrics", "found", -1, 1),
+        ("payments", "at_end", None, 1),  # a marker is left
+        ("audit.v1", "found", -1, found[-1]["lag_records"]),
+    ]
+    assert {row["group"] for row in found} == {""}
+
+
+@pytest.mark.parametrize(
+    ("options", "expires_at"),
+    [
+        pytest.param(["--retention-ms", "7d"], 7 * DAY_MS, id="--retention-ms"),
+        pytest.param(["--policy", "p.toml"], 7 * DAY_MS, id="--policy"),
+        pytest.param(["--kafka-configs", "c.txt"], 2 * DAY_MS, id="--kafka-configs"),
+        pytest.param(
+            ["--policy", "p.toml", "--retention-ms", "1d"], DAY_MS, id="a policy, and what if"
+        ),
+        pytest.param(["--retention-ms", "-1"], None, id="no limit"),
+        pytest.param([], None, id="no policy"),
+    ],
+)
+def test_when_what_is_unread_expires(
+    options: list[str], expires_at: int | None, lag: Command
+) -> None:
+    file_named("p.toml", b'[defaults]\n"retention.ms" = "7d"\n')
+    file_named(
+        "c.txt",
+        b"All configs for topic sensors are:\n  retention.ms=172800000 sensitive=false "
+        b"synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=172800000}\n",
+    )
+
+    [row] = lags(lag("--offsets", offsets("sensors,1,107\n"), *options, "--format", "jsonl"))
+
+    last = START_MS + 199 * MINUTE_MS
+    expected = None if expires_at is None else last + expires_at + 1
+    assert row["unread_expires_at_ms"] == expected
+
+
+def test_csv_json_and_the_table_have_the_same_answers(lag: Command) -> None:
+    arguments = ("--offsets", offsets("g,sensors,1,107\nh,sensors,0,5\n"))
+    rows = lags(lag(*arguments, "--format", "jsonl"))
+
+    assert json.loads(lag(*arguments, "--format", "json").stdout) == rows
+    read = list(csv.DictReader(io.StringIO(lag(*arguments, "--format", "csv").stdout)))
+    answers = [{name: row[name] for name in GroupLag._fields} for row in rows]
+    assert read == [{k: "" if v is None else str(v) for k, v in row.items()} for row in answers]
+    table = lag(*arguments).stdout
+    for said in ("broker-1/sensors-1", "1,093", "3.1 d", "2023-11-15T00:00:20.000Z"):
+        assert said in table
+    assert table.splitlines()[-1].startswith("2 offsets; ")
+
+
+def test_a_table_of_more_than_a_thousand(lag: Command) -> None:
+    text = "".join(f"sensors,{number},5\n" for number in range(2, 1_004))
+
+    lines = lag("--offsets", offsets(text)).stdout.splitlines()
+
+    assert sum("no_such_partition" in line for line in lines) == 1_000
+    assert lines[-2:] == ["and 2 more; --format jsonl shows all of them", lines[-1]]
+    assert lines[-1].startswith("1,002 offsets; 0 B read in ")
+
+
+def test_a_catalog_whose_segments_are_gone(lag: Command, built: Path) -> None:
+    directory, moved = built / "archive/broker-1/sensors-1", built / "elsewhere"
+    directory.rename(moved)
+    try:
+        [row] = lags(lag("--offsets", offsets("sensors,1,1107\n"), "--format", "jsonl"))
+        table = lag("--offsets", "offsets.csv").stdout
+    finally:
+        moved.rename(directory)
+
+    assert (row["result"], row["timestamp"], row["lag_ms"]) == ("found", None, None)
+    assert row["lag_records"] == 93
+    assert row["note"].startswith(f"{directory.as_uri()}/{1000:020d}.log: cannot be read: ")
+    assert f" broker-1/sensors-1/{1000:020d}.log: cannot be read: " in table
+
+
+def test_a_snapshot_may_be_chosen(lag: Command) -> None:
+    arguments = ("--offsets", offsets("sensors,1,107\n"), "--format", "jsonl")
+
+    assert lags(lag(*arguments, "--snapshot", "1")) == lags(lag(*arguments))
+
+
+def test_a_configuration_file_gives_defaults(lag: Command) -> None:
+    Path("kip33.toml").write_text('[lag]\nretention-ms = "7d"\nformat = "jsonl"\n')
+
+    [row] = lags(lag("--offsets", offsets("sensors,1,107\n"), "--config", "kip33.toml"))
+
+    assert row["unread_expires_at_ms"] is not None
+
+
+FILES = {
+    "good.csv": b"sensors,1,107\n",
+    "empty.csv": b"",
+    "two.csv": b"sensors,1\n",
+    "mixed.csv": b"sensors,1,107\ng,sensors,0,107\n",
+    "word.csv": b"sensors,1,latest\n",
+    "binary": b"PAR1\xff\xff",
+    "bad.toml": b'[defaults]\n"retention.ms" = "soon"\n',
+}
+WRONG_USAGE = {
+    "no offsets": ([], "Missing option '--offsets'"),
+    "no such file": (["--offsets", "none.csv"], "none.csv: cannot be read: No such file or direct"),
+    "a folder": (["--offsets", "."], ": cannot be read: not a regular file"),
+    "an empty file": (["--offsets", "empty.csv"], "empty.csv: no offsets, expected lines of"),
+    "two columns": (["--offsets", "two.csv"], "two.csv: line 1: 2 columns, expected topic"),
+    "columns that change": (["--offsets", "mixed.csv"], "mixed.csv: line 2: 4 columns, 3 before"),
+    "no number": (["--offsets", "word.csv"], "word.csv: line 1: offset 'latest', a number up to"),
+    "no text": (["--offsets", "binary"], "binary: 'utf-8' codec can't decode byte 0xff"),
+    "no such policy": (["--offsets", "good.csv", "--policy", "none.toml"], "none.toml: "),
+    "a bad policy": (["--offsets", "good.csv", "--policy", "bad.toml"], "retention.ms"),
+    "no duration": (["--offsets", "good.csv", "--retention-ms", "soon"], "'soon' found, expected"),
+    "no moment": (["--offsets", "good.csv", "--now", "noon"], "'noon' found, expected"),
+    "no such snapshot": (["--offsets", "good.csv", "--snapshot", "99"], "99"),
+    "no such format": (["--offsets", "good.csv", "--format", "xml"], "'xml' is not one of"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "says"), WRONG_USAGE.values(), ids=WRONG_USAGE)
+def test_wrong_usage_is_one_line(arguments: list[str], says: str, lag: Command) -> None:
+    for name, data in FILES.items():
+        file_named(name, data)
+
+    done = lag(*arguments)
+
+    assert done.exit_code == 2
+    assert done.stderr.startswith("Error: ") and says in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not done.stdout
+
+
+def test_no_catalog_and_a_damaged_one(command: Command, built: Path, tmp_path: Path) -> None:
+    file = offsets("sensors,1,107\n")
+    missing = command("lag", "nowhere", "--offsets", file)
+    shutil.copytree(built / "indexes", tmp_path / "indexes")
+    for part in (tmp_path / "indexes/_catalog").rglob("*.parquet"):
+        part.unlink()
+    damaged = command("lag", tmp_path / "indexes/_catalog", "--offsets", file)
+
+    assert missing.stderr.startswith(f"Error: {(tmp_path / 'nowhere').as_uri()}: CATALOG does not")
+    for done in (missing, damaged):
+        assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert done.stderr.startswith("Error: ")

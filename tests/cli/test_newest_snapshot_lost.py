@@ -1,0 +1,81 @@
+"""The newest snapshot lost a part: every command says that it answers from an older one."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.console import Command, file_named
+
+pytestmark = pytest.mark.spark
+
+COMMANDS = {
+    "search": ("search", "CATALOG", "--topic", "sensors", "--time", "earliest"),
+    "lag": ("lag", "CATALOG", "--offsets", "offsets.csv"),
+    "failover": (
+        *("failover", "--from", "CATALOG", "--to", "CATALOG", "--buffer", "3m"),
+        *("--offsets", "offsets.csv"),
+    ),
+    "retention": ("retention", "CATALOG", "--retention-ms", "7d"),
+}
+
+
+@pytest.fixture
+def damaged(built: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """Return a catalog of two snapshots, and the part that the newest one lost."""
+    catalog = tmp_path / "indexes/_catalog"
+    shutil.copytree(built / "indexes", tmp_path / "indexes")
+    [commit] = (catalog / "commits").iterdir()
+    name = commit.stem.replace("0001-", "0002-")
+    text = commit.read_text().replace('"sequence": 1,', '"sequence": 2,')
+    commit.with_name(f"{name}.json").write_text(text)
+    shutil.copytree(catalog / "snapshots" / commit.stem, catalog / "snapshots" / name)
+    part = min((catalog / "snapshots" / name).iterdir())
+    part.unlink()
+    return catalog, part
+
+
+@pytest.mark.parametrize("output_format", ["table", "json"])
+@pytest.mark.parametrize("arguments", COMMANDS.values(), ids=COMMANDS)
+def test_every_command_says_that_the_newest_snapshot_counts_as_none(
+    command: Command, damaged: tuple[Path, Path], arguments: Any, output_format: str
+) -> None:
+    catalog, part = damaged
+    file_named("offsets.csv", b"sensors,1,107\n")
+
+    done = command(
+        *(catalog if one == "CATALOG" else one for one in arguments), "--format", output_format
+    )
+
+    assert done.exit_code == 0, done
+    warning = f"{part.as_uri()}: no bytes, the commit says "
+    assert done.stderr.startswith(f"Warning: {warning}")
+    assert ": counts as none\n" in done.stderr
+    if output_format == "json" and arguments[0] in ("search", "retention"):
+        [told] = done.lines[0]["summary"]["warnings"]
+        assert told.startswith(warning)
+
+
+@pytest.mark.parametrize("output_format", ["json", "jsonl"])
+def test_each_row_of_lag_and_failover_has_the_warnings_and_the_snapshot(
+    command: Command, damaged: tuple[Path, Path], output_format: str
+) -> None:
+    catalog, part = damaged
+    file_named("offsets.csv", b"sensors,0,7\nsensors,1,107\n")
+    used = min(commit.stem for commit in (catalog / "commits").iterdir())
+    names = {
+        "lag": {"snapshot": used},
+        "failover": {"from_snapshot": used, "to_snapshot": used},
+    }
+
+    for name, snapshots in names.items():
+        arguments = (catalog if one == "CATALOG" else one for one in COMMANDS[name])
+        done = command(*arguments, "--format", output_format)
+
+        rows = done.lines[0] if output_format == "json" else done.lines
+        assert len(rows) == 2, done
+        for row in rows:
+            assert snapshots.items() <= row.items()
+            [warning] = row["warnings"]  # once, though failover reads this catalog twice
+            assert warning.startswith(f"{part.as_uri()}: no bytes, the commit says ")

@@ -1,0 +1,258 @@
+"""Every option that names an output: what another wrote is never replaced and never deleted."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from kip33.cli.main import COMMANDS, get_command
+from tests.cli.console import Command, directory_named, file_named
+
+pytestmark = pytest.mark.spark
+
+POLICY = '[defaults]\ncleanup.policy = "delete"\nretention.ms = "7d"\n'
+LOG = "00000000000000000000.log"
+SEGMENT = f"archive/broker-1/orders-0/{LOG}"
+
+# Every option or argument that takes a place, and what a command does there.
+READS = "reads"
+ADDS = "adds files of its own names"
+OWN = "replaces only what it wrote"
+PLACES: dict[tuple[str, str], str] = {
+    ("build", "--index-dir"): OWN,  # tests/builds/test_task.py: kept without --overwrite
+    ("build", "--catalog"): ADDS,
+    ("build", "--summary"): OWN,
+    ("build", "--config"): READS,
+    ("verify", "--index-dir"): READS,
+    ("verify", "--summary"): OWN,
+    ("verify", "--config"): READS,
+    ("build", "--kafka-configs"): READS,
+    ("verify", "--kafka-configs"): READS,
+    ("repair", "--kafka-configs"): READS,
+    ("repair", "--summary"): OWN,
+    ("repair", "--config"): READS,
+    ("dump", "--config"): READS,
+    ("retention", "--policy"): READS,
+    ("retention", "--kafka-configs"): READS,
+    ("retention", "--log-start-offsets"): READS,
+    ("retention", "--output"): OWN,
+    ("retention", "--plan"): OWN,
+    ("retention", "--apply"): ADDS,  # the journal, beside the catalog's snapshots
+    ("retention", "--trash"): ADDS,
+    ("retention", "--summary"): OWN,
+    ("retention", "--config"): READS,
+    ("search", "--log-start-offsets"): READS,
+    ("search", "--requests"): READS,
+    ("search", "--config"): READS,
+    ("lag", "--offsets"): READS,
+    ("lag", "--policy"): READS,
+    ("lag", "--kafka-configs"): READS,
+    ("lag", "--config"): READS,
+    ("failover", "--from"): READS,
+    ("failover", "--to"): READS,
+    ("failover", "--offsets"): READS,
+    ("failover", "--config"): READS,
+    ("catalog", "--config"): READS,
+}
+
+
+def test_the_table_has_every_option_that_names_a_place() -> None:
+    found = {
+        (name, option.opts[0])
+        for name in COMMANDS
+        for option in get_command(name).params
+        if isinstance(option, click.Option)
+        and (option.metavar in ("FILE", "DIR", "CATALOG") or isinstance(option.type, click.Path))
+    }
+
+    assert found == PLACES.keys()
+
+
+def tree(folder: Path) -> dict[str, Any]:
+    """Return all there is below a folder: files with their bytes, links with their targets."""
+    found: dict[str, Any] = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_symlink():
+            found[name] = path.readlink()
+        elif path.is_file():
+            found[name] = path.read_bytes()
+        else:
+            found[name] = None
+    return found
+
+
+@pytest.fixture
+def retention(spark_command: Command, built: Path) -> Command:
+    policy = file_named("policy.toml", POLICY.encode())
+
+    def run(*arguments: Any) -> Any:
+        given = ("retention", built / "indexes/_catalog", "--policy", policy, "--now", "2023-12-01")
+        return spark_command(*given, *arguments)
+
+    return run
+
+
+def a_link(name: str) -> None:
+    file_named("target", b"bytes of somebody")
+    Path(name).symlink_to("target")
+
+
+FOREIGN_FILES: dict[str, Callable[[str], Any]] = {
+    "a segment": lambda name: shutil.copy(SEGMENT, name),
+    "text": lambda name: file_named(name, b"precious\n"),
+    "a JSON object": lambda name: file_named(name, b'{"kind": "planet", "version": 1}\n'),
+    "JSON that nests deep": lambda name: file_named(name, b"[" * 100_000),
+    "a snapshot's commit": lambda name: file_named(name, b'{"schema_version": 1, "parts": []}\n'),
+    "a directory": directory_named,
+    "a link": a_link,
+    "a link to nothing": lambda name: Path(name).symlink_to("nothing"),
+    "a pipe": os.mkfifo,
+}
+FILES: dict[str, list[str]] = {
+    "build": ["build", "archive", "--index-dir", "indexes", "--summary", "out/x.json"],
+    "verify": ["verify", "archive", "--summary", "out/x.json"],
+    "verify of one": ["verify", f"archive/broker-1/orders-0/{LOG}", "--summary", "out/x.json"],
+    "retention": ["--summary", "out/x.json"],
+    "plan": ["--plan", "out/x.jsonl"],
+}
+
+
+@pytest.mark.parametrize("there", FOREIGN_FILES)
+@pytest.mark.parametrize("option", FILES)
+def test_a_file_of_another_is_never_replaced(
+    option: str, there: str, retention: Command, spark_command: Command
+) -> None:
+    given = FILES[option]
+    Path("out").mkdir()
+    FOREIGN_FILES[there](given[-1])
+    before = tree(Path())
+
+    done = (retention if given[0].startswith("--") else spark_command)(*given)
+
+    assert done.exit_code == 2
+    assert f"{given[-1]}: there is" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert tree(Path()) == before
+
+
+@pytest.mark.parametrize("name", ["plan", "plan.json", f"{LOG}", "x.jsonl.bak"])
+def test_a_plan_has_the_name_of_one(name: str, retention: Command) -> None:
+    done = retention("--plan", name)
+
+    assert done.exit_code == 2
+    assert done.stderr.endswith(
+        f"/{name}: --plan needs a name that ends in .jsonl; give such a name\n"
+    )
+    assert not Path(name).exists()
+
+
+@pytest.mark.parametrize("option", FILES)
+def test_an_empty_file_and_one_of_ours_are_replaced(
+    option: str, retention: Command, spark_command: Command
+) -> None:
+    given = FILES[option]
+    run = retention if given[0].startswith("--") else spark_command
+    Path("out").mkdir()
+    Path(given[-1]).touch()
+
+    for _ in range(2):
+        done = run(*given)
+
+        assert done.exit_code == 0, done
+        assert Path(given[-1]).stat().st_size > 0
+
+
+def test_the_summary_of_an_apply_replaces_only_a_summary(
+    built: Path, retention: Command, spark_command: Command
+) -> None:
+    assert retention("--plan", "plan.jsonl").exit_code == 0
+    file_named("x.json", b"{}")
+    apply = ("retention", "--apply", "plan.jsonl", "--dry-run", "--summary")
+
+    refused = spark_command(*apply, "x.json")
+    twice = [spark_command(*apply, "y.json").exit_code for _ in range(2)]
+
+    assert (refused.exit_code, twice) == (2, [0, 0])
+    assert Path("x.json").read_bytes() == b"{}"
+
+
+def copies_of_logs() -> None:
+    for number, log in enumerate(Path("archive").rglob("*.log")):
+        Path("out/segments").mkdir(parents=True, exist_ok=True)
+        shutil.copy(log, f"out/segments/part-{number}.log")
+
+
+def parquet_of_another() -> None:
+    name = "part-00000-0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f-c000.snappy.parquet"
+    Path("out/segments").mkdir(parents=True)
+    file_named(f"out/segments/{name}", b"PAR1")
+
+
+def a_foreign_summary() -> None:
+    directory_named("out/segments")
+    file_named("out/summary.json", b'{"segments": 3}')
+
+
+def a_linked_table() -> None:
+    directory_named("elsewhere")
+    Path("out").mkdir()
+    Path("out/segments").symlink_to("../elsewhere")
+    summary = {"catalog": 1, "snapshot": 1, "source": 1, "now_ms": 1, "findings": []}
+    file_named("out/summary.json", json.dumps(summary).encode())
+
+
+FOREIGN_FOLDERS: dict[str, Callable[[], Any]] = {
+    "copies of logs named part-": copies_of_logs,
+    "Parquet that another Spark wrote": parquet_of_another,
+    "an empty folder of a table's name": lambda: directory_named("out/segments"),
+    "another summary.json": a_foreign_summary,
+    "a table that is a link": a_linked_table,
+    "one other file": lambda: file_named(f"{directory_named('out')}/notes", b"x"),
+    "a file": lambda: file_named("out", b"x"),
+    "a new one in a broker's log directory": lambda: file_named("meta.properties", b""),
+}
+
+
+@pytest.mark.parametrize("there", FOREIGN_FOLDERS)
+def test_a_folder_of_another_is_never_emptied(there: str, retention: Command) -> None:
+    FOREIGN_FOLDERS[there]()
+    before = tree(Path())
+
+    done = retention("--output", "out")
+
+    assert done.exit_code == 2
+    assert done.stderr.count("\n") == 1
+    assert tree(Path()) == before
+
+
+def test_a_log_that_was_put_among_results_stays(retention: Command) -> None:
+    assert retention("--output", "out").exit_code == 0
+    shutil.copy(SEGMENT, "out/segments/part-0.log")
+    before = tree(Path())
+
+    done = retention("--output", "out")
+
+    assert done.exit_code == 2
+    assert "holds segments/part-0.log, which is no result of this command" in done.stderr
+    assert tree(Path()) == before
+
+
+def test_an_interrupted_run_leaves_a_folder_that_the_next_one_takes(retention: Command) -> None:
+    assert retention("--output", "out").exit_code == 0
+    Path("out/summary.json").unlink()
+    file_named("out/.kip33-unfinished", b"kip33 retention --output\n")
+    directory_named("out/segments/_temporary/0")
+
+    assert retention("--output", "out").exit_code == 0
+
+    assert sorted(path.name for path in Path("out").iterdir()) == [
+        "partitions",
+        "segments",
+        "summary.json",
+    ]

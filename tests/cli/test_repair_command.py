@@ -1,0 +1,300 @@
+"""`kip33 repair`: it shows a plan, and --apply sets index files right."""
+
+import json
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from kip33.indexing.by_path import build_time_index, verify_segment
+from tests.builders.changing_archive import batches
+from tests.builders.segment_builder import TRANSACTIONAL, Record, end_txn_marker, segment, v2_batch
+from tests.cli.console import Command, Finished
+from tests.retention.test_broker_locks import held_by_another
+
+INTERVAL = 200
+ASKED = ("--index-interval-bytes", INTERVAL)
+INVALID_LOG = v2_batch(5, [Record(1)])  # in a segment whose base offset is above
+
+
+class LogDir(NamedTuple):
+    """A stopped broker's log directory, in the command's working directory."""
+
+    path: Path
+
+    def log(self, name: str) -> Path:
+        partition, base_offset = name.split("/")
+        return self.path / partition / f"{int(base_offset):020d}.log"
+
+    def add(self, name: str, data: bytes) -> Path:
+        """Write a log and the index files that recovery leaves of it."""
+        log = self.log(name)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_bytes(data)
+        built = build_time_index(str(log), index_interval_bytes=INTERVAL)
+        for suffix, index in ((".timeindex", built.time_index), (".index", built.offset_index)):
+            if index is not None:
+                log.with_suffix(suffix).write_bytes(index)
+        return log
+
+    def files(self) -> dict[str, bytes]:
+        return {
+            str(file.relative_to(self.path)): file.read_bytes()
+            for file in sorted(self.path.rglob("*"))
+            if file.is_file()
+        }
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path, command: Command) -> LogDir:
+    log_dir = LogDir(tmp_path / "logs")
+    log_dir.add("orders-0/0", batches(0, 20))
+    log_dir.add("orders-0/40", batches(40, 20))
+    log_dir.add("orders-1/0", batches(0, 20))
+    (log_dir.path / "meta.properties").touch()
+    return log_dir
+
+
+def rows_of(done: Finished) -> dict[str, dict[str, Any]]:
+    assert done.exit_code == 0, done
+    return {f"{row['topic']}-{row['partition']}/{row['base_offset']}": row for row in done.lines}
+
+
+def damage_one_byte(log: Path) -> None:
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2 - 3] ^= 1  # the middle is the border of two batches
+    log.write_bytes(data)
+
+
+def remove(log: Path, suffix: str) -> None:
+    log.with_suffix(suffix).unlink()
+
+
+def flip(log: Path, suffix: str) -> None:
+    file = log.with_suffix(suffix)
+    data = bytearray(file.read_bytes())
+    data[3] ^= 0x40
+    file.write_bytes(data)
+
+
+DAMAGES: list[tuple[str, Callable[[Path], None], tuple[str, str]]] = [
+    ("no .timeindex", lambda log: remove(log, ".timeindex"), ("write", "keep")),
+    ("a wrong .timeindex", lambda log: flip(log, ".timeindex"), ("write", "keep")),
+    ("an empty .timeindex", lambda log: log.with_suffix(".timeindex").write_bytes(b"") or None,
+     ("write", "keep")),
+    ("a wrong .index", lambda log: flip(log, ".index"), ("keep", "write")),
+    ("half an entry", lambda log: log.with_suffix(".index").write_bytes(b"1234") and None,
+     ("keep", "write")),
+    ("no .index", lambda log: remove(log, ".index"), ("broker", "broker")),
+    ("a damaged log", damage_one_byte, ("broker", "remove")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("damage", "actions"), [pytest.param(*one, id=name) for name, *one in DAMAGES]
+)
+def test_a_plan_names_the_damage_and_apply_sets_it_right(
+    log_dir: LogDir, command: Command, damage: Callable[[Path], None], actions: tuple[str, str]
+) -> None:
+    right = log_dir.files()
+    log = log_dir.log("orders-0/0")
+    damage(log)
+    damaged = log_dir.files()
+
+    planned = rows_of(command("repair", "logs", *ASKED, "--format", "jsonl"))
+    assert {name: (row["time_index"], row["offset_index"]) for name, row in planned.items()} == {
+        "orders-0/0": actions
+    }
+    assert planned["orders-0/0"]["why"]
+    assert log_dir.files() == damaged, "a plan changes nothing"
+
+    applied = rows_of(command("repair", "logs", *ASKED, "--apply", "--format", "jsonl"))
+    changes = bool({"write", "remove"} & set(actions))
+    assert applied["orders-0/0"]["outcome"] == ("done" if changes else None)
+    expected = damaged | {
+        name: right[name]
+        for name, action in zip(
+            ("orders-0/00000000000000000000.timeindex", "orders-0/00000000000000000000.index"),
+            actions,
+            strict=True,
+        )
+        if action == "write"
+    }
+    if actions[1] == "remove":
+        del expected["orders-0/00000000000000000000.index"]
+    assert log_dir.files() == expected
+
+    again = command("repair", "logs", *ASKED, "--fail-on", "damaged", "--format", "json")
+    assert again.exit_code == 0
+    assert again.lines[0]["findings"] == []
+
+
+ABORTED = segment(
+    [
+        v2_batch(0, [Record(1)], attributes=TRANSACTIONAL, producer_id=7, producer_epoch=0),
+        end_txn_marker(1, 2, producer_id=7, commit=False),
+    ]
+)
+ABORT = struct.pack(">hqqqq", 0, 7, 0, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("data", "actions"),
+    [
+        pytest.param(ABORT, None, id="as recovery leaves it"),
+        pytest.param(None, ("broker", "remove"), id="lost"),
+        pytest.param(b"", ("broker", "remove"), id="emptied"),
+        pytest.param(bytes(34), ("broker", "remove"), id="zeros"),
+        pytest.param(ABORT[:-1], ("broker", "remove"), id="cut"),
+        pytest.param(ABORT * 2, ("broker", "remove"), id="too long"),
+    ],
+)
+def test_a_segment_whose_aborts_are_not_known_is_left_to_the_broker(
+    log_dir: LogDir, command: Command, data: bytes | None, actions: tuple[str, str] | None
+) -> None:
+    log = log_dir.add("payments-0/0", ABORTED)
+    if data is not None:
+        log.with_suffix(".txnindex").write_bytes(data)
+    rows = rows_of(command("repair", "logs", *ASKED, "--apply", "--format", "jsonl"))
+    found = {name: (row["time_index"], row["offset_index"]) for name, row in rows.items()}
+    assert found == ({"payments-0/0": actions} if actions else {})
+    assert log.with_suffix(".index").exists() == (actions is None)
+
+
+def test_a_sound_log_directory_has_nothing_to_repair(log_dir: LogDir, command: Command) -> None:
+    done = command("repair", "logs", *ASKED, "--apply", "--format", "json")
+    (found,) = done.lines
+    assert (found["segments"], found["repairs"], found["findings"]) == (3, [], [])
+    assert found["by_action"] == {"time_index": {"keep": 3}, "offset_index": {"keep": 3}}
+    assert done.stderr == ""
+
+
+def test_the_bytes_that_a_broker_will_cut_are_said(log_dir: LogDir, command: Command) -> None:
+    log = log_dir.log("orders-0/0")
+    damage_one_byte(log)
+    index = build_time_index(str(log))
+    cut_bytes = index.size_bytes - index.valid_bytes
+    row = rows_of(command("repair", "logs", *ASKED, "--format", "jsonl"))["orders-0/0"]
+    assert row["cut_bytes"] == cut_bytes > 0
+    assert f"cuts {cut_bytes} damaged bytes of the log" in row["why"]
+
+
+def test_an_index_of_the_kip33_dialect_is_replaced(log_dir: LogDir, command: Command) -> None:
+    log = log_dir.log("orders-0/0")
+    right = log_dir.files()
+    other = build_time_index(str(log), dialect="kip33", index_interval_bytes=INTERVAL).time_index
+    assert other
+    log.with_suffix(".timeindex").write_bytes(other)
+    row = rows_of(command("repair", "logs", *ASKED, "--apply", "--format", "jsonl"))["orders-0/0"]
+    assert row["outcome"] == "done"
+    assert log_dir.files() == right
+
+
+def test_a_log_that_no_broker_recovers_is_left_and_named(log_dir: LogDir, command: Command) -> None:
+    log = log_dir.add("orders-1/40", INVALID_LOG)
+    log.with_suffix(".index").write_bytes(b"")
+    before = log_dir.files()
+    done = command("repair", "logs", *ASKED, "--apply", "--fail-on", "by-hand")
+    assert done.exit_code == 3
+    assert log_dir.files() == before
+    assert "restore the log from a replica or a backup" in done.stdout
+    assert "Warning: some segments need a person" in done.stderr
+
+
+def test_a_topics_own_settings_decide_what_is_written(log_dir: LogDir, command: Command) -> None:
+    Path("topics.txt").write_text(
+        "Topic: orders\tPartitionCount: 2\tReplicationFactor: 1\t"
+        f"Configs: index.interval.bytes={INTERVAL}\n"
+    )
+    right = log_dir.files()
+    remove(log_dir.log("orders-0/0"), ".timeindex")
+    done = command("repair", "logs", "--kafka-configs", "topics.txt", "--apply")
+    assert done.exit_code == 0
+    assert log_dir.files() == right
+
+
+def test_only_topics_that_are_asked_for_are_repaired(log_dir: LogDir, command: Command) -> None:
+    remove(log_dir.add("clicks-0/0", batches(0, 20)), ".timeindex")
+    remove(log_dir.log("orders-0/0"), ".timeindex")
+    options = ("--topics", "!orders", "--apply", "--format", "jsonl")
+    assert set(rows_of(command("repair", "logs", *ASKED, *options))) == {"clicks-0/0"}
+
+
+@pytest.mark.parametrize("more", [(), ("--apply",)], ids=["plan", "apply"])
+def test_a_broker_that_runs_refuses_in_one_line(
+    log_dir: LogDir, command: Command, more: tuple[str, ...]
+) -> None:
+    remove(log_dir.log("orders-0/0"), ".timeindex")
+    lock = log_dir.path / ".lock"
+    lock.touch()
+    before = log_dir.files()
+    with held_by_another(lock):
+        done = command("repair", "logs", *ASKED, *more)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "logs/.lock: a broker, or another run of kip33, holds it" in done.stderr
+    assert log_dir.files() == before
+
+
+def test_a_store_is_no_brokers_log_directory(log_dir: LogDir, command: Command) -> None:
+    done = command("repair", "s3a://bucket/logs")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "s3a://bucket/logs: a broker's log directory on this machine expected" in done.stderr
+
+
+def test_a_file_that_cannot_be_written_is_a_row_that_says_so(
+    log_dir: LogDir, command: Command
+) -> None:
+    log = log_dir.log("orders-0/0")
+    remove(log, ".timeindex")
+    log.with_suffix(".timeindex").mkdir()
+    (log.with_suffix(".timeindex") / "x").touch()
+    done = command("repair", "logs", *ASKED, "--apply", "--fail-on", "failed", "--format", "jsonl")
+    assert done.exit_code == 3
+    (row,) = done.lines
+    assert row["outcome"].startswith("failed: ")
+    assert "Warning: some repairs failed; their rows say why" in done.stderr
+
+
+def test_the_summary_is_replaced_only_by_a_summary(log_dir: LogDir, command: Command) -> None:
+    for _ in range(2):
+        assert command("repair", "logs", *ASKED, "--summary", "s.json").exit_code == 0
+    assert json.loads(Path("s.json").read_text())["segments"] == 3
+
+
+def test_a_cleaned_log_without_its_time_index_is_named(log_dir: LogDir, command: Command) -> None:
+    log = log_dir.log("orders-0/0")
+    for suffix in (".log", ".index"):
+        file = log.with_suffix(suffix)
+        file.rename(file.with_name(file.name + ".swap"))
+    remove(log, ".timeindex")
+    done = command("repair", "logs", *ASKED, "--format", "json")
+    assert done.exit_code == 0
+    assert done.lines[0]["passed_over"] == {
+        ".swap files": 1,
+        ".log.swap files without their .timeindex.swap": 1,
+    }
+    assert "start the broker, stop it, and repair again" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to other users")
+def test_written_files_belong_to_the_owner_of_the_log(log_dir: LogDir, command: Command) -> None:
+    log = log_dir.log("orders-0/0")
+    remove(log, ".timeindex")
+    os.chown(log, 4711, 4712)
+    log.chmod(0o640)
+    assert command("repair", "logs", *ASKED, "--apply").exit_code == 0
+    status = log.with_suffix(".timeindex").stat()
+    assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (4711, 4712, 0o640)
+
+
+def test_what_apply_leaves_verify_finds_right(log_dir: LogDir, command: Command) -> None:
+    for name in ("orders-0/0", "orders-0/40", "orders-1/0"):
+        flip(log_dir.log(name), ".timeindex")
+        flip(log_dir.log(name), ".index")
+    assert command("repair", "logs", *ASKED, "--apply").exit_code == 0
+    for name in ("orders-0/0", "orders-0/40", "orders-1/0"):
+        found = verify_segment(str(log_dir.log(name)), index_interval_bytes=INTERVAL)
+        assert (found.verdict, found.offset_index_verdict) == ("identical", "identical")

@@ -1,0 +1,445 @@
+"""`kip33 retention` as a user meets it: the answer in every format, its files, plan and apply."""
+
+import csv
+import io
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from kip33.catalog.schema import SEGMENTS
+from kip33.cli.retention_tables import RESULT
+from kip33.rules.retention import Decision
+from kip33.spark.build import build_index
+from tests.cli.console import Command, Finished, file_named
+from tests.demo_archive import COPIED_MS, START_MS
+
+pytestmark = pytest.mark.spark
+
+DAY_MS = 86_400_000
+NOW = "2023-12-01"  # seventeen days after START_MS
+NOW_MS = 1_701_388_800_000
+FUTURE_MS = START_MS + 732 * DAY_MS  # of sensors-0: a device two years ahead, roughly
+ANSWERED_ONCE = ((), ("--format", "jsonl"))
+POLICY = """
+[defaults]
+cleanup.policy = "delete"
+retention.ms = "7d"
+
+[topics."sensors"]
+retention.ms = "8d"
+
+[topics."audit*"]
+cleanup.policy = "compact"
+"""
+
+
+@pytest.fixture(scope="module")
+def answers() -> dict[tuple[Any, ...], Finished]:
+    """What was printed where nothing is written, for tests that look at the same answer."""
+    return {}
+
+
+@pytest.fixture
+def retention(
+    spark_command: Command, built: Path, answers: dict[tuple[Any, ...], Finished]
+) -> Command:
+    """Return `kip33 retention` of the built catalog, judged by POLICY as of NOW."""
+    policy = file_named("policy.toml", POLICY.encode())
+
+    def run(*arguments: Any) -> Finished:
+        given = ("retention", built / "indexes/_catalog", "--policy", policy, "--now", NOW)
+        if arguments not in ANSWERED_ONCE:
+            return spark_command(*given, *arguments)
+        if arguments not in answers:
+            answers[arguments] = spark_command(*given, *arguments)
+        return answers[arguments]
+
+    return run
+
+
+@pytest.fixture
+def movable(built: Path, spark_command: Command, spark: Any, tmp_path: Path) -> Path:
+    """A copy of the archive that may lose files, indexed in place of the fixture's own."""
+    root = tmp_path / "mine"
+    shutil.copytree(built / "archive", root / "archive")
+    build_index(spark, str(root / "archive"), str(root / "indexes"), now_ms=COPIED_MS + DAY_MS)
+    return root
+
+
+def summary_of(finished: Finished) -> dict[str, Any]:
+    """Return the machine-readable last line."""
+    last = finished.stdout.splitlines()[-1]
+    assert last.startswith(RESULT), finished
+    found: dict[str, Any] = json.loads(last.removeprefix(RESULT))
+    return found
+
+
+def partition(rows: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    """Return the row of `broker-1/sensors-0`."""
+    log_dir, _, directory = name.partition("/")
+    topic, _, number = directory.rpartition("-")
+    key = (log_dir, topic, int(number))
+    return next(row for row in rows if (row["log_dir"], row["topic"], row["partition"]) == key)
+
+
+def test_the_table_names_what_blocks_a_partition(retention: Command) -> None:
+    done = retention()
+
+    assert done.exit_code == 0
+    sentence = next(line for line in done.stdout.splitlines() if line.startswith("- "))
+    assert sentence == (
+        "- broker-1/sensors-0: 3 segments of 46.3 KiB expired and blocked by "
+        "00000000000000000200.log, which has a timestamp of 2025-11-14T23:30:20.000Z in the batch "
+        "that ends at offset 279, 715 d in the future; this ends by itself at "
+        "2025-11-22T23:30:20.001Z; 46.3 KiB of them by this segment alone"
+    )
+    found = summary_of(done)
+    assert (found["blocked_partitions"], found["blocked_segments"]) == (1, 3)
+    assert found["suspicions"] == {"future": 1, "seconds": 2, "backfill": 1}
+    assert found["findings"] == ["blocked", "expired", "untrusted"]
+
+
+def test_jsonl_has_segments_then_partitions_then_a_summary(retention: Command) -> None:
+    rows = retention("--format", "jsonl").lines
+
+    kinds = [row["kind"] for row in rows]
+    assert kinds == ["segment"] * 25 + ["partition"] * 11 + ["summary"]
+    segments, partitions = rows[:25], rows[25:36]
+    for segment in segments:
+        added = {"policy", "deletable", "reason", "suspicion", *Decision._fields}
+        assert {*SEGMENTS.names, *added} <= segment.keys()
+    places = [(s["log_dir"], s["topic"], s["partition"], s["base_offset"]) for s in segments]
+    assert places == sorted(places)
+    assert all("base_offset" not in row for row in partitions)
+    sensors = partition(partitions, "broker-1/sensors-0")
+    assert sensors["policy"] == "sensors"
+    assert sensors["blocking_base_offset"] == 200
+    assert sensors["blocking_timestamp"] == FUTURE_MS - DAY_MS + 77 * 60_000
+    assert sensors["blocking_ahead_of_now_ms"] == sensors["blocking_timestamp"] - NOW_MS
+    assert sensors["block_ends_at_ms"] == sensors["blocking_timestamp"] + 8 * DAY_MS + 1
+    assert sensors["suspicions"] == {"future": 1}
+    audit = partition(partitions, "broker-1/audit.v1-0")
+    assert (audit["policy"], audit["mode"], audit["deletable_segments"]) == ("audit*", "compact", 0)
+    metrics = partition(partitions, "broker-2/metrics-0")
+    assert metrics["last_modified_segments"] == 1
+    assert metrics["last_modified_base_offsets"] == [0]
+
+
+def test_json_is_one_object_with_the_same_rows(retention: Command) -> None:
+    rows = retention("--format", "jsonl", "--forecast", "2d").lines
+    done = retention("--format", "json", "--forecast", "2d")
+
+    assert done.stdout.count("\n") == 1
+    found = json.loads(done.stdout)
+    for kind in ("segment", "partition", "freed"):
+        plural = kind if kind == "freed" else f"{kind}s"
+        assert [{"kind": kind, **row} for row in found[plural]] == [
+            row for row in rows if row["kind"] == kind
+        ]
+    assert found["freed"]
+    assert {**found["summary"], "seconds": 0} == {
+        key: value for key, value in rows[-1].items() if key not in ("kind", "seconds")
+    } | {"seconds": 0}
+
+
+def test_csv_has_segments_only_and_says_the_rest_on_standard_error(retention: Command) -> None:
+    rows = retention("--format", "jsonl").lines
+    done = retention("--format", "csv")
+
+    found = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert len(found) == 25
+    for line, row in zip(found, rows, strict=False):
+        assert line["log_uri"] == row["log_uri"]
+        assert line["deletable"] == str(row["deletable"]).lower()
+        assert line["expires_at_ms"] == (
+            "" if row["expires_at_ms"] is None else str(row["expires_at_ms"])
+        )
+        assert line["magics"] == " ".join(map(str, row["magics"] or ()))
+    assert json.loads(done.stderr.splitlines()[-1].removeprefix(RESULT))["segments"] == 25
+
+
+def test_output_has_the_rows_as_parquet_and_the_summary_last(retention: Command) -> None:
+    for _ in range(2):  # the second replaces the first
+        done = retention("--output", "out", "--at", "2023-12-01,2024-01-01")
+
+    segments = pq.read_table("out/segments").to_pylist()
+    assert len(segments) == 25
+    assert sum(row["deletable"] for row in segments) == summary_of(done)["deletable_segments"]
+    assert len(pq.read_table("out/partitions").to_pylist()) == 11
+    freed = pq.read_table("out/freed").to_pylist()
+    assert (
+        sum(row["bytes"] for row in freed if row["at_ms"] == NOW_MS)
+        == (summary_of(done)["deletable_bytes"])
+    )
+    assert json.loads(Path("out/summary.json").read_text()) == summary_of(done)
+
+
+def test_output_does_not_go_where_other_things_are(retention: Command) -> None:
+    Path("mixed").mkdir()
+    file_named("mixed/precious.txt", b"x")
+
+    done = retention("--output", "mixed")
+
+    assert done.exit_code == 2
+    assert "holds precious.txt, which is no result of this command" in done.stderr
+    assert Path("mixed/precious.txt").read_bytes() == b"x"
+
+
+def test_output_of_before_goes_with_all_its_tables(retention: Command) -> None:
+    retention("--output", "out", "--at", "2023-12-01")
+    retention("--output", "out")
+
+    assert sorted(path.name for path in Path("out").iterdir()) == [
+        *("partitions", "segments", "summary.json"),
+    ]
+
+
+@pytest.mark.parametrize("place", ["archive", "archive/broker-1/new", "indexes/_catalog/out"])
+def test_output_does_not_go_into_the_archive_or_the_catalog(
+    place: str, retention: Command, built: Path
+) -> None:
+    done = retention("--output", built / place)
+
+    assert done.exit_code == 2
+    assert "lie inside each other" in done.stderr
+
+
+def test_an_archive_called_segments_is_no_result_of_before(
+    movable: Path, spark_command: Command
+) -> None:
+    (movable / "archive").rename(movable / "segments")
+    logs = sorted((movable / "segments").rglob("*.log"))
+
+    done = spark_command(
+        *("retention", movable / "indexes/_catalog", "--retention-ms", "1d"),
+        *("--output", movable),
+    )
+
+    assert done.exit_code == 2
+    assert sorted((movable / "segments").rglob("*.log")) == logs
+
+
+def test_topics_that_match_nothing_are_an_error(retention: Command) -> None:
+    done = retention("--topics", "ordres")
+
+    assert done.exit_code == 2
+    assert "matches ordres; `kip33 catalog` shows the topics" in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--ignore-future=1h", "--retention-ms=1d", "--now=now+1d"])
+def test_what_if_is_not_emitted(option: str, retention: Command) -> None:
+    done = retention("--emit", "delete-records", option)
+
+    assert done.exit_code == 2
+    assert "--emit says what to delete now by the policy" in done.stderr
+
+
+def test_the_table_says_that_an_expired_last_segment_is_kept(retention: Command) -> None:
+    done = retention()
+
+    [payments] = [line for line in done.stdout.splitlines() if "payments-0" in line]
+    assert "last segment expired, kept" in payments
+
+
+def test_a_retention_beside_the_policy_is_a_what_if(retention: Command) -> None:
+    found = summary_of(retention("--retention-ms", "900d", "--ignore-future", "1h"))
+
+    real = summary_of(retention())
+    assert found["deletable_segments"] == real["deletable_segments"] == 10
+    assert found["what_if_deletable_segments"] == 0
+
+
+def test_what_if_the_future_were_ignored(retention: Command) -> None:
+    done = retention("--ignore-future", "1h", "--format", "jsonl")
+
+    sensors = partition([r for r in done.lines if r["kind"] == "partition"], "broker-1/sensors-0")
+    assert (sensors["deletable_segments"], sensors["what_if_deletable_segments"]) == (1, 5)
+
+
+def test_a_retention_alone_is_the_policy(spark_command: Command, built: Path) -> None:
+    done = spark_command(
+        "retention", built / "indexes/_catalog", "--retention-ms", "-1", "--now", NOW
+    )
+
+    found = summary_of(done)
+    assert (found["deletable_segments"], found["findings"]) == (0, ["untrusted"])
+
+
+def test_topics_are_chosen_by_globs(retention: Command) -> None:
+    rows = retention("--topics", "sens*", "--topics", "metrics", "--format", "jsonl").lines
+
+    assert {row["topic"] for row in rows if row["kind"] == "segment"} == {"sensors", "metrics"}
+
+
+def test_topics_are_left_out_by_globs(retention: Command) -> None:
+    rows = retention("--topics", "*s", "--topics", "!*rs", "--format", "jsonl").lines
+    topics = {row["topic"] for row in rows if row["kind"] == "segment"}
+
+    everything = retention("--format", "jsonl").lines
+    all_topics = {row["topic"] for row in everything if row["kind"] == "segment"}
+    assert topics == {name for name in all_topics if name.endswith("s") and name[-2:] != "rs"}
+    assert topics
+
+
+def test_a_broker_is_misled_by_the_index_files_that_lie_there(
+    movable: Path, spark_command: Command
+) -> None:
+    directory = movable / "archive/broker-1/sensors-0"
+    for log in directory.glob("*.log"):
+        shutil.copyfile(
+            movable / f"indexes/broker-1/sensors-0/{log.stem}.timeindex",
+            directory / f"{log.stem}.timeindex",
+        )
+        (directory / f"{log.stem}.index").touch()
+    blocker = directory / "00000000000000000200.timeindex"
+    blocker.write_bytes(bytes(120))  # preallocated: a timestamp of zero
+
+    done = spark_command(
+        *("retention", movable / "indexes/_catalog", "--retention-ms", "8d", "--now", NOW),
+        *("--topics", "sensors", "--show-broker-view", "--format", "jsonl"),
+    )
+
+    rows = [row for row in done.lines if row["kind"] == "segment" and row["partition"] == 0]
+    assert [row["deletable"] for row in rows] == [True] + 5 * [False]
+    assert [row["broker_deletable"] for row in rows] == 5 * [True] + [False]
+    assert rows[1]["broker_index_fault"] == "zero_timestamp"
+    assert rows[1]["broker_largest_timestamp"] == 0
+    found = done.lines[-1]
+    assert (found["broker_misread_segments"], found["broker_different_segments"]) == (1, 4)
+
+
+@pytest.mark.parametrize(
+    ("finding", "exit_code"), [("blocked", 3), ("expired", 3), ("untrusted", 3), ("stopped", 0)]
+)
+def test_fail_on_a_finding(finding: str, exit_code: int, retention: Command) -> None:
+    assert retention("--fail-on", finding).exit_code == exit_code
+
+
+def test_delete_records_names_the_first_kept_offset(retention: Command) -> None:
+    done = retention("--emit", "delete-records")
+
+    assert json.loads(done.stdout) == {
+        "partitions": [
+            {"topic": "orders", "partition": 0, "offset": 8000},
+            {"topic": "sensors", "partition": 0, "offset": 200},
+            {"topic": "sensors", "partition": 1, "offset": 1000},
+        ],
+        "version": 1,
+    }
+
+
+def test_a_plan_is_made_tried_and_carried_out(movable: Path, spark_command: Command) -> None:
+    policy = file_named("policy.toml", POLICY.encode())
+    before = sorted(path.name for path in (movable / "archive/broker-1/sensors-0").glob("*.log"))
+
+    planned = spark_command(
+        *("retention", movable / "indexes/_catalog", "--policy", policy, "--now", NOW),
+        *("--plan", "plan.jsonl"),
+    )
+    tried = spark_command("retention", "--apply", "plan.jsonl", "--dry-run", "--format", "jsonl")
+    still = sorted(path.name for path in (movable / "archive/broker-1/sensors-0").glob("*.log"))
+    applied = spark_command("retention", "--apply", "plan.jsonl", "--fail-on", "stopped")
+    again = spark_command("retention", "--apply", "plan.jsonl", "--format", "json")
+
+    plan = summary_of(planned)["plan"]
+    assert (plan["segments"], plan["left_out_segments"]) == (10, 0)
+    steps = [row for row in tried.lines if row["kind"] in ("intent", "result")]
+    assert [row["kind"] for row in steps if row["log_dir"] == "broker-2"] == [
+        "intent",
+        "result",
+    ] * 2
+    assert still == before
+    assert applied.exit_code == 0, applied
+    found = summary_of(applied)
+    assert (found["segments_deleted"], found["stopped_partitions"]) == (10, 0)
+    assert found["plan_id"] == plan["plan_id"]
+    left = sorted(path.name for path in (movable / "archive/broker-1/sensors-0").glob("*.log"))
+    assert left == before[1:]
+    twice = json.loads(again.stdout)["summary"]
+    assert (twice["segments_deleted"], twice["segments_gone_already"]) == (0, 10)
+
+
+def test_what_lies_there_otherwise_stops_a_partition(movable: Path, spark_command: Command) -> None:
+    policy = file_named("policy.toml", POLICY.encode())
+    spark_command(
+        *("retention", movable / "indexes/_catalog", "--policy", policy, "--now", NOW),
+        *("--plan", "plan.jsonl"),
+    )
+    changed = movable / "archive/broker-1/orders-0/00000000000000000000.log"
+    changed.write_bytes(changed.read_bytes() + b"more")
+
+    done = spark_command("retention", "--apply", "plan.jsonl", "--fail-on", "stopped")
+
+    assert done.exit_code == 3
+    assert changed.exists()
+    row = next(line for line in done.stdout.splitlines() if "broker-1/orders-0" in line)
+    assert "stopped" in row
+    assert f"{changed.name}: " in row
+
+
+WRONG_USAGE = [
+    (["retention"], "CATALOG is missing"),
+    (["retention", "CATALOG"], "nothing says what may expire: give --policy FILE"),
+    (["retention", "CATALOG", "--retention-ms", "soon"], "'soon' found, expected"),
+    (["retention", "CATALOG", "--now", "noon"], "'noon' found, expected ISO 8601"),
+    (
+        ["retention", "CATALOG", "--retention-ms", "7d", "--at", "1", "--forecast", "3d"],
+        "--at and --forecast exclude each other",
+    ),
+    (["retention", "CATALOG", "--retention-ms", "7d", "--at", "1,x"], "'x' found, expected"),
+    (
+        ["retention", "CATALOG", "--retention-ms", "7d", "--forecast", "90000d"],
+        "--forecast of 90,000 days, at most 10,000",
+    ),
+    (["retention", "CATALOG", "--policy", "no.toml"], "no.toml"),
+    (["retention", "CATALOG", "--retention-ms", "1", "--dry-run"], "--dry-run goes with --apply"),
+    (["retention", "CATALOG", "--apply", "p"], "CATALOG is in the plan, not beside --apply"),
+    (["retention", "--apply", "p", "--policy", "x"], "--policy is in the plan"),
+    (["retention", "--apply", "p", "--format", "csv"], "--apply prints table, json or jsonl"),
+    (["retention", "--apply", "none.jsonl"], "none.jsonl"),
+    (["retention", "CATALOG", "--retention-ms", "1", "--plan", "p.jsonl"], "no cleanup.policy"),
+    (
+        ["retention", "CATALOG", "--retention-ms", "1", "--now", "now+1h", "--plan", "p.jsonl"],
+        "plan at a time that has come",
+    ),
+]
+
+
+@pytest.mark.parametrize(("arguments", "says"), WRONG_USAGE, ids=lambda value: str(value)[-60:])
+def test_wrong_usage_is_one_line(
+    arguments: list[str], says: str, spark_command: Command, built: Path
+) -> None:
+    catalog = str(built / "indexes/_catalog")
+
+    done = spark_command(*(catalog if one == "CATALOG" else one for one in arguments))
+
+    assert done.exit_code == 2
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not done.stdout
+
+
+@pytest.mark.parametrize("option", ["apply", "plan"])
+def test_no_configuration_file_may_delete_or_say_what_to_delete(
+    option: str, retention: Command
+) -> None:
+    config = file_named("kip33.toml", f'[retention]\n{option} = "p.jsonl"\n'.encode())
+
+    done = retention("--config", config)
+
+    assert done.exit_code == 2
+    assert f"--{option}: on the command line only" in done.stderr.replace("'", "")
+
+
+def test_options_of_judging_in_a_configuration_file_do_not_hinder_an_apply(
+    spark_command: Command,
+) -> None:
+    config = file_named("kip33.toml", b'[retention]\npolicy = "p.toml"\nlimit = "1KiB"\n')
+
+    done = spark_command("retention", "--apply", "none.jsonl", "--config", config)
+
+    assert "no plan can be read" in done.stderr

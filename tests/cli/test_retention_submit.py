@@ -1,0 +1,62 @@
+"""`spark-submit jobs/retention.py`: what a scheduler goes by, the exit code and the last line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from kip33.cli.retention_tables import RESULT
+from kip33.spark.build import build_index
+from tests.cli.console import Finished
+from tests.cli.test_spark_submit import OUR_CODE, spark_submit
+from tests.demo_archive import COPIED_MS, make_archive, make_sensors
+
+pytestmark = [pytest.mark.spark, pytest.mark.integration]
+
+JUDGED = ("--retention-ms", "8d", "--now", "2023-12-01")  # seventeen days after the first record
+
+
+@pytest.fixture(scope="module")
+def built(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo archive with its sensors, one of which blocks a partition, indexed."""
+    root = tmp_path_factory.mktemp("retention-submit")
+    make_archive(root / "archive")
+    make_sensors(root / "archive")
+    build_index(spark, str(root / "archive"), str(root / "indexes"), now_ms=COPIED_MS)
+    return root
+
+
+def summary_of(submitted: Finished) -> dict[str, Any]:
+    """Return the machine-readable last line of standard output."""
+    last = submitted.stdout.splitlines()[-1]
+    assert last.startswith(RESULT), submitted
+    found: dict[str, Any] = json.loads(last.removeprefix(RESULT))
+    return found
+
+
+def test_the_last_line_and_the_files_say_what_was_found(built: Path) -> None:
+    options = ("indexes/_catalog", *JUDGED, "--output", "out")
+
+    done = spark_submit("retention.py", *options, cwd=built)
+
+    assert done.exit_code == 0, done
+    assert OUR_CODE not in done.stderr
+    found = summary_of(done)
+    assert found["catalog"] == (built / "indexes/_catalog").as_uri()
+    assert (found["segments"], found["deletable_segments"]) == (25, 10)
+    assert (found["blocked_partitions"], found["blocked_segments"]) == (1, 3)
+    assert json.loads((built / "out/summary.json").read_text()) == found
+    segments = pq.read_table(built / "out/segments")
+    assert sum(segments["deletable"].to_pylist()) == 10
+
+
+def test_a_finding_that_was_asked_for_is_the_exit_code(built: Path) -> None:
+    options = ("indexes/_catalog", *JUDGED, "--fail-on", "blocked", "--topics", "sensors")
+
+    done = spark_submit("retention.py", *options, cwd=built)
+
+    assert done.exit_code == 3, done
+    assert OUR_CODE not in done.stderr
+    assert "blocked" in summary_of(done)["findings"]

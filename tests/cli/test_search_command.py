@@ -1,0 +1,276 @@
+"""`kip33 search` as a user meets it: one time, files of them, ranges, what other tools take."""
+
+import csv
+import io
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kip33.cli.search_tables import COLUMNS
+from tests.cli.console import Command, Finished, file_named
+from tests.demo_archive import START_MS
+
+pytestmark = pytest.mark.spark
+
+DAY_MS = 86_400_000
+MINUTE_MS = 60_000
+AT_107 = START_MS + 107 * MINUTE_MS  # a record of sensors-0 and sensors-1
+
+
+@pytest.fixture
+def search(command: Command, built: Path, no_spark: None) -> Command:
+    """Return `kip33 search` of the built catalog; Spark is not to start."""
+
+    def run(*arguments: Any) -> Finished:
+        return command("search", built / "indexes/_catalog", *arguments)
+
+    return run
+
+
+def answers(done: Finished) -> list[dict[str, Any]]:
+    assert done.exit_code == 0, done
+    return done.lines
+
+
+def test_one_time_in_every_partition_of_a_topic(search: Command) -> None:
+    found = answers(search("--time", AT_107, "--topic", "sens*", "--format", "jsonl"))
+
+    assert [tuple(row) for row in found] == [COLUMNS] * 2
+    assert [(row["partition"], row["offset"], row["timestamp"]) for row in found] == [
+        (0, 107, AT_107),
+        (1, 107, AT_107),
+    ]
+    assert all(row["result"] == "found" and row["exactness"] == "record" for row in found)
+    assert all(0 < row["bytes_read"] < 64 * 1024 for row in found)
+
+
+@pytest.mark.parametrize(
+    ("time", "offset"),
+    [
+        pytest.param("2023-11-15T00:00:20Z", 107, id="ISO 8601"),
+        pytest.param(str(AT_107 - 1), 107, id="milliseconds, a moment before"),
+        pytest.param(str(AT_107 + 1), 108, id="a moment after"),
+        pytest.param("-1h", 107, id="an hour before now"),
+        pytest.param("earliest", 0, id="earliest"),
+        pytest.param("latest", 1200, id="latest"),
+        pytest.param("max-timestamp", 277, id="max-timestamp"),
+    ],
+)
+def test_every_way_to_say_a_time(time: str, offset: int, search: Command) -> None:
+    arguments = ("--topic", "sensors", "--partition", 0, "--now", AT_107 + 3_600_000)
+
+    [row] = answers(search("--time", time, *arguments, "--format", "jsonl"))
+
+    assert row["offset"] == offset
+
+
+def test_a_file_of_requests_is_answered_in_its_order(search: Command) -> None:
+    text = (
+        "topic,partition,time,log_dir\n"
+        "sensors,,earliest,\n"
+        f"orders,0,{START_MS + DAY_MS},broker-2\n"
+        "orders,7,latest,\n"
+        "none,0,2023-11-15,\n"
+        "metrics,0,0,\n"
+        "payments,0,2024-01-01,\n"
+    )
+
+    found = answers(search("--requests", file_named("r.csv", text.encode()), "--format", "jsonl"))
+
+    assert [
+        (r["log_dir"], r["topic"], r["partition"], r["offset"], r["result"]) for r in found
+    ] == [
+        ("broker-1", "sensors", 0, 0, "found"),
+        ("broker-1", "sensors", 1, 0, "found"),
+        ("broker-2", "orders", 0, 4000, "found"),
+        (None, "orders", 7, None, "no_such_partition"),
+        (None, "none", 0, None, "no_such_partition"),
+        ("broker-2", "metrics", 0, None, "no_timestamps"),
+        ("broker-1", "payments", 0, None, "after_end"),
+    ]
+
+
+def test_a_parquet_file_of_requests(search: Command) -> None:
+    times = pa.array([AT_107 + 1, AT_107 + MINUTE_MS + 1], pa.timestamp("ms", tz="UTC"))
+    pq.write_table(
+        pa.table({"topic": ["sensors"] * 2, "partition": [0, 1], "time": times}), "r.parquet"
+    )
+
+    found = answers(search("--requests", "r.parquet", "--format", "jsonl"))
+
+    assert [(row["partition"], row["offset"]) for row in found] == [(0, 108), (1, 109)]
+
+
+def test_as_kafka_names_what_hides_a_record(search: Command) -> None:
+    """The index of metrics-0 has nothing; its file's time is later than the time asked for."""
+    arguments = ("--time", START_MS, "--topic", "metrics", "--format", "jsonl")
+
+    [row] = answers(search(*arguments, "--as", "kafka"))
+
+    assert (row["offset"], row["result"]) == (None, "no_timestamps")
+    assert row["note"].startswith("file_time: Kafka looks into ")
+
+
+def test_as_kafka_takes_a_version(search: Command) -> None:
+    """Only the largest timestamp differs; a version that is none is refused in one line."""
+    arguments = ("--time", AT_107, "--topic", "sensors", "--format", "jsonl")
+
+    newest = answers(search(*arguments, "--as", "kafka"))
+    older = answers(search(*arguments, "--as", "kafka:3.7.2"))
+    refused = search(*arguments, "--as", "kafka:2.8")
+
+    assert [row["offset"] for row in older] == [row["offset"] for row in newest]
+    assert refused.exit_code == 2
+    assert "'2.8' is no version of Kafka: expected 3.0 or later, such as 3.7" in refused.stderr
+
+
+def test_index_only_opens_no_log(search: Command, built: Path) -> None:
+    logs = built / "archive"
+    aside = built / "aside"
+    logs.rename(aside)
+    try:
+        [row] = answers(
+            search(
+                *("--time", AT_107, "--topic", "sensors", "--partition", 0),
+                *("--index-only", "--format", "jsonl"),
+            )
+        )
+    finally:
+        aside.rename(logs)
+
+    assert row["exactness"] == "index"
+    assert row["timestamp"] is None
+    assert 0 < row["offset"] <= 107
+
+
+def test_a_range_has_both_offsets_its_records_and_bytes(search: Command) -> None:
+    [row] = answers(
+        search(
+            *("--time", AT_107, "--until", AT_107 + 30 * MINUTE_MS),
+            *("--topic", "sensors", "--partition", 1, "--format", "jsonl"),
+        )
+    )
+
+    assert (row["offset"], row["until_offset"], row["records"]) == (107, 137, 30)
+    assert 0 < row["size_bytes"] < 10_000
+
+
+def test_reset_offsets_has_a_line_a_partition_and_a_warning_for_ends(search: Command) -> None:
+    done = search("--time", AT_107, "--topic", "sensors", "--topic", "payments", "--emit",
+                  "reset-offsets")  # fmt: skip
+
+    assert done.stdout == "payments,0,240\nsensors,0,107\nsensors,1,107\n"
+    assert done.stderr == "Warning: payments-0: after_end; its end is taken, offset 240\n"
+
+
+def test_spark_takes_its_starting_offsets(search: Command) -> None:
+    done = search("--time", AT_107, "--topic", "sensors", "--topic", "payments", "--emit", "spark")
+
+    assert json.loads(done.stdout) == {"payments": {"0": -1}, "sensors": {"0": 107, "1": 107}}
+
+
+def test_delete_records_takes_offsets_for_times(search: Command) -> None:
+    done = search("--time", AT_107, "--topic", "sensors", "--emit", "delete-records")
+
+    assert json.loads(done.stdout)["partitions"] == [
+        {"topic": "sensors", "partition": partition, "offset": 107} for partition in (0, 1)
+    ]
+
+
+def test_csv_and_json_have_the_same_rows(search: Command) -> None:
+    arguments = ("--time", AT_107, "--topic", "sensors")
+    rows = answers(search(*arguments, "--format", "jsonl"))
+
+    assert json.loads(search(*arguments, "--format", "json").stdout)["answers"] == rows
+    read = list(csv.DictReader(io.StringIO(search(*arguments, "--format", "csv").stdout)))
+    assert [row["offset"] for row in read] == [str(row["offset"]) for row in rows]
+
+
+def test_topics_are_left_out_by_globs(search: Command) -> None:
+    every = answers(search("--time", AT_107, "--format", "jsonl"))
+    some = answers(search("--time", AT_107, "--topic", "!sens*", "--format", "jsonl"))
+    assert {one["topic"] for one in some} == {one["topic"] for one in every} - {"sensors"}
+
+
+def test_all_topics_at_forty_times_are_still_a_few_questions(search: Command) -> None:
+    """Ten partitions of eight topics: 400 answers, not 8 times 40 times 10 questions."""
+    times = [part for number in range(40) for part in ("--time", AT_107 + number)]
+
+    assert len(answers(search(*times, "--format", "jsonl"))) == 400
+
+
+def test_the_table_ends_with_what_was_found(search: Command) -> None:
+    done = search("--time", AT_107, "--topic", "sensors")
+
+    assert "broker-1/sensors-0" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("2 answers, 2 found; ")
+
+
+def test_a_master_means_spark(spark_command: Command, built: Path) -> None:
+    arguments = ("search", built / "indexes/_catalog", "--time", AT_107, "--format", "jsonl")
+    here = [row | {"bytes_read": 0} for row in answers(spark_command(*arguments))]
+
+    there = answers(spark_command(*arguments, "--master", "local[2]"))
+
+    assert [row | {"bytes_read": 0} for row in there] == here
+
+
+def test_a_catalog_whose_segments_are_gone(command: Command, built: Path, tmp_path: Path) -> None:
+    shutil.copytree(built / "indexes", tmp_path / "indexes")
+    moved = built / "elsewhere"
+    (built / "archive/broker-1/sensors-1").rename(moved)
+    try:
+        [row] = answers(
+            command(
+                *("search", tmp_path / "indexes/_catalog", "--time", AT_107),
+                *("--topic", "sensors", "--partition", 1, "--format", "jsonl"),
+            )
+        )
+    finally:
+        moved.rename(built / "archive/broker-1/sensors-1")
+
+    assert row["offset"] is None
+    assert "cannot be read" in row["note"]
+
+
+WRONG_USAGE = [
+    (["--format", "jsonl"], "give --time T or --requests FILE"),
+    (["--time", "0", "--requests", "r.csv"], "give --time T or --requests FILE"),
+    (["--time", "noon"], "'noon' found, expected ISO 8601"),
+    (["--time", "-5"], "'-5' found, expected"),
+    (["--time", "0", "--topic", "x*"], "no topic matches x*; there are audit.v1, clicks,"),
+    (["--requests", "none.csv"], "none.csv: cannot be read"),
+    (["--requests", "empty.csv"], "empty.csv: the columns (none) found, expected the columns"),
+    (["--requests", "header.csv"], "header.csv: no requests, expected lines of"),
+    (["--requests", "other.csv"], "other.csv: the columns a,b found, expected the columns topic"),
+    (["--requests", "time.csv"], "time.csv: line 2: 'noon' found, expected"),
+    (["--requests", "partition.csv"], "line 2: partition '-1', a number or nothing expected"),
+    (["--time", "0", "--time", "1", "--emit", "spark"], "--emit takes one offset a partition"),
+    (["--time", "0", "--until", "x"], "--until: 'x' found, expected"),
+    (["--time", "0", "--until", "1", "--index-only"], "--until goes with --time alone"),
+]
+FILES = {
+    "empty.csv": "",
+    "header.csv": "topic,partition,time\n",
+    "other.csv": "a,b\n1,2\n",
+    "time.csv": "topic,partition,time\norders,0,noon\n",
+    "partition.csv": "topic,partition,time\norders,-1,0\n",
+}
+
+
+@pytest.mark.parametrize(("arguments", "says"), WRONG_USAGE, ids=lambda value: str(value)[-50:])
+def test_wrong_usage_is_one_line(arguments: list[str], says: str, search: Command) -> None:
+    for name, text in FILES.items():
+        file_named(name, text.encode())
+
+    done = search(*arguments)
+
+    assert done.exit_code == 2
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not done.stdout

@@ -1,0 +1,104 @@
+"""`kip33 search` where records are lost or cut off: what --emit leaves out, where a log starts."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.builders.generated_segments import plain_batch, wire_of
+from tests.cli.console import KIP33, Finished, subprocess_of
+from tests.faults.builds import build_here
+
+OLD_NS = 1_600_000_000 * 10**9
+
+
+def write_log(directory: Path, base: int, times: list[int], *, broken: bool = False) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    log = bytearray(wire_of([plain_batch(base + i, [time]) for i, time in enumerate(times)]))
+    log[40] ^= broken
+    path = directory / f"{base:020d}.log"
+    path.write_bytes(log)
+    os.utime(path, ns=(OLD_NS, OLD_NS))
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """Topics: `sound`; `torn`, whose last segment is damaged; `bare`, without timestamps."""
+    write_log(tmp_path / "a" / "sound-0", 0, [100, 200, 300])
+    write_log(tmp_path / "a" / "torn-0", 0, [100, 200, 300])
+    write_log(tmp_path / "a" / "torn-0", 3, [400, 500, 600], broken=True)
+    write_log(tmp_path / "a" / "torn-0", 6, [700])
+    write_log(tmp_path / "a" / "end-0", 0, [100, 200])
+    write_log(tmp_path / "a" / "end-0", 2, [300], broken=True)
+    write_log(tmp_path / "a" / "bare-0", 0, [-1, -1])
+    return tmp_path
+
+
+def search(archive: Path, *arguments: object) -> Finished:
+    build_here(archive / "a", archive / "i")
+    return subprocess_of(KIP33, "search", archive / "i/_catalog", *arguments, cwd=archive)
+
+
+@pytest.mark.parametrize("emit", ["reset-offsets", "spark", "delete-records"])
+def test_partitions_with_an_unsafe_answer_are_left_out_and_named(archive: Path, emit: str) -> None:
+    done = search(archive, "--time", 250, "--emit", emit)
+
+    assert done.exit_code == 0
+    assert "sound" in done.stdout
+    for name in ("bare", "end"):
+        assert name not in done.stdout
+        assert f"{name}-0: " in done.stderr
+    assert "torn" in done.stdout, "its answer, 2, comes before the damage"
+    assert done.stderr.count("it is left out, --allow-unsafe prints it") == 2
+
+
+def test_a_segment_passed_over_makes_an_offset_unsafe(archive: Path) -> None:
+    done = search(archive, "--time", 450, "--topic", "torn", "--emit", "delete-records")
+
+    assert json.loads(done.stdout)["partitions"] == []
+    assert "torn-0: unsure, " in done.stderr
+
+    allowed = search(
+        *(archive, "--time", 450, "--topic", "torn"),
+        *("--emit", "delete-records", "--allow-unsafe"),
+    )
+    assert json.loads(allowed.stdout)["partitions"] == [
+        {"topic": "torn", "partition": 0, "offset": 6}
+    ]
+    assert "torn-0: unsure, " in allowed.stderr
+
+
+def test_delete_records_takes_no_promise_of_an_index(archive: Path) -> None:
+    arguments = ("--time", 250, "--topic", "sound", "--index-only", "--emit")
+
+    assert json.loads(search(archive, *arguments, "delete-records").stdout)["partitions"] == []
+    assert search(archive, *arguments, "reset-offsets").stdout.startswith("sound,0,")
+
+
+def test_a_range_over_lost_records_has_no_count(archive: Path) -> None:
+    [row] = search(
+        archive, "--time", 150, "--until", 650, "--topic", "torn", "--format", "jsonl"
+    ).lines
+
+    assert (row["offset"], row["until_offset"], row["records"]) == (1, 6, None)
+    assert row["passed_over"] and "truncated" in row["note"]
+
+
+def test_a_broker_does_not_look_below_the_log_start_of_its_checkpoint(archive: Path) -> None:
+    checkpoint = archive / "a" / "log-start-offset-checkpoint"
+    checkpoint.write_text("0\n1\nsound 0 2\n")
+    arguments = ("--time", 150, "--topic", "sound", "--format", "jsonl")
+
+    [kafkas] = search(archive, *arguments, "--as", "kafka").lines
+    [ours] = search(archive, *arguments).lines
+
+    assert (kafkas["offset"], ours["offset"]) == (2, 1)
+    (archive / "starts.csv").write_text("topic,partition,offset\nsound,0,1\n")
+    [given] = search(
+        archive, *arguments, "--as", "kafka", "--log-start-offsets", "starts.csv"
+    ).lines
+    assert given["offset"] == 1
+    alone = search(archive, *arguments, "--log-start-offsets", "starts.csv")
+    assert (alone.exit_code, alone.stderr.count("\n")) == (2, 1)
+    assert "--log-start-offsets goes with --as kafka" in alone.stderr

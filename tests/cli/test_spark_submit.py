@@ -1,0 +1,91 @@
+"""`spark-submit jobs/...`: the same options, bytes and output as the `kip33` command."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.console import PROJECT, VENV_BIN, Command, Finished, subprocess_of
+from tests.integration.servers.spark import SparkCluster
+
+pytestmark = pytest.mark.spark
+
+QUIET = (
+    "--driver-java-options",
+    f"-Dlog4j2.configurationFile={(PROJECT / 'conf' / 'log4j2.properties').as_uri()}",
+)
+LOCAL = ("--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1")
+OUR_CODE = f'File "{PROJECT / "kip33"}'  # in a trace; PySpark's workers may leave one of their own
+RUN_OF_ITS_OWN = ("snapshot", "catalog", "seconds")
+
+
+def spark_submit(job: str, *arguments: str, cwd: Path, master: str = "local[2]") -> Finished:
+    options = ("--master", master, *LOCAL, *QUIET)
+    script = PROJECT / "jobs" / job
+    return subprocess_of(VENV_BIN / "spark-submit", *options, script, *arguments, cwd=cwd)
+
+
+def files_below(root: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted(root.rglob("*index"))
+        if path.is_file()
+    }
+
+
+def test_the_jobs_do_what_the_command_does(spark_command: Command, tmp_path: Path) -> None:
+    options = ("--offset-index", "--dialect", "live", "--format", "json", "--fail-on", "invalid")
+    here = spark_command("build", "archive", "--index-dir", "by-command", *options)
+
+    built = spark_submit(
+        "build_index.py", "archive", "--index-dir", "by-spark-submit", *options, cwd=tmp_path
+    )
+
+    assert built.exit_code == here.exit_code == 3
+    assert OUR_CODE not in built.stderr
+    [summary], [expected] = built.lines, here.lines
+    assert list(summary) == list(expected)
+    assert [summary[key] for key in summary if key not in RUN_OF_ITS_OWN] == [
+        expected[key] for key in expected if key not in RUN_OF_ITS_OWN
+    ]
+    assert summary["catalog"] == (tmp_path / "by-spark-submit" / "_catalog").as_uri()
+    files = files_below(tmp_path / "by-spark-submit")
+    assert len(files) == 25
+    assert files == files_below(tmp_path / "by-command")
+
+    options = ("--topics", "clicks", "--format", "jsonl", "--fail-on", "missing")
+    here = spark_command("verify", "archive", "--index-dir", "by-spark-submit", *options)
+    verified = spark_submit(
+        "verify.py", "archive", "--index-dir", "by-spark-submit", *options, cwd=tmp_path
+    )
+    assert verified.exit_code == here.exit_code == 3
+    assert verified.lines == here.lines
+    assert len(verified.lines) == 4
+
+
+def test_wrong_usage_is_told_before_spark_starts(tmp_path: Path) -> None:
+    done = spark_submit("build_index.py", "nowhere", "--index-dir", "indexes", cwd=tmp_path)
+    error = f"Error: {(tmp_path / 'nowhere').as_uri()}: SOURCE does not exist\n"
+    assert (done.exit_code, done.stdout) == (2, error)  # spark-submit joins a job's two outputs
+    assert OUR_CODE not in done.stderr
+    assert not (tmp_path / "indexes").exists()
+
+
+@pytest.mark.integration
+def test_a_standalone_cluster_writes_the_same_bytes(command: Command, tmp_path: Path) -> None:
+    options = ("archive", "--offset-index", "--format", "json")
+    with SparkCluster(tmp_path / "cluster", has_kip33=True) as cluster:
+        on_cluster = spark_submit(
+            *("build_index.py", "--index-dir", "cluster-made", *options),
+            cwd=tmp_path,
+            master=cluster.master,
+        )
+        verified = spark_submit(
+            *("verify.py", "archive", "--index-dir", "cluster-made", "--format", "json"),
+            cwd=tmp_path,
+            master=cluster.master,
+        )
+    local = spark_submit("build_index.py", "--index-dir", "local", *options, cwd=tmp_path)
+    assert (on_cluster.exit_code, local.exit_code) == (0, 0), on_cluster.stderr
+    assert on_cluster.lines[0]["by_status"] == local.lines[0]["by_status"]
+    assert files_below(tmp_path / "cluster-made") == files_below(tmp_path / "local")
+    assert verified.lines[0]["by_verdict"] == {"identical": 12, "missing": 1}

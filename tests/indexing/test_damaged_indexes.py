@@ -1,0 +1,85 @@
+"""Damaged index files of generated segments: each has the verdict that its definition gives it.
+
+KIP33_SEED chooses which; KIP33_DAMAGED_INDEXES is how many the long form has.
+"""
+
+import os
+from collections import Counter
+
+import pytest
+
+from kip33.indexing.segment import index_segment
+from kip33.indexing.verification import Verification
+from kip33.rules.index_builder import IndexSettings
+from kip33.rules.index_verdict import VERDICTS
+from tests.builders.damaged_indexes import (
+    INDEX_BYTES,
+    Case,
+    Expected,
+    expected_verdicts,
+    random_case,
+)
+from tests.builders.generated_segments import wire_of
+from tests.long_forms import short_and_long
+
+SEED = os.environ.get("KIP33_SEED", "33")
+
+
+def verdicts_on(case: Case, *, native: bool) -> tuple[Expected, tuple[str, ...]]:
+    log = wire_of(case.entries)
+    settings = IndexSettings(case.dialect, case.interval, INDEX_BYTES)
+    check = Verification(
+        case.time_index,
+        case.offset_index,
+        base_offset=case.base_offset,
+        topic="orders",
+        settings=settings,
+    )
+
+    def read_into(position: int, view: memoryview) -> int:
+        piece = log[position : position + len(view)]
+        view[: len(piece)] = piece
+        return len(piece)
+
+    index = index_segment(
+        read_into,
+        len(log),
+        base_offset=case.base_offset,
+        topic="orders",
+        settings=settings,
+        native=native,
+        watcher=check.append,
+    )
+    times, offsets = check.time_verdict(index), check.offset_verdict(index)
+    assert offsets is not None
+    return Expected(times.verdict, offsets.verdict), times.problems + offsets.problems
+
+
+@pytest.mark.parametrize("cases", short_and_long(1500, 4_000, "KIP33_DAMAGED_INDEXES"))
+def test_each_file_has_the_verdict_of_its_definition(
+    cases: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with capsys.disabled():
+        print(f"\n{cases} segments, KIP33_SEED={SEED}", end=" ")
+    seen: Counter[tuple[str, str]] = Counter()
+    for number in range(cases):
+        case = random_case(f"{SEED} {number}")
+        found, problems = verdicts_on(case, native=number % 4 != 0)
+        expected = expected_verdicts(case)
+        assert found == expected, (f"case {SEED!r} {number}", case.damage, case.interval, problems)
+        seen["time", found.time] += 1
+        seen["offset", found.offset] += 1
+    judged = set(VERDICTS) - {"missing", "unreadable", "incomplete", "unknown"}
+    assert min(seen["offset", verdict] for verdict in judged) > cases // 200, seen
+    assert min(seen["time", verdict] for verdict in {*judged, "incomplete"}) > cases // 200, seen
+
+
+def test_files_of_a_broker_that_appends_and_restarts_are_true(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Only missing entries may be found: they are never `wrong`, `padded` or `incomplete`."""
+    for number in range(400):
+        case = random_case(f"{SEED} whole {number}")
+        if case.damage[0] == case.damage[1] == "appends: " and case.dialect != "kip33":
+            found, problems = verdicts_on(case, native=True)
+            assert set(found) <= {"identical", "consistent", "sparse"}, problems

@@ -1,0 +1,275 @@
+"""One segment end to end: every status, and memory that does not grow with the file."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kip33.errors import CorruptSegmentError
+from kip33.indexing.segment import SegmentIndex, index_file, index_segment
+from kip33.rules.index_builder import IndexSettings
+from kip33.stores.locations import Location
+from tests.builders.segment_builder import (
+    Record,
+    v0_message,
+    v1_message,
+    v2_batch,
+    with_broken_crc,
+    wrapper,
+)
+
+ROOT = Path(__file__).parents[2]
+LARGEST_SEGMENT_BYTES = 2**31 - 1
+
+
+def batch(offset: int, timestamp: int = 1000, **fields: object) -> bytes:
+    return v2_batch(offset, [Record(timestamp, b"k", b"v")], **fields)  # type: ignore[arg-type]
+
+
+def index_of(
+    data: bytes, *, base_offset: int = 0, native: bool | None = None, **settings: object
+) -> SegmentIndex:
+    def read_into(position: int, view: memoryview) -> int:
+        piece = data[position : position + len(view)]
+        view[: len(piece)] = piece
+        return len(piece)
+
+    return index_segment(
+        read_into,
+        len(data),
+        base_offset=base_offset,
+        topic="orders",
+        settings=IndexSettings(**settings),  # type: ignore[arg-type]
+        native=native,
+    )
+
+
+GOOD = batch(0) + batch(1, 2000)
+ONE_ENTRY = bytes.fromhex("00000000000007d0 00000001")
+SHORT_KEY = v2_batch(2, [Record(9, b"")], control=True, producer_id=1)
+NO_KEY = v2_batch(2, [Record(9, None)], control=True, producer_id=1)
+INSIDE = {"producer_id": 5, "transactional": True}
+STATUSES = [
+    pytest.param(GOOD, "ok", None, len(GOOD), id="ok"),
+    pytest.param(b"", "empty", None, 0, id="empty"),
+    pytest.param(GOOD + batch(2)[:-1], "truncated", "points past the end", len(GOOD), id="torn"),
+    pytest.param(GOOD + bytes(17), "truncated", "17 bytes are left", len(GOOD), id="17 bytes more"),
+    pytest.param(GOOD + bytes(900), "truncated", "smaller than any", len(GOOD), id="zeros"),
+    pytest.param(
+        GOOD + with_broken_crc(batch(2)) + batch(3), "truncated", "CRC", len(GOOD), id="bad crc"
+    ),
+    pytest.param(b"garbage" * 9, "truncated", "points past the end", 0, id="no batch at all"),
+    pytest.param(
+        GOOD + SHORT_KEY + batch(3),
+        *("truncated", "control batch", len(GOOD + SHORT_KEY)),
+        id="row 33: a control batch that recovery stops after",
+    ),
+    pytest.param(
+        GOOD + NO_KEY + batch(3),
+        *("invalid", "Kafka fails to load", len(GOOD + NO_KEY)),
+        id="row 34: a control batch that fails to load",
+    ),
+    pytest.param(
+        GOOD + batch(2, **INSIDE) + batch(3, producer_id=5),
+        *("invalid", "outside its open transaction", len(GOOD) + len(batch(2))),
+        id="row 36: data outside the open transaction",
+    ),
+    pytest.param(GOOD + batch(-7), "invalid", "below the segment's base", len(GOOD), id="row 40"),
+    pytest.param(GOOD + batch(2**31), "invalid", "2^31 or more", len(GOOD), id="row 42"),
+    pytest.param(
+        batch(-1, last_offset_delta=1),
+        *("invalid", "leader epoch 0 begins at offset -1", 0),
+        id="a leader epoch that begins below 0",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("native", [False, True], ids=["plain", "compiled"])
+@pytest.mark.parametrize(("data", "status", "says", "valid_bytes"), STATUSES)
+def test_status(data: bytes, status: str, says: str | None, valid_bytes: int, native: bool) -> None:
+    index = index_of(data, native=native)
+    assert (index.status, index.valid_bytes, index.size_bytes) == (status, valid_bytes, len(data))
+    assert (index.error is None) == (says is None)
+    assert says is None or says in (index.error or "")
+    leaves_none = status == "invalid"
+    assert (index.time_index is None, index.offset_index is None) == (leaves_none, leaves_none)
+    if valid_bytes == len(GOOD) and not leaves_none:
+        assert (index.time_index, index.offset_index) == (ONE_ENTRY, b"")
+
+
+def test_the_first_of_two_faults_is_told() -> None:
+    earlier, later = batch(-7), batch(2, **INSIDE) + batch(3, producer_id=5)
+    assert "base offset" in (index_of(GOOD + earlier + later).error or "")
+    assert "transaction" in (index_of(GOOD + later + earlier).error or "")
+
+
+def test_magics_and_bytes_read_are_told() -> None:
+    data = v0_message(0) + v1_message(1, 5) + batch(2) + batch(3, magic=7)
+    index = index_of(data)
+    assert index.magics == (0, 1, 2, 7)
+    assert index.bytes_read == len(data)
+
+
+def test_the_summary_is_that_of_the_valid_prefix() -> None:
+    data = wrapper(1, [v1_message(0, 9), v1_message(1, 8)]) + batch(2, 7)
+    summary = index_of(data + with_broken_crc(batch(3, 99))).summary
+    assert (summary["batch_count"], summary["wrappers"], summary["record_count"]) == (2, 1, 1)
+    assert (summary["max_timestamp"], summary["last_offset"]) == (9, 2)
+
+
+@pytest.mark.parametrize("dialect", ["recover", "live", "kip33"])
+def test_dialects(dialect: str) -> None:
+    data = v2_batch(100, [Record(5000), Record(5100), Record(5050)])
+    relative = {"recover": 2, "live": 1, "kip33": 3}[dialect]
+    index = index_of(data, base_offset=100, dialect=dialect)
+    assert index.time_index == (5100).to_bytes(8, "big") + relative.to_bytes(4, "big")
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"dialect": "kip-33"}, "dialect 'kip-33': one of recover, live, kip33 expected"),
+        ({"index_interval_bytes": -1}, r"index\.interval\.bytes=-1"),
+        ({"segment_index_bytes": 0}, r"segment\.index\.bytes=0"),
+    ],
+)
+def test_settings_that_kafka_would_refuse(settings: dict[str, object], says: str) -> None:
+    IndexSettings().require_valid()
+    with pytest.raises(ValueError, match=says):
+        IndexSettings(**settings).require_valid()  # type: ignore[arg-type]
+
+
+def index_path(path: Path, base_offset: int = 0) -> SegmentIndex:
+    return index_file(
+        Location.of(path), base_offset=base_offset, topic="orders", settings=IndexSettings()
+    )
+
+
+def test_a_file_that_is_not_there_is_unreadable(tmp_path: Path) -> None:
+    index = index_path(tmp_path / "0.log")
+    assert (index.status, index.time_index, index.size_bytes) == ("unreadable", None, 0)
+    assert "No such file" in (index.error or "") or "does not exist" in (index.error or "")
+
+
+def test_a_directory_named_as_a_segment_is_unreadable(tmp_path: Path) -> None:
+    (tmp_path / "0.log").mkdir()
+    index = index_path(tmp_path / "0.log")
+    assert index.status == "unreadable"
+    assert index.error and "\n" not in index.error
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_unreadable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "0.log"
+    log.write_bytes(GOOD)
+
+    def shrinking(*_: object, **__: object) -> SegmentIndex:
+        raise CorruptSegmentError("the file ended at byte 5 while it was read", 0)
+
+    monkeypatch.setattr("kip33.indexing.segment.index_segment", shrinking)
+    index = index_path(log)
+    assert (index.status, index.size_bytes) == ("unreadable", len(GOOD))
+    assert "ended at byte 5" in (index.error or "")
+
+
+def test_index_segment_leaves_faults_of_reading_to_the_caller() -> None:
+    def broken(position: int, view: memoryview) -> int:
+        raise OSError("connection reset")
+
+    def empty(position: int, view: memoryview) -> int:
+        return 0
+
+    settings = IndexSettings()
+    with pytest.raises(OSError, match="connection reset"):
+        index_segment(broken, 99, base_offset=0, topic="t", settings=settings)
+    with pytest.raises(CorruptSegmentError, match="ended at byte 0"):
+        index_segment(empty, 99, base_offset=0, topic="t", settings=settings)
+
+
+def test_a_segment_above_2_gib_is_invalid_and_not_read(tmp_path: Path) -> None:
+    log = tmp_path / "0.log"
+    log.write_bytes(GOOD)
+    os.truncate(log, LARGEST_SEGMENT_BYTES + 1)
+    index = index_path(log)
+    assert (index.status, index.valid_bytes, index.bytes_read) == ("invalid", 0, 0)
+    assert index.time_index is None
+    assert str(LARGEST_SEGMENT_BYTES) in (index.error or "")
+
+
+def test_a_segment_of_the_largest_size_is_read(tmp_path: Path) -> None:
+    log = tmp_path / "0.log"
+    log.write_bytes(GOOD)
+    os.truncate(log, LARGEST_SEGMENT_BYTES)
+    index = index_path(log)
+    assert (index.status, index.valid_bytes) == ("truncated", len(GOOD))
+    assert index.time_index == ONE_ENTRY
+
+
+# Runs in a process of its own, after a small segment has warmed everything up.
+MEASURE = """
+import resource, sys
+from kip33 import build_time_index
+
+def peak_bytes():
+    with open("/proc/self/status") as status:
+        for line in status:
+            if line.startswith("VmHWM"):
+                return int(line.split()[1]) * 1024
+
+small, large = sys.argv[1:]
+build_time_index(small)
+before = peak_bytes()
+index = build_time_index(large)
+print(index.status, index.valid_bytes, index.bytes_read, peak_bytes() - before)
+"""
+MOST_GROWTH_BYTES = 64 << 20
+
+
+def measured(small: Path, large: Path) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE, str(small), str(large)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.split()
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """Just large enough for compiled code."""
+    log = tmp_path / "00000000000000000000.log"
+    log.write_bytes(b"".join(v2_batch(i, [Record(i, None, bytes(40_000))]) for i in range(30)))
+    return log
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is in /proc")
+def test_memory_for_one_batch_of_the_largest_size(tmp_path: Path, small: Path) -> None:
+    """A header whose size field claims the whole file, two gigabytes of holes: all is read once."""
+    large = tmp_path / "00000000000000000001.log"
+    head = v2_batch(1, [Record(5)], size=LARGEST_SEGMENT_BYTES - 12)
+    large.write_bytes(head[:61])
+    os.truncate(large, LARGEST_SEGMENT_BYTES)
+    status, valid_bytes, bytes_read, growth = measured(small, large)
+    assert (status, int(valid_bytes), int(bytes_read)) == ("truncated", 0, LARGEST_SEGMENT_BYTES)
+    assert int(growth) < MOST_GROWTH_BYTES
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is in /proc")
+def test_memory_for_a_segment_of_many_batches(tmp_path: Path, small: Path) -> None:
+    one = np.frombuffer(v2_batch(0, [Record(5, None, bytes(1000))]), np.uint8)
+    count = 3 * MOST_GROWTH_BYTES // len(one)
+    many = np.tile(one, (count, 1))
+    many[:, :8] = np.arange(count, dtype=">i8").view(np.uint8).reshape(count, 8)  # not in the CRC
+    large = tmp_path / "0.log"
+    many.tofile(large)
+    del many
+    status, valid_bytes, bytes_read, growth = measured(small, large)
+    assert (status, int(valid_bytes)) == ("ok", count * len(one))
+    assert int(bytes_read) == count * len(one)
+    assert int(growth) < MOST_GROWTH_BYTES

@@ -1,0 +1,396 @@
+"""`--read tail`: which logs are not read, what their rows say, and when they are read after all."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kip33
+from kip33.builds.commit import begin_build, commit_build
+from kip33.builds.task import build_bin
+from kip33.rules.index_verdict import GOOD
+from tests.builders.changing_archive import DAY_MS, START_MS, ChangingArchive, batches
+from tests.builders.segment_builder import v1_message
+from tests.faults.builds import build_here, outcome
+from tests.formats.real_segments import FOLDER, REAL_SEGMENTS, needs_real_segments
+from tests.indexing.test_real_segments import verdict_on
+
+A, B = "broker 1/a-0", "broker 1/b-0"
+LOG = batches(0, 10)
+TIMES = [(START_MS + 7 * number, 2 * number + 1) for number in range(10)]
+
+
+def index(*entries: tuple[int, int]) -> bytes:
+    """Return the bytes of a `.timeindex`."""
+    pairs = (t.to_bytes(8, "big", signed=True) + o.to_bytes(4, "big") for t, o in entries)
+    return b"".join(pairs)
+
+
+TRUE = index(*TIMES[2::3], TIMES[9])
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> ChangingArchive:
+    """One segment of ten batches, without an index, and the next one of the partition."""
+    archive = ChangingArchive(tmp_path)
+    archive.write(archive.log(A), LOG)
+    archive.write(archive.log(A, 20), batches(20, 2))
+    return archive
+
+
+def beside(log: Path) -> Path:
+    return log.with_suffix(".timeindex")
+
+
+def below_index_dir(archive: ChangingArchive, data: bytes) -> Path:
+    place = archive.index(A)
+    place.parent.mkdir(parents=True)
+    place.write_bytes(data)
+    return place
+
+
+def test_the_whole_row_of_a_log_that_was_not_read(archive: ChangingArchive) -> None:
+    log = archive.log(A)
+    beside(log).write_bytes(TRUE)
+
+    summary = archive.build(read="tail")
+
+    assert archive.row(A) == {
+        "log_dir": "broker 1", "topic": "a", "partition": 0, "base_offset": 0,
+        "last_offset": None, "log_uri": log.as_uri(), "index_uri": beside(log).as_uri(),
+        "size_bytes": len(LOG), "valid_bytes": None, "batch_count": None, "record_count": None,
+        "first_batch_timestamp": START_MS, "max_timestamp": TIMES[9][0],
+        "offset_of_max_timestamp": 19, "largest_timestamp": TIMES[9][0],
+        "largest_timestamp_source": "time_index",
+        "last_modified_ms": log.stat().st_mtime_ns // 1_000_000,
+        "timestamp_types": None, "magics": None, "codecs": None, "out_of_order_batches": None,
+        "time_index_entries": 4, "active_segment": False,
+        "build_settings": archive.row(A, 20)["build_settings"], "status": "unverified",
+        "error": None, "index_file": "kept", "time_index_bytes": len(TRUE),
+        "offset_index_bytes": None, "time_index_settings": None, "offset_index_settings": None,
+        "time_index_modified_ms": beside(log).stat().st_mtime_ns // 1_000_000,
+        "offset_index_modified_ms": None,
+        "transaction_index_bytes": None, "transaction_index_modified_ms": None,
+            "open_transactions": None,
+        "kip33_version": kip33.__version__,
+    }  # fmt: skip
+    second = archive.log(A, 20)
+    assert archive.row(A, 20)["status"] == "ok"
+    assert summary.bytes_read == 61 + second.stat().st_size
+    assert summary.by_status == {"ok": 1, "unverified": 1}
+    assert (summary.written, summary.kept, summary.failed) == (1, 1, 0)
+    assert not archive.index(A).exists()
+
+
+UNTRUSTWORTHY = [
+    pytest.param(None, id="missing"),
+    pytest.param(b"", id="empty"),
+    pytest.param(TRUE[:-1], id="malformed"),
+    pytest.param(TRUE + b"\0", id="malformed at its end"),
+    pytest.param(TRUE + bytes(12), id="padded"),
+    pytest.param(bytes(10_485_756), id="preallocated"),
+    pytest.param((TRUE + bytes(10_485_756))[:10_485_756], id="preallocated, with entries"),
+    pytest.param(TRUE[:12] * 873_813, id="preallocated, with stale entries"),
+    pytest.param(index((START_MS - 1, 19)), id="ends before the first batch's timestamp"),
+    pytest.param(index(TIMES[9], (TIMES[9][0], 19)), id="out of order"),
+    pytest.param(index((TIMES[9][0], 21)), id="an offset of the next segment"),
+]
+
+
+@pytest.mark.parametrize("where", ["beside the log", "in the index directory"])
+@pytest.mark.parametrize("data", UNTRUSTWORTHY)
+def test_without_a_trustworthy_index_the_log_is_read(
+    archive: ChangingArchive, data: bytes | None, where: str
+) -> None:
+    if data is not None and where == "beside the log":
+        beside(archive.log(A)).write_bytes(data)
+    elif data is not None:
+        below_index_dir(archive, data)
+
+    summary = archive.build(read="tail")
+
+    row = archive.row(A)
+    assert summary.by_status == {"ok": 2}
+    assert (row["status"], row["batch_count"], row["largest_timestamp_source"]) == ("ok", 10, "log")
+    assert row["index_file"] == ("kept" if archive.index(A).exists() and data is not None and
+                                 where != "beside the log" else "written")  # fmt: skip
+
+
+LOGS = [
+    pytest.param(b"", id="empty"),
+    pytest.param(LOG[:60], id="shorter than a header"),
+    pytest.param(b"no segment at all\n" * 20, id="text"),
+    pytest.param(v1_message(0, START_MS), id="one short message"),
+    pytest.param(bytes(4096), id="zeros"),
+]
+
+
+@pytest.mark.parametrize("log", LOGS)
+def test_a_log_that_contradicts_its_index_is_read(archive: ChangingArchive, log: bytes) -> None:
+    archive.write(archive.log(A), log)
+    beside(archive.log(A)).write_bytes(TRUE)
+    archive.build(read="tail")
+    assert archive.row(A)["status"] != "unverified"
+    assert archive.outcome().rows[0] == archive.fresh().rows[0]
+
+
+def test_a_log_that_cannot_be_opened_is_unreadable_whatever_its_index_says(
+    archive: ChangingArchive,
+) -> None:
+    archive.log(A).unlink()
+    os.mkfifo(archive.log(A))
+    beside(archive.log(A)).write_bytes(TRUE)
+    archive.build(read="tail")
+    assert archive.row(A)["status"] == "unreadable"
+
+
+def test_a_preallocated_file_is_not_believed_however_true_it_looks(
+    archive: ChangingArchive,
+) -> None:
+    """Full of stale entries that go on growing: only its size tells."""
+    growing = index(*((START_MS + number, 19) for number in range(1, 101)))
+    beside(archive.log(A)).write_bytes(growing)
+    archive.build(read="tail", segment_index_bytes=len(growing))
+    assert archive.row(A)["status"] == "ok"
+    archive.index(A).unlink()
+    archive.build(read="tail")
+    assert archive.row(A)["status"] == "unverified", "of another preallocated size it is believed"
+
+
+def build_after(archive: ChangingArchive, change: Callable[[], object]) -> None:
+    """Build with `--read tail`; change something between the listing and the reading."""
+    plan = archive.plan(read="tail")
+    change()
+    begun = begin_build(plan)
+    result = build_bin(plan.build, begun.draft.staging, len(begun.taken), plan.files)
+    commit_build(begun, [result])
+    archive.now_ms += DAY_MS
+
+
+def test_an_index_that_changes_after_the_listing_is_not_believed(archive: ChangingArchive) -> None:
+    beside(archive.log(A)).write_bytes(TRUE[:-12])
+    build_after(archive, lambda: beside(archive.log(A)).write_bytes(TRUE))
+    assert archive.row(A)["status"] == "ok"
+
+
+def test_a_log_that_grows_after_the_listing_has_the_size_it_has_now(
+    archive: ChangingArchive,
+) -> None:
+    log = archive.log(A)
+    beside(log).write_bytes(TRUE)
+    build_after(archive, lambda: archive.write(log, batches(0, 12)))
+    assert archive.row(A)["status"] == "unverified"
+    assert archive.row(A)["size_bytes"] == log.stat().st_size
+    beside(log).unlink()
+    archive.build(read="tail")
+    assert archive.outcome() == archive.fresh(), "and it is asked again"
+
+
+def test_the_index_directory_is_asked_before_the_place_beside_the_log(
+    archive: ChangingArchive,
+) -> None:
+    place = below_index_dir(archive, TRUE)
+    beside(archive.log(A)).write_bytes(index(TIMES[9]))
+    archive.build(read="tail")
+    assert archive.row(A)["index_uri"] == place.as_uri()
+    assert archive.row(A)["time_index_entries"] == 4
+
+
+def test_with_offset_indexes_both_files_must_be_there(archive: ChangingArchive) -> None:
+    log = archive.log(A)
+    beside(log).write_bytes(TRUE)
+    archive.build(read="tail", offset_index=True)
+    assert archive.row(A)["status"] == "ok"
+    archive.write(log, LOG, age_ms=DAY_MS // 3)
+    archive.index(A).unlink()
+    archive.index(A).with_suffix(".index").unlink()
+    log.with_suffix(".index").write_bytes(b"1234567")
+    archive.build(read="tail", offset_index=True, full=True)
+    assert archive.row(A)["status"] == "ok"
+    archive.index(A).unlink()
+    archive.index(A).with_suffix(".index").unlink()
+    log.with_suffix(".index").write_bytes(b"12345678")
+    archive.build(read="tail", offset_index=True, full=True)
+    assert archive.row(A)["status"] == "unverified"
+    assert archive.row(A)["offset_index_bytes"] == 8
+
+
+def test_in_kip33s_dialect_an_entry_names_no_offset_of_a_record(archive: ChangingArchive) -> None:
+    beside(archive.log(A)).write_bytes(index((TIMES[9][0], 20)))
+    archive.build(read="tail", dialect="kip33")
+    row = archive.row(A)
+    assert (row["status"], row["offset_of_max_timestamp"]) == ("unverified", None)
+
+
+# Once and again
+
+
+def test_tail_after_tail_reads_nothing(archive: ChangingArchive) -> None:
+    beside(archive.log(A)).write_bytes(TRUE)
+    archive.build(read="tail")
+    before = archive.rows()
+    summary = archive.build(read="tail")
+    assert (summary.indexed, summary.reused, summary.bytes_read) == (0, 2, 0)
+    assert archive.rows() == before
+
+
+def test_a_build_that_reads_logs_reads_what_tail_did_not(archive: ChangingArchive) -> None:
+    beside(archive.log(A)).write_bytes(TRUE)
+    archive.build(read="tail")
+    summary = archive.build()
+    assert (summary.indexed, summary.reused, summary.bytes_read) == (1, 1, len(LOG))
+    assert archive.outcome() == archive.fresh()
+    assert archive.build().reused == 2
+
+
+def test_tail_takes_over_what_was_read(archive: ChangingArchive) -> None:
+    beside(archive.log(A)).write_bytes(TRUE)
+    archive.build()
+    before = archive.rows()
+    summary = archive.build(read="tail")
+    assert (summary.indexed, summary.reused) == (0, 2)
+    assert archive.rows() == before
+
+
+CHANGES: list[Any] = [
+    pytest.param(lambda a: a.write(a.log(A), batches(0, 12)), {}, id="the log grew"),
+    pytest.param(
+        lambda a: a.write(a.log(A), batches(0, 10, first_ms=START_MS - 9)), {},
+        id="the log was replaced, the same size",
+    ),
+    pytest.param(lambda a: a.write(a.log(A), LOG[:-80]), {}, id="the log was cut"),
+    pytest.param(lambda a: a.touch(a.log(A)), {}, id="the log was touched"),
+    pytest.param(lambda a: None, {"dialect": "kip33"}, id="another dialect"),
+    pytest.param(lambda a: None, {"index_interval_bytes": 1}, id="another interval"),
+    pytest.param(
+        lambda a: a.index(A).write_bytes(index(TIMES[0])), {}, id="our index was replaced"
+    ),
+    pytest.param(lambda a: a.index(A).unlink(), {}, id="our index went"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("read", ["log", "tail"])
+@pytest.mark.parametrize(("change", "settings"), CHANGES)
+def test_an_index_of_ours_is_not_believed_of_a_log_that_we_built_it_for_before_it_changed(
+    archive: ChangingArchive,
+    change: Callable[[ChangingArchive], object],
+    settings: dict[str, Any],
+    read: str,
+) -> None:
+    archive.build(read=read)
+    change(archive)
+    archive.build(read="tail", **settings)
+    assert archive.outcome() == archive.fresh(**settings)
+
+
+def test_our_index_is_mended_though_a_good_one_lies_beside_the_log(
+    archive: ChangingArchive,
+) -> None:
+    archive.build()
+    beside(archive.log(A)).write_bytes(TRUE)
+    archive.index(A).write_bytes(TRUE[:-1])
+    archive.build(read="tail")
+    assert archive.outcome() == archive.fresh()
+    archive.build(dialect="kip33")
+    assert archive.outcome() == archive.fresh(dialect="kip33"), "it is ours as before"
+
+
+def test_a_row_of_a_changed_log_is_not_taken_over(archive: ChangingArchive) -> None:
+    log = archive.log(A)
+    beside(log).write_bytes(TRUE)
+    archive.build(read="tail")
+    grown = batches(0, 12)
+    archive.write(log, grown)
+    beside(log).write_bytes(TRUE + index((START_MS + 7 * 11, 23)))
+    archive.write(archive.log(A, 20).rename(archive.log(A, 24)), batches(24, 2))
+    archive.build(read="tail")
+    row = archive.row(A)
+    assert (row["size_bytes"], row["max_timestamp"]) == (len(grown), START_MS + 7 * 11)
+    assert row["status"] == "unverified"
+
+
+@pytest.mark.parametrize("dialect", ["recover", "kip33"])
+def test_a_neighbour_that_comes_later_can_refute_an_index(tmp_path: Path, dialect: str) -> None:
+    archive = ChangingArchive(tmp_path)
+    log = archive.log(A)
+    archive.write(log, LOG)
+    beside(log).write_bytes(index(TIMES[0], (START_MS + 999, 40)))  # of the log before
+    archive.build(read="tail", dialect=dialect)
+    assert archive.row(A)["max_timestamp"] == START_MS + 999, "nothing refutes it"
+    archive.write(archive.log(A, 100), batches(100, 2))
+    archive.build(read="tail", dialect=dialect)
+    assert archive.row(A)["max_timestamp"] == START_MS + 999, "still nothing"
+
+    archive.write(archive.log(A, 20), batches(20, 2))
+    archive.build(read="tail", dialect=dialect)
+
+    assert archive.row(A)["status"] == "ok"
+    assert archive.row(A)["max_timestamp"] == TIMES[9][0]
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_lost_catalog_is_made_again_from_the_index_directory(
+    archive: ChangingArchive, full: bool
+) -> None:
+    archive.build()
+    truth = {row["log_uri"]: row["max_timestamp"] for row in archive.rows()}
+    archive.catalog = archive.folder / "another catalog"
+    summary = archive.build(read="tail", full=full)
+    assert summary.by_status == {"unverified": 2}
+    assert summary.bytes_read == 2 * 61
+    assert {row["log_uri"]: row["max_timestamp"] for row in archive.rows()} == truth
+    assert {row["index_file"] for row in archive.rows()} == {"kept"}
+
+
+def test_tail_and_only_damaged_contradict_each_other(archive: ChangingArchive) -> None:
+    with pytest.raises(ValueError, match="not with --read tail"):
+        archive.build(read="tail", only_damaged=True)
+    with pytest.raises(ValueError, match="log or tail expected"):
+        archive.build(read="head")
+
+
+# Segments of real brokers
+
+
+@needs_real_segments
+@pytest.mark.parametrize("offset_index", [False, True])
+def test_real_indexes_tell_what_their_logs_tell(tmp_path: Path, offset_index: bool) -> None:
+    tails = build_here(FOLDER, tmp_path / "tail", read="tail", offset_index=offset_index)
+    build_here(FOLDER, tmp_path / "log")
+    told = {row["log_uri"]: row for row in outcome(tmp_path / "tail").rows}
+    truth = {row["log_uri"]: row for row in outcome(tmp_path / "log").rows}
+    assert set(told) == set(truth)
+    agree = ("max_timestamp", "largest_timestamp", "first_batch_timestamp", "size_bytes")
+    unverified = 0
+    for log in REAL_SEGMENTS.values():
+        row, true = told[log.as_uri()], truth[log.as_uri()]
+        unverified += row["status"] == "unverified"
+        if row["status"] != "unverified":
+            assert row["status"] == true["status"]
+        if verdict_on(log).verdict in GOOD:
+            assert [row[name] for name in agree] == [true[name] for name in agree], log
+            assert row["time_index_entries"] == beside(log).stat().st_size // 12
+    assert unverified == 83
+    assert tails.bytes_read == 83 * 61 < 0.001 * tails.log_bytes
+
+
+@pytest.mark.parametrize(("later_ms", "status"), [(0, "unverified"), (-1, "ok")])
+@pytest.mark.parametrize("where", ["beside the log", "in the index directory"])
+def test_an_index_older_than_its_log_is_not_believed(
+    archive: ChangingArchive, where: str, later_ms: int, status: str
+) -> None:
+    """A log that grew since has a last entry that is true, and stale."""
+    log = archive.log(A)
+    place = beside(log) if where == "beside the log" else archive.index(A)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(index(TIMES[0]) + index(TIMES[5]))
+    os.utime(place, ns=(0, log.stat().st_mtime_ns + later_ms * 1_000_000))
+
+    archive.build(read="tail")
+
+    row = archive.row(A)
+    assert row["status"] == status
+    if status == "ok":
+        assert row["largest_timestamp"] == TIMES[9][0]

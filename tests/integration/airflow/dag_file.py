@@ -1,0 +1,46 @@
+"""jobs/airflow/kip33_nightly.py without Airflow: its jobs and its functions, as written there."""
+
+import json
+import re
+import runpy
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from unittest.mock import MagicMock, patch
+
+from tests.cli.console import PROJECT
+
+DAG_FILE = PROJECT / "jobs" / "airflow" / "kip33_nightly.py"
+OPERATORS = "airflow.providers.apache.spark.operators.spark_submit"
+
+
+class DagFile(NamedTuple):
+    """What the file asks of Airflow, and what it says of itself."""
+
+    jobs: list[dict[str, Any]]  # what each SparkSubmitOperator is given
+    functions: dict[str, Callable[..., Any]]  # of the tasks, by name
+    variable: dict[str, str]  # the example in the docstring
+
+
+def dag_file() -> DagFile:
+    """Run the file where Airflow's names record what they are given."""
+    functions: dict[str, Callable[..., Any]] = {}
+
+    def task(function: Callable[..., Any] | None = None, **_: Any) -> Any:
+        def taken(function: Callable[..., Any]) -> MagicMock:
+            functions[function.__name__] = function
+            return MagicMock()
+
+        return taken(function) if function else taken
+
+    task.branch = task  # type: ignore[attr-defined]
+    operators = MagicMock()
+    airflow = {
+        "airflow.sdk": MagicMock(task=task),
+        "airflow.sdk.exceptions": MagicMock(AirflowFailException=RuntimeError),
+        OPERATORS: operators,
+    }
+    with patch.dict("sys.modules", airflow):
+        module = runpy.run_path(str(DAG_FILE))
+    [example] = re.findall(r"airflow variables set kip33 '(\{.*?\})'", module["__doc__"], re.DOTALL)
+    jobs = [call.kwargs for call in operators.SparkSubmitOperator.call_args_list]
+    return DagFile(jobs, functions, json.loads(example))

@@ -1,0 +1,144 @@
+"""The DAG file where there is no Airflow: command lines that the commands take, findings in words.
+
+`test_nightly.py` runs it in a real one.
+"""
+
+import ast
+import re
+import sys
+from typing import Any
+from unittest.mock import MagicMock
+
+import click
+import pytest
+
+from kip33.cli.main import kip33
+from tests.cli.console import PROJECT
+from tests.integration.airflow.dag_file import DAG_FILE, dag_file
+
+FILE = dag_file()
+COMMANDS = {"build_index.py": "build", "verify.py": "verify", "retention.py": "retention"}
+MOMENT = r"{{ \(dag_run.data_interval_end or dag_run.run_after\) \| "
+BUILD = {"by_status": {"ok": 25}, "failed": 0, "catalog": "hdfs:///indexes/_catalog"}
+VERIFY = {
+    "by_verdict": {"identical": 25},
+    "by_offset_index_verdict": {},
+    "by_transaction_index_verdict": {"unknown": 1},
+}
+AUDIT = {"blocked_partitions": 0, "blocked_segments": 0}
+
+
+def rendered(template: str) -> str:
+    """Return what Airflow makes of a template, `home` being this project."""
+    text = re.sub(MOMENT + "ts }}", "2026-11-21T00:00:00+00:00", template)
+    text = re.sub(MOMENT + "ts_nodash }}", "20261121T000000", text)
+    for name, value in (FILE.variable | {"home": str(PROJECT)}).items():
+        text = text.replace("{{ var.json.kip33." + name + " }}", value)
+    assert "{{" not in text
+    return text
+
+
+def parsed(job: dict[str, Any]) -> click.Context:
+    command = COMMANDS[job["application"].rpartition("/")[2]]
+    words = [rendered(word) for word in job["application_args"]]
+    return kip33.get_command(None, command).make_context(command, words)
+
+
+def test_every_job_is_called_with_options_it_has() -> None:
+    assert [job["task_id"] for job in FILE.jobs] == ["build", "verify", "audit"]
+    for job in FILE.jobs:
+        assert (PROJECT / "jobs" / rendered(job["application"]).rpartition("/")[2]).is_file()
+        context = parsed(job)
+        assert context.params["fail_on"] == ()  # conf/kip33.toml has none either
+        place = context.params["summary_file"].uri
+        assert place == f"hdfs:///kip33/nightly/20261121T000000/{job['task_id']}.json"
+
+
+def test_the_jobs_agree_on_where_things_are() -> None:
+    build, verify, audit = (parsed(job).params for job in FILE.jobs)
+    assert build["source"] == verify["source"] == FILE.variable["source"]
+    assert build["index_dir"] == verify["index_dir"] == FILE.variable["index_dir"]
+    assert build["catalog"] == audit["catalog_dir"] == FILE.variable["catalog"]
+    assert audit["now"] == 1_795_219_200_000
+    assert audit["output"] == "hdfs:///kip33/nightly/20261121T000000/audit"
+
+
+def test_it_needs_airflow_and_nothing_of_ours() -> None:
+    imports = [
+        node for node in ast.walk(ast.parse(DAG_FILE.read_text())) if isinstance(node, ast.Import)
+    ]
+    names = {alias.name for node in imports for alias in node.names}
+    names |= set(re.findall(r"^from (\w+)", DAG_FILE.read_text(), re.MULTILINE))
+    assert names - sys.stdlib_module_names == {"airflow"}
+
+
+@pytest.mark.parametrize(
+    ("build", "verify", "audit", "found"),
+    [
+        pytest.param({}, {}, {}, [], id="all is well"),
+        pytest.param(
+            {"by_status": {"ok": 1, "empty": 1, "unverified": 2}},
+            {"by_verdict": {"consistent": 2, "missing": 1}},
+            {"deletable_segments": 5},
+            [],
+            id="empty, unverified and missing are no findings, nor is what may expire",
+        ),
+        pytest.param(
+            {"by_status": {"ok": 9, "truncated": 2, "invalid": 1_000, "unreadable": 3}},
+            {},
+            {},
+            [
+                "segments that are truncated: 2, indexed as far as a broker would keep them",
+                "segments that are invalid: 1,000, a broker would keep no index of them",
+                "segments that are unreadable: 3, tried again by the next build",
+            ],
+            id="damaged segments",
+        ),
+        pytest.param(
+            {"failed": 1},
+            {
+                "by_verdict": {"wrong": 1},
+                "by_offset_index_verdict": {"malformed": 2},
+                "by_transaction_index_verdict": {"incomplete": 3},
+            },
+            {},
+            [
+                "segments whose index files could not be written: 1",
+                ".timeindex files that are wrong: 1",
+                ".index files that are malformed: 2",
+                ".txnindex files that are incomplete: 3",
+            ],
+            id="indexes",
+        ),
+        pytest.param(
+            {},
+            {},
+            {"blocked_partitions": 1, "blocked_segments": 3},
+            [
+                "partitions that are blocked: 1, where 3 segments have expired behind an older "
+                "one that stays"
+            ],
+            id="a blocked partition",
+        ),
+    ],
+)
+def test_findings_in_words(
+    build: dict[str, Any], verify: dict[str, Any], audit: dict[str, Any], found: list[str]
+) -> None:
+    events = MagicMock()
+    summaries = (BUILD | build, VERIFY | verify, AUDIT | audit)
+
+    assert FILE.functions["findings"](*summaries, outlet_events=events) == found
+
+    [told] = events.__getitem__.return_value.add.call_args_list
+    extra = dict(zip(("build", "verify", "audit"), summaries, strict=True))
+    assert told.kwargs["extra"] == extra | {"findings": found}
+    branch = FILE.functions["anything_found"](found)
+    assert branch == ("report_findings" if found else "all_well")
+
+
+def test_findings_fail_a_run_where_that_is_asked_for() -> None:
+    report = FILE.functions["report_findings"]
+    report(["a", "b"], "hdfs:///results", params={"fail_on_findings": False})
+    with pytest.raises(RuntimeError, match=r"^a; b$"):
+        report(["a", "b"], "hdfs:///results", params={"fail_on_findings": True})

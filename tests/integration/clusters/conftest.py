@@ -1,0 +1,42 @@
+"""Clusters, and what is sent to them."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.demo_archive import make_archive, make_sensors
+from tests.integration.servers.fixtures import spark_cluster
+
+__all__ = ["spark_cluster"]
+PROJECT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="session")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder that `make dist` made: kip33.zip and kip33-env.tar.gz."""
+    folder = tmp_path_factory.mktemp("dist") / "dist"
+    made = subprocess.run(
+        ["make", "dist", f"DIST={folder}"], cwd=PROJECT, capture_output=True, text=True, check=False
+    )
+    assert made.returncode == 0, made.stderr
+    assert {path.name for path in folder.iterdir()} == {"kip33.zip", "kip33-env.tar.gz"}
+    return folder
+
+
+@pytest.fixture(scope="session")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the demo archive with its sensors."""
+    root = tmp_path_factory.mktemp("archive")
+    make_archive(root)
+    make_sensors(root)
+    return root
+
+
+def index_files(folder: Path) -> dict[str, bytes]:
+    """Return the bytes of the index files below a folder, by their paths there."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*index")
+        if path.is_file()
+    }

@@ -1,0 +1,42 @@
+"""Kafka as a session fixture: built by Maven once, skipped with a reason where it cannot be.
+
+`KIP33_REQUIRE_KAFKA=1` turns the skip into a failure, for a machine that must have Kafka.
+"""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.integration.kafka.kafka_jars import KAFKA_3_6, KAFKA_VERSION, OracleMissingError
+from tests.integration.kafka.oracle import Oracle
+
+
+def start(version: str) -> Oracle:
+    """Return Kafka of a version, or skip the test."""
+    try:
+        return Oracle(version)
+    except OracleMissingError as missing:
+        if os.environ.get("KIP33_REQUIRE_KAFKA"):
+            raise
+        pytest.skip(f"Kafka {version} cannot be asked: {missing}")
+
+
+@pytest.fixture(scope="session")
+def oracle() -> Iterator[Oracle]:
+    with start(KAFKA_VERSION) as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="session")
+def leader() -> Iterator[Oracle]:
+    """A leader of 3.6, which indexes the offset of the record, not of the batch."""
+    with start(KAFKA_3_6) as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="session")
+def kafka_of(request: pytest.FixtureRequest) -> Iterator[Oracle]:
+    """The version that a test asks for as its indirect parameter."""
+    with start(request.param) as kafka:
+        yield kafka

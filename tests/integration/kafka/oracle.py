@@ -1,0 +1,336 @@
+"""Kafka itself, asked over pipes: the newest version, or the one that `Oracle` is given.
+
+The Java side is `oracle/`; every request and every answer is one JSON line.
+"""
+
+import base64
+import contextlib
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from tests.integration.kafka.kafka_jars import KAFKA_VERSION, JarFolder, OracleError, version_of
+
+Request = dict[str, Any]
+
+
+class JavaProcess:
+    """One long-running JVM that answers a line with a line."""
+
+    def __init__(self, jars: JarFolder, main_class: str = "kip33.oracle.OracleMain") -> None:
+        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 (closed in `close`)
+        self._process = subprocess.Popen(
+            ["java", "-Xmx1g", "-cp", jars.class_path, main_class],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._complaints,
+            text=True,
+            encoding="utf-8",
+        )
+
+    def ask(self, request: Request) -> Any:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        try:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            self._complaints.seek(0)
+            complaints = self._complaints.read().decode(errors="replace")
+            raise OracleError(f"the JVM died on {str(request)[:300]}\n{complaints[-2000:]}")
+        answer = json.loads(line)
+        if isinstance(answer, dict) and "fault" in answer:
+            raise OracleError(f"{answer['fault']} on {str(request)[:300]}")
+        return answer
+
+    def close(self) -> None:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.wait(timeout=30)
+        self._process.stdout.close()
+        self._complaints.close()
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """What `LogSegment.recover` left of one segment, as the broker's log loader takes it.
+
+    `outcome` is recovered, emptied, split or load_failure; the indexes are None unless recovered.
+    There is no `.txnindex` where no transaction was aborted.
+    """
+
+    outcome: str
+    valid_bytes: int
+    time_index: bytes | None
+    offset_index: bytes | None
+    transaction_index: bytes | None = None
+    exception: str | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True)
+class Dumped:
+    """What DumpLogSegments printed, complained of, and threw."""
+
+    printed: str
+    complaints: str
+    exception: str | None
+
+
+@dataclass(frozen=True)
+class Expired:
+    """What one pass of retention deleted, by base offset, and what each segment was judged by."""
+
+    deleted: list[int]
+    largest_timestamps: dict[int, int]
+
+
+@dataclass(frozen=True)
+class Searched:
+    """(offset, timestamp) for each target, None for "unknown"; what each segment was chosen by."""
+
+    found: list[tuple[int, int] | None]
+    largest_timestamps: dict[int, int]
+
+
+class Oracle:
+    """One version of Kafka, and a 3.9.1 client for v0 and v1, started once.
+
+    Which verbs a version has is said in the README: `lead` is of 3.6 alone, 3.1 only recovers.
+    """
+
+    def __init__(self, version: str = KAFKA_VERSION) -> None:
+        self.version = version
+        folders = JarFolder.of_version(version), JarFolder.of_legacy_client()
+        for folder in folders:
+            folder.build()
+        self._kafka = JavaProcess(folders[0])
+        self._legacy = JavaProcess(folders[1], "kip33.oracle.write.WriterMain")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def is_at_least(self, major: int, minor: int) -> bool:
+        """Return whether the version is that one or a later one."""
+        return version_of(self.version) >= (major, minor)
+
+    def close(self) -> None:
+        self._kafka.close()
+        self._legacy.close()
+
+    def write(self, batches: Iterable[Request]) -> list[bytes]:
+        """Return each batch's wire bytes, written by Kafka's own builders.
+
+        The fields of a batch are those of `BatchWriter.java`. v0 and v1 go to the 3.9.1 client,
+        and so does all that a broker of 3.x is to read.
+        """
+        newest = 2 if self.is_at_least(4, 0) else 3
+        batches = list(batches)
+        written: list[bytes] = [b""] * len(batches)
+        for process, legacy in ((self._legacy, True), (self._kafka, False)):
+            places = [i for i, b in enumerate(batches) if (b.get("magic", 2) < newest) == legacy]
+            if places:
+                answer = process.ask({"do": "write", "batches": [batches[i] for i in places]})
+                for place, text in zip(places, answer, strict=True):
+                    written[place] = base64.b64decode(text)
+        return written
+
+    def recover(
+        self,
+        log: bytes,
+        directory: Path,
+        *,
+        base_offset: int,
+        index_interval_bytes: int = 4096,
+        segment_index_bytes: int = 10485760,
+        existing_time_index: bytes | None = None,
+        existing_offset_index: bytes | None = None,
+        sparse_bytes: int | None = None,
+    ) -> Recovered:
+        """Recover `log`, written into `directory`, and read what Kafka left there.
+
+        With `sparse_bytes` the segment is a file of that many zeros, which takes no space.
+        """
+        name = f"{base_offset:020d}"
+        before = {".log": log, ".timeindex": existing_time_index, ".index": existing_offset_index}
+        for suffix, content in before.items():
+            if content is not None:
+                (directory / f"{name}{suffix}").write_bytes(content)
+        if sparse_bytes is not None:
+            os.truncate(directory / f"{name}.log", sparse_bytes)
+        answer = self._kafka.ask(
+            {
+                "do": "recover",
+                "directory": str(directory),
+                "base_offset": base_offset,
+                "index_interval_bytes": index_interval_bytes,
+                "segment_index_bytes": segment_index_bytes,
+            }
+        )
+        recovered = answer["outcome"] == "recovered"
+        transaction_index = directory / f"{name}.txnindex"
+        has_aborts = recovered and transaction_index.exists()
+        left = Recovered(
+            outcome=answer["outcome"],
+            valid_bytes=answer["valid_bytes"],
+            time_index=(directory / f"{name}.timeindex").read_bytes() if recovered else None,
+            offset_index=(directory / f"{name}.index").read_bytes() if recovered else None,
+            transaction_index=transaction_index.read_bytes() if has_aborts else None,
+            exception=answer.get("exception"),
+            message=answer.get("message"),
+        )
+        if recovered:
+            size = len(log) if sparse_bytes is None else sparse_bytes
+            assert answer["truncated_bytes"] == size - left.valid_bytes
+        for file in directory.glob(f"{name}.*"):
+            file.unlink()
+        return left
+
+    def append_live(
+        self,
+        log: bytes,
+        directory: Path,
+        *,
+        base_offset: int,
+        index_interval_bytes: int = 4096,
+        segment_index_bytes: int = 10485760,
+    ) -> tuple[bytes, bytes]:
+        """Append `log` batch by batch, roll, and return the live `.timeindex` and `.index`."""
+        name = f"{base_offset:020d}"
+        (directory / "batches").write_bytes(log)
+        (directory / f"{name}.log").write_bytes(b"")
+        self._kafka.ask(
+            {
+                "do": "live",
+                "directory": str(directory),
+                "base_offset": base_offset,
+                "index_interval_bytes": index_interval_bytes,
+                "segment_index_bytes": segment_index_bytes,
+            }
+        )
+        indexes = tuple((directory / f"{name}{s}").read_bytes() for s in (".timeindex", ".index"))
+        for file in directory.glob(f"{name}.*"):
+            file.unlink()
+        return indexes[0], indexes[1]
+
+    def lead(
+        self,
+        batches: bytes,
+        directory: Path,
+        *,
+        base_offset: int,
+        timestamp_type: str,
+        index_interval_bytes: int,
+    ) -> tuple[bytes, bytes, bytes]:
+        """Append as a 3.6 leader does; return its `.log`, and the live `.timeindex` and `.index`.
+
+        The leader gives offsets anew, from the base on, and under LogAppendTime timestamps too.
+        """
+        name = f"{base_offset:020d}"
+        for file in directory.glob(f"{name}.*"):
+            file.unlink()
+        (directory / "batches").write_bytes(batches)
+        self._kafka.ask(
+            {
+                "do": "lead",
+                "directory": str(directory),
+                "base_offset": base_offset,
+                "timestamp_type": timestamp_type,
+                "index_interval_bytes": index_interval_bytes,
+            }
+        )
+        suffixes = (".log", ".timeindex", ".index")
+        log, time_index, offset_index = (
+            (directory / f"{name}{suffix}").read_bytes() for suffix in suffixes
+        )
+        for file in directory.glob(f"{name}.*"):
+            file.unlink()
+        return log, time_index, offset_index
+
+    def expire(
+        self,
+        directory: Path,
+        *,
+        now_ms: int,
+        retention_ms: int = -1,
+        retention_bytes: int = -1,
+        cleanup_policy: str = "delete",
+        log_start_offset: int = 0,
+    ) -> Expired:
+        """Load the log in `directory`, `<topic>-<partition>`, and run `deleteOldSegments` once.
+
+        The shutdown before was clean: indexes beside the logs are believed, a segment without
+        `.index` is recovered. The high watermark is the log's end. Deleted files are gone.
+        """
+        answer = self._kafka.ask(
+            {
+                "do": "expire",
+                "directory": str(directory),
+                "now_ms": now_ms,
+                "retention_ms": retention_ms,
+                "retention_bytes": retention_bytes,
+                "cleanup_policy": cleanup_policy,
+                "log_start_offset": log_start_offset,
+            }
+        )
+        largest = {int(base): time for base, time in answer["largest_timestamps"].items()}
+        return Expired(answer["deleted"], largest)
+
+    def search(
+        self, directory: Path, targets_ms: Sequence[int], *, log_start_offset: int = 0
+    ) -> Searched:
+        """Load the log in `directory` as `expire` does, and ask for the offset of each target."""
+        answer = self._kafka.ask(
+            {
+                "do": "search",
+                "directory": str(directory),
+                "now_ms": 0,
+                "log_start_offset": log_start_offset,
+                "targets": list(targets_ms),
+            }
+        )
+        found = [None if one is None else (one[0], one[1]) for one in answer["found"]]
+        largest = {int(base): time for base, time in answer["largest_timestamps"].items()}
+        return Searched(found, largest)
+
+    def load(self, directory: Path) -> None:
+        """Load the log in `directory` as a broker does after a clean shutdown.
+
+        Each segment without `.index` is recovered, in order. Kafka leaves its files there.
+        """
+        self._kafka.ask({"do": "search", "directory": str(directory), "now_ms": 0, "targets": []})
+
+    def breached_remotely(
+        self, cases: Sequence[tuple[int, int, int]], directory: Path
+    ) -> list[bool]:
+        """Return whether time retention wants a segment in tiered storage, for each case.
+
+        A case is now, retention.ms and the segment's largest timestamp.
+        """
+        return self._kafka.ask(
+            {"do": "expire_remote", "directory": str(directory), "cases": list(cases)}
+        )
+
+    def bench(self, segments: Sequence[Request], *, passes: int) -> dict[str, list[list[int]]]:
+        """Recover `segments` again and again: nanoseconds, one list a pass, one number a segment.
+
+        A segment is `directory`, `base_offset` and, unless Kafka's defaults,
+        `index_interval_bytes` and `segment_index_bytes`.
+        """
+        return self._kafka.ask({"do": "bench", "segments": list(segments), "passes": passes})
+
+    def dump(self, file: Path, *options: str) -> Dumped:
+        """Run DumpLogSegments on one `.log`, `.index` or `.timeindex`."""
+        answer = self._kafka.ask({"do": "dump", "file": str(file), "options": list(options)})
+        return Dumped(answer["printed"], answer["complaints"], answer.get("exception"))

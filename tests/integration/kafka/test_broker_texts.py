@@ -1,0 +1,147 @@
+"""What the tools and files of a real broker say, read by kip33: every topic, every value."""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kip33.archive.log_start_offsets import log_start_offsets
+from kip33.formats.kafka_configs import TOPIC_KEYS, parse_kafka_configs
+from kip33.formats.offset_checkpoints import LOG_START_OFFSET_CHECKPOINT
+from kip33.retention.policy_files import load_policies
+from kip33.rules.policies import Policy
+from kip33.stores.locations import Location
+from tests.integration.kafka.broker import (
+    CONFIG_COMMAND,
+    DELETE_RECORDS_COMMAND,
+    PRODUCER_PERFORMANCE,
+    TOPIC_COMMAND,
+    Broker,
+    running_broker,
+)
+from tests.integration.kafka.kafka_jars import OracleError, OracleMissingError
+
+pytestmark = pytest.mark.kafka
+
+BROKER = {
+    "log.retention.hours": "100",
+    "log.segment.bytes": "20000000",
+    "log.flush.start.offset.checkpoint.interval.ms": "200",
+    "log.initial.task.delay.ms": "200",
+}
+TOPICS = {
+    "orders.eu_1-x": {"cleanup.policy": "compact,delete", "retention.ms": "-1"},
+    "clicks": {
+        "leader.replication.throttled.replicas": "0:1,1:1",
+        "message.timestamp.type": "LogAppendTime",
+        "retention.bytes": "1073741824",
+        "segment.ms": "3600000",
+    },
+    "changelog": {"cleanup.policy": "compact"},
+    "plain": {},
+}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    starting = running_broker(tmp_path_factory.mktemp("broker"), BROKER)
+    try:
+        broker = starting.__enter__()
+    except OracleMissingError as missing:
+        if os.environ.get("KIP33_REQUIRE_KAFKA"):
+            raise
+        pytest.skip(f"Kafka cannot be asked: {missing}")
+    try:
+        for topic, settings in TOPICS.items():
+            options = [f"--config={key}={value}" for key, value in settings.items()]
+            broker.run(TOPIC_COMMAND, "--create", "--topic", topic, *options, *broker.server)
+        yield broker
+    finally:
+        starting.__exit__(None, None, None)
+
+
+def describe_configs(broker: Broker, *options: str) -> str:
+    what = ("--describe", "--entity-type", "topics", *options)
+    return broker.run(CONFIG_COMMAND, *what, *broker.server)
+
+
+def test_kafka_configs_tells_every_setting(broker: Broker, tmp_path: Path) -> None:
+    (tmp_path / "all.txt").write_text(describe_configs(broker, "--all"))
+
+    printed = parse_kafka_configs((tmp_path / "all.txt").read_text())
+    policies = load_policies(None, str(tmp_path / "all.txt"))
+
+    assert printed.keys() == TOPICS.keys()
+    assert {key for settings in printed.values() for key in settings} <= TOPIC_KEYS
+    for topic, settings in TOPICS.items():
+        assert settings.items() <= printed[topic].items()
+        assert printed[topic].keys() == printed["plain"].keys()
+    defaults = {
+        "retention_ms": 360_000_000,
+        "retention_bytes": -1,
+        "cleanup_policy": ("delete",),
+        "segment_ms": 604_800_000,
+        "segment_jitter_ms": 0,
+        "segment_bytes": 20_000_000,
+        "message_timestamp_type": "CreateTime",
+        "message_timestamp_after_max_ms": 3_600_000,
+        "message_timestamp_before_max_ms": 2**63 - 1,
+    }
+    plain = Policy("plain", **defaults)  # type: ignore[arg-type]
+    assert policies.of("plain") == plain
+    assert policies.of("orders.eu_1-x") == plain._replace(
+        match="orders.eu_1-x", retention_ms=-1, cleanup_policy=("compact", "delete")
+    )
+    assert policies.of("clicks") == plain._replace(
+        match="clicks",
+        retention_bytes=2**30,
+        segment_ms=3_600_000,
+        message_timestamp_type="LogAppendTime",
+    )
+    modes = {topic: policies.of(topic).mode for topic in (*TOPICS, "unknown")}
+    assert modes == {
+        "orders.eu_1-x": "delete",
+        "clicks": "delete",
+        "changelog": "compact",
+        "plain": "delete",
+        "unknown": "no_policy",
+    }
+
+
+def test_kafka_configs_without_all_tells_what_was_set(broker: Broker) -> None:
+    assert parse_kafka_configs(describe_configs(broker)) == TOPICS
+
+
+def test_kafka_topics_tells_what_differs(broker: Broker) -> None:
+    printed = parse_kafka_configs(broker.run(TOPIC_COMMAND, "--describe", *broker.server))
+    # Of the broker's own settings log.segment.bytes is shown, log.retention.hours is not.
+    broker_wide = {"min.insync.replicas": "1", "segment.bytes": "20000000"}
+    assert printed == {topic: settings | broker_wide for topic, settings in TOPICS.items()}
+
+
+def test_a_log_start_offset_that_a_broker_wrote(broker: Broker, tmp_path: Path) -> None:
+    topic = "clicks"
+    produce = ["--topic", topic, "--num-records", "10", "--record-size", "9", "--throughput", "-1"]
+    bootstrap = f"bootstrap.servers={broker.bootstrap}"
+    offsets = {"partitions": [{"topic": topic, "partition": 0, "offset": 7}], "version": 1}
+    (tmp_path / "offsets.json").write_text(json.dumps(offsets))
+    broker.run(PRODUCER_PERFORMANCE, *produce, "--producer-props", bootstrap)
+    file = str(tmp_path / "offsets.json")
+    broker.run(DELETE_RECORDS_COMMAND, "--offset-json-file", file, *broker.server)
+
+    checkpoint = broker.log_dir / LOG_START_OFFSET_CHECKPOINT
+    deadline = time.monotonic() + 30
+    while topic not in checkpoint.read_text() and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+    source = Location.of(broker.log_dir.parent)
+    assert log_start_offsets(source, [broker.log_dir.name]) == {("logs", topic, 0): 7}
+
+
+def test_a_broker_that_does_not_start_says_why(tmp_path: Path) -> None:
+    wrong = {"log.cleanup.policy": "purge"}
+    with pytest.raises(OracleError, match=r"log\.cleanup\.policy"), running_broker(tmp_path, wrong):
+        pass

@@ -1,0 +1,215 @@
+"""Offsets that groups committed at a real broker: as its tool shows them, and takes them back.
+
+The tool's texts and CSV are parsed to what was committed, `kip33 lag` counts what its LAG column
+says, and what `kip33 search` and `kip33 failover` emit resets the groups to those very offsets.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from kip33.cli.main import main
+from kip33.formats.group_offsets import GroupOffset, parse_group_offsets
+from kip33.spark.build import build_index
+from tests.cli.console import Finished
+from tests.integration.kafka.broker import (
+    DATED_PRODUCER,
+    GROUP_MEMBER,
+    GROUPS_COMMAND,
+    Broker,
+    running_broker,
+)
+from tests.integration.kafka.kafka_jars import OracleMissingError
+
+pytestmark = pytest.mark.kafka
+
+START_MS = 1_700_000_000_000
+MINUTE_MS = 60_000
+NOW_MS = 1_800_000_000_000
+BATCHES, RECORDS = 8, 5  # a batch a minute; all of its records bear its time
+TOPICS = ("orders", "orders.eu-1")
+END = BATCHES * RECORDS
+COMMITTED = [
+    GroupOffset("audit", "orders.eu-1", 1, 33),
+    GroupOffset("billing", "orders", 0, 0),
+    GroupOffset("billing", "orders", 1, END),
+    GroupOffset("billing", "orders.eu-1", 0, 17),
+]
+MEMBER = ("a client, with blanks", "live", "orders")  # commits offset 1 of partition 0
+LIVE = GroupOffset("live", "orders", 0, 1)
+BROKER = {
+    "num.partitions": "2",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.retention.ms": "-1",  # else the records of 2023 expire 30 s after the start
+}
+
+Kip33 = Callable[..., Finished]
+
+
+class Groups(NamedTuple):
+    """A running broker with committed offsets, its log directory's catalog, and kip33."""
+
+    broker: Broker
+    catalog: Path
+    kip33: Kip33
+    all_described: str  # while group live had a member
+
+    def ask(self, *arguments: str) -> str:
+        return self.broker.run(GROUPS_COMMAND, *arguments, *self.broker.server)
+
+    def reset(self, text: str, *groups: str) -> list[GroupOffset]:
+        """Return what the tool would reset to, given a file."""
+        file = self.catalog.parent / "reset.csv"
+        file.write_text(text)
+        named = [option for group in groups for option in ("--group", group)]
+        said = self.ask("--reset-offsets", *named, "--from-file", str(file), "--dry-run")
+        rows = [line.split() for line in said.splitlines()]
+        assert ["GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"] in rows, said
+        return sorted(
+            GroupOffset(row[0], row[1], int(row[2]), int(row[3]))
+            for row in rows
+            if len(row) == 4 and row[2].isdigit()
+        )
+
+
+def kip33_here(*arguments: Any) -> Finished:
+    """Run the command in this process."""
+    out, err = StringIO(), StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patched,
+        redirect_stdout(out),
+        redirect_stderr(err),
+        pytest.raises(SystemExit) as exit_,
+    ):
+        patched.setattr(sys, "argv", ["kip33", *map(str, arguments)])
+        main()
+    return Finished(exit_.value.code or 0, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture(scope="module")
+def groups(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Groups]:
+    root = tmp_path_factory.mktemp("groups")
+    starting = running_broker(root, BROKER)
+    try:
+        broker = starting.__enter__()
+    except OracleMissingError as missing:
+        if os.environ.get("KIP33_REQUIRE_KAFKA"):
+            raise
+        pytest.skip(f"Kafka cannot be asked: {missing}")
+    try:
+        batches = [
+            (topic, str(partition), str(START_MS + number * MINUTE_MS))
+            for topic in TOPICS
+            for partition in (0, 1)
+            for number in range(BATCHES)
+        ]
+        produced = [argument for batch in batches for argument in batch]
+        broker.run(DATED_PRODUCER, broker.bootstrap, str(RECORDS), "100", *produced)
+        commits = [str(cell) for one in COMMITTED for cell in one]
+        described = broker.run(
+            *(GROUP_MEMBER, broker.bootstrap, *MEMBER, *commits),
+            *("--", "--describe", "--all-groups", *broker.server),
+        )
+        build_index(
+            spark, str(broker.log_dir), str(root / "indexes"), now_ms=NOW_MS, topics=["orders*"]
+        )
+        yield Groups(broker, root / "indexes" / "_catalog", kip33_here, described)
+    finally:
+        starting.__exit__(None, None, None)
+
+
+def test_all_groups_described_while_one_has_a_member(groups: Groups) -> None:
+    assert MEMBER[0] in groups.all_described
+    assert sorted(parse_group_offsets(groups.all_described)) == sorted([*COMMITTED, LIVE])
+
+
+def test_one_group_described_and_its_lag(groups: Groups, tmp_path: Path) -> None:
+    text = groups.ask("--describe", "--group", "billing")
+    (tmp_path / "billing.txt").write_text(text)
+    billing = [one for one in COMMITTED if one.group == "billing"]
+    assert sorted(parse_group_offsets(text)) == billing
+
+    done = groups.kip33(
+        "lag", groups.catalog, "--offsets", tmp_path / "billing.txt", "--format", "jsonl"
+    )
+
+    assert done.exit_code == 0, done
+    lags = {(row["topic"], row["partition"]): row for row in done.lines}
+    names = next(line.split() for line in text.splitlines() if line.startswith("GROUP"))
+    cells = [line.split() for line in text.splitlines() if line.startswith("billing")]
+    rows = [dict(zip(names, row, strict=True)) for row in cells]
+    assert len(rows) == len(billing)
+    for row in rows:
+        lag = lags[row["TOPIC"], int(row["PARTITION"])]
+        theirs = [int(row["LOG-END-OFFSET"]), int(row["LAG"])]
+        assert [lag["log_end_offset"], lag["lag_records"]] == theirs
+    assert {key: (row["result"], row["timestamp"], row["lag_ms"]) for key, row in lags.items()} == {
+        ("orders", 0): ("found", START_MS, 7 * MINUTE_MS),
+        ("orders", 1): ("at_end", None, 0),
+        ("orders.eu-1", 0): ("found", START_MS + 3 * MINUTE_MS, 4 * MINUTE_MS),
+    }
+
+
+@pytest.mark.parametrize("names", [("billing",), ("audit", "billing")], ids=["one", "two"])
+def test_what_the_tool_exports(names: tuple[str, ...], groups: Groups) -> None:
+    named = [option for name in names for option in ("--group", name)]
+    what = ("--reset-offsets", "--to-current", "--export", "--all-topics", "--dry-run")
+
+    text = groups.ask(*what, *named)
+
+    said = [one if len(names) > 1 else one._replace(group="") for one in COMMITTED]
+    asked = [one for one, whose in zip(said, COMMITTED, strict=True) if whose.group in names]
+    assert sorted(parse_group_offsets(text)) == asked
+
+
+def test_search_emits_what_resets_a_group(groups: Groups) -> None:
+    when = START_MS + 5 * MINUTE_MS
+    done = groups.kip33("search", groups.catalog, "--time", when, "--emit", "reset-offsets")
+
+    assert (done.exit_code, done.stderr) == (0, ""), done
+    assert groups.reset(done.stdout, "billing") == [
+        GroupOffset("billing", topic, partition, 25) for topic in TOPICS for partition in (0, 1)
+    ]
+
+
+def failed_over(groups: Groups, text: str, *options: Any) -> Finished:
+    """Return where groups go on that committed these offsets: on the same cluster, by time."""
+    file = groups.catalog.parent / "described.txt"
+    file.write_text(text)
+    what = ("--from", groups.catalog, "--offsets", file, "--to", groups.catalog)
+    done = groups.kip33("failover", *what, "--buffer", "1m", "--emit", "reset-offsets", *options)
+    assert done.exit_code == 0, done
+    return done
+
+
+RESUMED = {  # a minute before the last record that was read, each batch being a minute
+    ("audit", "orders.eu-1", 1): 25,
+    ("billing", "orders", 0): 0,
+    ("billing", "orders", 1): 30,
+    ("billing", "orders.eu-1", 0): 10,
+    ("live", "orders", 0): 0,
+}
+
+
+def test_failover_emits_what_resets_one_group(groups: Groups) -> None:
+    text = "".join(f"{c.topic},{c.partition},{c.offset}\n" for c in COMMITTED if c.group != "audit")
+
+    done = failed_over(groups, text)
+
+    assert groups.reset(done.stdout, "billing") == [
+        GroupOffset(*where, offset) for where, offset in RESUMED.items() if where[0] == "billing"
+    ]
+
+
+def test_failover_emits_what_resets_several_groups(groups: Groups) -> None:
+    done = failed_over(groups, groups.all_described)
+
+    assert groups.reset(done.stdout, "audit", "billing", "live") == [
+        GroupOffset(*where, offset) for where, offset in RESUMED.items()
+    ]

@@ -1,0 +1,215 @@
+"""`kip33 repair` on a real broker's log directory, which belongs to another user than kip33's.
+
+Each fixture goes a step further: a broker has produced, its files were damaged, kip33 repaired
+them, the broker was started again. What consumers read and what ListOffsets answers is compared.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.cli.console import KIP33, Finished, subprocess_of
+from tests.integration.kafka import broker as brokers
+from tests.integration.kafka.broker import (
+    CONSOLE_CONSUMER,
+    DATED_PRODUCER,
+    GET_OFFSET_SHELL,
+    JARS,
+    TOPIC_COMMAND,
+    Broker,
+    running_broker,
+)
+from tests.integration.kafka.kafka_jars import OracleMissingError
+
+pytestmark = [pytest.mark.kafka, pytest.mark.integration]
+
+KAFKA_USER = 4711
+BROKER = {
+    "log.segment.bytes": "1048576",  # the least
+    "log.retention.ms": "-1",
+    "log.cleaner.enable": "false",
+}
+RECORDS, RECORD_BYTES = 4, 120_000  # of a batch: two fill a segment
+BATCHES = 6
+MIDDLE, ALL = 8, [0, 8, 16]  # base offsets
+START_MS, STEP_MS = 1_700_000_000_000, 1_000
+ASKED_MS = [START_MS + STEP_MS // 2, START_MS + 2 * STEP_MS, START_MS + 4 * STEP_MS + 1]
+LOST_INDEXES, HIDDEN = "orders-0", "orders-1"  # no .index at all; an .index that hides damage
+LOST_TIMES = "clicks-0"
+PARTITIONS = (LOST_INDEXES, HIDDEN, LOST_TIMES)
+KEPT = [*range(12), *range(16, 24)]  # what recovery leaves where offset 12 on is damaged
+
+
+class Seen(NamedTuple):
+    """What clients see of a broker."""
+
+    consumed: dict[str, list[int]]  # offsets by partition
+    offsets_for_times: list[list[str]]  # of LOST_TIMES and others, for each of ASKED_MS
+
+
+class Repaired(NamedTuple):
+    """What each step left."""
+
+    refused: list[Finished]  # while the broker ran
+    before: Seen
+    planned: dict[str, tuple[str, str]]  # by partition and base offset
+    outcomes: set[str | None]
+    owners: set[tuple[int, int]]
+    after: Seen
+
+
+def path_of(log_dir: Path, partition: str, base_offset: int, kind: str) -> Path:
+    return log_dir / partition / f"{base_offset:020d}.{kind}"
+
+
+def seen_by_clients(broker: Broker) -> Seen:
+    consumed = {}
+    for partition in PARTITIONS:
+        topic, number = partition.split("-")
+        lines = broker.run(
+            CONSOLE_CONSUMER,
+            *("--topic", topic, "--partition", number, "--offset", "earliest"),
+            *("--property", "print.offset=true", "--property", "print.value=false"),
+            *("--max-messages", str(BATCHES * RECORDS), "--timeout-ms", "5000", *broker.server),
+        ).splitlines()
+        consumed[partition] = [int(line.removeprefix("Offset:")) for line in lines]
+    answers = [
+        sorted(broker.run(GET_OFFSET_SHELL, "--time", str(at), *broker.server).splitlines())
+        for at in ASKED_MS
+    ]
+    return Seen(consumed, answers)
+
+
+def produce(broker: Broker) -> None:
+    for topic, partitions in (("orders", "2"), ("clicks", "1")):
+        what = ("--create", "--topic", topic, "--partitions", partitions)
+        broker.run(TOPIC_COMMAND, *what, *broker.server)
+    batches: list[Any] = [
+        word
+        for partition in PARTITIONS
+        for number in range(BATCHES)
+        for word in (*partition.split("-"), START_MS + number * STEP_MS)
+    ]
+    sizes = (str(RECORDS), str(RECORD_BYTES))
+    broker.run(DATED_PRODUCER, broker.bootstrap, *sizes, *map(str, batches))
+
+
+def damage(log_dir: Path) -> None:
+    """Change a byte of a middle segment's second batch, twice, and lose index files."""
+    for partition in (LOST_INDEXES, HIDDEN):
+        log = path_of(log_dir, partition, MIDDLE, "log")
+        with log.open("r+b") as file:
+            file.seek(log.stat().st_size - 1_000)
+            file.write(b"x")
+    for base_offset in ALL:
+        path_of(log_dir, LOST_INDEXES, base_offset, "index").unlink()
+        path_of(log_dir, LOST_TIMES, base_offset, "timeindex").unlink()
+
+
+@pytest.fixture(scope="module")
+def root() -> Iterator[Path]:
+    """Return a folder of the broker's user, below no folder that is shut to it."""
+    if os.geteuid() != 0 or not shutil.which("setpriv"):
+        pytest.skip("only root runs a broker as another user, by setpriv")
+    folder = Path(tempfile.mkdtemp(prefix="kip33-repair-"))
+    os.chown(folder, KAFKA_USER, KAFKA_USER)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def repaired(root: Path) -> Iterator[Repaired]:
+    try:
+        JARS.build()
+    except OracleMissingError as missing:
+        if os.environ.get("KIP33_REQUIRE_KAFKA"):
+            raise
+        pytest.skip(f"Kafka cannot be asked: {missing}")
+    user = str(KAFKA_USER)
+    as_kafka = ("setpriv", "--reuid", user, "--regid", user, "--clear-groups", "--")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(brokers, "JVM", (*as_kafka, *brokers.JVM))
+        log_dir = root / "logs"
+
+        def kip33(*arguments: Any) -> Finished:
+            return subprocess_of(KIP33, *arguments, cwd=root)
+
+        with running_broker(root, BROKER) as broker:
+            produce(broker)
+            before = seen_by_clients(broker)
+            refused = [
+                kip33("repair", log_dir, "--apply"),
+                kip33("build", log_dir, "--in-place", "--catalog", root / "catalog"),
+            ]
+        damage(log_dir)
+        topics = ("--topics", "orders", "--topics", "clicks", "--format", "jsonl")
+        planned = kip33("repair", log_dir, *topics)
+        applied = kip33("repair", log_dir, *topics, "--apply")
+        assert (planned.exit_code, applied.exit_code) == (0, 0), (planned, applied)
+        statuses = [
+            file.stat()
+            for partition in PARTITIONS
+            for file in (log_dir / partition).iterdir()
+            if file.suffix in (".index", ".timeindex")
+        ]
+        with running_broker(root, BROKER) as broker:
+            after = seen_by_clients(broker)
+    yield Repaired(
+        refused,
+        before,
+        {
+            f"{row['topic']}-{row['partition']}/{row['base_offset']}": (
+                row["time_index"],
+                row["offset_index"],
+            )
+            for row in planned.lines
+        },
+        {row["outcome"] for row in applied.lines},
+        {(status.st_uid, status.st_gid) for status in statuses},
+        after,
+    )
+
+
+def test_under_a_running_broker_nothing_is_done(repaired: Repaired) -> None:
+    for done in repaired.refused:
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert ".lock: a broker, or another run of kip33, holds it" in done.stderr
+
+
+def test_the_plan_leaves_to_the_broker_what_it_does_itself(repaired: Repaired) -> None:
+    assert repaired.planned == {
+        **{f"{LOST_INDEXES}/{base}": ("broker", "broker") for base in ALL},
+        f"{HIDDEN}/{MIDDLE}": ("broker", "remove"),
+        **{f"{LOST_TIMES}/{base}": ("write", "keep") for base in ALL},
+    }
+    assert repaired.outcomes == {None, "done"}
+
+
+def test_the_brokers_user_owns_what_root_wrote(repaired: Repaired) -> None:
+    assert repaired.owners == {(KAFKA_USER, KAFKA_USER)}
+
+
+def test_consumers_read_what_kafkas_own_recovery_leaves(repaired: Repaired) -> None:
+    everything = list(range(BATCHES * RECORDS))
+    assert repaired.before.consumed == dict.fromkeys(PARTITIONS, everything)
+    assert repaired.after.consumed == {
+        LOST_INDEXES: KEPT,
+        HIDDEN: KEPT,
+        LOST_TIMES: everything,
+    }
+
+
+def test_list_offsets_answers_as_before_the_time_indexes_were_lost(repaired: Repaired) -> None:
+    def of_clicks(seen: Seen) -> list[list[str]]:
+        return [
+            [line for line in answers if line.startswith("clicks:")]
+            for answers in seen.offsets_for_times
+        ]
+
+    assert of_clicks(repaired.after) == of_clicks(repaired.before)
+    assert of_clicks(repaired.before) == [["clicks:0:4"], ["clicks:0:8"], ["clicks:0:20"]]

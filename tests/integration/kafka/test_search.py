@@ -1,0 +1,136 @@
+"""Search by time against a broker's own: `UnifiedLog.fetchOffsetByTimestamp`.
+
+`KIP33_SEED` chooses other logs, `KIP33_SEARCHED_LOGS` how many; a difference names its log.
+"""
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from kip33.formats.batch import CODEC_MASK, CODEC_NAMES, CONTROL
+from kip33.rules.search import (
+    BELOW_LOG_START,
+    EARLIEST,
+    EMPTIED,
+    FILE_TIME,
+    LATEST,
+    MAX_TIMESTAMP,
+    READS_THE_MAX,
+    RECORD,
+    TRAPS,
+)
+from kip33.search.partition_search import Answer, search_partition
+from kip33.search.searched_segment import SearchedSegment
+from tests.builders.searched_segments import brute
+from tests.integration.kafka.kafka_jars import version_of
+from tests.integration.kafka.oracle import Oracle
+from tests.integration.kafka.searched_logs import SearchedLog, searched_logs
+from tests.integration.kafka.test_differential import SEED
+
+pytestmark = pytest.mark.kafka
+
+LOGS = int(os.environ.get("KIP33_SEARCHED_LOGS", "400"))
+SPECIAL = (EARLIEST, LATEST, MAX_TIMESTAMP)
+WAYS = (("recover", True), ("recover", True), ("live", True), ("recover", False))  # with indexes?
+
+
+def fresh(directory: Path) -> Path:
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir()
+    return directory
+
+
+def as_kafka_says(answer: Answer) -> tuple[int, int] | None:
+    if answer.offset is None:
+        return None
+    return answer.offset, -1 if answer.timestamp is None else answer.timestamp
+
+
+def test_as_kafka_answers_what_a_broker_answers(
+    oracle: Oracle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cases: Counter[str] = Counter()
+    for log in searched_logs(oracle, seed=SEED, count=LOGS):
+        dialect, indexes = WAYS[log.number % len(WAYS)]
+        directory = fresh(tmp_path / "oracle-0")
+        rows = log.write_to(directory, dialect=dialect, indexes=indexes)
+        targets = (*log.targets, *SPECIAL)
+        start = log.log_start_offset
+        ask = partial(search_partition, rows, targets, as_kafka=True, log_start_offset=start)
+        mine = ask(kafka_version=version_of(oracle.version))
+        exact = search_partition(rows, targets, log_start_offset=start)
+        kafkas = oracle.search(directory, targets, log_start_offset=start)
+        assert kafkas.largest_timestamps == {r.base_offset: r.largest_timestamp for r in rows}
+        assert [as_kafka_says(a) for a in mine] == kafkas.found, f"{log}\n{targets}"
+        # The broker has left the active segment's indexes at their full, padded size.
+        padded = ask(kafka_version=version_of(oracle.version))
+        # Up to 3.7 the largest timestamp comes from a `live` file, no longer known as that.
+        count = len(targets) - (not oracle.is_at_least(*READS_THE_MAX))
+        assert [a[:5] for a in padded[:count]] == [a[:5] for a in mine[:count]], str(log)
+        for answer in exact[: len(log.targets)]:
+            expected = brute(log.records, answer.target_ms, start)
+            assert answer[1:3] == expected[:2], f"{log}\n{answer}"
+        cases.update(cases_of(log, rows, mine, exact))
+        cases["with padded indexes"] += indexes
+
+    with capsys.disabled():
+        print(f"\n{LOGS} logs of KIP33_SEED={SEED}: {dict(sorted(cases.items()))}", end=" ")
+    if LOGS >= 300:  # the logs must be worth comparing
+        assert [name for name in INTERESTING if cases[name] < 10] == []
+
+
+def cases_of(
+    log: SearchedLog, rows: list[SearchedSegment], mine: list[Answer], exact: list[Answer]
+) -> Iterator[str]:
+    """Yield what the log and each answer is an example of."""
+    holding = dict(codecs_by_offset(log))
+    for answer, truth in zip(mine, exact, strict=True):
+        kind = {LATEST: "latest", EARLIEST: "earliest", MAX_TIMESTAMP: "max"}
+        name = kind.get(answer.target_ms, answer.result)
+        yield f"{name}, {'nothing' if answer.offset is None else 'a record'}"
+        assert answer.exactness == RECORD, answer
+        for trap in TRAPS:
+            if (answer.note or "").startswith(trap):
+                yield f"{trap}, {'a later segment has it' if truth.offset is not None else 'none'}"
+        if answer.timestamp is not None and answer.target_ms >= 0:
+            yield f"found in {holding[answer.offset or 0]}"
+            yield "found at the time" if answer.timestamp == answer.target_ms else "found later"
+    times = [time for _, time in log.records]
+    if any(low > high >= 0 for low, high in pairwise(times)):
+        yield "out of order"
+    yield f"{len(rows)} segments"
+    yield from (f"{row.status} segment" for row in rows)
+    if log.log_start_offset > rows[0].base_offset:
+        yield "log start offset inside"
+
+
+def codecs_by_offset(log: SearchedLog) -> Iterator[tuple[int, str]]:
+    """Yield for each record in what kind of batch it lies."""
+    for header, records in (entry for segment in log.segments for entry in segment.entries):
+        codec = CODEC_NAMES[header.attributes & CODEC_MASK]
+        control = ", control" if header.magic == 2 and header.attributes & CONTROL else ""
+        stamped = ", LogAppendTime" if header.timestamp_type == "LogAppendTime" else ""
+        for offset, _ in records:
+            yield offset, f"v{header.magic} {codec}{stamped}{control}"
+
+
+INTERESTING = (
+    *("found, a record", "before_start, a record", "after_end, nothing", "no_timestamps, nothing"),
+    *("latest, a record", "earliest, a record", "max, a record", "max, nothing"),
+    *(f"{FILE_TIME}, a later segment has it", f"{FILE_TIME}, none"),
+    *(f"{EMPTIED}, a later segment has it", f"{EMPTIED}, none"),
+    f"{BELOW_LOG_START}, a later segment has it",
+    *("found at the time", "found later", "out of order", "log start offset inside"),
+    *("empty segment", "ok segment", "5 segments"),
+    *(f"found in v2 {codec}" for codec in CODEC_NAMES[:5]),
+    *(f"found in v1 {codec}" for codec in CODEC_NAMES[:4]),
+    *("found in v2 none, LogAppendTime", "found in v2 zstd, LogAppendTime"),
+    *("found in v1 none, LogAppendTime", "found in v1 gzip, LogAppendTime"),
+    *("found in v2 none, control", "with padded indexes"),
+)

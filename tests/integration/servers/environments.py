@@ -1,0 +1,30 @@
+"""Python environments of servers: made once from a lock file, kept in the user's cache folder."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.integration.servers.processes import ServerMissingError, cache_folder
+
+INSTALLED = "installed.lock"  # the lock that was installed: another one means another environment
+
+
+def locked_python(name: str, lock: Path) -> Path:
+    """Return the Python of environment `name`, which has what `lock` says, this Python's kind.
+
+    The first call installs it; ServerMissingError where pip does not.
+    """
+    folder = cache_folder(f"{name}-py{sys.version_info.major}.{sys.version_info.minor}")
+    python, installed = folder / "venv" / "bin" / "python", folder / INSTALLED
+    has = python.is_file() and installed.is_file() and installed.read_text() == lock.read_text()
+    if not has:
+        for command in (
+            (sys.executable, "-m", "venv", "--clear", folder / "venv"),
+            (python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-r", lock),
+        ):
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                last = (done.stderr or done.stdout).strip().splitlines()[-1:]
+                raise ServerMissingError(f"pip does not install {name}: {' '.join(last)}")
+        installed.write_text(lock.read_text())
+    return python

@@ -1,0 +1,180 @@
+"""What goes wrong with a bucket: it is tried again, then said in one line; nothing is half done."""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.demo_archive import make_archive
+from tests.integration.servers.faults import Request
+from tests.integration.servers.proxy import FaultProxy
+from tests.integration.servers.s3 import S3Server
+from tests.integration.stores.places import Place, Ran
+
+pytestmark = pytest.mark.integration
+ENDPOINT = "spark.hadoop.fs.s3a.endpoint"
+ATTEMPTS = "spark.hadoop.fs.s3a.attempts.maximum"
+
+
+class Archive:
+    """The demo archive in a bucket, and builds of it through a proxy that does harm."""
+
+    def __init__(self, place: Place, proxy: FaultProxy, tree: Path) -> None:
+        self.place, self.proxy = place, proxy
+        make_archive(tree)
+        place.put(tree, "logs")
+        self.source = f"{place.uri}/logs"
+
+    def build(self, name: str, *, through: bool = True, **conf: str) -> Ran:
+        """Build into a directory of this name."""
+        said = {ENDPOINT: f"http://{self.proxy.endpoint}"} if through else {}
+        said |= {ATTEMPTS: conf["attempts"]} if "attempts" in conf else {}
+        arguments = ("build", self.source, "--index-dir", f"{self.place.uri}/{name}")
+        return self.place.run(*arguments, "--format", "json", conf=said)
+
+    def indexes(self, name: str) -> dict[str, bytes]:
+        """Return the index files in a directory of this name."""
+        files = self.place.files(name)
+        return {path: data for path, data in files.items() if path.endswith("index")}
+
+    def snapshots(self, name: str) -> list[str]:
+        """Return the commits in a directory of this name."""
+        return [path for path in self.place.files(name) if "/commits/" in path]
+
+
+@pytest.fixture
+def archive(new_place: Callable[[str], Place], s3_proxy: FaultProxy, tmp_path: Path) -> Archive:
+    return Archive(new_place("s3a"), s3_proxy, tmp_path / "demo")
+
+
+@pytest.fixture
+def expected(archive: Archive) -> dict[str, bytes]:
+    """Return the index files of a build that nothing disturbs."""
+    assert archive.build("undisturbed", through=False).code == 0
+    return archive.indexes("undisturbed")
+
+
+def test_requests_that_fail_now_and_then_are_tried_again(
+    archive: Archive, expected: dict[str, bytes]
+) -> None:
+    proxy = archive.proxy
+    proxy.delay(20)
+    for method in ("GET", "PUT", "HEAD"):
+        proxy.fail_next(3, method=method)
+        proxy.fail_next(2, status=500, code="InternalError", method=method, target="orders")
+    proxy.cut_next(2, after_bytes=1000, target=".log")
+    ran = archive.build("indexes")
+    assert ran.code == 0, ran.err
+    assert ran.record["by_status"].get("unreadable", 0) == 0
+    assert archive.indexes("indexes") == expected
+
+
+def test_a_server_that_restarts_in_the_middle_of_a_build_is_waited_for(
+    archive: Archive, expected: dict[str, bytes], s3_server: S3Server
+) -> None:
+    restarts = []
+    lock = threading.Lock()
+
+    def restart() -> None:
+        time.sleep(3)
+        s3_server.start()
+
+    def before(request: Request) -> None:
+        with lock:
+            if not restarts and ".log" in request.target and request.method == "GET":
+                s3_server.kill()
+                restarts.append(threading.Thread(target=restart))
+                restarts[0].start()
+
+    archive.proxy.before = before
+    ran = archive.build("indexes")
+    restarts[0].join()
+    archive.proxy.before = None
+    assert ran.code == 0, ran.err
+    assert ran.record["by_status"].get("unreadable", 0) == 0
+    assert archive.indexes("indexes") == expected
+
+
+def test_logs_that_cannot_be_read_are_rows_and_the_next_build_completes_them(
+    archive: Archive, expected: dict[str, bytes]
+) -> None:
+    archive.proxy.fail_next(1000, method="GET", target="payments-0/00000000000000000000.log")
+    ran = archive.build("indexes", attempts="2")
+    assert ran.code == 0, ran.err
+    assert ran.record["by_status"]["unreadable"] == 1
+    archive.proxy.heal()
+    again = archive.build("indexes")
+    assert again.record["by_status"].get("unreadable", 0) == 0
+    assert archive.indexes("indexes") == expected
+
+
+def test_a_server_that_goes_for_good_ends_the_build_in_one_line(
+    archive: Archive, expected: dict[str, bytes]
+) -> None:
+    def before(request: Request) -> None:
+        if request.method == "PUT":
+            archive.proxy.refuse()
+
+    archive.proxy.before = before
+    ran = archive.build("indexes", attempts="2")
+    archive.proxy.before = None
+    assert ran.code in (1, 2)
+    assert one_line(ran)
+    assert archive.snapshots("indexes") == []
+    archive.proxy.heal()
+    again = archive.build("indexes")
+    assert again.code == 0, again.err
+    assert archive.indexes("indexes") == expected
+
+
+def one_line(ran: Ran) -> str:
+    """Return what a command said on standard error, one line but for warnings of Spark's start."""
+    [line] = [line for line in ran.err.splitlines() if line and not line.startswith("WARNING")]
+    assert line.startswith("Error: "), ran.err
+    assert "Traceback" not in ran.err
+    return line
+
+
+WRONG = {
+    "a wrong secret": ({"secret.key": "wrong"}, "SOURCE cannot be read", "fs.s3a.secret.key"),
+    "nobody's key": ({"access.key": "nobody"}, "SOURCE cannot be", "fs.s3a.access.key"),
+    "nobody there": ({"endpoint": "http://127.0.0.1:9"}, "SOURCE cannot be read", "endpoint"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_bucket_that_lets_nobody_in_is_one_line(wrong: str, archive: Archive) -> None:
+    settings, said, advice = WRONG[wrong]
+    conf = {f"spark.hadoop.fs.s3a.{key}": value for key, value in settings.items()}
+    ran = archive.place.run(*("verify", archive.source), conf=conf | {ATTEMPTS: "2"})
+    line = one_line(ran)
+    assert ran.code == 2
+    assert said in line
+    assert advice in line
+    assert not any(value in line for key, value in settings.items() if key == "secret.key")
+
+
+def test_a_bucket_that_is_not_there_is_one_line(archive: Archive) -> None:
+    ran = archive.place.run("verify", "s3a://no-such-bucket/logs")
+    assert ran.code == 2
+    assert one_line(ran) == "Error: s3a://no-such-bucket/logs: SOURCE does not exist"
+
+
+def test_a_small_file_is_one_put_and_its_size_is_read_back(archive: Archive) -> None:
+    proxy = archive.proxy
+    ran = archive.build("indexes")
+    assert ran.code == 0, ran.err
+    index = "indexes/broker-1/payments-0/00000000000000000000.timeindex"
+    seen = [(r.method, r.status) for r in proxy.requests if index in r.target]
+    assert seen == [("PUT", 200), ("HEAD", 200)]
+    assert json.loads(ran.out)["written"] > 0
+
+
+def test_a_log_is_read_by_few_requests(archive: Archive) -> None:
+    archive.build("indexes")
+    log = "broker-1/payments-0/00000000000000000000.log"
+    seen = [r.method for r in archive.proxy.requests if log in r.target]
+    assert sorted(seen) == ["GET", "HEAD"]

@@ -1,0 +1,421 @@
+"""Carrying out a plan: what goes, what stops a partition, what the journal says."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kip33.archive.partition_files import PlannedFile
+from kip33.catalog.pruning import prune
+from kip33.retention.apply_partition import PartitionResult
+from kip33.retention.apply_segment import SegmentStep
+from kip33.retention.plan import RetentionPlan
+from kip33.stores.locations import Location
+from tests.builders.expiring_archive import DAY_MS, NOW_MS, A, B, ExpiringArchive, event
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> ExpiringArchive:
+    return ExpiringArchive.with_two_partitions(tmp_path)
+
+
+def test_what_is_planned_goes_and_nothing_else(archive: ExpiringArchive) -> None:
+    plan, before = archive.plan(), archive.files()
+    applied = archive.apply(plan)
+    after = archive.files()
+    assert before.keys() - after.keys() == archive.planned_files(plan)
+    assert after.items() <= before.items()
+    sizes = sum(len(before[path]) for path in archive.planned_files(plan))
+    assert (applied.segments_deleted, applied.bytes_deleted, applied.stopped) == (8, sizes, 0)
+    assert applied.partitions == (
+        PartitionResult("b1", "orders", 0, 4, 4, 0, sizes // 2, "done", None, None),
+        PartitionResult("b2", "orders", 0, 4, 4, 0, sizes // 2, "done", None, None),
+    )
+    assert (applied.plan_id, applied.trash, applied.dry_run) == (plan.plan_id, None, False)
+
+
+def test_partitions_without_a_segment_have_no_row(archive: ExpiringArchive) -> None:
+    archive.rows[archive.log(0)]["status"] = "unverified"
+    archive.snapshot()
+    plan = archive.plan()
+    assert len(plan.partitions) == 2
+    assert [one.log_dir for one in archive.apply(plan).partitions] == ["b2"]
+
+
+def test_the_order_of_deletions(archive: ExpiringArchive, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, events = archive.plan(), []
+    remove = SegmentStep._remove
+
+    def watched(step: SegmentStep, place: Location, file: PlannedFile) -> None:
+        events.append(place.uri)
+        remove(step, place, file)
+
+    monkeypatch.setattr(SegmentStep, "_remove", watched)
+    archive.apply(plan, threads=1, on_record=lambda record: events.append(event(record)))
+    expected = []
+    for partition in plan.partitions:
+        for segment in partition.segments:
+            step = f"{partition.log_dir} {segment.base_offset}"
+            files = [partition.place(file).uri for file in segment.files]
+            expected += [f"intent {step}", *files, f"deleted {step}"]
+    assert events == expected
+    assert [uri.rpartition(".")[2] for uri in expected[1:7]] == [
+        "log", "index", "index", "timeindex", "timeindex", "txnindex",
+    ]  # fmt: skip
+
+
+def test_the_journal(archive: ExpiringArchive) -> None:
+    plan, told = archive.plan(), []
+    applied = archive.apply(plan, on_record=told.append)
+    objects = archive.journal(plan)
+    records = [json.loads(path.read_text()) for path in objects]
+    assert sorted(map(json.dumps, records)) == sorted(map(json.dumps, told))
+    assert Location.of(objects[0].parents[2]).uri == applied.journal
+    assert [path.name for path in objects[:2]] == [
+        f"{0:020d}-{applied.run_id}-deleted.json",
+        f"{0:020d}-{applied.run_id}-intent.json",
+    ]
+    result, intent = records[:2]
+    files = [file["uri"] for file in intent["files"]]
+    assert [uri.rpartition(".")[2] for uri in files] == [
+        "log", "index", "index", "timeindex", "timeindex", "txnindex",
+    ]  # fmt: skip
+    assert result.pop("files") == intent.pop("files")
+    assert intent.pop("at_ms") < result.pop("at_ms")
+    assert intent == {
+        "kind": "intent", "plan_id": plan.plan_id, "run_id": applied.run_id, "log_dir": "b1",
+        "topic": "orders", "partition": 0, "base_offset": 0, "outcome": None, "why": None,
+        "trash": None, "dry_run": False,
+    }  # fmt: skip
+    assert result == intent | {"kind": "result", "outcome": "deleted"}
+
+
+def test_who_reads_or_prunes_the_catalog_sees_no_journal(archive: ExpiringArchive) -> None:
+    plan = archive.plan()
+    before = archive.catalog.read(archive.catalog.require_newest())
+    archive.apply(plan)
+    journal = archive.journal(plan)
+    assert archive.catalog.read(archive.catalog.require_newest()) == before
+    pruned = prune(archive.catalog, keep=1, now_ms=NOW_MS + 1000 * DAY_MS)
+    assert (pruned.removed, pruned.failures) == ((), ())
+    assert archive.journal(plan) == journal
+
+
+def test_a_dry_run_says_the_same_and_touches_nothing(archive: ExpiringArchive) -> None:
+    shutil.rmtree(archive.source / B)
+    plan = archive.plan()
+    before, dry, real = archive.files(), [], []
+    tried = archive.apply(plan, dry_run=True, threads=1, on_record=dry.append)
+    assert archive.files() == before
+    assert not (archive.folder / "catalog/retention").exists()
+    done = archive.apply(plan, threads=1, on_record=real.append)
+    assert (tried.dry_run, tried.partitions) == (True, done.partitions)
+    own = {"run_id": None, "dry_run": None}
+    assert [one | own for one in dry] == [one | own for one in real]
+    assert {(one["dry_run"], one["run_id"]) for one in dry} == {(True, tried.run_id)}
+
+
+Change = Callable[[ExpiringArchive], object]
+
+
+def replace_by_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("change", "deleted", "said"),
+    [
+        pytest.param(
+            lambda a: a.rewrite(a.log(200), size=1), 2, "200.log: 441 bytes, the plan says 440",
+            id="another size",
+        ),
+        pytest.param(
+            lambda a: a.rewrite(a.log(200), age_days=2), 2, "200.log: modified at",
+            id="another time",
+        ),
+        pytest.param(
+            lambda a: os.utime(a.log(200), ns=(0, a.log(200).stat().st_mtime_ns + 1)), 2,
+            "200.log: modified at", id="a nanosecond later",
+        ),
+        pytest.param(
+            lambda a: a.rewrite(a.log(200).with_suffix(".txnindex"), size=-1), 2,
+            "200.txnindex: 489 bytes", id="another transaction index",
+        ),
+        pytest.param(
+            lambda a: a.rewrite(a.index_dir / A / f"{200:020d}.index", size=4), 2,
+            "200.index: 464 bytes", id="another index in the index directory",
+        ),
+        pytest.param(
+            lambda a: a.log(200).unlink(), 2, "200.log: is gone, and not by this plan",
+            id="the log is gone",
+        ),
+        pytest.param(
+            lambda a: a.log(0).unlink(), 0, "0.log: is gone, and not by this plan",
+            id="the oldest is gone",
+        ),
+        pytest.param(
+            lambda a: a.log(200).with_suffix(".timeindex").unlink(), 2,
+            "200.timeindex: is gone, and not by this plan", id="an index is gone",
+        ),
+        pytest.param(
+            lambda a: replace_by_directory(a.log(200).with_suffix(".index")), 2,
+            "200.index: is no file", id="a directory instead",
+        ),
+        pytest.param(
+            lambda a: a.write(a.log(200).with_name("200.index")), 2,
+            "/200.index: is not in the plan", id="another index of few digits",
+        ),
+        pytest.param(
+            lambda a: a.write(a.log(200).with_name("200.log")), 2,
+            "/200.log: is not in the plan", id="another log of the same offset",
+        ),
+        pytest.param(
+            lambda a: a.write(a.log(150)), 0, "150.log: older than a segment of the plan",
+            id="a log between",
+        ),
+        pytest.param(
+            lambda a: a.write(a.log(100).with_suffix(".log.swap")), 0, "has a .log.swap",
+            id="a swap",
+        ),
+        pytest.param(
+            lambda a: a.log(400).unlink(), 0,
+            "400.log: the first segment that was to stay is not there", id="nothing would stay",
+        ),
+        pytest.param(
+            lambda a: shutil.rmtree(a.source / A), 0, "that was to stay is not there",
+            id="the directory is gone",
+        ),
+        pytest.param(
+            lambda a: (shutil.rmtree(a.source / A), (a.source / A).write_text("")), 0,
+            "cannot be listed", id="the directory is a file",
+        ),
+    ],
+)  # fmt: skip
+def test_a_difference_stops_its_partition_and_no_other(
+    archive: ExpiringArchive, change: Change, deleted: int, said: str
+) -> None:
+    plan = archive.plan()
+    change(archive)
+    before, told = archive.files(), []
+    applied = archive.apply(plan, on_record=told.append)
+    first, second = applied.partitions
+    assert (first.outcome, first.segments_deleted) == ("stopped", deleted)
+    assert first.stopped_at == deleted * 100
+    assert said in (first.why or "")
+    assert (second.outcome, second.segments_deleted) == ("done", 4)
+    assert applied.stopped == 1
+    assert told.count(stopped := next(t for t in told if t["why"])) == 1
+    assert (stopped["outcome"], stopped["why"], stopped["files"]) == ("stopped", first.why, [])
+    assert stopped["base_offset"] == first.stopped_at
+    gone = before.keys() - archive.files().keys()
+    segments = plan.partitions[0].segments[:deleted]
+    assert {path for path in gone if A in path} == {
+        path
+        for path in archive.planned_files(plan)
+        if A in path and any(f"/{segment.log.name[:20]}." in path for segment in segments)
+    }
+    assert archive.apply(plan).partitions[0]._replace(segments_deleted=deleted) == first._replace(
+        segments_gone_already=deleted, bytes_deleted=0
+    ), "it stays stopped"
+
+
+def test_a_file_that_is_not_of_the_segment_is_left(archive: ExpiringArchive) -> None:
+    plan = archive.plan()
+    others = [archive.log(200).with_suffix(suffix) for suffix in (".log.deleted", ".snapshot")]
+    others.append(archive.index_dir / A / f"{200:020d}.txnindex")
+    for other in others:
+        archive.write(other)
+    assert archive.apply(plan).stopped == 0
+    assert all(other.exists() for other in others)
+
+
+class _Interrupt(BaseException):
+    """What a test raises in the middle of an apply."""
+
+
+def apply_until(archive: ExpiringArchive, plan: RetentionPlan, last: str, **how: Any) -> None:
+    """Apply a plan up to one record of the journal."""
+
+    def interrupt(record: dict[str, Any]) -> None:
+        if event(record) == last:
+            raise _Interrupt
+
+    with pytest.raises(_Interrupt):
+        archive.apply(plan, on_record=interrupt, threads=1, **how)
+
+
+@pytest.mark.parametrize("snapshot_between", [False, True])
+@pytest.mark.parametrize("last", ["intent b1 100", "deleted b1 100", "intent b2 300"])
+def test_an_interrupted_apply_goes_on(
+    archive: ExpiringArchive, last: str, snapshot_between: bool
+) -> None:
+    plan, before = archive.plan(), archive.files()
+    apply_until(archive, plan, last)
+    if snapshot_between:
+        archive.snapshot()
+    left = archive.files()
+    applied = archive.apply(plan)
+    after = archive.files()
+    assert before.keys() - after.keys() == archive.planned_files(plan)
+    assert after.items() <= before.items()
+    assert applied.stopped == 0
+    assert applied.bytes_deleted == sum(len(left[path]) for path in left.keys() - after.keys())
+    done = [one.segments_deleted + one.segments_gone_already for one in applied.partitions]
+    assert done == [4, 4]
+
+
+def test_files_left_of_a_segment_whose_log_went(archive: ExpiringArchive) -> None:
+    plan, told = archive.plan(), []
+    apply_until(archive, plan, "intent b1 100")
+    archive.log(100).unlink()
+    archive.log(100).with_suffix(".index").unlink()
+    first = archive.apply(plan, on_record=told.append).partitions[0]
+    assert (first.outcome, first.segments_deleted, first.segments_gone_already) == ("done", 2, 2)
+    [result] = [one for one in told if event(one) == "gone_already b1 100"]
+    assert len(result["files"]) == 4
+    assert not list((archive.source / A).glob(f"{100:020d}.*"))
+
+
+def test_a_file_left_of_a_segment_has_changed(archive: ExpiringArchive) -> None:
+    plan = archive.plan()
+    apply_until(archive, plan, "intent b1 100")
+    archive.log(100).unlink()
+    archive.rewrite(archive.log(100).with_suffix(".index"), size=1)
+    first = archive.apply(plan).partitions[0]
+    assert (first.outcome, first.stopped_at) == ("stopped", 100)
+    assert "100.index: 461 bytes" in (first.why or "")
+    assert archive.log(200).exists()
+
+
+@pytest.mark.parametrize("base_offset", [0, 300])
+def test_a_log_that_came_back(archive: ExpiringArchive, base_offset: int) -> None:
+    plan, log = archive.plan(), archive.log(base_offset)
+    shutil.copytree(archive.source, archive.folder / "copy")
+    archive.apply(plan)
+    shutil.copy2(archive.folder / "copy" / log.relative_to(archive.source), log)
+    first, second = archive.apply(plan).partitions
+    assert (first.outcome, first.stopped_at, second.outcome) == ("stopped", base_offset, "done")
+    assert log.exists()
+
+
+def test_a_log_that_came_back_with_all_its_files(archive: ExpiringArchive) -> None:
+    plan = archive.plan()
+    shutil.copytree(archive.folder / "archive", archive.folder / "copy")
+    shutil.copytree(archive.index_dir, archive.folder / "copy-of-indexes")
+    apply_until(archive, plan, "deleted b1 100")
+    shutil.copytree(archive.folder / "copy", archive.source, dirs_exist_ok=True)
+    shutil.copytree(archive.folder / "copy-of-indexes", archive.index_dir, dirs_exist_ok=True)
+    before = archive.files()
+    first = archive.apply(plan).partitions[0]
+    assert (first.outcome, first.stopped_at) == ("stopped", 0)
+    assert first.why == f"{archive.log(0).as_uri()}: is there again, after this plan deleted it"
+    assert {path for path in before if A in path} <= archive.files().keys()
+
+
+def test_a_log_that_came_back_under_another_name(archive: ExpiringArchive) -> None:
+    plan = archive.plan()
+    apply_until(archive, plan, "deleted b1 100")
+    archive.write(archive.log(100).with_name("100.log"))
+    first = archive.apply(plan).partitions[0]
+    assert (first.outcome, first.stopped_at) == ("stopped", 100)
+    assert archive.log(200).exists()
+
+
+def test_a_stop_before_any_deletion_proves_nothing_later(archive: ExpiringArchive) -> None:
+    """A log that somebody deletes after this plan refused to is not taken for one of ours."""
+    plan, log = archive.plan(), archive.log(100)
+    archive.rewrite(log, size=1)
+    assert archive.apply(plan).stopped == 1
+    log.unlink()
+    first = archive.apply(plan).partitions[0]
+    assert (first.stopped_at, first.why) == (100, f"{log.as_uri()}: is gone, and not by this plan")
+
+
+def at(last: str, do: Callable[[], object]) -> Callable[[dict[str, Any]], None]:
+    """Return an `on_record` that does something at one record of the journal."""
+
+    def watch(record: dict[str, Any]) -> None:
+        if event(record) == last:
+            do()
+
+    return watch
+
+
+@pytest.mark.parametrize(
+    ("change", "suffix", "left", "why", "later"),
+    [
+        pytest.param(
+            "rewrite", ".log", 6, "bytes, the plan says", "bytes, the plan says",
+            id="the log has changed",
+        ),
+        pytest.param(
+            "rewrite", ".txnindex", 1, "bytes, the plan says", "bytes, the plan says",
+            id="the last file has changed",
+        ),
+        pytest.param(
+            "unlink", ".log", 5, "went meanwhile, and not by this plan",
+            "is gone, and not by this plan", id="somebody deleted the log",
+        ),
+        pytest.param(
+            "unlink", ".timeindex", 2, "went meanwhile, and not by this plan", None,
+            id="somebody deleted an index behind the log",
+        ),
+    ],
+)  # fmt: skip
+def test_a_change_between_intent_and_deletion(
+    archive: ExpiringArchive, change: str, suffix: str, left: int, why: str, later: str | None
+) -> None:
+    plan, file, told = archive.plan(), archive.log(100).with_suffix(suffix), []
+    do = (lambda: archive.rewrite(file, size=1)) if change == "rewrite" else file.unlink
+    watch = at("intent b1 100", do)
+    first = archive.apply(plan, on_record=lambda one: (told.append(one), watch(one))).partitions[0]
+    assert (first.outcome, first.segments_deleted, first.stopped_at) == ("stopped", 1, 100)
+    assert first.why
+    assert first.why.startswith(file.as_uri())
+    assert why in first.why
+    still = [path for path in archive.files() if A in path and f"/{100:020d}." in path]
+    assert len(still) == left
+    [result] = [one for one in told if one["why"]]
+    assert result["outcome"] == ("stopped" if suffix == ".log" else "incomplete")
+    assert len(result["files"]) == 6 - left - (change == "unlink")
+    assert archive.log(200).exists()
+
+    again = archive.apply(plan).partitions[0]
+    assert (again.why is None) == (later is None)
+    assert (later or "") in (again.why or "")
+
+
+def test_a_file_that_appears_while_its_partition_is_under_way(archive: ExpiringArchive) -> None:
+    archive.partition("b3/orders-0", 3, expired=2)
+    archive.snapshot()
+    new = archive.log(100, "b3/orders-0").with_suffix(".txnindex")
+    watch = at("deleted b3 0", lambda: archive.write(new))
+    third = archive.apply(archive.plan(), on_record=watch).partitions[2]
+    assert (third.segments_deleted, third.stopped_at) == (1, 100)
+    assert third.why == f"{new.as_uri()}: is not in the plan"
+    assert archive.log(100, "b3/orders-0").exists()
+
+
+def test_an_interrupt_lets_every_partition_end_its_segment_and_no_more(
+    archive: ExpiringArchive,
+) -> None:
+    for number in range(2):
+        archive.partition(f"a/many-{number}", 31, expired=30)
+    archive.snapshot()
+    plan, told = archive.plan(), []
+
+    def interrupt(record: dict[str, Any]) -> None:
+        told.append(event(record))
+        if len(told) == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        archive.apply(plan, on_record=interrupt)
+    assert len(told) < 120, "of two partitions with 60 each"
+    assert archive.apply(plan).stopped == 0
+    assert not archive.planned_files(plan) & archive.files().keys()

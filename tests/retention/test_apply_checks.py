@@ -1,0 +1,425 @@
+"""What a plan has to pass before anything is touched, and what no plan can ask for."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kip33.catalog.draft import Draft
+from kip33.errors import CatalogError, Kip33Error, LocationError, PlanError
+from kip33.retention.plan import PlannedSegment, RetentionPlan
+from kip33.retention.plan_file import read_plan, sealed, write_plan
+from kip33.rules.policies import Policies
+from kip33.stores.locations import Location
+from tests.builders.expiring_archive import DAY_MS, NOW_MS, A, B, ExpiringArchive
+from tests.builders.snapshots import row
+
+DELETE = {"cleanup.policy": "delete"}
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> ExpiringArchive:
+    return ExpiringArchive.with_two_partitions(tmp_path)
+
+
+def with_basis(plan: RetentionPlan, **fields: Any) -> RetentionPlan:
+    """A plan made by hand: as kip33 would have written it, had it decided so."""
+    return sealed(replace(plan.basis, **fields), plan.partitions)
+
+
+def with_segments(
+    plan: RetentionPlan, change: Callable[[tuple[PlannedSegment, ...]], Any]
+) -> RetentionPlan:
+    """A plan made by hand whose first partition has other segments."""
+    first, *rest = plan.partitions
+    segments = tuple(change(first.segments))
+    return sealed(plan.basis, [first._replace(segments=segments), *rest])
+
+
+@contextmanager
+def untouched(archive: ExpiringArchive, said: str, error: type[Kip33Error]) -> Iterator[None]:
+    """Expect a refusal in one line, before anything is touched."""
+    before = archive.files()
+    with pytest.raises(error, match=said) as refused:
+        yield
+    assert "\n" not in str(refused.value)
+    assert archive.files() == before
+    assert not (archive.folder / "catalog/retention").exists()
+    assert not (archive.folder / "trash").exists()
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize(
+    ("basis", "how", "said"),
+    [
+        pytest.param(
+            {},
+            {"clock": lambda: NOW_MS + 24 * HOUR_MS + 1},
+            "the plan is 86400001 ms old",
+            id="old",
+        ),
+        pytest.param({}, {"max_age_ms": 0}, "at most 0 ms expected", id="older than asked"),
+        pytest.param({}, {"clock": lambda: NOW_MS - 1}, "made 1 ms from now", id="future"),
+        pytest.param({"now_ms": NOW_MS + 1}, {}, "judges at .*, after it was made", id="too late"),
+        pytest.param({}, {"limit_bytes": 10_000}, "at most 10000 are allowed", id="limit"),
+        pytest.param({"policies": Policies()}, {}, "keep everything", id="no policies"),
+        pytest.param(
+            {"policies": Policies({"defaults": {"retention.ms": "7d"}})},
+            {},
+            "orders: no cleanup.policy",
+            id="no cleanup.policy",
+        ),
+        pytest.param(
+            {"policies": Policies({"defaults": DELETE | {"retention.ms": "8d"}})},
+            {},
+            r"judges 2 planned segments otherwise: .*b1/.*300.log is kept \(not_expired\), .*b2/",
+            id="other policies",
+        ),
+        pytest.param(
+            {"now_ms": NOW_MS - 2 * DAY_MS},
+            {},
+            r"judges 4 planned segments otherwise: .*200.log is kept .* and 1 more; make another",
+            id="another time",
+        ),
+    ],
+)
+def test_a_plan_is_refused(
+    archive: ExpiringArchive, basis: dict[str, Any], how: dict[str, Any], said: str, dry_run: bool
+) -> None:
+    plan = with_basis(archive.plan(), **basis)
+    with untouched(archive, said, PlanError):
+        archive.apply(plan, dry_run=dry_run, **how)
+
+
+def test_the_very_limits_are_no_refusal(archive: ExpiringArchive) -> None:
+    plan = archive.plan()
+    at_ms = NOW_MS + HOUR_MS
+    how = {"max_age_ms": HOUR_MS, "limit_bytes": plan.size_bytes, "clock": lambda: at_ms}
+    assert archive.apply(plan, **how).stopped == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"status": "truncated"}, "is kept (truncated)"),
+        ({"status": "unverified"}, "is unverified"),
+        ({"largest_timestamp": None}, "is kept (no_timestamp)"),
+        ({"largest_timestamp": NOW_MS}, "is kept (not_expired)"),
+        ({"largest_timestamp_source": "last_modified"}, "has its file's modification time only"),
+        ({"size_bytes": 7}, "has changed"),
+        ({"last_modified_ms": 7}, "has changed"),
+        ({"base_offset": 201}, "has changed"),
+        ({"index_file": "kept"}, "has other index files"),
+        ({"index_uri": "file:///elsewhere/b1/orders-0/2.timeindex"}, "has other index files"),
+    ],
+)
+def test_a_newer_snapshot_judges_otherwise(
+    archive: ExpiringArchive, fields: dict[str, Any], said: str
+) -> None:
+    plan = archive.plan()
+    archive.rows[archive.log(200)] |= fields
+    archive.snapshot()
+    with untouched(archive, r"judges \d planned segments otherwise: ", PlanError):
+        archive.apply(plan)
+    with pytest.raises(PlanError) as refused:
+        archive.apply(plan)
+    assert f"{archive.log(200).as_uri()} {said}" in str(refused.value)
+
+
+def test_a_newer_snapshot_could_not_list_everything(archive: ExpiringArchive) -> None:
+    plan = archive.plan()
+    fields = dict.fromkeys(("topic", "partition", "base_offset", "size_bytes"), None)
+    above = (archive.source / "b2").as_uri()
+    archive.snapshot(row(0) | fields | {"log_uri": above, "status": "unreadable"})
+    with untouched(archive, f"4 planned segments otherwise: {above} could not be", PlanError):
+        archive.apply(plan)
+
+
+def test_a_newer_snapshot_that_judges_the_same(archive: ExpiringArchive) -> None:
+    plan = archive.plan()
+    archive.segment(A, 500, age_days=0)
+    archive.partition("b3/orders-0", 3, expired=3)
+    archive.snapshot()
+    assert archive.apply(plan).stopped == 0
+
+
+@pytest.mark.parametrize("path", [A, B])
+def test_a_plan_made_by_hand_cannot_take_the_active_segment(
+    archive: ExpiringArchive, path: str
+) -> None:
+    kafka = archive.plan(active_segment="kafka", now_ms=NOW_MS)
+    archive.rows[archive.log(400, path)]["largest_timestamp"] = 0
+    archive.snapshot()
+    plan = archive.plan(active_segment="kafka")
+    assert plan.segments == kafka.segments + 1
+    with untouched(archive, r"400.log is kept \(active_segment\)", PlanError):
+        archive.apply(with_basis(plan, active_segment="keep"))
+
+
+def test_a_catalog_of_another_source(archive: ExpiringArchive) -> None:
+    plan = archive.plan()
+    shutil.rmtree(archive.folder / "catalog")
+    Draft.begin(archive.catalog, Location.of("/else")).commit([], settings={}, now_ms=NOW_MS)
+    with untouched(archive, "describes file:///else, the plan file://", CatalogError):
+        archive.apply(plan)
+
+
+def test_no_catalog_any_more(archive: ExpiringArchive) -> None:
+    plan = archive.plan()
+    shutil.rmtree(archive.folder / "catalog")
+    with untouched(archive, "no committed snapshot here", CatalogError):
+        archive.apply(plan)
+
+
+@pytest.mark.parametrize(
+    ("trash", "said"),
+    [
+        ("archive/trash", "inside SOURCE"),
+        ("archive", "inside SOURCE"),
+        ("indexes/trash", "inside the index directory"),
+        ("catalog/trash", "inside the catalog"),
+        ("link/trash", "inside SOURCE"),
+        ("s3a://bucket/trash", "a trash on the store of file:///"),
+    ],
+)
+def test_a_trash_in_the_wrong_place(archive: ExpiringArchive, trash: str, said: str) -> None:
+    (archive.folder / "link").symlink_to(archive.source / "b1")
+    place = Location.of(trash if "://" in trash else archive.folder / trash)
+    with untouched(archive, said, PlanError):
+        archive.apply(archive.plan(), trash=place)
+
+
+def test_a_trash_in_another_brokers_log_directory(archive: ExpiringArchive) -> None:
+    log_dir = archive.folder / "another broker"
+    log_dir.mkdir()
+    (log_dir / "meta.properties").touch()
+    with untouched(archive, "the trash lies inside the log directory", LocationError):
+        archive.apply(archive.plan(), trash=Location.of(log_dir / "trash"))
+
+
+def test_a_trash_or_journal_that_cannot_be_made(archive: ExpiringArchive) -> None:
+    plan = archive.plan()
+    before = archive.files()
+    (archive.folder / "file").write_text("")
+    with pytest.raises(LocationError, match="the trash cannot be made"):
+        archive.apply(plan, trash=Location.of(archive.folder / "file/trash"))
+    shutil.rmtree(archive.folder / "catalog/retention")
+    (archive.folder / "catalog/retention").write_text("")
+    with pytest.raises(LocationError, match="the journal cannot be made"):
+        archive.apply(plan)
+    assert archive.files() == before
+
+
+def test_segments_that_no_snapshot_knows(archive: ExpiringArchive) -> None:
+    log = archive.segment(A, 350)
+    archive.rows[log]["largest_timestamp"] = 0
+    archive.snapshot()
+    plan = archive.plan()
+    del archive.rows[log]
+    archive.snapshot()
+    applied = archive.apply(plan)
+    first = applied.partitions[0]
+    assert (first.outcome, first.segments_deleted, first.stopped_at) == ("stopped", 4, 350)
+    assert first.why == f"{log.as_uri()}: is there, and not in the newest snapshot"
+    assert log.exists()
+
+
+def test_a_plan_that_would_leave_a_hole(archive: ExpiringArchive) -> None:
+    plan = with_segments(archive.plan(), lambda segments: segments[1:])
+    before = archive.files()
+    first = archive.apply(plan).partitions[0]
+    assert (first.outcome, first.segments_deleted, first.stopped_at) == ("stopped", 0, 100)
+    assert (
+        first.why == f"{archive.log(0).as_uri()}: older than a segment of the plan, and not in it"
+    )
+    assert {path for path in before if path.startswith(f"archive/{A}")} <= archive.files().keys()
+
+
+Forge = Callable[[list[dict[str, Any]]], object]
+
+
+@pytest.mark.parametrize(
+    ("forge", "said"),
+    [
+        pytest.param(
+            lambda lines: lines[2]["files"][0].update(uri="file:///etc/00000000000000000000.log"),
+            "no file of", id="a file elsewhere",
+        ),
+        pytest.param(
+            lambda lines: lines[2]["files"][0].update(uri=lines[3]["files"][0]["uri"]),
+            "no file of", id="a file of another segment",
+        ),
+        pytest.param(
+            lambda lines: lines[2]["files"].append(
+                lines[2]["files"][0] | {"uri": f"{lines[1]['directory']}/{0:020d}.snapshot"}
+            ),
+            "no file of", id="a file of another kind",
+        ),
+        pytest.param(
+            lambda lines: lines[2]["files"].reverse(), "not the log first", id="the log last"
+        ),
+        pytest.param(
+            lambda lines: lines[2]["files"].pop(0), "not the log first", id="without the log"
+        ),
+        pytest.param(
+            lambda lines: lines[2].update(files=[]), "not the log first", id="without files"
+        ),
+        pytest.param(
+            lambda lines: lines.__setitem__(slice(2, 4), lines[3:1:-1]),
+            "not oldest first", id="not oldest first",
+        ),
+        pytest.param(
+            lambda lines: lines.insert(3, lines[2]), "not oldest first", id="a segment twice"
+        ),
+        pytest.param(
+            lambda lines: lines.append(lines[1]), "there twice", id="a partition twice"
+        ),
+        pytest.param(
+            lambda lines: lines.pop(1), "without its partition's line", id="no partition"
+        ),
+        pytest.param(
+            lambda lines: lines[1].update(directory="file:///etc/orders-0"),
+            "no directory of orders-0 below SOURCE", id="a directory elsewhere",
+        ),
+        pytest.param(
+            lambda lines: lines[1].update(
+                directory=f"{lines[0]['source']}/b1/../../b1/orders-0", log_dir="b1/../../b1"
+            ),
+            "no directory of orders-0 below SOURCE", id="a directory above",
+        ),
+        pytest.param(
+            lambda lines: lines[1].update(index_directory="file:///etc"),
+            "no index directory of", id="an index directory elsewhere",
+        ),
+        pytest.param(
+            lambda lines: lines[0].update(active_segment="delete"), "judged by", id="judged oddly"
+        ),
+        pytest.param(
+            lambda lines: lines[0]["policies"].update(defaults={"x": 1}), "no topic setting",
+            id="policies that Kafka has not",
+        ),
+        pytest.param(
+            lambda lines: lines[2].pop("base_offset"), "nothing that kip33 writes", id="a key less"
+        ),
+        pytest.param(
+            lambda lines: lines.__setitem__(2, []), "nothing that kip33 writes", id="no object"
+        ),
+    ],
+)  # fmt: skip
+def test_what_kip33_does_not_write_is_not_read(
+    archive: ExpiringArchive, forge: Forge, said: str
+) -> None:
+    from kip33.retention import plan_file
+
+    place = Location.of(archive.folder / "plan.jsonl")
+    write_plan(archive.plan(), place)
+    lines = [json.loads(line) for line in Path(place.path).read_text().splitlines()]
+    forge(lines)
+    lines[0]["plan_id"] = ""
+    lines[0]["plan_id"] = plan_file._plan_id(map(plan_file._line, lines))
+    Path(place.path).write_bytes(b"".join(map(plan_file._line, lines)))
+    with pytest.raises(PlanError, match=said) as refused:
+        read_plan(place)
+    assert "\n" not in str(refused.value)
+
+
+HOLD = (
+    "import fcntl, sys; file = open(sys.argv[1], 'r+'); "
+    "fcntl.lockf(file, fcntl.LOCK_EX); print('held', flush=True); input()"
+)
+
+
+@contextmanager
+def held(*program: str) -> Iterator[None]:
+    """Hold a lock in another process."""
+    with subprocess.Popen(
+        program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout
+        assert child.stdout.readline() == "held\n"
+        try:
+            yield
+        finally:
+            child.communicate("\n")
+
+
+def lock_of(archive: ExpiringArchive, log_dir: str = "b2") -> Path:
+    lock = archive.source / log_dir / ".lock"
+    lock.touch()
+    return lock
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize("how", ["LOCK_EX", "LOCK_SH"])
+def test_a_log_directory_of_a_broker_that_runs(
+    archive: ExpiringArchive, how: str, dry_run: bool
+) -> None:
+    lock = lock_of(archive)
+    with (
+        held(sys.executable, "-c", HOLD.replace("LOCK_EX", how), str(lock)),
+        untouched(archive, "b2/.lock: a broker, or another run of kip33, holds it", PlanError),
+    ):
+        archive.apply(archive.plan(), dry_run=dry_run)
+    assert archive.apply(archive.plan()).stopped == 0, "a lock that nobody holds is none"
+
+
+@pytest.mark.integration
+def test_a_lock_that_java_holds(archive: ExpiringArchive) -> None:
+    if not shutil.which("java"):
+        pytest.skip("needs java")
+    source = archive.folder / "Lock.java"
+    source.write_text(
+        "import java.nio.channels.*; import java.nio.file.*;"
+        "class Lock { public static void main(String[] a) throws Exception {"
+        "FileChannel c = FileChannel.open(Path.of(a[0]), StandardOpenOption.READ,"
+        "StandardOpenOption.WRITE); FileLock l = c.tryLock();"
+        'System.out.println(l == null ? "not held" : "held"); System.in.read(); } }'
+    )
+    lock = lock_of(archive)
+    with (
+        held("java", str(source), str(lock)),
+        untouched(archive, "a broker, or another run of kip33, holds it", PlanError),
+    ):
+        archive.apply(archive.plan())
+
+
+def test_a_log_directory_that_loses_nothing_may_be_locked(archive: ExpiringArchive) -> None:
+    archive.partition("b3/calm-0", 3, expired=0)
+    archive.snapshot()
+    with held(sys.executable, "-c", HOLD, str(lock_of(archive, "b3"))):
+        assert archive.apply(archive.plan()).stopped == 0
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_no_broker_starts_while_a_plan_is_applied(archive: ExpiringArchive, dry_run: bool) -> None:
+    lock = lock_of(archive)
+    tries = []
+
+    def try_it(_: Any) -> None:
+        code = HOLD.replace("LOCK_EX", "LOCK_EX|fcntl.LOCK_NB").replace("input()", "0")
+        done = subprocess.run([sys.executable, "-c", code, str(lock)], capture_output=True)
+        tries.append(done.returncode == 0)
+
+    archive.apply(archive.plan(), on_record=try_it, dry_run=dry_run)
+    assert tries == [dry_run] * 16, "a dry run keeps nobody out"
+    try_it(None)
+    assert tries[-1]
+
+
+def test_a_lock_that_cannot_be_opened(archive: ExpiringArchive) -> None:
+    (archive.source / "b1/.lock").mkdir()
+    with untouched(archive, "b1/.lock: cannot be opened: Is a directory", PlanError):
+        archive.apply(archive.plan())
+
+
+def test_a_lock_is_never_made(archive: ExpiringArchive) -> None:
+    archive.apply(archive.plan())
+    assert not list(archive.folder.rglob(".lock"))

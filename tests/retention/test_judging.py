@@ -1,0 +1,207 @@
+"""A snapshot judged partition by partition: the rows of each, their order, what may be planned."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kip33.catalog.catalog import Catalog
+from kip33.retention.judging import JudgedPartition, judged_partitions
+from kip33.rules.retention import Limits, judge
+from tests.builders.random_catalogs import figures_of
+from tests.builders.snapshots import row, write
+
+NOW_MS = 10_000
+WEEK = Limits(retention_ms=7_000)
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    return Catalog.at(str(tmp_path / "catalog"))
+
+
+def segment(
+    path: str, base_offset: int | None, time: int | None = 0, **fields: Any
+) -> dict[str, Any]:
+    """A row of the segment `<base offset>.log` in a directory, or of the directory itself."""
+    log_dir, _, name = path.rpartition("/")
+    topic, _, number = name.rpartition("-")
+    uri = f"file:///archive/{path}"
+    place = {"log_dir": log_dir, "topic": topic, "base_offset": base_offset, "log_uri": uri}
+    if base_offset is None:
+        place |= {"status": "unreadable", "size_bytes": None, "index_file": None}
+    else:
+        place["log_uri"] = f"{uri}/{base_offset:020d}.log"
+    return row(int(number or 0), **place | {"largest_timestamp": time} | fields)
+
+
+def unlistable(path: str) -> dict[str, Any]:
+    """A row of a directory above partitions."""
+    nothing = {"topic": None, "partition": None, "base_offset": None, "largest_timestamp": None}
+    return segment("x-0", None) | nothing | {"log_uri": f"file:///archive/{path}"}
+
+
+def judged(catalog: Catalog, limits: Limits | None = WEEK) -> list[JudgedPartition]:
+    snapshot = catalog.require_newest()
+    return list(judged_partitions(catalog, snapshot, lambda *_: limits, now_ms=NOW_MS))
+
+
+def test_rows_come_by_partition_and_oldest_first_wherever_they_lie(catalog: Catalog) -> None:
+    rows = [
+        segment(f"{log_dir}/{topic}-{number}", base)
+        for log_dir in ("b10", "b2", "deep/b1")
+        for topic in ("a", "a.b", "b")
+        for number in (0, 2, 10)
+        for base in (0, 5, 40, 100)
+    ]
+    random.Random(33).shuffle(rows)
+    write(catalog, rows[:30], [], rows[30:70], rows[70:])
+    partitions = judged(catalog)
+    keys = [partition.key for partition in partitions]
+    assert keys == sorted({(r["log_dir"], r["topic"], r["partition"]) for r in rows})
+    assert {tuple(r.base_offset for r in one.rows) for one in partitions} == {(0, 5, 40, 100)}
+    uris = {r.log_uri for one in partitions for r in one.rows}
+    assert uris == {r["log_uri"] for r in rows}
+
+
+def test_every_field_is_the_rows_own(catalog: Catalog) -> None:
+    written = segment(
+        "b1/orders-3", 42, 7, index_uri="file:///indexes/b1/orders-3/42.timeindex",
+        offset_index_bytes=16, time_index_bytes=24, size_bytes=99, last_modified_ms=5,
+        largest_timestamp_source="last_modified", status="truncated",
+    )  # fmt: skip
+    write(catalog, [written])
+    [[found]] = [one.rows for one in judged(catalog)]
+    assert found._asdict() == {
+        "log_dir": "b1", "topic": "orders", "partition": 3, "base_offset": 42,
+        "directory_uri": "file:///archive/b1/orders-3", "name": f"{42:020d}.log",
+        "index_directory_uri": "file:///indexes/b1/orders-3",
+        "largest_timestamp_source": "last_modified", "status": "truncated", "size_bytes": 99,
+        "last_modified_ms": 5, "largest_timestamp": 7, "time_index_bytes": 24,
+        "offset_index_bytes": 16,
+    }  # fmt: skip
+    assert found.log_uri == written["log_uri"]
+
+
+@pytest.mark.parametrize(
+    ("index_file", "index_uri", "expected"),
+    [
+        ("written", "file:///i/b1/a-0/0.timeindex", "file:///i/b1/a-0"),
+        ("written", "file:///archive/b1/a-0/0.timeindex", None),
+        ("kept", "file:///i/b1/a-0/0.timeindex", None),
+        ("stale", "file:///i/b1/a-0/0.timeindex", None),
+        (None, "file:///i/b1/a-0/0.timeindex", None),
+        (None, None, None),
+        ("written", None, None),
+    ],
+)
+def test_the_index_directory_is_that_of_files_that_builds_wrote(
+    catalog: Catalog, index_file: str | None, index_uri: str | None, expected: str | None
+) -> None:
+    write(catalog, [segment("b1/a-0", 0, index_file=index_file, index_uri=index_uri)])
+    [[found]] = [one.rows for one in judged(catalog)]
+    assert found.index_directory_uri == expected
+
+
+def test_each_partition_is_judged_as_the_rule_does(catalog: Catalog) -> None:
+    chance = random.Random(33)
+    statuses = ["ok"] * 6 + ["empty", "unverified", "truncated"]
+    rows = [
+        segment(
+            f"b/{topic}-{number}",
+            base * 10,
+            chance.choice([None, chance.randrange(NOW_MS)]) if chance.random() < 0.1 else base,
+            status=chance.choice(statuses),
+            size_bytes=chance.randrange(100),
+        )
+        for topic in ("a", "b")
+        for number in range(20)
+        for base in range(chance.randrange(1, 9))
+    ]
+    write(catalog, rows)
+    by_partition: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for one in rows:
+        by_partition.setdefault((one["topic"], one["partition"]), []).append(one)
+    limits = Limits(retention_ms=9_000, retention_bytes=150)
+    partitions = judged(catalog, limits)
+    assert len(partitions) == 40
+    for partition in partitions:
+        expected = [figures_of(r) for r in by_partition[partition.topic, partition.partition]]
+        assert partition.decisions == judge(expected, limits, now_ms=NOW_MS)
+        assert partition.limits == limits
+
+
+def test_limits_are_asked_for_by_partition_and_none_passes_one_over(catalog: Catalog) -> None:
+    write(catalog, [segment(f"b1/{name}", base) for name in ("a-0", "a-1") for base in (0, 1)])
+    asked = []
+
+    def limits_of(*key: Any) -> Limits | None:
+        asked.append(key)
+        return WEEK if key == ("b1", "a", 1) else None
+
+    found = judged_partitions(catalog, catalog.require_newest(), limits_of, now_ms=NOW_MS)
+    assert [one.key for one in found] == [("b1", "a", 1)]
+    assert asked == [("b1", "a", 0), ("b1", "a", 1)]
+
+
+def test_a_snapshot_without_rows_has_no_partitions(catalog: Catalog) -> None:
+    write(catalog)
+    assert judged(catalog) == []
+    write(catalog, [])
+    assert judged(catalog) == []
+    write(catalog, [unlistable("b1")])
+    assert judged(catalog) == []
+
+
+def plannable(one: JudgedPartition, *, trust: bool = False) -> list[bool]:
+    return [one.why_unplannable(row, trust_last_modified=trust) is None for row in one.rows]
+
+
+@pytest.mark.parametrize(
+    ("path", "inside"),
+    [
+        ("b1", True), ("b1/deep", False), ("b", False), ("b1/a", False), ("b10", False),
+        ("b1/a-0", True), ("b1/a-0/00000000000000000000.log", True),
+    ],
+)  # fmt: skip
+def test_nothing_is_plannable_below_a_directory_that_could_not_be_listed(
+    catalog: Catalog, path: str, inside: bool
+) -> None:
+    write(catalog, [segment("b1/a-0", 0), segment("b1/a-0", 1), unlistable(path)])
+    [one] = judged(catalog)
+    assert one.unlistable_uri == (f"file:///archive/{path}" if inside else None)
+    assert plannable(one) == [not inside] * 2
+
+
+def test_a_partition_that_could_not_be_listed_itself_keeps_everything(catalog: Catalog) -> None:
+    write(catalog, [segment("b1/a-0", 0), segment("b1/a-0", 1), segment("b1/a-0", None)])
+    [one] = judged(catalog)
+    assert [row.base_offset for row in one.rows] == [None, 0, 1]
+    assert one.deletable() == []
+    assert not any(plannable(one))
+
+
+@pytest.mark.parametrize(
+    ("fields", "trusted", "untrusted"),
+    [
+        ({}, True, True),
+        ({"status": "unverified", "largest_timestamp_source": "time_index"}, False, False),
+        ({"largest_timestamp_source": "last_modified"}, True, False),
+        ({"largest_timestamp_source": "last_modified", "status": "empty"}, True, False),
+    ],
+)
+def test_doubtful_rows_are_not_plannable(
+    catalog: Catalog, fields: dict[str, Any], trusted: bool, untrusted: bool
+) -> None:
+    write(catalog, [segment("b1/a-0", 0, **fields)])
+    [one] = judged(catalog)
+    assert plannable(one, trust=True) == [trusted]
+    assert plannable(one) == [untrusted]
+
+
+def test_two_directories_of_one_partition_are_not_plannable_together(catalog: Catalog) -> None:
+    write(catalog, [segment("b1/a-0", 0), segment("b1/a-00", 1)])
+    [one] = judged(catalog)
+    assert one.key == ("b1", "a", 0)
+    assert plannable(one) == [True, False]

@@ -1,0 +1,510 @@
+"""Which entries the two indexes get: one row, one sentence of Kafka's behaviour.
+
+A log is given as (last offset, max timestamp) of batches of 98 bytes each, the size of the worked
+examples, so batch k begins at byte 98 k. Entries are (timestamp, relative offset) and (relative
+offset, position). Every row is run plain and compiled, at once and one batch at a time.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kip33.formats.batch import BATCH, BatchColumns
+from kip33.formats.native import compiler
+from kip33.formats.time_index import TimeIndex
+from kip33.rules import index_entries as rule
+from kip33.rules.index_entries import DEFAULT_SEGMENT_INDEX_BYTES, DIALECTS, REFUSALS
+from tests.builders.generated_segments import LONG_MAX, Written, record_pairs, segments
+
+BATCH_BYTES = 98
+MAX_INT32 = 2**31 - 1
+SPEEDS: dict[str, Callable[..., Any]] = {
+    "plain": rule.append_batches,
+    "compiled": compiler.compiled(rule.append_batches),
+}
+
+
+class Indexes(NamedTuple):
+    """The entries of both indexes, and (refusal, position) where Kafka leaves none."""
+
+    times: list[tuple[int, int]]
+    offsets: list[tuple[int, int]]
+    refused: tuple[int, int] | None = None
+
+
+def columns(rows: Sequence[tuple[int, ...]], sizes: Sequence[int] | None = None) -> BatchColumns:
+    """Return batches: (last offset, max timestamp[, first offset with the max])."""
+    sizes = sizes or [BATCH_BYTES] * len(rows)
+    batches = np.zeros(len(rows), BATCH)
+    position = 0
+    for batch, row, size in zip(batches, rows, sizes, strict=True):
+        last_offset, timestamp, *first = row
+        batch["position"], batch["size_bytes"] = position, size
+        batch["base_offset"] = batch["last_offset"] = last_offset
+        batch["max_timestamp"] = timestamp
+        batch["offset_of_max_timestamp"] = first[0] if first else last_offset
+        position += size
+    return batches
+
+
+def indexes_of(
+    batches: BatchColumns,
+    *,
+    interval: int = 100,
+    dialect: str = "recover",
+    base: int = 0,
+    index_bytes: int = DEFAULT_SEGMENT_INDEX_BYTES,
+    topic: str = "orders",
+    speed: str = "plain",
+    step: int | None = None,
+) -> Indexes:
+    kind = DIALECTS[dialect]
+    state = rule.new_state(
+        kind, base_offset=base, interval_bytes=interval, segment_index_bytes=index_bytes
+    )
+    times: list[tuple[int, int]] = []
+    offsets: list[tuple[int, int]] = []
+    for at in range(0, len(batches), step or max(len(batches), 1)):
+        piece = batches[at : at + (step or len(batches))]
+        time_rows = np.full((len(piece), 2), -7, np.int64)
+        offset_rows = np.full((len(piece), 2), -7, np.int64)
+        recorded = kind.recorded_offsets(piece, topic)
+        counts = SPEEDS[speed](piece, recorded, state, time_rows, offset_rows)
+        times += map(tuple, time_rows[: counts[0]].tolist())
+        offsets += map(tuple, offset_rows[: counts[1]].tolist())
+        if state["refusal"][0]:
+            break
+    else:
+        end = int(batches["position"][-1] + batches["size_bytes"][-1]) if len(batches) else 0
+        closing = np.empty((1, 2), np.int64)
+        times += map(tuple, closing[: rule.close_index(state, end, closing)].tolist())
+    refusal = int(state["refusal"][0])
+    refused = (refusal, int(state["refused_position"][0])) if refusal else None
+    return Indexes(times, offsets, refused)
+
+
+@pytest.fixture(params=[(speed, step) for speed in SPEEDS for step in (None, 1)], ids=str)
+def built(request: pytest.FixtureRequest) -> Callable[..., Indexes]:
+    speed, step = request.param
+    return lambda rows, sizes=None, **how: indexes_of(
+        columns(rows, sizes), speed=speed, step=step, **how
+    )
+
+
+def at_offsets(*timestamps: int, base: int = 0) -> list[tuple[int, int]]:
+    """One batch of one record for each timestamp, at offsets base, base + 1, ..."""
+    return [(base + i, timestamp) for i, timestamp in enumerate(timestamps)]
+
+
+EVERY_SECOND = [(2, 196), (4, 392)]  # index points of five batches at an interval of 100
+TIME_ENTRIES = [
+    # kafka-semantics 4.3, the worked examples
+    pytest.param(
+        at_offsets(1000, 1001, 1002, 1003, 1004), 100,
+        [(1002, 2), (1004, 4)], EVERY_SECOND,
+        id="five batches: index points at bytes 196 and 392",
+    ),
+    pytest.param(
+        at_offsets(-1, -1, 500, -1, 500, 400), 100,
+        [(500, 2)], EVERY_SECOND,
+        id="the first batch that reached the max keeps its offset",
+    ),
+    pytest.param(
+        at_offsets(900, 899, 898), 100,
+        [(900, 0)], [(2, 196)],
+        id="the max of batch 0 is written at the first index point",
+    ),
+    # 4.5 and 4.7
+    pytest.param(
+        at_offsets(*range(1000, 1010)), 100,
+        [(1002, 2), (1004, 4), (1006, 6), (1008, 8), (1009, 9)],
+        [(2, 196), (4, 392), (6, 588), (8, 784)],
+        id="ten batches: four index points, five entries",
+    ),
+    # section 10
+    pytest.param([], 100, [], [], id="row 1: no batch"),
+    pytest.param(at_offsets(7), 0, [(7, 0)], [], id="row 2: the first batch is no index point"),
+    pytest.param(
+        at_offsets(7, 8), 97, [(8, 1)], [(1, 98)], id="row 3: a gap one above the interval is one"
+    ),
+    pytest.param(
+        at_offsets(7, 8), 98, [(8, 1)], [], id="row 3: a gap of exactly the interval is none"
+    ),
+    pytest.param(
+        at_offsets(7, 8, 9), 98, [(9, 2)], [(2, 196)],
+        id="row 3: bytes not indexed count towards the next",
+    ),
+    pytest.param(
+        at_offsets(7, 8, 9), 0, [(8, 1), (9, 2)], [(1, 98), (2, 196)],
+        id="row 4: interval 0, every batch but the first",
+    ),
+    pytest.param(
+        at_offsets(-1, -1, -1, -1, -1), 100, [], EVERY_SECOND,
+        id="row 5: no timestamps: an empty time index, an offset index as always",
+    ),
+    pytest.param(
+        at_offsets(5, -1, -1, -1, 6), 100, [(5, 0), (6, 4)], EVERY_SECOND,
+        id="row 6: -1 does not lower the max so far",
+    ),
+    pytest.param(
+        at_offsets(5, -1, -1, -1, -1), 100, [(5, 0)], EVERY_SECOND,
+        id="row 6: the same max at the next index point is no new entry",
+    ),
+    pytest.param(
+        at_offsets(5, 5, 5, 5, 5), 100, [(5, 0)], EVERY_SECOND,
+        id="row 7: equal timestamps: one entry, the first batch's",
+    ),
+    pytest.param(
+        at_offsets(9, 8, 7, 6, 5), 100, [(9, 0)], EVERY_SECOND,
+        id="row 8: decreasing timestamps: one entry",
+    ),
+    pytest.param(at_offsets(0), 100, [(0, 0)], [], id="row 9: timestamp 0 is a value"),
+    pytest.param(at_offsets(-5, -7), 100, [], [], id="row 9: -5 is none"),
+    pytest.param(
+        at_offsets(LONG_MAX, 5, 6, 7, 8), 100, [(LONG_MAX, 0)], EVERY_SECOND,
+        id="row 10: nothing can follow Long.MAX",
+    ),
+    pytest.param(
+        at_offsets(1, 2, 3, 4), 100, [(3, 2), (4, 3)], [(2, 196)],
+        id="row 11: a max after the last index point gets the closing entry",
+    ),
+    pytest.param(
+        at_offsets(1, 2, 3, 2), 100, [(3, 2)], [(2, 196)],
+        id="row 12: a max that is indexed already gets none",
+    ),
+    pytest.param(at_offsets(77), 4096, [(77, 0)], [], id="row 13: one batch, one closing entry"),
+    pytest.param(
+        [(0, 1), (1000, 2), (10**6, 3)], 100, [(3, 10**6)], [(10**6, 196)],
+        id="row 38: holes in the offsets do not matter",
+    ),
+    pytest.param(
+        [(0, 5), (9, 6), (4, 6), (10, 7)], 100, [(6, 9), (7, 10)], [(4, 196)],
+        id="row 43: offsets that go back unnoticed, neither indexed nor a new max",
+    ),
+    pytest.param(
+        [(0, 5), (3, 6), (3, 6), (4, 7)], 100, [(6, 3), (7, 4)], [(3, 196)],
+        id="row 43: a duplicate offset, unnoticed",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("batches", "interval", "times", "offsets"), TIME_ENTRIES)
+def test_recovery_leaves(
+    built: Callable[..., Indexes],
+    batches: list[tuple[int, int]],
+    interval: int,
+    times: list[tuple[int, int]],
+    offsets: list[tuple[int, int]],
+) -> None:
+    assert built(batches, interval=interval) == Indexes(times, offsets)
+
+
+def test_row_2_a_first_batch_of_5_kib_indexes_the_second(built: Callable[..., Indexes]) -> None:
+    seen = built(at_offsets(1, 2, 3), [5120, 98, 98], interval=4096)
+    assert seen == Indexes([(2, 1), (3, 2)], [(1, 5120)])
+
+
+BEYOND_BASE_0 = [
+    pytest.param(
+        at_offsets(1, 2, 3, base=108), 100, [(3, 10)], [(10, 196)],
+        id="row 39: the first batch is above the base: relative offsets start above 0",
+    ),
+    pytest.param(
+        [(100 + MAX_INT32, 5)], 100, [(5, MAX_INT32)], [],
+        id="row 41: relative offset 2^31 - 1 is fine",
+    ),
+    pytest.param([(100, 5)], 100, [(5, 0)], [], id="an offset equal to the base"),
+    pytest.param(
+        [(-(2**63), 5)], LONG_MAX, [(5, 1)], [],
+        id="Java's difference wraps: the smallest offset is 1 above the largest base",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("batches", "base", "times", "offsets"), BEYOND_BASE_0)
+def test_offsets_are_relative_to_the_base(
+    built: Callable[..., Indexes],
+    batches: list[tuple[int, int]],
+    base: int,
+    times: list[tuple[int, int]],
+    offsets: list[tuple[int, int]],
+) -> None:
+    assert built(batches, base=base) == Indexes(times, offsets)
+
+
+REFUSED = [
+    pytest.param(
+        [(100, 1), (99, 2)], {"base": 100}, (rule.OFFSET_BELOW_BASE, 98),
+        id="row 40: a last offset below the base",
+    ),
+    pytest.param(
+        [(-1, 1)], {}, (rule.OFFSET_BELOW_BASE, 0), id="row 40: a negative last offset"
+    ),
+    pytest.param(
+        [(100, 1), (100 + 2**31, 2)], {"base": 100}, (rule.OFFSET_BEYOND_INT32, 98),
+        id="row 42: relative offset 2^31",
+    ),
+    pytest.param(
+        [(LONG_MAX, 1)], {}, (rule.OFFSET_BEYOND_INT32, 0), id="row 42: offset Long.MAX"
+    ),
+    pytest.param(
+        [(0, 1), (1, 2), (9, 3), (8, 4), (9, 5)], {}, (rule.OFFSETS_GO_BACK, 392),
+        id="row 44: an offset equal to the last indexed one, at an index point",
+    ),
+    pytest.param(
+        [(0, 1), (1, 2), (9, 3), (8, 4), (7, 5)], {}, (rule.OFFSETS_GO_BACK, 392),
+        id="row 44: an offset below the last indexed one, at an index point",
+    ),
+    pytest.param(
+        [(0, 1), (1, 2), (9, 3), (8, 4)], {}, (rule.TIME_OFFSETS_GO_BACK, 392),
+        id="row 45: an offset that goes back carries the new max, at the closing entry",
+    ),
+    pytest.param(
+        [(0, 1), (1, 2), (9, 3), (5, 7), (10, 4)], {}, (rule.TIME_OFFSETS_GO_BACK, 392),
+        id="row 45: the same, at the next index point",
+    ),
+    pytest.param(
+        at_offsets(*range(10)), {"index_bytes": 36}, (rule.TIME_INDEX_FULL, 98 * 6),
+        id="row 47: three slots, the third is reserved for the closing entry",
+    ),
+    pytest.param(
+        at_offsets(*range(10)), {"index_bytes": 47}, (rule.TIME_INDEX_FULL, 98 * 6),
+        id="row 48: 47 bytes are three slots",
+    ),
+    pytest.param(
+        at_offsets(5, 4, 3, 2, 1, 0, 0, 0), {"index_bytes": 12}, (rule.TIME_INDEX_FULL, 196),
+        id="row 47: one slot: an index point is refused even if nothing would be written",
+    ),
+    pytest.param(
+        at_offsets(*[-1] * 40), {"index_bytes": 36, "interval": 0},
+        (rule.OFFSET_INDEX_FULL, 98 * 5),
+        id="row 47: four slots of the offset index, without any time entry",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("batches", "how", "refused"), REFUSED)
+def test_kafka_leaves_no_index(
+    built: Callable[..., Indexes],
+    batches: list[tuple[int, int]],
+    how: dict[str, int],
+    refused: tuple[int, int],
+) -> None:
+    assert built(batches, **how).refused == refused
+    assert REFUSALS[refused[0]]
+
+
+FITS_EXACTLY = [
+    pytest.param(
+        at_offsets(*range(6)), 36, [(2, 2), (4, 4), (5, 5)],
+        id="row 47: the closing entry takes the reserved slot",
+    ),
+    pytest.param(
+        at_offsets(0, 1), 12, [(1, 1)], id="row 47: one slot is enough where no point is reached"
+    ),
+    pytest.param(
+        at_offsets(*range(8)), 48, [(2, 2), (4, 4), (6, 6), (7, 7)],
+        id="row 48: 48 bytes are four slots, three of them for index points",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("batches", "index_bytes", "times"), FITS_EXACTLY)
+def test_a_small_index_that_is_just_large_enough(
+    built: Callable[..., Indexes],
+    batches: list[tuple[int, int]],
+    index_bytes: int,
+    times: list[tuple[int, int]],
+) -> None:
+    seen = built(batches, index_bytes=index_bytes)
+    assert (seen.times, seen.refused) == (times, None)
+
+
+# (last offset, max timestamp, offset of the first record that has it)
+DIALECT_ENTRIES = [
+    pytest.param(
+        "recover", [(102, 5100, 101)], [(5100, 2)], id="recover: the last offset of the batch"
+    ),
+    pytest.param(
+        "live", [(102, 5100, 101)], [(5100, 1)], id="live: the first record with the max"
+    ),
+    pytest.param(
+        "live", [(102, 5100, 101), (105, 5100, 103)], [(5100, 1)],
+        id="live: the batch that first reached the max",
+    ),
+    pytest.param(
+        "live", [(102, 9, 101), (105, 8, 103), (108, 10, 106)], [(10, 6)],
+        id="live: at an index point the batch at hand has been taken",
+    ),
+    pytest.param("kip33", [(102, 5100, 101)], [(5100, 3)], id="kip33: the offset after the last"),
+    pytest.param(
+        "kip33", [(102, 9), (105, 8), (108, 7)], [(9, 9)],
+        id="kip33: at an index point, the offset after the batch at hand, whoever has the max",
+    ),
+    pytest.param(
+        "kip33", [(102, 9), (105, 8), (108, 7), (111, 10), (119, 6)], [(9, 9), (10, 20)],
+        id="kip33: a new max gets its entry at the next index point",
+    ),
+    pytest.param(
+        "kip33", [(102, 9), (105, 8), (108, 7), (111, 10)], [(9, 9), (10, 12)],
+        id="kip33: the closing entry has the last offset of the segment, plus one",
+    ),
+    pytest.param(
+        "kip33", [(102, 9), (105, 8), (108, 7), (111, 9)], [(9, 9)],
+        id="kip33: no closing entry where the max is indexed",
+    ),
+    pytest.param("kip33", [(102, -1)], [], id="kip33: no timestamps, no entry"),
+    pytest.param(
+        "kip33", [(100 + MAX_INT32 - 1, 5)], [(5, MAX_INT32)], id="kip33: the last that fits int32"
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("dialect", "batches", "times"), DIALECT_ENTRIES)
+def test_dialect(
+    built: Callable[..., Indexes],
+    dialect: str,
+    batches: list[tuple[int, ...]],
+    times: list[tuple[int, int]],
+) -> None:
+    assert built(batches, dialect=dialect, base=100) == Indexes(
+        times, built(batches, base=100).offsets
+    )
+
+
+@pytest.mark.parametrize(
+    ("batches", "position"),
+    [
+        pytest.param([(100 + MAX_INT32, 5)], 98, id="at the closing entry"),
+        pytest.param([(100, 1), (101, 2), (100 + MAX_INT32, 5)], 196, id="at an index point"),
+    ],
+)
+def test_kip33_refuses_a_next_offset_beyond_int32(
+    built: Callable[..., Indexes], batches: list[tuple[int, int]], position: int
+) -> None:
+    assert built(batches, dialect="recover", base=100).refused is None
+    refused = built(batches, dialect="kip33", base=100).refused
+    assert refused == (rule.OFFSET_BEYOND_INT32, position)
+
+
+def test_kip33_at_the_largest_offset_there_is(built: Callable[..., Indexes]) -> None:
+    seen = built([(LONG_MAX, 5)], dialect="kip33", base=LONG_MAX)
+    assert seen == Indexes([(5, 1)], [])
+
+
+def test_live_takes_the_last_offset_in_cluster_metadata(built: Callable[..., Indexes]) -> None:
+    batches = [(102, 5100, 101)]
+    assert built(batches, dialect="live", base=100).times == [(5100, 1)]
+    metadata = built(batches, dialect="live", base=100, topic="__cluster_metadata")
+    assert metadata.times == [(5100, 2)]
+    assert built(batches, dialect="live", base=100, topic="x__cluster_metadata").times == [
+        (5100, 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "says"),
+    [
+        ("interval_bytes", -1, r"index\.interval\.bytes=-1"),
+        ("segment_index_bytes", 11, r"segment\.index\.bytes=11"),
+    ],
+)
+def test_a_setting_that_kafka_refuses(setting: str, value: int, says: str) -> None:
+    good = {"base_offset": 0, "interval_bytes": 0, "segment_index_bytes": 12}
+    rule.new_state(rule.RECOVER, **good)
+    with pytest.raises(ValueError, match=says):
+        rule.new_state(rule.RECOVER, **{**good, setting: value})
+
+
+# Properties, over segments of every kind of entry and the records that are in them.
+
+BASE = 1000
+written_segments = segments(base_offset=BASE)
+dialects = st.sampled_from(sorted(DIALECTS))
+intervals = st.one_of(st.integers(0, 400), st.just(4096))
+
+
+def columns_of(entries: Sequence[Written]) -> BatchColumns:
+    rows, position = [], 0
+    for entry in entries:
+        rows.append(entry.row(position, seek=True))
+        position += len(entry.wire)
+    return np.array(rows, BATCH)
+
+
+def time_index_of(entries: Sequence[Written], interval: int, dialect: str) -> TimeIndex:
+    seen = indexes_of(columns_of(entries), interval=interval, dialect=dialect, base=BASE)
+    assert seen.refused is None
+    return TimeIndex.from_entries(((t, BASE + o) for t, o in seen.times), base_offset=BASE)
+
+
+@settings(max_examples=200, deadline=None)
+@given(written_segments, intervals, dialects)
+def test_every_entry_is_sound(entries: list[Written], interval: int, dialect: str) -> None:
+    """No record later than T comes before o; where o is the next offset, it may be at o."""
+    for timestamp, offset in time_index_of(entries, interval, dialect):
+        later = [o for o, t in record_pairs(entries) if t > timestamp]
+        assert all(o >= offset if dialect == "kip33" else o > offset for o in later)
+
+
+@settings(max_examples=200, deadline=None)
+@given(written_segments, intervals, dialects)
+def test_entries_grow(entries: list[Written], interval: int, dialect: str) -> None:
+    index = time_index_of(entries, interval, dialect)
+    assert (np.diff(index.timestamps) > 0).all()
+    assert (np.diff(index.offsets) >= 0).all()
+    assert (index.timestamps > -1).all()
+
+
+@settings(max_examples=200, deadline=None)
+@given(written_segments, intervals, dialects)
+def test_the_last_entry_has_the_largest_timestamp(
+    entries: list[Written], interval: int, dialect: str
+) -> None:
+    index = time_index_of(entries, interval, dialect)
+    largest = max([-1, *(entry.max_timestamp for entry in entries)])
+    assert index.last_entry.timestamp == largest
+    assert len(index) == 0 or largest > -1
+
+
+@settings(max_examples=300, deadline=None)
+@given(written_segments, intervals, dialects, st.data())
+def test_lookup_and_a_scan_forward_find_what_a_full_scan_finds(
+    entries: list[Written], interval: int, dialect: str, data: st.DataObject
+) -> None:
+    """Kafka's search: the first record with timestamp >= T, by offset."""
+    index = time_index_of(entries, interval, dialect)
+    records = record_pairs(entries)
+    near = st.sampled_from([t + by for _, t in records or [(0, 0)] for by in (-1, 0, 1)])
+    target = data.draw(st.one_of(near, st.integers(0, 40), st.integers(0, LONG_MAX)))
+    expected = next(((o, t) for o, t in records if t >= target), None)
+
+    # An entry may name the last of several records of a batch, and several batches may have T:
+    # the batch that holds the offset is scanned from its first record, as the offset index has it.
+    start = index.lookup_before(target) if dialect == "kip33" else index.lookup(target)
+    scanned = [record for entry in entries if entry.last_offset >= start.offset
+               for record in entry.records]  # fmt: skip
+    assert next(((o, t) for o, t in scanned if t >= target), None) == expected
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(-2, 12) | st.integers(), st.integers(-3, 9)), max_size=20).map(
+        lambda rows: [(o % 2**40, t) if abs(o) > 2**40 else (o, t) for o, t in rows]
+    ),
+    st.integers(0, 400),
+    dialects,
+    st.sampled_from([12, 24, 60, DEFAULT_SEGMENT_INDEX_BYTES]),
+    st.integers(1, 20),
+)
+def test_compiled_and_plain_agree_on_anything(
+    rows: list[tuple[int, int]], interval: int, dialect: str, index_bytes: int, step: int
+) -> None:
+    batches = columns(rows)
+    how: dict[str, Any] = {"interval": interval, "dialect": dialect, "index_bytes": index_bytes}
+    plain = indexes_of(batches, **how)
+    assert indexes_of(batches, speed="compiled", step=step, **how) == plain

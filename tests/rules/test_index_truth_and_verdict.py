@@ -1,0 +1,646 @@
+"""What an index beside a log is called: every verdict, and every way of being true or untrue.
+
+The log of most cases is ten batches of 98 bytes at offsets 0 to 9 with timestamps 1000 to 1009 and
+an interval of 100, the worked example of kafka-semantics 4.5 and 4.7.
+"""
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kip33.formats.batch import BATCH, CODEC_MASK, BatchColumns
+from kip33.formats.native import compiler
+from kip33.formats.scan import BatchScan
+from kip33.indexing.segment import index_segment
+from kip33.indexing.verification import Verification
+from kip33.rules.index_builder import IndexSettings
+from kip33.rules.index_truth import OffsetIndexTruth, TimeIndexTruth
+from kip33.rules.index_verdict import (
+    CONSISTENT,
+    GOOD,
+    IDENTICAL,
+    INCOMPLETE,
+    MALFORMED,
+    MISSING,
+    PADDED,
+    SPARSE,
+    VERDICTS,
+    WRONG,
+)
+from tests.builders.generated_segments import LONG_MAX, Written, segments, wire_of
+from tests.builders.segment_builder import Record, v0_message, v1_message, v2_batch, wrapper
+
+BATCH_BYTES = 98
+INTERVAL = 100
+TEN = [(1000 + i,) for i in range(10)]
+
+
+def log_of(timestamps: Sequence[tuple[int, ...]], first_offset: int = 0, **fields: object) -> bytes:
+    """Return batches that follow each other, one tuple of record timestamps each."""
+    entries, offset = [], first_offset
+    for times in timestamps:
+        bare = v2_batch(offset, [Record(t) for t in times])
+        *others, last = (Record(t) for t in times)
+        records = [*others, Record(last.timestamp, None, bytes(BATCH_BYTES - len(bare)))]
+        entries.append(v2_batch(offset, records, **fields))  # type: ignore[arg-type]
+        offset += len(times)
+    return b"".join(entries)
+
+
+def time_bytes(*entries: tuple[int, int]) -> bytes:
+    return b"".join(struct.pack(">qi", *entry) for entry in entries)
+
+
+def offset_bytes(*entries: tuple[int, int]) -> bytes:
+    return b"".join(struct.pack(">ii", *entry) for entry in entries)
+
+
+class Judged(NamedTuple):
+    """The verdicts on both files; `offset_index` is None where there is none."""
+
+    verdict: str
+    dialect: str | None = None
+    problems: tuple[str, ...] = ()
+    offset_verdict: str | None = None
+    offset_problems: tuple[str, ...] = ()
+
+
+def judge(
+    log: bytes,
+    time_index: bytes | None,
+    offset_index: bytes | None = None,
+    *,
+    base: int = 0,
+    topic: str = "orders",
+    settings: IndexSettings | None = None,
+    native: bool = False,
+) -> Judged:
+    settings = settings or IndexSettings(index_interval_bytes=INTERVAL)
+    check = Verification(time_index, offset_index, base_offset=base, topic=topic, settings=settings)
+
+    def read_into(position: int, view: memoryview) -> int:
+        piece = log[position : position + len(view)]
+        view[: len(piece)] = piece
+        return len(piece)
+
+    index = index_segment(
+        read_into,
+        len(log),
+        base_offset=base,
+        topic=topic,
+        settings=settings,
+        native=native,
+        watcher=check.append,
+    )
+    times, offsets = check.time_verdict(index), check.offset_verdict(index)
+    return Judged(*times, *(offsets and (offsets.verdict, offsets.problems)) or ())
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "compiled"])
+def judged(request: pytest.FixtureRequest) -> Callable[..., Judged]:
+    return lambda *files, **how: judge(*files, native=request.param, **how)
+
+
+LOG = log_of(TEN)
+RECOVERED = time_bytes((1002, 2), (1004, 4), (1006, 6), (1008, 8), (1009, 9))
+KIP33 = time_bytes((1002, 3), (1004, 5), (1006, 7), (1008, 9), (1009, 10))
+TRUE = time_bytes((1003, 3), (1009, 9))
+# What a follower left that truncated to offset 3, then was fed other batches: entries of before.
+STALE = time_bytes((2004, 4), (2006, 6))
+SLOTS = 16
+TIME_PREALLOCATED = 12 * SLOTS
+SMALL = IndexSettings(index_interval_bytes=INTERVAL, segment_index_bytes=TIME_PREALLOCATED + 5)
+ENTRY = time_bytes((0, 0))
+
+
+def test_the_worked_log_is_as_its_name_says() -> None:
+    assert len(LOG) == 980
+
+
+TIME_VERDICTS = [
+    pytest.param(None, MISSING, None, id="no file"),
+    pytest.param(RECOVERED, IDENTICAL, "recover", id="recovery's bytes"),
+    pytest.param(RECOVERED[:-1], MALFORMED, None, id="one byte short"),
+    pytest.param(RECOVERED + b"\0", MALFORMED, None, id="one byte more"),
+    pytest.param(bytes(13), MALFORMED, None, id="13 zero bytes: length before anything else"),
+    pytest.param(KIP33, WRONG, None, id="the kip33 dialect's bytes, not asked for"),
+    # 4.5: a restart after four batches; 4.7: what a follower wrote per chunk
+    pytest.param(
+        time_bytes((1002, 2), (1003, 3), (1006, 6), (1008, 8), (1009, 9)),
+        *(CONSISTENT, None),
+        id="a broker that was restarted",
+    ),
+    pytest.param(
+        time_bytes((1002, 2), (1006, 6), (1008, 8), (1009, 9)),
+        *(CONSISTENT, None),
+        id="one entry is missing, as after a restart",
+    ),
+    pytest.param(time_bytes((1009, 9)), SPARSE, None, id="only the closing entry"),
+    pytest.param(
+        time_bytes((1002, 2), (1008, 8), (1009, 9)),
+        *(SPARSE, None),
+        id="two entries in a row are missing",
+    ),
+    pytest.param(
+        time_bytes(*((1000 + i, i) for i in range(10))), CONSISTENT, None, id="an entry a batch"
+    ),
+    pytest.param(RECOVERED[:-12], INCOMPLETE, None, id="the closing entry is absent"),
+    pytest.param(RECOVERED[:24], INCOMPLETE, None, id="half of the entries"),
+    pytest.param(b"", INCOMPLETE, None, id="an empty file"),
+    pytest.param(RECOVERED + bytes(12), PADDED, None, id="one zero entry more"),
+    pytest.param(RECOVERED + bytes(120), PADDED, None, id="ten zero entries more"),
+    pytest.param(RECOVERED[:-12] + bytes(24), PADDED, None, id="zeros, the closing entry absent"),
+    pytest.param(bytes(12), PADDED, None, id="one zero entry only"),
+    pytest.param(bytes(TIME_PREALLOCATED), PADDED, None, id="all zero, preallocated"),
+    pytest.param(bytes(10485756), PADDED, None, id="all zero, of Kafka's default size"),
+    pytest.param(
+        RECOVERED[:36] + STALE + bytes(24), PADDED, None, id="stale entries, then zeros"
+    ),
+    pytest.param(
+        (RECOVERED[:36] + STALE * SLOTS)[:TIME_PREALLOCATED],
+        *(PADDED, None),
+        id="stale entries to the end of a file of the preallocated size",
+    ),
+    pytest.param(
+        (RECOVERED[:36] + STALE * SLOTS)[: TIME_PREALLOCATED - 12],
+        *(WRONG, None),
+        id="stale entries to the end of a file of another size",
+    ),
+    pytest.param(RECOVERED[:36] + STALE, WRONG, None, id="stale entries and no zeros"),
+    pytest.param(STALE + bytes(24), WRONG, None, id="no entry is true, though zeros follow"),
+    pytest.param(
+        (STALE * SLOTS)[:TIME_PREALLOCATED],
+        *(WRONG, None),
+        id="no entry is true in a file of the preallocated size",
+    ),
+    pytest.param(time_bytes((1002, 2), (1009, 8)), WRONG, None, id="another batch's offset"),
+    pytest.param(time_bytes((1001, 2), (1009, 9)), WRONG, None, id="another batch's timestamp"),
+    pytest.param(time_bytes((1002, 2), (1010, 9)), WRONG, None, id="a timestamp nobody has"),
+    pytest.param(
+        time_bytes((1004, 4), (1002, 2), (1009, 9)), WRONG, None, id="true entries out of order"
+    ),
+    pytest.param(
+        time_bytes((1002, 2), (1002, 2), (1009, 9)), WRONG, None, id="a true entry twice"
+    ),
+    pytest.param(
+        time_bytes((1002, 2), (1004, 5), (1009, 9)), WRONG, None, id="the two meanings mixed"
+    ),
+    pytest.param(
+        time_bytes((-1, 0), (1009, 9)), WRONG, None, id="an entry of timestamp -1"
+    ),
+    pytest.param(
+        time_bytes((1002, -1), (1009, 9)), WRONG, None, id="an offset below the base"
+    ),
+    pytest.param(b"\xff" * 12 * 25, WRONG, None, id="25 entries of ones"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("time_index", "verdict", "dialect"), TIME_VERDICTS)
+def test_time_index(
+    judged: Callable[..., Judged], time_index: bytes | None, verdict: str, dialect: str | None
+) -> None:
+    seen = judged(LOG, time_index, settings=SMALL)
+    assert (seen.verdict, seen.dialect) == (verdict, dialect), seen.problems
+    assert bool(seen.problems) == (verdict not in GOOD)
+
+
+def test_every_verdict_but_unreadable_is_seen_above() -> None:
+    seen = {case.values[1] for case in TIME_VERDICTS}
+    assert seen == set(VERDICTS) - {"unreadable", "unknown"}
+
+
+ASKED_FOR_KIP33 = [
+    pytest.param(KIP33, IDENTICAL, "kip33", id="its bytes"),
+    pytest.param(KIP33[12:], CONSISTENT, "kip33", id="another density"),
+    pytest.param(KIP33[:12] + KIP33[-12:], SPARSE, "kip33", id="entries are missing"),
+    pytest.param(KIP33[:-12], INCOMPLETE, "kip33", id="without its closing entry"),
+    pytest.param(KIP33[:-12] + bytes(24), PADDED, None, id="then zeros"),
+    pytest.param(RECOVERED, WRONG, None, id="recovery's bytes"),
+]
+
+
+@pytest.mark.parametrize(("time_index", "verdict", "dialect"), ASKED_FOR_KIP33)
+def test_a_file_of_the_kip33_dialect_where_that_is_asked_for(
+    judged: Callable[..., Judged], time_index: bytes, verdict: str, dialect: str | None
+) -> None:
+    seen = judged(LOG, time_index, settings=SMALL._replace(dialect="kip33"))
+    assert (seen.verdict, seen.dialect) == (verdict, dialect), seen.problems
+
+
+def test_one_flipped_bit_in_a_brokers_only_entry_is_wrong(judged: Callable[..., Judged]) -> None:
+    """(1000, 0) becomes (1000, 1): that is the kip33 dialect's own entry for this log."""
+    log = log_of([(1000,)])
+    assert judged(log, time_bytes((1000, 0))).verdict == IDENTICAL
+    seen = judged(log, time_bytes((1000, 1)))
+    assert seen.verdict == WRONG
+    assert seen.problems[-1] == (
+        "every entry is true in another meaning; is the file of --dialect kip33?"
+    )
+
+
+# (timestamps of the records, of each batch in turn)
+THREE = log_of([(5000, 5100, 5050), (5100, 5200)], first_offset=100)
+LEADERS = [
+    pytest.param(time_bytes((5200, 4)), IDENTICAL, "recover", id="the batch's last offset"),
+    pytest.param(
+        time_bytes((5100, 1), (5200, 4)), CONSISTENT, None, id="the first record with the max"
+    ),
+    pytest.param(time_bytes((5100, 2), (5200, 4)), CONSISTENT, None, id="both kinds are true"),
+    pytest.param(
+        time_bytes((5100, 0), (5200, 4)), WRONG, None, id="a record before the one with the max"
+    ),
+    pytest.param(
+        time_bytes((5100, 3), (5200, 4)), WRONG, None, id="a later batch that has the same max"
+    ),
+    pytest.param(time_bytes((5050, 2), (5200, 4)), WRONG, None, id="not the max of its batch"),
+]
+
+
+@pytest.mark.parametrize(("time_index", "verdict", "dialect"), LEADERS)
+def test_leaders_of_0_11_to_3_6(
+    judged: Callable[..., Judged], time_index: bytes, verdict: str, dialect: str | None
+) -> None:
+    seen = judged(THREE, time_index, base=100)
+    assert (seen.verdict, seen.dialect) == (verdict, dialect), seen.problems
+
+
+def test_a_leaders_own_bytes_are_identical_in_the_live_dialect(
+    judged: Callable[..., Judged],
+) -> None:
+    log = log_of([(5000, 5100, 5050)], first_offset=100)
+    assert judged(log, time_bytes((5100, 1)), base=100)[:2] == (IDENTICAL, "live")
+    assert judged(log, time_bytes((5100, 2)), base=100)[:2] == (IDENTICAL, "recover")
+    assert judged(log, time_bytes((5100, 3)), base=100)[:2] == (WRONG, None)
+
+
+@pytest.mark.parametrize("fields", [{"codec": "gzip"}, {"log_append_time": 5100}], ids=str)
+def test_of_compressed_and_log_append_time_batches_only_the_last_offset_is_true(
+    judged: Callable[..., Judged], fields: dict[str, Any]
+) -> None:
+    log = log_of([(5000, 5100, 5050)], first_offset=100, **fields)
+    assert judged(log, time_bytes((5100, 2)), base=100).verdict == IDENTICAL
+    assert judged(log, time_bytes((5100, 1)), base=100).verdict == WRONG
+
+
+NO_TIMESTAMPS = log_of([(-1,)] * 5)
+ZERO = log_of([(0,)] * 5)
+LITTLE_TO_SAY = [
+    pytest.param(NO_TIMESTAMPS, b"", IDENTICAL, id="no timestamps: an empty file is right"),
+    pytest.param(NO_TIMESTAMPS, bytes(12), PADDED, id="no timestamps: zeros are padding"),
+    pytest.param(NO_TIMESTAMPS, time_bytes((-1, 0)), WRONG, id="no timestamps: an entry of -1"),
+    pytest.param(b"", b"", IDENTICAL, id="an empty log: an empty file is right"),
+    pytest.param(b"", bytes(24), PADDED, id="an empty log: zeros are padding"),
+    pytest.param(b"", time_bytes((5, 0)), WRONG, id="an empty log: any entry is untrue"),
+    pytest.param(ZERO, bytes(12), IDENTICAL, id="timestamp 0 at offset 0: a true entry of zeros"),
+    pytest.param(ZERO, bytes(24), PADDED, id="the same, then zeros"),
+    pytest.param(log_of([(LONG_MAX,), (5,)]), time_bytes((LONG_MAX, 0)), IDENTICAL, id="Long.MAX"),
+    pytest.param(
+        log_of([(9,), (8,), (7,), (6,)]), time_bytes((8, 1)), WRONG, id="below an earlier max"
+    ),
+    pytest.param(
+        log_of([(5,)], LONG_MAX), time_bytes((5, 0)), WRONG, id="the largest offset there is"
+    ),
+]
+
+
+@pytest.mark.parametrize(("log", "time_index", "verdict"), LITTLE_TO_SAY)
+def test_logs_with_little_to_say(
+    judged: Callable[..., Judged], log: bytes, time_index: bytes, verdict: str
+) -> None:
+    assert judged(log, time_index).verdict == verdict
+
+
+def test_the_damaged_end_of_a_log_has_no_say(judged: Callable[..., Judged]) -> None:
+    assert judged(LOG[:-1], RECOVERED).verdict == WRONG
+    assert judged(LOG[:-1], RECOVERED[:-12]).verdict == IDENTICAL
+
+
+def test_a_log_that_kafka_refuses_is_still_held_against_its_index(
+    judged: Callable[..., Judged],
+) -> None:
+    log = log_of([(1000,), (1001,)], first_offset=2**31 - 1)
+    assert judged(log, time_bytes((1000, 2**31 - 1))).verdict == INCOMPLETE
+    assert judged(log, b"").verdict == INCOMPLETE
+
+
+SENTENCES = [
+    pytest.param(
+        time_bytes((1002, 2), (1009, 8)),
+        "entry 1: timestamp 1009 at offset 8, but the batch that reaches it ends at offset 9",
+        id="untrue offset",
+    ),
+    pytest.param(
+        time_bytes((1010, 9)),
+        "entry 0: timestamp 1010 at offset 9, but no batch is the first to reach that",
+        id="untrue timestamp",
+    ),
+    pytest.param(
+        time_bytes((1004, 4), (1002, 2)),
+        "entry 1: timestamp 1002 at offset 2, out of order after (1004, 4)",
+        id="out of order",
+    ),
+    pytest.param(
+        RECOVERED[:12] + bytes(24), "1 true entries, then 24 zero bytes", id="zeros"
+    ),
+    pytest.param(
+        RECOVERED[:12] + STALE + bytes(12),
+        "1 true entries, then stale ones, the file ends in 12 zero bytes of 48",
+        id="stale",
+    ),
+    pytest.param(
+        RECOVERED[:12],
+        "the closing entry is absent: the log's max timestamp is 1009, the last entry says 1002",
+        id="incomplete",
+    ),
+    pytest.param(
+        b"",
+        "the closing entry is absent: the log's max timestamp is 1009, there is no entry",
+        id="incomplete and empty",
+    ),
+    pytest.param(RECOVERED[:7], "7 bytes, not a multiple of 12", id="malformed"),
+    pytest.param(
+        RECOVERED[:12] + RECOVERED[-12:],
+        "at least 2 entries are missing: there is none for 588 bytes of the log from byte 294 on, "
+        "where index.interval.bytes is 100",
+        id="sparse",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("time_index", "problem"), SENTENCES)
+def test_a_problem_is_one_sentence(time_index: bytes, problem: str) -> None:
+    assert judge(LOG, time_index).problems == (problem,)
+
+
+def test_many_problems_are_counted_after_ten() -> None:
+    problems = judge(LOG, time_bytes(*[(5000, 1)] * 25)).problems
+    assert len(problems) == 11
+    assert problems[-1] == "and 15 more untrue entries"
+    assert len(judge(LOG, time_bytes(*[(5000, 1)] * 10)).problems) == 10
+
+
+# The `.index`: (relative offset, position)
+PER_BATCH = offset_bytes((2, 196), (4, 392), (6, 588), (8, 784))
+OFFSET_VERDICTS = [
+    pytest.param(PER_BATCH, IDENTICAL, id="recovery's bytes"),
+    pytest.param(b"", SPARSE, id="empty: a chunk of ten looks like lost entries"),
+    pytest.param(PER_BATCH[8:], CONSISTENT, id="the first entry is missing: as after a restart"),
+    pytest.param(PER_BATCH[:16], SPARSE, id="the second half is missing"),
+    pytest.param(PER_BATCH[8:16] + PER_BATCH[24:], CONSISTENT, id="two of four, one by one"),
+    pytest.param(offset_bytes((9, 490)), CONSISTENT, id="two chunks of five: a last offset behind"),
+    pytest.param(
+        offset_bytes((1, 98), (2, 196), (4, 392), (5, 490), (7, 686), (8, 784)),
+        *(CONSISTENT,),
+        id="another density",
+    ),
+    pytest.param(offset_bytes((4, 196), (9, 490)), CONSISTENT, id="two appends of several batches"),
+    pytest.param(offset_bytes((0, 0)) + PER_BATCH, CONSISTENT, id="an entry at byte 0"),
+    pytest.param(PER_BATCH[:-1], MALFORMED, id="one byte short"),
+    pytest.param(PER_BATCH + bytes(8), PADDED, id="a zero entry more"),
+    pytest.param(PER_BATCH[:8] + bytes(80), PADDED, id="zeros after the first"),
+    pytest.param(bytes(16), PADDED, id="all zero"),
+    pytest.param(
+        PER_BATCH[:8] + offset_bytes((40, 44), (50, 55)) + bytes(8), PADDED, id="stale, then zeros"
+    ),
+    pytest.param(
+        (PER_BATCH[:8] + offset_bytes((40, 44)) * 99)[: (TIME_PREALLOCATED + 5) // 8 * 8],
+        PADDED,
+        id="stale, of the preallocated size",
+    ),
+    pytest.param(
+        offset_bytes((40, 44)) + bytes(80), WRONG, id="no entry is true, though zeros follow"
+    ),
+    pytest.param(offset_bytes((2, 197)), WRONG, id="no batch begins there"),
+    pytest.param(offset_bytes((2, 392)), WRONG, id="the batch that ends with it is before"),
+    pytest.param(offset_bytes((20, 196)), WRONG, id="an offset that no batch ends with"),
+    pytest.param(offset_bytes((4, 392), (2, 196)), WRONG, id="out of order"),
+    pytest.param(offset_bytes((2, 196), (2, 196)), WRONG, id="an entry twice"),
+    pytest.param(offset_bytes((9, 490), (9, 784)), WRONG, id="one offset, two positions"),
+    pytest.param(
+        offset_bytes((4, 98), (6, 392)), WRONG, id="an append that reaches into the next one's"
+    ),
+    pytest.param(offset_bytes((2, -1)), WRONG, id="a negative position"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("offset_index", "verdict"), OFFSET_VERDICTS)
+def test_offset_index(judged: Callable[..., Judged], offset_index: bytes, verdict: str) -> None:
+    seen = judged(LOG, RECOVERED, offset_index, settings=SMALL)
+    assert seen.offset_verdict == verdict, seen.offset_problems
+    assert bool(seen.offset_problems) == (verdict not in GOOD)
+    assert seen.verdict == IDENTICAL
+
+
+PAIRS = log_of([(1000, 1001), (1002, 1003), (1004, 1005), (1006, 1007)])
+BEFORE_2_0 = [
+    pytest.param(offset_bytes((4, 196)), CONSISTENT, id="the first offset of the batch there"),
+    pytest.param(offset_bytes((5, 196)), IDENTICAL, id="the last offset, since 2.0"),
+    pytest.param(offset_bytes((4, 196), (6, 294)), CONSISTENT, id="first offsets"),
+    pytest.param(offset_bytes((2, 98), (5, 196)), CONSISTENT, id="a broker upgraded in between"),
+    pytest.param(offset_bytes((2, 196)), WRONG, id="the first offset of the batch before"),
+    pytest.param(offset_bytes((6, 196)), WRONG, id="the first offset of the batch behind"),
+]
+
+
+@pytest.mark.parametrize(("offset_index", "verdict"), BEFORE_2_0)
+def test_offset_indexes_of_before_2_0(
+    judged: Callable[..., Judged], offset_index: bytes, verdict: str
+) -> None:
+    assert len(PAIRS) == 4 * BATCH_BYTES
+    seen = judged(PAIRS, time_bytes((1005, 5), (1007, 7)), offset_index)
+    assert (seen.verdict, seen.offset_verdict) == (IDENTICAL, verdict), seen.offset_problems
+
+
+def sets_of(magic: int, codec: str = "gzip") -> bytes:
+    """Return three compressed sets of three messages, offsets 10 to 12, 13 to 15 and 20 to 22."""
+    entries = []
+    for first in (10, 13, 20):
+        inner = [
+            v0_message(first + i, None, bytes(40)) if magic == 0 else v1_message(i, 1000 + first)
+            for i in range(3)
+        ]
+        entries.append(wrapper(first + 2, inner, magic=magic, codec=codec))
+    return b"".join(entries)
+
+
+def starts_of(log: bytes) -> list[int]:
+    """Return where the entries of a log begin."""
+    starts, at = [], 0
+    while at < len(log):
+        starts.append(at)
+        at += 12 + int.from_bytes(log[at + 8 : at + 12], "big")
+    return starts
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_leaders_of_0_8_to_1_1_named_the_first_offset_inside_a_compressed_set(
+    judged: Callable[..., Judged], magic: int
+) -> None:
+    log = sets_of(magic)
+    first, second, third = starts_of(log)
+
+    def verdict_on(*entries: tuple[int, int]) -> str | None:
+        return judged(log, b"", offset_bytes(*entries), base=10).offset_verdict
+
+    assert verdict_on((3, second), (10, third)) == CONSISTENT
+    assert verdict_on((0, first), (3, second), (10, third)) == CONSISTENT
+    assert verdict_on((5, second), (12, third)) == CONSISTENT  # followers: the set's own offset
+    assert verdict_on((2, second)) == WRONG  # the last offset of the set before
+    assert verdict_on((6, second)) == WRONG  # nobody's: behind this set, before the next
+    assert verdict_on((9, third)) == CONSISTENT  # a hole before the set: it leads to the same batch
+    assert verdict_on((-1, first)) == WRONG
+
+
+def test_of_a_compressed_batch_of_magic_2_only_its_first_and_last_offsets_are_true(
+    judged: Callable[..., Judged],
+) -> None:
+    log = log_of([(1000,) * 3, (1001,) * 3], codec="gzip")
+    _, second = starts_of(log)
+    for offset, is_true in ((3, True), (4, False), (5, True)):
+        seen = judged(log, None, offset_bytes((offset, second)))
+        assert seen.offset_verdict in (GOOD if is_true else (WRONG,))
+
+
+def test_no_offset_index_is_no_problem() -> None:
+    assert judge(LOG, RECOVERED, None).offset_verdict is None
+
+
+def test_cluster_metadata_is_judged_as_any_log() -> None:
+    log = log_of([(5000, 5100, 5050)])
+    assert judge(log, time_bytes((5100, 2)), topic="__cluster_metadata").verdict == IDENTICAL
+    assert judge(log, time_bytes((5100, 1)), topic="__cluster_metadata").verdict == CONSISTENT
+
+
+# Properties: what a dialect writes is true; what a naive reader calls untrue is not called true.
+
+BASE = 50
+
+
+def columns_of(log: bytes) -> BatchColumns:
+    def read_into(position: int, view: memoryview) -> int:
+        piece = log[position : position + len(view)]
+        view[: len(piece)] = piece
+        return len(piece)
+
+    scan = BatchScan(read_into, len(log), seek_max_record=True, native=False)
+    return np.concatenate([np.empty(0, BATCH), *(batches.copy() for batches in scan)])
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    segments(base_offset=BASE),
+    st.integers(0, 400),
+    st.sampled_from(["recover", "live", "kip33"]),
+    st.integers(0, 400),
+)
+def test_what_a_dialect_writes_is_identical_and_at_any_interval_true(
+    entries: list[Written], interval: int, dialect: str, other_interval: int
+) -> None:
+    log = wire_of(entries)
+
+    def read_into(position: int, view: memoryview) -> int:
+        piece = log[position : position + len(view)]
+        view[: len(piece)] = piece
+        return len(piece)
+
+    written = index_segment(
+        read_into,
+        len(log),
+        base_offset=BASE,
+        topic="orders",
+        settings=IndexSettings(dialect, interval),
+    )
+    true = {*GOOD, SPARSE} if other_interval < interval else set(GOOD)
+    for read_at, verdicts in ((interval, {IDENTICAL}), (other_interval, true)):
+        seen = judge(
+            log,
+            written.time_index,
+            written.offset_index,
+            base=BASE,
+            settings=IndexSettings(dialect, read_at),
+        )
+        assert seen.verdict in verdicts, seen
+        assert seen.offset_verdict in verdicts, seen
+
+
+def naive_stairs(entries: Sequence[Written]) -> dict[int, set[int]]:
+    """Each new max timestamp, and the offsets that Kafka records with it."""
+    stairs: dict[int, set[int]] = {}
+    for entry in entries:
+        if entry.max_timestamp > max([-1, *stairs]):
+            stairs[entry.max_timestamp] = {entry.last_offset, entry.first_offset_with_max}
+    return stairs
+
+
+@settings(max_examples=200, deadline=None)
+@given(segments(base_offset=BASE, min_size=1), st.data(), st.integers(1, 5))
+def test_an_entry_is_true_where_a_naive_reader_says_so(
+    entries: list[Written], data: st.DataObject, step: int
+) -> None:
+    stairs = naive_stairs(entries)
+    times = st.sampled_from([e.max_timestamp for e in entries] + [17])
+    offsets = st.sampled_from(
+        [o for e in entries for o in (e.last_offset, e.first_offset_with_max)] + [BASE]
+    )
+    index = data.draw(st.lists(st.tuples(times, offsets), min_size=1, max_size=4))
+
+    expected, last = [], (-1, -1)
+    for i, (timestamp, offset) in enumerate(index):
+        if offset not in stairs.get(timestamp, ()) or timestamp <= last[0] or offset < last[1]:
+            expected.append(i)
+        else:
+            last = timestamp, offset
+
+    batches = columns_of(wire_of(entries))
+    for speed in (lambda function: function, compiler.compiled):
+        truth = TimeIndexTruth(*np.array(index, np.int64).T)
+        for at in range(0, len(batches), step):
+            truth.append(batches[at : at + step], speed)
+        untrue = truth.untrue(next_offset=False)
+        assert (untrue and untrue[:2]) == ((len(expected), expected[0]) if expected else None)
+        assert truth.max_timestamp == max([-1, *(e.max_timestamp for e in entries)])
+
+
+def naive_offset_entry_is_true(entries: Sequence[Written], offset: int, position: int) -> bool:
+    """Whether a batch begins there, and it or one behind it ends with the offset.
+
+    A compressed set of v0 or v1 may begin with any offset behind the batch before it.
+    """
+    at, offset_before = 0, BASE - 1
+    begins = False
+    for entry in entries:
+        begins = begins or at == position
+        if at == position and entry.offset_field == offset:
+            return True
+        is_set = entry.magic < 2 and entry.attributes & CODEC_MASK
+        if at == position and is_set and offset_before < offset < entry.offset_field:
+            return True
+        offset_before = entry.last_offset
+        if begins and entry.last_offset == offset:
+            return True
+        at += len(entry.wire)
+    return False
+
+
+@settings(max_examples=200, deadline=None)
+@given(segments(base_offset=BASE, min_size=1), st.data(), st.integers(1, 5))
+def test_an_offset_entry_is_true_where_a_naive_reader_says_so(
+    entries: list[Written], data: st.DataObject, step: int
+) -> None:
+    starts = np.cumsum([0, *(len(entry.wire) for entry in entries)]).tolist()
+    position = data.draw(st.sampled_from([*starts, 5]))
+    offset = data.draw(
+        st.sampled_from([o for e in entries for o in (e.last_offset, e.offset_field)] + [BASE])
+    )
+    batches = columns_of(wire_of(entries))
+    for speed in (lambda function: function, compiler.compiled):
+        truth = OffsetIndexTruth(np.array([offset]), np.array([position]), base_offset=BASE)
+        for at in range(0, len(batches), step):
+            truth.append(batches[at : at + step], speed)
+        is_true = naive_offset_entry_is_true(entries, offset, position)
+        assert (truth.untrue() is None) == is_true

@@ -1,0 +1,153 @@
+"""What the catalog says of a segment's batches, and where its largest timestamp is from."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kip33.formats.batch import BATCH
+from kip33.formats.native import compiler
+from kip33.rules.segment_summary import (
+    TIMESTAMP_TYPES,
+    codec_names,
+    largest_timestamp,
+    names_of,
+    new_summary,
+    summarize,
+)
+from tests.builders.generated_segments import LONG_MAX, Written, rows_of, segments
+
+NO_BATCHES = {
+    "batch_count": 0, "record_count": 0, "wrappers": 0, "first_batch_timestamp": -1,
+    "last_offset": -1, "max_timestamp": -1, "offset_of_max_timestamp": -1,
+    "out_of_order_batches": 0, "codecs": 0, "timestamp_types": 0,
+}  # fmt: skip
+
+
+def summary_of(
+    rows: Sequence[Any], *, compiled: bool = False, step: int | None = None
+) -> tuple[dict[str, int], list[int]]:
+    """Return the summary by field and the magics seen."""
+    batches = np.array(rows, BATCH)
+    summary, seen = new_summary(), np.zeros(256, np.uint8)
+    run = compiler.compiled(summarize) if compiled else summarize
+    for at in range(0, len(batches), step or len(batches) or 1):
+        run(batches[at : at + (step or len(batches))], summary, seen)
+    values = summary[0].item()
+    return dict(zip(summary.dtype.names, values, strict=True)), (
+        np.flatnonzero(seen) - 128
+    ).tolist()
+
+
+def row(
+    timestamp: int, offset: int = 0, *, records: int = 1, attributes: int = 0, magic: int = 2
+) -> tuple[int, ...]:
+    return (0, 61, offset, offset, timestamp, offset, -1, 0, records, attributes, magic, 0)
+
+
+def test_no_batches() -> None:
+    assert summary_of([]) == (NO_BATCHES, [])
+
+
+CASES = [
+    pytest.param([row(5, 7)], {"first_batch_timestamp": 5, "last_offset": 7}, id="one batch"),
+    pytest.param(
+        [row(5, 1), row(9, 2), row(9, 3)],
+        {"max_timestamp": 9, "offset_of_max_timestamp": 2},
+        id="equal timestamps: the first batch that has the max",
+    ),
+    pytest.param(
+        [row(5), row(3), row(4), row(5), row(6)],
+        {"out_of_order_batches": 2},
+        id="batches below an earlier max are out of order, an equal one is not",
+    ),
+    pytest.param(
+        [row(5), row(-1), row(6)], {"out_of_order_batches": 0}, id="-1 is not out of order"
+    ),
+    pytest.param(
+        [row(-1), row(8)],
+        {"first_batch_timestamp": -1, "max_timestamp": 8},
+        id="the first batch may have no timestamp",
+    ),
+    pytest.param(
+        [row(-5), row(-1)],
+        {"max_timestamp": -1, "offset_of_max_timestamp": -1, "first_batch_timestamp": -5},
+        id="below -1 there is no max",
+    ),
+    pytest.param([row(0, 4)], {"max_timestamp": 0, "offset_of_max_timestamp": 4}, id="0 is a max"),
+    pytest.param(
+        [row(LONG_MAX), row(1)], {"max_timestamp": LONG_MAX, "out_of_order_batches": 1}, id="far"
+    ),
+    pytest.param(
+        [row(1, records=3), row(1, records=0), row(1, records=4)],
+        {"record_count": 7, "wrappers": 0},
+        id="records are counted",
+    ),
+    pytest.param(
+        [row(1, records=3), row(1, records=-1, magic=1)],
+        {"record_count": 3, "wrappers": 1},
+        id="a wrapper's are not",
+    ),
+    pytest.param([row(1, 9), row(1, 4)], {"last_offset": 4}, id="the last one's offset"),
+    pytest.param(
+        [row(1, attributes=a) for a in (0, 4, 7)], {"codecs": 0b10010001}, id="codecs are bits"
+    ),
+    pytest.param([row(-1, magic=0, attributes=8)], {"timestamp_types": 1}, id="v0 has no type"),
+    pytest.param([row(1)], {"timestamp_types": 2}, id="CreateTime"),
+    pytest.param([row(1, attributes=0x0A)], {"timestamp_types": 4}, id="LogAppendTime"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
+@pytest.mark.parametrize(("rows", "expected"), CASES)
+def test_summary(rows: list[tuple[int, ...]], expected: dict[str, int], compiled: bool) -> None:
+    summary, _ = summary_of(rows, compiled=compiled)
+    assert {name: summary[name] for name in expected} == expected
+    assert summary["batch_count"] == len(rows)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
+def test_magics_seen_are_signed(compiled: bool) -> None:
+    rows = [row(1, magic=magic) for magic in (2, -128, 0, 127, 2)]
+    assert summary_of(rows, compiled=compiled)[1] == [-128, 0, 2, 127]
+
+
+@settings(max_examples=100, deadline=None)
+@given(segments(), st.integers(1, 5))
+def test_summary_of_any_log_in_any_pieces(entries: list[Written], step: int) -> None:
+    plain = summary_of(rows_of(entries))
+    assert summary_of(rows_of(entries), compiled=True, step=step) == plain
+    summary, magics = plain
+    times = [entry.max_timestamp for entry in entries]
+    largest = max([-1, *times])
+    assert summary["max_timestamp"] == largest
+    assert summary["batch_count"] == len(entries)
+    assert summary["record_count"] == sum(max(0, entry.records_count) for entry in entries)
+    assert magics == sorted({entry.magic for entry in entries})
+    if largest > -1:
+        assert summary["offset_of_max_timestamp"] == entries[times.index(largest)].last_offset
+
+
+@pytest.mark.parametrize(
+    ("max_timestamp", "expected"),
+    [
+        (5, (5, "log")),
+        (0, (0, "log")),
+        (-1, (777, "last_modified")),
+        (-7, (777, "last_modified")),
+    ],
+)
+def test_largest_timestamp_falls_back_to_the_modification_time(
+    max_timestamp: int, expected: tuple[int, str]
+) -> None:
+    assert largest_timestamp(max_timestamp, 777) == expected
+
+
+def test_names_of_bits() -> None:
+    assert names_of(0b101, TIMESTAMP_TYPES) == ["NoTimestampType", "LogAppendTime"]
+    assert codec_names(0b00010011) == ["none", "gzip", "zstd"]
+    assert codec_names(0b11100000) == ["codec-5", "codec-6", "codec-7"]
+    assert codec_names(0) == []

@@ -1,0 +1,349 @@
+"""How far groups are behind, against a look at every record; each result; when the unread goes."""
+
+import random
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kip33.formats.group_offsets import GroupOffset
+from kip33.rules.policies import Policies
+from kip33.rules.retention import Limits, SegmentFigures, judge
+from kip33.search.group_lag import GroupLag, group_lags
+from kip33.search.searched_segment import SearchedSegment
+from tests.builders.catalog_rows import catalog_rows
+from tests.builders.generated_segments import Written, plain_batch, segments, wire_of
+from tests.builders.searched_segments import write_segment
+from tests.builders.segment_builder import end_txn_marker, v2_batch
+
+NOW_MS = 10_000
+DAY_MS = 86_400_000
+KEPT_FOR_5_S = Policies({"defaults": {"retention.ms": 5_000}})
+
+
+def lag_of(rows: list[SearchedSegment], offset: int, *, partition: int = 0, **how: Any) -> GroupLag:
+    """Return the lag of group g in t-0, of which these are the segments."""
+    return lags_of({("t", 0): catalog_rows(rows)}, [offset], partition=partition, **how)[0]
+
+
+def lags_of(
+    partitions: dict[Any, list[dict[str, Any]]],
+    offsets: list[int],
+    *,
+    partition: int = 0,
+    **how: Any,
+) -> list[GroupLag]:
+    asked = [GroupOffset("g", "t", partition, offset) for offset in offsets]
+    return group_lags(partitions, asked, **({"now_ms": NOW_MS} | how))
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[tuple[int, list[Written]]]:
+    """Segments of one partition, some empty, perhaps with a hole before each."""
+    base, drawn = draw(st.sampled_from((0, 77))), []
+    for _ in range(draw(st.integers(1, 4))):
+        entries = draw(segments(base_offset=base, max_size=6))
+        drawn.append((base, entries))
+        last = entries[-1].last_offset if entries else base
+        base = last + 1 + draw(st.sampled_from((0, 0, 9)))
+    return drawn
+
+
+def expected(
+    log: list[tuple[int, list[Written]]], rows: list[SearchedSegment], offset: int
+) -> tuple[Any, ...]:
+    """Return result, timestamp, newest, start, end, lag in records and in time: a loop over all."""
+    entries = [entry for _, written in log for entry in written]
+    data = [pair for entry in entries if not entry.control for pair in entry.records]
+    start = log[0][0]
+    end = max([log[-1][0], *(entry.last_offset + 1 for entry in entries)])
+    newest = max([-1, *(entry.max_timestamp for entry in entries)])
+    known = (newest if newest >= 0 else None, start, end, max(0, end - max(offset, start)))
+    unread = [time for at, time in data if at >= offset]
+    if offset > end:
+        return "after_end", None, *known, 0
+    if not unread:
+        return "at_end", None, *known, 0
+    result = "before_start" if offset < start else "found"
+    late = newest - unread[0] if unread[0] >= 0 else None
+    return result, unread[0], *known, late
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(logs(), st.sampled_from((0, 100, 4096)), st.booleans(), st.integers(0, 60))
+def test_every_offset_as_a_look_at_every_record(
+    log: list[tuple[int, list[Written]]], interval: int, with_index: bool, retention_ms: int
+) -> None:
+    policies = Policies({"topics": {"t": {"retention.ms": retention_ms}}})
+    with tempfile.TemporaryDirectory() as folder:
+        how = {"interval_bytes": interval, "offset_index": with_index}
+        rows = [write_segment(Path(folder), base, wire_of(e), **how) for base, e in log]
+        ends = {offset for row in rows for offset in (row.base_offset, (row.last_offset or 0) + 1)}
+        near = {at for _, e in log for entry in e for at, _ in entry.records} | ends
+        offsets = sorted({at + step for at in near for step in (-1, 0, 1) if at + step >= 0})
+        shuffled = catalog_rows(rows)
+        random.Random(interval).shuffle(shuffled)
+        found = lags_of({("t", 0): shuffled}, offsets, policies=policies, now_ms=40)
+
+    figures = [
+        SegmentFigures(r.base_offset, r.size_bytes, r.largest_timestamp, r.status) for r in rows
+    ]
+    limits = Limits(retention_ms, active_segment="kafka")
+    deletable_at = [one.deletable_at_ms for one in judge(figures, limits, now_ms=40)]
+    for offset, lag in zip(offsets, found, strict=True):
+        assert (lag.offset, lag.note) == (offset, None)
+        assert (
+            *(lag.result, lag.timestamp, lag.newest_timestamp, lag.log_start_offset),
+            *(lag.log_end_offset, lag.lag_records, lag.lag_ms),
+        ) == expected(log, rows, offset), offset
+        first_unread = [
+            place
+            for place, (_, entries) in enumerate(log)
+            if any(at >= offset for e in entries if not e.control for at, _ in e.records)
+        ]
+        goes_at = deletable_at[first_unread[0]] if first_unread else None
+        assert lag.unread_expires_at_ms == goes_at, offset
+
+
+def ten_batches(folder: Path, base_offset: int = 0, *, from_ms: int = 1_000) -> SearchedSegment:
+    """A segment of ten batches of five records each, 100 ms apart."""
+    entries = [plain_batch(base_offset + 5 * i, [from_ms + 100 * i] * 5) for i in range(10)]
+    return write_segment(folder, base_offset, wire_of(entries))
+
+
+RESULTS = {
+    "in the middle": (17, ("found", 1_300, 1_900, 33, 600)),
+    "nothing read yet": (0, ("found", 1_000, 1_900, 50, 900)),
+    "the last record": (49, ("found", 1_900, 1_900, 1, 0)),
+    "the end": (50, ("at_end", None, 1_900, 0, 0)),
+    "behind the end": (51, ("after_end", None, 1_900, 0, 0)),
+    "the largest offset": (2**63 - 1, ("after_end", None, 1_900, 0, 0)),
+}
+
+
+@pytest.mark.parametrize(("offset", "says"), RESULTS.values(), ids=RESULTS)
+def test_results(offset: int, says: tuple[Any, ...], tmp_path: Path) -> None:
+    lag = lag_of([ten_batches(tmp_path)], offset)
+
+    assert (lag.result, lag.timestamp, lag.newest_timestamp, lag.lag_records, lag.lag_ms) == says
+    assert (lag.group, lag.log_dir, lag.topic, lag.partition) == ("g", "broker-1", "t", 0)
+    assert lag.note is None
+
+
+def test_what_would_be_read_next_is_gone(tmp_path: Path) -> None:
+    lag = lag_of([ten_batches(tmp_path, 300)], 17)
+
+    assert (lag.result, lag.timestamp, lag.log_start_offset) == ("before_start", 1_000, 300)
+    assert lag.lag_records == 50  # what is left of it
+
+
+@pytest.mark.parametrize("partition", [1, 2**31 - 1])
+def test_no_such_partition(partition: int, tmp_path: Path) -> None:
+    lag = lag_of([ten_batches(tmp_path)], 17, partition=partition)
+
+    assert lag == GroupLag("g", None, "t", partition, 17, "no_such_partition")
+
+
+def test_offsets_are_answered_in_their_order(tmp_path: Path) -> None:
+    rows = catalog_rows([ten_batches(tmp_path)])
+    offsets = random.Random(1).sample(range(50), 40)
+
+    assert [lag.offset for lag in lags_of({("t", 0): rows}, offsets)] == offsets
+
+
+def test_an_empty_partition(tmp_path: Path) -> None:
+    lag = lag_of([write_segment(tmp_path, 40, b"")], 40)
+
+    assert (lag.result, lag.log_start_offset, lag.log_end_offset) == ("at_end", 40, 40)
+    assert (lag.timestamp, lag.newest_timestamp, lag.lag_records, lag.lag_ms) == (None, None, 0, 0)
+
+
+def test_markers_alone_are_no_unread_data(tmp_path: Path) -> None:
+    log = [plain_batch(0, [1_000] * 3).wire, end_txn_marker(3, 1_000, producer_id=1)]
+    lag = lag_of([write_segment(tmp_path, 0, b"".join(log))], 3, policies=KEPT_FOR_5_S)
+
+    assert (lag.result, lag.lag_records, lag.lag_ms) == ("at_end", 1, 0)
+    assert lag.unread_expires_at_ms is None
+
+
+def test_a_record_without_a_timestamp_has_no_lag_in_time(tmp_path: Path) -> None:
+    entries = [plain_batch(0, [-1, -1]), plain_batch(2, [1_000])]
+    lag = lag_of([write_segment(tmp_path, 0, wire_of(entries))], 1)
+
+    assert (lag.result, lag.timestamp, lag.newest_timestamp) == ("found", -1, 1_000)
+    assert (lag.lag_records, lag.lag_ms) == (2, None)
+
+
+def test_the_next_record_may_be_the_newest_of_all(tmp_path: Path) -> None:
+    """Of a clock that went back: no lag in time below 0."""
+    entries = [plain_batch(0, [9_000]), plain_batch(1, [1_000])]
+    lag = lag_of([write_segment(tmp_path, 0, wire_of(entries))], 0)
+
+    assert (lag.timestamp, lag.newest_timestamp, lag.lag_ms) == (9_000, 9_000, 0)
+
+
+def test_the_replica_with_most_valid_bytes_answers(tmp_path: Path) -> None:
+    whole, short = tmp_path / "whole", tmp_path / "short"
+    whole.mkdir()
+    short.mkdir()
+    few = write_segment(short, 0, wire_of([plain_batch(0, [5] * 2)]))
+    rows = catalog_rows([few], log_dir="a") + catalog_rows([ten_batches(whole)], log_dir="b")
+
+    [lag] = lags_of({("t", 0): rows}, [17])
+
+    assert (lag.log_dir, lag.timestamp, lag.log_end_offset) == ("b", 1_300, 50)
+
+
+def test_the_lag_is_unknown_where_the_last_segment_is_torn(tmp_path: Path) -> None:
+    """Recovery would cut it there, but records may be missing."""
+    log = wire_of([plain_batch(5 * i, [1_000 + i] * 5) for i in range(4)])
+    row = write_segment(tmp_path, 0, log[:-3])
+    assert row.status == "truncated"
+
+    found = [lag_of([row], offset) for offset in (12, 15, 17)]
+
+    assert [lag.result for lag in found] == ["found", "unknown", "unknown"]
+    assert {(lag.log_end_offset, lag.lag_records, lag.lag_ms) for lag in found} == {(None,) * 3}
+    assert [lag.timestamp for lag in found] == [1_002, None, None]
+    assert all("truncated, the log's end is not known" in (lag.note or "") for lag in found)
+
+
+@pytest.mark.parametrize("offset", [20, 55, 70])
+def test_the_time_is_unknown_where_a_middle_segment_lost_records(
+    offset: int, tmp_path: Path
+) -> None:
+    rows = [ten_batches(tmp_path, base, from_ms=1_000 + base) for base in (0, 50, 100)]
+    log = tmp_path / f"{50:020d}.log"
+    rows[1] = write_segment(tmp_path, 50, log.read_bytes()[:-300])
+    assert rows[1].status == "truncated"
+
+    lag = lag_of(rows, offset)
+
+    assert (lag.result, lag.lag_records, lag.lag_ms) == ("found", 150 - offset, None)
+    assert lag.note and "truncated at offset" in lag.note
+
+
+def test_a_truncated_segment_that_the_next_one_continues_lost_nothing(tmp_path: Path) -> None:
+    rows = [ten_batches(tmp_path, base, from_ms=1_000 + base) for base in (0, 50)]
+    log = tmp_path / f"{0:020d}.log"
+    rows[0] = write_segment(tmp_path, 0, log.read_bytes() + bytes(40))
+    assert rows[0].status == "truncated"
+
+    lag = lag_of(rows, 17)
+
+    assert (lag.lag_records, lag.note) == (83, None)
+    assert lag.lag_ms is not None
+
+
+@pytest.mark.parametrize("status", ["unreadable", "invalid"])
+def test_a_last_segment_that_counts_for_nothing(status: str, tmp_path: Path) -> None:
+    bad = ten_batches(tmp_path, 50)._replace(status=status, max_timestamp=None)
+    rows = [ten_batches(tmp_path), bad._replace(last_offset=None)]
+
+    lag = lag_of(rows, 50)
+
+    assert (lag.result, lag.log_end_offset, lag.timestamp) == ("unknown", None, None)
+    assert (lag.lag_records, lag.lag_ms) == (None, None)
+    assert lag.note and f"{status}, the log's end is not known" in lag.note
+    lag = lag_of([rows[0], bad], 55)
+    assert (lag.result, lag.timestamp, lag.lag_ms) == ("found", None, None)
+    assert lag.note and "the log's end is not known; " in lag.note
+    assert lag.note.endswith(f"{status}, passed over")
+
+
+def test_a_segment_passed_over_on_the_way_is_named(tmp_path: Path) -> None:
+    rows = [ten_batches(tmp_path, base, from_ms=1_000 + base) for base in (0, 50, 100)]
+    rows[1] = rows[1]._replace(status="unreadable", last_offset=None, max_timestamp=None)
+
+    lag = lag_of(rows, 57)
+
+    assert (lag.result, lag.timestamp, lag.lag_records) == ("found", 1_100, 93)
+    assert lag.note == f"{rows[1].log_uri}: unreadable, passed over"
+
+
+def test_a_log_that_is_gone_is_no_end(tmp_path: Path) -> None:
+    row = ten_batches(tmp_path)
+    (tmp_path / f"{0:020d}.log").unlink()
+
+    lag = lag_of([row], 17, policies=KEPT_FOR_5_S)
+
+    assert (lag.result, lag.timestamp, lag.lag_records, lag.lag_ms) == ("found", None, 33, None)
+    assert lag.unread_expires_at_ms == 1_900 + 5_000 + 1
+    assert lag.note and lag.note.startswith(f"{row.log_uri}: cannot be read: ")
+
+
+@pytest.mark.parametrize("cut", [1, 40])
+def test_a_log_shorter_than_the_catalog_says_is_no_end(cut: int, tmp_path: Path) -> None:
+    row = ten_batches(tmp_path)
+    log = tmp_path / f"{0:020d}.log"
+    batch_bytes = len(log.read_bytes()) // 10
+    log.write_bytes(log.read_bytes()[: -batch_bytes if cut == 1 else -cut])
+
+    lag = lag_of([row], 47)
+
+    assert (lag.result, lag.timestamp, lag.lag_records, lag.lag_ms) == ("found", None, 3, None)
+    assert lag.note and "nothing behind it was read" in lag.note
+
+
+EXPIRIES: dict[str, tuple[int, dict[str, Any], int | None]] = {
+    "its own segment": (17, {"retention.ms": 5_000}, 1_900 + 5_001),
+    "a later segment": (60, {"retention.ms": 5_000}, 101_900 + 5_001),
+    "not before the one in front of it": (110, {"retention.ms": 5_000}, 101_900 + 5_001),
+    "before the start: what is left": (0, {"retention.ms": 5_000}, 1_900 + 5_001),
+    "by size at once": (17, {"retention.bytes": 1}, 0),
+    "no limit": (17, {"retention.ms": -1}, None),
+    "compacted": (17, {"retention.ms": 5_000, "cleanup.policy": "compact"}, None),
+    "all is read": (160, {"retention.ms": 5_000}, None),
+}
+
+
+@pytest.mark.parametrize(("offset", "limits", "at"), EXPIRIES.values(), ids=EXPIRIES)
+def test_when_what_is_unread_expires(
+    offset: int, limits: dict[str, Any], at: int | None, tmp_path: Path
+) -> None:
+    rows = [
+        ten_batches(tmp_path, 10),
+        ten_batches(tmp_path, 60, from_ms=101_000),  # ends at 109
+        ten_batches(tmp_path, 110, from_ms=2_000),
+    ]
+
+    lag = lag_of(rows, offset, policies=Policies({"defaults": limits}))
+
+    assert lag.unread_expires_at_ms == at
+
+
+def test_a_hole_before_a_segment_does_not_expire_with_the_one_before(tmp_path: Path) -> None:
+    rows = [ten_batches(tmp_path), ten_batches(tmp_path, 60, from_ms=3_000)]
+
+    lag = lag_of(rows, 55, policies=KEPT_FOR_5_S)
+
+    assert (lag.result, lag.timestamp) == ("found", 3_000)
+    assert lag.unread_expires_at_ms == 3_900 + 5_001
+
+
+def test_retention_without_a_policy_and_what_if(tmp_path: Path) -> None:
+    row = ten_batches(tmp_path)
+
+    assert lag_of([row], 17).unread_expires_at_ms is None
+    other = lag_of([row], 17, policies=KEPT_FOR_5_S, retention_ms=DAY_MS)
+    assert other.unread_expires_at_ms == 1_900 + DAY_MS + 1
+    assert lag_of([row], 17, retention_ms=DAY_MS).unread_expires_at_ms is None
+
+
+def test_a_damaged_index_does_not_hide_the_log(tmp_path: Path) -> None:
+    row = ten_batches(tmp_path)
+    (tmp_path / f"{0:020d}.index").write_bytes(bytes.fromhex("0000000500000001") * 40)
+
+    lag = lag_of([row], 17)
+
+    assert (lag.timestamp, lag.note) == (1_300, None)
+
+
+def test_an_emptied_batch_is_passed_over(tmp_path: Path) -> None:
+    log = v2_batch(0, last_offset_delta=4, max_timestamp=9_000) + plain_batch(5, [1_000]).wire
+    lag = lag_of([write_segment(tmp_path, 0, log)], 2)
+
+    assert (lag.timestamp, lag.newest_timestamp, lag.lag_records) == (1_000, 9_000, 4)

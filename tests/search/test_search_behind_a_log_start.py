@@ -1,0 +1,127 @@
+"""Which record is a partition's first where the log starts behind records that compaction removed.
+
+`before_start` says that no record at or after the log start offset lies before the answer. A log
+start offset may lie in the tail of a batch, or of a segment, whose last records were removed.
+"""
+
+import os
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from kip33.rules.search import BEFORE_START, FOUND
+from kip33.search.partition_search import search_partition
+from tests.builders.generated_segments import Written, plain_batch, random_segment, wire_of
+from tests.builders.searched_segments import Partition, brute, write_segment
+from tests.builders.segment_builder import Record, v2_batch
+from tests.long_forms import short_and_long
+
+SEED = os.environ.get("KIP33_SEED", "1")
+
+
+def compacted_batch(first: int, last: int, kept: dict[int, int], codec: str = "none") -> Written:
+    """A batch of which compaction kept these records, offset to timestamp."""
+    records = [Record(time, offset_delta=offset - first) for offset, time in kept.items()]
+    largest = max([5, *kept.values()])
+    wire = v2_batch(
+        first, records, codec=codec, last_offset_delta=last - first, max_timestamp=largest
+    )
+    return Written(*(wire, first, last, largest, tuple(kept.items())), records_count=len(records))
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_a_log_start_in_the_emptied_tail_of_an_earlier_segment(tmp_path: Path, codec: str) -> None:
+    rows = [
+        write_segment(tmp_path, 0, compacted_batch(0, 9, {0: 50, 4: 60}, codec).wire),
+        write_segment(tmp_path, 10, plain_batch(10, [80]).wire),
+    ]
+
+    for start, result in [(0, FOUND), (4, FOUND), (5, BEFORE_START), (9, BEFORE_START)]:
+        [answer] = search_partition(rows, [75], log_start_offset=start)
+        assert answer[1:4] == (10, 80, result), start
+
+
+def test_a_log_start_in_the_emptied_tail_of_a_batch_of_the_same_segment(tmp_path: Path) -> None:
+    log = compacted_batch(0, 9, {0: 50, 4: 60}).wire + plain_batch(10, [80]).wire
+    row = write_segment(tmp_path, 0, log)
+
+    for start, result in [(4, FOUND), (5, BEFORE_START), (9, BEFORE_START)]:
+        [answer] = search_partition([row], [75], log_start_offset=start)
+        assert answer[1:4] == (10, 80, result), start
+
+
+def test_an_earlier_segment_that_cannot_be_read_is_noted(tmp_path: Path) -> None:
+    rows = [
+        write_segment(tmp_path, 0, compacted_batch(0, 9, {0: 50, 4: 60}).wire),
+        write_segment(tmp_path, 10, plain_batch(10, [80, 90]).wire),
+    ]
+    (tmp_path / f"{0:020d}.log").unlink()
+
+    for answer in search_partition(rows, [75, 76], log_start_offset=5):
+        assert answer[1:4] == (10, 80, FOUND)
+        assert answer.note
+        assert answer.note.startswith(f"{rows[0].log_uri}: cannot be read: ")
+        assert answer.note.endswith("; the partition's first record may be in it")
+
+
+def random_entries(random: Random, base_offset: int) -> list[Written]:
+    """Entries of every kind, or batches of which compaction kept some records or none."""
+    if random.random() < 0.4:
+        return random_segment(random, base_offset=base_offset, entries=random.randint(0, 6))
+    entries, offset = [], base_offset
+    for _ in range(random.randint(0, 5)):
+        last = offset + random.randint(0, 5)
+        kept = {
+            at: random.randint(0, 20) for at in range(offset, last + 1) if random.random() < 0.4
+        }
+        entries.append(compacted_batch(offset, last, kept, random.choice(("none", "zstd"))))
+        offset = last + 1 + random.choice((0, 0, 2))
+    return entries
+
+
+@pytest.mark.parametrize("questions", short_and_long(2_000, 30_000, "KIP33_LOG_START_QUESTIONS"))
+def test_answers_behind_any_log_start_are_those_of_a_loop_over_all_records(
+    questions: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    random, asked = Random(SEED), 0
+    seen = {FOUND: 0, BEFORE_START: 0}
+    while asked < questions:
+        base, drawn = random.choice((0, 0, 40)), []
+        for _ in range(random.randint(1, 4)):
+            entries = random_entries(random, base)
+            drawn.append((base, tuple(entries)))
+            base = entries[-1].last_offset + 1 if entries else base + 1
+        partition = Partition(tuple(drawn))
+        rows = partition.write_to(
+            tmp_path, offset_index=random.random() < 0.5, interval_bytes=random.choice((0, 4096))
+        )
+        for start in random.sample(range(drawn[0][0], base + 1), min(4, base - drawn[0][0])):
+            targets = random.sample(partition.targets, min(8, len(partition.targets)))
+            answers = search_partition(rows, targets, log_start_offset=start)
+            for target, answer in zip(targets, answers, strict=True):
+                expected = brute(partition.records, target, start)
+                case = f"KIP33_SEED={SEED}: {drawn}, time {target} from offset {start}"
+                if expected[0] is None:
+                    assert answer.offset is None, case
+                else:
+                    assert answer[1:4] == expected, case
+                    seen[answer.result] += 1
+                asked += 1
+    with capsys.disabled():
+        print(f"\nKIP33_SEED={SEED}: {seen}", end=" ")
+    assert min(seen.values()) > questions / 20
+
+
+def test_the_segment_is_read_once_for_many_times(tmp_path: Path) -> None:
+    entries = [plain_batch(2 * at, [50, 60], bytes(500)) for at in range(100)]
+    tail = compacted_batch(200, 299, {200: 60})
+    rows = [
+        write_segment(tmp_path, 0, wire_of([*entries, tail])),
+        write_segment(tmp_path, 300, plain_batch(300, [1000]).wire),
+    ]
+
+    answers = search_partition(rows, list(range(100, 900)), log_start_offset=250)
+
+    assert {answer[1:4] for answer in answers} == {(300, 1000, BEFORE_START)}
+    assert sum(answer.bytes_read for answer in answers) < 40_000

@@ -1,0 +1,43 @@
+"""An index is never believed: damaged index files that are called ours change no answer."""
+
+import os
+
+import pytest
+
+from kip33.search import index_lookup
+from tests.builders.searched_mutants import run, run_broken
+from tests.long_forms import short_and_long
+
+SEED = os.environ.get("KIP33_SEED", "1")
+
+
+@pytest.mark.parametrize("questions", short_and_long(1_500, 5_000, "KIP33_SEARCHED_QUESTIONS"))
+@pytest.mark.parametrize("walked", [0, index_lookup.WALKED_BYTES])
+def test_no_answer_is_wrong_without_a_word(
+    questions: int, walked: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where no stretch of log is too short to be jumped over."""
+    monkeypatch.setattr(index_lookup, "WALKED_BYTES", walked)
+    if not walked:
+        monkeypatch.setattr(index_lookup, "ENTRY_PROOF_BYTES", 0)
+
+    outcomes, faults = run(f"{SEED}/{walked}", questions)
+
+    with capsys.disabled():
+        print(f"\nKIP33_SEED={SEED}: {dict(sorted(outcomes.items()))}", end=" ")
+    assert faults == []
+    assert outcomes["right, no note"] > questions / 3
+    assert outcomes["right, noted"] > questions / 30
+
+
+@pytest.mark.parametrize("questions", short_and_long(1_000, 5_000, "KIP33_SEARCHED_QUESTIONS"))
+def test_no_answer_is_called_exact_that_lost_records_could_change(
+    questions: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcomes, faults = run_broken(SEED, questions)
+
+    with capsys.disabled():
+        print(f"\nKIP33_SEED={SEED}: {dict(sorted(outcomes.items()))}", end=" ")
+    assert faults == []
+    assert outcomes["right, record"] > questions / 4
+    assert outcomes["other, unsure"] > questions / 40
