@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, Self, TypeAlias
 from pyarrow import fs
 
 from kip33.formats.names import parse_partition_dir
-from kip33.stores.files import has_text_name, reason, shown_name
+from kip33.stores.files import has_text_name, one_line, shown_name
 from kip33.stores.locations import Location
 
 MAX_DEPTH: Final = 32  # of directories below SOURCE
@@ -117,7 +117,7 @@ def entries(directory: Directory, visit: Visit, partition: Partition | None) -> 
     try:
         infos: Infos = place.filesystem().get_file_info(fs.FileSelector(place.path))
     except OSError as error:
-        directory.segments.append(unlistable(visit.below, partition, reason(error)))
+        directory.segments.append(unlistable(visit.below, partition, one_line(error)))
         return []
     return _with_text_names(directory, visit, infos)
 

@@ -25,7 +25,7 @@ Statuses: TypeAlias = dict[str, FileStatus]
 """Index files by name."""
 
 
-class IndexFiles(NamedTuple):
+class ListedIndexes(NamedTuple):
     """Index files by name: beside the logs, and where a build puts them."""
 
     beside: Statuses
@@ -62,7 +62,7 @@ def index_files(
     infos: Infos,
     logs: Sequence[str],
     unfinished: re.Pattern[str],
-) -> IndexFiles:
+) -> ListedIndexes:
     """Return the index files of logs by their suffixes; note those that were never finished.
 
     `logs` are names; `unfinished` matches the names of temporary index files.
@@ -70,8 +70,8 @@ def index_files(
     beside = index_statuses(visit.place, infos)
     if visit.target == visit.place:
         directory.unfinished.extend(_unfinished(visit.place, infos, unfinished))
-        return IndexFiles(beside, beside)
-    return IndexFiles(beside, list_target(directory, visit, logs, unfinished))
+        return ListedIndexes(beside, beside)
+    return ListedIndexes(beside, list_target(directory, visit, logs, unfinished))
 
 
 def add_segments(
@@ -79,7 +79,7 @@ def add_segments(
     visit: Visit,
     partition: Partition,
     logs: Sequence[tuple[int, Any]],
-    files: IndexFiles,
+    files: ListedIndexes,
 ) -> None:
     """Add segments whose log is a file of its own; `logs` are base offsets and entries."""
     beside, at_target = files

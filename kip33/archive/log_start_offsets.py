@@ -16,7 +16,7 @@ from typing import Final
 
 from kip33.errors import LocationError
 from kip33.formats.offset_checkpoints import LOG_START_OFFSET_CHECKPOINT, parse_offset_checkpoint
-from kip33.stores.files import read_whole, reason
+from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
 
 MOST_CHECKPOINT_BYTES: Final = 2**28  # a million partitions of the longest names
@@ -59,8 +59,8 @@ def _checkpoint(log_dir: Location) -> dict[tuple[str, int], int]:
         return {}
     except (OSError, ValueError) as error:
         raise LocationError(
-            f"{location.uri}: cannot be read: {reason(error)}; copy it again, or remove it to take "
-            "the first segment for the start of each log"
+            f"{location.uri}: cannot be read: {one_line(error)}; copy it again, or remove it to "
+            "take the first segment for the start of each log"
         ) from error
 
 
@@ -74,7 +74,7 @@ def _rows(file: str) -> LogStartOffsets:
                 raise ValueError(f"line {number}: offset {offset} found, {offsets[key]} above")
     except (OSError, ValueError, csv.Error) as error:
         raise LocationError(
-            f"{file}: {reason(error)}; expected CSV with the header "
+            f"{file}: {one_line(error)}; expected CSV with the header "
             f"{','.join(COLUMNS)} or {','.join((*COLUMNS, LOG_DIR))}"
         ) from error
     return offsets

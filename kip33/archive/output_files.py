@@ -16,7 +16,7 @@ from pyarrow import fs
 from kip33.archive.broker_log_dirs import require_outside_brokers
 from kip33.errors import LocationError
 from kip33.formats.windows import read_fully
-from kip33.stores.files import opened, reason
+from kip33.stores.files import one_line, opened
 from kip33.stores.locations import Location
 
 _HEAD_BYTES: Final = 256  # of a file: enough to see that it is a plan
@@ -53,7 +53,7 @@ def require_replaceable(
         return  # nothing to replace; whether it can be written shows later
     except OSError as error:
         raise LocationError(
-            f"{place.uri}: {option} cannot look at it: {reason(error)}; give another name"
+            f"{place.uri}: {option} cannot look at it: {one_line(error)}; give another name"
         ) from error
     raise LocationError(
         f"{place.uri}: there is {what}, and {option} does not replace it; give another name"

@@ -72,7 +72,7 @@ def as_found(info: fs.FileInfo, place: Location) -> PlannedFile:
     return PlannedFile(info.base_name, info.size, NO_TIME if modified is None else modified)
 
 
-def in_order(files: list[PlannedFile]) -> tuple[PlannedFile, ...]:
+def in_deletion_order(files: list[PlannedFile]) -> tuple[PlannedFile, ...]:
     """Return a segment's files in Kafka's order, of each kind the one beside the log first."""
     return tuple(sorted(files, key=_in_order))
 

@@ -10,7 +10,7 @@ from kip33.rules.index_builder import BYTES_VERSION, IndexSettings, TopicSetting
 from kip33.stores.locations import Location
 
 
-class Build(NamedTuple):
+class BuildSpec(NamedTuple):
     """What one build does; small and picklable, for it travels to every task."""
 
     source: Location

@@ -19,11 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.archive.sources import matches
-from kip33.builds.known import Column, Known, Mask, Match
+from kip33.builds.known import Column, ListingMatch, Mask, ReusableRows
 from kip33.catalog.draft import Draft
 from kip33.catalog.part_writer import PartWriter
 from kip33.catalog.schema import SEGMENTS
-from kip33.catalog.snapshot import Part, Snapshot
+from kip33.catalog.snapshot import Snapshot, SnapshotPart
 from kip33.rules.reuse import may_change_unseen
 
 ROWS_PER_PART: Final = 250_000
@@ -31,7 +31,7 @@ LEAVE: Final = -1
 SETTINGS: Final = ("build_settings", "time_index_settings", "offset_index_settings")
 
 
-class Takeover(NamedTuple):
+class CarryOver(NamedTuple):
     """Which rows of `snapshot` are taken over, in its order."""
 
     snapshot: Snapshot
@@ -44,16 +44,16 @@ class Takeover(NamedTuple):
     dropped: int
 
 
-def plan_takeover(
+def plan_carry_over(
     snapshot: Snapshot,
-    known: Known,
-    match: Match,
+    known: ReusableRows,
+    match: ListingMatch,
     active_segment: Mask,
     *,
     suspect: Mask,
     topics: Sequence[str],
     unlistable: tuple[str, ...],
-) -> Takeover:
+) -> CarryOver:
     """Return what becomes of the rows of `snapshot`.
 
     `match` and `active_segment` are in the listing's order, `suspect` in the snapshot's: rows whose
@@ -72,7 +72,7 @@ def plan_takeover(
     dropped = known.is_segment & ~listed & ~carried
     too_soon = may_change_unseen(known.last_modified_ms, snapshot.created_ms)
     unsettled = carried & (too_soon | suspect)
-    return Takeover(
+    return CarryOver(
         snapshot,
         taken | carried,
         unsettled,
@@ -99,7 +99,7 @@ def is_below(log_uri: Column, directories: tuple[str, ...]) -> Mask:
     return mask
 
 
-def take_over(draft: Draft, takeover: Takeover) -> Iterator[Part]:
+def carry_over_rows(draft: Draft, takeover: CarryOver) -> Iterator[SnapshotPart]:
     """Write the rows that are taken over into staging; yield their parts, numbered from 0.
 
     CatalogError where the snapshot was damaged meanwhile, PublishError where it cannot be written.
@@ -107,7 +107,7 @@ def take_over(draft: Draft, takeover: Takeover) -> Iterator[Part]:
     yield from write_parts(draft, _taken_over(draft, takeover))
 
 
-def _taken_over(draft: Draft, takeover: Takeover) -> Iterator[pa.Table]:
+def _taken_over(draft: Draft, takeover: CarryOver) -> Iterator[pa.Table]:
     begin = 0
     for piece in draft.catalog.read_pieces(takeover.snapshot):
         end = begin + piece.num_rows
@@ -118,7 +118,7 @@ def _taken_over(draft: Draft, takeover: Takeover) -> Iterator[pa.Table]:
         begin = end
 
 
-def write_parts(draft: Draft, tables: Iterable[pa.Table]) -> Iterator[Part]:
+def write_parts(draft: Draft, tables: Iterable[pa.Table]) -> Iterator[SnapshotPart]:
     """Write rows into staging, some hundred thousand a part; yield the parts, numbered from 0."""
     number = 0
     writer = PartWriter(draft.staging, number)

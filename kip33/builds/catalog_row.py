@@ -4,10 +4,10 @@ from typing import Any, Final
 
 import kip33
 from kip33.archive.directory import Segment
-from kip33.builds.build_spec import Build
+from kip33.builds.build_spec import BuildSpec
 from kip33.builds.index_files import Published
 from kip33.catalog.schema import KEPT
-from kip33.indexing.segment import SegmentIndex
+from kip33.indexing.segment import BuiltIndexes
 from kip33.indexing.tail import Tail
 from kip33.rules.index_entries import TIME_ENTRY_BYTES
 from kip33.rules.segment_summary import TIMESTAMP_TYPES, codec_names, largest_timestamp, names_of
@@ -16,7 +16,7 @@ from kip33.stores.locations import Location
 _NO_FILE: Final = (None, None, None)
 
 
-def tail_row(build: Build, segment: Segment, log: Location, tail: Tail) -> dict[str, Any]:
+def tail_row(build: BuildSpec, segment: Segment, log: Location, tail: Tail) -> dict[str, Any]:
     """Return the row of a log that was not read: what was not seen is null."""
     names_next = build.settings.dialect == "kip33"  # such an entry names the offset after a batch
     files = tail.files
@@ -50,7 +50,7 @@ def _index_columns(
     }
 
 
-def _listed(build: Build, segment: Segment, log: Location) -> dict[str, Any]:
+def _listed(build: BuildSpec, segment: Segment, log: Location) -> dict[str, Any]:
     """Return what the listing and the settings say of a segment."""
     return {
         "log_dir": segment.log_dir,
@@ -67,7 +67,7 @@ def _listed(build: Build, segment: Segment, log: Location) -> dict[str, Any]:
 
 
 def row_of(
-    build: Build, segment: Segment, log: Location, index: SegmentIndex, published: Published
+    build: BuildSpec, segment: Segment, log: Location, index: BuiltIndexes, published: Published
 ) -> dict[str, Any]:
     """Return the row of a log that was read, or could not be, and of its index files."""
     row = _listed(build, segment, log) | {

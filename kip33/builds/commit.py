@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.builds.carry_over import take_over, write_parts
+from kip33.builds.carry_over import carry_over_rows, write_parts
 from kip33.builds.index_files import CANNOT_BE_WRITTEN, NOT_OURS
 from kip33.builds.orphans import NAMED_BY_ROWS, merge_orphans, without_named
 from kip33.builds.plan import BuildPlan, require_layout
@@ -20,7 +20,7 @@ from kip33.catalog.draft import DEAD_AFTER_MS, Draft
 from kip33.catalog.orphan_list import read_orphans
 from kip33.catalog.overlaps import DirectoriesOfPartitions
 from kip33.catalog.schema import KEPT, WRITTEN
-from kip33.catalog.snapshot import Candidate, Part, Snapshot
+from kip33.catalog.snapshot import Candidate, Snapshot, SnapshotPart
 from kip33.errors import CatalogError, UnreadableCatalogError
 from kip33.rules.broker_start import HIDDEN, HIDDEN_ABORTS, MAY_NOT_START
 from kip33.stores.durable_files import set_flushing
@@ -67,19 +67,19 @@ class Begun(NamedTuple):
 
     plan: BuildPlan
     draft: Draft
-    taken: tuple[Part, ...]
+    taken: tuple[SnapshotPart, ...]
 
 
 def begin_build(plan: BuildPlan) -> Begun:
     """Begin the next snapshot: claim the index files, write the rows that are taken over.
 
-    Errors as those of `Draft.begin` and `take_over`.
+    Errors as those of `Draft.begin` and `carry_over_rows`.
     """
     require_layout(plan.catalog.newest(), plan.build.layout, plan.catalog.location.uri)
     set_flushing(plan.build.fsync)
     draft = Draft.begin(plan.catalog, plan.build.source)
     draft.claim(plan.claims)
-    taken = tuple(take_over(draft, plan.takeover)) if plan.takeover else ()
+    taken = tuple(carry_over_rows(draft, plan.takeover)) if plan.takeover else ()
     for place, last_modified_ms in plan.unfinished:
         if plan.now_ms - last_modified_ms >= DEAD_AFTER_MS:
             remove_quietly(place)
@@ -161,7 +161,7 @@ def warnings_of(summary: BuildSummary) -> Iterator[str]:
 
 
 def _commit(
-    plan: BuildPlan, draft: Draft, parts: Sequence[Part]
+    plan: BuildPlan, draft: Draft, parts: Sequence[SnapshotPart]
 ) -> tuple[Snapshot, int, list[str]]:
     """Commit a build's rows, merged with what others committed since it began.
 

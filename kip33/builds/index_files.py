@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from kip33.catalog.schema import KEPT, STALE, WRITTEN
-from kip33.indexing.segment import SegmentIndex
+from kip33.indexing.segment import BuiltIndexes
 from kip33.rules.broker_start import CUT, offset_index_note
 from kip33.stores.file_owners import correct_owner, publish_beside
-from kip33.stores.files import FileStatus, publish, read_whole, reason, remove, status_of
+from kip33.stores.files import FileStatus, one_line, publish, read_whole, remove, status_of
 from kip33.stores.locations import Location
 
 NOT_OURS: Final = "kip33 did not write it"
@@ -111,7 +111,7 @@ class Published:
             state = STALE if built_before else None
             what = ": cannot be removed, though the log gives none: "
             what = CANNOT_BE_WRITTEN if file.data is not None else what
-            self.notes.append(f"{file.place.uri}{what}{reason(error)}")
+            self.notes.append(f"{file.place.uri}{what}{one_line(error)}")
         self._states.append(state)
         self._files.append(published)
 
@@ -146,7 +146,7 @@ class Published:
             status = publish(place, data, durable=there is not None)
         return WRITTEN, _as_published(status, file.settings)
 
-    def withhold(self, place: Location, index: SegmentIndex, *, ours: bool, asked: bool) -> None:
+    def withhold(self, place: Location, index: BuiltIndexes, *, ours: bool, asked: bool) -> None:
         """In place, see to the `.index` of a log that a broker does not keep as it is.
 
         None is written. One of ours is removed where a broker then recovers the log; every other
@@ -158,7 +158,7 @@ class Published:
                 remove(place)
                 there = None
         except OSError as error:
-            self.notes.append(f"{place.uri}: cannot be looked at or removed: {reason(error)}")
+            self.notes.append(f"{place.uri}: cannot be looked at or removed: {one_line(error)}")
             return
         note = offset_index_note(
             index.status,

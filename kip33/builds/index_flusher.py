@@ -11,7 +11,7 @@ from typing import Any, Final
 from kip33.catalog.schema import KEPT, WRITTEN
 from kip33.errors import PublishError
 from kip33.stores.durable_files import flush, flush_filesystems, is_flushing
-from kip33.stores.files import reason
+from kip33.stores.files import one_line
 from kip33.stores.locations import Location
 
 THREADS: Final = 8
@@ -60,8 +60,8 @@ class IndexFlusher:
             flush_filesystems(sorted(self._not_flushed, key=lambda folder: folder.path))
         except OSError as error:
             raise PublishError(
-                f"index files cannot be flushed to the disk: {reason(error)}; the snapshot is not "
-                "committed: fix it and run the command again, or build with --no-fsync"
+                f"index files cannot be flushed to the disk: {one_line(error)}; the snapshot is "
+                "not committed: fix it and run the command again, or build with --no-fsync"
             ) from error
         finally:
             self._pool.shutdown(wait=False, cancel_futures=True)

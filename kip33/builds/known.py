@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.archive.segment_paths import uri_beside
-from kip33.builds.build_spec import Build
+from kip33.builds.build_spec import BuildSpec
 from kip33.builds.index_files import FOREIGN_TRANSACTION_INDEX
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.schema import KEPT, STALE, WRITTEN
@@ -57,7 +57,7 @@ NO_INDEX, AT_TARGET, BESIDE_LOG, ELSEWHERE = range(4)  # where a row's index fil
 NOTHING: Final = -1  # for a null size or time: no file has it
 
 
-class Known(NamedTuple):
+class ReusableRows(NamedTuple):
     """The rows of a snapshot in its order, as columns; sizes and times -1 where they are null."""
 
     log_uri: Column
@@ -87,21 +87,21 @@ class Known(NamedTuple):
         return len(self.size_bytes)
 
 
-def learn(catalog: Catalog, snapshot: Snapshot, build: Build) -> Known:
+def read_reusable(catalog: Catalog, snapshot: Snapshot, build: BuildSpec) -> ReusableRows:
     """Return what a snapshot knows that matters for `build`; CatalogError where it is damaged."""
     pieces = [_piece(table, build) for table in catalog.read_pieces(snapshot, _COLUMNS)]
     if not pieces:
         pieces = [_piece(catalog.read(snapshot, _COLUMNS), build)]
     uris, topics, *rest = zip(*pieces, strict=True)
     arrays = (np.concatenate(columns) for columns in rest)
-    return Known(_chunked(uris), _chunked(topics), *arrays)
+    return ReusableRows(_chunked(uris), _chunked(topics), *arrays)
 
 
 def _chunked(columns: Sequence[Column]) -> Column:
     return pa.chunked_array([chunk for column in columns for chunk in column.chunks], pa.string())
 
 
-def _piece(table: pa.Table, build: Build) -> tuple[Any, ...]:
+def _piece(table: pa.Table, build: BuildSpec) -> tuple[Any, ...]:
     settings = pc.equal(table["build_settings"], _expected_settings(table["topic"], build))
     retried = ["unreadable"] if build.read_tail else ["unreadable", "unverified"]
     sound = pc.invert(pc.is_in(table["status"], value_set=pa.array(retried)))
@@ -139,7 +139,7 @@ def _piece(table: pa.Table, build: Build) -> tuple[Any, ...]:
     )
 
 
-def _expected_settings(topics: Column, build: Build) -> Any:
+def _expected_settings(topics: Column, build: BuildSpec) -> Any:
     """Return what rows of these topics say of their settings if this build would say the same."""
     if not build.by_topic:
         return build.build_settings
@@ -149,7 +149,7 @@ def _expected_settings(topics: Column, build: Build) -> Any:
     return pc.coalesce(own, build.build_settings)
 
 
-def _index_places(table: pa.Table, build: Build) -> npt.NDArray[np.uint8]:
+def _index_places(table: pa.Table, build: BuildSpec) -> npt.NDArray[np.uint8]:
     """Return for each row where its index file is, seen from this build."""
     index_uri = table["index_uri"]
     place = np.where(_mask(pc.is_null(index_uri)), NO_INDEX, ELSEWHERE).astype(np.uint8)
@@ -217,7 +217,7 @@ def _int64s(column: Column) -> Int64s:
     return values
 
 
-class Match(NamedTuple):
+class ListingMatch(NamedTuple):
     """The rows of a snapshot held against a listing, in the listing's order."""
 
     at: Int64s  # number of the file's row in the snapshot, -1: it has none
@@ -227,15 +227,15 @@ class Match(NamedTuple):
     time_index_ours: Mask  # whatever `.index` is there
 
 
-def match(
-    known: Known,
+def match_listing(
+    known: ReusableRows,
     files: pa.Table,
     uris: Column,
     *,
     listed_ms: int,
     known_listed_ms: int,
     offset_index: bool,
-) -> Match:
+) -> ListingMatch:
     """Return which rows hold for `files`, a LISTING whose logs are at `uris`.
 
     `listed_ms` is when that listing began, `known_listed_ms` when the snapshot's did;
@@ -244,7 +244,7 @@ def match(
     at = pc.index_in(uris, value_set=known.log_uri).fill_null(-1).to_numpy().astype(np.int64)
     is_known = at >= 0
     if not known.rows:
-        return Match(at, is_known, is_known, is_known, is_known)
+        return ListingMatch(at, is_known, is_known, is_known, is_known)
     place = known.place[at]
     last_modified_ms = _int64s(files["last_modified_ms"])
     same = (known.size_bytes[at] == _int64s(files["size_bytes"])) & (
@@ -285,7 +285,7 @@ def match(
     named = ~names_no_transaction_index | no_transaction_index | known.is_stale[at]
     named &= known.transaction_index_built[at]
     reusable = holds & same & index_is_there & ~fresh
-    return Match(at, reusable, ours, ours & named, time_index_ours)
+    return ListingMatch(at, reusable, ours, ours & named, time_index_ours)
 
 
 def _as_left(size_bytes: Int64s, modified_ms: Int64s, files: pa.Table, kind: str) -> Mask:
@@ -296,7 +296,7 @@ def _as_left(size_bytes: Int64s, modified_ms: Int64s, files: pa.Table, kind: str
     return same
 
 
-def _refuted(known: Known, at: Int64s, files: pa.Table) -> Mask:
+def _refuted(known: ReusableRows, at: Int64s, files: pa.Table) -> Mask:
     """Return which rows believe an index whose offset, as far as they tell, is the neighbour's."""
     offset, next_base_offset = known.offset_of_max_timestamp[at], _int64s(files["next_base_offset"])
     below = (offset != NOTHING) & (offset <= next_base_offset)

@@ -18,12 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.archive.index_listing import Statuses, index_statuses
-from kip33.builds.build_spec import Build
-from kip33.builds.known import Column, Known, Mask, index_uris
+from kip33.builds.build_spec import BuildSpec
+from kip33.builds.known import Column, Mask, ReusableRows, index_uris
 from kip33.builds.snapshot_merge import Looked
 from kip33.catalog.orphan_list import ORPHANS
 from kip33.catalog.schema import STALE, WRITTEN
-from kip33.stores.concurrently import in_order
+from kip33.stores.concurrently import map_in_order
 from kip33.stores.files import FileStatus, entries_of
 from kip33.stores.locations import Location
 
@@ -109,7 +109,12 @@ def still_orphaned(
 
 
 def find_orphans(
-    build: Build, known: Known, gone: Mask, suspect: Mask, earlier: pa.Table, looked: Looked
+    build: BuildSpec,
+    known: ReusableRows,
+    gone: Mask,
+    suspect: Mask,
+    earlier: pa.Table,
+    looked: Looked,
 ) -> pa.Table:
     """Return the orphaned files after a build, as a table of ORPHANS.
 
@@ -129,7 +134,7 @@ def find_orphans(
     return pa.concat_tables([unseen, _as_they_are(build, candidates, rewritten)])
 
 
-def _named_files(build: Build, known: Known, rows: Mask) -> pa.Table:
+def _named_files(build: BuildSpec, known: ReusableRows, rows: Mask) -> pa.Table:
     """Return the index files that rows name, as a table of ORPHANS."""
     log_uri, topic = known.log_uri.filter(pa.array(rows)), known.topic.filter(pa.array(rows))
     stems = pc.utf8_slice_codeunits(
@@ -153,19 +158,19 @@ def _named_files(build: Build, known: Known, rows: Mask) -> pa.Table:
     return pa.concat_tables(tables)
 
 
-def _time_indexes(build: Build, known: Known, rows: Mask) -> Iterable[str]:
+def _time_indexes(build: BuildSpec, known: ReusableRows, rows: Mask) -> Iterable[str]:
     uris = index_uris(known.log_uri.filter(pa.array(rows)), build.source, build.index_dir)
     yield from uris.to_pylist()
 
 
-def _as_they_are(build: Build, candidates: pa.Table, rewritten: set[str]) -> pa.Table:
+def _as_they_are(build: BuildSpec, candidates: pa.Table, rewritten: set[str]) -> pa.Table:
     """Return those of some index files that are there as they were; each file once.
 
     Of those `rewritten` a build that was killed may have changed size and time: they stay ours.
     """
     rows = candidates.to_pylist()
     folders = sorted({row["index_uri"].rpartition("/")[0] for row in rows})
-    listed = in_order(build.index_dir, map(Location.of, folders), _statuses_in)
+    listed = map_in_order(build.index_dir, map(Location.of, folders), _statuses_in)
     statuses = dict(zip(folders, listed, strict=True))
     found: dict[str, dict[str, Any]] = {}
     for row in rows:

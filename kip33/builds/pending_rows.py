@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 
 from kip33.archive.directory import Segment
 from kip33.archive.segment_paths import beside
-from kip33.builds.build_spec import Build
+from kip33.builds.build_spec import BuildSpec
 from kip33.builds.index_files import Published, Wanted
 from kip33.catalog.draft import STAYS
 from kip33.catalog.schema import SEGMENTS
-from kip33.catalog.snapshot import Part
+from kip33.catalog.snapshot import SnapshotPart
 from kip33.errors import CatalogError
-from kip33.indexing.segment import SegmentIndex
+from kip33.indexing.segment import BuiltIndexes
 from kip33.rules.broker_start import may_have_offset_index
 from kip33.rules.transactions import TransactionSummary
 from kip33.stores.files import read_whole
@@ -62,7 +62,7 @@ def is_pending(segment: Segment, transactions: TransactionSummary) -> bool:
     return not transactions.changes_nothing or segment.target_transaction_index_bytes is not None
 
 
-def offset_index_waits(build: Build, segment: Segment, index: SegmentIndex) -> bool:
+def offset_index_waits(build: BuildSpec, segment: Segment, index: BuiltIndexes) -> bool:
     """Return whether the `.index` waits for the `.txnindex`: a new one in place, beside aborts."""
     if not build.offset_index or not build.in_place or index.transactions is None:
         return False
@@ -71,7 +71,7 @@ def offset_index_waits(build: Build, segment: Segment, index: SegmentIndex) -> b
 
 
 def pending_row(
-    build: Build,
+    build: BuildSpec,
     segment: Segment,
     row: dict[str, Any],
     transactions: TransactionSummary,
@@ -90,7 +90,7 @@ def pending_row(
 
 
 def withdraw_transaction_index(
-    build: Build, segment: Segment, row: dict[str, Any], *, is_unreadable: bool
+    build: BuildSpec, segment: Segment, row: dict[str, Any], *, is_unreadable: bool
 ) -> None:
     """Delete a `.txnindex` of ours whose log gives no index any more; a fault is the row's note."""
     published = Published()
@@ -104,11 +104,13 @@ def withdraw_transaction_index(
         row["transaction_index_modified_ms"] = left.modified_ms
 
 
-def _transaction_index(build: Build, segment: Segment) -> Location:
+def _transaction_index(build: BuildSpec, segment: Segment) -> Location:
     return beside(build.index_location(segment), "txnindex")
 
 
-def read_staged(staging: Location, part: Part, columns: list[str] | None = None) -> pa.Table:
+def read_staged(
+    staging: Location, part: SnapshotPart, columns: list[str] | None = None
+) -> pa.Table:
     """Return a part that a task of this build left in staging; CatalogError if it is not there."""
     place = staging.child(part.name)
     try:

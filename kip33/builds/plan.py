@@ -16,9 +16,17 @@ from kip33.archive.sources import (
     require_outside_log_dirs,
     require_segments,
 )
-from kip33.builds.build_spec import Build
-from kip33.builds.carry_over import Takeover, plan_takeover
-from kip33.builds.known import Column, Known, Mask, index_uris, learn, log_uris, match
+from kip33.builds.build_spec import BuildSpec
+from kip33.builds.carry_over import CarryOver, plan_carry_over
+from kip33.builds.known import (
+    Column,
+    Mask,
+    ReusableRows,
+    index_uris,
+    log_uris,
+    match_listing,
+    read_reusable,
+)
 from kip33.builds.orphans import (
     TRANSACTION,
     OrphanPlan,
@@ -53,11 +61,11 @@ FIX_IT: Final = (
 class BuildPlan(NamedTuple):
     """What a build will do: the listing is done, nothing is written yet."""
 
-    build: Build
+    build: BuildSpec
     catalog: Catalog
     files: pa.Table  # to be read: a LISTING with what `builds.task` asks of each segment
     claims: Column  # URIs of index files that the build may write
-    takeover: Takeover | None
+    takeover: CarryOver | None
     now_ms: int  # when the listing began
     passed_over: dict[str, int]
     unfinished: tuple[Unfinished, ...]
@@ -139,7 +147,7 @@ def plan_build(
     if not in_place:
         require_outside_log_dirs(index_location, listing, "the index directory")
     require_outside_log_dirs(catalog_location, listing, "the catalog")
-    build = Build(
+    build = BuildSpec(
         source_location,
         index_location,
         settings.default,
@@ -175,7 +183,7 @@ def require_written_by_brokers(dialect: str) -> None:
 
 
 def _plan(
-    build: Build,
+    build: BuildSpec,
     catalog: Catalog,
     listing: Listing,
     now_ms: int,
@@ -197,7 +205,7 @@ def _plan(
     orphans = OrphanPlan.empty()
     log_is_new = np.zeros(files.num_rows, bool)
     if newest and known:
-        found = match(
+        found = match_listing(
             known,
             files,
             uris,
@@ -226,7 +234,7 @@ def _plan(
         if not build.in_place:
             log_is_new = found.at < 0
         suspect = _is_in(index_uris(known.log_uri, build.source, build.index_dir), past.suspect)
-        takeover = plan_takeover(
+        takeover = plan_carry_over(
             newest,
             known,
             found._replace(reusable=reusable),
@@ -275,13 +283,13 @@ class _Past(NamedTuple):
     """What earlier builds left."""
 
     newest: Snapshot | None
-    known: Known | None
+    known: ReusableRows | None
     warnings: tuple[str, ...]
     claimed: Column  # index files of ours that no snapshot may tell of
     suspect: Column  # of them: perhaps written since the newest snapshot, so not as it says
 
 
-def _look_back(catalog: Catalog, build: Build) -> _Past:
+def _look_back(catalog: Catalog, build: BuildSpec) -> _Past:
     while True:
         committed = set(catalog.commit_names())
         newest, known, warnings = newest_known(catalog, build)
@@ -299,8 +307,8 @@ def _is_in(uris: Column, others: Column) -> Mask:
 
 
 def newest_known(
-    catalog: Catalog, build: Build
-) -> tuple[Snapshot | None, Known | None, tuple[str, ...]]:
+    catalog: Catalog, build: BuildSpec
+) -> tuple[Snapshot | None, ReusableRows | None, tuple[str, ...]]:
     """Return the newest snapshot that is whole to the byte, what it knows, and what is not.
 
     Raises UnreadableCatalogError for a file that is there and cannot be read: that proves nothing.
@@ -310,7 +318,7 @@ def newest_known(
         problem = candidate.problem
         if candidate.snapshot and not problem:
             try:
-                known = learn(catalog, candidate.snapshot, build)
+                known = read_reusable(catalog, candidate.snapshot, build)
             except UnreadableCatalogError as error:
                 raise UnreadableCatalogError(f"{error}; {FIX_IT}") from error
             except CatalogError as error:
@@ -324,7 +332,7 @@ def newest_known(
 
 
 def _ours_by_claims(
-    build: Build, files: pa.Table, wanted: Column, claimed: Column
+    build: BuildSpec, files: pa.Table, wanted: Column, claimed: Column
 ) -> tuple[Mask, Mask]:
     """Return the segments whose index files, and whose `.txnindex`, killed builds may have written.
 
@@ -342,7 +350,7 @@ def _offset_index_uris(time_index_uris: Column) -> Column:
     return pc.binary_join_element_wise(stems, ".index", "")
 
 
-def _may_write(build: Build, files: pa.Table) -> Column:
+def _may_write(build: BuildSpec, files: pa.Table) -> Column:
     """Return for each file whether its index files are ours or not there: what is claimed."""
     nothing_there = pc.is_null(files["target_time_index_bytes"])
     if build.offset_index:

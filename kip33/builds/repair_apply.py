@@ -9,7 +9,7 @@ from kip33.archive.segment_paths import beside
 from kip33.builds.repair_plan import Progress, RepairPlan, SegmentRepair, verified
 from kip33.rules.broker_start import REMOVE, WRITE
 from kip33.stores.file_owners import publish_beside
-from kip33.stores.files import reason, remove
+from kip33.stores.files import one_line, remove
 
 DONE: Final = "done"
 FAILED: Final = "failed"
@@ -56,7 +56,7 @@ def _repair_one(plan: RepairPlan, planned: SegmentRepair) -> SegmentRepair:
                 publish_beside(place, data, log, notes, ours=False)
     except OSError as error:
         return now._replace(
-            outcome=f"{FAILED}: {place.uri}: {reason(error)}; fix it and run the command again"
+            outcome=f"{FAILED}: {place.uri}: {one_line(error)}; fix it and run the command again"
         )
     after, _ = verified(plan.log_dir, settings, segment)
     if after.repair.changes_files:

@@ -15,7 +15,7 @@ from kip33.archive.segment_paths import beside
 from kip33.archive.sources import require_segments
 from kip33.errors import CorruptIndexError, LocationError
 from kip33.formats.transaction_index import TransactionIndex
-from kip33.indexing.segment import SegmentIndex
+from kip33.indexing.segment import BuiltIndexes
 from kip33.indexing.verification import SegmentVerdict, verify_file
 from kip33.rules.broker_start import ACTIONS, BY_HAND, Repair, repair_of
 from kip33.rules.index_builder import IndexSettings, TopicSettings
@@ -140,7 +140,7 @@ def judge_segment(source: Location, settings: TopicSettings, segment: Segment) -
 
 def verified(
     source: Location, settings: IndexSettings, segment: Segment
-) -> tuple[SegmentRepair, SegmentIndex | None]:
+) -> tuple[SegmentRepair, BuiltIndexes | None]:
     """Return what is to be done with a segment's index files, and the files its log gives."""
     log = segment.log(source)
     time_index = beside(log, "timeindex")
@@ -166,7 +166,7 @@ def verified(
     return SegmentRepair(segment, verdict, repair, cut_bytes), index
 
 
-def _aborts_lost(log: Location, index: SegmentIndex) -> bool:
+def _aborts_lost(log: Location, index: BuiltIndexes) -> bool:
     """Return whether the `.txnindex` lacks an aborted transaction of the log, or has too many.
 
     Transactions that began in an earlier segment are not looked for, except where there is no entry

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from kip33.archive.directory import Segment
 from kip33.archive.segment_paths import beside
-from kip33.builds.build_spec import Build
+from kip33.builds.build_spec import BuildSpec
 from kip33.builds.catalog_row import row_of, tail_row
 from kip33.builds.index_files import Published, Wanted
 from kip33.builds.index_flusher import IndexFlusher
@@ -21,15 +21,15 @@ from kip33.builds.pending_rows import (
     withdraw_transaction_index,
 )
 from kip33.catalog.part_writer import PartWriter
-from kip33.catalog.snapshot import Part
-from kip33.indexing.segment import SegmentIndex, index_file, unreadable
-from kip33.indexing.tail import IndexFiles, read_tail
+from kip33.catalog.snapshot import SnapshotPart
+from kip33.indexing.segment import BuiltIndexes, index_file, unreadable
+from kip33.indexing.tail import TailIndexes, read_tail
 from kip33.indexing.verification import verify_file
 from kip33.rules.broker_start import CUT, REFUSED
 from kip33.rules.index_tail import HEADER_BYTES
 from kip33.rules.index_verdict import GOOD, IDENTICAL
 from kip33.rules.transaction_chain import UNCHANGED
-from kip33.stores.concurrently import in_order
+from kip33.stores.concurrently import map_in_order
 from kip33.stores.durable_files import set_flushing
 from kip33.stores.files import FileStatus, status_of
 from kip33.stores.locations import Location
@@ -40,12 +40,14 @@ ROWS_AT_ONCE = 4096  # of a bin's listing as Python's objects
 class TaskResult(NamedTuple):
     """What a task returns: its parts and what it took, never a row."""
 
-    part: Part
+    part: SnapshotPart
     bytes_read: int  # of logs
-    pending: Part | None = None  # rows that wait for their `.txnindex`: `builds.pending_rows`
+    pending: SnapshotPart | None = (
+        None  # rows that wait for their `.txnindex`: `builds.pending_rows`
+    )
 
 
-def build_bin(build: Build, staging: Location, number: int, files: pa.Table) -> TaskResult:
+def build_bin(build: BuildSpec, staging: Location, number: int, files: pa.Table) -> TaskResult:
     """Build the segments of one bin and publish their rows as one part: a task's whole work.
 
     `files` is a LISTING with the columns `ours`, `transaction_index_ours` and `log_is_new`;
@@ -56,7 +58,7 @@ def build_bin(build: Build, staging: Location, number: int, files: pa.Table) -> 
     pending = PartWriter(staging, number, "pending", PENDING)
     bytes_read = 0
     flusher = IndexFlusher()
-    for built in in_order(build.source, _segments(files), partial(_build_one, build)):
+    for built in map_in_order(build.source, _segments(files), partial(_build_one, build)):
         if built.pending:
             pending.append(built.pending.as_dict())
         else:
@@ -85,7 +87,7 @@ def _segments(files: pa.Table) -> Iterator[_Work]:
             yield _Work(Segment(*fields), ours, transaction_index_ours, log_is_new)
 
 
-def _build_one(build: Build, work: _Work) -> "Built":
+def _build_one(build: BuildSpec, work: _Work) -> "Built":
     return build_segment(
         build,
         work.segment,
@@ -104,7 +106,7 @@ class Built(NamedTuple):
 
 
 def build_segment(
-    build: Build,
+    build: BuildSpec,
     segment: Segment,
     *,
     ours: bool,
@@ -163,8 +165,8 @@ def build_segment(
 
 
 def _indexes(
-    build: Build, segment: Segment, log: Location, *, native: bool
-) -> tuple[SegmentIndex, list[Wanted]]:
+    build: BuildSpec, segment: Segment, log: Location, *, native: bool
+) -> tuple[BuiltIndexes, list[Wanted]]:
     """Return the segment's indexes and the files that are wanted, the `.timeindex` first."""
     target = build.index_location(segment)
     offset_target = beside(target, "index")
@@ -242,19 +244,21 @@ def _is_older(index_modified_ms: int | None, log: Location, segment: Segment) ->
     return index_modified_ms // ticks_ms < segment.last_modified_ms // ticks_ms
 
 
-def _row_without_reading(build: Build, segment: Segment, log: Location) -> dict[str, Any] | None:
+def _row_without_reading(
+    build: BuildSpec, segment: Segment, log: Location
+) -> dict[str, Any] | None:
     """Return the row that the end of a `.timeindex` gives, None where none is to be trusted.
 
     The index directory's file is asked first, then the one beside the log.
     """
-    at_target = IndexFiles(
+    at_target = TailIndexes(
         build.index_location(segment),
         segment.target_time_index_bytes,
         segment.target_time_index_modified_ms,
         segment.target_offset_index_bytes,
         segment.target_offset_index_modified_ms,
     )
-    beside_log = IndexFiles(
+    beside_log = TailIndexes(
         beside(log, "timeindex"),
         segment.beside_time_index_bytes,
         segment.beside_time_index_modified_ms,

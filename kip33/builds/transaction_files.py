@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.archive.segment_paths import beside
-from kip33.builds.build_spec import Build
+from kip33.builds.build_spec import BuildSpec
 from kip33.builds.index_files import (
     CANNOT_BE_WRITTEN,
     FOREIGN_TRANSACTION_INDEX,
@@ -26,15 +26,15 @@ from kip33.builds.index_flusher import IndexFlusher
 from kip33.builds.pending_rows import PendingRow, pending_rows, read_staged
 from kip33.catalog.part_writer import PartWriter
 from kip33.catalog.schema import STALE
-from kip33.catalog.snapshot import Part
+from kip33.catalog.snapshot import SnapshotPart
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.transaction_chains import ChainLink, Key, completed_by_log
 from kip33.rules.broker_start import hidden_aborts_note, may_have_offset_index
 from kip33.rules.transaction_chain import UNCHANGED, open_as_json
 from kip33.rules.transaction_index import CompletedTransactions
-from kip33.stores.concurrently import in_order
+from kip33.stores.concurrently import map_in_order
 from kip33.stores.durable_files import make_durable
-from kip33.stores.files import reason, status_of
+from kip33.stores.files import one_line, status_of
 from kip33.stores.locations import Location
 
 SOUND: Final = ("ok", "empty", "truncated")
@@ -43,8 +43,12 @@ _CHAIN: Final = [*_KEY, "base_offset", "last_offset", "status", "log_uri", "open
 
 
 def finish_transactions(
-    build: Build, staging: Location, parts: Sequence[Part], pending: Sequence[Part], number: int
-) -> list[Part]:
+    build: BuildSpec,
+    staging: Location,
+    parts: Sequence[SnapshotPart],
+    pending: Sequence[SnapshotPart],
+    number: int,
+) -> list[SnapshotPart]:
     """Write the `.txnindex` files of `pending`; return its rows, completed, as parts from `number`.
 
     `parts` are all other rows of the new snapshot, in staging as well. A fault of an index file is
@@ -60,7 +64,7 @@ def finish_transactions(
         flusher = IndexFlusher()
         writer = PartWriter(staging, number + place)
         rows = pending_rows(read_staged(staging, part))
-        for row in in_order(build.source, rows, partial(_finish, build, done)):
+        for row in map_in_order(build.source, rows, partial(_finish, build, done)):
             writer.append(row)
             flusher.add(row)
         flusher.flush()
@@ -69,7 +73,7 @@ def finish_transactions(
 
 
 def _links(
-    staging: Location, parts: Iterable[Part], pending: Iterable[Part]
+    staging: Location, parts: Iterable[SnapshotPart], pending: Iterable[SnapshotPart]
 ) -> dict[Key, list[ChainLink]]:
     """Return the segments of the partitions that have pending rows."""
     links: dict[Key, list[ChainLink]] = defaultdict(list)
@@ -102,7 +106,7 @@ def _add_links(
 
 
 def _finish(
-    build: Build, done: dict[str, CompletedTransactions], pending: PendingRow
+    build: BuildSpec, done: dict[str, CompletedTransactions], pending: PendingRow
 ) -> dict[str, Any]:
     """Write a segment's files; return its row, completed."""
     row = pending.row
@@ -137,7 +141,7 @@ def _hides_aborts(pending: PendingRow, completed: CompletedTransactions, *, is_t
 
 
 def _publish_transaction_index(
-    build: Build,
+    build: BuildSpec,
     pending: PendingRow,
     completed: CompletedTransactions,
     place: Location,
@@ -174,7 +178,7 @@ def _publish_transaction_index(
     return left is not None
 
 
-def _publish_offset_index(build: Build, pending: PendingRow, beside_it: Location) -> list[str]:
+def _publish_offset_index(build: BuildSpec, pending: PendingRow, beside_it: Location) -> list[str]:
     """Put the `.index` that waited into its place; return what to note of it."""
     row = pending.row
     place = beside(beside_it, "index")
@@ -183,7 +187,7 @@ def _publish_offset_index(build: Build, pending: PendingRow, beside_it: Location
             make_durable(beside_it)  # a power failure must not leave the .index without it
         except OSError as error:
             row["index_file"] = row["index_file"] and STALE  # the next build tries again
-            return [f"{place.uri}{CANNOT_BE_WRITTEN}{beside_it.name}: {reason(error)}"]
+            return [f"{place.uri}{CANNOT_BE_WRITTEN}{beside_it.name}: {one_line(error)}"]
     published = Published(Location.of(row["log_uri"]) if build.in_place else None)
     wanted = Wanted(place, pending.waiting_offset_index, pending.index_settings, listed=False)
     published.add(wanted, ours=True, overwrite=build.overwrite, proves_nothing=False)

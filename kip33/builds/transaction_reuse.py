@@ -9,10 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.builds.known import Known, Mask, Match
+from kip33.builds.known import ListingMatch, Mask, ReusableRows
 
 
-def transactions_may_differ(files: pa.Table, known: Known, found: Match, reusable: Mask) -> Mask:
+def transactions_may_differ(
+    files: pa.Table, known: ReusableRows, found: ListingMatch, reusable: Mask
+) -> Mask:
     """Return which of `files` are to be read again for what lies before them.
 
     `files` is a LISTING, `found` its match, `reusable` which rows would be reused. A row that said

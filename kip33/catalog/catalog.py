@@ -26,9 +26,9 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from kip33.catalog.schema import SCHEMA_VERSION, SEGMENTS
-from kip33.catalog.snapshot import Candidate, OrphanList, Part, Snapshot, sequence_of
+from kip33.catalog.snapshot import Candidate, OrphanList, Snapshot, SnapshotPart, sequence_of
 from kip33.errors import CatalogError, UnreadableCatalogError
-from kip33.stores.files import entries_of, read_whole, reason
+from kip33.stores.files import entries_of, one_line, read_whole
 from kip33.stores.locations import Location
 
 MOST_COMMIT_BYTES: Final = 1 << 30
@@ -127,7 +127,7 @@ class Catalog(NamedTuple):
         return self.read_parts(self.snapshot_folder(snapshot.name), snapshot.parts, columns)
 
     def read_parts(
-        self, folder: Location, parts: Iterable[Part], columns: list[str] | None = None
+        self, folder: Location, parts: Iterable[SnapshotPart], columns: list[str] | None = None
     ) -> Iterator[pa.Table]:
         """Yield the rows of parts in a folder, a row group at a time; errors as `read_pieces`."""
         for part in parts:
@@ -142,7 +142,7 @@ class Catalog(NamedTuple):
                     rows = file.read_row_group(group, columns=columns, use_threads=False)
                     yield _with_all_columns(rows, columns or SEGMENTS.names)
             except (OSError, ValueError) as error:
-                raise CatalogError(f"{place.uri}: cannot be read: {reason(error)}") from error
+                raise CatalogError(f"{place.uri}: cannot be read: {one_line(error)}") from error
 
     def require_whole(self, snapshot: Snapshot) -> None:
         """Raise CatalogError where a part is not, to the byte, what the commit lists."""
@@ -171,7 +171,8 @@ class Catalog(NamedTuple):
             return entries_of(place)
         except OSError as error:
             raise UnreadableCatalogError(
-                f"{place.uri}: cannot be listed: {reason(error)}; fix it and run the command again"
+                f"{place.uri}: cannot be listed: {one_line(error)}; "
+                "fix it and run the command again"
             ) from error
 
     def damage(self, snapshot: Snapshot) -> str | None:
@@ -202,16 +203,16 @@ class Catalog(NamedTuple):
                 str(record["source"]),
                 int(record["created_ms"]),
                 tuple(
-                    Part(str(name), int(rows), int(size_bytes), int(crc32))
+                    SnapshotPart(str(name), int(rows), int(size_bytes), int(crc32))
                     for name, rows, size_bytes, crc32 in record["parts"]
                 ),
                 dict(record["settings"]),
                 OrphanList.of(record.get("orphaned")),
             )
         except NO_FILE as error:
-            return Candidate(name, None, f"{place.uri}: no commit file: {reason(error)}")
+            return Candidate(name, None, f"{place.uri}: no commit file: {one_line(error)}")
         except OSError as error:
-            return Candidate(name, None, f"{place.uri}: cannot be read: {reason(error)}", True)
+            return Candidate(name, None, f"{place.uri}: cannot be read: {one_line(error)}", True)
         except (ValueError, TypeError, KeyError):
             return Candidate(name, None, f"{place.uri}: no commit file: damaged or cut short")
         if snapshot.name != name:
@@ -219,13 +220,13 @@ class Catalog(NamedTuple):
         return Candidate(name, snapshot)
 
 
-def _part_bytes(place: Location, part: Part) -> bytes:
+def _part_bytes(place: Location, part: SnapshotPart) -> bytes:
     try:
         data = read_whole(place, most_bytes=part.size_bytes)
     except NO_FILE as error:
-        raise CatalogError(f"{place.uri}: no such part: {reason(error)}") from error
+        raise CatalogError(f"{place.uri}: no such part: {one_line(error)}") from error
     except OSError as error:
-        raise UnreadableCatalogError(f"{place.uri}: cannot be read: {reason(error)}") from error
+        raise UnreadableCatalogError(f"{place.uri}: cannot be read: {one_line(error)}") from error
     if zlib.crc32(data) != part.crc32:
         raise CatalogError(f"{place.uri}: other bytes than the commit says (CRC)")
     return data

@@ -22,13 +22,13 @@ from kip33.catalog.catalog import Catalog
 from kip33.catalog.folders import remove_own_quietly
 from kip33.catalog.orphan_list import write_orphans
 from kip33.catalog.schema import SCHEMA_VERSION
-from kip33.catalog.snapshot import Part, Snapshot, sequence_of, snapshot_name
+from kip33.catalog.snapshot import Snapshot, SnapshotPart, sequence_of, snapshot_name
 from kip33.errors import CatalogError, PublishError, UnreadableCatalogError
 from kip33.stores.files import (
     move,
+    one_line,
     publish_or_raise,
     read_whole,
-    reason,
     require_writable,
 )
 from kip33.stores.locations import Location
@@ -88,7 +88,7 @@ class Draft(NamedTuple):
 
     def commit(
         self,
-        parts: Iterable[Part],
+        parts: Iterable[SnapshotPart],
         *,
         settings: dict[str, Any],
         now_ms: int,
@@ -134,7 +134,7 @@ class Draft(NamedTuple):
         remove_own_quietly(self.staging)
         return snapshot
 
-    def _settle(self, part: Part, folder: Location) -> Part:
+    def _settle(self, part: SnapshotPart, folder: Location) -> SnapshotPart:
         """Move a part from staging to its place, without the attempt in its name."""
         number, _, _ = part.name.partition(".")
         settled = part._replace(name=f"{number}.parquet")
@@ -147,7 +147,7 @@ class Draft(NamedTuple):
             ) from error
         except OSError as error:
             raise PublishError(
-                f"{folder.child(settled.name).uri}: cannot be written: {reason(error)}; "
+                f"{folder.child(settled.name).uri}: cannot be written: {one_line(error)}; "
                 f"{STAYS}: fix it and run the command again"
             ) from error
         return settled

@@ -8,7 +8,7 @@ from pyarrow import fs
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.snapshot import sequence_of
 from kip33.errors import CatalogError
-from kip33.stores.files import entries_of, reason, remove_folder_quietly, remove_quietly
+from kip33.stores.files import entries_of, one_line, remove_folder_quietly, remove_quietly
 from kip33.stores.locations import Location
 
 _OWN_NAMES: Final = re.compile(
@@ -92,7 +92,7 @@ def list_folders(catalog: Catalog, below: str) -> dict[str, Folder]:
     try:
         infos = entries_of(place, recursive=True)
     except OSError as error:
-        raise CatalogError(f"{place.uri}: cannot be listed: {reason(error)}") from error
+        raise CatalogError(f"{place.uri}: cannot be listed: {one_line(error)}") from error
     folders: dict[str, Folder] = {}
     for info in infos:
         name, slash, path = info.path[len(place.path) + 1 :].partition("/")

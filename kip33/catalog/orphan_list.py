@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.snapshot import OrphanList, Snapshot
-from kip33.stores.files import publish_or_raise, read_whole, reason
+from kip33.stores.files import one_line, publish_or_raise, read_whole
 
 _FIELDS: list["pa.Field[Any]"] = [
     pa.field("index_uri", pa.string(), nullable=False),
@@ -61,7 +61,7 @@ def read_orphans(catalog: Catalog, snapshot: Snapshot) -> tuple[pa.Table, str | 
             raise ValueError("other rows than the commit says")
     except (OSError, ValueError) as error:
         return ORPHANS.empty_table(), (
-            f"{place.uri}: cannot be read: {reason(error)}; {listed.rows} index files of ours "
+            f"{place.uri}: cannot be read: {one_line(error)}; {listed.rows} index files of ours "
             "whose logs are no longer there are unknown from now on: they stay, and count as not "
             "written by kip33"
         )

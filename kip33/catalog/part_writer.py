@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from kip33.catalog.draft import STAYS
 from kip33.catalog.schema import SEGMENTS
-from kip33.catalog.snapshot import Part
+from kip33.catalog.snapshot import SnapshotPart
 from kip33.stores.files import publish_or_raise
 from kip33.stores.locations import Location
 
@@ -46,13 +46,13 @@ class PartWriter:
         self._writer.write_table(rows, row_group_size=ROWS_PER_GROUP)
         self.rows += rows.num_rows
 
-    def publish(self) -> Part:
+    def publish(self) -> SnapshotPart:
         """Write the part, without rows as well: every task has one. PublishError if it cannot."""
         self._flush()
         self._writer.close()
         data = self._sink.getvalue().to_pybytes()
         publish_or_raise(self._place, data, STAYS)
-        return Part(self._place.name, self.rows, len(data), zlib.crc32(data))
+        return SnapshotPart(self._place.name, self.rows, len(data), zlib.crc32(data))
 
     def _flush(self) -> None:
         if self._rows:

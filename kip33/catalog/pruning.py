@@ -34,7 +34,7 @@ from kip33.catalog.folders import (
 )
 from kip33.catalog.snapshot import Candidate, sequence_of
 from kip33.errors import CatalogError, UnreadableCatalogError
-from kip33.stores.files import TEMPORARY_SUFFIX, reason, size_of
+from kip33.stores.files import TEMPORARY_SUFFIX, one_line, size_of
 from kip33.stores.locations import Location
 
 YOUNG_MS: Final = 60 * 60 * 1000
@@ -104,7 +104,7 @@ def prune(
 
 def plan_pruning(catalog: Catalog, *, keep: int, now_ms: int) -> Plan:
     """Return what `prune` would remove."""
-    found = _Found.look(catalog, now_ms)
+    found = _CatalogFiles.look(catalog, now_ms)
     stay = {*found.whole[:keep], *found.bases()}
     removals = list(found.dead_builds())
     problems, kept, kept_young = [], 0, 0
@@ -139,7 +139,7 @@ def _carry_out(catalog: Catalog, plan: Plan, removed: list[Removal]) -> Iterator
                 place = removal.folder
                 _delete(place.filesystem().delete_dir, place)
         except OSError as error:
-            yield f"{place.uri}: cannot be removed: {reason(error)}; fix it and prune again"
+            yield f"{place.uri}: cannot be removed: {one_line(error)}; fix it and prune again"
         else:
             removed.append(removal)
 
@@ -168,7 +168,7 @@ def _delete(delete: Callable[[str], None], place: Location) -> None:
         return  # somebody else prunes, too
 
 
-class _Found(NamedTuple):
+class _CatalogFiles(NamedTuple):
     """A catalog as it was when we looked."""
 
     catalog: Catalog

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple, Self
 _NAME_DIGITS: Final = 20
 
 
-class Part(NamedTuple):
+class SnapshotPart(NamedTuple):
     """One Parquet file of a snapshot."""
 
     name: str
@@ -37,7 +37,7 @@ class Snapshot:
     snapshot_id: str
     source: str
     created_ms: int
-    parts: tuple[Part, ...]
+    parts: tuple[SnapshotPart, ...]
     settings: dict[str, Any]
     orphaned: OrphanList | None = None  # None: nothing is, or a build before 0.2 did not look
 

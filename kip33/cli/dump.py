@@ -22,7 +22,7 @@ from kip33.formats.names import SegmentFile, parse_segment_file
 from kip33.formats.records import control_type, iterate_records
 from kip33.formats.scan import BatchScan, read_header_at
 from kip33.formats.transaction_index import TransactionIndex
-from kip33.stores.files import MOST_INDEX_BYTES, opened, read_whole, reason
+from kip33.stores.files import MOST_INDEX_BYTES, one_line, opened, read_whole
 from kip33.stores.locations import Location
 
 Row = dict[str, Any]
@@ -76,7 +76,7 @@ def dump(
             rows = _rows(location, parsed, max_batch_bytes if records else None, dialect)
             _print_file(name, rows, many=len(files) > 1, as_json=output_format == "jsonl")
         except OSError as error:
-            raise LocationError(f"{name}: cannot be read: {reason(error)}") from error
+            raise LocationError(f"{name}: cannot be read: {one_line(error)}") from error
         except Kip33Error as error:
             raise type(error)(f"{name}: {error}") from error
 

@@ -161,9 +161,9 @@ def retention(
         if catalog_dir is None:
             raise click.UsageError("CATALOG is missing: the folder a build's catalog is in", ctx)
         from kip33.cli.retention_judge import judge_catalog
-        from kip33.cli.retention_question import Asked
+        from kip33.cli.retention_question import RetentionQuestion
 
-        found = judge_catalog(Asked.of(catalog_dir, options))
+        found = judge_catalog(RetentionQuestion.of(catalog_dir, options))
     else:
         _require_none(ctx, given - {*APPLYING, *SHARED}, "is in the plan, not beside --apply")
         from kip33.cli.retention_apply import apply_file as carry_out

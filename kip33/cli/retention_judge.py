@@ -14,7 +14,7 @@ from kip33.archive.output_files import require_plan_place
 from kip33.cli.output import warn
 from kip33.cli.progress import progress_bar
 from kip33.cli.retention_lines import print_csv, print_lines, print_object
-from kip33.cli.retention_question import Asked
+from kip33.cli.retention_question import RetentionQuestion
 from kip33.cli.retention_tables import (
     MOST_PARTITIONS,
     RESULT,
@@ -43,7 +43,7 @@ from kip33.stores.locations import Location
 TABLES = ("segments", "partitions", "freed")
 
 
-def judge_catalog(asked: Asked) -> set[str]:
+def judge_catalog(asked: RetentionQuestion) -> set[str]:
     """Answer on standard output and in files; return the findings: blocked, expired, untrusted."""
     started = time.monotonic()
     output = Location.of(asked.options["output"]) if asked.options["output"] else None
@@ -80,7 +80,7 @@ def judge_catalog(asked: Asked) -> set[str]:
     return found
 
 
-def _require_apart(output: Location, asked: Asked) -> None:
+def _require_apart(output: Location, asked: RetentionQuestion) -> None:
     """Raise LocationError for results around or inside the archive or the catalog."""
     for place in (Location.of(asked.snapshot.source), asked.catalog.location):
         if output.contains(place) or place.contains(output):
@@ -90,7 +90,7 @@ def _require_apart(output: Location, asked: Asked) -> None:
             )
 
 
-class Answer(NamedTuple):
+class JudgedCatalog(NamedTuple):
     """What Spark made of the question; `rows` is how many segments there are at most."""
 
     judged: DataFrame
@@ -101,7 +101,9 @@ class Answer(NamedTuple):
     rows: int
 
 
-def _answer(spark: SparkSession, asked: Asked, output: Location | None) -> Answer:
+def _answer(
+    spark: SparkSession, asked: RetentionQuestion, output: Location | None
+) -> JudgedCatalog:
     options = asked.options
     rows = load_catalog(spark, asked.catalog.location.uri, asked.snapshot.name)
     if options["topics"]:
@@ -133,7 +135,7 @@ def _answer(spark: SparkSession, asked: Asked, output: Location | None) -> Answe
     else:
         partitions = partitions.persist()  # all of them are told as well
         worst, totals = [], totals_of(partitions)
-    return Answer(judged, partitions, worst, totals, freed, asked.snapshot.rows)
+    return JudgedCatalog(judged, partitions, worst, totals, freed, asked.snapshot.rows)
 
 
 def _findings(summary: dict[str, Any]) -> set[str]:
@@ -146,7 +148,7 @@ def _findings(summary: dict[str, Any]) -> set[str]:
     return {name for name, count in found.items() if count}
 
 
-def _plan(asked: Asked) -> dict[str, Any]:
+def _plan(asked: RetentionQuestion) -> dict[str, Any]:
     """Write the plan; return what the summary says of it."""
     plan = plan_retention(
         asked.catalog,
@@ -179,7 +181,7 @@ def _plan(asked: Asked) -> dict[str, Any]:
     }
 
 
-def _print(asked: Asked, answer: Answer, summary: dict[str, Any]) -> None:
+def _print(asked: RetentionQuestion, answer: JudgedCatalog, summary: dict[str, Any]) -> None:
     output_format = asked.options["output_format"]
     if asked.options["emit"]:
         _emit(asked, answer)
@@ -198,7 +200,7 @@ def _print(asked: Asked, answer: Answer, summary: dict[str, Any]) -> None:
         print_object(answer.judged, answer.partitions, answer.freed, answer.rows, summary)
 
 
-def _emit(asked: Asked, answer: Answer) -> None:
+def _emit(asked: RetentionQuestion, answer: JudgedCatalog) -> None:
     """Print what may be deleted on brokers; warn of each partition that is left out in doubt."""
     options = asked.options
     basis = basis_of(

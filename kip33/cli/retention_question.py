@@ -19,7 +19,7 @@ DAY_MS = 86_400_000
 MOST_DAYS = 10_000  # of a forecast
 
 
-class Asked(NamedTuple):
+class RetentionQuestion(NamedTuple):
     """What the command line asks of a catalog."""
 
     catalog: Catalog

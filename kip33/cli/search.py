@@ -113,6 +113,6 @@ def search(**options: Any) -> None:
     could change is unsure. A few questions are answered at once, many
     by a Spark job.
     """
-    from kip33.cli.search_answer import search as answer
+    from kip33.cli.search_answer import search_catalog as answer
 
     answer(options)

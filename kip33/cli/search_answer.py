@@ -13,7 +13,7 @@ from kip33.catalog.snapshot import Snapshot
 from kip33.cli.output import warn
 from kip33.cli.progress import progress_bar
 from kip33.cli.search_emit import DELETE_RECORDS, Offset, offset_text
-from kip33.cli.search_tables import COLUMNS, RANGE, Answer, print_answers
+from kip33.cli.search_tables import COLUMNS, RANGE, Answer, print_search_answers
 from kip33.cli.snapshot_choice import choose_and_warn
 from kip33.cli.targets import parse_target
 from kip33.cli.times import current_ms
@@ -29,9 +29,15 @@ from kip33.rules.search import (
 )
 from kip33.rules.topic_globs import TopicGlobs
 from kip33.search import answers as storage_answers
-from kip33.search.catalog_search import Question, partition_rows, rows_of, search_rows, topics_of
+from kip33.search.catalog_search import (
+    TimeQuestion,
+    partition_rows,
+    rows_of,
+    search_rows,
+    topics_of,
+)
 from kip33.search.range_size import range_size
-from kip33.search.replica_search import How
+from kip33.search.replica_search import SearchOptions
 from kip33.search.replicas import ReplicaKey
 from kip33.search.request_files import load_time_requests
 from kip33.stores.files import require_directory
@@ -40,14 +46,14 @@ from kip33.stores.locations import Location
 MOST_BY_THREADS: Final = 500  # questions; more are worth a Spark job
 
 
-def search(options: Mapping[str, Any]) -> None:
+def search_catalog(options: Mapping[str, Any]) -> None:
     """Answer on standard output what the options ask."""
     started = time.monotonic()
     catalog = Catalog.at(options["catalog_dir"])
     require_directory(catalog.location, "CATALOG")
     choice = choose_and_warn(catalog, options["snapshot"])
     snapshot = choice.snapshot
-    how = How(
+    how = SearchOptions(
         options["as_whom"] is not None,
         options["index_only"],
         options["all_replicas"],
@@ -67,7 +73,7 @@ def search(options: Mapping[str, Any]) -> None:
         offsets = _offsets(answers, ends, options["emit"], allow_unsafe=options["allow_unsafe"])
         click.echo(offset_text(offsets, options["emit"]), nl=False)
     else:
-        print_answers(
+        print_search_answers(
             answers,
             options["output_format"],
             source=snapshot.source,
@@ -78,7 +84,7 @@ def search(options: Mapping[str, Any]) -> None:
 
 def questions_of(
     catalog: Catalog, snapshot: Snapshot, options: Mapping[str, Any]
-) -> list[Question]:
+) -> list[TimeQuestion]:
     """Return what --requests or --time ask; UsageError or LocationError, one line, if nothing."""
     now_ms = current_ms() if options["now"] is None else options["now"]
     if bool(options["requests"]) == bool(options["times"]):
@@ -96,17 +102,17 @@ def questions_of(
         raise click.BadParameter(f"--time: {error}") from error
     topics = _matching(topics_of(catalog, snapshot), options["topics"])
     partition = options["partition"]
-    return [Question(topic, partition, target) for topic in topics for target in targets]
+    return [TimeQuestion(topic, partition, target) for topic in topics for target in targets]
 
 
-def _of_file(file: str, now_ms: int) -> list[Question]:
+def _of_file(file: str, now_ms: int) -> list[TimeQuestion]:
     questions = []
     for request in load_time_requests(file):
         try:
             target_ms = parse_target(request.time, now_ms)
         except ValueError as error:
             raise LocationError(f"{file}: line {request.line}: {error}") from error
-        questions.append(Question(request.topic, request.partition, target_ms, request.log_dir))
+        questions.append(TimeQuestion(request.topic, request.partition, target_ms, request.log_dir))
     return questions
 
 
@@ -129,8 +135,8 @@ def _matching(topics: Sequence[str], globs: Sequence[str]) -> list[str]:
 def answers_to(
     catalog: Catalog,
     snapshot: Snapshot,
-    questions: Sequence[Question],
-    how: How,
+    questions: Sequence[TimeQuestion],
+    how: SearchOptions,
     options: Mapping[str, Any],
     starts: LogStartOffsets | None = None,
 ) -> list[Answer]:
@@ -157,8 +163,8 @@ def answers_to(
 def _by_spark(
     catalog: Catalog,
     snapshot: Snapshot,
-    questions: Sequence[Question],
-    how: How,
+    questions: Sequence[TimeQuestion],
+    how: SearchOptions,
     options: Mapping[str, Any],
     starts: LogStartOffsets | None,
 ) -> list[Answer]:
@@ -190,12 +196,12 @@ def _ends(
 ) -> dict[ReplicaKey, storage_answers.Answer]:
     """Return where the logs of partitions without an answer end, from the catalog alone."""
     asked = [
-        Question(answer["topic"], answer["partition"], LATEST, answer["log_dir"])
+        TimeQuestion(answer["topic"], answer["partition"], LATEST, answer["log_dir"])
         for answer in answers
         if answer["offset"] is None and answer["result"] != NO_SUCH_PARTITION
     ]
     rows = rows_of(catalog, snapshot, {question.topic for question in asked})
-    found = search_rows(rows, asked, How())
+    found = search_rows(rows, asked, SearchOptions())
     return {(one.located.log_dir, one.topic, one.partition): one.located.answer for one in found}
 
 
@@ -213,9 +219,9 @@ def _ranges(
     except ValueError as error:
         raise click.BadParameter(f"--until: {error}") from error
     there = [answer for answer in answers if answer["result"] != NO_SUCH_PARTITION]
-    asked = [Question(a["topic"], a["partition"], until_ms, a["log_dir"]) for a in there]
+    asked = [TimeQuestion(a["topic"], a["partition"], until_ms, a["log_dir"]) for a in there]
     untils = answers_to(
-        catalog, snapshot, asked, How(max_batch_bytes=options["max_batch_bytes"]), options
+        catalog, snapshot, asked, SearchOptions(max_batch_bytes=options["max_batch_bytes"]), options
     )
     until_ends = _ends(catalog, snapshot, untils)
     rows = partition_rows(catalog, snapshot, {answer["topic"] for answer in there})
@@ -239,7 +245,7 @@ def _ranges(
 def _log_start_offsets(
     catalog: Catalog,
     snapshot: Snapshot,
-    questions: Sequence[Question],
+    questions: Sequence[TimeQuestion],
     options: Mapping[str, Any],
 ) -> LogStartOffsets | None:
     """Return where logs start for a broker: it does not look at what delete-records cut off."""

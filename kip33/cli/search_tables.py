@@ -22,7 +22,7 @@ Answer = dict[str, Any]
 _NAMES: Final = {target: name for name, target in TARGETS.items()}
 
 
-def print_answers(
+def print_search_answers(
     answers: list[Answer],
     output_format: str,
     *,

@@ -23,14 +23,14 @@ KINDS: Final = ("index", "timeindex", "leader_epochs", "snapshot", "txnindex", "
 _POSITIONS: Final = struct.Struct(">6i")
 
 
-class Part(NamedTuple):
+class HeaderPart(NamedTuple):
     """Where in the file one of the segment's files is."""
 
     position: int
     size_bytes: int
 
 
-def decode_rsm_header(data: bytes, file_bytes: int) -> dict[str, Part]:
+def decode_rsm_header(data: bytes, file_bytes: int) -> dict[str, HeaderPart]:
     """Return the parts of a file of `file_bytes` by kind, given its first 25 bytes.
 
     UnsupportedFormatError for another version, CorruptSegmentError for what is no such file.
@@ -48,4 +48,4 @@ def decode_rsm_header(data: bytes, file_bytes: int) -> dict[str, Part]:
     if starts[0] != HEADER_BYTES or any(s > e for s, e in zip(starts, ends, strict=True)):
         raise CorruptSegmentError(f"positions {starts} in {file_bytes} bytes: no segment's header")
     pairs = zip(KINDS, starts, ends, strict=True)
-    return {kind: Part(start, end - start) for kind, start, end in pairs}
+    return {kind: HeaderPart(start, end - start) for kind, start, end in pairs}

@@ -11,7 +11,7 @@ from kip33.formats.batch import BatchColumns
 from kip33.formats.names import parse_partition_dir, parse_segment_file
 from kip33.formats.scan import BatchScan
 from kip33.formats.time_index import TimeIndex
-from kip33.indexing.segment import SegmentIndex, index_file
+from kip33.indexing.segment import BuiltIndexes, index_file
 from kip33.indexing.transaction_verification import (
     VerifiedSegment,
     seen_transactions,
@@ -20,7 +20,7 @@ from kip33.indexing.transaction_verification import (
 from kip33.indexing.verification import SegmentVerdict, offset_index_of, verify_file
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
-from kip33.stores.files import MOST_INDEX_BYTES, entries_of, opened, read_whole, reason, size_of
+from kip33.stores.files import MOST_INDEX_BYTES, entries_of, one_line, opened, read_whole, size_of
 from kip33.stores.locations import Location
 
 
@@ -43,7 +43,7 @@ def scan_batches(log_path: str, *, check_crc: bool = True) -> Iterator[BatchColu
             for batches in BatchScan(read_into, size_bytes, check_crc=check_crc):
                 yield batches.copy()
     except OSError as error:
-        raise LocationError(f"{log.uri}: cannot be read: {reason(error)}") from error
+        raise LocationError(f"{log.uri}: cannot be read: {one_line(error)}") from error
 
 
 def read_time_index(index_path: str, base_offset: int | None = None) -> TimeIndex:
@@ -56,7 +56,7 @@ def read_time_index(index_path: str, base_offset: int | None = None) -> TimeInde
     try:
         data = read_whole(location, most_bytes=MOST_INDEX_BYTES)
     except OSError as error:
-        raise LocationError(f"{location.uri}: cannot be read: {reason(error)}") from error
+        raise LocationError(f"{location.uri}: cannot be read: {one_line(error)}") from error
     return TimeIndex.from_bytes(data, base_offset=base_offset)
 
 
@@ -91,7 +91,7 @@ def build_time_index(
     index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
     segment_index_bytes: int = DEFAULT_SEGMENT_INDEX_BYTES,
     check_crc: bool = True,
-) -> SegmentIndex:
+) -> BuiltIndexes:
     """Return the indexes of one segment file, a path or URI; nothing is written.
 
     The base offset comes from the file's name unless it is given. A damaged, invalid or unreadable

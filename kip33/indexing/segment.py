@@ -25,12 +25,12 @@ from kip33.rules.index_entries import DIALECTS
 from kip33.rules.leader_epochs import LeaderEpochs
 from kip33.rules.segment_summary import new_summary, summarize
 from kip33.rules.transactions import OpenTransactions, TransactionSummary
-from kip33.stores.files import reason, scanned
+from kip33.stores.files import one_line, scanned
 from kip33.stores.locations import Location
 
 
 @dataclass(frozen=True)
-class SegmentIndex:
+class BuiltIndexes:
     """The two indexes of one segment and what was seen on the way.
 
     `time_index` and `offset_index` are the files' bytes, None where Kafka leaves none. `summary` is
@@ -74,8 +74,8 @@ class _Gathered:
         valid_bytes: int = 0,
         bytes_read: int = 0,
         builder: IndexBuilder | None = None,
-    ) -> SegmentIndex:
-        return SegmentIndex(
+    ) -> BuiltIndexes:
+        return BuiltIndexes(
             status,
             error,
             size_bytes,
@@ -104,7 +104,7 @@ def index_segment(
     chunk_bytes: int = CHUNK_BYTES,
     watcher: Watcher | None = None,
     view_at: ViewAt | None = None,
-) -> SegmentIndex:
+) -> BuiltIndexes:
     """Return the indexes of the segment that `read_into` reads, `size_bytes` long.
 
     `view_at` gives its bytes where they are in memory already.
@@ -162,7 +162,7 @@ def _outcome(
     return "ok" if scan.size_bytes else "empty", None, scan.valid_bytes
 
 
-def unreadable(error: str, size_bytes: int = 0) -> SegmentIndex:
+def unreadable(error: str, size_bytes: int = 0) -> BuiltIndexes:
     """Return what is known of a segment whose bytes could not be had."""
     return _Gathered().result("unreadable", error, size_bytes=size_bytes)
 
@@ -175,7 +175,7 @@ def index_file(
     settings: IndexSettings,
     native: bool | None = None,
     watcher: Watcher | None = None,
-) -> SegmentIndex:
+) -> BuiltIndexes:
     """Return the indexes of the segment file `log`; whatever happens to it is a status."""
     size_bytes = 0
     try:
@@ -193,4 +193,4 @@ def index_file(
     except CorruptSegmentError as error:
         return unreadable(str(error), size_bytes)
     except (OSError, ValueError) as error:  # pyarrow's ArrowInvalid is a ValueError
-        return unreadable(reason(error), size_bytes)
+        return unreadable(one_line(error), size_bytes)

@@ -11,7 +11,7 @@ from kip33.stores.files import opened
 from kip33.stores.locations import Location
 
 
-class IndexFiles(NamedTuple):
+class TailIndexes(NamedTuple):
     """A segment's index files at one place, as listed; None: not there."""
 
     time_index: Location
@@ -24,7 +24,7 @@ class IndexFiles(NamedTuple):
 class Tail(NamedTuple):
     """What the end of an index and the start of a log tell."""
 
-    files: IndexFiles
+    files: TailIndexes
     last_entry: TimestampOffset
     first_batch: BatchHeader
     log_bytes: int
@@ -32,7 +32,7 @@ class Tail(NamedTuple):
 
 def read_tail(
     log: Location,
-    files: IndexFiles,
+    files: TailIndexes,
     *,
     base_offset: int,
     next_base_offset: int | None,

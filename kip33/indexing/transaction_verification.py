@@ -5,14 +5,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from kip33.indexing.segment import SegmentIndex
+from kip33.indexing.segment import BuiltIndexes
 from kip33.indexing.transaction_chains import ChainLink, Key, completed_by_log
 from kip33.indexing.verification import SegmentVerdict
 from kip33.rules.index_verdict import MISSING, UNREADABLE, Verdict
 from kip33.rules.transaction_chain import UNCHANGED
 from kip33.rules.transaction_verdict import transaction_index_verdict
 from kip33.rules.transactions import NO_TRANSACTIONS, TransactionSummary
-from kip33.stores.files import MOST_INDEX_BYTES, read_whole, reason, size_of
+from kip33.stores.files import MOST_INDEX_BYTES, one_line, read_whole, size_of
 from kip33.stores.locations import Location
 
 
@@ -36,7 +36,7 @@ def seen_transactions(
     partition: Key,
     log: Location,
     offset_index: Location,
-    index: SegmentIndex,
+    index: BuiltIndexes,
     *,
     base_offset: int,
 ) -> SeenTransactions | None:
@@ -57,7 +57,7 @@ def seen_transactions(
         there = size_of(place) is not None
         data = read_whole(place, most_bytes=MOST_INDEX_BYTES) if there else None
     except (OSError, ValueError) as error:
-        return SeenTransactions(partition, link, None, reason(error))
+        return SeenTransactions(partition, link, None, one_line(error))
     return SeenTransactions(partition, link, data)
 
 

@@ -14,7 +14,7 @@ from kip33.formats.offset_index import OffsetIndex
 from kip33.formats.scan import BatchScan
 from kip33.formats.time_index import TimeIndex
 from kip33.rules.index_truth import OffsetIndexTruth, TimeIndexTruth
-from kip33.stores.files import reason, scanned, size_of
+from kip33.stores.files import one_line, scanned, size_of
 from kip33.stores.locations import Location
 
 MOST_NAMED: Final = 100_000  # entries of which a reason is kept
@@ -51,7 +51,7 @@ def untrue_entries(
             return _by_order(index)
         return _by_log(index, log, next_offset)
     except (OSError, ValueError) as error:
-        note = f"{log.name} cannot be read ({reason(error)}): only the order is checked"
+        note = f"{log.name} cannot be read ({one_line(error)}): only the order is checked"
         return _by_order(index)._replace(note=note)
 
 

@@ -11,7 +11,7 @@ from kip33.formats.native import Speed
 from kip33.formats.offset_index import OffsetIndex
 from kip33.formats.time_index import TimeIndex
 from kip33.formats.transaction_index import ENTRY_BYTES as TRANSACTION_ENTRY_BYTES
-from kip33.indexing.segment import SegmentIndex, index_file
+from kip33.indexing.segment import BuiltIndexes, index_file
 from kip33.rules import index_verdict as rule
 from kip33.rules.index_builder import IndexBuilder, IndexSettings
 from kip33.rules.index_entries import (
@@ -22,7 +22,7 @@ from kip33.rules.index_entries import (
 )
 from kip33.rules.index_truth import OffsetIndexTruth, TimeIndexTruth
 from kip33.rules.index_verdict import Verdict
-from kip33.stores.files import read_index, reason, size_of
+from kip33.stores.files import one_line, read_index, size_of
 from kip33.stores.locations import Location
 
 
@@ -120,7 +120,7 @@ class IndexCheck(Protocol):
     def append(self, batches: BatchColumns, speed: Speed) -> None:
         """Watch the next batches of the pass."""
 
-    def verdict(self, index: SegmentIndex) -> Verdict | None:
+    def verdict(self, index: BuiltIndexes) -> Verdict | None:
         """Return the verdict after the pass that gave `index`; None: no file, none expected."""
 
 
@@ -154,13 +154,13 @@ class TimeIndexCheck:
             builder.append(batches, speed)
         self.truth.append(batches, speed)
 
-    def verdict(self, index: SegmentIndex) -> Verdict:
+    def verdict(self, index: BuiltIndexes) -> Verdict:
         """Return the verdict after the pass that gave `index`."""
         if self._data is None:
             return Verdict(rule.MISSING, None, ("there is no .timeindex",))
         return _judge(TIME_INDEX, self._data, self._settings, self._judge_entries(index))
 
-    def _judge_entries(self, index: SegmentIndex) -> "_Judge":
+    def _judge_entries(self, index: BuiltIndexes) -> "_Judge":
         def judge(data: IndexBytes, preallocated: tuple[int, ...]) -> Verdict:
             built = {
                 name: self._bytes_in(name, index)
@@ -178,7 +178,7 @@ class TimeIndexCheck:
 
         return judge
 
-    def _bytes_in(self, dialect: str, index: SegmentIndex) -> bytes | None:
+    def _bytes_in(self, dialect: str, index: BuiltIndexes) -> bytes | None:
         """Return what the log gives in a dialect, None where Kafka leaves no index."""
         if dialect == self._settings.dialect:
             return index.time_index
@@ -209,7 +209,7 @@ class OffsetIndexCheck:
         """Watch the next batches of the pass."""
         self.truth.append(batches, speed)
 
-    def verdict(self, index: SegmentIndex) -> Verdict | None:
+    def verdict(self, index: BuiltIndexes) -> Verdict | None:
         """Return the verdict after the pass that gave `index`, None where there is no file."""
         if self._data is None:
             return None
@@ -257,14 +257,14 @@ class Verification:
         for check in self._checks:
             check.append(batches, speed)
 
-    def time_verdict(self, index: SegmentIndex) -> Verdict:
+    def time_verdict(self, index: BuiltIndexes) -> Verdict:
         """Return the verdict on the `.timeindex`, after the pass that gave `index`."""
         append_bytes = self._offsets.truth.gaps.largest_append_bytes
         if append_bytes and not self._offsets.truth.untrue():
             self._times.unseen_append_bytes = 2 * append_bytes
         return self._times.verdict(index)
 
-    def offset_verdict(self, index: SegmentIndex) -> Verdict | None:
+    def offset_verdict(self, index: BuiltIndexes) -> Verdict | None:
         """Return the verdict on the `.index`, None where there is none."""
         return self._offsets.verdict(index)
 
@@ -295,7 +295,7 @@ def verify_file(
     topic: str,
     settings: IndexSettings,
     native: bool | None = None,
-) -> tuple[SegmentVerdict, SegmentIndex]:
+) -> tuple[SegmentVerdict, BuiltIndexes]:
     """Return the verdict on a segment's index files, and the index its log gives.
 
     A log or an index that cannot be read has the verdict `unreadable`; nothing is raised for it.
@@ -305,7 +305,7 @@ def verify_file(
         failure = None
     except (OSError, ValueError) as error:
         times = offsets = None
-        failure = f"the index file cannot be read: {reason(error)}"
+        failure = f"the index file cannot be read: {one_line(error)}"
     check = Verification(times, offsets, base_offset=base_offset, topic=topic, settings=settings)
     index = index_file(
         log,

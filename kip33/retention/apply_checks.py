@@ -16,7 +16,7 @@ from kip33.retention.plan import (
     PlannedPartition,
     PlannedSegment,
     RetentionPlan,
-    few,
+    first_names,
     require_deletable,
 )
 from kip33.rules.retention import Decision, Limits
@@ -99,7 +99,7 @@ def require_same_judgement(plan: RetentionPlan) -> frozenset[str]:
     if problems:
         raise PlanError(
             f"snapshot {newest.name} judges {len(problems)} planned segments otherwise: "
-            f"{few(problems)}; {_MAKE_ANOTHER}"
+            f"{first_names(problems)}; {_MAKE_ANOTHER}"
         )
     return frozenset(known)
 

@@ -10,7 +10,7 @@ from kip33.formats.names import segment_file_name
 from kip33.retention.apply_segment import DONE_BEFORE, Run, SegmentStep
 from kip33.retention.journal import DELETED, GONE_ALREADY, MOVED, Journal
 from kip33.retention.plan import PlannedPartition
-from kip33.stores.files import reason
+from kip33.stores.files import one_line
 
 
 class PartitionResult(NamedTuple):
@@ -37,7 +37,7 @@ def delete_partition(run: Run, partition: PlannedPartition) -> PartitionResult:
         files = list_partition(partition.directory, may_be_absent=True)
         why = _hole(partition, files)
     except OSError as error:
-        why = f"{partition.directory.uri}, or its journal, cannot be listed: {reason(error)}"
+        why = f"{partition.directory.uri}, or its journal, cannot be listed: {one_line(error)}"
     deleted = gone_already = bytes_deleted = 0
     stopped_at = None
     for segment in partition.segments:

@@ -26,7 +26,7 @@ from kip33.retention.plan_file import KEY, file_record
 from kip33.retention.planned_files import Look, difference_of, info_of, look_at
 from kip33.retention.trash import move_to_trash
 from kip33.stores.durable_files import flush
-from kip33.stores.files import reason
+from kip33.stores.files import one_line
 from kip33.stores.locations import Location
 
 DONE_BEFORE: Final = "done_before"  # by an earlier run, whose result stands: no record of it
@@ -99,7 +99,7 @@ class SegmentStep:
             return self.stop(str(error))
         except OSError as error:
             log = self._uri(self.segment.log)
-            return self.stop(f"{log}: its files cannot be looked at: {reason(error)}")
+            return self.stop(f"{log}: its files cannot be looked at: {one_line(error)}")
         went_now = self.segment.log in self._deleted
         outcome = (MOVED if self.run.trash else DELETED) if went_now else GONE_ALREADY
         try:
@@ -169,7 +169,7 @@ class SegmentStep:
                 return False
             if is_there or self.run.trash:
                 what = "moved" if self.run.trash else "deleted"
-                raise _StopError(f"{place.uri}: cannot be {what}: {reason(error)}") from error
+                raise _StopError(f"{place.uri}: cannot be {what}: {one_line(error)}") from error
         return True  # it went, even where the store says it did not
 
     def _remove(self, place: Location, file: PlannedFile) -> None:
@@ -193,7 +193,7 @@ class SegmentStep:
                 continue
             except OSError as error:
                 raise _StopError(
-                    f"{folder.uri}: cannot be flushed to the disk: {reason(error)}; fix it and "
+                    f"{folder.uri}: cannot be flushed to the disk: {one_line(error)}; fix it and "
                     "apply the plan again"
                 ) from error
 

@@ -14,7 +14,7 @@ from kip33.stores.locations import Location
 UNREADABLE: Final = "unreadable"  # beside the faults of rules.broker_view: nothing can be said
 
 
-class Asked(Protocol):
+class BrokerViewRow(Protocol):
     """The columns of a catalog row that are asked for."""
 
     log_uri: str
@@ -30,7 +30,7 @@ class SeenByBroker(NamedTuple):
     broker_index_fault: str | None
 
 
-def seen_by_broker(rows: Iterable[Asked]) -> Iterator[SeenByBroker]:
+def seen_by_broker(rows: Iterable[BrokerViewRow]) -> Iterator[SeenByBroker]:
     """Yield what a broker would take from the files beside each log.
 
     Every directory is listed once if its rows follow each other; of each `.timeindex` its last 12

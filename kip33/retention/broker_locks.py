@@ -17,7 +17,7 @@ from typing import Final
 
 from kip33.archive.broker_log_dirs import OF_A_BROKER
 from kip33.errors import LockedError
-from kip33.stores.files import reason
+from kip33.stores.files import one_line
 from kip33.stores.locations import Location
 
 LOCK: Final = ".lock"
@@ -71,7 +71,7 @@ def _take(log_dir: Location, *, make: bool) -> tuple[int, Location | None] | Non
         except (FileNotFoundError, FileExistsError):
             continue  # a broker stopped, or started, meanwhile
         except OSError as error:
-            raise _refusal(place, f"cannot be opened: {reason(error)}") from error
+            raise _refusal(place, f"cannot be opened: {one_line(error)}") from error
         try:
             _lock(descriptor, place)
             if _is_at(descriptor, place):
@@ -99,7 +99,7 @@ def _lock(descriptor: int, place: Location) -> None:
     except _HELD as error:
         raise _refusal(place, "a broker, or another run of kip33, holds it") from error
     except OSError as error:
-        raise _refusal(place, f"cannot be locked: {reason(error)}") from error
+        raise _refusal(place, f"cannot be locked: {one_line(error)}") from error
 
 
 def _refusal(place: Location, why: str) -> LockedError:

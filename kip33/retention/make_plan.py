@@ -15,7 +15,7 @@ from kip33.archive.partition_files import (
     NO_TIME,
     PartitionFiles,
     PlannedFile,
-    in_order,
+    in_deletion_order,
     is_link,
     is_log,
     list_partition,
@@ -34,11 +34,11 @@ from kip33.retention.plan import (
     RetentionPlan,
     require_deletable,
 )
-from kip33.retention.plan_file import sealed
+from kip33.retention.plan_file import with_plan_id
 from kip33.retention.planned_files import LINK
 from kip33.rules.policies import Policies
 from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES, Decision, Limits
-from kip33.stores.files import reason
+from kip33.stores.files import one_line
 from kip33.stores.locations import Location
 
 NOTHING: Final = -1  # no base offset is less
@@ -85,7 +85,7 @@ def plan_retention(
     runs = [run for one in judged if (run := _run(one, trust_last_modified=trust_last_modified))]
     basis.require_policies(run.key[1] for run in runs)
     with ThreadPoolExecutor(threads) as pool:
-        return sealed(basis, pool.map(_planned, runs))
+        return with_plan_id(basis, pool.map(_planned, runs))
 
 
 def basis_of(
@@ -171,9 +171,9 @@ def _planned(run: _Run) -> PlannedPartition:
     nothing = PlannedPartition(*run.key, directory, None, run.log_start_offset, None, ())
     wanted = run.deletable[: run.plannable]
     try:
-        there = _There.look(directory, [row for row, _ in wanted]) if wanted else None
+        there = _DirectoryNow.look(directory, [row for row, _ in wanted]) if wanted else None
     except OSError as error:
-        why = f"{directory.uri}, or its index directory, cannot be listed: {reason(error)}"
+        why = f"{directory.uri}, or its index directory, cannot be listed: {one_line(error)}"
         return nothing._replace(left_out=run.left_out(0, why))
     if there is None:
         return nothing._replace(left_out=run.left_out(0, run.why))
@@ -205,7 +205,7 @@ def _segment(row: CatalogRow, decision: Decision, files: tuple[PlannedFile, ...]
     )
 
 
-class _There(NamedTuple):
+class _DirectoryNow(NamedTuple):
     """A partition's directory as it is now, and the one where builds put its index files."""
 
     directory: Location
@@ -250,7 +250,7 @@ class _There(NamedTuple):
         for file in self.index_files.segments.get(base_offset, []):
             if file.name in sizes:
                 files.append(file._replace(in_index_dir=True))
-        return in_order(files)
+        return in_deletion_order(files)
 
     def _sizes_of_ours(self, row: CatalogRow) -> dict[str, int | None]:
         """Return the files in the index directory that builds wrote, and how large they were."""

@@ -120,8 +120,8 @@ class Basis:
         )
         if silent:
             raise PlanError(
-                f"{few(silent)}: no cleanup.policy, so nobody said that segments may be deleted: "
-                "set cleanup.policy for it in the policy file"
+                f"{first_names(silent)}: no cleanup.policy, so nobody said that segments may "
+                "be deleted: set cleanup.policy for it in the policy file"
             )
 
 
@@ -159,7 +159,7 @@ class RetentionPlan:
         return (partition for partition in self.partitions if partition.segments)
 
 
-def few(names: list[str], most: int = 3) -> str:
+def first_names(names: list[str], most: int = 3) -> str:
     """Return the first names, and how many others there are."""
     others = len(names) - most
     return ", ".join(names[:most]) + (f" and {others} more" if others > 0 else "")

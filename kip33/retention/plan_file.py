@@ -27,7 +27,7 @@ from kip33.retention.plan import (
 )
 from kip33.rules.policies import Policies
 from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES
-from kip33.stores.files import publish_or_raise, read_whole, reason
+from kip33.stores.files import one_line, publish_or_raise, read_whole
 from kip33.stores.locations import Location
 
 VERSION: Final = 1
@@ -37,7 +37,7 @@ KEY: Final = ("log_dir", "topic", "partition")
 _MAKE_ANOTHER: Final = "make another with `kip33 retention CATALOG --plan FILE`"
 
 
-def sealed(basis: Basis, partitions: Iterable[PlannedPartition]) -> RetentionPlan:
+def with_plan_id(basis: Basis, partitions: Iterable[PlannedPartition]) -> RetentionPlan:
     """Return the plan with its id."""
     plan = RetentionPlan("", basis, tuple(partitions))
     plan_id = _plan_id(_line(record) for record in _records(plan))
@@ -60,7 +60,7 @@ def read_plan(place: Location) -> RetentionPlan:
     try:
         lines = read_whole(place, most_bytes=MOST_BYTES).splitlines(keepends=True)
     except OSError as error:
-        raise PlanError(f"{place.uri}: no plan can be read: {reason(error)}") from error
+        raise PlanError(f"{place.uri}: no plan can be read: {one_line(error)}") from error
     try:
         header = json.loads(lines[0]) if lines else {}
         is_plan = isinstance(header, dict) and header.get("kind") == "plan"
@@ -80,7 +80,7 @@ def read_plan(place: Location) -> RetentionPlan:
         basis = _basis(header)
         partitions = _partitions(basis, [json.loads(line) for line in lines[1:]])
     except (ValueError, TypeError, KeyError, AttributeError, PolicyError) as error:
-        raise PlanError(f"{place.uri}: nothing that kip33 writes: {reason(error)}") from error
+        raise PlanError(f"{place.uri}: nothing that kip33 writes: {one_line(error)}") from error
     return RetentionPlan(header["plan_id"], basis, partitions)
 
 

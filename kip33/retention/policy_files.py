@@ -18,7 +18,7 @@ from typing import Any, Final
 from kip33.errors import LocationError, PolicyError
 from kip33.formats.kafka_configs import TOPIC_KEYS, parse_kafka_configs
 from kip33.rules.policies import DEFAULTS, Policies
-from kip33.stores.files import read_whole, reason
+from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
 
 MOST_POLICY_BYTES: Final = 2**30  # what the tools print of a million topics
@@ -125,7 +125,7 @@ def _text(file: str) -> str:
         ) from error
     except OSError as error:
         raise PolicyError(
-            f"{file}: cannot be read: {reason(error)}; expected a file; fix it or name another"
+            f"{file}: cannot be read: {one_line(error)}; expected a file; fix it or name another"
         ) from error
     except LocationError as error:
         raise PolicyError(str(error)) from error

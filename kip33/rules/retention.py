@@ -130,7 +130,7 @@ def doubt_of(status: str, largest_timestamp: int | None) -> str | None:
     return "no_timestamp" if largest_timestamp is None else None
 
 
-class _Own(NamedTuple):
+class _SegmentAlone(NamedTuple):
     """What a segment is apart from those before it."""
 
     wanted: str | None  # the first check that wants it now
@@ -142,7 +142,7 @@ class _Own(NamedTuple):
 
 def _each_by_itself(
     segments: Sequence[SegmentFigures], limits: Limits, now_ms: int
-) -> Iterator[tuple[SegmentFigures, _Own]]:
+) -> Iterator[tuple[SegmentFigures, _SegmentAlone]]:
     remaining_bytes = sum(segment.size_bytes or 0 for segment in segments)
     directories = {segment.directory for segment in segments} - {None}
     is_doubled = len(directories) > 1
@@ -160,7 +160,7 @@ def _each_by_itself(
         untimed = _untimed_reason(following, remaining_bytes, limits)
         yield (
             segment,
-            _Own(
+            _SegmentAlone(
                 untimed or ("retention_ms" if breached else None),
                 _kept_for(segment, previous, following, limits, is_doubled=is_doubled),
                 breached,

@@ -11,7 +11,7 @@ from kip33.archive.log_start_offsets import LogStartOffsets
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.snapshot import Snapshot
-from kip33.search.replica_search import SEARCHED, How, Located, Request, answers_of
+from kip33.search.replica_search import SEARCHED, ReplicaAnswer, Request, SearchOptions, answers_of
 from kip33.search.replicas import THREADS, PartitionKey, ReplicaKey
 
 COUNTED: Final = (
@@ -20,7 +20,7 @@ COUNTED: Final = (
 )
 
 
-class Question(NamedTuple):
+class TimeQuestion(NamedTuple):
     """A time to look for in a partition; None: in each there is, in whichever replica."""
 
     topic: str
@@ -35,7 +35,7 @@ class Found(NamedTuple):
     question: int
     topic: str
     partition: int | None
-    located: Located
+    located: ReplicaAnswer
 
 
 def topics_of(catalog: Catalog, snapshot: Snapshot) -> list[str]:
@@ -89,8 +89,8 @@ def by_partition(rows: "pa.Table") -> dict[PartitionKey, list[dict[str, Any]]]:
 
 def search_rows(
     rows: "pa.Table",
-    questions: Sequence[Question],
-    how: How,
+    questions: Sequence[TimeQuestion],
+    how: SearchOptions,
     starts: LogStartOffsets | None = None,
 ) -> list[Found]:
     """Return what is found for each question, in their order, then by partition and replica.
@@ -120,7 +120,7 @@ def search_rows(
     return sorted(found, key=_place)
 
 
-def _asked_for(rows: "pa.Table", questions: Sequence[Question]) -> "pa.Table":
+def _asked_for(rows: "pa.Table", questions: Sequence[TimeQuestion]) -> "pa.Table":
     """Return the rows without the partitions that no question names, if each names one."""
     numbers = [question.partition for question in questions]
     if None in numbers:
@@ -129,7 +129,7 @@ def _asked_for(rows: "pa.Table", questions: Sequence[Question]) -> "pa.Table":
 
 
 def _partitions_of(
-    question: Question, partitions: dict[PartitionKey, list[dict[str, Any]]]
+    question: TimeQuestion, partitions: dict[PartitionKey, list[dict[str, Any]]]
 ) -> list[PartitionKey]:
     if question.partition is not None:
         return [(question.topic, question.partition)]

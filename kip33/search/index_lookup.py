@@ -28,7 +28,7 @@ from kip33.rules.search import (
 from kip33.search.index_pages import OFFSET_WIDTHS, TIME_WIDTHS, IndexPages
 from kip33.search.log_window import Meter
 from kip33.search.searched_segment import SearchedSegment
-from kip33.stores.files import opened, reason, status_of
+from kip33.stores.files import one_line, opened, status_of
 from kip33.stores.locations import Location
 
 WALKED_BYTES: Final = 16 * 1024  # a shorter stretch of log is read, whatever an index says of it
@@ -55,7 +55,7 @@ class _Opened(NamedTuple):
     settings: str | None  # that made this file; None: not known
 
 
-class SegmentIndexes:
+class IndexLookup:
     """The two index files of one segment; what is wrong with them is in `notes`."""
 
     def __init__(self, segment: SearchedSegment, files: ExitStack, meter: Meter) -> None:
@@ -92,7 +92,7 @@ class SegmentIndexes:
             entry, after = self._around(target_ms)
             starts = list(self._starts_at(entry, end)) if entry else []
         except (CorruptIndexError, OSError) as error:
-            self.distrust(reason(error))
+            self.distrust(one_line(error))
             return []
         self._latest = entry.timestamp if entry else -1, after.timestamp if after else 0, starts
         return starts
@@ -111,7 +111,7 @@ class SegmentIndexes:
             claim = Claim(after, names_next_offset(self._dialect), tight=True)
             start = next(self._place(claim, reach_of(claim) - 1, end), None)
         except (CorruptIndexError, OSError) as error:
-            self.distrust(reason(error))
+            self.distrust(one_line(error))
             return None
         floor = first_offset_after(entry, self._dialect) if entry else self._segment.base_offset
         return start._replace(first_offset=floor, is_exact=True) if start else None
@@ -149,7 +149,7 @@ class SegmentIndexes:
         try:
             entry, _ = self._around(target_ms)
         except (CorruptIndexError, OSError) as error:
-            self.distrust(reason(error))
+            self.distrust(one_line(error))
             entry = None
         if entry is None:
             return base_offset
@@ -262,7 +262,7 @@ class SegmentIndexes:
             except FileNotFoundError:
                 continue
             except (OSError, Kip33Error) as error:
-                self.notes.append(f"{place.uri}: cannot be read: {reason(error)}")
+                self.notes.append(f"{place.uri}: cannot be read: {one_line(error)}")
                 continue
             pages = IndexPages(self._meter.metered(read_into), size_bytes, widths)
             return _Opened(place, pages, size_bytes, None)

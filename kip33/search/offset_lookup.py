@@ -26,14 +26,14 @@ from kip33.search.index_pages import IndexPages
 from kip33.search.log_window import LogWindow, Meter
 from kip33.search.searched_segment import SearchedSegment, losses_of, next_bases_of
 from kip33.search.segment_search import has_record_from, opened_window
-from kip33.stores.files import opened, reason
+from kip33.stores.files import one_line, opened
 from kip33.stores.locations import Location
 
 OFFSET_WIDTHS = (4, 4)
 _UINT32: Final = 2**32 - 1
 
 
-class Located(NamedTuple):
+class FoundRecord(NamedTuple):
     """A record without its key and value, None if there is none; `note`: what was passed over.
 
     `passed_over`: another record could be the right one, in what cannot be read.
@@ -44,7 +44,7 @@ class Located(NamedTuple):
     passed_over: bool = False
 
 
-def record_from(segments: Sequence[SearchedSegment], offset: int, meter: Meter) -> Located:
+def record_from(segments: Sequence[SearchedSegment], offset: int, meter: Meter) -> FoundRecord:
     """Return the first record at or after an offset; `segments` of one partition, in order."""
     notes: list[str] = []
     losses = losses_of(segments)
@@ -66,11 +66,11 @@ def record_from(segments: Sequence[SearchedSegment], offset: int, meter: Meter) 
                 notes += log.damage(segment)
             notes += [f"{segment.log_uri}: {loss}, passed over"] if is_lost else []
         except (OSError, ValueError, Kip33Error) as error:
-            notes.append(f"{segment.log_uri}: cannot be read: {reason(error)}")
+            notes.append(f"{segment.log_uri}: cannot be read: {one_line(error)}")
     return _located(None, notes)
 
 
-def record_before(segments: Sequence[SearchedSegment], offset: int, meter: Meter) -> Located:
+def record_before(segments: Sequence[SearchedSegment], offset: int, meter: Meter) -> FoundRecord:
     """Return the last record before an offset; `segments` of one partition, in order."""
     notes: list[str] = []
     for segment, loss in zip(reversed(segments), reversed(losses_of(segments)), strict=True):
@@ -90,7 +90,7 @@ def record_before(segments: Sequence[SearchedSegment], offset: int, meter: Meter
                         return _located(record, notes)
                 notes += log.damage(segment)
         except (OSError, ValueError, Kip33Error) as error:
-            notes.append(f"{segment.log_uri}: cannot be read: {reason(error)}")
+            notes.append(f"{segment.log_uri}: cannot be read: {one_line(error)}")
     return _located(None, notes)
 
 
@@ -108,9 +108,9 @@ def counts_from(segment: SearchedSegment, offset: int, meter: Meter) -> bool:
     return False
 
 
-def _located(record: Record | None, notes: list[str]) -> Located:
+def _located(record: Record | None, notes: list[str]) -> FoundRecord:
     """Return what was found; every note is of something that was passed over."""
-    return Located(record, "; ".join(notes) or None, bool(notes))
+    return FoundRecord(record, "; ".join(notes) or None, bool(notes))
 
 
 def _last_before(window: LogWindow, position: int, offset: int) -> Record | None:
@@ -163,7 +163,7 @@ def _records(window: LogWindow, header: BatchHeader) -> Iterator[Record]:
     )
 
 
-class _Log(NamedTuple):
+class _LogAndIndex(NamedTuple):
     """An open log and where its `.index` may be."""
 
     window: LogWindow
@@ -196,11 +196,11 @@ class _Log(NamedTuple):
 
 
 @contextmanager
-def _opened(segment: SearchedSegment, meter: Meter) -> Iterator[_Log]:
+def _opened(segment: SearchedSegment, meter: Meter) -> Iterator[_LogAndIndex]:
     with ExitStack() as files:
         window = opened_window(segment, files, meter, check_crc=True)
         log = Location.of(segment.log_uri)
-        yield _Log(window, segment.base_offset, _offset_index(segment, log, files, meter))
+        yield _LogAndIndex(window, segment.base_offset, _offset_index(segment, log, files, meter))
 
 
 def _offset_index(

@@ -48,12 +48,12 @@ from kip33.rules.search import (
     trap,
 )
 from kip33.search.answers import Answer, Pending
-from kip33.search.index_lookup import SegmentIndexes
+from kip33.search.index_lookup import IndexLookup
 from kip33.search.log_window import Meter
 from kip33.search.offset_lookup import counts_from
 from kip33.search.searched_segment import SearchedSegment, losses_of
 from kip33.search.segment_search import Hit, SegmentSearch, opened_search
-from kip33.stores.files import reason
+from kip33.stores.files import one_line
 
 __all__ = ["Answer", "SearchedSegment", "search_partition"]
 
@@ -196,7 +196,7 @@ class _Search:
 
     def _ask_index(self, segment: SearchedSegment, asking: list[Pending]) -> None:
         with ExitStack() as files:
-            indexes = SegmentIndexes(segment, files, self._meter)
+            indexes = IndexLookup(segment, files, self._meter)
             for pending in asking:
                 before = self._meter.bytes_read
                 offset = max(indexes.first_offset_for(pending.time_ms), self._start_offset)
@@ -217,7 +217,7 @@ class _Search:
                         )
                     self._ask(pending, place, search)
                 except (OSError, ValueError, Kip33Error) as error:
-                    what = f"cannot be read: {reason(error)}, {_PASSED_OVER}"
+                    what = f"cannot be read: {one_line(error)}, {_PASSED_OVER}"
                     pending.pass_over(f"{segment.log_uri}: {what}")
                 pending.bytes_read += self._meter.bytes_read - before
 
@@ -274,7 +274,7 @@ class _Search:
             return counts_from(segment, self._start_offset, self._meter), None
         except (OSError, ValueError, Kip33Error) as error:
             unknown = "the partition's first record may be in it"
-            return True, f"{segment.log_uri}: cannot be read: {reason(error)}; {unknown}"
+            return True, f"{segment.log_uri}: cannot be read: {one_line(error)}; {unknown}"
 
     def _is_below_start(self, segment: SearchedSegment) -> bool:
         return segment.last_offset is not None and segment.last_offset < self._start_offset

@@ -15,7 +15,7 @@ from kip33.formats.batch import BatchColumns
 from kip33.formats.records import iterate_records
 from kip33.formats.scan import BatchScan
 from kip33.formats.windows import read_fully
-from kip33.stores.files import opened, reason
+from kip33.stores.files import one_line, opened
 from kip33.stores.locations import Location
 
 UNCOUNTED = ("invalid", "unreadable")
@@ -74,7 +74,7 @@ def _part(row: Mapping[str, Any], start: int, end: int) -> RangeSize:
     try:
         return _scanned(row, start, end)
     except (OSError, Kip33Error) as error:
-        return RangeSize(None, 0, 0, f"{row['log_uri']}: cannot be read: {reason(error)}")
+        return RangeSize(None, 0, 0, f"{row['log_uri']}: cannot be read: {one_line(error)}")
 
 
 def _scanned(row: Mapping[str, Any], start: int, end: int) -> RangeSize:

@@ -16,7 +16,7 @@ from kip33.search.index_pages import OFFSET_WIDTHS, IndexPages
 from kip33.search.log_window import LOCAL_BYTES, REMOTE_BYTES, Damage, LogWindow, Meter
 from kip33.search.searched_segment import SearchedSegment
 from kip33.search.segment_search import opened_search
-from kip33.stores.files import opened, reason
+from kip33.stores.files import one_line, opened
 from kip33.stores.locations import Location
 
 Segments: TypeAlias = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -25,7 +25,7 @@ Segments: TypeAlias = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 _HELD_BYTES: Final = 1 << 25  # a larger batch is read from the file twice
 
 
-class _Log(NamedTuple):
+class _OpenLog(NamedTuple):
     base_offset: int
     place: Location
 
@@ -79,7 +79,7 @@ def find_offset(
     return None
 
 
-def _record_of(log: _Log, batches: "_Batches", position: int, timestamp_ms: int) -> Record:
+def _record_of(log: _OpenLog, batches: "_Batches", position: int, timestamp_ms: int) -> Record:
     """Return the first record at or after a time of the batch at a position, with key and value."""
     for record in batches.records(batches.at(position)):
         if record.timestamp >= timestamp_ms and record.offset >= log.base_offset:
@@ -118,7 +118,7 @@ def read_records(
     return _over_borders(logs, start, end, how)
 
 
-def _over_borders(logs: list[_Log], start: int, end: int | None, how: _How) -> Iterator[Record]:
+def _over_borders(logs: list[_OpenLog], start: int, end: int | None, how: _How) -> Iterator[Record]:
     for place, log in enumerate(logs):
         if end is not None and log.base_offset >= end:
             return
@@ -126,23 +126,23 @@ def _over_borders(logs: list[_Log], start: int, end: int | None, how: _How) -> I
             yield from _records(log, start, end, how)
 
 
-def _logs_of(segments: Segments) -> list[_Log]:
+def _logs_of(segments: Segments) -> list[_OpenLog]:
     """Return the logs by base offset; LocationError where there are none."""
     given = [segments] if isinstance(segments, str | os.PathLike) else list(segments)
     logs = []
     for location in map(Location.of, given):
         base_offset = base_offset_in(location.name)
         if base_offset is not None:
-            logs.append(_Log(base_offset, location))
+            logs.append(_OpenLog(base_offset, location))
             continue
         try:
             listed = list_partition(location)
         except OSError as error:
             what = "no directory, and not named as a segment's log"
-            raise LocationError(f"{location.uri}: {what}: {reason(error)}") from error
+            raise LocationError(f"{location.uri}: {what}: {one_line(error)}") from error
         for base_offset, files in listed.segments.items():
             named = (location.child(f.name) for f in files if f.name.endswith(".log"))
-            logs += [_Log(base_offset, log) for log in named]
+            logs += [_OpenLog(base_offset, log) for log in named]
     if not logs:
         raise LocationError(f"{', '.join(map(str, given)) or 'nothing'}: no segments there")
     logs.sort()
@@ -152,7 +152,7 @@ def _logs_of(segments: Segments) -> list[_Log]:
     return logs
 
 
-def _records(log: _Log, start: int, end: int | None, how: _How) -> Iterator[Record]:
+def _records(log: _OpenLog, start: int, end: int | None, how: _How) -> Iterator[Record]:
     try:
         with opened(log.place) as (read_into, size_bytes):
             most = LOCAL_BYTES if log.place.is_local else REMOTE_BYTES
@@ -170,7 +170,7 @@ def _records(log: _Log, start: int, end: int | None, how: _How) -> Iterator[Reco
 class _Batches:
     """The batches of one open log."""
 
-    def __init__(self, log: _Log, window: LogWindow, max_batch_bytes: int) -> None:
+    def __init__(self, log: _OpenLog, window: LogWindow, max_batch_bytes: int) -> None:
         self._log, self._window, self._max_batch_bytes = log, window, max_batch_bytes
 
     def at(self, position: int) -> BatchHeader:
@@ -246,10 +246,10 @@ class _Batches:
         return position
 
 
-def _corrupt(log: _Log, damage: str) -> CorruptSegmentError:
+def _corrupt(log: _OpenLog, damage: str) -> CorruptSegmentError:
     position = damage.position if isinstance(damage, Damage) else 0
     return CorruptSegmentError(f"{log.place.uri}: {damage}", position)
 
 
-def _unreadable(log: _Log, error: OSError) -> LocationError:
-    return LocationError(f"{log.place.uri}: cannot be read: {reason(error)}")
+def _unreadable(log: _OpenLog, error: OSError) -> LocationError:
+    return LocationError(f"{log.place.uri}: cannot be read: {one_line(error)}")

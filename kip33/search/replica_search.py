@@ -19,7 +19,7 @@ SEARCHED: Final = ("log_dir", *SearchedSegment._fields)
 """The catalog's columns that a search asks for."""
 
 
-class How(NamedTuple):
+class SearchOptions(NamedTuple):
     """How all requests alike are answered."""
 
     as_kafka: bool = False  # with Kafka's traps
@@ -36,7 +36,7 @@ class Request(NamedTuple):
     log_dir: str | None = None
 
 
-class Located(NamedTuple):
+class ReplicaAnswer(NamedTuple):
     """An answer, and the replica it is from; None where there is no such partition."""
 
     request: int  # its place among the requests
@@ -47,9 +47,9 @@ class Located(NamedTuple):
 def answers_of(
     rows: Iterable[Mapping[str, Any]],
     requests: Iterable[Request],
-    how: How,
+    how: SearchOptions,
     starts: Mapping[str, int] | None = None,
-) -> Iterator[Located]:
+) -> Iterator[ReplicaAnswer]:
     """Yield what is found for each request, given the catalog's rows of one topic and partition.
 
     `rows` have SEARCHED, in no order, of all log directories. `starts`: log start offsets by log
@@ -66,7 +66,7 @@ def answers_of(
         found = [log_dir for log_dir in log_dirs if log_dir in replicas]
         if not found:
             nothing = Answer(request.target_ms, None, None, "no_such_partition", "record", 0, None)
-            yield Located(number, request.log_dir, nothing)
+            yield ReplicaAnswer(number, request.log_dir, nothing)
         for log_dir in found:
             asked.setdefault(log_dir, []).append((number, request.target_ms))
     for log_dir, targets in asked.items():
@@ -82,7 +82,7 @@ def answers_of(
         twice = overlapping(replicas[log_dir])
         note = two_directories_note(replicas[log_dir])
         for (number, _), answer in zip(targets, answers, strict=True):
-            yield Located(number, log_dir, _with_notes(answer, twice, note))
+            yield ReplicaAnswer(number, log_dir, _with_notes(answer, twice, note))
 
 
 def _with_notes(answer: Answer, twice: Sequence[SearchedSegment], note: str | None) -> Answer:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from kip33.errors import LocationError
 from kip33.formats.group_offsets import GroupOffset, parse_group_offsets
-from kip33.stores.files import read_whole, reason
+from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
 
 MOST_BYTES: Final = 1 << 30
@@ -47,7 +47,7 @@ def load_time_requests(file: str) -> list[TimeRequest]:
         rows = _of_parquet(data) if data[:4] == b"PAR1" else _of_csv(data.decode("utf-8-sig"))
         requests = [_request(line, row) for line, row in rows]
     except (OSError, ValueError, csv.Error, pa.ArrowException) as error:
-        raise LocationError(f"{place.uri}: {reason(error)}") from error
+        raise LocationError(f"{place.uri}: {one_line(error)}") from error
     if not requests:
         raise LocationError(f"{place.uri}: no requests, expected lines of {EXPECTED}")
     return requests
@@ -57,7 +57,7 @@ def _bytes(place: Location) -> bytes:
     try:
         return read_whole(place, most_bytes=MOST_BYTES)
     except OSError as error:
-        raise LocationError(f"{place.uri}: cannot be read: {reason(error)}") from error
+        raise LocationError(f"{place.uri}: cannot be read: {one_line(error)}") from error
 
 
 def _of_csv(text: str) -> Iterator[tuple[int, dict[str, Any]]]:

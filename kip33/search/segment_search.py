@@ -8,7 +8,7 @@ from kip33.errors import CorruptIndexError, CorruptSegmentError, UnsupportedForm
 from kip33.formats.batch import CODEC_MASK, LOG_APPEND_TIME, NO_TIMESTAMP, BatchHeader
 from kip33.formats.records import Record, iterate_records
 from kip33.rules.search import BATCH, RECORD, bears_out, reach_of
-from kip33.search.index_lookup import SegmentIndexes, Start
+from kip33.search.index_lookup import IndexLookup, Start
 from kip33.search.log_window import LOCAL_BYTES, REMOTE_BYTES, LogWindow, Meter
 from kip33.search.searched_segment import SearchedSegment
 from kip33.stores.files import opened
@@ -31,7 +31,7 @@ class Hit(NamedTuple):
     claimed: int = NO_TIMESTAMP  # the record's timestamp, or what the header of the batch claims
 
 
-class Stairs:
+class RisingRecords:
     """The records of one batch that are later than all before them, read as far as was asked.
 
     The first record at or after a time is one of them. Times are asked in ascending order, so only
@@ -81,7 +81,7 @@ class SegmentSearch:
         self,
         segment: SearchedSegment,
         log: LogWindow,
-        indexes: SegmentIndexes,
+        indexes: IndexLookup,
         start_offset: int,
     ) -> None:
         """Take an open log; records below `start_offset` do not count."""
@@ -92,7 +92,7 @@ class SegmentSearch:
             segment.base_offset,
         )  # position and offset: nothing before is late enough
         self._none_from: int | None = None
-        self._stairs: tuple[int, Stairs] | None = None
+        self._stairs: tuple[int, RisingRecords] | None = None
         self._is_index_true: bool | None = None
         self._first_position: int | None = None  # of the first batch with records that count
 
@@ -129,7 +129,7 @@ class SegmentSearch:
             if header.max_timestamp == timestamp:
                 if header.magic == 0:
                     return None
-                records = Stairs(self._records(header), self._segment.base_offset)
+                records = RisingRecords(self._records(header), self._segment.base_offset)
                 return self._first(records, header, timestamp, first_offset)
             first_offset = max(first_offset, header.last_offset + 1)
         return None
@@ -179,7 +179,7 @@ class SegmentSearch:
         return found
 
     def _largest_in(self, header: BatchHeader, least: int, first_offset: int) -> Hit | None:
-        stairs, largest = Stairs(self._records(header), self._start_offset), least
+        stairs, largest = RisingRecords(self._records(header), self._start_offset), least
         hit: Hit | None = None
         while True:
             found = self._first(stairs, header, largest, first_offset)
@@ -250,7 +250,7 @@ class SegmentSearch:
     def _look_into(self, header: BatchHeader, target_ms: int, first_offset: int) -> Hit | None:
         known = self._stairs if self._stairs and self._stairs[0] == header.position else None
         if known is None or (known[1].asked_ms or 0) > target_ms:
-            self._stairs = header.position, Stairs(self._records(header), self._start_offset)
+            self._stairs = header.position, RisingRecords(self._records(header), self._start_offset)
             known = self._stairs
         return self._first(known[1], header, target_ms, first_offset)
 
@@ -264,7 +264,7 @@ class SegmentSearch:
         )
 
     def _first(
-        self, stairs: Stairs, header: BatchHeader, target_ms: int, first_offset: int
+        self, stairs: RisingRecords, header: BatchHeader, target_ms: int, first_offset: int
     ) -> Hit | None:
         try:
             found = stairs.first(target_ms)
@@ -331,7 +331,7 @@ def opened_search(
     """
     with ExitStack() as files:
         window = opened_window(segment, files, meter, check_crc=check_crc)
-        yield SegmentSearch(segment, window, SegmentIndexes(segment, files, meter), start_offset)
+        yield SegmentSearch(segment, window, IndexLookup(segment, files, meter), start_offset)
 
 
 def opened_window(

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from kip33.builds.build_spec import Build
+from kip33.builds.build_spec import BuildSpec
 from kip33.builds.commit import BuildSummary, begin_build, commit_build
 from kip33.builds.plan import BuildPlan, plan_build
 from kip33.builds.task import TaskResult, build_bin
@@ -63,6 +63,6 @@ def build_index(
 
 
 def _build_bin(
-    build: Build, staging: Location, first_part: int, number: int, files: pa.Table
+    build: BuildSpec, staging: Location, first_part: int, number: int, files: pa.Table
 ) -> Iterator[TaskResult]:
     yield build_bin(build, staging, first_part + number, files)

@@ -15,9 +15,9 @@ from kip33.errors import LocationError
 from kip33.spark.catalog import hadoop_glob, hadoop_path
 from kip33.stores.files import (
     entries_of,
+    one_line,
     publish,
     publish_or_raise,
-    reason,
     remove,
     remove_quietly,
 )
@@ -50,7 +50,7 @@ def require_results_place(folder: Location, names: tuple[str, ...]) -> None:
             folder.filesystem().delete_dir(folder.child(name).path)
     except OSError as error:
         raise LocationError(
-            f"{folder.uri}: cannot be written: {reason(error)}; fix it or choose another"
+            f"{folder.uri}: cannot be written: {one_line(error)}; fix it or choose another"
         ) from error
 
 

@@ -11,7 +11,7 @@ from pyspark.sql.types import BooleanType, LongType, StringType, StructField, St
 from kip33.archive.log_start_offsets import LogStartOffsets
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.search import NEWEST_KAFKA
-from kip33.search.replica_search import SEARCHED, How, Request, answers_of
+from kip33.search.replica_search import SEARCHED, Request, SearchOptions, answers_of
 from kip33.spark.tasks import cores, run_on_rows
 
 TASKS_PER_CORE: Final = 3
@@ -75,7 +75,7 @@ def offsets_for_times(
     work = by_request.join(by_partition, list(keys), "left").repartition(tasks)
     answered = [StructField(name, kind) for name, kind in _ANSWERED]
     schema = StructType([*requests.schema.fields, *answered])
-    how = How(as_kafka, index_only, all_replicas, max_batch_bytes, kafka_version)
+    how = SearchOptions(as_kafka, index_only, all_replicas, max_batch_bytes, kafka_version)
     run = partial(_answer_all, how, log_start_offsets or {})
     return run_on_rows(work, run, schema)
 
@@ -89,7 +89,7 @@ def _each_partition(requests: DataFrame, segments: DataFrame) -> DataFrame:
 
 
 def _answer_all(
-    how: How, log_start_offsets: LogStartOffsets, work: Iterable[dict[str, Any]]
+    how: SearchOptions, log_start_offsets: LogStartOffsets, work: Iterable[dict[str, Any]]
 ) -> Iterator[tuple[Any, ...]]:
     for one in work:
         starts = {

@@ -119,7 +119,7 @@ def create_session(
             session: SparkSession = builder.getOrCreate()
     except Exception as error:  # py4j's, pyspark's or a RuntimeError, by what went wrong
         said = log.read_text(errors="replace") if log else ""
-        why = reason("\n".join((str(error), said)))
+        why = java_reason("\n".join((str(error), said)))
         raise SparkStartError(f"Spark did not start: {why}") from error
     use_session(session)
     return session
@@ -235,11 +235,11 @@ def job_failure(error: BaseException) -> str:
         trace = str(error).partition("Driver stacktrace:")[0]
         lines = [line.strip(" :\t") for line in trace.splitlines()]
         own = [line for line in lines if _SAYS_WHAT.match(line) and "Caused by: " not in line]
-        said = own[-1].rpartition("most recent failure: ")[2] if own else reason(trace)
+        said = own[-1].rpartition("most recent failure: ")[2] if own else java_reason(trace)
     return f"the Spark job failed: {said}; nothing is half-written: run the command again"
 
 
-def reason(trace: str) -> str:
+def java_reason(trace: str) -> str:
     """Return the line of a Java or worker trace that says what happened."""
     lines = [line.strip().removeprefix(": ") for line in trace.splitlines() if line.strip()]
     said = [line for line in lines if _SAYS_WHAT.match(line)]

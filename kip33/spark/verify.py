@@ -27,7 +27,7 @@ from kip33.rules.index_builder import IndexSettings, TopicSettings
 from kip33.rules.index_verdict import UNREADABLE
 from kip33.spark.store_settings import use_session
 from kip33.spark.tasks import Progress, run_on_bins
-from kip33.stores.concurrently import in_order
+from kip33.stores.concurrently import map_in_order
 from kip33.stores.files import require_directory
 from kip33.stores.locations import Location
 
@@ -107,7 +107,7 @@ def verify_index(
 
 def verify_bin(verify: Verify, number: int, files: pa.Table) -> Iterator[VerifiedSegment]:
     """Yield the verdict of every segment of one bin: a task's whole work."""
-    yield from in_order(verify.source, segments_of(files), partial(_verify_one, verify))
+    yield from map_in_order(verify.source, segments_of(files), partial(_verify_one, verify))
 
 
 def _verify_one(verify: Verify, segment: Segment) -> VerifiedSegment:

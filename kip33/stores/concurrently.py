@@ -13,7 +13,9 @@ Done = TypeVar("Done")
 FILES_AT_ONCE: Final = 8  # a task; each holds up to 16 MiB (`stores.read_ahead`)
 
 
-def in_order(source: Location, work: Iterable[Work], run: Callable[[Work], Done]) -> Iterator[Done]:
+def map_in_order(
+    source: Location, work: Iterable[Work], run: Callable[[Work], Done]
+) -> Iterator[Done]:
     """Yield `run(one)` for each of `work`, in order; off local disk several run at once.
 
     A local disk has no waiting to fill: one thread there keeps the processor's caches to itself.

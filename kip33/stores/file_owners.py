@@ -10,7 +10,7 @@ import stat
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from kip33.stores.files import FileStatus, publish, reason
+from kip33.stores.files import FileStatus, one_line, publish
 from kip33.stores.locations import Location
 
 NOT_GIVEN: Final = "cannot be given the owner"
@@ -103,7 +103,7 @@ def _give(path: str, owner: FileOwner | None) -> str | None:
             problem = _change_owner(path, owner)
         os.chmod(path, owner.mode)  # noqa: PTH101 - a path, as the filesystem has it
     except OSError as error:
-        problem = problem or reason(error)
+        problem = problem or one_line(error)
     return problem
 
 
@@ -113,5 +113,5 @@ def _change_owner(path: str, owner: FileOwner) -> str | None:
     except OSError as error:
         with suppress(OSError):
             os.chown(path, -1, owner.gid)
-        return reason(error)
+        return one_line(error)
     return None

@@ -25,7 +25,7 @@ LIBHDFS: Final = "hdfs"  # pyarrow's name for it; it renames over nothing, its m
 MOST_INDEX_BYTES: Final = 2**31 - 1  # Kafka maps no larger index file
 
 
-def reason(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     """Return one line that says what an OSError or a library's error means."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return " ".join(as_text(text).split())
@@ -321,7 +321,7 @@ def publish_or_raise(location: Location, data: bytes, consequence: str) -> None:
         publish(location, data, durable=True)
     except OSError as error:
         raise PublishError(
-            f"{location.uri}: cannot be written: {reason(error)}; {consequence}: "
+            f"{location.uri}: cannot be written: {one_line(error)}; {consequence}: "
             "fix it and run the command again"
         ) from error
 
@@ -373,7 +373,7 @@ def require_writable(location: Location, what: str) -> None:
         make_folder(location)
     except OSError as error:
         raise LocationError(
-            f"{location.uri}: {what} cannot be made: {reason(error)}; fix it or choose another"
+            f"{location.uri}: {what} cannot be made: {one_line(error)}; fix it or choose another"
         ) from error
 
 
@@ -393,7 +393,7 @@ def require_directory(location: Location, what: str) -> None:
         info = location.filesystem().get_file_info(location.path)
     except OSError as error:
         raise LocationError(
-            f"{location.uri}: {what} cannot be read: {reason(error)}{_advice(location)}"
+            f"{location.uri}: {what} cannot be read: {one_line(error)}{_advice(location)}"
         ) from error
     if info.type == fs.FileType.NotFound:
         raise LocationError(f"{location.uri}: {what} does not exist")

@@ -18,7 +18,7 @@ from kip33.rules.policies import Policies
 from kip33.rules.retention import Limits
 from kip33.search.catalog_search import by_partition
 from kip33.search.group_lag import GroupLag, group_lags
-from kip33.search.replica_search import How, Request, answers_of
+from kip33.search.replica_search import Request, SearchOptions, answers_of
 from kip33.stores.locations import Location
 from tests.builders.layout_segments import DAY_MS, made_segments, real_segments
 from tests.builders.layouts import MODIFIED_MS, WRITERS, Stored, kafka
@@ -97,7 +97,7 @@ def test_searched_alike(tmp_path: Path, of_kafka: Outcome, name: str) -> None:
         return [
             [
                 (one.request, one.answer._replace(bytes_read=0))
-                for one in answers_of(own, asked, How())
+                for one in answers_of(own, asked, SearchOptions())
             ]
             for _, own in sorted(partitions.items())
         ]

@@ -9,7 +9,7 @@ import numpy as np
 from kafka.record.util import crc32c_c
 
 from kip33.archive.listing import list_tree
-from kip33.builds.build_spec import Build
+from kip33.builds.build_spec import BuildSpec
 from kip33.builds.task import build_segment
 from kip33.catalog.schema import WRITTEN
 from kip33.formats.scan import CHUNK_BYTES, BatchScan
@@ -119,7 +119,7 @@ class PathToIndex:
     def run(self) -> None:
         self.index_folder = self._scratch / str(next(self._runs))
         target = Location.of(self.index_folder)
-        build = Build(self._source, target, IndexSettings(), offset_index=True)
+        build = BuildSpec(self._source, target, IndexSettings(), offset_index=True)
         row = build_segment(build, self._segment, ours=False).row
         if row["status"] != "ok" or row["index_file"] != WRITTEN:
             raise ValueError(f"{self._segment.path}: {row['status']}, {row['error']}")

@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 from kip33.catalog.catalog import Catalog
 from kip33.formats.scan import BatchScan
 from kip33.rules.search import FOUND
-from kip33.search.catalog_search import Question, rows_of, search_rows
-from kip33.search.replica_search import How
+from kip33.search.catalog_search import TimeQuestion, rows_of, search_rows
+from kip33.search.replica_search import SearchOptions
 from kip33.spark import load_catalog, offsets_for_times
 from kip33.spark.session import create_session
 from kip33.stores.files import opened
@@ -34,7 +34,7 @@ def main() -> None:
     place, requests_file, *more_files = sys.argv[1:]
     spark = create_session(master=f"local[{CORES}]")
     requests = spark.read.parquet(requests_file)
-    asked = [Question(row.topic, row.partition, row.target_ms) for row in requests.collect()]
+    asked = [TimeQuestion(row.topic, row.partition, row.target_ms) for row in requests.collect()]
     found: dict[str, object] = {"requests": len(asked)}
     for name, index_only in (("record", False), ("index", True)):
         seconds = []
@@ -62,12 +62,12 @@ def in_one_job(spark: SparkSession, place: str, requests_file: str) -> tuple[int
     return len(answers), time.perf_counter() - begin
 
 
-def one_at_a_time(catalog: Catalog, asked: Sequence[Question]) -> float:
+def one_at_a_time(catalog: Catalog, asked: Sequence[TimeQuestion]) -> float:
     """Return the seconds that one question takes by itself."""
     begin = time.perf_counter()
     for question in asked:
         rows = rows_of(catalog, catalog.require_newest(), {question.topic})
-        search_rows(rows, [question], How())
+        search_rows(rows, [question], SearchOptions())
     return (time.perf_counter() - begin) / len(asked)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from kip33.indexing.segment import SegmentIndex, index_segment
+from kip33.indexing.segment import BuiltIndexes, index_segment
 from kip33.indexing.verification import Verification
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_verdict import VERDICTS
@@ -335,7 +335,7 @@ def recovered(log: bytes, interval: int, base_offset: int = 0) -> Recovered:
     )
 
 
-def faults_of(log: bytes, interval: int, index: SegmentIndex) -> Iterator[str]:
+def faults_of(log: bytes, interval: int, index: BuiltIndexes) -> Iterator[str]:
     """Yield what is wrong with the answer to a damaged log."""
     if index.status not in STATUSES:
         yield f"status {index.status}"
@@ -375,7 +375,7 @@ def run_one(random: Random, base: Base, outcomes: Counter[str]) -> list[str]:
         view[: len(piece)] = piece
         return len(piece)
 
-    def index_of(check: Verification | None) -> SegmentIndex:
+    def index_of(check: Verification | None) -> BuiltIndexes:
         return index_segment(
             read_into,
             len(log),

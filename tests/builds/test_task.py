@@ -9,7 +9,7 @@ import pytest
 
 import kip33
 from kip33.archive.listing import list_tree
-from kip33.builds.build_spec import Build, index_settings_json
+from kip33.builds.build_spec import BuildSpec, index_settings_json
 from kip33.builds.task import Built, build_segment
 from kip33.catalog.schema import SEGMENTS
 from kip33.rules.index_builder import IndexSettings
@@ -53,7 +53,7 @@ class Archive:
     ) -> Built:
         index_dir = Location.of(how.pop("index_dir", self.index_dir))
         (segment,) = list_tree(Location.of(self.source), index_dir).segments()
-        build = Build(Location.of(self.source), index_dir, settings or IndexSettings(), **how)
+        build = BuildSpec(Location.of(self.source), index_dir, settings or IndexSettings(), **how)
         return build_segment(build, segment, ours=ours, native=False)
 
 
@@ -180,7 +180,7 @@ def test_an_unreadable_log_proves_nothing(archive: Archive) -> None:
     index_dir = Location.of(archive.index_dir)
     (segment,) = list_tree(Location.of(archive.source), index_dir).segments()
     archive.log.unlink()
-    build = Build(Location.of(archive.source), Location.of(archive.index_dir), IndexSettings())
+    build = BuildSpec(Location.of(archive.source), Location.of(archive.index_dir), IndexSettings())
     row = build_segment(build, segment, ours=True, native=False).row
     assert row["status"] == "unreadable"
     assert archive.time_index.read_bytes() == WRONG
@@ -196,7 +196,7 @@ def test_a_fifo_named_like_a_segment_is_a_row_and_nobody_waits_for_it(archive: A
     archive.log.unlink()
     os.mkfifo(archive.log)
     (segment,) = list_tree(Location.of(archive.source)).segments()
-    build = Build(Location.of(archive.source), Location.of(archive.index_dir), IndexSettings())
+    build = BuildSpec(Location.of(archive.source), Location.of(archive.index_dir), IndexSettings())
     row = build_segment(build, segment, ours=False, native=False).row
     assert (row["status"], row["error"]) == ("unreadable", "not a regular file")
 
@@ -248,7 +248,7 @@ def test_a_place_that_cannot_be_written_is_told(archive: Archive) -> None:
 def test_a_directory_that_could_not_be_listed_is_a_row(archive: Archive) -> None:
     (archive.source / "loop").symlink_to(archive.source)
     (loop,) = [s for s in list_tree(Location.of(archive.source)).segments() if s.error]
-    build = Build(Location.of(archive.source), Location.of(archive.index_dir), IndexSettings())
+    build = BuildSpec(Location.of(archive.source), Location.of(archive.index_dir), IndexSettings())
     built = build_segment(build, loop, ours=False)
     assert (built.row["status"], built.row["topic"]) == ("unreadable", None)
     assert built.row["error"] == loop.error

@@ -9,7 +9,7 @@ import pytest
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.draft import CLAIMS, Draft, claimed_index_uris
 from kip33.catalog.part_writer import PartWriter
-from kip33.catalog.snapshot import Part
+from kip33.catalog.snapshot import SnapshotPart
 from kip33.errors import CatalogError, Kip33Error, PublishError
 from kip33.stores.locations import Location
 from tests.builders.snapshots import NOW_MS, SOURCE, commit_path, path_of, row, write
@@ -25,7 +25,7 @@ def draft(catalog: Catalog) -> Draft:
     return Draft.begin(catalog, SOURCE)
 
 
-def published(draft: Draft, number: int) -> Part:
+def published(draft: Draft, number: int) -> SnapshotPart:
     writer = PartWriter(draft.staging, number)
     writer.append(row(number))
     return writer.publish()
@@ -64,24 +64,24 @@ def test_a_zombie_that_writes_after_the_commit_changes_nothing(draft: Draft) -> 
     assert Draft.begin(draft.catalog, SOURCE).sequence == snapshot.sequence + 1
 
 
-def remove_the_part(draft: Draft, part: Part) -> None:
+def remove_the_part(draft: Draft, part: SnapshotPart) -> None:
     path_of(draft.staging.child(part.name)).unlink()
 
 
-def remove_staging(draft: Draft, part: Part) -> None:
+def remove_staging(draft: Draft, part: SnapshotPart) -> None:
     remove_the_part(draft, part)
     path_of(draft.staging).rmdir()
 
 
-def cut_the_part(draft: Draft, part: Part) -> None:
+def cut_the_part(draft: Draft, part: SnapshotPart) -> None:
     path_of(draft.staging.child(part.name)).write_bytes(b"PAR1")
 
 
-def put_a_file_for_the_folder(draft: Draft, part: Part) -> None:
+def put_a_file_for_the_folder(draft: Draft, part: SnapshotPart) -> None:
     path_of(draft.catalog.location.child("snapshots")).write_bytes(b"")
 
 
-def put_a_file_for_the_commits(draft: Draft, part: Part) -> None:
+def put_a_file_for_the_commits(draft: Draft, part: SnapshotPart) -> None:
     path_of(draft.catalog.location.child("commits")).write_bytes(b"")
 
 
@@ -96,7 +96,7 @@ def put_a_file_for_the_commits(draft: Draft, part: Part) -> None:
     ],
 )
 def test_a_commit_that_fails_is_none(
-    draft: Draft, harm: Callable[[Draft, Part], None], error: type[Kip33Error], says: str
+    draft: Draft, harm: Callable[[Draft, SnapshotPart], None], error: type[Kip33Error], says: str
 ) -> None:
     part = published(draft, 0)
     harm(draft, part)

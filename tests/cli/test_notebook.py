@@ -27,9 +27,9 @@ from kip33.catalog.catalog import Catalog
 from kip33.formats.group_offsets import parse_group_offsets
 from kip33.rules.policies import Policies
 from kip33.rules.retention import Limits, SegmentFigures, judge
-from kip33.search.catalog_search import Question, by_partition, rows_of, search_rows
+from kip33.search.catalog_search import TimeQuestion, by_partition, rows_of, search_rows
 from kip33.search.group_lag import group_lags
-from kip33.search.replica_search import How
+from kip33.search.replica_search import SearchOptions
 from kip33.search.replicas import PartitionKey
 from kip33.spark.session import JavaMissingError, require_java
 from tests.cli.console import PROJECT
@@ -202,8 +202,8 @@ def test_what_is_blocked_and_by_which_segment(run: Run) -> None:
 def test_the_offsets_at_which_the_day_begins(run: Run) -> None:
     day_ms = milliseconds(run.parameters["day"])
     topics = [row["topic"] for row in run.table("disorder-rows")]
-    questions = [Question(topic, None, day_ms) for topic in topics]
-    answers = search_rows(run.segments(*topics), questions, How())
+    questions = [TimeQuestion(topic, None, day_ms) for topic in topics]
+    answers = search_rows(run.segments(*topics), questions, SearchOptions())
     columns = ("log_dir", "topic", "partition", "offset", "result")
     shown = [tuple(row[name] for name in columns) for row in run.table("search-rows")]
     assert shown == [

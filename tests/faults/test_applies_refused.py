@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kip33.retention.plan_file import sealed, write_plan
+from kip33.retention.plan_file import with_plan_id, write_plan
 from kip33.stores.locations import Location
 from tests.builders.expiring_archive import A, ExpiringArchive
 from tests.cli.console import PROJECT, Finished
@@ -178,7 +178,7 @@ class OnSmallDisks:
                 shutil.rmtree(folder / name)
             (folder / name).symlink_to(seen)
         basis = replace(planned.basis, catalog=Location.of(self.catalog_disk / "here"))
-        self.plan = sealed(basis, planned.partitions)
+        self.plan = with_plan_id(basis, planned.partitions)
         self.plan_file = folder / "plan.jsonl"
         write_plan(self.plan, Location.of(self.plan_file))
         self.before = self.archive.files()

@@ -6,7 +6,7 @@ import pytest
 
 from kip33 import build_time_index
 from kip33.formats.transaction_index import TransactionIndex
-from kip33.indexing.segment import SegmentIndex
+from kip33.indexing.segment import BuiltIndexes
 from kip33.rules.transaction_index import complete_transactions
 from tests.golden.vectors import RECOVER, Vector, read_vectors
 
@@ -27,7 +27,7 @@ def rebuild(vector: Vector, log: Path):
     )
 
 
-def aborted_of(result: SegmentIndex) -> bytes:
+def aborted_of(result: BuiltIndexes) -> bytes:
     """Return the bytes of the `.txnindex`; no transaction was open before the segment."""
     assert result.transactions is not None
     done = complete_transactions(result.transactions, {}, base_offset=0)

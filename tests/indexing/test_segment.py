@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kip33.errors import CorruptSegmentError
-from kip33.indexing.segment import SegmentIndex, index_file, index_segment
+from kip33.indexing.segment import BuiltIndexes, index_file, index_segment
 from kip33.rules.index_builder import IndexSettings
 from kip33.stores.locations import Location
 from tests.builders.segment_builder import (
@@ -31,7 +31,7 @@ def batch(offset: int, timestamp: int = 1000, **fields: object) -> bytes:
 
 def index_of(
     data: bytes, *, base_offset: int = 0, native: bool | None = None, **settings: object
-) -> SegmentIndex:
+) -> BuiltIndexes:
     def read_into(position: int, view: memoryview) -> int:
         piece = data[position : position + len(view)]
         view[: len(piece)] = piece
@@ -142,7 +142,7 @@ def test_settings_that_kafka_would_refuse(settings: dict[str, object], says: str
         IndexSettings(**settings).require_valid()  # type: ignore[arg-type]
 
 
-def index_path(path: Path, base_offset: int = 0) -> SegmentIndex:
+def index_path(path: Path, base_offset: int = 0) -> BuiltIndexes:
     return index_file(
         Location.of(path), base_offset=base_offset, topic="orders", settings=IndexSettings()
     )
@@ -167,7 +167,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_unreadable(
     log = tmp_path / "0.log"
     log.write_bytes(GOOD)
 
-    def shrinking(*_: object, **__: object) -> SegmentIndex:
+    def shrinking(*_: object, **__: object) -> BuiltIndexes:
         raise CorruptSegmentError("the file ended at byte 5 while it was read", 0)
 
     monkeypatch.setattr("kip33.indexing.segment.index_segment", shrinking)

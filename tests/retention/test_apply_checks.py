@@ -15,7 +15,7 @@ import pytest
 from kip33.catalog.draft import Draft
 from kip33.errors import CatalogError, Kip33Error, LocationError, PlanError
 from kip33.retention.plan import PlannedSegment, RetentionPlan
-from kip33.retention.plan_file import read_plan, sealed, write_plan
+from kip33.retention.plan_file import read_plan, with_plan_id, write_plan
 from kip33.rules.policies import Policies
 from kip33.stores.locations import Location
 from tests.builders.expiring_archive import DAY_MS, NOW_MS, A, B, ExpiringArchive
@@ -32,7 +32,7 @@ def archive(tmp_path: Path) -> ExpiringArchive:
 
 def with_basis(plan: RetentionPlan, **fields: Any) -> RetentionPlan:
     """A plan made by hand: as kip33 would have written it, had it decided so."""
-    return sealed(replace(plan.basis, **fields), plan.partitions)
+    return with_plan_id(replace(plan.basis, **fields), plan.partitions)
 
 
 def with_segments(
@@ -41,7 +41,7 @@ def with_segments(
     """A plan made by hand whose first partition has other segments."""
     first, *rest = plan.partitions
     segments = tuple(change(first.segments))
-    return sealed(plan.basis, [first._replace(segments=segments), *rest])
+    return with_plan_id(plan.basis, [first._replace(segments=segments), *rest])
 
 
 @contextmanager

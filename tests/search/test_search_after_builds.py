@@ -8,8 +8,8 @@ import pytest
 
 from kip33.catalog.catalog import Catalog
 from kip33.search.answers import Answer
-from kip33.search.catalog_search import Question, rows_of, search_rows
-from kip33.search.replica_search import How
+from kip33.search.catalog_search import TimeQuestion, rows_of, search_rows
+from kip33.search.replica_search import SearchOptions
 from tests.builders.generated_segments import plain_batch, wire_of
 from tests.faults.builds import build_here
 
@@ -30,7 +30,9 @@ def archived(folder: Path, times: list[int], value_bytes: int = 30) -> tuple[Pat
 def found(indexes: Path, target_ms: int, snapshot: str | None = None, **how: Any) -> Answer:
     catalog = Catalog.at(str(indexes / "_catalog"))
     chosen = catalog.named(snapshot) if snapshot else catalog.require_newest()
-    [one] = search_rows(rows_of(catalog, chosen, ["t"]), [Question("t", 0, target_ms)], How(**how))
+    [one] = search_rows(
+        rows_of(catalog, chosen, ["t"]), [TimeQuestion("t", 0, target_ms)], SearchOptions(**how)
+    )
     return one.located.answer
 
 

@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from kip33.catalog.catalog import Catalog
-from kip33.search.catalog_search import Question, rows_of, search_rows, topics_of
-from kip33.search.replica_search import How
+from kip33.search.catalog_search import TimeQuestion, rows_of, search_rows, topics_of
+from kip33.search.replica_search import SearchOptions
 from kip33.spark.build import build_index
 from kip33.spark.catalog import load_catalog
 from kip33.spark.search import offsets_for_times
@@ -38,22 +38,37 @@ def segments(spark: SparkSession, catalog: Catalog) -> DataFrame:
     return load_catalog(spark, catalog.location.uri)
 
 
-def questions(topics: list[str]) -> list[Question]:
+def questions(topics: list[str]) -> list[TimeQuestion]:
     """Times all over each topic, of all its partitions or one, there or not."""
     targets = [-3, -2, -1, 0, *range(START_MS - DAY_MS, START_MS + 7 * DAY_MS, DAY_MS // 5)]
-    asked = [Question(topic, None, target) for topic in topics for target in targets]
-    asked += [Question("sensors", 1, target) for target in targets]
-    asked += [Question("orders", 0, target, f"broker-{i % 3}") for i, target in enumerate(targets)]
-    return [*asked, Question("sensors", 9, 0), Question("none", None, 0), Question("none", 3, 0)]
+    asked = [TimeQuestion(topic, None, target) for topic in topics for target in targets]
+    asked += [TimeQuestion("sensors", 1, target) for target in targets]
+    asked += [
+        TimeQuestion("orders", 0, target, f"broker-{i % 3}") for i, target in enumerate(targets)
+    ]
+    return [
+        *asked,
+        TimeQuestion("sensors", 9, 0),
+        TimeQuestion("none", None, 0),
+        TimeQuestion("none", 3, 0),
+    ]
 
 
 @pytest.mark.parametrize(
     "how",
-    one_in(3, [How(), How(as_kafka=True), How(index_only=True), How(all_replicas=True)]),
+    one_in(
+        3,
+        [
+            SearchOptions(),
+            SearchOptions(as_kafka=True),
+            SearchOptions(index_only=True),
+            SearchOptions(all_replicas=True),
+        ],
+    ),
     ids=str,
 )
 def test_spark_answers_as_one_partition_after_another(
-    how: How, spark: SparkSession, catalog: Catalog, segments: DataFrame
+    how: SearchOptions, spark: SparkSession, catalog: Catalog, segments: DataFrame
 ) -> None:
     snapshot = catalog.require_newest()
     topics = topics_of(catalog, snapshot)

@@ -103,10 +103,10 @@ def test_a_session_that_does_not_start_says_why_not_what_its_jvm_warned_of() -> 
         "\t... 17 more"
     )
     warned = "WARNING: Using incubator modules: jdk.incubator.vector"
-    assert session.reason(f"{error}\n{warned}") == (
+    assert session.java_reason(f"{error}\n{warned}") == (
         "java.lang.IllegalArgumentException: Can't get Kerberos realm"
     )
-    assert session.reason(f"it said this\n{warned}") == "it said this"
+    assert session.java_reason(f"it said this\n{warned}") == "it said this"
 
 
 @pytest.mark.parametrize("said_in", ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "a setting"])

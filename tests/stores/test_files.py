@@ -16,10 +16,10 @@ from pyarrow import fs
 from kip33.errors import LocationError
 from kip33.stores import files
 from kip33.stores.files import (
+    one_line,
     opened,
     publish,
     read_whole,
-    reason,
     remove_quietly,
     require_directory,
     scanned,
@@ -222,7 +222,7 @@ def test_require_directory(tmp_path: Path) -> None:
     ],
 )
 def test_reason_is_one_line(error: Exception, line: str) -> None:
-    assert reason(error) == line
+    assert one_line(error) == line
 
 
 def test_who_reads_meanwhile_sees_the_old_file_or_the_new_one(tmp_path: Path) -> None:

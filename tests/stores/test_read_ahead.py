@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip33.stores.concurrently import FILES_AT_ONCE, in_order
+from kip33.stores.concurrently import FILES_AT_ONCE, map_in_order
 from kip33.stores.locations import Location
 from kip33.stores.read_ahead import AHEAD, reading_ahead
 
@@ -90,12 +90,16 @@ def test_results_come_in_order_and_only_so_many_run_at_once() -> None:
             running -= 1
         return number
 
-    assert list(in_order(REMOTE, range(3 * FILES_AT_ONCE), run)) == list(range(3 * FILES_AT_ONCE))
+    assert list(map_in_order(REMOTE, range(3 * FILES_AT_ONCE), run)) == list(
+        range(3 * FILES_AT_ONCE)
+    )
     assert most == FILES_AT_ONCE
 
 
 def test_on_local_disk_one_runs_after_the_other(tmp_path: Path) -> None:
-    threads = in_order(Location.of(tmp_path), range(3), lambda _: threading.current_thread().name)
+    threads = map_in_order(
+        Location.of(tmp_path), range(3), lambda _: threading.current_thread().name
+    )
     assert set(threads) == {threading.current_thread().name}
 
 
@@ -105,6 +109,6 @@ def test_the_first_failure_ends_the_work() -> None:
             raise OSError("two")
         return number
 
-    done = in_order(REMOTE, range(100), run)
+    done = map_in_order(REMOTE, range(100), run)
     with pytest.raises(OSError, match="two"):
         list(done)

@@ -41,7 +41,7 @@ from kip33.archive.segment_paths import TIERED_LOG, index_names
 from kip33.errors import CorruptSegmentError, Kip33Error
 from kip33.stores.containers.aiven import INDEXES, LOG, MANIFEST, read_manifest
 from kip33.stores.containers.manifest import Manifest
-from kip33.stores.files import FileStatus, listed_ms, listed_status, opened, reason
+from kip33.stores.files import FileStatus, listed_ms, listed_status, one_line, opened
 
 AT_ONCE: Final = 64  # manifests that one thread reads one after another
 _TOPIC_DIR: Final = re.compile(r"([a-zA-Z0-9._-]+)-[A-Za-z0-9_-]{22}")
@@ -87,7 +87,7 @@ def list_directory(visit: Visit) -> Directory:
     if whole:
         names = [info.base_name for info in whole]
         at_target = list_target(directory, visit, names, _UNFINISHED)
-        found = _Found(visit, partition, at_target, indexes_modified_ms)
+        found = _AivenFiles(visit, partition, at_target, indexes_modified_ms)
         for start in range(0, len(whole), AT_ONCE):
             directory.more.append(partial(_look_up, found, whole[start : start + AT_ONCE]))
     return directory
@@ -98,21 +98,21 @@ def _count(directory: Directory, what: str, count: int) -> None:
         directory.passed_over[what] += count
 
 
-class _Found(NamedTuple):
+class _AivenFiles(NamedTuple):
     visit: Visit
     partition: Partition
     at_target: Statuses  # the index files where a build puts them
     indexes_modified_ms: dict[str, int | None]  # of `.indexes` objects, by name
 
 
-def _look_up(found: _Found, logs: list[Any]) -> Directory:
+def _look_up(found: _AivenFiles, logs: list[Any]) -> Directory:
     """Return the segments of some logs, as their manifests have them."""
     directory = Directory.empty()
     directory.segments.extend(_segment(found, info) for info in logs)
     return directory
 
 
-def _segment(found: _Found, info: Any) -> Segment:
+def _segment(found: _AivenFiles, info: Any) -> Segment:
     visit, name = found.visit, info.base_name
     named = TIERED_LOG.fullmatch(name)
     base_offset = int(named[1]) if named else 0
@@ -131,7 +131,7 @@ def _segment(found: _Found, info: Any) -> Segment:
         manifest = read_manifest(place, opened)
         log_dir, topic, partition = _owner(manifest, found.partition, base_offset)
     except (OSError, Kip33Error) as error:
-        return segment._replace(error=reason(error))
+        return segment._replace(error=one_line(error))
     readable = {} if manifest.is_encrypted else manifest.indexes
     modified_ms = found.indexes_modified_ms.get(name.removesuffix(LOG) + INDEXES)
     indexes = {kind: FileStatus(part.size_bytes, modified_ms) for kind, part in readable.items()}

@@ -41,10 +41,10 @@ from kip33.archive.segment_paths import UUID, index_names
 from kip33.errors import CorruptSegmentError, Kip33Error
 from kip33.formats.batch import LOG_OVERHEAD, MAX_SEGMENT_BYTES
 from kip33.formats.names import parse_partition_dir
-from kip33.formats.rsm_header import Part
+from kip33.formats.rsm_header import HeaderPart
 from kip33.formats.windows import ReadInto, read_fully
 from kip33.stores.containers.rsm import read_parts
-from kip33.stores.files import FileStatus, listed_ms, listed_status, opened, reason
+from kip33.stores.files import FileStatus, listed_ms, listed_status, one_line, opened
 from kip33.stores.locations import Location
 
 AT_ONCE: Final = 64  # files whose headers one thread reads one after another
@@ -80,7 +80,7 @@ def list_directory(visit: Visit) -> Directory:
             directory.passed_over["files not named as segments"] += 1
     if partition and files:
         names = [info.base_name for info in files]
-        found = _Found(visit, partition, list_target(directory, visit, names, _UNFINISHED))
+        found = _RsmFiles(visit, partition, list_target(directory, visit, names, _UNFINISHED))
         for start in range(0, len(files), AT_ONCE):
             directory.more.append(partial(_look_into, found, files[start : start + AT_ONCE]))
     return directory
@@ -95,7 +95,7 @@ def _segments_own(directory: Directory, visit: Visit, partition: Partition, info
     files = [info for info in infos if info.type == fs.FileType.File]
     beside = {info.base_name: listed_status(visit.place, info) for info in files}
     at_target = list_target(directory, visit, ["log"], _UNFINISHED)
-    segment = _as_listed(_Found(visit, partition, at_target), log)._replace(
+    segment = _as_listed(_RsmFiles(visit, partition, at_target), log)._replace(
         size_bytes=log.size,
     )
     segment = with_beside(segment, beside, ("timeindex", "index"))
@@ -103,17 +103,17 @@ def _segments_own(directory: Directory, visit: Visit, partition: Partition, info
         base_offset = int(named[1]) if named else _first_offset(visit.place.child("log"))
         segment = segment._replace(base_offset=base_offset)
     except (OSError, Kip33Error) as error:
-        segment = segment._replace(error=reason(error))
+        segment = segment._replace(error=one_line(error))
     directory.segments.append(segment)
     return True
 
 
 def _first_offset(log: Location) -> int:
     with opened(log) as (read_into, size_bytes):
-        return first_offset(read_into, Part(0, size_bytes))
+        return first_offset(read_into, HeaderPart(0, size_bytes))
 
 
-def first_offset(read_into: ReadInto, log: Part) -> int:
+def first_offset(read_into: ReadInto, log: HeaderPart) -> int:
     """Return the offset of a log's first batch, its base offset; CorruptSegmentError without one.
 
     What is no batch has no offset to believe: size and magic must be a batch's.
@@ -129,34 +129,34 @@ def first_offset(read_into: ReadInto, log: Part) -> int:
     )
 
 
-class _Found(NamedTuple):
+class _RsmFiles(NamedTuple):
     visit: Visit
     partition: Partition
     at_target: Statuses  # the index files where a build puts them
 
 
-def _look_into(found: _Found, files: list[Any]) -> Directory:
+def _look_into(found: _RsmFiles, files: list[Any]) -> Directory:
     """Return the segments of some files, as their headers have them."""
     directory = Directory.empty()
     directory.segments.extend(_segment(found, info) for info in files)
     return directory
 
 
-def _segment(found: _Found, info: Any) -> Segment:
+def _segment(found: _RsmFiles, info: Any) -> Segment:
     segment = _as_listed(found, info)._replace(inside="rsm.log")
     try:
         with opened(found.visit.place.child(info.base_name)) as (read_into, file_bytes):
             parts = read_parts(read_into, file_bytes)
             base_offset = first_offset(read_into, parts["log"])
     except (OSError, Kip33Error) as error:
-        return segment._replace(error=reason(error))
+        return segment._replace(error=one_line(error))
     modified_ms = listed_status(found.visit.place, info).modified_ms
     indexes = {kind: FileStatus(part.size_bytes, modified_ms) for kind, part in parts.items()}
     segment = segment._replace(base_offset=base_offset, size_bytes=parts["log"].size_bytes)
     return with_beside(segment, indexes, ("timeindex", "index"))
 
 
-def _as_listed(found: _Found, info: Any) -> Segment:
+def _as_listed(found: _RsmFiles, info: Any) -> Segment:
     """Return what names and the listing say of a segment, before anything is opened."""
     name = info.base_name
     segment = Segment(

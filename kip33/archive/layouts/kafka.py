@@ -14,7 +14,7 @@ from typing import Final
 from kip33.archive.directory import Directory, Partition, Visit, parent_of
 from kip33.archive.index_listing import unfinished_of
 from kip33.archive.layouts.layout import Layout
-from kip33.archive.layouts.suffixed import Names, list_suffixed
+from kip33.archive.layouts.suffixed import SegmentNaming, list_suffixed
 from kip33.formats.names import parse_partition_dir, parse_segment_file
 
 LOST_TIME_INDEX: Final = ".log.swap files without their .timeindex.swap"
@@ -52,7 +52,7 @@ def count_lost_time_indexes(directory: Directory, names: set[str]) -> None:
                 directory.passed_over[LOST_TIME_INDEX] += 1
 
 
-NAMES = Names(
+NAMES = SegmentNaming(
     partition_of, base_offset_of, unfinished_of("[0-9]+"), count_others=count_lost_time_indexes
 )
 KAFKA = Layout(

@@ -15,7 +15,7 @@ from typing import Final
 from kip33.archive.directory import Directory, Partition, Visit, parent_of
 from kip33.archive.index_listing import unfinished_of
 from kip33.archive.layouts.layout import Layout
-from kip33.archive.layouts.suffixed import Names, list_suffixed
+from kip33.archive.layouts.suffixed import SegmentNaming, list_suffixed
 from kip33.archive.segment_paths import TIERED_LOG
 from kip33.formats.names import parse_partition_dir
 
@@ -44,7 +44,7 @@ LOCAL_TIERED = Layout(
     "'<topic>-<partition>-<topic id>/<base offset>-<segment id>.log' expected",
     partial(
         list_suffixed,
-        Names(partition_of, base_offset_of, unfinished_of("[0-9]+-[A-Za-z0-9_-]{22}")),
+        SegmentNaming(partition_of, base_offset_of, unfinished_of("[0-9]+-[A-Za-z0-9_-]{22}")),
     ),
     in_place=True,
     why_not_deleted=METADATA_WOULD_DANGLE,

@@ -10,7 +10,7 @@ from kip33.archive.directory import Directory, Partition, Visit, add_inner, entr
 from kip33.archive.index_listing import add_segments, index_files
 
 
-class Names(NamedTuple):
+class SegmentNaming(NamedTuple):
     """What a layout's names say."""
 
     partition: Callable[[Visit], Partition | None]  # None: no partition's directory
@@ -19,7 +19,7 @@ class Names(NamedTuple):
     count_others: Callable[[Directory, set[str]], None] | None = None  # all names of a partition
 
 
-def list_suffixed(names: Names, visit: Visit) -> Directory:
+def list_suffixed(names: SegmentNaming, visit: Visit) -> Directory:
     """Return what a directory holds."""
     directory = Directory.empty()
     partition = names.partition(visit)

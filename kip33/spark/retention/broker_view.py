@@ -8,7 +8,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from kip33.retention.broker_files import SeenByBroker, seen_by_broker
-from kip33.spark.retention.rule import Names, Question, with_decision
+from kip33.spark.retention.rule import RuleColumns, RuleQuestion, with_decision
 from kip33.spark.tasks import run_on_rows
 
 SEEN: Final = StructType(
@@ -22,7 +22,7 @@ SEEN: Final = StructType(
 ADDED: Final = (*SeenByBroker._fields[1:], "broker_deletable", "broker_reason")
 
 
-def with_broker_view(judged: DataFrame, question: Question) -> DataFrame:
+def with_broker_view(judged: DataFrame, question: RuleQuestion) -> DataFrame:
     """Return what `evaluate_retention` returned, with a broker's answer to the same question.
 
     Added: `broker_largest_timestamp`, its `_source` (`rules.broker_view.SOURCES`), what is wrong
@@ -38,7 +38,7 @@ def with_broker_view(judged: DataFrame, question: Question) -> DataFrame:
         "_broker_status",
         sf.when(sf.col("broker_largest_timestamp").isNull(), "unreadable").otherwise("ok"),
     )
-    names = Names("broker_largest_timestamp", status="_broker_status", prefix="broker_")
+    names = RuleColumns("broker_largest_timestamp", status="_broker_status", prefix="broker_")
     answered = with_decision(rows, question, names)
     return answered.select(*judged.columns, *ADDED)
 

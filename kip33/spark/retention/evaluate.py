@@ -13,7 +13,7 @@ from pyspark.sql import functions as sf
 from kip33.rules.policies import Policies
 from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES, NO_POLICY
 from kip33.spark.retention.broker_view import with_broker_view
-from kip33.spark.retention.rule import PARTITION, Names, Question, with_decision
+from kip33.spark.retention.rule import PARTITION, RuleColumns, RuleQuestion, with_decision
 from kip33.spark.retention.small_tables import small_table
 from kip33.spark.retention.suspicious_timestamps import suspicion
 
@@ -64,20 +64,20 @@ def evaluate_retention(
     )
 
 
-def question_of(now_ms: int, active_segment: str, boundary: str) -> Question:
+def question_of(now_ms: int, active_segment: str, boundary: str) -> RuleQuestion:
     """Return what is asked of all partitions alike; ValueError for a wrong argument."""
     _require_choice("active_segment", active_segment, ACTIVE_SEGMENT)
     _require_choice("boundary", boundary, BOUNDARIES)
     if now_ms < 0:
         raise ValueError(f"now_ms {now_ms}: milliseconds since 1970 expected")
-    return Question(now_ms, active_segment, boundary)
+    return RuleQuestion(now_ms, active_segment, boundary)
 
 
 def evaluate_topics(
     catalog: DataFrame,
     topics: Iterable[str | None],
     policies: Policies,
-    question: Question,
+    question: RuleQuestion,
     *,
     log_start_offsets: LogStartOffsets | None = None,
     what_if: WhatIf | None = None,
@@ -131,7 +131,7 @@ def _with_log_start_offsets(rows: DataFrame, offsets: LogStartOffsets) -> DataFr
     return joined.select(*rows.columns, "log_start_offset")
 
 
-def _with_what_if(rows: DataFrame, question: Question, what_if: WhatIf) -> DataFrame:
+def _with_what_if(rows: DataFrame, question: RuleQuestion, what_if: WhatIf) -> DataFrame:
     """Add the answer to another question: other limit, future timestamps not believed."""
     largest, retention_ms = sf.col("largest_timestamp"), sf.col("retention_ms")
     if what_if.ignore_future_ms is not None:
@@ -141,7 +141,7 @@ def _with_what_if(rows: DataFrame, question: Question, what_if: WhatIf) -> DataF
         retention_ms = sf.lit(what_if.retention_ms).cast("bigint")
     before = rows.columns
     rows = rows.withColumns({"_if_largest": largest, "_if_retention_ms": retention_ms})
-    names = Names("_if_largest", "_if_retention_ms", prefix="what_if_")
+    names = RuleColumns("_if_largest", "_if_retention_ms", prefix="what_if_")
     answered = with_decision(rows, question, names)
     return answered.select(*before, "what_if_deletable", "what_if_reason")
 

@@ -22,7 +22,7 @@ from kip33.rules.retention import (
 PARTITION: Final = ("log_dir", "topic", "partition")
 
 
-class Question(NamedTuple):
+class RuleQuestion(NamedTuple):
     """What holds for all partitions alike."""
 
     now_ms: int
@@ -30,7 +30,7 @@ class Question(NamedTuple):
     boundary: str
 
 
-class Names(NamedTuple):
+class RuleColumns(NamedTuple):
     """The columns a decision is made from, and what the columns it adds begin with."""
 
     largest_timestamp: str = "largest_timestamp"
@@ -39,13 +39,15 @@ class Names(NamedTuple):
     prefix: str = ""
 
 
-def with_decision(rows: DataFrame, question: Question, names: Names | None = None) -> DataFrame:
+def with_decision(
+    rows: DataFrame, question: RuleQuestion, names: RuleColumns | None = None
+) -> DataFrame:
     """Return `rows` with the columns of a Decision and `kept_only_by_blocker`.
 
     They need the catalog's columns, `mode`, `retention_ms`, `retention_bytes` of their topic's
     policy and `log_start_offset`, all but `mode` null where there is none.
     """
-    names = names or Names()
+    names = names or RuleColumns()
     in_order = Window.partitionBy(*PARTITION).orderBy(
         sf.col("base_offset").asc_nulls_first(), "log_uri"
     )
@@ -94,7 +96,7 @@ def with_decision(rows: DataFrame, question: Question, names: Names | None = Non
 
 
 def _with_own_figures(
-    rows: DataFrame, question: Question, names: Names, in_order: WindowSpec
+    rows: DataFrame, question: RuleQuestion, names: RuleColumns, in_order: WindowSpec
 ) -> DataFrame:
     """Add what each segment is apart from those before it.
 
@@ -145,7 +147,7 @@ def _with_own_figures(
     )
 
 
-def _is_breached(largest: Column, retention_ms: Column, question: Question) -> Column:
+def _is_breached(largest: Column, retention_ms: Column, question: RuleQuestion) -> Column:
     """`rules.retention.is_breached`."""
     now_ms = sf.lit(question.now_ms)
     if question.boundary == "remote":
@@ -153,7 +155,7 @@ def _is_breached(largest: Column, retention_ms: Column, question: Question) -> C
     return now_ms - largest > retention_ms
 
 
-def _expires_at_ms(largest: Column, retention_ms: Column, question: Question) -> Column:
+def _expires_at_ms(largest: Column, retention_ms: Column, question: RuleQuestion) -> Column:
     """`rules.retention.expires_at_ms`; a sum beyond int64 would raise, so it is not made."""
     never = sf.lit(NEVER_MS)
     if question.boundary == "remote":
@@ -171,7 +173,7 @@ def _directory() -> Column:
     return sf.when((plain == of_partition) & sf.col("base_offset").isNotNull(), name)
 
 
-def _kept_for(question: Question, names: Names) -> Column:
+def _kept_for(question: RuleQuestion, names: RuleColumns) -> Column:
     """`rules.retention`: why a segment stays whatever the checks want, null if nothing keeps it."""
     base_offset, status = sf.col("base_offset"), sf.col(names.status)
     neighbours = (sf.col("_previous_base"), sf.col("_next_base"))

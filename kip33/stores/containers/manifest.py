@@ -30,7 +30,7 @@ from kip33.errors import CorruptSegmentError, Kip33Error, UnsupportedFormatError
 from kip33.formats.aiven_manifest import decode_chunk_sizes
 from kip33.formats.codecs import decompress
 from kip33.formats.names import is_topic
-from kip33.formats.rsm_header import Part
+from kip33.formats.rsm_header import HeaderPart
 
 MOST_MANIFEST_BYTES: Final = 1 << 26
 MOST_CHUNK_BYTES: Final = 1 << 30  # twice so many are held at once; 4 MiB are usual
@@ -54,7 +54,7 @@ class Manifest(NamedTuple):
     starts: npt.NDArray[np.int64]  # where chunks of various sizes begin, and where the last ends
     is_compressed: bool
     is_encrypted: bool
-    indexes: dict[str, Part]  # in the `.indexes` file, by Kafka's suffix
+    indexes: dict[str, HeaderPart]  # in the `.indexes` file, by Kafka's suffix
     topic: str | None
     partition: int | None
     base_offset: int | None
@@ -97,7 +97,7 @@ def parse_manifest(data: bytes) -> Manifest:
         chunk_bytes = max(chunk_bytes, 1)
         fixed, starts = _stored_sizes(index, -(-log_bytes // chunk_bytes))
         indexes = {
-            suffix: Part(_size(found["position"]), _size(found["size"]))
+            suffix: HeaderPart(_size(found["position"]), _size(found["size"]))
             for suffix, name in _INDEXES.items()
             if (found := (record.get("segmentIndexes") or {}).get(name))
         }
