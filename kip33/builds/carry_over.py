@@ -19,12 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.archive.sources import matches
-from kip33.builds.known import Column, ListingMatch, Mask, ReusableRows
+from kip33.archive.uri_columns import Column
+from kip33.builds.reuse import ListingMatch, Mask, ReusableRows, may_change_unseen
 from kip33.catalog.draft import Draft
 from kip33.catalog.part_writer import PartWriter
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.snapshot import Snapshot, SnapshotPart
-from kip33.rules.reuse import may_change_unseen
 
 ROWS_PER_PART: Final = 250_000
 LEAVE: Final = -1

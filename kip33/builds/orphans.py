@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.archive.index_listing import Statuses, index_statuses
+from kip33.archive.uri_columns import Column, index_uris
 from kip33.builds.build_spec import BuildSpec
-from kip33.builds.known import Column, Mask, ReusableRows, index_uris
+from kip33.builds.reuse import Mask, ReusableRows
 from kip33.builds.snapshot_merge import Looked
 from kip33.catalog.orphan_list import ORPHANS
 from kip33.catalog.schema import STALE, WRITTEN

@@ -16,17 +16,9 @@ from kip33.archive.sources import (
     require_outside_log_dirs,
     require_segments,
 )
+from kip33.archive.uri_columns import Column, index_uris, log_uris
 from kip33.builds.build_spec import BuildSpec
 from kip33.builds.carry_over import CarryOver, plan_carry_over
-from kip33.builds.known import (
-    Column,
-    Mask,
-    ReusableRows,
-    index_uris,
-    log_uris,
-    match_listing,
-    read_reusable,
-)
 from kip33.builds.orphans import (
     TRANSACTION,
     OrphanPlan,
@@ -35,6 +27,7 @@ from kip33.builds.orphans import (
     returned_orphans,
     still_orphaned,
 )
+from kip33.builds.reuse import Mask, ReusableRows, match_listing, read_reusable
 from kip33.builds.snapshot_merge import Looked
 from kip33.builds.topic_settings import load_topic_settings
 from kip33.builds.transaction_reuse import transactions_may_differ

@@ -19,11 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.builds.carry_over import is_below, is_unwanted, without_settings
+from kip33.builds.reuse import may_change_unseen
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.snapshot import Snapshot
 from kip33.errors import CatalogError
-from kip33.rules.reuse import may_change_unseen
 
 Mask = npt.NDArray[np.bool_]
 Pieces = Callable[[list[str] | None], Iterator[pa.Table]]

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.builds.known import ListingMatch, Mask, ReusableRows
+from kip33.builds.reuse import ListingMatch, Mask, ReusableRows
 
 
 def transactions_may_differ(

@@ -78,8 +78,9 @@ def verify(
     if source.endswith(FILES):
         verdicts = [_verify_one(source, index_dir, settings.of(topic_of(source)))]
     else:
+        from kip33.indexing.verify_tree import plan_verify
         from kip33.spark.session import create_session
-        from kip33.spark.verify import plan_verify, run_verify
+        from kip33.spark.verify import run_verify
 
         with progress_bar("verify") as bar:
             plan = plan_verify(

@@ -20,8 +20,8 @@ from kip33.cli.dump import dump
 from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.transaction_verification import with_transaction_verdicts
+from kip33.indexing.verify_tree import plan_verify, verify_bin
 from kip33.rules.transaction_index import complete_transactions
-from kip33.spark.verify import plan_verify, verify_bin
 from tests.builders.changing_archive import ChangingArchive, Row, batches
 from tests.builders.segment_builder import Record, end_txn_marker, segment, v2_batch
 from tests.integration.kafka.random_transactions import transactional_logs

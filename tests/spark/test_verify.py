@@ -11,9 +11,10 @@ import pytest
 
 from kip33 import list_segments, verify_segment
 from kip33.errors import LocationError
+from kip33.indexing.verify_tree import plan_verify
 from kip33.rules.index_builder import IndexSettings
 from kip33.spark.build import build_index
-from kip33.spark.verify import plan_verify, run_verify, verify_index
+from kip33.spark.verify import run_verify, verify_index
 from tests.demo_archive import make_archive
 from tests.formats.real_segments import FOLDER, needs_real_segments
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip33.rules.reuse import SET_AHEAD_MS, SETTLED_MS, may_change_unseen
+from kip33.builds.reuse import SET_AHEAD_MS, SETTLED_MS, may_change_unseen
 
 LISTED_MS = 1_800_000_000_000
 

@@ -8,26 +8,22 @@ again, `unverified` ones hold only for another `--read tail`, and while no neigh
 offset of their index.
 """
 
-import re
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.archive.segment_paths import uri_beside
+from kip33.archive.uri_columns import Column, index_uris, uris_beside
 from kip33.builds.build_spec import BuildSpec
 from kip33.builds.index_files import FOREIGN_TRANSACTION_INDEX
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.schema import KEPT, STALE, WRITTEN
 from kip33.catalog.snapshot import Snapshot
-from kip33.rules.reuse import may_change_unseen
 from kip33.rules.transaction_chain import UNCHANGED
-from kip33.stores.locations import INSIDES, Location
 
-Column: TypeAlias = Any  # an Arrow chunked array; the stubs want each one's type
 Mask = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
 
@@ -52,9 +48,12 @@ _COLUMNS: Final = [
     "index_file",
     "error",
 ]
-_END_OF_LOG: Final = rf"(?:\.log)?(?:#(?:{'|'.join(map(re.escape, sorted(INSIDES)))}))?$"
 NO_INDEX, AT_TARGET, BESIDE_LOG, ELSEWHERE = range(4)  # where a row's index file is
 NOTHING: Final = -1  # for a null size or time: no file has it
+
+
+SETTLED_MS: Final = 2_000  # the coarsest clock of a file store: two changes within it look like one
+SET_AHEAD_MS: Final = 86_400_000
 
 
 class ReusableRows(NamedTuple):
@@ -155,56 +154,9 @@ def _index_places(table: pa.Table, build: BuildSpec) -> npt.NDArray[np.uint8]:
     place = np.where(_mask(pc.is_null(index_uri)), NO_INDEX, ELSEWHERE).astype(np.uint8)
     log_uri = table["log_uri"]
     at_target = index_uris(log_uri, build.source, build.index_dir)
-    for code, expected in ((BESIDE_LOG, _beside(log_uri)), (AT_TARGET, at_target)):
+    for code, expected in ((BESIDE_LOG, uris_beside(log_uri)), (AT_TARGET, at_target)):
         place[_mask(pc.equal(index_uri, expected).fill_null(False))] = code
     return place
-
-
-def log_uris(source: Location, paths: Column, inside: Column) -> Column:
-    """Return the URIs of logs from their paths below `source` and what of the files they are."""
-    if source.is_local:
-        chunks = [
-            pa.array([source.child(path or "").uri for path in chunk.to_pylist()], pa.string())
-            for batch in pa.table({"path": paths}).to_batches(max_chunksize=1 << 16)
-            for chunk in batch.columns
-        ]
-        uris = pa.chunked_array(chunks, pa.string())
-    else:  # nothing is quoted there
-        uris = pc.binary_join_element_wise(_prefix(source), paths, "")
-    if inside.null_count == len(inside):
-        return uris
-    return pc.coalesce(pc.binary_join_element_wise(uris, inside, "#"), uris)
-
-
-def index_uris(log_uri: Column, source: Location, root: Location) -> Column:
-    """Return where below `root` the `.timeindex` of logs below `source` would be."""
-    start = len(_prefix(source))
-    if _are_plain(log_uri):
-        below = pc.utf8_slice_codeunits(log_uri, start=start, stop=-len(".log"))
-    else:
-        whole = pc.utf8_slice_codeunits(log_uri, start=start)
-        below = pc.replace_substring_regex(whole, _END_OF_LOG, "", max_replacements=1)
-    return pc.binary_join_element_wise(_prefix(root), below, ".timeindex", "")
-
-
-def _beside(log_uri: Column) -> Column:
-    """Return where the `.timeindex` that belongs to each log would be in the archive itself."""
-    if _are_plain(log_uri):
-        stems = pc.utf8_slice_codeunits(log_uri, start=0, stop=-len(".log"))
-        return pc.binary_join_element_wise(stems, ".timeindex", "")
-    uris = [uri_beside(uri, "timeindex") for uri in log_uri.to_pylist()]
-    return pa.chunked_array([uris], pa.string())
-
-
-def _are_plain(log_uri: Column) -> bool:
-    """Return whether every log is a file of its own with Kafka's suffix."""
-    return bool(pc.all(pc.ends_with(log_uri, ".log"), min_count=0).as_py()) and not bool(
-        pc.any(pc.match_substring(log_uri, "#"), min_count=0).as_py()
-    )
-
-
-def _prefix(root: Location) -> str:
-    return root.child("x").uri.removesuffix("x")
 
 
 def _mask(column: Any) -> Mask:
@@ -215,6 +167,22 @@ def _mask(column: Any) -> Mask:
 def _int64s(column: Column) -> Int64s:
     values: Int64s = pc.fill_null(column, NOTHING).to_numpy()
     return values
+
+
+def may_change_unseen(
+    last_modified_ms: npt.NDArray[np.int64], listed_ms: int
+) -> npt.NDArray[np.bool_]:
+    """Return for each file whether a change after its listing could leave its time as it was.
+
+    So it is for one modified less than 2 s before the listing began, or since. A time more than
+    a day ahead is no clock's: somebody set it, and it stands still.
+
+    >>> may_change_unseen(np.array([7_000, 8_001, 12_000, 90_000_000]), 10_000).tolist()
+    [False, True, True, False]
+    """
+    age_ms = np.int64(listed_ms) - last_modified_ms
+    fresh: npt.NDArray[np.bool_] = (age_ms < SETTLED_MS) & (age_ms > -SET_AHEAD_MS)
+    return fresh
 
 
 class ListingMatch(NamedTuple):

@@ -1,0 +1,60 @@
+"""The URIs of many logs and of their index files, as Arrow columns."""
+
+import re
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kip33.archive.segment_paths import uri_beside
+from kip33.stores.locations import INSIDES, Location
+
+Column: TypeAlias = Any  # an Arrow chunked array; the stubs want each one's type
+_END_OF_LOG: Final = rf"(?:\.log)?(?:#(?:{'|'.join(map(re.escape, sorted(INSIDES)))}))?$"
+
+
+def log_uris(source: Location, paths: Column, inside: Column) -> Column:
+    """Return the URIs of logs from their paths below `source` and what of the files they are."""
+    if source.is_local:
+        chunks = [
+            pa.array([source.child(path or "").uri for path in chunk.to_pylist()], pa.string())
+            for batch in pa.table({"path": paths}).to_batches(max_chunksize=1 << 16)
+            for chunk in batch.columns
+        ]
+        uris = pa.chunked_array(chunks, pa.string())
+    else:  # nothing is quoted there
+        uris = pc.binary_join_element_wise(_prefix(source), paths, "")
+    if inside.null_count == len(inside):
+        return uris
+    return pc.coalesce(pc.binary_join_element_wise(uris, inside, "#"), uris)
+
+
+def index_uris(log_uri: Column, source: Location, root: Location) -> Column:
+    """Return where below `root` the `.timeindex` of logs below `source` would be."""
+    start = len(_prefix(source))
+    if _are_plain(log_uri):
+        below = pc.utf8_slice_codeunits(log_uri, start=start, stop=-len(".log"))
+    else:
+        whole = pc.utf8_slice_codeunits(log_uri, start=start)
+        below = pc.replace_substring_regex(whole, _END_OF_LOG, "", max_replacements=1)
+    return pc.binary_join_element_wise(_prefix(root), below, ".timeindex", "")
+
+
+def uris_beside(log_uri: Column) -> Column:
+    """Return where the `.timeindex` that belongs to each log would be in the archive itself."""
+    if _are_plain(log_uri):
+        stems = pc.utf8_slice_codeunits(log_uri, start=0, stop=-len(".log"))
+        return pc.binary_join_element_wise(stems, ".timeindex", "")
+    uris = [uri_beside(uri, "timeindex") for uri in log_uri.to_pylist()]
+    return pa.chunked_array([uris], pa.string())
+
+
+def _are_plain(log_uri: Column) -> bool:
+    """Return whether every log is a file of its own with Kafka's suffix."""
+    return bool(pc.all(pc.ends_with(log_uri, ".log"), min_count=0).as_py()) and not bool(
+        pc.any(pc.match_substring(log_uri, "#"), min_count=0).as_py()
+    )
+
+
+def _prefix(root: Location) -> str:
+    return root.child("x").uri.removesuffix("x")

@@ -1,0 +1,95 @@
+"""Every index file of a tree against its log: the plan, and what one task does."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from kip33.archive.directory import Segment
+from kip33.archive.layouts import layout_of
+from kip33.archive.listing import Listed, segments_of
+from kip33.archive.segment_paths import beside, index_path
+from kip33.archive.sources import require_segments
+from kip33.indexing.transaction_verification import VerifiedSegment, seen_transactions
+from kip33.indexing.verification import SegmentVerdict, offset_index_of, verify_file
+from kip33.rules.index_builder import IndexSettings, TopicSettings
+from kip33.rules.index_verdict import UNREADABLE
+from kip33.stores.concurrently import map_in_order
+from kip33.stores.files import require_directory
+from kip33.stores.locations import Location
+
+
+class Verify(NamedTuple):
+    """What one verification does; travels to every task."""
+
+    source: Location
+    index_dir: Location
+    settings: TopicSettings
+
+
+class VerifyPlan(NamedTuple):
+    """What a verification will do: the listing is done, no file is opened yet."""
+
+    verify: Verify
+    files: pa.Table
+
+
+def plan_verify(
+    source: str,
+    index_dir: str | None = None,
+    *,
+    settings: IndexSettings | TopicSettings | None = None,
+    topics: Sequence[str] = (),
+    layout: str = "kafka",
+    on_listed: Listed | None = None,
+) -> VerifyPlan:
+    """Return the plan to hold every `.timeindex` of `source` against its log.
+
+    The `.timeindex` is looked for in `index_dir`, or beside the log; the `.index` there, else
+    beside the log. `settings` hold for all topics, or for each its own. Raises LocationError for a
+    missing directory or one without segments.
+    """
+    if not isinstance(settings, TopicSettings):
+        settings = TopicSettings(settings or IndexSettings())
+    settings.default.require_valid()
+    source_location = Location.of(source)
+    index_location = Location.of(index_dir) if index_dir else source_location
+    listing = require_segments(
+        source_location, topics, layout=layout_of(layout), on_listed=on_listed
+    )
+    require_directory(index_location, "the index directory")
+    return VerifyPlan(Verify(source_location, index_location, settings), listing.table)
+
+
+def verify_bin(verify: Verify, number: int, files: pa.Table) -> Iterator[VerifiedSegment]:
+    """Yield the verdict of every segment of one bin: a task's whole work."""
+    yield from map_in_order(verify.source, segments_of(files), partial(_verify_one, verify))
+
+
+def _verify_one(verify: Verify, segment: Segment) -> VerifiedSegment:
+    log = segment.log(verify.source)
+    time_index = beside(log, "timeindex")
+    if verify.index_dir != verify.source:
+        time_index = verify.index_dir.child(index_path(segment.path, "timeindex"))
+    if segment.error or segment.base_offset is None or segment.topic is None:
+        what = "directory cannot be listed" if segment.is_directory else "log cannot be read"
+        problem = (f"the {what}: {segment.error}",)
+        return VerifiedSegment(
+            SegmentVerdict(
+                log.uri, time_index.uri, UNREADABLE, None, None, problem, None, UNREADABLE, None
+            )
+        )
+    offset_index = offset_index_of(log, time_index)
+    verdict, index = verify_file(
+        log,
+        time_index,
+        offset_index,
+        base_offset=segment.base_offset,
+        topic=segment.topic,
+        settings=verify.settings.of(segment.topic),
+        native=True,
+    )
+    partition = (segment.log_dir, segment.topic, segment.partition)
+    seen = seen_transactions(partition, log, offset_index, index, base_offset=segment.base_offset)
+    return VerifiedSegment(verdict, seen)
