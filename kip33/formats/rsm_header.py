@@ -37,7 +37,7 @@ def decode_rsm_header(data: bytes, file_bytes: int) -> dict[str, HeaderPart]:
 
     >>> data = bytes.fromhex("00 00000019 00000021 00000021 00000021 00000021 00000021")
     >>> decode_rsm_header(data, 1000)["log"]
-    Part(position=33, size_bytes=967)
+    HeaderPart(position=33, size_bytes=967)
     """
     if len(data) < HEADER_BYTES:
         raise CorruptSegmentError(f"{len(data)} bytes, a header of {HEADER_BYTES} expected")
