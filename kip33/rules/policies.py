@@ -98,7 +98,7 @@ class Policy(NamedTuple):
 
     @property
     def mode(self) -> str:
-        """Return what retention may do: one of `retention.MODES`."""
+        """Return what retention may do: one of `rules.retention.MODES`."""
         if not self.is_judged:
             return UNJUDGED
         if not self.match:

@@ -1,0 +1,166 @@
+"""The pages name what there is: every path, module and function in them exists, examples run."""
+
+import ast
+import doctest
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "kip33"
+PAGES = sorted(
+    page
+    for page in (ROOT / "README.md", *PACKAGE.rglob("*.md"), *(ROOT / "tests").rglob("*.md"))
+    if "target" not in page.parts  # what Maven made
+)
+FOLDERS = tuple(sorted(path.name for path in ROOT.iterdir() if path.is_dir()))
+PACKAGES = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
+MODULES = {
+    path.relative_to(PACKAGE).as_posix(): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+    if path.name != "__init__.py"
+}
+
+IN_BACKTICKS = re.compile(r"`([^`\n]+)`")
+PATH = re.compile(r"(?:[\w.-]+/)*[\w.-]+(?:\.(?:py|md|toml|ipynb|conf|properties|svg)|/)")
+LINK = re.compile(r"\]\(([^)#:]+)\)")
+DOTTED = re.compile(rf"(?:kip33\.)?({'|'.join(PACKAGES)})((?:\.\w+)+)")
+NOT_OURS = re.compile(  # names of files, settings of Spark and Kafka
+    r"\w+\.(py|md|ms|bytes)|spark\.(archives|driver|executor|hadoop|io|jars|kerberos|kubernetes|"
+    r"pyspark|python|redaction|sql|submit|yarn)(\..+)?"
+)
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def is_there(path: str, page: Path) -> bool:
+    """Return whether a path exists from the top, in the package, or beside its page."""
+    return any((top / path).exists() for top in (ROOT, PACKAGE, page.parent))
+
+
+def looks_like_a_path_of_the_repository(text: str) -> bool:
+    if not PATH.fullmatch(text):
+        return False
+    first = text.split("/")[0]
+    return text.endswith(".py") or first in FOLDERS or ("/" in text and first in PACKAGES)
+
+
+def paths_in(page: Path) -> Iterator[str]:
+    """Yield each path in backticks, and where links lead; a bare name has its neighbour's folder.
+
+    The rows of a file map name a folder once: `rules/search.py`, `retention.py`.
+    """
+    for line in page.read_text(encoding="utf-8").splitlines():
+        folder = ""
+        for text in IN_BACKTICKS.findall(line):
+            text = text.partition("::")[0]
+            if not looks_like_a_path_of_the_repository(text):
+                continue
+            above, _, name = text.rpartition("/")
+            is_bare = not above and not is_there(text, page)
+            yield f"{folder}/{name}" if is_bare and folder else text
+            folder = above or folder
+        yield from LINK.findall(line)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_path_on_a_page_exists(page: Path) -> None:
+    assert [path for path in paths_in(page) if not is_there(path, page)] == []
+
+
+def names_in(module: Path) -> set[str]:
+    """Return what a module defines at its top."""
+    names = set()
+    for node in ast.parse(module.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {
+                name.id
+                for target in targets
+                for name in ast.walk(target)
+                if isinstance(name, ast.Name)
+            }
+        elif isinstance(node, ast.ImportFrom):
+            names |= {alias.asname or alias.name for alias in node.names}
+    return names
+
+
+def is_defined(dotted: str) -> bool:
+    """Return whether `builds.plan` is a module or package, `stores.files.opened` in a module."""
+    place = PACKAGE
+    parts = dotted.removeprefix("kip33.").split(".")
+    for number, part in enumerate(parts):
+        if (place / part).is_dir():
+            place = place / part
+        elif (place / f"{part}.py").is_file():
+            rest = parts[number + 1 :]
+            return not rest or rest[0] in names_in(place / f"{part}.py")
+        else:
+            return part in names_in(place / "__init__.py")
+    return True
+
+
+def dotted_in(text: str) -> list[str]:
+    names = filter(DOTTED.fullmatch, IN_BACKTICKS.findall(text))
+    return [name for name in names if not NOT_OURS.fullmatch(name)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_module_and_function_on_a_page_exists(page: Path) -> None:
+    found = dotted_in(page.read_text(encoding="utf-8"))
+    assert [name for name in found if not is_defined(name)] == []
+
+
+def test_every_module_and_function_that_a_module_speaks_of_exists() -> None:
+    unknown = [
+        f"{path}: {name}"
+        for path, module in MODULES.items()
+        for name in dotted_in(module.read_text(encoding="utf-8"))
+        if not is_defined(name)
+    ]
+    assert unknown == []
+
+
+def test_the_file_map_has_every_module_once() -> None:
+    design = (PACKAGE / "DESIGN.md").read_text(encoding="utf-8")
+    rows = design.partition("| file | what |\n")[2].partition("\n\n")[0].splitlines()[1:]
+    mapped, folder = [], ""
+    for name in IN_BACKTICKS.findall("\n".join(row.split("|")[1] for row in rows)):
+        above, slash, _ = name.rpartition("/")
+        folder = above if slash else folder
+        mapped.append(name if slash or name in MODULES else f"{folder}/{name}")
+    assert sorted(mapped) == sorted(MODULES)
+
+
+@pytest.mark.parametrize("page", sorted(PACKAGE.rglob("*.md")), ids=name_of)
+def test_the_examples_on_a_page_give_what_it_says(page: Path) -> None:
+    assert doctest.testfile(str(page), module_relative=False, encoding="utf-8").failed == 0
+
+
+def test_the_wheel_has_every_page_of_the_package() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = settings["tool"]["setuptools"]["package-data"]["kip33"]
+    shipped = {path for pattern in patterns for path in PACKAGE.glob(pattern)}
+    assert set(PACKAGE.rglob("*.md")) <= shipped
+
+
+def test_what_the_checks_of_this_file_would_see() -> None:
+    page = PACKAGE / "DESIGN.md"
+    assert looks_like_a_path_of_the_repository("kip33/storage/files.py")
+    assert not is_there("kip33/storage/files.py", page)
+    assert not looks_like_a_path_of_the_repository("staging/<name>/")
+    assert dotted_in(
+        "`builds.known`, `stores.files.opened`, `log.dirs`, `spark.jars.packages`"
+    ) == [
+        "builds.known",
+        "stores.files.opened",
+    ]
+    assert is_defined("stores.files.opened") and not is_defined("stores.files.not_there")
+    assert not is_defined("builds.not_there")
