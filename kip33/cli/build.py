@@ -25,50 +25,55 @@ UNWRITTEN: Final = "unwritten"  # a finding of --fail-on beside the statuses
     epilog="Example: kip33 build /archive/kafka-logs --index-dir /archive/indexes --offset-index"
 )
 @click.argument("source")
-@click.option("--index-dir", metavar="DIR", help="Where index files go, at the same paths.")
+@click.option(
+    "--index-dir",
+    metavar="DIR",
+    help="Write index files below this directory, at the same relative paths.",
+)
 @click.option("--in-place", is_flag=True, help="Write each index beside its log.")
 @layout_option
-@click.option("--catalog", metavar="DIR", help="The catalog [default: <index-dir>/_catalog].")
+@click.option(
+    "--catalog", metavar="DIR", help="Folder of the catalog [default: <index-dir>/_catalog]."
+)
 @click.option(
     "--dialect",
     type=click.Choice(list(DIALECTS)),
     default="recover",
     show_default=True,
-    help="recover: a broker's recovery; live: a leader of 0.11 to 3.6; kip33: the KIP's text.",
+    help="Which entries to write. recover: as a broker's recovery does; live: as a leader "
+    "of Kafka 0.11 to 3.6 does; kip33: as the text of KIP-33 says.",
 )
 @index_options
-@click.option("--offset-index", is_flag=True, help="Write the .index and .txnindex files as well.")
+@click.option("--offset-index", is_flag=True, help="Also write the .index and .txnindex files.")
 @click.option(
-    "--overwrite", is_flag=True, help="Replace index files that kip33 did not write, too."
+    "--overwrite", is_flag=True, help="Also replace index files that kip33 did not write."
 )
 @click.option(
     "--only",
     type=click.Choice(["damaged"]),
-    help="damaged: leave index files that verify calls identical or consistent; with --overwrite "
-    "the damaged ones of others are replaced, too.",
+    help="damaged: write only index files that verify does not call identical or "
+    "consistent. With --overwrite, also replace damaged files that kip33 did not write.",
 )
 @click.option(
     "--no-fsync",
     is_flag=True,
-    help="Do not wait until files are on the disk: for scratch. A power failure may then lose "
-    "index files of a finished build.",
+    help="Do not wait until files are on the disk. For temporary results only: a power "
+    "failure may lose index files of a finished build.",
 )
-@click.option(
-    "--full", is_flag=True, help="Read every segment again, not only new and changed ones."
-)
+@click.option("--full", is_flag=True, help="Read every segment, not only new and changed ones.")
 @click.option(
     "--read",
     type=click.Choice(["log", "tail"]),
     default="log",
     show_default=True,
-    help="tail: believe the end of a trustworthy .timeindex instead of reading its log.",
+    help="tail: trust the end of a plausible .timeindex instead of reading its log.",
 )
 @click.option(
     "--fail-on",
     multiple=True,
     type=click.Choice((*STATUSES, UNWRITTEN)),
-    help="Exit 3 if any segment has this status, or, with unwritten, if an index file could not be "
-    "written; may be repeated.",
+    help="Exit 3 if any segment has this status. unwritten: if an index file could not be "
+    "written. May be repeated.",
 )
 @summary_option
 @spark_options
@@ -100,13 +105,13 @@ def build(
 ) -> None:
     """Build .timeindex files and a catalog snapshot from the segments below SOURCE.
 
-    SOURCE is a log directory or a tree of them, or an archive of another --layout: a local path
-    or a URI. Every segment gets a catalog row; a damaged one is indexed as far as a broker would
-    keep it, and its row says so.
+    SOURCE is a local path or a URI: a log directory, a tree of log directories, or an archive of
+    another --layout. Every segment gets a row in the catalog. A damaged segment is indexed up to
+    the point where a broker would cut it, and its row says so.
 
-    A later build reads only what is new or has changed; the other rows are taken over from the
-    catalog's newest snapshot. Whatever interrupts a build, that snapshot stays, and the next
-    build goes on from it.
+    Later builds read only new and changed segments; they copy the other rows from the catalog's
+    newest snapshot. If a build is interrupted, that snapshot stays valid, and the next build
+    continues from it.
     """
     from kip33.builds.commit import warnings_of
     from kip33.builds.plan import plan_build
@@ -163,7 +168,7 @@ def _print_summary(record: dict[str, Any]) -> None:
         ("snapshot", record["snapshot"]),
         ("catalog", record["catalog"]),
         ("segments", f"{record['segments']:,}: {statuses}"),
-        ("indexed", f"{record['indexed']:,}; {human_bytes(record['bytes_read'])} of logs read"),
+        ("indexed", f"{record['indexed']:,}; {human_bytes(record['bytes_read'])} read from logs"),
         ("reused", f"{record['reused']:,} unchanged"),
         ("log bytes", human_bytes(record["log_bytes"])),
         ("index entries", f"{record['entries']:,} in {human_bytes(record['index_bytes'])}"),
@@ -172,28 +177,32 @@ def _print_summary(record: dict[str, Any]) -> None:
     if record["kept"]:
         rows.append(("kept", f"{record['kept']:,} that kip33 did not write"))
     if record["kept_though_other"]:
-        what = f"{record['kept_though_other']:,} of them; --overwrite replaces them"
-        rows.append(("not as built", what))
+        what = (
+            f"{record['kept_though_other']:,} kept, with other content; --overwrite replaces them"
+        )
+        rows.append(("different", what))
     if record["failed"]:
-        rows.append(("not written", f"{record['failed']:,}: see `error` in the catalog"))
+        rows.append(("not written", f"{record['failed']:,}; see column `error` of the catalog"))
     if record["hidden_from_recovery"]:
-        count = f"{record['hidden_from_recovery']:,} damaged logs, by their .index"
+        count = f"{record['hidden_from_recovery']:,} damaged logs, because of their .index"
         rows.append(("hidden from recovery", count))
     if record["aborts_hidden"]:
-        count = f"{record['aborts_hidden']:,} logs without .txnindex, by their .index"
+        count = f"{record['aborts_hidden']:,} logs without .txnindex, because of their .index"
         rows.append(("aborts hidden", count))
     if record["may_not_start"]:
         rows.append(("a broker may not start", f"because of {record['may_not_start']:,} logs"))
     if record["two_directories"]:
         rows.append(("in two directories", f"{len(record['two_directories']):,} partitions"))
     if record["dropped"]:
-        rows.append(("dropped", f"{record['dropped']:,} that are gone"))
+        rows.append(("dropped", f"{record['dropped']:,} no longer exist"))
     if record["orphaned"]:
         size = human_bytes(record["orphaned_bytes"])
         rows.append(("orphaned", f"{record['orphaned']:,} index files without a log; {size}"))
     if record["carried"]:
-        rows.append(("carried over", f"{record['carried']:,} segments this build did not see"))
+        rows.append(
+            ("carried over", f"{record['carried']:,} segments that this build did not list")
+        )
     for what, count in record["passed_over"].items():
-        rows.append(("passed over", f"{count:,} {what}"))
+        rows.append(("skipped", f"{count:,} {what}"))
     rows.append(("seconds", f"{record['seconds']:.1f}"))
     print_table(("build", ""), rows)

@@ -26,7 +26,11 @@ _STATUSES: Final = ("status_before", "status_after")
 def _by_hand(ctx: click.Context, param: click.Parameter, value: int | None) -> int | None:
     """Refuse --keep from a file: a command that shows must not remove because of a default."""
     if ctx.get_parameter_source("keep") is ParameterSource.DEFAULT_MAP:
-        raise click.BadParameter("it removes snapshots; on the command line only", ctx, param)
+        raise click.BadParameter(
+            "--keep removes snapshots: give it on the command line, not in the configuration file",
+            ctx,
+            param,
+        )
     return value
 
 
@@ -34,11 +38,16 @@ def _by_hand(ctx: click.Context, param: click.Parameter, value: int | None) -> i
     epilog="Example: duckdb -c \"FROM '$(kip33 catalog DIR/_catalog --path)/*.parquet'\""
 )
 @click.argument("catalog_dir", metavar="CATALOG")
-@click.option("--path", "path_only", is_flag=True, help="Print the snapshot's Parquet folder only.")
+@click.option(
+    "--path",
+    "path_only",
+    is_flag=True,
+    help="Print only the path of the snapshot's Parquet folder.",
+)
 @click.option(
     "--snapshot",
     metavar="NAME",
-    help="Totals or --path of this snapshot instead of the newest; its name, number or id.",
+    help="Use this snapshot instead of the newest: its name, number or id.",
 )
 @click.option(
     "--diff",
@@ -51,8 +60,9 @@ def _by_hand(ctx: click.Context, param: click.Parameter, value: int | None) -> i
     type=click.IntRange(min=1),
     metavar="N",
     callback=_by_hand,
-    help="Keep the newest N complete snapshots and each one that was the newest within the last "
-    "hour; remove the others, and what builds left that ended unfinished a day ago or earlier.",
+    help="Keep the newest N complete snapshots and each snapshot that was the newest within "
+    "the last hour. Remove the other snapshots, and the leftovers of builds that "
+    "stopped a day ago or earlier without finishing.",
 )
 @store_options
 @format_option("table", "json", "jsonl")
@@ -66,10 +76,10 @@ def catalog(
 ) -> None:
     """Show the snapshots of CATALOG, newest first, and the newest one's totals per topic.
 
-    With --path: the folder of the newest snapshot's Parquet files, for Spark, pyarrow, pandas,
-    DuckDB or Polars to read. With --diff: what changed between two snapshots. With --keep: old
-    snapshots are removed, readers and running builds keep theirs. Files that kip33 did not write
-    stay, and a warning names their folder.
+    --path prints the folder of the newest snapshot's Parquet files, which Spark, pyarrow, pandas,
+    DuckDB and Polars can read. --diff shows what changed between two snapshots. --keep removes
+    old snapshots, but not those that running builds use. Files that kip33 did not write stay, and
+    a warning names their folder.
     """
     _require_one_of(path_only, snapshot, diff, keep)
     opened = Catalog.at(catalog_dir)
@@ -92,7 +102,7 @@ def _require_one_of(
     others = [name for name, given in (("--diff", diff), ("--keep", keep)) if given]
     if others and len(shown + others) > 1:
         raise click.UsageError(
-            f"{' and '.join(others + shown)} exclude each other: give one of them"
+            f"{' and '.join(others + shown)} cannot be combined: give one of them"
         )
 
 
@@ -142,7 +152,7 @@ def _show_snapshots(opened: Catalog, name: str | None, output_format: str) -> No
         _print_totals(totals, title=shown.name)
         if shown.orphaned:
             count, size = shown.orphaned.rows, human_bytes(shown.orphaned.index_bytes)
-            click.echo(f"orphaned: {count:,} index files of kip33 without a log; {size}")
+            click.echo(f"orphans: {count:,} index files of kip33 without a log; {size}")
 
 
 def _print_totals(totals: list[TopicTotals], *, title: str) -> None:

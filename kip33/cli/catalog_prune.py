@@ -13,7 +13,7 @@ from kip33.cli.output import human_bytes, print_json, print_table, warn
 
 def warn_of(problem: str) -> None:
     """Say on standard error that a snapshot counts as none, and why."""
-    click.echo(f"Warning: {problem}: counts as none", err=True)
+    click.echo(f"Warning: {problem}; this snapshot is ignored", err=True)
 
 
 def prune_catalog(opened: Catalog, keep: int, output_format: str) -> None:
@@ -69,10 +69,10 @@ def _print_pruned(pruned: Pruned) -> None:
     rows = [
         ("snapshots removed", removed + (f", {damaged:,} of them damaged" if damaged else "")),
         ("kept", f"{pruned.plan.kept:,}"),
-        ("because the newest within the last hour", f"{pruned.plan.kept_young:,}"),
+        ("the newest within the last hour", f"{pruned.plan.kept_young:,}"),
         ("leftovers removed", f"{pruned.count(DEAD_BUILD):,}"),
         ("freed", human_bytes(pruned.bytes_freed)),
     ]
     if pruned.failures:
-        rows.append(("not removed", f"{len(pruned.failures):,}: see standard error"))
+        rows.append(("not removed", f"{len(pruned.failures):,}; see standard error"))
     print_table(("prune", ""), rows)

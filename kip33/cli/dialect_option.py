@@ -9,6 +9,6 @@ dialect_option = click.option(
     type=click.Choice(list(DIALECTS)),
     default="recover",
     show_default=True,
-    help="How to read .timeindex entries: kip33 for files that were built in that dialect; "
-    "recover and live are both Kafka's, and files of either are accepted.",
+    help="How to read .timeindex entries. kip33: for files that were built with that "
+    "dialect. recover or live: for Kafka's files; both accept the files of either.",
 )

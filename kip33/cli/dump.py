@@ -49,7 +49,11 @@ COLUMNS = {
 
 @click.command(epilog="Example: kip33 dump orders-0/00000000000000000000.timeindex")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--records", is_flag=True, help="Of a .log, the records too; payloads as sizes.")
+@click.option(
+    "--records",
+    is_flag=True,
+    help="For a .log, also show the records; keys and values are shown as sizes.",
+)
 @max_batch_bytes_option
 @dialect_option
 @store_options
@@ -60,17 +64,17 @@ def dump(
     """Show each FILE, a .log or an index file, batch by batch or entry by entry.
 
     The base offset comes from the file's name. Entries of a .timeindex or .index are compared with
-    the .log beside it, and an untrue one is marked with the reason. Without a .log only their order
-    is checked, and entries are marked from the first one that is out of order. Zeros at the end, as
-    in a copy of a running broker's file, are counted and not shown.
+    the .log beside it, and wrong entries are marked with the reason. Without a .log only the order
+    of entries is checked, and entries are marked from the first one that is out of order. Zeros at
+    the end, as in a copy of a running broker's file, are counted but not shown.
     """
     for name in files:
         location = Location.of(name)
         parsed = parse_segment_file(location.name)
         if parsed is None or parsed.kind not in ("log", "index", "timeindex", "txnindex"):
             raise UnsupportedFormatError(
-                f"{name}: not a file kip33 can show; '<base offset>.timeindex', '.index', "
-                "'.txnindex' or '.log' expected"
+                f"{name}: kip33 cannot show this file; expected '<base "
+                "offset>.timeindex', '.index', '.txnindex' or '.log'"
             )
         try:
             rows = _rows(location, parsed, max_batch_bytes if records else None, dialect)

@@ -43,7 +43,7 @@ def index_rows(location: Location, name: SegmentFile, dialect: str) -> Iterator[
         yield row | {"untrue": why} if why else row
     zeros += len(index) - shown
     if zeros:
-        yield {"kind": "tail", "entries": zeros, "note": "entries of zeros behind these"}
+        yield {"kind": "tail", "entries": zeros, "note": "entries of zeros follow"}
     if found.note:
         yield {"kind": "note", "note": found.note}
 
@@ -51,7 +51,7 @@ def index_rows(location: Location, name: SegmentFile, dialect: str) -> Iterator[
 def _entries(data: IndexBytes, entry_bytes: int) -> tuple[bytes, int]:
     """Return the entries up to those that are all zeros, and how many more of these follow."""
     if len(data) % entry_bytes:
-        raise CorruptIndexError(f"{len(data)} bytes, not a multiple of {entry_bytes}")
+        raise CorruptIndexError(f"{len(data)} bytes found, expected a multiple of {entry_bytes}")
     entries, zeros = data.entries(entry_bytes)
     if zeros:  # two are enough to be padding, one may be an entry
         entries, zeros = entries + bytes(entry_bytes), zeros - 1

@@ -12,21 +12,35 @@ from kip33.cli.times import DURATION
     epilog="Example: kip33 failover --from /dr/a/_catalog --offsets described.txt "
     "--to /dr/b/_catalog --buffer 15m --emit reset-offsets"
 )
-@click.option("--from", "first", required=True, metavar="CATALOG", help="Where groups read.")
+@click.option(
+    "--from",
+    "first",
+    required=True,
+    metavar="CATALOG",
+    help="Catalog of cluster A, on which the groups committed.",
+)
 @click.option(
     "--offsets",
     required=True,
     metavar="FILE",
-    help="What they committed there: CSV [group,]topic,partition,offset, or the saved text of "
-    "`kafka-consumer-groups.sh --describe`.",
+    help="Offsets that the groups committed on cluster A: CSV "
+    "[group,]topic,partition,offset, or the saved output of `kafka-consumer-groups.sh "
+    "--describe`.",
 )
-@click.option("--to", "second", required=True, metavar="CATALOG", help="Where they go on.")
+@click.option(
+    "--to",
+    "second",
+    required=True,
+    metavar="CATALOG",
+    help="Catalog of cluster B, on which the groups resume.",
+)
 @click.option(
     "--buffer",
     type=DURATION,
     required=True,
     metavar="15m",
-    help="Latency between the clusters and difference of clocks, at most.",
+    help="Upper limit of the replication latency between the clusters plus the difference "
+    "of their clocks.",
 )
 @click.option(
     "--emit",
@@ -37,14 +51,15 @@ from kip33.cli.times import DURATION
 @store_options
 @format_option("table", "json", "jsonl", "csv")
 def failover(**options: Any) -> None:
-    """Find where each group goes on: what it read last on one cluster, found on another by time.
+    """Translate consumer-group offsets from cluster A to cluster B, by timestamp.
 
-    The timestamp of the last record read, minus the buffer, is searched in the other catalog: no
-    record at or after it lies before the answer. What may be read twice is counted. Where a
-    topic's partitions differ, the topic's smallest time holds for all of them.
+    The command takes the timestamp of the last record that a group read on cluster A, subtracts
+    the buffer, and finds that time on cluster B: no record at or after that time has a lower
+    offset there. It reports how many records may be read twice. If a topic has another number of
+    partitions on cluster B, its smallest time is used for all of its partitions.
 
     Each JSON row also has `from_snapshot` and `to_snapshot`, the snapshots that were used, and
-    `warnings`: one for each newer snapshot that is damaged and was not used.
+    `warnings`, one for each newer snapshot that is damaged and was ignored.
     """
     from kip33.cli.failover_answer import show_failover
 

@@ -67,7 +67,7 @@ def _reset_offsets(points: Sequence[ResumePoint]) -> str:
     several = len({point.group for point in points}) > 1
     for point in points:
         if point.resume_offset is None:
-            warn(f"{partition_name(_named(point))}: {_why_not(point)}; it is left out")
+            warn(f"{partition_name(_named(point))}: {_why_not(point)}; the output leaves it out")
             continue
         if point.guarantee is None:
             warn(f"{partition_name(_named(point))}: no guarantee: {point.note}")
@@ -78,8 +78,16 @@ def _reset_offsets(points: Sequence[ResumePoint]) -> str:
 
 def _print_table(points: Sequence[ResumePoint], buffer_ms: int, seconds: float) -> None:
     columns = (
-        *("group", "partition", "read up to", "last read", "searched", "go on at", "its time"),
-        *("read twice at most", "result", "note"),
+        *(
+            "group",
+            "partition",
+            "read up to",
+            "last read",
+            "searched",
+            "resume at",
+            "its timestamp",
+        ),
+        *("read twice, at most", "result", "note"),
     )
     rows = [
         (
@@ -102,11 +110,14 @@ def _print_table(points: Sequence[ResumePoint], buffer_ms: int, seconds: float) 
         click.echo(f"and {more:,} more; --format jsonl shows all of them")
     unsure = sum(point.guarantee is None for point in points)
     if unsure:
-        click.echo(f"No guarantee for {unsure:,}: their result or note says why. For the others:")
+        click.echo(
+            f"{unsure:,} partitions have no guarantee; their result or note says why. For "
+            "the others:"
+        )
     click.echo(
-        "Nothing that was not read is missed if its timestamp is at most "
-        f"{human_duration(buffer_ms)} before the last one that was read, and both clusters' "
-        "records have the timestamps of their producers."
+        "No unread record is skipped if its timestamp is at most "
+        f"{human_duration(buffer_ms)} before that of the last record read, and if the "
+        "records of both clusters have their producers' timestamps."
     )
     click.echo(f"{len(points):,} partitions in {seconds:.1f} s")
 

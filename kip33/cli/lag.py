@@ -22,23 +22,29 @@ from kip33.cli.times import MOMENT
     "--offsets",
     required=True,
     metavar="FILE",
-    help="CSV [group,]topic,partition,offset, or the saved text of "
+    help="Committed offsets: CSV [group,]topic,partition,offset, or the saved output of "
     "`kafka-consumer-groups.sh --describe`.",
 )
-@click.option("--now", type=MOMENT, metavar="T", help="For retention [default: the clock].")
-@click.option("--snapshot", metavar="NAME", help="This snapshot instead of the newest.")
+@click.option(
+    "--now",
+    type=MOMENT,
+    metavar="T",
+    help="Time at which retention is evaluated [default: the clock].",
+)
+@click.option("--snapshot", metavar="NAME", help="Use this snapshot instead of the newest.")
 @policy_options
 @max_batch_bytes_option
 @store_options
 @format_option("table", "json", "jsonl", "csv")
 def lag(**options: Any) -> None:
-    """Hold committed offsets against CATALOG: the next record's timestamp, exact, from the log.
+    """Show the lag of committed offsets against CATALOG, in records and in time.
 
-    For each offset the partition's newest timestamp, the lag in records and in time, and with a
-    policy when what is unread begins to expire.
+    For each offset: the exact timestamp of the next record, read from the log; the partition's
+    newest timestamp; the lag in records and in time. With a policy, also the time at which the
+    unread records begin to expire.
 
-    Each JSON row also has the `snapshot` that it comes from and `warnings`: one for each newer
-    snapshot that is damaged and was not used.
+    Each JSON row also has the `snapshot` that was used, and `warnings`, one for each newer
+    snapshot that is damaged and was ignored.
     """
     from kip33.cli.lag_answer import show_lag
 

@@ -60,7 +60,7 @@ def _policies(options: Mapping[str, Any]) -> Policies | None:
 def _print_table(lags: list[GroupLag], source: str, seconds: float) -> None:
     columns = (
         *("group", "partition", "offset", "lag", "lag in time", "next record", "newest"),
-        *("unread expires", "result", "note"),
+        *("unread expires at", "result", "note"),
     )
     rows = [
         (

@@ -16,8 +16,9 @@ def layout_option(command: _Command) -> _Command:
         default="kafka",
         show_default=True,
         callback=_known,
-        help="kafka, pinterest, aiven, local-tiered, hdfs-rsm, or a path below SOURCE with named "
-        "fields: '{log_dir}/{topic}-{partition}/{base_offset}.log'.",
+        help="How files are arranged below SOURCE: kafka, pinterest, aiven, local-tiered, "
+        "hdfs-rsm, or a pattern of the paths such as "
+        "'{log_dir}/{topic}-{partition}/{base_offset}.log'.",
     )(command)
 
 

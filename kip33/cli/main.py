@@ -20,15 +20,15 @@ from kip33.cli.standard_output import OutputError, guarded_output
 from kip33.errors import Kip33Error
 
 COMMANDS: Final = {
-    "build": "Build .timeindex files and a catalog snapshot from raw segments.",
-    "verify": "Hold every .timeindex against its log; one verdict a file.",
-    "repair": "Repair the index files in a stopped broker's log directory; shows a plan first.",
-    "dump": "Show a .timeindex, .index or .log in words or JSON.",
-    "retention": "Judge segments by retention, say what blocks it, carry a plan out.",
-    "search": "Find offsets for times, one or thousands, exact to the record.",
-    "lag": "Hold committed offsets against a catalog: lag in records and in time.",
-    "failover": "Find where groups go on, on another cluster, by the time of what they read.",
-    "catalog": "Show a catalog's snapshots and totals, or the path to its Parquet.",
+    "build": "Build .timeindex files and a catalog snapshot from log segments.",
+    "verify": "Verify every index file against its log; one verdict per file.",
+    "repair": "Repair the index files in a stopped broker's log directory.",
+    "dump": "Show the contents of index files and logs as text or JSON.",
+    "retention": "Show what retention can delete and what blocks it; delete by plan.",
+    "search": "Find the offsets of timestamps, exact to the record.",
+    "lag": "Show the lag of committed offsets in records and in time.",
+    "failover": "Translate group offsets to another cluster, by timestamp.",
+    "catalog": "Show, compare and remove a catalog's snapshots.",
 }
 
 
@@ -114,7 +114,7 @@ def run(command: click.Command) -> None:
         _fail(str(error), exit_code=1)
     except Interrupted as interrupted:
         _fail(
-            f"interrupted by {interrupted}; nothing is half-written: run the command again",
+            f"interrupted by {interrupted}; no file is half-written: run the command again",
             exit_code=1,
         )
     except click.Abort:
@@ -158,7 +158,7 @@ def _require_text(arguments: Sequence[str]) -> None:
         try:
             argument.encode()
         except UnicodeEncodeError:
-            _fail(f"{argument!a}: not UTF-8, in which names and values are expected")
+            _fail(f"{argument!a}: the argument is not UTF-8; give names and values in UTF-8")
 
 
 def main() -> None:

@@ -36,7 +36,7 @@ def _load_config(ctx: click.Context, param: click.Parameter, path: Path | None) 
     except OSError as error:
         raise click.BadParameter(f"{path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:  # of the text, or a NUL in the file's name
-        raise click.BadParameter(f"{path}: no TOML: {error}") from error
+        raise click.BadParameter(f"{path}: not valid TOML: {error}") from error
     command = ctx.command.name or ""
     own = tables.get(command, {})
     own = own if isinstance(own, dict) else {}
@@ -52,13 +52,13 @@ def _load_config(ctx: click.Context, param: click.Parameter, path: Path | None) 
         if option is None and key in own:
             raise click.BadParameter(f"{path}: [{command}] has no option {key!r}")
         if option is None and not _is_known(key):
-            what = "command" if isinstance(value, dict) else "option of any command"
-            raise click.BadParameter(f"{path}: there is no {what} {key!r}")
+            what = "command" if isinstance(value, dict) else "option"
+            raise click.BadParameter(f"{path}: unknown {what} {key!r}")
         if option and option.name:
             try:
                 defaults[option.name] = _default_of(option, value)
             except ValueError as error:
-                raise click.BadParameter(f"{path}: {key} = {error} expected") from error
+                raise click.BadParameter(f"{path}: {key}: expected {error}") from error
     ctx.default_map = {**(ctx.default_map or {}), **defaults}
 
 
@@ -67,7 +67,7 @@ def _config_text(path: Path) -> str:
     with path.open("rb") as file:
         data = file.read(MOST_CONFIG_BYTES + 1)
     if len(data) > MOST_CONFIG_BYTES:
-        raise ValueError(f"more than {MOST_CONFIG_BYTES} bytes")
+        raise ValueError(f"the file has more than {MOST_CONFIG_BYTES} bytes")
     return data.decode()
 
 
@@ -82,7 +82,7 @@ def _default_of(option: click.Option, value: Any) -> Any:
         return value
     if option.multiple or option.nargs != 1:
         if not isinstance(value, list) or not all(map(_is_plain, value)):
-            raise ValueError("[...], a list of texts or numbers,")
+            raise ValueError("a list [...] of texts or numbers")
         return [str(one) for one in value]
     if not _is_plain(value):
         raise ValueError("a text or a number")
@@ -115,7 +115,7 @@ def _take_conf(ctx: click.Context, param: click.Parameter, values: Sequence[str]
     for value in (*((ctx.default_map or {}).get("conf") or ()), *values):
         key, sign, setting = value.partition("=")
         if not sign or not key:
-            raise click.BadParameter(f"{value!r}: KEY=VALUE expected")
+            raise click.BadParameter(f"{value!r}: expected KEY=VALUE")
         pairs[key] = setting
     settings_from(lambda: _hadoop_settings(ctx, pairs))
     return pairs
@@ -136,21 +136,21 @@ def _limit_ms(text: str) -> int:
     return NO_LIMIT if text.strip() == str(NO_LIMIT) else duration_ms(text)
 
 
-TOPICS_HELP: Final = "Only topics that match; !GLOB leaves out those that match; may be repeated."
+TOPICS_HELP: Final = "Only topics that match; !GLOB excludes topics that match. May be repeated."
 _CONFIG: Final = click.option(
     "--config",
     type=click.Path(path_type=Path),
     is_eager=True,
     expose_value=False,
     callback=_load_config,
-    help="TOML file with defaults for these options, as conf/kip33.toml.",
+    help="TOML file with defaults for these options, like conf/kip33.toml.",
 )
 _CONF: Final = click.option(
     "--conf",
     multiple=True,
     metavar="KEY=VALUE",
     callback=_take_conf,
-    help="Spark setting; spark.hadoop.fs.s3a.* and the like say how stores are reached.",
+    help="Spark setting. Settings such as spark.hadoop.fs.s3a.* also configure access to stores.",
 )
 _SESSION: Final = (
     click.option("--master", help="Spark master [default: spark-submit's, else local[*]]."),
@@ -163,33 +163,37 @@ _STORES: Final = click.option(
     metavar="KEY=VALUE",
     callback=_take_conf,
     expose_value=False,
-    help="How stores are reached: spark.hadoop.fs.s3a.endpoint=... and the like.",
+    help="Setting for access to stores, such as spark.hadoop.fs.s3a.endpoint=...",
 )
 _SPARK: Final = (
     click.option("--topics", multiple=True, metavar="GLOB", help=TOPICS_HELP),
     click.option(
         "--parallelism",
         type=click.IntRange(1, MOST_TASKS),
-        help="Number of Spark tasks [default: 3 a core, more for more than 16 GiB each].",
+        help="Number of Spark tasks [default: 3 per core, more if a task would read over 16 GiB].",
     ),
     *_SESSION,
 )
 _POLICY: Final = (
     click.option(
-        "--policy", metavar="FILE", help="Policies in Kafka's key names, as conf/retention.toml."
+        "--policy",
+        metavar="FILE",
+        help="Retention policies, with Kafka's names of settings, like conf/retention.toml.",
     ),
     click.option(
         "--kafka-configs",
         metavar="FILE",
-        help="Saved output of `kafka-configs.sh --describe --entity-type topics --all` or of "
-        "`kafka-topics.sh --describe` (which leaves out the broker's own settings). A section of "
-        "--policy goes over it where it names the topic exactly, its defaults where neither says.",
+        help="Saved output of `kafka-configs.sh --describe --entity-type topics --all`, or "
+        "of `kafka-topics.sh --describe` (which lacks the broker's settings). A "
+        "section of --policy with the topic's exact name overrides it; the defaults of "
+        "--policy fill in what it lacks.",
     ),
     click.option(
         "--retention-ms",
         type=Quantity("limit", _limit_ms, "7d"),
         metavar="7d",
-        help="retention.ms of all topics; beside a policy: what if it were this.",
+        help="retention.ms for all topics. Together with a policy: show what would change "
+        "with this value.",
     ),
 )
 _INDEX: Final = (
@@ -198,7 +202,7 @@ _INDEX: Final = (
         type=click.IntRange(0, MAX_INT32),
         default=DEFAULT_INDEX_INTERVAL_BYTES,
         show_default=True,
-        help="Kafka's index.interval.bytes when the segments were written.",
+        help="Kafka's index.interval.bytes at the time the segments were written.",
     ),
     click.option(
         "--segment-index-bytes",
@@ -211,11 +215,14 @@ _INDEX: Final = (
         "--kafka-configs",
         metavar="FILE",
         help="Saved output of `kafka-configs.sh --describe --entity-type topics --all`: the "
-        "topics' own index.interval.bytes and segment.index.bytes go over the two options above.",
+        "topics' index.interval.bytes and segment.index.bytes override the two options "
+        "above.",
     ),
 )
 _NO_CHECK_CRC: Final = click.option(
-    "--no-check-crc", is_flag=True, help="Read headers only; damage in records is not noticed."
+    "--no-check-crc",
+    is_flag=True,
+    help="Read only batch headers. Damage inside of records is not detected.",
 )
 
 
@@ -263,7 +270,7 @@ def format_option(*formats: str) -> Callable[[_Command], _Command]:
         type=click.Choice(formats),
         default=formats[0],
         show_default=True,
-        help="With json or jsonl, standard output holds only data.",
+        help="Output format. With json and jsonl, standard output has only data.",
     )
 
 
@@ -275,5 +282,5 @@ def max_batch_bytes_option(command: _Command) -> _Command:
         default=DEFAULT_MAX_BATCH_BYTES,
         show_default=True,
         metavar="N",
-        help="Stop reading a batch that decompresses to more bytes; the answer says so.",
+        help="Do not read a batch that decompresses to more bytes; the answer says so.",
     )(command)

@@ -29,19 +29,25 @@ MOST_ROWS: Final = 1_000  # of a table
 
 
 @click.command(
-    epilog="Example: kip33 repair /var/lib/kafka/data --kafka-configs topics.txt, and then the "
-    "same with --apply. kip33/REPAIR.md, the operators' page, has all steps in their order."
+    epilog="Example: kip33 repair /var/lib/kafka/data --kafka-configs topics.txt, then the "
+    "same with --apply. kip33/REPAIR.md describes all steps in order."
 )
 @click.argument("log_dir")
-@click.option("--apply", "is_applied", is_flag=True, help="Do it. Without this, only show it.")
+@click.option(
+    "--apply",
+    "is_applied",
+    is_flag=True,
+    help="Carry out the plan. Without this option, only show it.",
+)
 @click.option("--topics", multiple=True, metavar="GLOB", help=TOPICS_HELP)
 @topic_setting_options
 @click.option(
     "--fail-on",
     multiple=True,
     type=click.Choice([DAMAGED, BY_HAND, FAILED]),
-    help="Exit 3. damaged: kip33 has files to write or remove (before --apply); by-hand: a segment "
-    "that neither kip33 nor a broker can repair; failed: --apply could not do all. Repeatable.",
+    help="Exit 3. damaged: kip33 has files to write or remove (without --apply). by-hand: "
+    "neither kip33 nor a broker can repair a segment. failed: a repair of --apply "
+    "failed. May be repeated.",
 )
 @summary_option
 @store_options
@@ -59,9 +65,9 @@ def repair(
 ) -> None:
     """Repair the index files in a stopped broker's log directory, LOG_DIR.
 
-    Shows a plan and changes nothing; --apply carries it out. Needs no Spark. Every log is read. Run
-    it as the broker's user, once for each log directory. While a broker holds the directory's .lock
-    it refuses to run, and with --apply no broker can start before it has ended.
+    The command reads every log, shows a plan and changes nothing; --apply carries the plan out. It
+    needs no Spark. Run it as the broker's user, once for each log directory. It refuses to run
+    while a broker holds the directory's .lock; with --apply, no broker can start before it ends.
 
     \b
     write     the file is missing, damaged or wrong, and the log is sound: kip33 writes it again
@@ -100,8 +106,9 @@ def repair(
         warn(_WARNINGS[finding])
     if plan.passed_over[LOST_TIME_INDEX]:
         warn(
-            f"{plan.passed_over[LOST_TIME_INDEX]} {LOST_TIME_INDEX}: a broker that starts renames "
-            "them and never builds the .timeindex; start the broker, stop it, and repair again"
+            f"{plan.passed_over[LOST_TIME_INDEX]} {LOST_TIME_INDEX}: a starting broker "
+            "renames these files and does not build the .timeindex; start the broker, "
+            "stop it, and run the repair again"
         )
     if set(fail_on) & set(summary["findings"]):
         sys.exit(3)
@@ -109,7 +116,7 @@ def repair(
 
 _WARNINGS: Final = {
     DAMAGED: "nothing was changed; --apply writes and removes these index files",
-    BY_HAND: "some segments need a person; their rows say what to do",
+    BY_HAND: "some segments must be repaired by hand; their rows say what to do",
     FAILED: "some repairs failed; their rows say why",
 }
 
@@ -166,7 +173,7 @@ def _print_tables(
     if summary["cut_bytes"]:
         lines.append(("a broker will cut", f"{human_bytes(summary['cut_bytes'])} of damaged logs"))
     for what, count in plan.passed_over.items():
-        lines.append(("passed over", f"{count:,} {what}"))
+        lines.append(("skipped", f"{count:,} {what}"))
     if applied:
         lines.append(("done", f"{summary['segments_done']:,} segments"))
         lines.append(("failed", f"{summary['segments_failed']:,} segments"))

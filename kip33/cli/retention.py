@@ -20,7 +20,9 @@ SHARED: Final = ("output_format", "fail_on", "summary_file", "config")
 def _by_hand(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """Refuse --apply and --plan from a file: no default may delete, or say what to delete."""
     if ctx.get_parameter_source(str(param.name)) is ParameterSource.DEFAULT_MAP:
-        raise click.BadParameter("on the command line only", ctx, param)
+        raise click.BadParameter(
+            "give this option on the command line, not in the configuration file", ctx, param
+        )
     return value
 
 
@@ -38,95 +40,108 @@ def _moments(ctx: click.Context, param: click.Parameter, text: str | None) -> tu
 )
 @click.argument("catalog_dir", metavar="[CATALOG]", required=False)
 @click.option(
-    "--now", type=MOMENT, metavar="T", help="Judge as of T, e.g. 2024-05-01 [default: the clock]."
+    "--now",
+    type=MOMENT,
+    metavar="T",
+    help="Evaluate retention at T, such as 2024-05-01 [default: the clock].",
 )
-@click.option("--snapshot", metavar="NAME", help="This snapshot instead of the newest.")
+@click.option("--snapshot", metavar="NAME", help="Use this snapshot instead of the newest.")
 @policy_options
 @click.option(
     "--ignore-future",
     type=DURATION,
     metavar="1h",
-    help="What if the file's time stood in for timestamps later than this after now.",
+    help="Show what would change if timestamps further than this in the future were "
+    "replaced by the file's modification time.",
 )
 @click.option(
     "--active-segment",
     type=click.Choice(ACTIVE_SEGMENT),
     default="keep",
     show_default=True,
-    help="A partition's last segment: keep it, or judge it as a broker does.",
+    help="The last segment of a partition. keep: never delete it; roll: evaluate it as a "
+    "broker does.",
 )
 @click.option(
     "--boundary",
     type=click.Choice(BOUNDARIES),
     default="local",
     show_default=True,
-    help="remote: the inclusive comparison of tiered storage up to Kafka 4.2. From 4.3 on tiered "
-    "storage compares as a local log does.",
+    help="How to compare at the limit. remote: inclusive, as tiered storage up to Kafka 4.2 "
+    "does. From 4.3 on, tiered storage compares as a local log does.",
 )
 @click.option(
     "--log-start-offsets",
     metavar="FILE",
-    help="CSV topic,partition,offset[,log_dir] over the archive's log-start-offset-checkpoint.",
+    help="CSV topic,partition,offset[,log_dir]. Overrides the archive's "
+    "log-start-offset-checkpoint.",
 )
 @click.option(
     "--at",
     callback=_moments,
     metavar="T1,T2",
-    help="What is freed by these moments.",
+    help="Show what can be deleted at these times.",
 )
 @click.option(
-    "--forecast", type=DURATION, metavar="30d", help="What is freed on each of the next days."
+    "--forecast",
+    type=DURATION,
+    metavar="30d",
+    help="Show what can be deleted on each of the next days.",
 )
 @click.option(
     "--show-broker-view",
     is_flag=True,
-    help="What a broker would do with the index files as they lie beside the logs.",
+    help="Show what a broker would delete, given the index files beside the logs.",
 )
 @click.option(
     "--output",
     metavar="DIR",
-    help="Write segments/, partitions/ as Parquet and summary.json to a folder that is new, empty "
-    "or has such results.",
+    help="Write segments/ and partitions/ (Parquet) and summary.json to this folder. The "
+    "folder must be new or empty, or have results of this command.",
 )
 @click.option(
     "--emit",
     type=click.Choice(["delete-records"]),
-    help="Print only the JSON that kafka-delete-records.sh takes.",
+    help="Print only the JSON that kafka-delete-records.sh reads.",
 )
 @click.option(
     "--fail-on",
     multiple=True,
     type=click.Choice([*FINDINGS, STOPPED]),
-    help="Exit 3 if there is any; may be repeated. stopped: of --apply.",
+    help="Exit 3 if there is any. stopped: a partition that --apply stopped at. May be repeated.",
 )
 @click.option(
     "--plan",
     "plan_file",
     metavar="FILE",
     callback=_by_hand,
-    help="Write what may be deleted to a plan, FILE.jsonl. Replaces only a plan.",
+    help="Write the deletable segments to a plan, FILE.jsonl. Replaces FILE only if it is a plan.",
 )
 @click.option(
     "--trust-last-modified",
     is_flag=True,
-    help="Plan segments, too, for which the file's time stands in for a timestamp.",
+    help="Also plan segments without timestamps, whose file's modification time is used.",
 )
 @click.option(
     "--apply",
     "apply_file",
     metavar="FILE",
     callback=_by_hand,
-    help="Delete what a plan says, no more.",
+    help="Delete the segments of a plan, and no others.",
 )
-@click.option("--dry-run", is_flag=True, help="With --apply: check everything, delete nothing.")
-@click.option("--trash", metavar="DIR", help="With --apply: move files there instead.")
+@click.option("--dry-run", is_flag=True, help="With --apply: run all checks, delete nothing.")
+@click.option(
+    "--trash",
+    metavar="DIR",
+    help="With --apply: move files to this folder instead of deleting them.",
+)
 @click.option(
     "--max-age",
     type=DURATION,
     default="24h",
     show_default=True,
     metavar="24h",
-    help="With --apply: refuse an older plan.",
+    help="With --apply: refuse a plan that is older.",
 )
 @click.option(
     "--limit",
@@ -134,7 +149,7 @@ def _moments(ctx: click.Context, param: click.Parameter, text: str | None) -> tu
     default="1TiB",
     show_default=True,
     metavar="1TiB",
-    help="With --apply: refuse a plan of more bytes.",
+    help="With --apply: refuse a plan that deletes more bytes.",
 )
 @click.option("--topics", multiple=True, metavar="GLOB", help=TOPICS_HELP)
 @summary_option
@@ -144,28 +159,33 @@ def _moments(ctx: click.Context, param: click.Parameter, text: str | None) -> tu
 def retention(
     ctx: click.Context, /, catalog_dir: str | None, apply_file: str | None, **options: Any
 ) -> None:
-    """Judge every segment of CATALOG by retention, oldest first, as a broker would.
+    """Show which segments of CATALOG retention can delete, as a broker would decide.
 
-    One row a segment says whether it is deletable and why; one a partition what is deletable, what
-    has expired and is blocked, by which segment and until when. Nothing is deleted: --plan writes
-    down what may be, and a second command, --apply, carries exactly that out.
+    A row per segment says whether it is deletable, and why. A row per partition says how much is
+    deletable, how much has expired but is blocked, by which segment, and until when. This command
+    deletes nothing: --plan writes a plan of the deletable segments, and a second command with
+    --apply deletes exactly these.
 
-    Sizes are those of the catalog. A log that is a link counts with the bytes of its target, which
-    deleting the link does not free; --plan leaves links out, so its figures count no link.
+    Sizes are those of the catalog. A log that is a symbolic link counts with the size of its
+    target, although deleting the link does not free these bytes. --plan skips links.
     """
     given = {
         name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
     if apply_file is None:
-        _require_none(ctx, given & set(APPLYING), "goes with --apply FILE only")
+        _require_none(ctx, given & set(APPLYING), "requires --apply FILE")
         if catalog_dir is None:
-            raise click.UsageError("CATALOG is missing: the folder a build's catalog is in", ctx)
+            raise click.UsageError("CATALOG is missing: give the catalog folder of a build", ctx)
         from kip33.cli.retention_judge import judge_catalog
         from kip33.cli.retention_question import RetentionQuestion
 
         found = judge_catalog(RetentionQuestion.of(catalog_dir, options))
     else:
-        _require_none(ctx, given - {*APPLYING, *SHARED}, "is in the plan, not beside --apply")
+        _require_none(
+            ctx,
+            given - {*APPLYING, *SHARED},
+            "cannot be combined with --apply: the plan sets it",
+        )
         from kip33.cli.retention_apply import apply_file as carry_out
 
         found = carry_out(apply_file, options)

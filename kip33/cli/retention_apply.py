@@ -32,7 +32,10 @@ def apply_file(file: str, options: dict[str, Any]) -> set[str]:
     started = time.monotonic()
     output_format, dry_run = options["output_format"], options["dry_run"]
     if output_format == "csv":
-        raise click.UsageError("--apply prints table, json or jsonl", click.get_current_context())
+        raise click.UsageError(
+            "--apply has no CSV output: give --format table, json or jsonl",
+            click.get_current_context(),
+        )
     plan = read_plan(Location.of(file))
     records: list[Record] = []  # for one JSON object, or a table of what would be done
     steps_done = 0
@@ -74,7 +77,7 @@ def apply_file(file: str, options: dict[str, Any]) -> set[str]:
         raise _UntoldError(
             f"{error}; {_what_was_done(applied)}"
             + (f", the journal is {applied.journal}" if not dry_run else "")
-            + ("; apply the plan again to go on" if applied.stopped and not dry_run else "")
+            + ("; apply the plan again to continue" if applied.stopped and not dry_run else "")
         ) from error
     return {STOPPED} if applied.stopped else set()
 
@@ -159,7 +162,7 @@ def _print_tables(applied: Applied, summary: dict[str, Any]) -> None:
         )
         for one in stopped_first[:MOST_PARTITIONS]
     ]
-    columns = ("partition", "planned", "deleted", "gone already", "freed", "outcome", "why")
+    columns = ("partition", "planned", "deleted", "already deleted", "freed", "outcome", "why")
     title = "would be deleted" if applied.dry_run else "deleted"
     print_table(columns, rows, title=title)
     if len(applied.partitions) > len(rows):
@@ -171,9 +174,9 @@ def _print_tables(applied: Applied, summary: dict[str, Any]) -> None:
     table = [
         ("plan", applied.plan_id),
         (what if applied.dry_run else done, f"{applied.segments_deleted:,} segments, {size}"),
-        ("gone already", f"{summary['segments_gone_already']:,} segments"),
+        ("already deleted", f"{summary['segments_gone_already']:,} segments"),
         ("stopped", f"{applied.stopped:,} of {len(applied.partitions):,} partitions"),
-        ("journal", applied.journal if not applied.dry_run else "none, a dry run"),
+        ("journal", applied.journal if not applied.dry_run else "none (dry run)"),
         ("seconds", f"{summary['seconds']:.1f}"),
     ]
     if applied.trash:

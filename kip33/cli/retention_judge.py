@@ -52,7 +52,7 @@ def judge_catalog(asked: RetentionQuestion) -> set[str]:
     if output:
         _require_apart(output, asked)
         require_results_place(output, TABLES)
-    with progress_bar("retention: Spark judges"):
+    with progress_bar("retention: Spark evaluates segments"):
         spark = session.create_session(master=asked.options["master"], conf=asked.options["conf"])
         answer = _answer(spark, asked, output)
         summary = {
@@ -65,8 +65,8 @@ def judge_catalog(asked: RetentionQuestion) -> set[str]:
         }
     if not summary["partitions"] and asked.options["topics"]:
         raise CatalogError(
-            f"no topic of {asked.snapshot.name} matches {' or '.join(asked.options['topics'])}; "
-            "`kip33 catalog` shows the topics"
+            f"no topic of {asked.snapshot.name} matches "
+            f"{' or '.join(asked.options['topics'])}; `kip33 catalog` shows the topics"
         )
     found = _findings(summary)
     summary["findings"] = sorted(found)
@@ -85,8 +85,7 @@ def _require_apart(output: Location, asked: RetentionQuestion) -> None:
     for place in (Location.of(asked.snapshot.source), asked.catalog.location):
         if output.contains(place) or place.contains(output):
             raise LocationError(
-                f"{output.uri}: --output and {place.uri} lie inside each other; "
-                "give a folder of its own"
+                f"{output.uri}: --output and {place.uri} overlap; give a separate folder"
             )
 
 
@@ -216,9 +215,9 @@ def _emit(asked: RetentionQuestion, answer: JudgedCatalog) -> None:
     starts, topics = asked.log_start_offsets, options["topics"]
     doubts = find_doubts(basis, asked.catalog, asked.snapshot, starts or {}, topics)
     for (topic, partition), why in doubts.partitions.items():
-        warn(f"{topic}-{partition} is left out: {why}")
+        warn(f"{topic}-{partition} is skipped: {why}")
     for uri in doubts.unlistable_uris:
-        warn(f"{uri} could not be listed: replicas that keep more may lie there")
+        warn(f"{uri} could not be listed; it may have replicas that keep more")
     trust = options["trust_last_modified"]
     found = delete_records(answer.partitions, trust_last_modified=trust, left_out=doubts.partitions)
     click.echo(json.dumps(found))

@@ -42,8 +42,8 @@ class RetentionQuestion(NamedTuple):
         policies, what_if = _policies(options)
         if options["emit"] and (what_if is not None or now_ms > clock_ms):
             raise click.UsageError(
-                "--emit says what to delete now by the policy: without --ignore-future, a "
-                "--retention-ms beside a policy, and a --now to come",
+                "--emit prints what the policy deletes now: remove --ignore-future, a "
+                "--retention-ms beside a policy, or a --now in the future",
                 click.get_current_context(),
             )
         catalog = Catalog.at(catalog_dir)
@@ -76,8 +76,7 @@ def _policies(options: dict[str, Any]) -> tuple[Policies, WhatIf | None]:
         retention_ms = None
     else:
         raise click.UsageError(
-            "nothing says what may expire: give --policy FILE, --kafka-configs FILE or "
-            "--retention-ms 7d",
+            "no retention policy: give --policy FILE, --kafka-configs FILE or --retention-ms 7d",
             click.get_current_context(),
         )
     if retention_ms is None and ignore_future is None:
@@ -89,7 +88,7 @@ def _moments(options: dict[str, Any], now_ms: int) -> tuple[int, ...]:
     at, forecast = options["at"], options["forecast"]
     if at and forecast is not None:
         raise click.UsageError(
-            "--at and --forecast exclude each other: give one of them",
+            "--at and --forecast cannot be combined: give one of them",
             click.get_current_context(),
         )
     if forecast is None:
@@ -97,7 +96,8 @@ def _moments(options: dict[str, Any], now_ms: int) -> tuple[int, ...]:
     days = -(-forecast // DAY_MS)
     if days > MOST_DAYS:
         raise click.UsageError(
-            f"--forecast of {days:,} days, at most {MOST_DAYS:,}", click.get_current_context()
+            f"--forecast: {days:,} days found, expected at most {MOST_DAYS:,}",
+            click.get_current_context(),
         )
     return tuple(now_ms + day * DAY_MS for day in range(days + 1))
 

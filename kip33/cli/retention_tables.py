@@ -73,13 +73,13 @@ def _policy(row: Row) -> str:
     if row["mode"] == "compact":
         return f"{row.policy}: compact"
     if row["mode"] != "delete":
-        return "not judged" if row["mode"] == "unjudged" else "none"
+        return "not evaluated" if row["mode"] == "unjudged" else "none"
     limits = []
     if row.retention_ms >= 0:
         limits.append(human_duration(row.retention_ms))
     if row.retention_bytes >= 0:
         limits.append(human_bytes(row.retention_bytes))
-    return f"{row.policy}: {', '.join(limits) or 'for ever'}"
+    return f"{row.policy}: {', '.join(limits) or 'forever'}"
 
 
 def _remarks(row: Row) -> Iterator[str]:
@@ -90,7 +90,7 @@ def _remarks(row: Row) -> Iterator[str]:
         more = " ..." if row.last_modified_segments > len(row.last_modified_base_offsets) else ""
         yield f"{row.last_modified_segments:,} by file time ({named}{more})"
     if row.active_expired_segments:
-        yield "last segment expired, kept"
+        yield "last segment has expired, is kept"
     if row.unverified_segments:
         yield f"{row.unverified_segments:,} unverified"
     if row.doubtful_segments:
@@ -100,26 +100,26 @@ def _remarks(row: Row) -> Iterator[str]:
 def _sentence(row: Row) -> str:
     """Return what blocks a partition: which segment, which timestamp, until when."""
     waits = f"{name_of(row)}: {_counted(row.blocked_segments, 'segment')} of "
-    waits += f"{human_bytes(row.blocked_bytes)} expired and blocked"
+    waits += f"{human_bytes(row.blocked_bytes)} expired, but blocked"
     if row.blocking_base_offset is None:
         return f"{waits}: the directory cannot be listed"
     file = segment_file_name(row.blocking_base_offset, "log")
     if row.block_ends_at_ms is None:
-        ends = "this does not end by itself"
+        ends = "the block does not end by itself"
     else:
-        ends = f"this ends by itself at {iso_time(row.block_ends_at_ms)}"
-    only = f"{human_bytes(row.kept_only_by_blocker_bytes)} of them by this segment alone"
+        ends = f"the block ends by itself at {iso_time(row.block_ends_at_ms)}"
+    only = f"this segment alone blocks {human_bytes(row.kept_only_by_blocker_bytes)}"
     return f"{waits} by {file}, which {_why_it_stays(row)}; {ends}; {only}"
 
 
 def _why_it_stays(row: Row) -> str:
     if row.blocking_reason != "not_expired":
-        return f"stays: {row.blocking_reason.replace('_', ' ')}"
+        return f"is kept: {row.blocking_reason.replace('_', ' ')}"
     ahead_ms = row.blocking_ahead_of_now_ms
     if ahead_ms > 0:
         how = f"{human_duration(ahead_ms)} in the future"
     else:
-        how = f"{human_duration(row.blocking_ahead_of_blocked_ms)} after what it blocks"
+        how = f"{human_duration(row.blocking_ahead_of_blocked_ms)} after the segments it blocks"
     offset = row.blocking_offset_of_max_timestamp
     where = "" if offset is None else f" in the batch that ends at offset {offset}"
     return f"has a timestamp of {iso_time(row.blocking_timestamp)}{where}, {how}"
@@ -135,7 +135,15 @@ def print_broker_differences(judged: DataFrame) -> None:
     differ = judged.where(otherwise | sf.col("broker_index_fault").isNotNull())
     order = (sf.desc(otherwise), *PARTITION, "base_offset")
     rows = differ.orderBy(*order).limit(MOST_DIFFERENCES).collect()
-    columns = ("partition", "segment", "we", "a broker", "we read", "it reads", ".timeindex")
+    columns = (
+        "partition",
+        "segment",
+        "we",
+        "a broker",
+        "kip33 reads",
+        "broker reads",
+        ".timeindex",
+    )
     table = [
         (
             name_of(row),
@@ -149,12 +157,14 @@ def print_broker_differences(judged: DataFrame) -> None:
         for row in rows
     ]
     if table:
-        print_table(columns, table, title="a broker, by the index files beside the logs")
+        print_table(
+            columns, table, title="what a broker would do, given the index files beside the logs"
+        )
 
 
 def _print_freed(rows: list[Row]) -> None:
     table = [(iso_time(row.at_ms), row.topic, row.segments, human_bytes(row.bytes)) for row in rows]
-    print_table(("up to", "topic", "newly freed", "log"), table)
+    print_table(("up to", "topic", "newly deletable", "log"), table)
 
 
 def _print_summary(summary: dict[str, Any]) -> None:
@@ -172,7 +182,7 @@ def _print_summary(summary: dict[str, Any]) -> None:
         some = _some(summary["broker_deletable_segments"], summary["broker_deletable_bytes"])
         differ = summary["broker_different_segments"]
         misread = _counted(summary["broker_misread_segments"], "segment")
-        rows.append(("a broker", f"{some}; {misread} misread, {differ:,} judged otherwise"))
+        rows.append(("a broker", f"{some}; {misread} misread, {differ:,} with another result"))
     trust = [
         f"{summary[name + '_segments']:,} {what}"
         for name, what in (
@@ -182,7 +192,7 @@ def _print_summary(summary: dict[str, Any]) -> None:
         )
         if summary[name + "_segments"]
     ]
-    rows.append(("not to be trusted", ", ".join(trust) or "-"))
+    rows.append(("less certain", ", ".join(trust) or "-"))
     if summary["suspicions"]:
         kinds = (f"{n:,} {kind.replace('_', ' ')}" for kind, n in summary["suspicions"].items())
         rows.append(("suspicious", ", ".join(kinds)))
@@ -191,7 +201,7 @@ def _print_summary(summary: dict[str, Any]) -> None:
         rows.append(("plan", f"{plan['file']}: {_some(plan['segments'], plan['bytes'])}"))
         if plan["left_out_segments"]:
             some = _some(plan["left_out_segments"], plan["left_out_bytes"])
-            rows.append(("left out of it", some))
+            rows.append(("not in the plan", some))
     rows.append(("seconds", f"{summary['seconds']:.1f}"))
     print_table(("retention", ""), rows)
     click.echo(RESULT + json.dumps(summary))

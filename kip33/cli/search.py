@@ -34,7 +34,9 @@ class AnswersAs(click.ParamType):  # type: ignore[type-arg]  # generic since 8.4
                 return parse_kafka_version(version)
         except ValueError as error:
             self.fail(str(error), param, ctx)
-        return self.fail(f"{value!r} found, expected kip33, kafka or kafka:3.7", param, ctx)
+        return self.fail(
+            f"{value!r} found, expected kip33, kafka or a version such as kafka:3.7", param, ctx
+        )
 
 
 @click.command(
@@ -46,13 +48,13 @@ class AnswersAs(click.ParamType):  # type: ignore[type-arg]  # generic since 8.4
     "times",
     multiple=True,
     metavar="T",
-    help="ISO 8601, milliseconds, -3h (before now), earliest, latest or max-timestamp; may be "
-    "repeated.",
+    help="Time to search: ISO 8601, milliseconds, -3h (before now), earliest, latest or "
+    "max-timestamp. May be repeated.",
 )
 @click.option(
     "--until",
     metavar="T",
-    help="With --time: the range up to this time, its records and bytes.",
+    help="With --time: also show the number of records and bytes up to this time.",
 )
 @click.option("--topic", "topics", multiple=True, metavar="GLOB", help=TOPICS_HELP)
 @click.option(
@@ -61,10 +63,13 @@ class AnswersAs(click.ParamType):  # type: ignore[type-arg]  # generic since 8.4
 @click.option(
     "--requests",
     metavar="FILE",
-    help="CSV with a header or Parquet: topic,partition,time[,log_dir]; no partition: all.",
+    help="File of searches, CSV with a header or Parquet: topic,partition,time[,log_dir]. "
+    "An empty partition means all partitions.",
 )
-@click.option("--now", type=MOMENT, metavar="T", help="What -3h is before [default: the clock].")
-@click.option("--snapshot", metavar="NAME", help="This snapshot instead of the newest.")
+@click.option(
+    "--now", type=MOMENT, metavar="T", help="Time to which -3h is relative [default: the clock]."
+)
+@click.option("--snapshot", metavar="NAME", help="Use this snapshot instead of the newest.")
 @click.option(
     "--as",
     "as_whom",
@@ -72,46 +77,48 @@ class AnswersAs(click.ParamType):  # type: ignore[type-arg]  # generic since 8.4
     default="kip33",
     show_default=True,
     metavar="WHOM",
-    help="kip33, or kafka: answer as a broker of the newest Kafka would, and say what hides a "
-    "record from it. kafka:3.7: as one of that version. Up to 3.7 max-timestamp gives the offset "
-    "of the index entry, as a rule its batch's last.",
+    help="kafka: answer as a broker of the newest Kafka would, and report what hides a "
+    "record from it. kafka:3.7: as a broker of that version. Up to 3.7, max-timestamp "
+    "gives the offset of the index entry, usually the last offset of its batch.",
 )
 @click.option(
     "--index-only",
     is_flag=True,
-    help="Open no log: the offset before which no record is at or after T.",
+    help="Do not open logs. The answer is an offset before which no record is at or after T.",
 )
 @click.option(
-    "--all-replicas", is_flag=True, help="Answer from each log directory, not from the fullest."
+    "--all-replicas",
+    is_flag=True,
+    help="Answer for each log directory, not only for the most complete one.",
 )
 @click.option(
     "--emit",
     type=click.Choice(["reset-offsets", "spark", "delete-records"]),
-    help="Print only what kafka-consumer-groups.sh --from-file, Spark's startingOffsets or "
-    "kafka-delete-records.sh takes.",
+    help="Print only the input of kafka-consumer-groups.sh --from-file, Spark's "
+    "startingOffsets or kafka-delete-records.sh.",
 )
 @max_batch_bytes_option
 @click.option(
     "--allow-unsafe",
     is_flag=True,
-    help="With --emit: print partitions as well whose answer is unsafe. Else they are left out and "
-    "named on standard error.",
+    help="With --emit: also print partitions whose answer is unsafe. By default they are "
+    "left out, and standard error names them.",
 )
 @click.option(
     "--log-start-offsets",
     metavar="FILE",
-    help="With --as kafka: CSV topic,partition,offset[,log_dir] over the archive's "
+    help="With --as kafka: CSV topic,partition,offset[,log_dir]. Overrides the archive's "
     "log-start-offset-checkpoint.",
 )
 @session_options
 @format_option("table", "json", "jsonl", "csv")
 def search(**options: Any) -> None:
-    """Find in each partition of CATALOG the first record at or after a time, to the record.
+    """Find the first record at or after a time in each partition of CATALOG, exact to the record.
 
-    Where there is none the result says why: after_end, no_timestamps, no_such_partition; and
-    before_start means that the partition begins later. An answer that records which cannot be read
-    could change is unsure. A few questions are answered at once, many
-    by a Spark job.
+    If there is no such record, the result says why: after_end, no_timestamps or
+    no_such_partition. before_start means that the time is before the partition's first record. An
+    answer is unsure if records that cannot be read could change it. A few searches run on this
+    machine at once, many as a Spark job.
     """
     from kip33.cli.search_answer import search_catalog as answer
 

@@ -91,7 +91,8 @@ def questions_of(
         raise click.UsageError("give --time T or --requests FILE", click.get_current_context())
     if options["until"] and (options["requests"] or options["emit"] or options["index_only"]):
         raise click.UsageError(
-            "--until goes with --time alone, not with --requests, --emit or --index-only",
+            "--until requires --time and cannot be combined with --requests, --emit or "
+            "--index-only",
             click.get_current_context(),
         )
     if options["requests"]:
@@ -126,7 +127,7 @@ def _matching(topics: Sequence[str], globs: Sequence[str]) -> list[str]:
     named = [glob for glob in named if glob not in found]
     if not found and not named:
         raise CatalogError(
-            f"no topic matches {' or '.join(globs)}; there are {', '.join(topics[:10])}"
+            f"no topic matches {' or '.join(globs)}; the catalog has {', '.join(topics[:10])}"
             + (", ..." if len(topics) > 10 else "")
         )
     return [*found, *dict.fromkeys(named)]
@@ -252,7 +253,7 @@ def _log_start_offsets(
     if options["as_whom"] is None:
         if options["log_start_offsets"]:
             raise click.UsageError(
-                "--log-start-offsets goes with --as kafka", click.get_current_context()
+                "--log-start-offsets requires --as kafka", click.get_current_context()
             )
         return None
     rows = rows_of(catalog, snapshot, {question.topic for question in questions})
@@ -277,8 +278,8 @@ def _offsets(
         key = answer["topic"], answer["partition"]
         if key in seen:
             raise click.UsageError(
-                f"--emit takes one offset a partition, {key[0]}-{key[1]} has several answers: "
-                "give one --time, without --all-replicas",
+                f"--emit prints one offset per partition, but {key[0]}-{key[1]} has "
+                "several answers: give one --time, and no --all-replicas",
                 click.get_current_context(),
             )
         seen.add(key)
@@ -286,15 +287,18 @@ def _offsets(
         offset = end.offset if end else answer["offset"]
         unsafe = _unsafe(answer, end, emit)
         if offset is None:
-            warn(f"{key[0]}-{key[1]}: {unsafe or answer['result']}; it is left out")
+            warn(f"{key[0]}-{key[1]}: {unsafe or answer['result']}; the output leaves it out")
             continue
         if unsafe and not allow_unsafe:
-            warn(f"{key[0]}-{key[1]}: {unsafe}; it is left out, --allow-unsafe prints it")
+            warn(f"{key[0]}-{key[1]}: {unsafe}; the output leaves it out, --allow-unsafe prints it")
             continue
         if unsafe:
             warn(f"{key[0]}-{key[1]}: {unsafe}")
         if end:
-            warn(f"{key[0]}-{key[1]}: {answer['result']}; its end is taken, offset {offset}")
+            warn(
+                f"{key[0]}-{key[1]}: {answer['result']}; the end of the partition is used, "
+                f"offset {offset}"
+            )
         yield Offset(*key, offset, is_end=end is not None)
 
 
@@ -305,7 +309,7 @@ def _unsafe(answer: Answer, end: storage_answers.Answer | None, emit: str) -> st
         notes = dict.fromkeys(filter(None, (answer["note"], end.note if end else None)))
         return f"unsure, {'; '.join(notes)}"
     if answer["result"] == NO_TIMESTAMPS and answer["target_ms"] != EARLIEST:
-        return "no record has a timestamp, so its end would be taken"
+        return "no record has a timestamp, so the end of the partition would be used"
     if emit == DELETE_RECORDS and exactness != {RECORD}:
-        return f"exactness {answer['exactness']}, not {RECORD}"
+        return f"exactness {answer['exactness']} found, expected {RECORD}"
     return None

@@ -61,7 +61,7 @@ def _print_table(answers: list[Answer], source: str, bytes_read: int, seconds: f
     ]
     columns = ["partition", "time", "offset", "record's time", "result", "exactness", "note"]
     if answers and RANGE[0] in answers[0]:
-        columns[-1:] = ["until", "its offset", "records", "log", "note"]
+        columns[-1:] = ["until", "record's offset", "records", "log", "note"]
         rows = [
             (*row[:-1], *_range_cells(answer), row[-1])
             for row, answer in zip(rows, answers, strict=False)

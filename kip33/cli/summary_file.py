@@ -30,9 +30,9 @@ def summary_option(command: _Command) -> _Command:
         "summary_file",
         metavar="FILE",
         callback=_place,
-        help="Write the run's figures to FILE (*.json) as one object, in every --format and before "
-        "an exit 3: a scheduler learns nothing of spark-submit but how it ended. Replaces only a "
-        "summary.",
+        help="Write a summary of the run to FILE (*.json) as one object, for example for a "
+        "scheduler. Written in every --format and also before an exit 3. Replaces FILE "
+        "only if it is a summary.",
     )(cast("_Command", checked))
 
 
@@ -43,7 +43,7 @@ def _place(ctx: click.Context, param: click.Parameter, text: str | None) -> "Loc
         return None
     if not text.endswith(SUFFIX):  # a slip replaces no segment, index or Parquet file
         raise click.BadParameter(
-            f"{without_secrets(text)!r} found, a name that ends in {SUFFIX} expected"
+            f"{without_secrets(text)!r} found, expected a name that ends in {SUFFIX}"
         )
     return Location.of(text)
 
@@ -55,7 +55,7 @@ def publish_summary(place: "Location | None", summary: Mapping[str, Any]) -> Non
     _require_replaceable(place)
     if place:
         data = (json.dumps(summary, indent=1) + "\n").encode()
-        publish_or_raise(place, data, "the run is done and only its summary is missing")
+        publish_or_raise(place, data, "the run is complete, only its summary is missing")
 
 
 def _require_replaceable(place: "Location | None") -> None:

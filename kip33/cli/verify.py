@@ -26,7 +26,7 @@ FILES = (".log", ".timeindex", ".index", ".txnindex")
 @click.command(epilog="Example: kip33 verify /archive/kafka-logs --fail-on wrong --fail-on missing")
 @click.argument("source")
 @click.option(
-    "--index-dir", metavar="DIR", help="Where the index files are [default: beside the logs]."
+    "--index-dir", metavar="DIR", help="Folder of the index files [default: beside the logs]."
 )
 @layout_option
 @dialect_option
@@ -35,7 +35,7 @@ FILES = (".log", ".timeindex", ".index", ".txnindex")
     "--fail-on",
     multiple=True,
     type=click.Choice(VERDICTS),
-    help="Exit 3 if any index file has this verdict; may be repeated.",
+    help="Exit 3 if any index file has this verdict. May be repeated.",
 )
 @summary_option
 @spark_options
@@ -61,16 +61,18 @@ def verify(
 
     There is one verdict for each file.
 
-    identical: the bytes that a broker, or --dialect, writes. consistent: every entry is true, at
-    another density. sparse: every entry is true, but entries are missing, so that lookups read
-    more than two intervals of the log (see --index-interval-bytes). incomplete: the closing entry
-    is missing. padded: true entries, then zeros or stale entries. wrong: an entry is untrue.
-    malformed: half an entry. missing. unreadable.
+    identical: the bytes that a broker, or --dialect, writes. consistent: every entry is correct,
+    at another density. sparse: every entry is correct, but entries are missing, so that lookups
+    read more than two intervals of the log (see --index-interval-bytes). incomplete: the closing
+    entry is missing. padded: correct entries, then zeros or stale entries. wrong: an entry does
+    not match the log. malformed: the size is not a multiple of the entry size. missing.
+    unreadable.
 
-    A .index is missing only where others are there: in the same tree, or in the same directory
-    if SOURCE is one file. A .txnindex is missing where there is a .index, and a transaction was
-    aborted. unknown: it depends on transactions of earlier segments, which are not there; a
-    .snapshot beside the log would say. SOURCE may be one .log or index file: that needs no Spark.
+    A .index is missing only if other segments have one: in the same tree, or in the same directory
+    if SOURCE is one file. A .txnindex is missing if there is a .index and a transaction was
+    aborted. unknown: the .txnindex depends on transactions of earlier segments, which are not
+    there; a .snapshot beside the log would tell. SOURCE may be one .log or index file: that needs
+    no Spark.
     """
     default = IndexSettings(dialect, index_interval_bytes, segment_index_bytes, not no_check_crc)
     settings = load_topic_settings(default, kafka_configs)

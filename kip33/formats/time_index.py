@@ -53,7 +53,9 @@ class TimeIndex:
         TimestampOffset(timestamp=1700000000250, offset=101)
         """
         if len(data) % ENTRY_BYTES:
-            raise CorruptIndexError(f"{len(data)} bytes, not a multiple of {ENTRY_BYTES}")
+            raise CorruptIndexError(
+                f"{len(data)} bytes found, expected a multiple of {ENTRY_BYTES}"
+            )
         return cls(base_offset, np.frombuffer(data, ENTRY))
 
     @classmethod

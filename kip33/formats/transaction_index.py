@@ -65,7 +65,9 @@ class TransactionIndex:
         [AbortedTransaction(producer_id=5, first_offset=0, last_offset=4, last_stable_offset=2)]
         """
         if len(data) % ENTRY_BYTES:
-            raise CorruptIndexError(f"{len(data)} bytes, not a multiple of {ENTRY_BYTES}")
+            raise CorruptIndexError(
+                f"{len(data)} bytes found, expected a multiple of {ENTRY_BYTES}"
+            )
         entries = np.frombuffer(data, ENTRY)
         others = np.flatnonzero(entries["version"] != VERSION)
         if len(others):

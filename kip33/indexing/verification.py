@@ -228,7 +228,7 @@ _Judge = Callable[[IndexBytes, tuple[int, ...]], Verdict]
 def _judge(kind: IndexKind, data: IndexBytes, settings: IndexSettings, judge: _Judge) -> Verdict:
     """Return the verdict on a file that is there; `judge` is asked only about whole entries."""
     if len(data) % kind.entry_bytes:
-        what = f"{len(data)} bytes, not a multiple of {kind.entry_bytes}"
+        what = f"{len(data)} bytes found, expected a multiple of {kind.entry_bytes}"
         return Verdict(rule.MALFORMED, None, (what,))
     return judge(data, preallocated_bytes(settings.segment_index_bytes, kind.entry_bytes))
 

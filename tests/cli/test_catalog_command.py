@@ -154,15 +154,18 @@ def test_snapshots_that_count_as_none_are_told_on_standard_error(
     part_path(catalog, newest).unlink()
     commit_path(catalog, three[0]).write_text("{")
     lost, corrupt = part_path(catalog, newest).as_uri(), commit_path(catalog, three[0]).as_uri()
-    warned = f"Warning: {lost}: no bytes, the commit says {newest.parts[0].size_bytes}: counts as "
+    warned = (
+        f"Warning: {lost}: no bytes, the commit says {newest.parts[0].size_bytes}; this snapshot "
+    )
     done = command("catalog", "c", "--format", "json")
     assert done.stderr == (
-        f"{warned}none\nWarning: {corrupt}: no commit file: damaged or cut short: counts as none\n"
+        f"{warned}is ignored\nWarning: {corrupt}: no commit file: damaged or cut short; "
+        "this snapshot is ignored\n"
     )
     [found] = done.lines
     assert [one["snapshot"] for one in found["snapshots"]] == names(three[1:])[::-1]
     path = command("catalog", "c", "--path")
-    assert (path.exit_code, path.stderr) == (0, f"{warned}none\n")
+    assert (path.exit_code, path.stderr) == (0, f"{warned}is ignored\n")
     assert path.stdout.endswith(f"{three[2].name}\n")
     assert command("catalog", "c", "--path", "--snapshot", 2).stderr == ""
 
@@ -187,11 +190,11 @@ def test_a_snapshot_that_is_none_is_one_line(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--diff", 1, 2, "--keep", 1], "--diff and --keep exclude each other: give one of them"),
-        (["--diff", 1, 2, "--path"], "--diff and --path exclude each other"),
-        (["--diff", 1, 2, "--snapshot", 1], "--diff and --snapshot exclude each other"),
-        (["--keep", 1, "--path"], "--keep and --path exclude each other"),
-        (["--keep", 1, "--snapshot", 1], "--keep and --snapshot exclude each other"),
+        (["--diff", 1, 2, "--keep", 1], "--diff and --keep cannot be combined: give one of them"),
+        (["--diff", 1, 2, "--path"], "--diff and --path cannot be combined"),
+        (["--diff", 1, 2, "--snapshot", 1], "--diff and --snapshot cannot be combined"),
+        (["--keep", 1, "--path"], "--keep and --path cannot be combined"),
+        (["--keep", 1, "--snapshot", 1], "--keep and --snapshot cannot be combined"),
         (["--keep", 1, "--snapshot", 1, "--path"], "--keep and --path and --snapshot exclude"),
         (["--keep", 0], "0 is not in the range x>=1"),
         (["--keep", "all"], "'all' is not a valid integer"),
@@ -216,7 +219,7 @@ def test_a_configuration_file_cannot_remove_snapshots(
     config = file_named("kip33.toml", b"[catalog]\nkeep = 1\n")
     done = command("catalog", "c", "--config", config)
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
-    assert "'--keep': it removes snapshots; on the command line only" in done.stderr
+    assert "'--keep': --keep removes snapshots: give it on the command line" in done.stderr
     assert catalog.snapshots() == three
 
 
@@ -267,7 +270,7 @@ def test_keep_in_a_table_lists_what_goes_and_then_what_went(
     assert found == {
         "snapshots removed": "1",
         "kept": "2",
-        "because the newest within the last hour": "0",
+        "the newest within the last hour": "0",
         "leftovers removed": "0",
     }
     again = command("catalog", "c", "--keep", 2)
@@ -330,7 +333,7 @@ def test_what_cannot_be_removed_is_a_line_and_exit_1(
     assert (done.exit_code, done.stderr) == (1, f"Error: {line}\n")
     assert catalog.snapshots() == three[2:]
     if output_format == "table":
-        assert cells(done.stdout)["not removed"] == "1: see standard error"
+        assert cells(done.stdout)["not removed"] == "1; see standard error"
     if output_format == "json":
         assert done.lines[0]["failures"] == [line]
     if output_format == "jsonl":

@@ -177,8 +177,8 @@ def test_build_prints_a_table_that_names_what_is_not_as_expected(spark_command: 
     assert table["segments"] == "13: 1 empty, 1 invalid, 9 ok, 2 truncated"
     assert table["index files"] == "10 up to date"
     assert table["kept"] == "1 that kip33 did not write"
-    assert table["not as built"] == "1 of them; --overwrite replaces them"
-    assert table["not written"] == "1: see `error` in the catalog"
+    assert table["different"] == "1 kept, with other content; --overwrite replaces them"
+    assert table["not written"] == "1; see column `error` of the catalog"
     assert table["log bytes"] == "1.7 MiB"
     assert kept.read_bytes() == b"somebody else's"
 

@@ -74,7 +74,7 @@ def test_a_partition_below_a_directory_that_cannot_be_listed_is_left_out(
     done = archive.emitted()
 
     assert [one["topic"] for one in json.loads(done.stdout)["partitions"]] == ["sensors"]
-    assert f"Warning: orders-0 is left out: {loop.as_uri()} could not be listed" in done.stderr
+    assert f"Warning: orders-0 is skipped: {loop.as_uri()} could not be listed" in done.stderr
 
 
 def test_an_unverified_segment_leaves_its_partition_out_by_name(archive: Archive) -> None:
@@ -87,7 +87,7 @@ def test_an_unverified_segment_leaves_its_partition_out_by_name(archive: Archive
     done = archive.emitted()
 
     assert [one["topic"] for one in json.loads(done.stdout)["partitions"]] == ["sensors"]
-    assert "Warning: orders-0 is left out: " in done.stderr
+    assert "Warning: orders-0 is skipped: " in done.stderr
     assert "is unverified, its log was not read" in done.stderr
 
 

@@ -26,7 +26,7 @@ TWO_ENTRIES = bytes.fromhex("0000018bcfe5680000000003 0000018bcfe568fa00000009")
 EARLIER_ENTRY = bytes.fromhex("0000018bcfe567ff00000004")
 
 
-ZEROS = "entries of zeros behind these"
+ZEROS = "entries of zeros follow"
 
 
 @pytest.mark.parametrize(

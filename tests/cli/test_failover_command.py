@@ -136,7 +136,10 @@ def test_a_row_for_everything_that_is_not_there(failover: Command) -> None:
     assert [row["guarantee"] is None for row in found] == [True, True, False, False, True]
     assert "the archive ends at 100, before the offset" in found[3]["note"]
     lines = failover(*where, *BUFFER).stdout.splitlines()
-    assert lines[-3] == "No guarantee for 3: their result or note says why. For the others:"
+    assert (
+        lines[-3]
+        == "3 partitions have no guarantee; their result or note says why. For the others:"
+    )
 
 
 def test_reset_offsets_of_several_groups(failover: Command) -> None:
@@ -144,7 +147,7 @@ def test_reset_offsets_of_several_groups(failover: Command) -> None:
 
     assert done.exit_code == 0
     assert done.stdout == EMITTED
-    assert done.stderr == "Warning: gone-0: no_such_partition; it is left out\n"
+    assert done.stderr == "Warning: gone-0: no_such_partition; the output leaves it out\n"
 
 
 @pytest.mark.parametrize("group", ["", "b,"], ids=["no group named", "one group"])
@@ -173,11 +176,11 @@ def test_the_table_ends_with_the_guarantee(failover: Command) -> None:
     assert any("orders-0" in line and "7,010" in line for line in lines)
     assert any("orders-1" in line and "the start" in line for line in lines)
     assert lines[-2] == (
-        "Nothing that was not read is missed if its timestamp is at most 3 min before the last "
-        "one that was read, and both clusters' records have the timestamps of their producers."
+        "No unread record is skipped if its timestamp is at most 3 min before that of the last "
+        "record read, and if the records of both clusters have their producers' timestamps."
     )
     assert lines[-1].startswith("2 partitions in ")
-    assert not any(line.startswith("No guarantee") for line in lines)
+    assert not any("no guarantee" in line for line in lines)
 
 
 def moved_away(root: Path, name: str, do: Any) -> Any:

@@ -51,7 +51,7 @@ def test_every_command_says_that_the_newest_snapshot_counts_as_none(
     assert done.exit_code == 0, done
     warning = f"{part.as_uri()}: no bytes, the commit says "
     assert done.stderr.startswith(f"Warning: {warning}")
-    assert ": counts as none\n" in done.stderr
+    assert "; this snapshot is ignored\n" in done.stderr
     if output_format == "json" and arguments[0] in ("search", "retention"):
         [told] = done.lines[0]["summary"]["warnings"]
         assert told.startswith(warning)

@@ -201,7 +201,7 @@ def test_a_log_that_no_broker_recovers_is_left_and_named(log_dir: LogDir, comman
     assert done.exit_code == 3
     assert log_dir.files() == before
     assert "restore the log from a replica or a backup" in done.stdout
-    assert "Warning: some segments need a person" in done.stderr
+    assert "Warning: some segments must be repaired by hand" in done.stderr
 
 
 def test_a_topics_own_settings_decide_what_is_written(log_dir: LogDir, command: Command) -> None:
@@ -276,7 +276,7 @@ def test_a_cleaned_log_without_its_time_index_is_named(log_dir: LogDir, command:
         ".swap files": 1,
         ".log.swap files without their .timeindex.swap": 1,
     }
-    assert "start the broker, stop it, and repair again" in done.stderr
+    assert "start the broker, stop it, and run the repair" in done.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to other users")

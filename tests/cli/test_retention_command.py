@@ -92,10 +92,10 @@ def test_the_table_names_what_blocks_a_partition(retention: Command) -> None:
     assert done.exit_code == 0
     sentence = next(line for line in done.stdout.splitlines() if line.startswith("- "))
     assert sentence == (
-        "- broker-1/sensors-0: 3 segments of 46.3 KiB expired and blocked by "
+        "- broker-1/sensors-0: 3 segments of 46.3 KiB expired, but blocked by "
         "00000000000000000200.log, which has a timestamp of 2025-11-14T23:30:20.000Z in the batch "
-        "that ends at offset 279, 715 d in the future; this ends by itself at "
-        "2025-11-22T23:30:20.001Z; 46.3 KiB of them by this segment alone"
+        "that ends at offset 279, 715 d in the future; the block ends by itself at "
+        "2025-11-22T23:30:20.001Z; this segment alone blocks 46.3 KiB"
     )
     found = summary_of(done)
     assert (found["blocked_partitions"], found["blocked_segments"]) == (1, 3)
@@ -235,14 +235,14 @@ def test_what_if_is_not_emitted(option: str, retention: Command) -> None:
     done = retention("--emit", "delete-records", option)
 
     assert done.exit_code == 2
-    assert "--emit says what to delete now by the policy" in done.stderr
+    assert "--emit prints what the policy deletes now" in done.stderr
 
 
 def test_the_table_says_that_an_expired_last_segment_is_kept(retention: Command) -> None:
     done = retention()
 
     [payments] = [line for line in done.stdout.splitlines() if "payments-0" in line]
-    assert "last segment expired, kept" in payments
+    assert "last segment has expired, is kept" in payments
 
 
 def test_a_retention_beside_the_policy_is_a_what_if(retention: Command) -> None:
@@ -383,7 +383,7 @@ def test_what_lies_there_otherwise_stops_a_partition(movable: Path, spark_comman
 
 WRONG_USAGE = [
     (["retention"], "CATALOG is missing"),
-    (["retention", "CATALOG"], "nothing says what may expire: give --policy FILE"),
+    (["retention", "CATALOG"], "no retention policy: give --policy FILE"),
     (["retention", "CATALOG", "--retention-ms", "soon"], "'soon' found, expected"),
     (["retention", "CATALOG", "--now", "noon"], "'noon' found, expected ISO 8601"),
     (
@@ -396,10 +396,10 @@ WRONG_USAGE = [
         "--forecast of 90,000 days, at most 10,000",
     ),
     (["retention", "CATALOG", "--policy", "no.toml"], "no.toml"),
-    (["retention", "CATALOG", "--retention-ms", "1", "--dry-run"], "--dry-run goes with --apply"),
-    (["retention", "CATALOG", "--apply", "p"], "CATALOG is in the plan, not beside --apply"),
+    (["retention", "CATALOG", "--retention-ms", "1", "--dry-run"], "--dry-run requires --apply"),
+    (["retention", "CATALOG", "--apply", "p"], "CATALOG cannot be combined with --apply"),
     (["retention", "--apply", "p", "--policy", "x"], "--policy is in the plan"),
-    (["retention", "--apply", "p", "--format", "csv"], "--apply prints table, json or jsonl"),
+    (["retention", "--apply", "p", "--format", "csv"], "--apply has no CSV output"),
     (["retention", "--apply", "none.jsonl"], "none.jsonl"),
     (["retention", "CATALOG", "--retention-ms", "1", "--plan", "p.jsonl"], "no cleanup.policy"),
     (
@@ -432,7 +432,7 @@ def test_no_configuration_file_may_delete_or_say_what_to_delete(
     done = retention("--config", config)
 
     assert done.exit_code == 2
-    assert f"--{option}: on the command line only" in done.stderr.replace("'", "")
+    assert f"--{option}: give this option on the command line" in done.stderr.replace("'", "")
 
 
 def test_options_of_judging_in_a_configuration_file_do_not_hinder_an_apply(

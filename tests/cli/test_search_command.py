@@ -165,7 +165,10 @@ def test_reset_offsets_has_a_line_a_partition_and_a_warning_for_ends(search: Com
                   "reset-offsets")  # fmt: skip
 
     assert done.stdout == "payments,0,240\nsensors,0,107\nsensors,1,107\n"
-    assert done.stderr == "Warning: payments-0: after_end; its end is taken, offset 240\n"
+    assert (
+        done.stderr
+        == "Warning: payments-0: after_end; the end of the partition is used, offset 240\n"
+    )
 
 
 def test_spark_takes_its_starting_offsets(search: Command) -> None:
@@ -250,9 +253,12 @@ WRONG_USAGE = [
     (["--requests", "other.csv"], "other.csv: the columns a,b found, expected the columns topic"),
     (["--requests", "time.csv"], "time.csv: line 2: 'noon' found, expected"),
     (["--requests", "partition.csv"], "line 2: partition '-1', a number or nothing expected"),
-    (["--time", "0", "--time", "1", "--emit", "spark"], "--emit takes one offset a partition"),
+    (
+        ["--time", "0", "--time", "1", "--emit", "spark"],
+        "--emit prints one offset per partition, but",
+    ),
     (["--time", "0", "--until", "x"], "--until: 'x' found, expected"),
-    (["--time", "0", "--until", "1", "--index-only"], "--until goes with --time alone"),
+    (["--time", "0", "--until", "1", "--index-only"], "--until requires --time"),
 ]
 FILES = {
     "empty.csv": "",

@@ -50,7 +50,7 @@ def test_partitions_with_an_unsafe_answer_are_left_out_and_named(archive: Path, 
         assert name not in done.stdout
         assert f"{name}-0: " in done.stderr
     assert "torn" in done.stdout, "its answer, 2, comes before the damage"
-    assert done.stderr.count("it is left out, --allow-unsafe prints it") == 2
+    assert done.stderr.count("the output leaves it out, --allow-unsafe prints it") == 2
 
 
 def test_a_segment_passed_over_makes_an_offset_unsafe(archive: Path) -> None:
@@ -101,4 +101,4 @@ def test_a_broker_does_not_look_below_the_log_start_of_its_checkpoint(archive: P
     assert given["offset"] == 1
     alone = search(archive, *arguments, "--log-start-offsets", "starts.csv")
     assert (alone.exit_code, alone.stderr.count("\n")) == (2, 1)
-    assert "--log-start-offsets goes with --as kafka" in alone.stderr
+    assert "--log-start-offsets requires --as kafka" in alone.stderr

@@ -118,9 +118,9 @@ def test_what_is_there_is_replaced_whole(command: Command) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("archive/a.log", "'archive/a.log' found, a name that ends in .json expected"),
+        ("archive/a.log", "'archive/a.log' found, expected a name that ends in .json"),
         ("ftp://host/s.json", "unknown scheme ftp://"),
-        ("", "'' found, a name that ends in .json expected"),
+        ("", "'' found, expected a name that ends in .json"),
     ],
 )
 def test_a_place_that_cannot_be_is_told_before_the_work(
@@ -138,4 +138,4 @@ def test_a_summary_that_cannot_be_written_is_a_failure_that_says_so(command: Com
     done = command("verify", log, "--summary", f"{file_named('taken', b'')}/s.json")
     assert done.exit_code == 1
     assert done.stderr.startswith(f"Error: {Path('taken/s.json').absolute().as_uri()}: cannot be ")
-    assert "the run is done and only its summary is missing" in done.stderr
+    assert "the run is complete, only its summary is missing" in done.stderr

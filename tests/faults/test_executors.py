@@ -118,7 +118,7 @@ def test_a_task_that_fails_at_every_attempt_leaves_the_snapshot_before_and_says_
     assert line.startswith("Error: the Spark job failed: ")
     assert "Caused by" not in line
     assert "Lost task" in line, "which task, and where"
-    assert line.endswith("; nothing is half-written: run the command again")
+    assert line.endswith("; no file is half-written: run the command again")
     require_as_before(place, night)
     assert place.build() == night.after
 
@@ -135,7 +135,7 @@ def test_a_jvm_that_is_killed_leaves_the_snapshot_before_and_says_so_in_one_line
         build.wait_until_all_are_gone()
 
     said = (
-        "its JVM is gone, killed or out of memory; nothing is half-written: run the command again"
+        "its JVM is gone, killed or out of memory; no file is half-written: run the command again"
     )
     error = f"Error: the Spark job failed: {said}\n"
     assert (done.exit_code, done.stdout, done.stderr) == (1, "", error)

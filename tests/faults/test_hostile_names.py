@@ -74,7 +74,7 @@ def test_a_command_line_that_is_no_text_is_one_line(command: str, tmp_path: Path
 
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr == (
-        "Error: '\\udcff\\udcfe-0': not UTF-8, in which names and values are expected\n"
+        "Error: '\\udcff\\udcfe-0': the argument is not UTF-8; give names and values in UTF-8\n"
     )
 
 

@@ -109,7 +109,7 @@ def test_an_interrupted_build_says_so_in_one_line_and_leaves_no_process(
         seconds = build.wait_until_all_are_gone(seconds=30)
     print(f"JVM and workers ended {seconds:.1f} s after the driver")
 
-    said = f"Error: interrupted by {number.name}; nothing is half-written: run the command again\n"
+    said = f"Error: interrupted by {number.name}; no file is half-written: run the command again\n"
     assert (done.exit_code, done.stdout, done.stderr) == (1, "", said)
     require_as_before(place, night)
     assert place.build() == night.after
@@ -122,7 +122,7 @@ def test_a_driver_that_alone_is_told_to_end_takes_its_jvm_along(place: Place, ni
         done = build.finish()
         build.wait_until_all_are_gone(seconds=30)
 
-    said = "Error: interrupted by SIGTERM; nothing is half-written: run the command again\n"
+    said = "Error: interrupted by SIGTERM; no file is half-written: run the command again\n"
     assert (done.exit_code, done.stdout, done.stderr) == (1, "", said)
     require_as_before(place, night)
     assert place.build() == night.after

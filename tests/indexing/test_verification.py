@@ -93,8 +93,8 @@ def test_malformed_files(log: Path) -> None:
     assert (seen.verdict, seen.offset_index_verdict) == ("malformed", "malformed")
     assert seen.entries == 2
     assert seen.problems == (
-        "31 bytes, not a multiple of 12",
-        ".index: 15 bytes, not a multiple of 8",
+        "31 bytes found, expected a multiple of 12",
+        ".index: 15 bytes found, expected a multiple of 8",
     )
 
 

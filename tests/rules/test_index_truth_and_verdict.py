@@ -362,7 +362,7 @@ SENTENCES = [
         "the closing entry is absent: the log's max timestamp is 1009, there is no entry",
         id="incomplete and empty",
     ),
-    pytest.param(RECOVERED[:7], "7 bytes, not a multiple of 12", id="malformed"),
+    pytest.param(RECOVERED[:7], "7 bytes found, expected a multiple of 12", id="malformed"),
     pytest.param(
         RECOVERED[:12] + RECOVERED[-12:],
         "at least 2 entries are missing: there is none for 588 bytes of the log from byte 294 on, "

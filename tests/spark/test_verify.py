@@ -157,7 +157,7 @@ def test_a_file_that_changes_after_the_listing_is_a_verdict_and_the_job_goes_on(
         name: verdict for name, (verdict, _, _) in BUILT.items()
     } | {gone: "unreadable", cut: "wrong", directory: "unreadable", torn: "malformed"}
     assert "the log cannot be read" in found[gone].problems[0]
-    assert found[torn].problems == ("49 bytes, not a multiple of 12",)
+    assert found[torn].problems == ("49 bytes found, expected a multiple of 12",)
     assert "at byte" in found[cut].log_error
 
 
