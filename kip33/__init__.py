@@ -8,7 +8,24 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kip33.archive.directory import Segment
+    from kip33.errors import (
+        BatchTooLargeError,
+        CatalogError,
+        CorruptIndexError,
+        CorruptSegmentError,
+        IndexOffsetOverflowError,
+        Kip33Error,
+        LocationError,
+        LockedError,
+        PlanError,
+        PolicyError,
+        PublishError,
+        UnreadableCatalogError,
+        UnsupportedFormatError,
+    )
     from kip33.formats.offset_index import OffsetIndex, OffsetPosition
+    from kip33.formats.records import Record
     from kip33.formats.time_index import TimeIndex, TimestampOffset
     from kip33.indexing.by_path import (
         build_time_index,
@@ -17,29 +34,55 @@ if TYPE_CHECKING:
         scan_batches,
         verify_segment,
     )
+    from kip33.indexing.segment import BuiltIndexes
+    from kip33.indexing.verification import SegmentVerdict
     from kip33.search.read_records import find_offset, read_records
 
 __version__ = "0.2.0"
 
-_HOMES = {
-    "OffsetIndex": "kip33.formats.offset_index",
-    "OffsetPosition": "kip33.formats.offset_index",
-    "TimeIndex": "kip33.formats.time_index",
-    "TimestampOffset": "kip33.formats.time_index",
-    "build_time_index": "kip33.indexing.by_path",
-    "find_offset": "kip33.search.read_records",
-    "list_segments": "kip33.indexing.by_path",
-    "read_records": "kip33.search.read_records",
-    "read_time_index": "kip33.indexing.by_path",
-    "scan_batches": "kip33.indexing.by_path",
-    "verify_segment": "kip33.indexing.by_path",
+_NAMES = {
+    "kip33.archive.directory": ("Segment",),
+    "kip33.errors": (
+        *("BatchTooLargeError", "CatalogError", "CorruptIndexError", "CorruptSegmentError"),
+        *("IndexOffsetOverflowError", "Kip33Error", "LocationError", "LockedError", "PlanError"),
+        *("PolicyError", "PublishError", "UnreadableCatalogError", "UnsupportedFormatError"),
+    ),
+    "kip33.formats.offset_index": ("OffsetIndex", "OffsetPosition"),
+    "kip33.formats.records": ("Record",),
+    "kip33.formats.time_index": ("TimeIndex", "TimestampOffset"),
+    "kip33.indexing.by_path": (
+        *("build_time_index", "list_segments", "read_time_index", "scan_batches"),
+        "verify_segment",
+    ),
+    "kip33.indexing.segment": ("BuiltIndexes",),
+    "kip33.indexing.verification": ("SegmentVerdict",),
+    "kip33.search.read_records": ("find_offset", "read_records"),
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [
+    "BatchTooLargeError",
+    "BuiltIndexes",
+    "CatalogError",
+    "CorruptIndexError",
+    "CorruptSegmentError",
+    "IndexOffsetOverflowError",
+    "Kip33Error",
+    "LocationError",
+    "LockedError",
     "OffsetIndex",
     "OffsetPosition",
+    "PlanError",
+    "PolicyError",
+    "PublishError",
+    "Record",
+    "Segment",
+    "SegmentVerdict",
     "TimeIndex",
     "TimestampOffset",
+    "UnreadableCatalogError",
+    "UnsupportedFormatError",
+    "__version__",
     "build_time_index",
     "find_offset",
     "list_segments",

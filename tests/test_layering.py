@@ -33,6 +33,7 @@ MODULES = {
     if path.parent.name != "airflow"  # runs in Airflow's environment and imports nothing of ours
 }
 MACHINE_CODE = ("kip33.formats.native",)
+TIMES = "kip33.formats.times"  # turns a datetime into ms; reads no clock
 ENDS_OF_KEYS = "kip33.stores.locations"  # no result depends on when keys are asked for again
 RIGHT_OF_RULES = tuple(
     f"kip33.{package}" for tier in TIERS[2:-1] for package in tier if package != "rules"
@@ -48,7 +49,7 @@ HOMES = {
     "llvmlite": MACHINE_CODE,
     "logging": ("kip33.spark", "kip33.cli"),
     "time": ("kip33.cli", ENDS_OF_KEYS),
-    "datetime": ("kip33.cli",),
+    "datetime": ("kip33.cli", TIMES),
     "pandas": (),
 }
 

@@ -19,6 +19,7 @@ class Segment(NamedTuple):
     """One row of LISTING; of an unlistable directory all but `path` and `error` may be None.
 
     A log that cannot be read while listing has an `error` as well, and perhaps no base offset.
+    `path` is relative to the source, sizes are in bytes, times in ms since 1970.
     """
 
     path: str
@@ -42,6 +43,14 @@ class Segment(NamedTuple):
     target_offset_index_modified_ms: int | None = None
     target_transaction_index_bytes: int | None = None
     target_transaction_index_modified_ms: int | None = None
+    source: Location | None = None  # that `path` lies below; only `list_segments` sets it
+
+    @property
+    def log_uri(self) -> str:
+        """Return the absolute URI of its log; ValueError where its source is not known."""
+        if self.source is None:
+            raise ValueError(f"{self.path}: a segment whose source is not known; list_segments")
+        return self.log(self.source).uri
 
     @property
     def is_directory(self) -> bool:

@@ -146,8 +146,8 @@ class _Rows:
 
     def _flush(self) -> None:
         if self._pending:
-            columns = zip(zip(*self._pending, strict=True), LISTING, strict=True)
-            arrays = [pa.array(values, kind.type) for values, kind in columns]
+            columns = zip(LISTING, zip(*self._pending, strict=True), strict=False)  # without source
+            arrays = [pa.array(values, kind.type) for kind, values in columns]
             self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=LISTING))
             self._pending = []
 

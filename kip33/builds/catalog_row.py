@@ -101,9 +101,9 @@ def row_of(
         row["first_batch_timestamp"] = int(summary["first_batch_timestamp"])
     if max_timestamp >= 0:
         row["offset_of_max_timestamp"] = int(summary["offset_of_max_timestamp"])
-    if index.time_index is not None:
+    if index.time_index_data is not None:
         row["largest_timestamp"], row["largest_timestamp_source"] = largest_timestamp(
             max_timestamp, segment.last_modified_ms or 0
         )
-        row["time_index_entries"] = len(index.time_index) // TIME_ENTRY_BYTES
+        row["time_index_entries"] = len(index.time_index_data) // TIME_ENTRY_BYTES
     return row

@@ -43,8 +43,8 @@ def _repair_one(plan: RepairPlan, planned: SegmentRepair) -> SegmentRepair:
         )
     log = segment.log(plan.log_dir)
     wanted = (
-        ("timeindex", now.repair.time_index, index.time_index),
-        ("index", now.repair.offset_index, index.offset_index),
+        ("timeindex", now.repair.time_index, index.time_index_data),
+        ("index", now.repair.offset_index, index.offset_index_data),
     )
     notes: list[str] = []
     try:

@@ -156,7 +156,7 @@ def build_segment(
     if build.offset_index and index.transactions:
         row["open_transactions"] = UNCHANGED if index.transactions.changes_nothing else None
         if is_pending(segment, index.transactions):
-            waiting = index.offset_index if waits else None
+            waiting = index.offset_index_data if waits else None
             pending = pending_row(build, segment, row, index.transactions, waiting)
             return Built(row, index.bytes_read, pending._replace(ours=transaction_index_ours))
     elif build.offset_index and transaction_index_ours:
@@ -200,7 +200,7 @@ def _indexes(
     wanted = [
         Wanted(
             target,
-            index.time_index,
+            index.time_index_data,
             settings,
             segment.target_time_index_bytes is not None,
             good,
@@ -209,7 +209,7 @@ def _indexes(
         ),
         Wanted(
             offset_target,
-            index.offset_index,
+            index.offset_index_data,
             settings,
             segment.target_offset_index_bytes is not None,
             offset_good,

@@ -3,16 +3,16 @@
 import re
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import click
 
+from kip33.formats.times import milliseconds_of
 from kip33.rules.quantities import MAX_INT64, duration_ms, size_bytes
 
 MOMENT_EXPECTED: Final = "ISO 8601 (UTC without a zone), milliseconds, now, now-7d or now+36h"
 LAST_MS: Final = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FROM_NOW = re.compile(r"now(?:([+-])(.+))?")
 
 
@@ -53,7 +53,7 @@ def _of_iso(text: str) -> int | None:
         return None
     if time_of_day.tzinfo is None:
         time_of_day = time_of_day.replace(tzinfo=UTC)
-    return (time_of_day - _EPOCH) // timedelta(milliseconds=1)
+    return milliseconds_of(time_of_day)
 
 
 class Quantity(click.ParamType):  # type: ignore[type-arg]  # generic since 8.4; 8.1 serves

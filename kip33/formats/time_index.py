@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from kip33.errors import CorruptIndexError, IndexOffsetOverflowError
 from kip33.formats.index_bytes import pieces_of_entries
+from kip33.formats.times import Time, milliseconds_of
 
 NO_TIMESTAMP: Final = -1
 ENTRY: Final = np.dtype([("timestamp", ">i8"), ("relative_offset", ">i4")])
@@ -108,8 +109,8 @@ class TimeIndex:
         """Return the last entry, of an empty index `(NO_TIMESTAMP, base_offset)`."""
         return self._entry(len(self) - 1)
 
-    def lookup(self, timestamp_ms: int) -> TimestampOffset:
-        """Return the last entry whose timestamp is <= `timestamp_ms`.
+    def lookup(self, time: Time) -> TimestampOffset:
+        """Return the last entry whose timestamp is <= `time`, ms or an aware `datetime`.
 
         Before the first entry the answer is `(NO_TIMESTAMP, base_offset)`: scan from the start.
 
@@ -117,15 +118,15 @@ class TimeIndex:
         >>> index.lookup(12)
         TimestampOffset(timestamp=10, offset=107)
         """
-        return self._entry(bisect_right(self.entries["timestamp"], timestamp_ms) - 1)
+        return self._entry(bisect_right(self.entries["timestamp"], milliseconds_of(time)) - 1)
 
-    def lookup_before(self, timestamp_ms: int) -> TimestampOffset:
-        """Return the last entry whose timestamp is < `timestamp_ms`, else as `lookup`.
+    def lookup_before(self, time: Time) -> TimestampOffset:
+        """Return the last entry whose timestamp is < `time`, else as `lookup`.
 
         What KIP-33's text needs, whose entries name the next offset; and any search that must not
         miss an earlier record of the batch whose last offset an entry names.
         """
-        return self._entry(bisect_left(self.entries["timestamp"], timestamp_ms) - 1)
+        return self._entry(bisect_left(self.entries["timestamp"], milliseconds_of(time)) - 1)
 
     def truncate_to(self, offset: int) -> Self:
         """Return the index with the entries whose offset is < `offset`, as Kafka's truncateTo."""

@@ -1,8 +1,14 @@
-"""One file or tree by its path: what a notebook or script calls, without Spark."""
+"""One segment or tree: what a notebook or script calls, without Spark.
 
+A segment is a path, a URI or a `Segment` of `list_segments`. A missing file is a LocationError;
+damage is a status or a verdict.
+"""
+
+import os
 from collections.abc import Iterator
 
 from kip33.archive.directory import Segment
+from kip33.archive.given_segment import SegmentLike, log_of, require_log
 from kip33.archive.layouts import layout_of
 from kip33.archive.segment_paths import base_offset_in, beside
 from kip33.archive.sources import require_segments
@@ -11,33 +17,38 @@ from kip33.formats.batch import BatchColumns
 from kip33.formats.names import parse_partition_dir, parse_segment_file
 from kip33.formats.scan import BatchScan
 from kip33.formats.time_index import TimeIndex
-from kip33.indexing.segment import BuiltIndexes, index_file
+from kip33.indexing.segment import BuiltIndexes, index_file, unreadable
 from kip33.indexing.transaction_verification import (
     VerifiedSegment,
     seen_transactions,
     with_transaction_verdicts,
 )
 from kip33.indexing.verification import SegmentVerdict, offset_index_of, verify_file
+from kip33.indexing.verify_tree import unreadable_verdict
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
-from kip33.stores.files import MOST_INDEX_BYTES, entries_of, one_line, opened, read_whole, size_of
+from kip33.stores.files import MOST_INDEX_BYTES, entries_of, one_line, opened, read_whole
 from kip33.stores.locations import Location
 
 
-def list_segments(source: str, *, layout: str = "kafka") -> list[Segment]:
-    """Return the segments below a directory, by path; LocationError where there are none.
+def list_segments(source: str | os.PathLike[str], *, layout: str = "kafka") -> list[Segment]:
+    """Return the segments below a directory, a path or URI, sorted by path.
 
+    Each has an absolute `log_uri`. A directory that cannot be listed is a segment with an `error`.
     `layout` is a name of `kip33.archive.layouts` or a pattern; ValueError where it is neither.
+    LocationError where there are no segments.
     """
-    return list(require_segments(Location.of(source), layout=layout_of(layout)).segments())
+    place = Location.of(source)
+    listing = require_segments(place, layout=layout_of(layout))
+    return [segment._replace(source=place) for segment in listing.segments()]
 
 
-def scan_batches(log_path: str, *, check_crc: bool = True) -> Iterator[BatchColumns]:
-    """Yield the batches of one segment file as arrays of `kip33.formats.batch.BATCH`.
+def scan_batches(segment: SegmentLike, *, check_crc: bool = True) -> Iterator[BatchColumns]:
+    """Yield the batches of one segment as arrays of `kip33.formats.batch.BATCH`.
 
     Ends where recovery would end. Raises LocationError where the file cannot be read.
     """
-    log = Location.of(log_path)
+    log = log_of(segment)
     try:
         with opened(log) as (read_into, size_bytes):
             for batches in BatchScan(read_into, size_bytes, check_crc=check_crc):
@@ -46,13 +57,15 @@ def scan_batches(log_path: str, *, check_crc: bool = True) -> Iterator[BatchColu
         raise LocationError(f"{log.uri}: cannot be read: {one_line(error)}") from error
 
 
-def read_time_index(index_path: str, base_offset: int | None = None) -> TimeIndex:
-    """Return the `.timeindex` at a path, every byte believed; `without_tail` drops padding.
+def read_time_index(index: SegmentLike, base_offset: int | None = None) -> TimeIndex:
+    """Return the `.timeindex` at a path or URI; of a `Segment` the one beside its log.
 
-    Raises LocationError where it cannot be read, CorruptIndexError for half an entry.
+    Every byte is believed; `without_tail` drops padding. Raises LocationError where the file cannot
+    be read, CorruptIndexError where it ends inside an entry, UnsupportedFormatError where its name
+    has no base offset and none was given.
     """
-    location = Location.of(index_path)
-    base_offset, _ = base_offset_and_topic(location, base_offset)
+    location = Location.of(index) if not isinstance(index, Segment) else _time_index_of(index)
+    base_offset, _ = base_offset_and_topic(location, base_offset, index)
     try:
         data = read_whole(location, most_bytes=MOST_INDEX_BYTES)
     except OSError as error:
@@ -60,11 +73,20 @@ def read_time_index(index_path: str, base_offset: int | None = None) -> TimeInde
     return TimeIndex.from_bytes(data, base_offset=base_offset)
 
 
-def base_offset_and_topic(file: Location, base_offset: int | None) -> tuple[int, str]:
-    """Return what the names say: base offset of the file, topic of its directory or empty.
+def _time_index_of(segment: Segment) -> Location:
+    return beside(log_of(segment), "timeindex")
 
-    Raises UnsupportedFormatError where the name has no offset and none was given.
+
+def base_offset_and_topic(
+    file: Location, base_offset: int | None, segment: SegmentLike = ""
+) -> tuple[int, str]:
+    """Return what a `Segment` says, else what the names say: base offset, topic or empty.
+
+    Raises UnsupportedFormatError where the file's name has no offset and none was given.
     """
+    if isinstance(segment, Segment) and segment.base_offset is not None:
+        given = segment.base_offset if base_offset is None else base_offset
+        return given, segment.topic or ""
     directory = parse_partition_dir(file.parent.name)
     if base_offset is None:
         name = parse_segment_file(file.name)
@@ -84,7 +106,7 @@ def topic_of(path: str) -> str | None:
 
 
 def build_time_index(
-    log_path: str,
+    segment: SegmentLike,
     base_offset: int | None = None,
     *,
     dialect: str = "recover",
@@ -92,21 +114,25 @@ def build_time_index(
     segment_index_bytes: int = DEFAULT_SEGMENT_INDEX_BYTES,
     check_crc: bool = True,
 ) -> BuiltIndexes:
-    """Return the indexes of one segment file, a path or URI; nothing is written.
+    """Return the indexes of one segment, a path, a URI or a `Segment`; nothing is written.
 
-    The base offset comes from the file's name unless it is given. A damaged, invalid or unreadable
-    file is a `status`. Raises ValueError for a setting that Kafka refuses.
+    The base offset comes from the segment or the file's name unless it is given. A damaged, invalid
+    or unreadable file is a `status`. Raises LocationError where there is no such file, ValueError
+    for a setting that Kafka refuses, UnsupportedFormatError for a name without a base offset.
     """
     settings = IndexSettings(dialect, index_interval_bytes, segment_index_bytes, check_crc)
     settings.require_valid()
-    log = Location.of(log_path)
-    base_offset, topic = base_offset_and_topic(log, base_offset)
+    log = log_of(segment)
+    if isinstance(segment, Segment) and segment.error:
+        return unreadable(segment.error)
+    base_offset, topic = base_offset_and_topic(log, base_offset, segment)
+    require_log(log)
     return index_file(log, base_offset=base_offset, topic=topic, settings=settings)
 
 
 def verify_segment(
-    log_path: str,
-    index_path: str | None = None,
+    segment: SegmentLike,
+    index_path: str | os.PathLike[str] | None = None,
     *,
     base_offset: int | None = None,
     dialect: str = "recover",
@@ -114,7 +140,7 @@ def verify_segment(
     segment_index_bytes: int = DEFAULT_SEGMENT_INDEX_BYTES,
     check_crc: bool = True,
 ) -> SegmentVerdict:
-    """Return the verdict on the index files of one segment file, a path or URI.
+    """Return the verdict on the index files of one segment, a path, a URI or a `Segment`.
 
     `index_path` is the `.timeindex`, else the one beside the log. The `.index` beside it, else
     beside the log, is checked as well; it is `missing` if other segments of that directory have
@@ -124,11 +150,12 @@ def verify_segment(
     """
     settings = IndexSettings(dialect, index_interval_bytes, segment_index_bytes, check_crc)
     settings.require_valid()
-    log = Location.of(log_path)
-    if size_of(log) is None:
-        raise LocationError(f"{log.uri}: no such segment file")
-    base_offset, topic = base_offset_and_topic(log, base_offset)
+    log = log_of(segment)
     time_index = Location.of(index_path) if index_path else beside(log, "timeindex")
+    if isinstance(segment, Segment) and segment.error:
+        return unreadable_verdict(segment, log, time_index)
+    require_log(log)
+    base_offset, topic = base_offset_and_topic(log, base_offset, segment)
     offset_index = offset_index_of(log, time_index)
     verdict, index = verify_file(
         log,

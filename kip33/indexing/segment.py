@@ -18,7 +18,9 @@ import numpy as np
 from kip33.errors import CorruptSegmentError
 from kip33.formats.batch import MAX_SEGMENT_BYTES, BatchColumns
 from kip33.formats.native import Speed, compiled, plain
+from kip33.formats.offset_index import OffsetIndex
 from kip33.formats.scan import CHUNK_BYTES, BatchScan
+from kip33.formats.time_index import TimeIndex
 from kip33.formats.windows import ReadInto, ViewAt
 from kip33.rules.index_builder import IndexBuilder, IndexSettings
 from kip33.rules.index_entries import DIALECTS
@@ -33,21 +35,37 @@ from kip33.stores.locations import Location
 class BuiltIndexes:
     """The two indexes of one segment and what was seen on the way.
 
-    `time_index` and `offset_index` are the files' bytes, None where Kafka leaves none. `summary` is
-    a record of `rules.segment_summary.SUMMARY` with the magics seen beside it. `transactions` gives
-    the `.txnindex` with `rules.transaction_index`.
+    `time_index_data` and `offset_index_data` are the bytes of the index files, None where Kafka
+    leaves no index. `time_index` and `offset_index` are the same as a `TimeIndex` and an
+    `OffsetIndex`. `status` is one of the module's statuses, `error` says in one line why it is not
+    `ok` or `empty`. Sizes are in bytes. `summary` is a record of `rules.segment_summary.SUMMARY`
+    with the magics seen beside it. `transactions` gives the `.txnindex` with
+    `rules.transaction_index`.
     """
 
     status: str
     error: str | None
     size_bytes: int
     valid_bytes: int
-    time_index: bytes | None
-    offset_index: bytes | None
+    time_index_data: bytes | None
+    offset_index_data: bytes | None
     summary: np.void
     magics: tuple[int, ...]
     bytes_read: int
     transactions: TransactionSummary | None = None  # None where Kafka leaves no index
+    base_offset: int = 0
+
+    @property
+    def time_index(self) -> TimeIndex | None:
+        """Return the entries of the `.timeindex`, None where Kafka leaves no index."""
+        data = self.time_index_data
+        return None if data is None else TimeIndex.from_bytes(data, base_offset=self.base_offset)
+
+    @property
+    def offset_index(self) -> OffsetIndex | None:
+        """Return the entries of the `.index`, None where Kafka leaves no index."""
+        data = self.offset_index_data
+        return None if data is None else OffsetIndex.from_bytes(data, base_offset=self.base_offset)
 
 
 class _Gathered:
@@ -86,6 +104,7 @@ class _Gathered:
             tuple(number - 128 for number in self.seen_magics.nonzero()[0].tolist()),
             bytes_read,
             self._transactions.summary() if builder else None,
+            builder.base_offset if builder else 0,
         )
 
 

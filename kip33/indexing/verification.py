@@ -181,10 +181,10 @@ class TimeIndexCheck:
     def _bytes_in(self, dialect: str, index: BuiltIndexes) -> bytes | None:
         """Return what the log gives in a dialect, None where Kafka leaves no index."""
         if dialect == self._settings.dialect:
-            return index.time_index
+            return index.time_index_data
         builder = self._others[dialect]
         builder.close(index.valid_bytes)
-        return None if index.time_index is None or builder.refusal else builder.time_index
+        return None if index.time_index_data is None or builder.refusal else builder.time_index
 
 
 class OffsetIndexCheck:
@@ -216,7 +216,7 @@ class OffsetIndexCheck:
 
         def judge(data: IndexBytes, preallocated: tuple[int, ...]) -> Verdict:
             return rule.offset_index_verdict(
-                data, self.truth, index.offset_index, preallocated_bytes=preallocated
+                data, self.truth, index.offset_index_data, preallocated_bytes=preallocated
             )
 
         return _judge(OFFSET_INDEX, self._data, self._settings, judge)

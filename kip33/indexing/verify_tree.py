@@ -67,19 +67,22 @@ def verify_bin(verify: Verify, number: int, files: pa.Table) -> Iterator[Verifie
     yield from map_in_order(verify.source, segments_of(files), partial(_verify_one, verify))
 
 
+def unreadable_verdict(segment: Segment, log: Location, time_index: Location) -> SegmentVerdict:
+    """Return the verdict on a directory or log that could not be read while it was listed."""
+    what = "directory cannot be listed" if segment.is_directory else "log cannot be read"
+    problem = (f"the {what}: {segment.error}",)
+    return SegmentVerdict(
+        log.uri, time_index.uri, UNREADABLE, None, None, problem, None, UNREADABLE, None
+    )
+
+
 def _verify_one(verify: Verify, segment: Segment) -> VerifiedSegment:
     log = segment.log(verify.source)
     time_index = beside(log, "timeindex")
     if verify.index_dir != verify.source:
         time_index = verify.index_dir.child(index_path(segment.path, "timeindex"))
     if segment.error or segment.base_offset is None or segment.topic is None:
-        what = "directory cannot be listed" if segment.is_directory else "log cannot be read"
-        problem = (f"the {what}: {segment.error}",)
-        return VerifiedSegment(
-            SegmentVerdict(
-                log.uri, time_index.uri, UNREADABLE, None, None, problem, None, UNREADABLE, None
-            )
-        )
+        return VerifiedSegment(unreadable_verdict(segment, log, time_index))
     offset_index = offset_index_of(log, time_index)
     verdict, index = verify_file(
         log,

@@ -85,6 +85,7 @@ class IndexBuilder:
         most_rows: int = ROWS,
     ) -> None:
         """Start with an empty segment; at most `most_rows` batches will come at once."""
+        self.base_offset = base_offset
         self._dialect = dialect
         self._topic = topic
         self._state = settings.entry_state(dialect, base_offset)

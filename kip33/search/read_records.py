@@ -5,12 +5,15 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Final, NamedTuple, TypeAlias
 
+from kip33.archive.directory import Segment
+from kip33.archive.given_segment import SegmentLike, log_of
 from kip33.archive.partition_files import list_partition
 from kip33.archive.segment_paths import base_offset_in, beside
 from kip33.errors import CorruptSegmentError, Kip33Error, LocationError, UnsupportedFormatError
 from kip33.formats.batch import CONTROL, BatchHeader, has_any_offset
 from kip33.formats.byte_sources import pieces_of
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES, Record, iterate_records
+from kip33.formats.times import Time, milliseconds_of
 from kip33.rules.search import BATCH
 from kip33.search.index_pages import OFFSET_WIDTHS, IndexPages
 from kip33.search.log_window import LOCAL_BYTES, REMOTE_BYTES, Damage, LogWindow, Meter
@@ -19,8 +22,11 @@ from kip33.search.segment_search import opened_search
 from kip33.stores.files import one_line, opened
 from kip33.stores.locations import Location
 
-Segments: TypeAlias = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
-"""A partition's directory, a `.log` file, or several of either of one partition: paths or URIs."""
+Segments: TypeAlias = SegmentLike | Iterable[SegmentLike]
+"""A partition's directory, a log, or several of either of one partition.
+
+Each is a path, a URI or a `Segment`.
+"""
 
 _HELD_BYTES: Final = 1 << 25  # a larger batch is read from the file twice
 
@@ -37,16 +43,18 @@ class _How(NamedTuple):
 
 
 def find_offset(
-    segments: Segments, timestamp_ms: int, *, max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
+    segments: Segments, time: Time, *, max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
 ) -> Record | None:
     """Return the first record, by offset, at or after a time; None where there is none.
 
+    `time` is in ms since 1970, or a `datetime` with a time zone; ValueError for one without.
     Control records count, as for Kafka. An index beside a log shortens the way where the log agrees
     with it. Every batch on the way is checked against its CRC before its header is believed. Raises
     LocationError where a file cannot be read. Raises CorruptSegmentError, with `valid_bytes`, where
     a batch that comes first cannot be read: a record there could be earlier. BatchTooLargeError
     where the batch of the record decompresses to more than `max_batch_bytes`.
     """
+    timestamp_ms = milliseconds_of(time)
     if timestamp_ms < 0:
         raise ValueError(f"timestamp {timestamp_ms}: milliseconds since epoch expected")
     for log in _logs_of(segments):
@@ -126,12 +134,24 @@ def _over_borders(logs: list[_OpenLog], start: int, end: int | None, how: _How) 
             yield from _records(log, start, end, how)
 
 
+def _given(segments: Segments) -> list[SegmentLike]:
+    if isinstance(segments, str | os.PathLike | Segment):
+        return [segments]
+    return list(segments)
+
+
 def _logs_of(segments: Segments) -> list[_OpenLog]:
     """Return the logs by base offset; LocationError where there are none."""
-    given = [segments] if isinstance(segments, str | os.PathLike) else list(segments)
+    given = _given(segments)
     logs = []
-    for location in map(Location.of, given):
-        base_offset = base_offset_in(location.name)
+    for segment in given:
+        location = log_of(segment)
+        if isinstance(segment, Segment):
+            if segment.error or segment.base_offset is None:
+                raise LocationError(f"{location.uri}: cannot be read: {segment.error}")
+            base_offset: int | None = segment.base_offset
+        else:
+            base_offset = base_offset_in(location.name)
         if base_offset is not None:
             logs.append(_OpenLog(base_offset, location))
             continue
@@ -140,16 +160,20 @@ def _logs_of(segments: Segments) -> list[_OpenLog]:
         except OSError as error:
             what = "no directory, and not named as a segment's log"
             raise LocationError(f"{location.uri}: {what}: {one_line(error)}") from error
-        for base_offset, files in listed.segments.items():
+        for found, files in listed.segments.items():
             named = (location.child(f.name) for f in files if f.name.endswith(".log"))
-            logs += [_OpenLog(base_offset, log) for log in named]
+            logs += [_OpenLog(found, log) for log in named]
     if not logs:
-        raise LocationError(f"{', '.join(map(str, given)) or 'nothing'}: no segments there")
+        raise LocationError(f"{', '.join(map(_shown, given)) or 'nothing'}: no segments there")
     logs.sort()
     for one, other in pairwise(logs):
         if one.base_offset == other.base_offset:
             raise ValueError(f"{one.place.uri}, {other.place.uri}: one base offset, one partition?")
     return logs
+
+
+def _shown(segment: SegmentLike) -> str:
+    return segment.log_uri if isinstance(segment, Segment) else str(segment)
 
 
 def _records(log: _OpenLog, start: int, end: int | None, how: _How) -> Iterator[Record]:

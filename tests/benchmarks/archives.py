@@ -44,7 +44,7 @@ def link_archive(shape: Shape, folder: Path) -> Path:
     for number in range(shape.files):
         log = write_segment(kind, folder, size_bytes=shape.segment_bytes, number=number).path
         index = log.with_suffix(".timeindex")
-        index.write_bytes(build_time_index(str(log)).time_index or b"")
+        index.write_bytes(build_time_index(str(log)).time_index_data or b"")
         models += [log, index]
     for model in models:
         os.utime(model, (OLD_SECONDS, OLD_SECONDS))

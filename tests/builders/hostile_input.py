@@ -38,7 +38,7 @@ def sparse_time_index(folder: Path, size_bytes: int) -> Path:
     settings = IndexSettings(index_interval_bytes=0)
     index = index_file(Location.of(log), base_offset=0, topic="orders", settings=settings)
     entries = log.with_suffix(".timeindex")
-    entries.write_bytes(index.time_index or b"")
+    entries.write_bytes(index.time_index_data or b"")
     os.truncate(entries, size_bytes // 12 * 12)
     return log
 

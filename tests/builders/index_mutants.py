@@ -341,20 +341,20 @@ def faults_of(log: bytes, interval: int, index: BuiltIndexes) -> Iterator[str]:
         yield f"status {index.status}"
     if not 0 <= index.valid_bytes <= len(log) == index.size_bytes:
         yield f"{index.valid_bytes} valid bytes of {len(log)}"
-    if (index.time_index is None) != (index.status == "invalid"):
-        yield f"{index.status} and an index of {index.time_index!r}"
+    if (index.time_index_data is None) != (index.status == "invalid"):
+        yield f"{index.status} and an index of {index.time_index_data!r}"
     if (index.error is None) != (index.status in ("ok", "empty")):
         yield f"{index.status} and {index.error}"
     model = recovered(log, interval)
     if any(reason in (index.error or "") for reason in BEYOND_THE_MODEL):
         if index.valid_bytes > model.valid_bytes:
             yield f"{index.valid_bytes} valid bytes, at most {model.valid_bytes} expected"
-        if index.time_index is None:
+        if index.time_index_data is None:
             return
         model = recovered(log[: index.valid_bytes], interval)
     expected = (model.valid_bytes, model.time_index, model.offset_index)
-    if (index.valid_bytes, index.time_index, index.offset_index) != expected:
-        yield f"{index.valid_bytes, index.time_index, index.offset_index}, not {expected}"
+    if (index.valid_bytes, index.time_index_data, index.offset_index_data) != expected:
+        yield f"{index.valid_bytes, index.time_index_data, index.offset_index_data}, not {expected}"
 
 
 def peak_bytes() -> int:
@@ -390,8 +390,8 @@ def run_one(random: Random, base: Base, outcomes: Counter[str]) -> list[str]:
     outcomes[index.status] += 1
     faults = list(faults_of(log, interval, index))
     check = Verification(
-        mutated_index(random, base.time_index, index.time_index, 12),
-        mutated_index(random, base.offset_index, index.offset_index, 8),
+        mutated_index(random, base.time_index, index.time_index_data, 12),
+        mutated_index(random, base.offset_index, index.offset_index_data, 8),
         base_offset=0,
         topic="orders",
         settings=settings,
@@ -401,7 +401,7 @@ def run_one(random: Random, base: Base, outcomes: Counter[str]) -> list[str]:
     outcomes[times.verdict] += 1
     if not {times.verdict, offsets.verdict if offsets else times.verdict} <= set(VERDICTS):
         faults.append(f"verdicts {times} and {offsets}")
-    if (watched.status, watched.time_index) != (index.status, index.time_index):
+    if (watched.status, watched.time_index_data) != (index.status, index.time_index_data):
         faults.append(f"{watched.status} while verified, {index.status} else")
     return faults
 

@@ -38,10 +38,10 @@ def write_segment(
     place = Location.of(path)
     settings = IndexSettings(dialect, interval_bytes)
     index = index_file(place, base_offset=base_offset, topic="t", settings=settings)
-    if time_index and index.time_index is not None:
-        path.with_suffix(".timeindex").write_bytes(index.time_index)
-    if offset_index and index.offset_index is not None:
-        path.with_suffix(".index").write_bytes(index.offset_index)
+    if time_index and index.time_index_data is not None:
+        path.with_suffix(".timeindex").write_bytes(index.time_index_data)
+    if offset_index and index.offset_index_data is not None:
+        path.with_suffix(".index").write_bytes(index.offset_index_data)
     known = index.status not in ("invalid", "unreadable")
     max_timestamp = int(index.summary["max_timestamp"])
     return SearchedSegment(

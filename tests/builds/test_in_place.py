@@ -77,11 +77,11 @@ def test_an_offset_index_that_hides_damage_stays_and_is_named(
 ) -> None:
     hidden = offset_index(archive, MIDDLE)
     built = build_time_index(str(archive.log(P, MIDDLE)), index_interval_bytes=INTERVAL)
-    assert built.offset_index
-    hidden.write_bytes(built.offset_index)
+    assert built.offset_index_data
+    hidden.write_bytes(built.offset_index_data)
     valid_bytes = damage(archive)
     summary = archive.build(**how)
-    assert hidden.read_bytes() == built.offset_index
+    assert hidden.read_bytes() == built.offset_index_data
     error = archive.row(P, MIDDLE)["error"]
     assert f"{hidden.as_uri()} keeps a broker from cutting" in error
     assert f"its {valid_bytes} valid bytes: {REMOVE_IT}" in error

@@ -209,8 +209,8 @@ def test_damaged_files_are_repaired_in_place_and_others_left(spark_command: Comm
     make_archive(Path("logs"))
     in_place = ("build", "logs", "--in-place", "--catalog", "catalog", "--only", "damaged")
     logs = [path for path in sorted(Path("logs").rglob("*.log")) if "clicks-2" not in str(path)]
-    true = {log: build_time_index(str(log)).time_index for log in logs}
-    dense = build_time_index(str(logs[1]), index_interval_bytes=1000).time_index or b""
+    true = {log: build_time_index(str(log)).time_index_data for log in logs}
+    dense = build_time_index(str(logs[1]), index_interval_bytes=1000).time_index_data or b""
     logs[1].with_suffix(".timeindex").write_bytes(dense)  # consistent: of another density
     sparse = (true[logs[2]] or b"")[-12:]  # true, but entries are missing
     logs[2].with_suffix(".timeindex").write_bytes(sparse)
@@ -239,7 +239,7 @@ def test_options_of_verify_reach_the_verdict(
     make_archive(Path("logs"))
     log = f"logs/broker-1/orders-0/{FIRST}.log"
     index = build_time_index(log, index_interval_bytes=100)
-    Path(log).with_suffix(".timeindex").write_bytes(index.time_index or b"")
+    Path(log).with_suffix(".timeindex").write_bytes(index.time_index_data or b"")
     assert command("verify", log, *options, "--format", "jsonl").lines[0]["verdict"] == verdict
 
 
@@ -260,8 +260,8 @@ def test_the_offset_index_beside_the_log_is_held_against_it_for_one_file_too(
     make_archive(Path("logs"))
     log = f"logs/broker-1/orders-0/{FIRST}.log"
     index = build_time_index(log)
-    Path(log).with_suffix(".index").write_bytes(index.offset_index or b"")
-    Path(directory_named("indexes"), f"{FIRST}.timeindex").write_bytes(index.time_index or b"")
+    Path(log).with_suffix(".index").write_bytes(index.offset_index_data or b"")
+    Path(directory_named("indexes"), f"{FIRST}.timeindex").write_bytes(index.time_index_data or b"")
     row = command("verify", log, "--index-dir", "indexes", "--format", "jsonl").lines[0]
     assert (row["verdict"], row["offset_index_verdict"]) == ("identical", "identical")
 
@@ -404,7 +404,7 @@ def test_fail_on_looks_at_the_offset_index_too(
 ) -> None:
     make_archive(Path("logs"))
     log = Path(f"logs/broker-1/payments-0/{FIRST}.log")
-    log.with_suffix(".timeindex").write_bytes(build_time_index(str(log)).time_index or b"")
+    log.with_suffix(".timeindex").write_bytes(build_time_index(str(log)).time_index_data or b"")
     log.with_suffix(".index").write_bytes(offset_index)
     done = command("verify", log, "--format", "jsonl", "--fail-on", verdict)
     [line] = done.lines
@@ -424,7 +424,7 @@ def test_a_sparse_index_is_counted_shown_and_failed_on(command: Command) -> None
     make_archive(Path("logs"))
     log = Path(f"logs/broker-1/orders-0/{FIRST}.log")
     index = build_time_index(str(log), index_interval_bytes=100)
-    log.with_suffix(".timeindex").write_bytes(index.time_index or b"")
+    log.with_suffix(".timeindex").write_bytes(index.time_index_data or b"")
     log.with_suffix(".index").write_bytes(b"")
     asked = ("verify", log, "--index-interval-bytes", "100")
     done = command(*asked, "--format", "json", "--fail-on", "sparse")
@@ -439,7 +439,7 @@ def test_verify_reads_the_kip33_dialect_only_where_it_is_asked_for(command: Comm
     make_archive(Path("logs"))
     log = Path(f"logs/broker-1/orders-0/{FIRST}.log")
     index = build_time_index(str(log), dialect="kip33")
-    log.with_suffix(".timeindex").write_bytes(index.time_index or b"")
+    log.with_suffix(".timeindex").write_bytes(index.time_index_data or b"")
     [seen] = command("verify", log, "--format", "jsonl").lines
     assert (seen["verdict"], "--dialect kip33" in seen["problems"][-1]) == ("wrong", True)
     [seen] = command("verify", log, "--dialect", "kip33", "--format", "jsonl").lines
@@ -455,8 +455,8 @@ def test_a_long_path_stays_on_one_line_where_no_terminal_shows_it(command: Comma
 def test_verify_of_one_file_finds_its_index_in_an_index_directory(command: Command) -> None:
     log = Path(f"archive/broker-1/payments-0/{FIRST}.log")
     index = build_time_index(str(log))
-    Path(directory_named("indexes"), f"{FIRST}.timeindex").write_bytes(index.time_index)
-    Path("indexes", f"{FIRST}.index").write_bytes(index.offset_index)
+    Path(directory_named("indexes"), f"{FIRST}.timeindex").write_bytes(index.time_index_data)
+    Path("indexes", f"{FIRST}.index").write_bytes(index.offset_index_data)
     done = command("verify", log, "--index-dir", "indexes", "--format", "jsonl")
     [line] = done.lines
     assert (line["verdict"], line["dialect"]) == ("identical", "recover")

@@ -72,7 +72,7 @@ def test_dump_compares_an_index_with_the_log_beside_it(command: Command) -> None
         lines = command("dump", log.with_suffix(suffix), "--format", "jsonl", *options).lines
         return [(row.get("entry"), row.get("untrue", row.get("note"))) for row in lines]
 
-    times, places = index.time_index or b"", index.offset_index or b""
+    times, places = index.time_index_data or b"", index.offset_index_data or b""
     assert marks_of(".timeindex", times) == [(number, None) for number in range(5)]
     assert marks_of(".index", places) == [(number, None) for number in range(5)]
     assert marks_of(".timeindex", times[:12] + EARLIER_ENTRY + times[24:] + bytes(48)) == [
@@ -86,7 +86,7 @@ def test_dump_compares_an_index_with_the_log_beside_it(command: Command) -> None
     changed = places[:8] + places[8:15] + b"\x01" + places[16:]
     assert marks_of(".index", changed)[:3] == [(0, None), (1, "no batch begins there"), (2, None)]
 
-    kip33 = build_time_index(str(log), dialect="kip33").time_index or b""
+    kip33 = build_time_index(str(log), dialect="kip33").time_index_data or b""
     assert marks_of(".timeindex", kip33, "--dialect", "kip33") == [(0, None)]
     assert marks_of(".timeindex", kip33) == [
         (0, "the batch that reaches it ends at offset 5"),
@@ -197,7 +197,7 @@ def test_dump_of_real_segments_names_the_zeroed_bodies(command: Command) -> None
 
 def test_dump_of_several_files_names_each(command: Command) -> None:
     log = f"archive/broker-1/payments-0/{FIRST}.log"
-    index = file_named(f"{FIRST}.timeindex", build_time_index(log).time_index)
+    index = file_named(f"{FIRST}.timeindex", build_time_index(log).time_index_data)
     lines = command("dump", index, log).stdout.splitlines()
     assert [line for line in lines if line.endswith(":")] == [f"{index}:", f"{log}:"]
     entries = TimeIndex.from_bytes(Path(index).read_bytes(), base_offset=0)

@@ -35,7 +35,10 @@ class LogDir(NamedTuple):
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_bytes(data)
         built = build_time_index(str(log), index_interval_bytes=INTERVAL)
-        for suffix, index in ((".timeindex", built.time_index), (".index", built.offset_index)):
+        for suffix, index in (
+            (".timeindex", built.time_index_data),
+            (".index", built.offset_index_data),
+        ):
             if index is not None:
                 log.with_suffix(suffix).write_bytes(index)
         return log
@@ -185,7 +188,9 @@ def test_the_bytes_that_a_broker_will_cut_are_said(log_dir: LogDir, command: Com
 def test_an_index_of_the_kip33_dialect_is_replaced(log_dir: LogDir, command: Command) -> None:
     log = log_dir.log("orders-0/0")
     right = log_dir.files()
-    other = build_time_index(str(log), dialect="kip33", index_interval_bytes=INTERVAL).time_index
+    other = build_time_index(
+        str(log), dialect="kip33", index_interval_bytes=INTERVAL
+    ).time_index_data
     assert other
     log.with_suffix(".timeindex").write_bytes(other)
     row = rows_of(command("repair", "logs", *ASKED, "--apply", "--format", "jsonl"))["orders-0/0"]

@@ -61,4 +61,4 @@ def test_damage_behind_what_recovery_reads(
     log.write_bytes(zlib.decompress(b64decode(packed)))
     index = build_time_index(str(log), index_interval_bytes=interval_bytes)
     assert (index.status, index.valid_bytes) == ("truncated", valid_bytes)
-    assert index.time_index == bytes.fromhex(time_index)
+    assert index.time_index_data == bytes.fromhex(time_index)

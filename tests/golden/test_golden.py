@@ -48,8 +48,8 @@ def test_rebuilt_as_kafka_recovers(vector: Vector, tmp_path: Path) -> None:
     result = rebuild(vector, vector.lay_out(tmp_path))
 
     assert result.status == expected_status(vector), result.error
-    assert result.time_index == vector.time_index
-    assert result.offset_index == vector.offset_index
+    assert result.time_index_data == vector.time_index
+    assert result.offset_index_data == vector.offset_index
     if vector.outcome == "recovered":
         assert result.valid_bytes == vector.valid_bytes
         assert aborted_of(result) == (vector.transaction_index or b"")
@@ -65,7 +65,10 @@ def test_what_recovery_left_is_rebuilt_the_same(vector: Vector, tmp_path: Path) 
     result = rebuild(vector, log)
 
     assert result.status in ("ok", "empty")
-    assert (result.time_index, result.offset_index) == (vector.time_index, vector.offset_index)
+    assert (result.time_index_data, result.offset_index_data) == (
+        vector.time_index,
+        vector.offset_index,
+    )
 
 
 @pytest.mark.parametrize("vector", REFUSED_SETTINGS, ids=str)

@@ -140,5 +140,5 @@ def test_worked_example(
     result = build_time_index(str(path), dialect=dialect, index_interval_bytes=100)
 
     assert result.status == "ok"
-    assert result.time_index == bytes.fromhex(time_index)
-    assert result.offset_index == bytes.fromhex(offset_index)
+    assert result.time_index_data == bytes.fromhex(time_index)
+    assert result.offset_index_data == bytes.fromhex(offset_index)

@@ -55,9 +55,9 @@ def test_rebuilt_byte_for_byte_where_the_manifest_says_so(name: str, dialect: st
     assert (index.status, index.error) == ("ok", None)
     assert index.size_bytes == index.valid_bytes == manifest()[name].log_bytes
     expected = dialect in manifest()[name].dialects
-    assert (index.time_index == time_index.read_bytes()) is expected
+    assert (index.time_index_data == time_index.read_bytes()) is expected
     if expected and dialect == "recover":
-        assert index.offset_index == offset_index.read_bytes()
+        assert index.offset_index_data == offset_index.read_bytes()
 
 
 @pytest.mark.parametrize("name", REAL_SEGMENTS)

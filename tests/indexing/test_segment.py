@@ -95,9 +95,12 @@ def test_status(data: bytes, status: str, says: str | None, valid_bytes: int, na
     assert (index.error is None) == (says is None)
     assert says is None or says in (index.error or "")
     leaves_none = status == "invalid"
-    assert (index.time_index is None, index.offset_index is None) == (leaves_none, leaves_none)
+    assert (index.time_index_data is None, index.offset_index_data is None) == (
+        leaves_none,
+        leaves_none,
+    )
     if valid_bytes == len(GOOD) and not leaves_none:
-        assert (index.time_index, index.offset_index) == (ONE_ENTRY, b"")
+        assert (index.time_index_data, index.offset_index_data) == (ONE_ENTRY, b"")
 
 
 def test_the_first_of_two_faults_is_told() -> None:
@@ -125,7 +128,7 @@ def test_dialects(dialect: str) -> None:
     data = v2_batch(100, [Record(5000), Record(5100), Record(5050)])
     relative = {"recover": 2, "live": 1, "kip33": 3}[dialect]
     index = index_of(data, base_offset=100, dialect=dialect)
-    assert index.time_index == (5100).to_bytes(8, "big") + relative.to_bytes(4, "big")
+    assert index.time_index_data == (5100).to_bytes(8, "big") + relative.to_bytes(4, "big")
 
 
 @pytest.mark.parametrize(
@@ -150,7 +153,7 @@ def index_path(path: Path, base_offset: int = 0) -> BuiltIndexes:
 
 def test_a_file_that_is_not_there_is_unreadable(tmp_path: Path) -> None:
     index = index_path(tmp_path / "0.log")
-    assert (index.status, index.time_index, index.size_bytes) == ("unreadable", None, 0)
+    assert (index.status, index.time_index_data, index.size_bytes) == ("unreadable", None, 0)
     assert "No such file" in (index.error or "") or "does not exist" in (index.error or "")
 
 
@@ -196,7 +199,7 @@ def test_a_segment_above_2_gib_is_invalid_and_not_read(tmp_path: Path) -> None:
     os.truncate(log, LARGEST_SEGMENT_BYTES + 1)
     index = index_path(log)
     assert (index.status, index.valid_bytes, index.bytes_read) == ("invalid", 0, 0)
-    assert index.time_index is None
+    assert index.time_index_data is None
     assert str(LARGEST_SEGMENT_BYTES) in (index.error or "")
 
 
@@ -206,7 +209,7 @@ def test_a_segment_of_the_largest_size_is_read(tmp_path: Path) -> None:
     os.truncate(log, LARGEST_SEGMENT_BYTES)
     index = index_path(log)
     assert (index.status, index.valid_bytes) == ("truncated", len(GOOD))
-    assert index.time_index == ONE_ENTRY
+    assert index.time_index_data == ONE_ENTRY
 
 
 # Runs in a process of its own, after a small segment has warmed everything up.

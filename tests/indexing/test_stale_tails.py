@@ -53,9 +53,9 @@ def write(path: Path, entries: list[Written], indexed: int, interval: int) -> No
     path.write_bytes(wire_of(entries[:indexed]))
     place, settings = Location.of(path), IndexSettings("recover", interval)
     built = index_file(place, base_offset=int(path.stem), topic="t", settings=settings)
-    assert built.time_index is not None and built.offset_index is not None
-    path.with_suffix(".timeindex").write_bytes(built.time_index)
-    path.with_suffix(".index").write_bytes(built.offset_index)
+    assert built.time_index_data is not None and built.offset_index_data is not None
+    path.with_suffix(".timeindex").write_bytes(built.time_index_data)
+    path.with_suffix(".index").write_bytes(built.offset_index_data)
     path.write_bytes(wire_of(entries))
 
 

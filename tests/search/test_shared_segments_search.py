@@ -139,10 +139,10 @@ def test_an_index_of_ours_leads_to_the_same(name: str, tmp_path: Path) -> None:
         return
     for dialect in ("recover", "live", "kip33"):
         index = build_time_index(str(log), dialect=dialect, check_crc=False)
-        assert index.time_index is not None and index.offset_index is not None
+        assert index.time_index_data is not None and index.offset_index_data is not None
         place = tmp_path / f"{log.stem}.timeindex"
-        place.write_bytes(index.time_index)
-        place.with_suffix(".index").write_bytes(index.offset_index)
+        place.write_bytes(index.time_index_data)
+        place.with_suffix(".index").write_bytes(index.offset_index_data)
         row = content.row._replace(
             index_uri=Location.of(place).uri,
             **of_file("time_index", place, IndexSettings(dialect)),

@@ -112,15 +112,15 @@ def test_every_row_and_file_is_what_build_time_index_gives(
         assert row["base_offset"] == segment.base_offset
         if row["transaction_index_bytes"]:
             expected_aborts.append(f"{name}.txnindex")
-        if index.time_index is None:
+        if index.time_index_data is None:
             assert (row["index_uri"], row["time_index_entries"]) == (None, None)
             assert row["max_timestamp"] is None
         else:
             assert row["max_timestamp"] == index.summary["max_timestamp"]
             assert row["index_uri"] == (tmp_path / f"{name}.timeindex").as_uri()
-            assert row["time_index_entries"] == len(index.time_index) // 12
-            expected_files[f"{name}.timeindex"] = index.time_index
-            expected_files[f"{name}.index"] = index.offset_index
+            assert row["time_index_entries"] == len(index.time_index_data) // 12
+            expected_files[f"{name}.timeindex"] = index.time_index_data
+            expected_files[f"{name}.index"] = index.offset_index_data
     assert rows == {}
     assert summary.segments == len(segments)
     assert summary.index_bytes == sum(map(len, files.values()))
@@ -248,14 +248,14 @@ def test_a_file_that_kip33_did_not_write_is_kept_until_overwrite_and_ours_from_t
     assert (overwritten.written, overwritten.kept) == (12, 0)
     for name, data in index_files(archive).items():
         log = archive / name.replace(".timeindex", ".log")
-        assert data == build_time_index(str(log)).time_index, name
+        assert data == build_time_index(str(log)).time_index_data, name
 
     ours = build(spark, archive, None, index_interval_bytes=65_536, **in_place)
 
     assert (ours.written, ours.kept) == (12, 0)
     assert ours.entries < overwritten.entries
     log = archive / f"{ORDERS}.log"
-    expected = build_time_index(str(log), index_interval_bytes=65_536).time_index
+    expected = build_time_index(str(log), index_interval_bytes=65_536).time_index_data
     assert log.with_suffix(".timeindex").read_bytes() == expected
 
 
@@ -283,7 +283,7 @@ def test_only_damaged_leaves_what_verify_calls_identical_or_consistent(
     files = index_files(tmp_path)
     for name, data in files.items():
         log = unchanged_archive / name.replace(".timeindex", ".log")
-        rebuilt = build_time_index(str(log)).time_index
+        rebuilt = build_time_index(str(log)).time_index_data
         assert data == (rebuilt if name in damaged else dense[name]), name
     assert files[padded] != dense[padded]  # rebuilt with this build's interval
     assert summary.entries == sum(map(len, files.values())) // 12
@@ -459,7 +459,7 @@ def test_a_file_that_changes_after_the_listing_is_a_row_and_the_job_goes_on(
         else:
             log = archive / f"{name}.log"
             assert row["size_bytes"] == log.stat().st_size
-            assert index == build_time_index(str(log)).time_index
+            assert index == build_time_index(str(log)).time_index_data
     others = {name: row["status"] for name, row in rows.items() if name not in changes}
     assert others == {
         f"broker-2/clicks-0/{FIRST}": "truncated",

@@ -55,7 +55,11 @@ def transaction_index(ours) -> bytes | None:
 def difference(ours, kafkas: Recovered) -> str | None:
     """Return what differs, Kafka's side first, or None."""
     if kafkas.outcome != "recovered":
-        if ours.status == "invalid" and ours.time_index is None and ours.offset_index is None:
+        if (
+            ours.status == "invalid"
+            and ours.time_index_data is None
+            and ours.offset_index_data is None
+        ):
             return None
         return f"{kafkas.outcome} ({kafkas.exception}: {kafkas.message}) | {ours.status}"
     for name in ("valid_bytes", "time_index", "offset_index", "transaction_index"):
@@ -100,4 +104,4 @@ def test_what_kafka_appended_live_is_what_kip33_rebuilds(oracle: Oracle, tmp_pat
             index_interval_bytes=segment.index_interval_bytes,
         )
         ours = rebuild(segment, tmp_path)
-        assert (ours.time_index, ours.offset_index) == live, str(segment)
+        assert (ours.time_index_data, ours.offset_index_data) == live, str(segment)

@@ -1,0 +1,33 @@
+"""Times as Kafka keeps them, milliseconds since 1970, from what Python calls a time."""
+
+from datetime import UTC, datetime, timedelta
+from operator import index
+from typing import Final, SupportsIndex, TypeAlias
+
+Time: TypeAlias = SupportsIndex | datetime
+"""Milliseconds since 1970 (UTC), or a `datetime` with a time zone."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def milliseconds_of(time: Time) -> int:
+    """Return a time in ms since 1970; a fraction of a millisecond is cut off.
+
+    ValueError for a `datetime` without a time zone, and for anything that is no integer.
+
+    >>> milliseconds_of(datetime(1970, 1, 2, tzinfo=UTC)), milliseconds_of(5)
+    (86400000, 5)
+    """
+    if isinstance(time, datetime):
+        if time.utcoffset() is None:
+            raise ValueError(
+                f"{time.isoformat()} found, expected a datetime with a time zone, for example "
+                "datetime(2024, 5, 1, tzinfo=UTC)"
+            )
+        return (time - _EPOCH) // timedelta(milliseconds=1)
+    try:
+        return index(time)
+    except TypeError as error:
+        raise ValueError(
+            f"time {time!r} found, expected milliseconds since 1970 or a datetime with a time zone"
+        ) from error

@@ -1,0 +1,146 @@
+"""The functions of `kip33` take a path, a URI or a listed segment, and miss files alike."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+import kip33
+from kip33.formats.times import milliseconds_of
+from tests.builders.segment_builder import Record, v2_batch
+
+NAME = "00000000000000000100.log"
+T = 1_700_000_000_000
+BATCHES = [v2_batch(100 + i, [Record(T + i)]) for i in range(5)]
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    for number in range(2):
+        log = tmp_path / f"orders-{number}" / NAME
+        log.parent.mkdir()
+        log.write_bytes(b"".join(BATCHES))
+        log.with_suffix(".timeindex").write_bytes(built_data(log))
+    return tmp_path
+
+
+def built_data(log: Path) -> bytes:
+    data = kip33.build_time_index(log).time_index_data
+    assert data
+    return data
+
+
+def test_every_listed_segment_can_be_built_verified_scanned_read_and_searched(
+    archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(archive.parent)
+    segments = kip33.list_segments(Path(archive.name))  # a relative path
+    assert [segment.log_uri for segment in segments] == [
+        (archive / f"orders-{number}" / NAME).as_uri() for number in range(2)
+    ]
+    monkeypatch.chdir("/")
+    for segment in segments:
+        assert kip33.build_time_index(segment).status == "ok"
+        assert kip33.verify_segment(segment).verdict == "identical"
+        assert sum(len(batches) for batches in kip33.scan_batches(segment)) == 5
+        assert [record.offset for record in kip33.read_records(segment, 102)] == [102, 103, 104]
+        record = kip33.find_offset([segment], T + 3)
+        assert record and record.offset == 103
+        assert kip33.read_time_index(segment) == kip33.build_time_index(segment).time_index
+
+
+@pytest.mark.parametrize("named", [str, Path, Path.as_uri])
+def test_a_path_and_a_uri_are_as_good(archive: Path, named: Callable[[Path], str | Path]) -> None:
+    log = named(archive / "orders-0" / NAME)
+    assert kip33.build_time_index(log).valid_bytes == len(b"".join(BATCHES))
+    assert kip33.verify_segment(log).verdict == "identical"
+    assert len(list(kip33.scan_batches(log))) == 1
+    assert len(list(kip33.read_records(log))) == 5
+    assert kip33.find_offset(log, T)
+    index = named(archive / "orders-0" / "00000000000000000100.timeindex")
+    assert kip33.read_time_index(index).base_offset == 100
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        kip33.build_time_index,
+        kip33.verify_segment,
+        kip33.read_time_index,
+        lambda log: list(kip33.scan_batches(log)),
+        lambda log: list(kip33.read_records(log)),
+        lambda log: kip33.find_offset(log, 5),
+        kip33.list_segments,
+    ],
+    ids=["build", "verify", "read index", "scan", "read records", "find", "list"],
+)
+def test_a_missing_file_is_a_location_error(
+    archive: Path, call: Callable[[object], object]
+) -> None:
+    listed = kip33.list_segments(archive)[0]
+    (archive / "orders-0" / NAME).unlink()
+    (archive / "orders-0" / NAME).with_suffix(".timeindex").unlink()
+    missing = [archive / "none" / NAME, (archive / "none" / NAME).as_uri()]
+    for name in missing if call is kip33.list_segments else [*missing, listed]:
+        with pytest.raises(kip33.LocationError) as error:
+            call(name)
+        assert "\n" not in str(error.value)
+
+
+def test_damage_is_a_status(archive: Path) -> None:
+    segment = kip33.list_segments(archive)[0]
+    log = archive / "orders-0" / NAME
+    log.write_bytes(BATCHES[0] + b"damaged" * 20)
+    built = kip33.build_time_index(segment)
+    assert (built.status, built.valid_bytes) == ("truncated", len(BATCHES[0]))
+
+
+def test_a_listed_directory_that_cannot_be_read_is_a_status_and_a_verdict(archive: Path) -> None:
+    (archive / "loop").symlink_to(archive)
+    (segment,) = (one for one in kip33.list_segments(archive) if one.error)
+    assert kip33.build_time_index(segment).status == "unreadable"
+    assert kip33.verify_segment(segment).verdict == "unreadable"
+    with pytest.raises(kip33.LocationError):
+        kip33.read_records(segment)
+
+
+def test_an_index_is_of_its_base_offset_and_its_bytes_are_the_file_s(archive: Path) -> None:
+    log = archive / "orders-0" / NAME
+    built = kip33.build_time_index(log, index_interval_bytes=1)
+    assert isinstance(built.time_index, kip33.TimeIndex)
+    assert isinstance(built.offset_index, kip33.OffsetIndex)
+    assert [entry.offset for entry in built.time_index] == [101, 102, 103, 104]
+    assert built.time_index.to_bytes() == built.time_index_data
+    assert built.offset_index.to_bytes() == built.offset_index_data
+    assert built.offset_index.base_offset == 100
+
+
+def test_a_segment_that_leaves_no_index_has_none(tmp_path: Path) -> None:
+    log = tmp_path / NAME
+    log.write_bytes(v2_batch(7, [Record(T)]))  # below the base offset
+    built = kip33.build_time_index(log)
+    assert built.status == "invalid"
+    assert (built.time_index, built.offset_index) == (None, None)
+
+
+@pytest.mark.parametrize("zone", [UTC, timezone(timedelta(hours=-5))])
+def test_a_time_may_be_an_aware_datetime(archive: Path, zone: timezone) -> None:
+    time = datetime.fromtimestamp((T + 2) / 1000, zone)
+    record = kip33.find_offset(archive / "orders-0", time)
+    assert record and record.offset == 102
+    index = kip33.build_time_index(archive / "orders-0" / NAME, index_interval_bytes=1).time_index
+    assert index and index.lookup(time) == (T + 2, 102)
+    assert index.lookup_before(time) == (T + 1, 101)
+
+
+@pytest.mark.parametrize("time", [datetime(2024, 5, 1), 1.5, "2024", None])
+def test_what_is_no_time_is_a_value_error_of_one_line(archive: Path, time: object) -> None:
+    with pytest.raises(ValueError, match="time zone") as error:
+        kip33.find_offset(archive / "orders-0", time)  # type: ignore[arg-type]
+    assert "\n" not in str(error.value)
+
+
+def test_a_fraction_of_a_millisecond_is_cut_off() -> None:
+    assert milliseconds_of(datetime(1970, 1, 1, 0, 0, 0, 1999, UTC)) == 1
+    assert milliseconds_of(datetime(1969, 12, 31, 23, 59, 59, 999_500, UTC)) == -1
