@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from kip33.cli.options import format_option, max_batch_bytes_option, store_options
+from kip33.cli.search_options import FailoverRequest
 from kip33.cli.times import DURATION
 
 
@@ -63,4 +64,4 @@ def failover(**options: Any) -> None:
     """
     from kip33.cli.failover_answer import show_failover
 
-    show_failover(options)
+    show_failover(FailoverRequest(**options))

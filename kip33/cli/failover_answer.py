@@ -3,7 +3,7 @@
 import csv
 import io
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -12,6 +12,7 @@ from kip33.catalog.catalog import Catalog
 from kip33.catalog.choosing import Choice
 from kip33.cli.output import human_duration, iso_time, print_answers, print_table, warn
 from kip33.cli.progress import progress_bar
+from kip33.cli.search_options import FailoverRequest
 from kip33.cli.search_tables import partition_name
 from kip33.cli.snapshot_choice import choose_and_warn
 from kip33.rules.search import EARLIEST, NO_SUCH_PARTITION
@@ -23,25 +24,25 @@ from kip33.stores.files import require_directory
 MOST_TABLE_ROWS = 1_000
 
 
-def show_failover(options: Mapping[str, Any]) -> None:
+def show_failover(options: FailoverRequest) -> None:
     """Answer on standard output what the options ask."""
     started = time.monotonic()
-    offsets = load_group_offsets(options["offsets"])
+    offsets = load_group_offsets(options.offsets)
     topics = {one.topic for one in offsets}
     with progress_bar("failover"):
-        first, first_choice = _rows(options["first"], topics, "--from")
-        second, second_choice = _rows(options["second"], topics, "--to")
+        first, first_choice = _rows(options.first, topics, "--from")
+        second, second_choice = _rows(options.second, topics, "--to")
         points = resume_points(
             first,
             second,
             offsets,
-            buffer_ms=options["buffer"],
-            max_batch_bytes=options["max_batch_bytes"],
+            buffer_ms=options.buffer,
+            max_batch_bytes=options.max_batch_bytes,
         )
-    if options["emit"]:
+    if options.emit:
         click.echo(_reset_offsets(points), nl=False)
-    elif options["output_format"] == "table":
-        _print_table(points, options["buffer"], time.monotonic() - started)
+    elif options.output_format == "table":
+        _print_table(points, options.buffer, time.monotonic() - started)
     else:
         context = {
             "from_snapshot": first_choice.snapshot.name,
@@ -49,7 +50,7 @@ def show_failover(options: Mapping[str, Any]) -> None:
             "warnings": list(dict.fromkeys((*first_choice.warnings, *second_choice.warnings))),
         }
         rows = [point._asdict() for point in points]
-        print_answers(rows, ResumePoint._fields, options["output_format"], context)
+        print_answers(rows, ResumePoint._fields, options.output_format, context)
 
 
 def _rows(place: str, topics: set[str], option: str) -> tuple[Rows, Choice]:

@@ -10,6 +10,7 @@ from kip33.cli.options import (
     policy_options,
     store_options,
 )
+from kip33.cli.search_options import LagRequest
 from kip33.cli.times import MOMENT
 
 
@@ -48,4 +49,4 @@ def lag(**options: Any) -> None:
     """
     from kip33.cli.lag_answer import show_lag
 
-    show_lag(options)
+    show_lag(LagRequest(**options))

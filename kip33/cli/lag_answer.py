@@ -1,14 +1,13 @@
 """Answering `kip33 lag`."""
 
 import time
-from collections.abc import Mapping
-from typing import Any
 
 import click
 
 from kip33.catalog.catalog import Catalog
 from kip33.cli.output import human_bytes, human_duration, iso_time, print_answers, print_table
 from kip33.cli.progress import progress_bar
+from kip33.cli.search_options import LagRequest
 from kip33.cli.search_tables import partition_name
 from kip33.cli.snapshot_choice import choose_and_warn
 from kip33.cli.times import current_ms
@@ -22,38 +21,38 @@ from kip33.stores.files import require_directory
 MOST_TABLE_ROWS = 1_000
 
 
-def show_lag(options: Mapping[str, Any]) -> None:
+def show_lag(options: LagRequest) -> None:
     """Answer on standard output what the options ask."""
     started = time.monotonic()
-    catalog = Catalog.at(options["catalog_dir"])
+    catalog = Catalog.at(options.catalog_dir)
     require_directory(catalog.location, "CATALOG")
-    choice = choose_and_warn(catalog, options["snapshot"])
+    choice = choose_and_warn(catalog, options.snapshot)
     snapshot = choice.snapshot
-    offsets = load_group_offsets(options["offsets"])
+    offsets = load_group_offsets(options.offsets)
     with progress_bar("lag"):
         rows = rows_of(catalog, snapshot, {one.topic for one in offsets})
         lags = group_lags(
             by_partition(rows),
             offsets,
             policies=_policies(options),
-            retention_ms=options["retention_ms"],
-            now_ms=current_ms() if options["now"] is None else options["now"],
-            max_batch_bytes=options["max_batch_bytes"],
+            retention_ms=options.retention_ms,
+            now_ms=current_ms() if options.now is None else options.now,
+            max_batch_bytes=options.max_batch_bytes,
         )
-    if options["output_format"] == "table":
+    if options.output_format == "table":
         _print_table(lags, snapshot.source, time.monotonic() - started)
     else:
         context = {"snapshot": snapshot.name, "warnings": choice.warnings}
         print_answers(
-            [one._asdict() for one in lags], GroupLag._fields, options["output_format"], context
+            [one._asdict() for one in lags], GroupLag._fields, options.output_format, context
         )
 
 
-def _policies(options: Mapping[str, Any]) -> Policies | None:
-    if options["policy"] or options["kafka_configs"]:
-        return load_policies(options["policy"], options["kafka_configs"])
-    if options["retention_ms"] is not None:
-        return Policies({"defaults": {"retention.ms": options["retention_ms"]}})
+def _policies(options: LagRequest) -> Policies | None:
+    if options.policy or options.kafka_configs:
+        return load_policies(options.policy, options.kafka_configs)
+    if options.retention_ms is not None:
+        return Policies({"defaults": {"retention.ms": options.retention_ms}})
     return None
 
 

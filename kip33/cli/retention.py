@@ -7,6 +7,7 @@ import click
 from click.core import ParameterSource
 
 from kip33.cli.options import TOPICS_HELP, format_option, policy_options, session_options
+from kip33.cli.retention_options import RetentionRequest
 from kip33.cli.summary_file import summary_option
 from kip33.cli.times import DURATION, MOMENT, SIZE, parse_clock
 from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES
@@ -172,6 +173,7 @@ def retention(
     given = {
         name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
+    request = RetentionRequest(**options)
     if apply_file is None:
         _require_none(ctx, given & set(APPLYING), "requires --apply FILE")
         if catalog_dir is None:
@@ -179,7 +181,7 @@ def retention(
         from kip33.cli.retention_judge import judge_catalog
         from kip33.cli.retention_question import RetentionQuestion
 
-        found = judge_catalog(RetentionQuestion.of(catalog_dir, options))
+        found = judge_catalog(RetentionQuestion.of(catalog_dir, request))
     else:
         _require_none(
             ctx,
@@ -188,8 +190,8 @@ def retention(
         )
         from kip33.cli.retention_apply import apply_file as carry_out
 
-        found = carry_out(apply_file, options)
-    if any(finding in found for finding in options["fail_on"]):
+        found = carry_out(apply_file, request)
+    if any(finding in found for finding in request.fail_on):
         sys.exit(3)
 
 

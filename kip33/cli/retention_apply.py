@@ -9,6 +9,7 @@ import click
 
 from kip33.cli.output import human_bytes, print_json, print_table
 from kip33.cli.progress import progress_bar
+from kip33.cli.retention_options import RetentionRequest
 from kip33.cli.retention_tables import RESULT
 from kip33.cli.standard_output import OutputError
 from kip33.cli.summary_file import publish_summary
@@ -24,13 +25,13 @@ MOST_PARTITIONS: Final = 1_000  # of a table
 MOST_RECORDS: Final = 1_000
 
 
-def apply_file(file: str, options: dict[str, Any]) -> set[str]:
+def apply_file(file: str, options: RetentionRequest) -> set[str]:
     """Carry out the plan in `file`; return the findings: `stopped` or none.
 
     With jsonl the journal's objects are printed as they come; a dry run shows them in any format.
     """
     started = time.monotonic()
-    output_format, dry_run = options["output_format"], options["dry_run"]
+    output_format, dry_run = options.output_format, options.dry_run
     if output_format == "csv":
         raise click.UsageError(
             "--apply has no CSV output: give --format table, json or jsonl",
@@ -60,14 +61,14 @@ def apply_file(file: str, options: dict[str, Any]) -> set[str]:
         applied = apply_plan(
             plan,
             clock=current_ms,
-            max_age_ms=options["max_age"],
-            limit_bytes=options["limit"],
-            trash=Location.of(options["trash"]) if options["trash"] else None,
+            max_age_ms=options.max_age,
+            limit_bytes=options.limit,
+            trash=Location.of(options.trash) if options.trash else None,
             dry_run=dry_run,
             on_record=on_record,
         )
     summary = _summary(applied) | {"seconds": round(time.monotonic() - started, 3)}
-    publish_summary(options["summary_file"], summary)
+    publish_summary(options.summary_file, summary)
     try:
         if unwritten:
             raise unwritten[0]

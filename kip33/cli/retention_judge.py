@@ -46,14 +46,15 @@ TABLES = ("segments", "partitions", "freed")
 def judge_catalog(asked: RetentionQuestion) -> set[str]:
     """Answer on standard output and in files; return the findings: blocked, expired, untrusted."""
     started = time.monotonic()
-    output = Location.of(asked.options["output"]) if asked.options["output"] else None
-    if asked.options["plan_file"]:
-        require_plan_place(Location.of(asked.options["plan_file"]))
+    output = Location.of(asked.options.output) if asked.options.output else None
+    plan_place = Location.of(asked.options.plan_file) if asked.options.plan_file else None
+    if plan_place:
+        require_plan_place(plan_place)
     if output:
         _require_apart(output, asked)
         require_results_place(output, TABLES)
     with progress_bar("retention: Spark evaluates segments"):
-        spark = session.create_session(master=asked.options["master"], conf=asked.options["conf"])
+        spark = session.create_session(master=asked.options.master, conf=asked.options.conf)
         answer = _answer(spark, asked, output)
         summary = {
             "catalog": asked.catalog.location.uri,
@@ -63,19 +64,19 @@ def judge_catalog(asked: RetentionQuestion) -> set[str]:
             **answer.totals,
             "warnings": list(asked.warnings),
         }
-    if not summary["partitions"] and asked.options["topics"]:
+    if not summary["partitions"] and asked.options.topics:
         raise CatalogError(
             f"no topic of {asked.snapshot.name} matches "
-            f"{' or '.join(asked.options['topics'])}; `kip33 catalog` shows the topics"
+            f"{' or '.join(asked.options.topics)}; `kip33 catalog` shows the topics"
         )
     found = _findings(summary)
     summary["findings"] = sorted(found)
-    if asked.options["plan_file"]:
-        summary["plan"] = _plan(asked)
+    if plan_place:
+        summary["plan"] = _plan(asked, plan_place)
     summary["seconds"] = round(time.monotonic() - started, 3)
     if output:
         write_summary(output, summary)
-    publish_summary(asked.options["summary_file"], summary)
+    publish_summary(asked.options.summary_file, summary)
     _print(asked, answer, summary)
     return found
 
@@ -105,8 +106,8 @@ def _answer(
 ) -> JudgedCatalog:
     options = asked.options
     rows = load_catalog(spark, asked.catalog.location.uri, asked.snapshot.name)
-    if options["topics"]:
-        globs = TopicGlobs.of(options["topics"])
+    if options.topics:
+        globs = TopicGlobs.of(options.topics)
         if globs.included_regex:
             rows = rows.where(sf.col("topic").rlike(globs.included_regex))
         if globs.excluded_regex:
@@ -115,21 +116,21 @@ def _answer(
         rows,
         asked.topics,
         asked.policies,
-        question_of(asked.now_ms, options["active_segment"], options["boundary"]),
+        question_of(asked.now_ms, options.active_segment, options.boundary),
         log_start_offsets=asked.log_start_offsets,
         what_if=asked.what_if,
-        broker_view=options["show_broker_view"],
+        broker_view=options.show_broker_view,
     )
     if output:
         judged = written(spark, output, "segments", judged)
-    elif options["show_broker_view"]:
+    elif options.show_broker_view:
         judged = judged.persist(StorageLevel.DISK_ONLY)  # index files are read once
     partitions = summarize_partitions(judged, now_ms=asked.now_ms)
     freed = freed_by(judged, asked.moments_ms) if asked.moments_ms else None
     if output:
         partitions = written(spark, output, "partitions", partitions)
         freed = written(spark, output, "freed", freed) if freed is not None else None
-    if options["output_format"] == "table" and not options["emit"]:
+    if options.output_format == "table" and not options.emit:
         worst, totals = worst_and_totals(partitions, MOST_PARTITIONS)
     else:
         partitions = partitions.persist()  # all of them are told as well
@@ -147,7 +148,7 @@ def _findings(summary: dict[str, Any]) -> set[str]:
     return {name for name, count in found.items() if count}
 
 
-def _plan(asked: RetentionQuestion) -> dict[str, Any]:
+def _plan(asked: RetentionQuestion, place: Location) -> dict[str, Any]:
     """Write the plan; return what the summary says of it."""
     plan = plan_retention(
         asked.catalog,
@@ -155,13 +156,12 @@ def _plan(asked: RetentionQuestion) -> dict[str, Any]:
         asked.policies,
         now_ms=asked.now_ms,
         clock_ms=asked.clock_ms,
-        active_segment=asked.options["active_segment"],
-        boundary=asked.options["boundary"],
+        active_segment=asked.options.active_segment,
+        boundary=asked.options.boundary,
         log_start_offsets=asked.log_start_offsets,
-        trust_last_modified=asked.options["trust_last_modified"],
-        topics=asked.options["topics"],
+        trust_last_modified=asked.options.trust_last_modified,
+        topics=asked.options.topics,
     )
-    place = Location.of(asked.options["plan_file"])
     write_plan(plan, place)
     left_out = [one.left_out for one in plan.partitions if one.left_out]
     for partition in plan.partitions:
@@ -181,12 +181,12 @@ def _plan(asked: RetentionQuestion) -> dict[str, Any]:
 
 
 def _print(asked: RetentionQuestion, answer: JudgedCatalog, summary: dict[str, Any]) -> None:
-    output_format = asked.options["output_format"]
-    if asked.options["emit"]:
+    output_format = asked.options.output_format
+    if asked.options.emit:
         _emit(asked, answer)
         _say_apart(summary)
     elif output_format == "table":
-        if asked.options["show_broker_view"]:
+        if asked.options.show_broker_view:
             print_broker_differences(answer.judged)
         print_tables(answer.worst, answer.freed, summary)
     elif output_format == "csv":
@@ -208,17 +208,17 @@ def _emit(asked: RetentionQuestion, answer: JudgedCatalog) -> None:
         asked.policies,
         now_ms=asked.now_ms,
         clock_ms=asked.clock_ms,
-        active_segment=options["active_segment"],
-        boundary=options["boundary"],
-        trust_last_modified=options["trust_last_modified"],
+        active_segment=options.active_segment,
+        boundary=options.boundary,
+        trust_last_modified=options.trust_last_modified,
     )
-    starts, topics = asked.log_start_offsets, options["topics"]
+    starts, topics = asked.log_start_offsets, options.topics
     doubts = find_doubts(basis, asked.catalog, asked.snapshot, starts or {}, topics)
     for (topic, partition), why in doubts.partitions.items():
         warn(f"{topic}-{partition} is skipped: {why}")
     for uri in doubts.unlistable_uris:
         warn(f"{uri} could not be listed; it may have replicas that keep more")
-    trust = options["trust_last_modified"]
+    trust = options.trust_last_modified
     found = delete_records(answer.partitions, trust_last_modified=trust, left_out=doubts.partitions)
     click.echo(json.dumps(found))
 

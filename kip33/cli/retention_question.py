@@ -7,6 +7,7 @@ import click
 from kip33.archive.log_start_offsets import log_start_offsets
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.snapshot import Snapshot
+from kip33.cli.retention_options import RetentionRequest
 from kip33.cli.snapshot_choice import choose_and_warn
 from kip33.cli.times import current_ms
 from kip33.retention.policy_files import load_policies
@@ -31,16 +32,16 @@ class RetentionQuestion(NamedTuple):
     clock_ms: int
     what_if: WhatIf | None
     moments_ms: tuple[int, ...]  # at which what is freed by then is told
-    options: dict[str, Any]
+    options: RetentionRequest
     warnings: tuple[str, ...]  # of newer snapshots that count as none
 
     @classmethod
-    def of(cls, catalog_dir: str, options: dict[str, Any]) -> Self:
+    def of(cls, catalog_dir: str, options: RetentionRequest) -> Self:
         """Return what is asked, all files read; UsageError for options that do not go together."""
         clock_ms = current_ms()
-        now_ms = clock_ms if options["now"] is None else options["now"]
+        now_ms = clock_ms if options.now is None else options.now
         policies, what_if = _policies(options)
-        if options["emit"] and (what_if is not None or now_ms > clock_ms):
+        if options.emit and (what_if is not None or now_ms > clock_ms):
             raise click.UsageError(
                 "--emit prints what the policy deletes now: remove --ignore-future, a "
                 "--retention-ms beside a policy, or a --now in the future",
@@ -48,9 +49,9 @@ class RetentionQuestion(NamedTuple):
             )
         catalog = Catalog.at(catalog_dir)
         require_directory(catalog.location, "CATALOG")
-        snapshot, warnings = choose_and_warn(catalog, options["snapshot"])
+        snapshot, warnings = choose_and_warn(catalog, options.snapshot)
         log_dirs, topics = _log_dirs_and_topics(catalog, snapshot)
-        file = options["log_start_offsets"]
+        file = options.log_start_offsets
         return cls(
             catalog,
             snapshot,
@@ -66,11 +67,11 @@ class RetentionQuestion(NamedTuple):
         )
 
 
-def _policies(options: dict[str, Any]) -> tuple[Policies, WhatIf | None]:
+def _policies(options: RetentionRequest) -> tuple[Policies, WhatIf | None]:
     """Return the policies that hold, and what --retention-ms and --ignore-future ask beside."""
-    retention_ms, ignore_future = options["retention_ms"], options["ignore_future"]
-    if options["policy"] or options["kafka_configs"]:
-        policies = load_policies(options["policy"], options["kafka_configs"])
+    retention_ms, ignore_future = options.retention_ms, options.ignore_future
+    if options.policy or options.kafka_configs:
+        policies = load_policies(options.policy, options.kafka_configs)
     elif retention_ms is not None:
         policies = Policies({"defaults": {"retention.ms": retention_ms}})
         retention_ms = None
@@ -84,8 +85,8 @@ def _policies(options: dict[str, Any]) -> tuple[Policies, WhatIf | None]:
     return policies, WhatIf(retention_ms, ignore_future)
 
 
-def _moments(options: dict[str, Any], now_ms: int) -> tuple[int, ...]:
-    at, forecast = options["at"], options["forecast"]
+def _moments(options: RetentionRequest, now_ms: int) -> tuple[int, ...]:
+    at, forecast = options.at, options.forecast
     if at and forecast is not None:
         raise click.UsageError(
             "--at and --forecast cannot be combined: give one of them",

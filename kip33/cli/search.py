@@ -120,6 +120,7 @@ def search(**options: Any) -> None:
     answer is unsure if records that cannot be read could change it. A few searches run on this
     machine at once, many as a Spark job.
     """
-    from kip33.cli.search_answer import search_catalog as answer
+    from kip33.cli.search_answer import search_catalog
+    from kip33.cli.search_options import SearchRequest
 
-    answer(options)
+    search_catalog(SearchRequest(**options))

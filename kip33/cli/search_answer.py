@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -13,6 +13,7 @@ from kip33.catalog.snapshot import Snapshot
 from kip33.cli.output import warn
 from kip33.cli.progress import progress_bar
 from kip33.cli.search_emit import DELETE_RECORDS, Offset, offset_text
+from kip33.cli.search_options import SearchRequest
 from kip33.cli.search_tables import COLUMNS, RANGE, Answer, print_search_answers
 from kip33.cli.snapshot_choice import choose_and_warn
 from kip33.cli.targets import parse_target
@@ -46,36 +47,36 @@ from kip33.stores.locations import Location
 MOST_BY_THREADS: Final = 500  # questions; more are worth a Spark job
 
 
-def search_catalog(options: Mapping[str, Any]) -> None:
+def search_catalog(options: SearchRequest) -> None:
     """Answer on standard output what the options ask."""
     started = time.monotonic()
-    catalog = Catalog.at(options["catalog_dir"])
+    catalog = Catalog.at(options.catalog_dir)
     require_directory(catalog.location, "CATALOG")
-    choice = choose_and_warn(catalog, options["snapshot"])
+    choice = choose_and_warn(catalog, options.snapshot)
     snapshot = choice.snapshot
     how = SearchOptions(
-        options["as_whom"] is not None,
-        options["index_only"],
-        options["all_replicas"],
-        options["max_batch_bytes"],
-        options["as_whom"] or NEWEST_KAFKA,
+        options.as_whom is not None,
+        options.index_only,
+        options.all_replicas,
+        options.max_batch_bytes,
+        options.as_whom or NEWEST_KAFKA,
     )
     questions = questions_of(catalog, snapshot, options)
     starts = _log_start_offsets(catalog, snapshot, questions, options)
     with progress_bar("search"):
         answers = answers_to(catalog, snapshot, questions, how, options, starts)
         ends: dict[ReplicaKey, storage_answers.Answer] = {}
-        if options["emit"] or options["until"]:
+        if options.emit or options.until:
             ends = _ends(catalog, snapshot, answers)
-        if options["until"]:
-            answers = _ranges(catalog, snapshot, answers, ends, options)
-    if options["emit"]:
-        offsets = _offsets(answers, ends, options["emit"], allow_unsafe=options["allow_unsafe"])
-        click.echo(offset_text(offsets, options["emit"]), nl=False)
+        if options.until:
+            answers = _ranges(catalog, snapshot, answers, ends, options, options.until)
+    if options.emit:
+        offsets = _offsets(answers, ends, options.emit, allow_unsafe=options.allow_unsafe)
+        click.echo(offset_text(offsets, options.emit), nl=False)
     else:
         print_search_answers(
             answers,
-            options["output_format"],
+            options.output_format,
             source=snapshot.source,
             seconds=time.monotonic() - started,
             warnings=choice.warnings,
@@ -83,26 +84,26 @@ def search_catalog(options: Mapping[str, Any]) -> None:
 
 
 def questions_of(
-    catalog: Catalog, snapshot: Snapshot, options: Mapping[str, Any]
+    catalog: Catalog, snapshot: Snapshot, options: SearchRequest
 ) -> list[TimeQuestion]:
     """Return what --requests or --time ask; UsageError or LocationError, one line, if nothing."""
-    now_ms = current_ms() if options["now"] is None else options["now"]
-    if bool(options["requests"]) == bool(options["times"]):
+    now_ms = current_ms() if options.now is None else options.now
+    if bool(options.requests) == bool(options.times):
         raise click.UsageError("give --time T or --requests FILE", click.get_current_context())
-    if options["until"] and (options["requests"] or options["emit"] or options["index_only"]):
+    if options.until and (options.requests or options.emit or options.index_only):
         raise click.UsageError(
             "--until requires --time and cannot be combined with --requests, --emit or "
             "--index-only",
             click.get_current_context(),
         )
-    if options["requests"]:
-        return _of_file(options["requests"], now_ms)
+    if options.requests:
+        return _of_file(options.requests, now_ms)
     try:
-        targets = [parse_target(text, now_ms) for text in options["times"]]
+        targets = [parse_target(text, now_ms) for text in options.times]
     except ValueError as error:
         raise click.BadParameter(f"--time: {error}") from error
-    topics = _matching(topics_of(catalog, snapshot), options["topics"])
-    partition = options["partition"]
+    topics = _matching(topics_of(catalog, snapshot), options.topics)
+    partition = options.partition
     return [TimeQuestion(topic, partition, target) for topic in topics for target in targets]
 
 
@@ -138,7 +139,7 @@ def answers_to(
     snapshot: Snapshot,
     questions: Sequence[TimeQuestion],
     how: SearchOptions,
-    options: Mapping[str, Any],
+    options: SearchRequest,
     starts: LogStartOffsets | None = None,
 ) -> list[Answer]:
     """Return the answers in the order of the questions, then by partition and replica."""
@@ -147,7 +148,7 @@ def answers_to(
     of_topics = rows.group_by(["topic", "partition"]).aggregate([])["topic"].to_pylist()
     partitions = Counter(of_topics)
     most = sum(1 if q.partition is not None else partitions[q.topic] for q in questions)
-    if most > MOST_BY_THREADS or options["master"]:
+    if most > MOST_BY_THREADS or options.master:
         return _by_spark(catalog, snapshot, questions, how, options, starts)
     return [
         dict(
@@ -166,14 +167,14 @@ def _by_spark(
     snapshot: Snapshot,
     questions: Sequence[TimeQuestion],
     how: SearchOptions,
-    options: Mapping[str, Any],
+    options: SearchRequest,
     starts: LogStartOffsets | None,
 ) -> list[Answer]:
     from kip33.spark import session
     from kip33.spark.catalog import load_catalog
     from kip33.spark.search import offsets_for_times
 
-    spark = session.create_session(master=options["master"], conf=options["conf"])
+    spark = session.create_session(master=options.master, conf=options.conf)
     schema = "topic string, partition int, target_ms bigint, log_dir string, request int"
     requests = spark.createDataFrame(
         [(*question, number) for number, question in enumerate(questions)], schema
@@ -211,18 +212,19 @@ def _ranges(
     snapshot: Snapshot,
     answers: Sequence[Answer],
     ends: Mapping[ReplicaKey, storage_answers.Answer],
-    options: Mapping[str, Any],
+    options: SearchRequest,
+    until_text: str,
 ) -> list[Answer]:
     """Return the answers with the offset at --until, and what lies between."""
-    now_ms = current_ms() if options["now"] is None else options["now"]
+    now_ms = current_ms() if options.now is None else options.now
     try:
-        until_ms = parse_target(options["until"], now_ms)
+        until_ms = parse_target(until_text, now_ms)
     except ValueError as error:
         raise click.BadParameter(f"--until: {error}") from error
     there = [answer for answer in answers if answer["result"] != NO_SUCH_PARTITION]
     asked = [TimeQuestion(a["topic"], a["partition"], until_ms, a["log_dir"]) for a in there]
     untils = answers_to(
-        catalog, snapshot, asked, SearchOptions(max_batch_bytes=options["max_batch_bytes"]), options
+        catalog, snapshot, asked, SearchOptions(max_batch_bytes=options.max_batch_bytes), options
     )
     until_ends = _ends(catalog, snapshot, untils)
     rows = partition_rows(catalog, snapshot, {answer["topic"] for answer in there})
@@ -247,11 +249,11 @@ def _log_start_offsets(
     catalog: Catalog,
     snapshot: Snapshot,
     questions: Sequence[TimeQuestion],
-    options: Mapping[str, Any],
+    options: SearchRequest,
 ) -> LogStartOffsets | None:
     """Return where logs start for a broker: it does not look at what delete-records cut off."""
-    if options["as_whom"] is None:
-        if options["log_start_offsets"]:
+    if options.as_whom is None:
+        if options.log_start_offsets:
             raise click.UsageError(
                 "--log-start-offsets requires --as kafka", click.get_current_context()
             )
@@ -259,7 +261,7 @@ def _log_start_offsets(
     rows = rows_of(catalog, snapshot, {question.topic for question in questions})
     log_dirs = [log_dir for log_dir in rows["log_dir"].unique().to_pylist() if log_dir is not None]
     source = Location.of(snapshot.source)
-    return log_start_offsets(source, log_dirs, options["log_start_offsets"])
+    return log_start_offsets(source, log_dirs, options.log_start_offsets)
 
 
 def _offsets(

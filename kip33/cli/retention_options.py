@@ -1,0 +1,38 @@
+"""What `kip33 retention` was asked, by the names of its options."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kip33.stores.locations import Location
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetentionRequest:
+    """The options of `kip33 retention`; None where one was not given."""
+
+    now: int | None  # ms
+    snapshot: str | None
+    policy: str | None
+    kafka_configs: str | None
+    retention_ms: int | None
+    ignore_future: int | None  # ms
+    active_segment: str
+    boundary: str
+    log_start_offsets: str | None  # a file
+    at: tuple[int, ...] | None  # ms
+    forecast: int | None  # ms
+    show_broker_view: bool
+    output: str | None
+    emit: str | None
+    fail_on: tuple[str, ...]
+    plan_file: str | None
+    trust_last_modified: bool
+    dry_run: bool  # this and the three below go with --apply
+    trash: str | None
+    max_age: int  # ms
+    limit: int  # bytes
+    topics: tuple[str, ...]
+    summary_file: Location | None
+    master: str | None
+    conf: Mapping[str, str]
+    output_format: str

@@ -1,0 +1,56 @@
+"""What `kip33 search`, `lag` and `failover` were asked, by the names of their options."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchRequest:
+    """The options of `kip33 search`; None where one was not given."""
+
+    catalog_dir: str
+    times: tuple[str, ...]
+    until: str | None
+    topics: tuple[str, ...]
+    partition: int | None
+    requests: str | None  # a file
+    now: int | None  # ms
+    snapshot: str | None
+    as_whom: tuple[int, int] | None  # Kafka's version, None: as kip33
+    index_only: bool
+    all_replicas: bool
+    emit: str | None
+    max_batch_bytes: int
+    allow_unsafe: bool
+    log_start_offsets: str | None  # a file
+    master: str | None
+    conf: Mapping[str, str]
+    output_format: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LagRequest:
+    """The options of `kip33 lag`; None where one was not given."""
+
+    catalog_dir: str
+    offsets: str  # a file
+    now: int | None  # ms
+    snapshot: str | None
+    policy: str | None
+    kafka_configs: str | None
+    retention_ms: int | None
+    max_batch_bytes: int
+    output_format: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailoverRequest:
+    """The options of `kip33 failover`; None where one was not given."""
+
+    first: str  # a catalog: --from
+    second: str  # a catalog: --to
+    offsets: str  # a file
+    buffer: int  # ms
+    emit: str | None
+    max_batch_bytes: int
+    output_format: str
