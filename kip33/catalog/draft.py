@@ -76,7 +76,7 @@ class Draft(NamedTuple):
         return self.catalog.snapshot_folder(self.name)
 
     def claim(self, index_uris: "pa.ChunkedArray[Any] | pa.Array[Any]") -> None:
-        """Say which `.timeindex` files this build may write: those that are ours or not there.
+        """Write down which index files this build may write: those that are ours or not there.
 
         Put by every build: on an object store, that has no folders, it shows that one runs.
         """

@@ -1,0 +1,205 @@
+"""FILES.md is executed: its tables have the fields and types that the commands write."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import kip33.catalog
+from kip33.builds.commit import begin_build
+from kip33.retention.plan_file import write_plan
+from kip33.stores.locations import Location
+from tests.builders.changing_archive import ChangingArchive, batches
+from tests.builders.expiring_archive import ExpiringArchive
+from tests.cli.conftest import archive, command, spark_command  # noqa: F401 - fixtures
+from tests.cli.console import PROJECT, Command
+from tests.demo_archive import make_archive
+
+PAGE = Path(kip33.catalog.__file__).with_name("FILES.md").read_text(encoding="utf-8")
+TABLE = re.compile(
+    r"^<!-- (?P<kind>fields|columns): (?P<name>[a-z ]+) -->\n(?P<rows>(?:\|.*\n)+)", re.MULTILINE
+)
+ROW = re.compile(r"^\| `(\w+)` \| (.+?) \| (.*) ?\|$", re.MULTILINE)
+TABLES = {found["name"]: ROW.findall(found["rows"]) for found in TABLE.finditer(PAGE)}
+TYPES: dict[str, Callable[[Any], bool]] = {
+    "text": lambda value: isinstance(value, str),
+    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "number": lambda value: isinstance(value, float),
+    "bool": lambda value: isinstance(value, bool),
+    "list": lambda value: isinstance(value, list),
+    "object": lambda value: isinstance(value, dict),
+    "null": lambda value: value is None,
+}
+ARROW = {
+    "string": pa.string(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "bool": pa.bool_(),
+    "list of string": pa.list_(pa.string()),
+    "list of int32": pa.list_(pa.int32()),
+}
+Record = dict[str, Any]
+OF_COMMANDS = {
+    *("build summary", "verify summary", "retention summary", "plan in a summary"),
+    *("apply summary", "repair summary"),
+}
+
+
+def fields_of(name: str) -> list[str]:
+    return [field for field, _, _ in TABLES[name]]
+
+
+def require_fields(name: str, record: Record) -> None:
+    """Fail unless a record has the fields of a table, in their order, each of its type."""
+    assert list(record) == fields_of(name)
+    for field, types, _ in TABLES[name]:
+        assert any(TYPES[one](record[field]) for one in types.split(" or ")), (field, record[field])
+
+
+def require_columns(name: str, schema: pa.Schema) -> None:
+    assert schema.names == fields_of(name)
+    for column, text, _ in TABLES[name]:
+        field = schema.field(column)
+        arrow, _, never_null = text.partition(", never null")
+        assert field.type == ARROW[arrow], column
+        assert field.nullable == (", never null" not in text), column
+        assert not never_null
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> ChangingArchive:
+    """An archive after two builds; before the second a log was deleted."""
+    place = ChangingArchive(tmp_path_factory.mktemp("files"))
+    for partition in ("b1/orders-0", "b1/clicks-0"):
+        place.write(place.log(partition), batches(0, 20))
+    place.build(offset_index=True)
+    place.log("b1/clicks-0").unlink()
+    place.build(offset_index=True)
+    return place
+
+
+def commits_of(place: ChangingArchive) -> list[Record]:
+    return [
+        json.loads(path.read_text()) for path in sorted((place.catalog / "commits").glob("*.json"))
+    ]
+
+
+def test_a_commit(built: ChangingArchive) -> None:
+    first, second = commits_of(built)
+
+    require_fields("commit", second)
+    require_fields("settings", second["settings"])
+    require_fields("orphaned", second["orphaned"])
+    assert list(first) == fields_of("commit")[:-1], "a commit without orphans"
+    said = next(text for field, _, text in TABLES["settings"] if field == "build")
+    assert set(re.findall(r"`(\w+)`", said)) | {"dialect"} == set(
+        json.loads(second["settings"]["build"])
+    )
+
+
+def test_a_part_is_listed_with_its_rows_size_and_crc(built: ChangingArchive) -> None:
+    for path in (built.catalog / "commits").glob("*.json"):
+        for name, rows, size_bytes, _ in json.loads(path.read_text())["parts"]:
+            part = built.catalog / "snapshots" / path.stem / name
+            assert part.stat().st_size == size_bytes
+            assert pq.read_metadata(part).num_rows == rows
+            require_columns("part", pq.read_schema(part))
+
+
+def test_the_orphan_list(built: ChangingArchive) -> None:
+    (path,) = (built.catalog / "orphaned").iterdir()
+
+    with pa.OSFile(str(path)) as file:
+        orphans = pa.ipc.open_stream(file).read_all()
+
+    require_columns("orphans", orphans.schema)
+    assert set(orphans["log_uri"].to_pylist()) == {built.log("b1/clicks-0").as_uri()}
+    assert orphans.num_rows == commits_of(built)[1]["orphaned"]["rows"] == 2
+
+
+def test_claims(tmp_path: Path) -> None:
+    place = ChangingArchive(tmp_path)
+    place.write(place.log("b1/orders-0"), batches(0, 20))
+
+    begin_build(place.plan(offset_index=True))
+
+    (path,) = (place.catalog / "staging").glob("*/claims.arrow")
+    with pa.OSFile(str(path)) as file:
+        claims = pa.ipc.open_stream(file).read_all()
+    require_columns("claims", claims.schema)
+    index = place.index("b1/orders-0")
+    files = [index.as_uri(), index.with_suffix(".index").as_uri()]
+    assert claims["index_uri"].to_pylist() == files
+
+
+@pytest.fixture(scope="module")
+def expiring(tmp_path_factory: pytest.TempPathFactory) -> ExpiringArchive:
+    return ExpiringArchive.with_two_partitions(tmp_path_factory.mktemp("expiring"))
+
+
+def test_a_plan_and_its_journal(expiring: ExpiringArchive) -> None:
+    plan = expiring.plan()
+    path = expiring.folder / "plan.jsonl"
+    write_plan(plan, Location.of(path))
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    tables = {"plan": "plan", "partition": "planned partition", "segment": "planned segment"}
+
+    for line in lines:
+        require_fields(tables[line["kind"]], line)
+    assert {line["kind"] for line in lines} == set(tables)
+    for file in lines[-1]["files"]:
+        require_fields("file", file)
+
+    expiring.apply(plan, trash=Location.of(expiring.folder / "trash"))
+
+    journal = expiring.journal(plan)
+    for entry in journal:
+        record = json.loads(entry.read_text())
+        require_fields("journal", record)
+        assert entry.stem == "-".join(
+            (f"{record['base_offset']:020d}", record["run_id"], record["outcome"] or "intent")
+        )
+    folders = {path.name for path in (expiring.folder / "trash" / plan.plan_id).iterdir()}
+    assert folders == {"segments", "indexes"}
+
+
+@pytest.mark.spark
+def test_the_summaries_of_the_commands(spark_command: Command) -> None:  # noqa: F811
+    def summary_of(*arguments: object) -> Record:
+        done = spark_command(*arguments, "--summary", "summary.json")
+        assert done.exit_code == 0, done.stderr
+        found: Record = json.loads(Path("summary.json").read_text())
+        Path("summary.json").unlink()
+        return found
+
+    Path("archive").unlink()  # a link to what other tests read
+    make_archive(Path("archive"))
+    policy = PROJECT / "conf/retention.toml"
+    catalog = "indexes/_catalog"
+
+    require_fields("build summary", summary_of("build", "archive", "--index-dir", "indexes"))
+    require_fields("verify summary", summary_of("verify", "archive", "--index-dir", "indexes"))
+    judged = ("retention", catalog, "--policy", policy, "--now", "2023-12-01")
+    audit = summary_of(*judged, "--plan", "plan.jsonl", "--output", "audit")
+    require_fields("retention summary", audit)
+    require_fields("plan in a summary", audit["plan"])
+    assert json.loads(Path("audit/summary.json").read_text()) == audit
+    applied = summary_of("retention", "--apply", "plan.jsonl", "--trash", "trash")
+    require_fields("apply summary", applied)
+    require_fields("repair summary", summary_of("repair", "archive/broker-2"))
+
+
+def test_each_table_of_the_page_is_compared() -> None:
+    compared = re.findall(
+        r'(?:require_fields|require_columns)\(\s*"([a-z ]+)"', Path(__file__).read_text()
+    )
+    planned = {"plan", "planned partition", "planned segment"}
+    assert set(compared) | planned == set(TABLES)
+    assert set(compared) >= OF_COMMANDS
+    assert len(TABLES) == PAGE.count("<!-- ")
+    assert all(TABLES.values())
