@@ -10,6 +10,7 @@ from kip33.catalog.schema import KEPT
 from kip33.indexing.segment import BuiltIndexes
 from kip33.indexing.tail import Tail
 from kip33.rules.index_entries import TIME_ENTRY_BYTES
+from kip33.rules.segment_status import SegmentStatus
 from kip33.rules.segment_summary import TIMESTAMP_TYPES, codec_names, largest_timestamp, names_of
 from kip33.stores.locations import Location
 
@@ -32,7 +33,7 @@ def tail_row(build: BuildSpec, segment: Segment, log: Location, tail: Tail) -> d
         "largest_timestamp": tail.last_entry.timestamp,
         "largest_timestamp_source": "time_index",
         "time_index_entries": (files.time_index_bytes or 0) // TIME_ENTRY_BYTES,
-        "status": "unverified",
+        "status": SegmentStatus.UNVERIFIED,
         "index_file": KEPT,
         **_index_columns("time", files.time_index_bytes, files.time_index_modified_ms, None),
         **_index_columns("offset", *offset_index, None),
@@ -79,9 +80,10 @@ def row_of(
         row["index_uri"] = build.index_location(segment).uri
         for kind, file in zip(("time", "offset"), published.files, strict=True):
             row |= _index_columns(kind, *(file or _NO_FILE))
-    if index.status == "invalid":  # what the other figures counted depends on where we stopped
+    # What the other figures of an invalid log count depends on where the scan stopped.
+    if index.status == SegmentStatus.INVALID:
         return row | {"size_bytes": index.size_bytes, "valid_bytes": index.valid_bytes}
-    if index.status == "unreadable":
+    if index.status == SegmentStatus.UNREADABLE:
         return row
     summary = index.summary
     max_timestamp = int(summary["max_timestamp"])

@@ -20,6 +20,7 @@ from kip33.indexing.verification import SegmentVerdict, verify_file
 from kip33.rules.broker_start import ACTIONS, BY_HAND, Repair, repair_of
 from kip33.rules.index_builder import IndexSettings, TopicSettings
 from kip33.rules.index_verdict import UNREADABLE
+from kip33.rules.segment_status import SegmentStatus
 from kip33.rules.transactions import (
     BEGAN_HERE,
     FIRST_OFFSET,
@@ -159,7 +160,7 @@ def verified(
         settings=settings,
         native=True,
     )
-    is_cut = verdict.log_status == "truncated"
+    is_cut = verdict.log_status == SegmentStatus.TRUNCATED
     cut_bytes = index.size_bytes - index.valid_bytes if is_cut else 0
     lost = _aborts_lost(log, index)
     repair = _repair_of(verdict, verdict.log_error, cut_bytes, aborts_lost=lost)

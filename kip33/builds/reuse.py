@@ -22,6 +22,7 @@ from kip33.builds.index_files import FOREIGN_TRANSACTION_INDEX
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.schema import KEPT, STALE, WRITTEN
 from kip33.catalog.snapshot import Snapshot
+from kip33.rules.segment_status import SegmentStatus
 from kip33.rules.transaction_chain import UNCHANGED
 
 Mask = npt.NDArray[np.bool_]
@@ -102,7 +103,9 @@ def _chunked(columns: Sequence[Column]) -> Column:
 
 def _piece(table: pa.Table, build: BuildSpec) -> tuple[Any, ...]:
     settings = pc.equal(table["build_settings"], _expected_settings(table["topic"], build))
-    retried = ["unreadable"] if build.read_tail else ["unreadable", "unverified"]
+    retried = [SegmentStatus.UNREADABLE]
+    if not build.read_tail:
+        retried.append(SegmentStatus.UNVERIFIED)
     sound = pc.invert(pc.is_in(table["status"], value_set=pa.array(retried)))
     # An index that is expected is there, or it could not be written: then it is tried again.
     place = _index_places(table, build)
@@ -112,7 +115,9 @@ def _piece(table: pa.Table, build: BuildSpec) -> tuple[Any, ...]:
     holds = pc.and_not(pc.and_(pc.and_(settings, sound), there), stale)
     if build.overwrite:  # somebody else's file is to be replaced now
         kept = pc.equal(table["index_file"], KEPT).fill_null(False)
-        holds = pc.and_(holds, pc.or_(pc.invert(kept), pc.equal(table["status"], "unverified")))
+        holds = pc.and_(
+            holds, pc.or_(pc.invert(kept), pc.equal(table["status"], SegmentStatus.UNVERIFIED))
+        )
     ours = pc.or_(pc.equal(table["index_file"], WRITTEN).fill_null(False), stale)
     return (
         table["log_uri"],
@@ -130,7 +135,7 @@ def _piece(table: pa.Table, build: BuildSpec) -> tuple[Any, ...]:
         _mask(pc.not_equal(table["open_transactions"], UNCHANGED).fill_null(True)),
         _mask(pc.is_valid(table["open_transactions"])),
         place,
-        _mask(pc.equal(table["status"], "unverified")),
+        _mask(pc.equal(table["status"], SegmentStatus.UNVERIFIED)),
         _int64s(table["offset_of_max_timestamp"]),
         _mask(pc.and_(stale, wrote_all)),
         _mask(holds.fill_null(False)),

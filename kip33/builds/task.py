@@ -28,6 +28,7 @@ from kip33.indexing.verification import verify_file
 from kip33.rules.broker_start import CUT, REFUSED
 from kip33.rules.index_tail import HEADER_BYTES
 from kip33.rules.index_verdict import GOOD, IDENTICAL
+from kip33.rules.segment_status import SegmentStatus
 from kip33.rules.transaction_chain import UNCHANGED
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.durable_files import set_flushing
@@ -144,7 +145,7 @@ def build_segment(
             file._replace(before_log=log_is_new),
             ours=ours,
             overwrite=build.overwrite,
-            proves_nothing=index.status == "unreadable",
+            proves_nothing=index.status == SegmentStatus.UNREADABLE,
         )
     if build.in_place and index.status in (CUT, REFUSED):
         place = beside(build.index_location(segment), "index")
@@ -160,7 +161,9 @@ def build_segment(
             pending = pending_row(build, segment, row, index.transactions, waiting)
             return Built(row, index.bytes_read, pending._replace(ours=transaction_index_ours))
     elif build.offset_index and transaction_index_ours:
-        withdraw_transaction_index(build, segment, row, is_unreadable=index.status == "unreadable")
+        withdraw_transaction_index(
+            build, segment, row, is_unreadable=index.status == SegmentStatus.UNREADABLE
+        )
     return Built(row, index.bytes_read)
 
 

@@ -30,6 +30,7 @@ from kip33.catalog.snapshot import SnapshotPart
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.transaction_chains import ChainLink, Key, completed_by_log
 from kip33.rules.broker_start import hidden_aborts_note, may_have_offset_index
+from kip33.rules.segment_status import SegmentStatus
 from kip33.rules.transaction_chain import UNCHANGED, open_as_json
 from kip33.rules.transaction_index import CompletedTransactions
 from kip33.stores.concurrently import map_in_order
@@ -37,7 +38,7 @@ from kip33.stores.durable_files import make_durable
 from kip33.stores.files import one_line, status_of
 from kip33.stores.locations import Location
 
-SOUND: Final = ("ok", "empty", "truncated")
+INDEXED_STATUSES: Final = (SegmentStatus.OK, SegmentStatus.EMPTY, SegmentStatus.TRUNCATED)
 _KEY: Final = ("log_dir", "topic", "partition")
 _CHAIN: Final = [*_KEY, "base_offset", "last_offset", "status", "log_uri", "open_transactions"]
 
@@ -93,7 +94,7 @@ def _add_links(
     for row in table.to_pylist():
         key = tuple(row[name] for name in _KEY)
         if row["base_offset"] is not None and (wanted is None or key in wanted):
-            ends = row["last_offset"] if row["status"] in SOUND else None
+            ends = row["last_offset"] if row["status"] in INDEXED_STATUSES else None
             links[key].append(
                 ChainLink(
                     row["base_offset"],

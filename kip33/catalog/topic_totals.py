@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.overlaps import overlaps_by_topic
 from kip33.catalog.snapshot import Snapshot
+from kip33.rules.segment_status import SegmentStatus
 
 _COLUMNS = [
     "log_dir",
@@ -91,5 +92,5 @@ def _add(total: dict[str, Any], row: dict[str, Any]) -> None:
         total["first"] = first if total["first"] is None else min(first, total["first"])
     if row["largest_timestamp_source"] == "log":
         total["largest"] = max(total["largest"], row["largest_timestamp"])
-    if row["status"] not in ("ok", "empty"):
+    if row["status"] not in (SegmentStatus.OK, SegmentStatus.EMPTY):
         total["not_ok"][row["status"]] = total["not_ok"].get(row["status"], 0) + 1

@@ -13,7 +13,7 @@ from kip33.cli.output import human_bytes, print_json, print_table, warn
 from kip33.cli.progress import progress_bar
 from kip33.cli.summary_file import publish_summary, summary_option
 from kip33.rules.index_entries import DIALECTS
-from kip33.rules.segment_summary import STATUSES
+from kip33.rules.segment_status import SegmentStatus
 
 if TYPE_CHECKING:
     from kip33.stores.locations import Location
@@ -71,7 +71,7 @@ UNWRITTEN: Final = "unwritten"  # a finding of --fail-on beside the statuses
 @click.option(
     "--fail-on",
     multiple=True,
-    type=click.Choice((*STATUSES, UNWRITTEN)),
+    type=click.Choice([*(status.value for status in SegmentStatus), UNWRITTEN]),
     help="Exit 3 if any segment has this status. unwritten: if an index file could not be "
     "written. May be repeated.",
 )

@@ -25,6 +25,7 @@ from kip33.formats.windows import ReadInto, ViewAt
 from kip33.rules.index_builder import IndexBuilder, IndexSettings
 from kip33.rules.index_entries import DIALECTS
 from kip33.rules.leader_epochs import LeaderEpochs
+from kip33.rules.segment_status import SegmentStatus
 from kip33.rules.segment_summary import new_summary, summarize
 from kip33.rules.transactions import OpenTransactions, TransactionSummary
 from kip33.stores.files import one_line, scanned
@@ -134,7 +135,7 @@ def index_segment(
     gathered = _Gathered()
     if size_bytes > MAX_SEGMENT_BYTES:
         too_long = f"{size_bytes} bytes: Kafka opens no segment above {MAX_SEGMENT_BYTES} bytes"
-        return gathered.result("invalid", too_long, size_bytes=size_bytes)
+        return gathered.result(SegmentStatus.INVALID, too_long, size_bytes=size_bytes)
     dialect = DIALECTS[settings.dialect]
     builder = IndexBuilder(dialect, settings, base_offset=base_offset, topic=topic)
     scan = BatchScan(
@@ -162,7 +163,7 @@ def index_segment(
         size_bytes=size_bytes,
         valid_bytes=valid_bytes,
         bytes_read=scan.bytes_read,
-        builder=None if status == "invalid" else builder,
+        builder=None if status == SegmentStatus.INVALID else builder,
     )
 
 
@@ -173,17 +174,17 @@ def _outcome(
     refusals = [refusal for refusal in (builder.refusal, gathered.failure) if refusal]
     if refusals:
         position, why = min(refusals)
-        return "invalid", f"at byte {position}: {why}", position
+        return SegmentStatus.INVALID, f"at byte {position}: {why}", position
     if scan.load_failure:
-        return "invalid", scan.load_failure, scan.valid_bytes
+        return SegmentStatus.INVALID, scan.load_failure, scan.valid_bytes
     if scan.valid_bytes < scan.size_bytes:
-        return "truncated", scan.damage, scan.valid_bytes
-    return "ok" if scan.size_bytes else "empty", None, scan.valid_bytes
+        return SegmentStatus.TRUNCATED, scan.damage, scan.valid_bytes
+    return SegmentStatus.OK if scan.size_bytes else SegmentStatus.EMPTY, None, scan.valid_bytes
 
 
 def unreadable(error: str, size_bytes: int = 0) -> BuiltIndexes:
     """Return what is known of a segment whose bytes could not be had."""
-    return _Gathered().result("unreadable", error, size_bytes=size_bytes)
+    return _Gathered().result(SegmentStatus.UNREADABLE, error, size_bytes=size_bytes)
 
 
 def index_file(

@@ -22,6 +22,7 @@ from kip33.rules.index_entries import (
 )
 from kip33.rules.index_truth import OffsetIndexTruth, TimeIndexTruth
 from kip33.rules.index_verdict import Verdict
+from kip33.rules.segment_status import SegmentStatus
 from kip33.stores.files import one_line, read_index, size_of
 from kip33.stores.locations import Location
 
@@ -315,7 +316,7 @@ def verify_file(
         native=native,
         watcher=check.append,
     )
-    if failure is None and index.status == "unreadable":
+    if failure is None and index.status == SegmentStatus.UNREADABLE:
         failure = f"the log cannot be read: {index.error}"
     if failure:
         time, offset = Verdict(rule.UNREADABLE, None, (failure,)), None

@@ -17,6 +17,7 @@ from kip33.catalog.schema import SEGMENTS, WRITTEN
 from kip33.catalog.snapshot import Snapshot
 from kip33.formats.names import partition_dir_of
 from kip33.rules.retention import Decision, Limits, SegmentFigures, judge
+from kip33.rules.segment_status import SegmentStatus
 
 ROWS_PER_BATCH: Final = 1 << 16  # as Python's objects
 _ORDER: Final = ("log_dir", "topic", "partition", "base_offset", "directory_uri", "name")
@@ -82,7 +83,7 @@ class JudgedPartition(NamedTuple):
             return f"{self.unlistable_uri} could not be listed, segments may be missing here"
         if row.directory_uri != self.rows[0].directory_uri:
             return f"{row.log_uri} and {self.rows[0].log_uri} are of one partition"
-        if row.status == "unverified":
+        if row.status == SegmentStatus.UNVERIFIED:
             return f"{row.log_uri} is unverified, its log was not read"
         if row.largest_timestamp_source == "last_modified" and not trust_last_modified:
             return f"{row.log_uri} has its file's modification time only, which copies reset"

@@ -14,11 +14,12 @@ from typing import Final, NamedTuple
 
 from kip33.rules.index_entries import DIALECTS
 from kip33.rules.index_verdict import GOOD, MISSING, UNREADABLE
+from kip33.rules.segment_status import SegmentStatus
 
 # What a segment's status means for a broker that recovers it.
-SOUND: Final = ("ok", "empty")
-CUT: Final = "truncated"  # recovery cuts the log to its valid bytes
-REFUSED: Final = "invalid"  # recovery fails, or empties or splits the segment
+UNDAMAGED_STATUSES: Final = (SegmentStatus.OK, SegmentStatus.EMPTY)
+CUT: Final = SegmentStatus.TRUNCATED  # recovery cuts the log to its valid bytes
+REFUSED: Final = SegmentStatus.INVALID  # recovery fails, or empties or splits the segment
 HIDDEN: Final = "keeps a broker from cutting"
 HIDDEN_ABORTS: Final = "keeps a broker from writing the .txnindex"
 MAY_NOT_START: Final = "a broker may not start"
@@ -28,7 +29,7 @@ _INDEX_FULL: Final = "(segment.index.bytes)"
 
 def may_have_offset_index(status: str) -> bool:
     """Return whether an `.index` may be put beside a log of this status."""
-    return status in SOUND
+    return status in UNDAMAGED_STATUSES
 
 
 def offset_index_note(
@@ -105,7 +106,7 @@ def repair_of(
     it recovery would cut, `aborts_lost` whether aborted transactions are not in a `.txnindex`.
     """
     has_offset_index = offset_verdict not in (None, MISSING)
-    if status not in (*SOUND, CUT, REFUSED):
+    if status not in (*UNDAMAGED_STATUSES, CUT, REFUSED):
         return Repair(
             BY_HAND, BY_HAND, f"the log cannot be read: {error}; fix it and run the command again"
         )

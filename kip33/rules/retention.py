@@ -9,9 +9,15 @@ their nature, hence one walk decides: a segment goes if any check wants it and a
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from kip33.rules.segment_status import SegmentStatus
+
 NO_LIMIT: Final = -1  # of retention.ms and retention.bytes
 NEVER_MS: Final = 2**63 - 1
-DOUBTFUL_STATUSES: Final = ("truncated", "invalid", "unreadable")
+DOUBTFUL_STATUSES: Final = (
+    SegmentStatus.TRUNCATED,
+    SegmentStatus.INVALID,
+    SegmentStatus.UNREADABLE,
+)
 
 # What a policy lets retention do with a topic.
 DELETE: Final = "delete"  # all three checks
@@ -45,7 +51,7 @@ class SegmentFigures(NamedTuple):
     base_offset: int | None
     size_bytes: int | None
     largest_timestamp: int | None
-    status: str = "ok"
+    status: str = SegmentStatus.OK
     directory: str | None = None  # its partition directory's name, None where it has none
 
 

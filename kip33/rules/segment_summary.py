@@ -21,7 +21,6 @@ SUMMARY: Final = np.dtype(
         ("timestamp_types", np.int64),  # bit k: TIMESTAMP_TYPES[k]
     ]
 )
-STATUSES: Final = ("ok", "empty", "truncated", "invalid", "unreadable", "unverified")
 TIMESTAMP_TYPES: Final = ("NoTimestampType", "CreateTime", "LogAppendTime")
 
 

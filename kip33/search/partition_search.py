@@ -47,6 +47,7 @@ from kip33.rules.search import (
     require_target,
     trap,
 )
+from kip33.rules.segment_status import SegmentStatus
 from kip33.search.answers import Answer, Pending
 from kip33.search.index_lookup import IndexLookup
 from kip33.search.log_window import Meter
@@ -122,7 +123,8 @@ class _Search:
             for loss, next_base in zip(losses_of(segments), next_bases, strict=True)
         ]
         self._maxima = [None if s.doubt else -1 if s.is_bare else s.max_timestamp for s in segments]
-        if segments[-1].status == "unverified":  # the log may go on behind its index's last entry
+        # The log of an unverified segment may go on behind the last entry of its index.
+        if segments[-1].status == SegmentStatus.UNVERIFIED:
             segments[-1] = segments[-1]._replace(max_timestamp=None)
         self._counting: dict[int, tuple[bool, str | None]] = {}  # by place: see _counts
         self._meter = meter
@@ -151,7 +153,7 @@ class _Search:
         last = self._segments[-1]
         if last.last_offset is not None and not last.doubt:
             pending.settle(FOUND, max(last.last_offset + 1, self._start_offset))
-        elif last.is_bare or (last.status == "truncated" and not last.doubt):
+        elif last.is_bare or (last.status == SegmentStatus.TRUNCATED and not last.doubt):
             pending.settle(FOUND, max(last.base_offset, self._start_offset))
         else:
             pending.pass_over(f"{last.log_uri}: {last.status}, its last offset is not known")

@@ -15,11 +15,11 @@ from kip33.formats.batch import BatchColumns
 from kip33.formats.records import iterate_records
 from kip33.formats.scan import BatchScan
 from kip33.formats.windows import read_fully
+from kip33.rules.segment_status import SegmentStatus
 from kip33.stores.files import one_line, opened
 from kip33.stores.locations import Location
 
-UNCOUNTED = ("invalid", "unreadable")
-TRUNCATED = "truncated"
+UNCOUNTED = (SegmentStatus.INVALID, SegmentStatus.UNREADABLE)
 
 
 class RangeSize(NamedTuple):
@@ -61,9 +61,11 @@ def range_size(rows: Sequence[Mapping[str, Any]], start: int, end: int) -> Range
 
 def _lost_from(row: Mapping[str, Any]) -> int | None:
     """Return the first offset of a segment that may be lost, None where all can be counted."""
-    if row["status"] in UNCOUNTED or (row["status"] == TRUNCATED and row["last_offset"] is None):
+    if row["status"] in UNCOUNTED or (
+        row["status"] == SegmentStatus.TRUNCATED and row["last_offset"] is None
+    ):
         return int(row["base_offset"])
-    return int(row["last_offset"]) + 1 if row["status"] == TRUNCATED else None
+    return int(row["last_offset"]) + 1 if row["status"] == SegmentStatus.TRUNCATED else None
 
 
 def _part(row: Mapping[str, Any], start: int, end: int) -> RangeSize:

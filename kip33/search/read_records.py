@@ -15,6 +15,7 @@ from kip33.formats.byte_sources import pieces_of
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES, Record, iterate_records
 from kip33.formats.times import Time, milliseconds_of
 from kip33.rules.search import BATCH
+from kip33.rules.segment_status import SegmentStatus
 from kip33.search.index_pages import OFFSET_WIDTHS, IndexPages
 from kip33.search.log_window import LOCAL_BYTES, REMOTE_BYTES, Damage, LogWindow, Meter
 from kip33.search.searched_segment import SearchedSegment
@@ -66,7 +67,7 @@ def find_offset(
             valid_bytes=None,
             max_timestamp=None,
             largest_timestamp=None,
-            status="unverified",
+            status=SegmentStatus.UNVERIFIED,
             index_uri=None,
         )
         try:

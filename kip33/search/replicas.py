@@ -8,6 +8,7 @@ import numpy as np
 
 from kip33.formats.names import two_directories_in
 from kip33.rules.overlaps import APART, UNKNOWN, overlaps
+from kip33.rules.segment_status import SegmentStatus
 from kip33.search.searched_segment import SearchedSegment, losses_of
 
 THREADS: Final = 16  # of a search: stores take most of its time
@@ -41,9 +42,9 @@ def _segment(row: Mapping[str, Any]) -> SearchedSegment:
 
 def _rank(log_dir: str, segments: list[SearchedSegment]) -> tuple[int, int, str]:
     valid_bytes = sum(
-        (one.size_bytes if one.status == "unverified" else one.valid_bytes) or 0
+        (one.size_bytes if one.status == SegmentStatus.UNVERIFIED else one.valid_bytes) or 0
         for one in segments
-        if one.status not in ("invalid", "unreadable")
+        if one.status not in (SegmentStatus.INVALID, SegmentStatus.UNREADABLE)
     )
     last_offsets = [one.last_offset for one in segments if one.last_offset is not None]
     return -valid_bytes, -max(last_offsets, default=-1), log_dir

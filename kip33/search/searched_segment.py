@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kip33.rules.search import may_hold
+from kip33.rules.segment_status import SegmentStatus
 
 
 class SearchedSegment(NamedTuple):
@@ -30,12 +31,13 @@ class SearchedSegment(NamedTuple):
     @property
     def doubt(self) -> str | None:
         """Return the status where the log's batches count for nothing: they are not searched."""
-        return self.status if self.status in ("invalid", "unreadable") else None
+        is_lost = self.status in (SegmentStatus.INVALID, SegmentStatus.UNREADABLE)
+        return self.status if is_lost else None
 
     @property
     def is_bare(self) -> bool:
         """Return whether it is known to have no batch."""
-        return not self.doubt and (self.status == "empty" or self.size_bytes == 0)
+        return not self.doubt and (self.status == SegmentStatus.EMPTY or self.size_bytes == 0)
 
     @property
     def end_offset(self) -> int:
@@ -63,7 +65,7 @@ def next_bases_of(segments: Sequence[SearchedSegment]) -> list[int | None]:
 
 
 def _loss(segment: SearchedSegment, next_base: int | None) -> str | None:
-    if segment.doubt or segment.status != "truncated":
+    if segment.doubt or segment.status != SegmentStatus.TRUNCATED:
         return segment.doubt
     is_complete = segment.last_offset is not None and next_base is not None
     if is_complete and next_base is not None and next_base <= segment.end_offset:

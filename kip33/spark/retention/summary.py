@@ -7,6 +7,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as sf
 
 from kip33.rules.retention import DOUBTFUL_STATUSES
+from kip33.rules.segment_status import SegmentStatus
 from kip33.rules.suspicious_timestamps import SUSPICIONS
 from kip33.spark.retention.rule import PARTITION
 
@@ -166,7 +167,9 @@ def _first_kept() -> Column:
 def _log_end() -> Column:
     """Return where the newest segment ends, an empty one where it begins; null: nobody read it."""
     after = sf.try_add("last_offset", sf.lit(1))  # of a log that ends at 2^63 - 1: null
-    end = sf.coalesce(after, sf.when(sf.col("status") == "empty", sf.col("base_offset")))
+    end = sf.coalesce(
+        after, sf.when(sf.col("status") == SegmentStatus.EMPTY, sf.col("base_offset"))
+    )
     return sf.max_by(end, sf.struct("base_offset", "log_uri"))
 
 
@@ -189,7 +192,7 @@ def _blocking(now_ms: int) -> list[Column]:
 
 def _trust() -> list[Column]:
     by_file = sf.col("largest_timestamp_source") == "last_modified"
-    unverified = sf.col("status") == "unverified"
+    unverified = sf.col("status") == SegmentStatus.UNVERIFIED
     named = sf.sort_array(sf.collect_list(sf.when(by_file, sf.col("base_offset"))))
     return [
         sf.count_if(by_file).alias("last_modified_segments"),

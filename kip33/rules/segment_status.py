@@ -1,0 +1,18 @@
+"""What a build found a segment's log to be: the column `status` of the catalog."""
+
+from enum import StrEnum
+
+
+class SegmentStatus(StrEnum):
+    """The status of a segment's log; each member is its own text.
+
+    >>> SegmentStatus.TRUNCATED == "truncated"
+    True
+    """
+
+    OK = "ok"
+    EMPTY = "empty"  # no bytes
+    TRUNCATED = "truncated"  # recovery cuts the log to its valid bytes
+    INVALID = "invalid"  # recovery fails, or empties or splits the segment
+    UNREADABLE = "unreadable"  # the file could not be read
+    UNVERIFIED = "unverified"  # judged by the end of its index, the log was not read
