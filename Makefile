@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DEMO := .demo
 
 .DEFAULT_GOAL := help
-.PHONY: help venv java dist demo test lint types integration test-integration bench bench-quick clean
+.PHONY: help venv java dist demo test quick lint types integration test-integration bench bench-quick clean
 
 help:  ## Show the targets
 	@awk -F ':.*## ' '/^##@/ {printf "\n%s\n", substr($$0, 5)} \
@@ -69,6 +69,10 @@ demo: venv java  ## Make a small archive; build, verify, search; judge its reten
 test: venv java lint types  ## Lint, types and every test that needs no outside service
 	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not kafka and not integration"
 
+quick: venv  ## The pure tests, plain code, few examples: a quarter of a minute
+	KIP33_EXAMPLES=quick $(BIN)/pytest -q -n 2 tests/formats tests/rules tests/test_layering.py \
+	  tests/test_names.py -m "not kafka and not integration and not spark and not slow"
+
 lint: venv
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -79,7 +83,8 @@ types: venv
 test-integration: integration
 
 integration: venv java  ## The tests against Kafka's own jars (Maven), other services; long forms
-	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "kafka or integration"
+	KIP33_EXAMPLES=long $(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder \
+	  -m "kafka or integration or (hypothesis and not spark)"
 
 bench bench-quick: venv java
 	$(BIN)/pip install --quiet --disable-pip-version-check -c .ci/requirements.lock -e '.[dev,bench]'

@@ -5,10 +5,19 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+# How many examples of a hundred each property is tried with. None has a deadline: a slow machine
+# makes no test fail.
+PROFILES = {"quick": 5, "test": 25, "long": 100}
+for name, max_examples in PROFILES.items():
+    hypothesis.settings.register_profile(name, deadline=None, max_examples=max_examples)
+hypothesis.settings.load_profile(os.environ.get("KIP33_EXAMPLES", "test"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 
 def short_and_long(short: int, long: int, variable: str) -> list[Any]:
@@ -25,3 +26,11 @@ def one_in(count: int, cases: Iterable[Any]) -> list[Any]:
         pytest.param(case, marks=pytest.mark.integration if number % count else ())
         for number, case in enumerate(cases)
     ]
+
+
+def examples(many: int) -> int:
+    """Return how many examples a property is tried with: `many` in the long form.
+
+    The profile of this run says how many of a hundred.
+    """
+    return max(3, many * settings.default.max_examples // 100)

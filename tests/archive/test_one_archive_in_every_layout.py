@@ -117,6 +117,7 @@ def test_verify_finds_the_built_files_identical(tmp_path: Path, name: str) -> No
         assert (verdict.verdict, verdict.offset_index_verdict) == ("identical", "identical")
 
 
+@pytest.mark.integration
 @needs_real_segments
 @pytest.mark.parametrize("name", [name for name in WRITERS if name != "pattern"])
 def test_indexes_of_real_brokers_are_found_where_the_archive_has_them(

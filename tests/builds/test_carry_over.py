@@ -65,7 +65,7 @@ def test_names_that_differ_only_in_their_quoting_are_two(tmp_path: Path) -> None
     ("rows_per_part", "rows_per_group"),
     [
         pytest.param(1, 7, marks=pytest.mark.integration),
-        (64, 7),
+        pytest.param(64, 7, marks=pytest.mark.integration),
         pytest.param(64, 100, marks=pytest.mark.integration),
         pytest.param(250_000, 7, marks=pytest.mark.integration),
         (250_000, 20_000),

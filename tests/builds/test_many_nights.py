@@ -222,14 +222,13 @@ def without_settings(row: Row) -> Row:
     return {name: value for name, value in row.items() if name not in SETTINGS_COLUMNS}
 
 
-@pytest.mark.parametrize("walks", short_and_long(15, 40, "KIP33_WALKS"))
+@pytest.mark.parametrize("walks", short_and_long(5, 40, "KIP33_WALKS"))
 def test_no_night_tells_what_the_nights_before_did(walks: int) -> None:
     run_state_machine_as_test(
         Nights,
         settings=hypothesis_settings(
             max_examples=walks,
             stateful_step_count=25,
-            deadline=None,
             derandomize=True,
             phases=[Phase.generate],
         ),
@@ -459,7 +458,7 @@ def build_steps(plan: BuildPlan) -> Iterator[None]:
     yield None
 
 
-@pytest.mark.parametrize("seeds", short_and_long(3, 12, "KIP33_OWNER_SEEDS"))
+@pytest.mark.parametrize("seeds", short_and_long(2, 12, "KIP33_OWNER_SEEDS"))
 def test_nothing_foreign_is_changed_and_orphaned_files_are_known(
     tmp_path: Path, seeds: int
 ) -> None:

@@ -89,6 +89,7 @@ sys.meta_path.insert(0, NoPandas())
 """
 
 
+@pytest.mark.integration
 @pytest.mark.spark
 def test_build_in_a_pipe_prints_one_object_and_no_process_needs_pandas(
     archive: Path, tmp_path: Path

@@ -184,6 +184,7 @@ def test_dump_of_a_log_shows_batches_records_and_damage(command: Command) -> Non
     assert len(table) == len(detailed) + 2  # two heads of columns
 
 
+@pytest.mark.integration
 @needs_real_segments
 def test_dump_of_real_segments_names_the_zeroed_bodies(command: Command) -> None:
     small = {str(path) for path in REAL_SEGMENTS.values() if path.stat().st_size < SMALL_BYTES}

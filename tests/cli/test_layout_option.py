@@ -13,6 +13,7 @@ TWICE = (*made_segments(), made_segments()[0]._replace(upload=1))
 AIVEN = ("tiered", "--layout", "aiven")
 
 
+@pytest.mark.integration
 @pytest.mark.spark
 def test_built_verified_searched_and_shown(spark_command: Command) -> None:
     aiven(Path("tiered"), TWICE, compressed=True)

@@ -32,6 +32,7 @@ def files_below(root: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.integration
 def test_the_jobs_do_what_the_command_does(spark_command: Command, tmp_path: Path) -> None:
     options = ("--offset-index", "--dialect", "live", "--format", "json", "--fail-on", "invalid")
     here = spark_command("build", "archive", "--index-dir", "by-command", *options)

@@ -38,7 +38,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> CutShort:
     return CutShort(archive)
 
 
-@pytest.mark.parametrize("kills", short_and_long(15, 50, "KIP33_KILLS"))
+@pytest.mark.parametrize("kills", short_and_long(5, 50, "KIP33_KILLS"))
 def test_random_moments(large: CutShort, capsys: pytest.CaptureFixture[str], kills: int) -> None:
     chance = random.Random(f"{SEED} killed applies")
     moments = [(number + chance.random()) / kills * BEYOND for number in range(kills)]

@@ -197,6 +197,7 @@ def test_a_power_failure_at_any_moment_leaves_a_snapshot_with_all_that_it_names(
     assert list(faults_of(second)) == []
 
 
+@pytest.mark.integration
 def test_the_replay_finds_what_a_build_without_flushes_may_lose(tmp_path: Path) -> None:
     place = write_archive(tmp_path, partitions=1)
     faults = set(faults_of(Build(place, fsync=False)))

@@ -285,6 +285,7 @@ for line in sys.stdin:
 """.replace("INTERVAL", str(INTERVAL))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("seed", one_in(2, range(2)))
 def test_two_processes_build_at_once_night_after_night(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)

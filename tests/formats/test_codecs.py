@@ -14,7 +14,7 @@ from kip33.formats.batch import CODEC_NAMES
 from kip33.formats.byte_sources import PieceReader
 from kip33.formats.codecs import CHUNK_BYTES, Steps, decode_prefix, decompress
 from tests.builders.segment_builder import CODEC_BITS, V2_CODECS, compress, lz4_frame, xxh32
-from tests.long_forms import short_and_long
+from tests.long_forms import examples, short_and_long
 
 COMPRESSED = [codec for codec in V2_CODECS if codec != "none"]
 PLAIN = bytes(range(256)) * 300 + b"kafka " * 20000
@@ -161,7 +161,7 @@ def test_random_bytes_are_named_or_read(stored: bytes, codec: str) -> None:
         assert str(error).startswith(CODEC_NAMES[CODEC_BITS[codec]] + ": ")
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.data(), st.sampled_from(COMPRESSED))
 def test_one_byte_changed_is_named_or_read(data: st.DataObject, codec: str) -> None:
     stored = bytearray(compress(b"kafka" * 50 + bytes(range(99)), codec))
@@ -173,6 +173,7 @@ def test_one_byte_changed_is_named_or_read(data: st.DataObject, codec: str) -> N
         assert "\n" not in str(error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
 def test_bomb_is_read_a_chunk_at_a_time(codec: str) -> None:
     size = 64 << 20

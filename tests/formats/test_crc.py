@@ -139,6 +139,7 @@ def test_pieces_in_any_cutting_equal_the_whole(seed: int) -> None:
     assert {plain32c, *fast32c} == {segment_builder.crc32c(data[start:stop])}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("plain", "form", "tables"), FOLDING)
 def test_folding_gives_the_crc_of_every_length_from_any_register(
     plain: Callable[..., int], form: Callable[..., int], tables: tuple[npt.NDArray[np.uint32], ...]

@@ -297,6 +297,7 @@ def test_sources(kind: type) -> None:
     assert list(iterate_records(kind(build.wrapper(8, PAIR_V1))))[1].offset == 8
 
 
+@pytest.mark.slow
 def test_bomb_of_one_record_is_skipped_without_holding_it() -> None:
     entry = build.v2_batch(0, [build.Record(T, None, bytes(64 << 20))], codec="zstd")
     assert len(entry) < 10000
@@ -383,6 +384,7 @@ def test_flipped_bytes_are_named_or_read() -> None:
                 assert "\n" not in str(error)
 
 
+@pytest.mark.integration
 @needs_real_segments
 @pytest.mark.parametrize("log", REAL_SEGMENTS, ids=str)
 def test_real_batches_keep_what_their_headers_say(log: str) -> None:

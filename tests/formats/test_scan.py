@@ -26,6 +26,7 @@ from tests.builders.segment_builder import (
     with_broken_crc,
     wrapper,
 )
+from tests.long_forms import examples
 
 SMALLEST_CHUNK_BYTES = 2 * RECORD_BATCH_OVERHEAD
 
@@ -449,7 +450,7 @@ class Irregular:
         return len(piece)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(
     segments(),
     chunkings,
@@ -479,7 +480,7 @@ def test_any_chunking_gives_the_same_headers(
     assert (seen.valid_bytes, seen.damage, seen.bytes_read) == (len(data), None, len(data))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(segments(min_size=1), st.data(), chunkings, st.sampled_from(sorted(SPEEDS)), st.booleans())
 def test_a_cut_at_any_byte_gives_the_batches_before_it(
     entries: list[Written], data: st.DataObject, chunk_bytes: int, speed: str, check_crc: bool
@@ -493,7 +494,7 @@ def test_a_cut_at_any_byte_gives_the_batches_before_it(
     assert (seen.damage is None) == (seen.valid_bytes == cut)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80))
 @given(segments(min_size=1), st.data())
 def test_a_flipped_bit_leaves_what_stands_before_it(
     entries: list[Written], data: st.DataObject

@@ -55,7 +55,7 @@ def verdicts_on(case: Case, *, native: bool) -> tuple[Expected, tuple[str, ...]]
     return Expected(times.verdict, offsets.verdict), times.problems + offsets.problems
 
 
-@pytest.mark.parametrize("cases", short_and_long(1500, 4_000, "KIP33_DAMAGED_INDEXES"))
+@pytest.mark.parametrize("cases", short_and_long(400, 4_000, "KIP33_DAMAGED_INDEXES"))
 def test_each_file_has_the_verdict_of_its_definition(
     cases: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -251,6 +251,7 @@ def small(tmp_path: Path) -> Path:
     return log
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is in /proc")
 def test_memory_for_one_batch_of_the_largest_size(tmp_path: Path, small: Path) -> None:
     """A header whose size field claims the whole file, two gigabytes of holes: all is read once."""
@@ -263,6 +264,7 @@ def test_memory_for_one_batch_of_the_largest_size(tmp_path: Path, small: Path) -
     assert int(growth) < MOST_GROWTH_BYTES
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is in /proc")
 def test_memory_for_a_segment_of_many_batches(tmp_path: Path, small: Path) -> None:
     one = np.frombuffer(v2_batch(0, [Record(5, None, bytes(1000))]), np.uint8)

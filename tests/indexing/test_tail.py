@@ -354,6 +354,7 @@ def test_tail_and_only_damaged_contradict_each_other(archive: ChangingArchive) -
 # Segments of real brokers
 
 
+@pytest.mark.integration
 @needs_real_segments
 @pytest.mark.parametrize("offset_index", [False, True])
 def test_real_indexes_tell_what_their_logs_tell(tmp_path: Path, offset_index: bool) -> None:

@@ -74,6 +74,7 @@ def test_a_table_keeps_what_a_dict_keeps(keys: list[int], speed: Speed) -> None:
         assert all(table[slot_of(table, key), USED] for key in model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("speed", SPEEDS)
 def test_a_larger_table_has_all_that_was_in_the_smaller(speed: Speed) -> None:
     table = new_table()

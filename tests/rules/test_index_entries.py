@@ -19,6 +19,7 @@ from kip33.formats.time_index import TimeIndex
 from kip33.rules import index_entries as rule
 from kip33.rules.index_entries import DEFAULT_SEGMENT_INDEX_BYTES, DIALECTS, REFUSALS
 from tests.builders.generated_segments import LONG_MAX, Written, record_pairs, segments
+from tests.long_forms import examples
 
 BATCH_BYTES = 98
 MAX_INT32 = 2**31 - 1
@@ -442,7 +443,7 @@ def time_index_of(entries: Sequence[Written], interval: int, dialect: str) -> Ti
     return TimeIndex.from_entries(((t, BASE + o) for t, o in seen.times), base_offset=BASE)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(written_segments, intervals, dialects)
 def test_every_entry_is_sound(entries: list[Written], interval: int, dialect: str) -> None:
     """No record later than T comes before o; where o is the next offset, it may be at o."""
@@ -451,7 +452,7 @@ def test_every_entry_is_sound(entries: list[Written], interval: int, dialect: st
         assert all(o >= offset if dialect == "kip33" else o > offset for o in later)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(written_segments, intervals, dialects)
 def test_entries_grow(entries: list[Written], interval: int, dialect: str) -> None:
     index = time_index_of(entries, interval, dialect)
@@ -460,7 +461,7 @@ def test_entries_grow(entries: list[Written], interval: int, dialect: str) -> No
     assert (index.timestamps > -1).all()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(written_segments, intervals, dialects)
 def test_the_last_entry_has_the_largest_timestamp(
     entries: list[Written], interval: int, dialect: str
@@ -471,7 +472,7 @@ def test_the_last_entry_has_the_largest_timestamp(
     assert len(index) == 0 or largest > -1
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(written_segments, intervals, dialects, st.data())
 def test_lookup_and_a_scan_forward_find_what_a_full_scan_finds(
     entries: list[Written], interval: int, dialect: str, data: st.DataObject
@@ -491,7 +492,7 @@ def test_lookup_and_a_scan_forward_find_what_a_full_scan_finds(
     assert next(((o, t) for o, t in scanned if t >= target), None) == expected
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(
     st.lists(st.tuples(st.integers(-2, 12) | st.integers(), st.integers(-3, 9)), max_size=20).map(
         lambda rows: [(o % 2**40, t) if abs(o) > 2**40 else (o, t) for o, t in rows]

@@ -34,6 +34,7 @@ from kip33.rules.index_verdict import (
 )
 from tests.builders.generated_segments import LONG_MAX, Written, segments, wire_of
 from tests.builders.segment_builder import Record, v0_message, v1_message, v2_batch, wrapper
+from tests.long_forms import examples
 
 BATCH_BYTES = 98
 INTERVAL = 100
@@ -531,7 +532,7 @@ def columns_of(log: bytes) -> BatchColumns:
     return np.concatenate([np.empty(0, BATCH), *(batches.copy() for batches in scan)])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(
     segments(base_offset=BASE),
     st.integers(0, 400),
@@ -559,8 +560,8 @@ def test_what_a_dialect_writes_is_identical_and_at_any_interval_true(
     for read_at, verdicts in ((interval, {IDENTICAL}), (other_interval, true)):
         seen = judge(
             log,
-            written.time_index,
-            written.offset_index,
+            written.time_index_data,
+            written.offset_index_data,
             base=BASE,
             settings=IndexSettings(dialect, read_at),
         )
@@ -577,7 +578,7 @@ def naive_stairs(entries: Sequence[Written]) -> dict[int, set[int]]:
     return stairs
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(segments(base_offset=BASE, min_size=1), st.data(), st.integers(1, 5))
 def test_an_entry_is_true_where_a_naive_reader_says_so(
     entries: list[Written], data: st.DataObject, step: int
@@ -627,7 +628,7 @@ def naive_offset_entry_is_true(entries: Sequence[Written], offset: int, position
     return False
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(segments(base_offset=BASE, min_size=1), st.data(), st.integers(1, 5))
 def test_an_offset_entry_is_true_where_a_naive_reader_says_so(
     entries: list[Written], data: st.DataObject, step: int

@@ -19,6 +19,7 @@ from kip33.rules.segment_summary import (
     summarize,
 )
 from tests.builders.generated_segments import LONG_MAX, Written, rows_of, segments
+from tests.long_forms import examples
 
 NO_BATCHES = {
     "batch_count": 0, "record_count": 0, "wrappers": 0, "first_batch_timestamp": -1,
@@ -115,7 +116,7 @@ def test_magics_seen_are_signed(compiled: bool) -> None:
     assert summary_of(rows, compiled=compiled)[1] == [-128, 0, 2, 127]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(segments(), st.integers(1, 5))
 def test_summary_of_any_log_in_any_pieces(entries: list[Written], step: int) -> None:
     plain = summary_of(rows_of(entries))

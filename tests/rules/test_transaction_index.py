@@ -195,6 +195,7 @@ def random_log(dice: random.Random) -> list[list[Step]]:
     return [steps[a:b] for a, b in zip([0, *cuts], [*cuts, len(steps)], strict=True)]
 
 
+@pytest.mark.slow
 def test_segments_scanned_apart_give_what_one_pass_gives() -> None:
     carried = 0
     for number in range(LOGS):

@@ -266,6 +266,7 @@ STREAMS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", range(3))
 @pytest.mark.parametrize(("producers", "offsets"), STREAMS)
 def test_random_logs_fail_where_the_model_fails(

@@ -19,6 +19,7 @@ from tests.builders.catalog_rows import catalog_rows
 from tests.builders.generated_segments import plain_batch, wire_of
 from tests.builders.searched_segments import write_segment
 from tests.builders.segment_builder import Record, end_txn_marker, v1_message, v2_batch, wrapper
+from tests.long_forms import examples
 
 Stream = list[tuple[int, int]]  # who a record is, and its CreateTime
 
@@ -167,7 +168,7 @@ def paired(
     return Pair(some, first, second, committed, buffer_ms, points)
 
 
-QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+QUICK = settings(max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
 RANDOM = st.integers(0, 2**32).map(random.Random)
 BUFFERS = st.sampled_from((0, 1, 20, 150, 10**6))
 ARCHIVED = st.sampled_from((slice(None), slice(None), slice(1, None), slice(0, -1)))

@@ -18,6 +18,7 @@ from tests.builders.catalog_rows import catalog_rows
 from tests.builders.generated_segments import Written, plain_batch, segments, wire_of
 from tests.builders.searched_segments import write_segment
 from tests.builders.segment_builder import end_txn_marker, v2_batch
+from tests.long_forms import examples
 
 NOW_MS = 10_000
 DAY_MS = 86_400_000
@@ -72,7 +73,7 @@ def expected(
     return result, unread[0], *known, late
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
 @given(logs(), st.sampled_from((0, 100, 4096)), st.booleans(), st.integers(0, 60))
 def test_every_offset_as_a_look_at_every_record(
     log: list[tuple[int, list[Written]]], interval: int, with_index: bool, retention_ms: int

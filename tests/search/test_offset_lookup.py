@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kip33.search.log_window import Meter
@@ -26,7 +26,6 @@ def data_of(written: list[Written]) -> list[tuple[int, int]]:
     return [pair for one in written if not one.control for pair in record_pairs([one])]
 
 
-@settings(deadline=None)
 @given(segments(), segments(base_offset=300), st.sampled_from([0, 100, 4096]), st.booleans())
 def test_every_offset_of_two_segments(
     first: list[Written], second: list[Written], interval_bytes: int, with_index: bool

@@ -37,7 +37,7 @@ from kip33.stores.locations import Location
 from tests.builders.generated_segments import Written, plain_batch, segments, wire_of
 from tests.builders.searched_segments import Partition, write_segment
 from tests.builders.segment_builder import Record, v2_batch
-from tests.long_forms import one_in
+from tests.long_forms import examples, one_in
 
 DIALECTS = ("recover", "live", "kip33")
 INDEX_BYTES = 64 * 1024
@@ -57,7 +57,7 @@ def partitions(draw: st.DrawFn) -> Partition:
     return Partition(tuple(drawn))
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(120), suppress_health_check=[HealthCheck.too_slow])
 @given(
     partitions(),
     st.sampled_from(DIALECTS),

@@ -29,6 +29,7 @@ from tests.builders.segment_builder import (
     wrapper,
 )
 from tests.builders.segment_builder import Record as Sent
+from tests.long_forms import examples
 
 SENT = (
     Sent(1000, b"k", b"v", (("h", b"1"), ("h", None))),
@@ -83,7 +84,7 @@ def partitions(draw: st.DrawFn) -> Partition:
     return Partition(tuple(drawn))
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow])
 @given(partitions(), st.booleans(), st.booleans(), st.data())
 def test_any_range_over_any_borders(
     partition: Partition, index: bool, check_crc: bool, data: st.DataObject

@@ -80,7 +80,7 @@ def random_entries(random: Random, base_offset: int) -> list[Written]:
     return entries
 
 
-@pytest.mark.parametrize("questions", short_and_long(2_000, 30_000, "KIP33_LOG_START_QUESTIONS"))
+@pytest.mark.parametrize("questions", short_and_long(500, 30_000, "KIP33_LOG_START_QUESTIONS"))
 def test_answers_behind_any_log_start_are_those_of_a_loop_over_all_records(
     questions: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

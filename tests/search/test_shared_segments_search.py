@@ -81,6 +81,7 @@ def content_of(name: str) -> Content:
     return Content(records[:, 0], np.maximum.accumulate(records[:, 1]), damaged, row)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", REAL_SEGMENTS)
 def test_every_time_of_a_segment(name: str) -> None:
     content = content_of(name)

@@ -30,6 +30,7 @@ from tests.builders.layouts import (
     segment_id,
     zstd,
 )
+from tests.long_forms import examples
 
 LOG = os.urandom(200) * 100 + bytes(range(256)) * 20
 ONE = Stored("t", 0, 7, LOG, timeindex=b"time" * 6, index=b"offs" * 4)
@@ -128,7 +129,7 @@ def test_an_empty_aiven_segment(tmp_path: Path, compressed: bool) -> None:
     assert (read(log), size_of(log)) == (b"", 0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     log=st.binary(min_size=1, max_size=200),
     chunk_bytes=st.integers(1, 100),

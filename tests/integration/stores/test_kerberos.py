@@ -138,7 +138,7 @@ def built(nobody: Place, ways: dict[str, dict[str, str]]) -> Callable[[str], Ran
 def expected(archive: Path) -> dict[str, bytes]:
     """Return the index files of the archive on disk."""
     logs = {log.relative_to(archive): build_time_index(str(log)) for log in archive.rglob("*.log")}
-    return {str(p.with_suffix(".timeindex")): log.time_index or b"" for p, log in logs.items()}
+    return {str(p.with_suffix(".timeindex")): log.time_index_data or b"" for p, log in logs.items()}
 
 
 def require_published(place: Place, name: str, files: dict[str, bytes]) -> None:
