@@ -57,7 +57,7 @@ CATALOG_ASSET = AssetAlias("kip33_catalog")  # becomes the asset of the URI that
 DAMAGED = {
     "truncated": "indexed as far as a broker would keep them",
     "invalid": "a broker would keep no index of them",
-    "unreadable": "tried again by the next build",
+    "unreadable": "the next build tries again",
 }
 # Not `missing`: a damaged segment has no index, and what could not be written the build counts.
 INDEX_FILES = (
@@ -99,17 +99,18 @@ def findings(
     found = []
     for status, consequence in DAMAGED.items():
         if count := build["by_status"].get(status):
-            found.append(f"segments that are {status}: {count:,}, {consequence}")
+            found.append(f"segments with status {status}: {count:,}, {consequence}")
     if build["failed"]:
         found.append(f"segments whose index files could not be written: {build['failed']:,}")
     for kind, counts in INDEX_FILES:
         for verdict in NOT_AS_BUILT:
             if count := verify.get(counts, {}).get(verdict):
-                found.append(f"{kind} files that are {verdict}: {count:,}")
+                found.append(f"{kind} files with verdict {verdict}: {count:,}")
     if audit["blocked_partitions"]:
         found.append(
-            f"partitions that are blocked: {audit['blocked_partitions']:,}, where "
-            f"{audit['blocked_segments']:,} segments have expired behind an older one that stays"
+            f"blocked partitions: {audit['blocked_partitions']:,}; "
+            f"{audit['blocked_segments']:,} expired segments stay because an older "
+            "segment is kept"
         )
     extra = {"findings": found, "build": build, "verify": verify, "audit": audit}
     outlet_events[CATALOG_ASSET].add(Asset(uri=build["catalog"]), extra=extra)
@@ -126,14 +127,14 @@ def report_findings(found: list[str], results: str, *, params: dict[str, Any]) -
     """Log the findings; fail where `fail_on_findings` says so, without another try."""
     for finding in found:
         log.warning(finding)
-    log.warning("which ones: in the catalog, the log of task verify, and %s/audit", results)
+    log.warning("details: the catalog, the log of task verify, and %s/audit", results)
     if params["fail_on_findings"]:
         raise AirflowFailException("; ".join(found))
 
 
 @task
 def all_well() -> None:
-    log.info("every segment and index is as it should be, and nothing blocks retention")
+    log.info("all segments and index files are in order, and nothing blocks retention")
 
 
 with DAG(
@@ -146,7 +147,7 @@ with DAG(
     tags=["kafka", "kip33"],
     params={
         "fail_on_findings": Param(
-            False, type="boolean", description="Whether findings make a run a failed one."
+            False, type="boolean", description="Whether findings make a run fail."
         )
     },
 ) as dag:

@@ -44,6 +44,7 @@ def require_outside_brokers(place: Location, what: str) -> None:
 def inside_log_dir(place: Location, what: str, log_dir: Location, why: str = "") -> LocationError:
     """Return the error that refuses a folder inside a log directory; `why` says how it is known."""
     return LocationError(
-        f"{place.uri}: {what} lies inside the log directory {log_dir.uri}{why}; a broker "
-        "does not start while a foreign folder is in it: choose a place outside"
+        f"{place.uri}: {what} is inside the log directory {log_dir.uri}{why}; a broker "
+        "does not start if its log directory has an unknown folder: choose a place "
+        "outside"
     )

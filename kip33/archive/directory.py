@@ -139,7 +139,7 @@ def _with_text_names(directory: Directory, visit: Visit, infos: Infos) -> Infos:
             found.append(info)
         elif info.type == fs.FileType.Directory:
             path = visit.path_of(shown_name(info))
-            directory.segments.append(unlistable(path, None, "its name is not UTF-8: rename it"))
+            directory.segments.append(unlistable(path, None, "the name is not UTF-8: rename it"))
         else:
             directory.passed_over["files whose names are not UTF-8"] += 1
     return found
@@ -154,7 +154,7 @@ def add_inner(directory: Directory, visit: Visit, name: str) -> None:
     path = visit.path_of(name)
     real = real_path(visit.place.child(name), visit.above[-1])
     if real in visit.above:
-        why = "a link back to a directory above it"
+        why = "a link to a directory above itself"
     elif len(visit.above) > MAX_DEPTH:
         why = f"more than {MAX_DEPTH} directories deep"
     else:

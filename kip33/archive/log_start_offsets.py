@@ -59,8 +59,8 @@ def _checkpoint(log_dir: Location) -> dict[tuple[str, int], int]:
         return {}
     except (OSError, ValueError) as error:
         raise LocationError(
-            f"{location.uri}: cannot be read: {one_line(error)}; copy it again, or remove it to "
-            "take the first segment for the start of each log"
+            f"{location.uri}: cannot be read: {one_line(error)}; copy it again, or "
+            "remove it so that each log starts with its first segment"
         ) from error
 
 
@@ -71,7 +71,7 @@ def _rows(file: str) -> LogStartOffsets:
         offsets: LogStartOffsets = {}
         for number, key, offset in _parse(text):
             if offsets.setdefault(key, offset) != offset:
-                raise ValueError(f"line {number}: offset {offset} found, {offsets[key]} above")
+                raise ValueError(f"line {number}: offset {offset} found, but {offsets[key]} above")
     except (OSError, ValueError, csv.Error) as error:
         raise LocationError(
             f"{file}: {one_line(error)}; expected CSV with the header "
@@ -99,5 +99,5 @@ def _parse(text: str) -> Iterator[tuple[int, tuple[str, str, int], int]]:
 def _number(line: int, name: str, cell: str) -> int:
     digits = cell.isascii() and cell.isdigit() and len(cell) <= 20
     if not digits or int(cell) > _MOST[name]:
-        raise ValueError(f"line {line}: {name} {cell[:40]!r} found, not 0 to {_MOST[name]}")
+        raise ValueError(f"line {line}: {name} {cell[:40]!r} found, expected 0 to {_MOST[name]}")
     return int(cell)

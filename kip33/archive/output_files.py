@@ -46,17 +46,18 @@ def require_replaceable(
                 head = bytes(read_fully(read_into, 0, min(size_bytes, most_bytes)))
             if not head or is_ours(head):
                 return
-            what = f"another file, not one that {option} wrote"
+            what = f"a file that {option} did not write"
     except (FileNotFoundError, NotADirectoryError):
         if place.is_local and not os.path.exists(place.parent.path):  # noqa: PTH110
             require_outside_brokers(place.parent, f"the new folder of {option}")
         return  # nothing to replace; whether it can be written shows later
     except OSError as error:
         raise LocationError(
-            f"{place.uri}: {option} cannot look at it: {one_line(error)}; give another name"
+            f"{place.uri}: {option} cannot check what is there: {one_line(error)}; give "
+            "another name"
         ) from error
     raise LocationError(
-        f"{place.uri}: there is {what}, and {option} does not replace it; give another name"
+        f"{place.uri}: {what} is there, which {option} does not replace; give another name"
     )
 
 
@@ -78,9 +79,7 @@ def _what_is_there(place: Location) -> str | None:
 def require_plan_place(place: Location) -> None:
     """Raise LocationError unless a plan may be written there: its name ends in `.jsonl`."""
     if not place.name.endswith(".jsonl"):
-        raise LocationError(
-            f"{place.uri}: --plan needs a name that ends in .jsonl; give such a name"
-        )
+        raise LocationError(f"{place.uri}: --plan expects a name that ends in .jsonl")
     require_replaceable(place, "--plan", is_plan, _HEAD_BYTES)
 
 

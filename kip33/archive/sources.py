@@ -47,7 +47,7 @@ def require_segments(
     if listing.table.num_rows == 0:
         wanted = f" of topics {', '.join(topics)}" if topics else ""
         raise LocationError(
-            f"{source.uri}: no segments{wanted} here; {layout.expected}{_passed_over(listing)}"
+            f"{source.uri}: no segments{wanted} found; {layout.expected}{_passed_over(listing)}"
         )
     return listing
 
@@ -65,13 +65,13 @@ def partition_directories(listing: Listing) -> tuple[Location, ...]:
 def _passed_over(listing: Listing) -> str:
     """Return what was found instead, for a layout that is not the archive's."""
     counts = ", ".join(f"{count} {what}" for what, count in sorted(listing.passed_over.items()))
-    return f" (passed over: {counts})" if counts else ""
+    return f" (skipped: {counts})" if counts else ""
 
 
 def require_no_file(place: Location, what: str) -> None:
     """Raise LocationError where a file has the name of a directory that is to be written."""
     if size_of(place) is not None:
-        raise LocationError(f"{place.uri}: {what} is a file, a directory expected")
+        raise LocationError(f"{place.uri}: {what} is a file, expected a directory")
 
 
 def require_outside_log_dirs(place: Location, listing: Listing, what: str) -> None:

@@ -129,12 +129,12 @@ def warnings_of(summary: BuildSummary) -> Iterator[str]:
     Index files that could not be written, partitions in two directories; in place also what a
     broker may trip over.
     """
-    rows = "the rows' `error` says which and what to do"
+    rows = "column `error` of their rows says what to do"
     if count := summary.failed:
         yield (
             f"index files of {count} segments could not be written, for example "
-            f"{summary.failed_example}; the rows' `error` says which, the next build tries again; "
-            "--fail-on unwritten makes this exit 3"
+            f"{summary.failed_example}; column `error` of their rows has the reasons; "
+            "the next build tries again; --fail-on unwritten makes this exit 3"
         )
     if count := summary.hidden_from_recovery:
         yield (
@@ -148,15 +148,16 @@ def warnings_of(summary: BuildSummary) -> Iterator[str]:
         )
     if count := summary.may_not_start:
         yield (
-            f"{count} logs are such that {MAY_NOT_START} while it has to recover them; {rows}; "
-            "--fail-on invalid makes this exit 3"
+            f"{count} logs are damaged so that {MAY_NOT_START} if it has to recover "
+            f"them; {rows}; --fail-on invalid makes this exit 3"
         )
     if count := summary.owner_not_given:
         yield f"{count} segments have index files that {NOT_GIVEN} of the log; {rows}"
     if count := len(summary.two_directories):  # such as orders-0 and orders-00
         yield (
-            f"{count} partitions lie in two directories each, first {summary.two_directories[0]}: "
-            "searches are unsure there and retention keeps all of it; remove or rename one of them"
+            f"{count} partitions have two directories each, for example "
+            f"{summary.two_directories[0]}: their searches are unsure, and retention "
+            "keeps all their segments; remove or rename one of the directories"
         )
 
 

@@ -134,8 +134,9 @@ class Published:
             return KEPT, _as_published(there, None)
         if there and there != file.seen and self._log_changed():
             self.notes.append(
-                f"{place.uri}: another build wrote it since this one listed its log, which has "
-                "changed meanwhile: left as it is, the next build reads the log again"
+                f"{place.uri}: another build wrote this file after this build listed "
+                "its log, and the log has changed: the file is kept, and the next "
+                "build reads the log again"
             )
             return STALE, _as_published(there, None)
         if self._log:
@@ -158,7 +159,7 @@ class Published:
                 remove(place)
                 there = None
         except OSError as error:
-            self.notes.append(f"{place.uri}: cannot be looked at or removed: {one_line(error)}")
+            self.notes.append(f"{place.uri}: cannot be read or removed: {one_line(error)}")
             return
         note = offset_index_note(
             index.status,

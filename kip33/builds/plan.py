@@ -111,9 +111,12 @@ def plan_build(
     once, and in place a log directory that a broker uses now (LockedError).
     """
     if read not in ("log", "tail"):
-        raise ValueError(f"read {read!r}: log or tail expected")
+        raise ValueError(f"read {read!r}: expected log or tail")
     if read == "tail" and only_damaged:
-        raise ValueError("--only damaged verifies indexes against their logs: not with --read tail")
+        raise ValueError(
+            "--only damaged verifies index files against their logs: it cannot be combined "
+            "with --read tail"
+        )
     default = IndexSettings(dialect, index_interval_bytes, segment_index_bytes, check_crc)
     settings = load_topic_settings(default, kafka_configs)
     if in_place:
@@ -121,7 +124,7 @@ def plan_build(
     read_as = layout_of(layout)
     if in_place and not read_as.in_place:
         raise ValueError(
-            f"--in-place: with layout {layout!r} no index file lies beside a log; give --index-dir"
+            f"--in-place: the layout {layout!r} has no index files beside logs; give --index-dir"
         )
     source_location, index_location, catalog_location = require_places(
         source, index_dir, in_place=in_place, catalog=catalog
@@ -160,8 +163,8 @@ def require_layout(newest: Snapshot | None, layout: str, catalog_uri: str) -> No
     """Raise CatalogError where a catalog's newest snapshot was built by another layout."""
     if newest and newest.layout != layout:
         raise CatalogError(
-            f"{catalog_uri}: built with --layout {newest.layout!r}, not {layout!r}; "
-            "one layout per catalog: give another --catalog"
+            f"{catalog_uri}: built with --layout {newest.layout!r}, not {layout!r}; a "
+            "catalog has one layout: give another --catalog"
         )
 
 
@@ -170,8 +173,8 @@ def require_written_by_brokers(dialect: str) -> None:
     if not DIALECTS[dialect].written_by_brokers:
         names = " or ".join(name for name, one in DIALECTS.items() if one.written_by_brokers)
         raise ValueError(
-            f"--in-place: no broker writes the dialect {dialect!r}, and a broker that reads such "
-            f"files gives other answers; choose --dialect {names}, or give --index-dir"
+            f"--in-place: brokers do not write the dialect {dialect!r} and would "
+            f"misread such files; choose --dialect {names}, or give --index-dir"
         )
 
 
@@ -320,7 +323,7 @@ def newest_known(
                 return candidate.snapshot, known, tuple(warnings)
         if candidate.is_unreadable:
             raise UnreadableCatalogError(f"{problem}; {FIX_IT}")
-        warnings.append(f"{problem}; snapshot {candidate.name} counts as none")
+        warnings.append(f"{problem}; snapshot {candidate.name} is ignored")
     return None, None, tuple(warnings)
 
 
@@ -367,15 +370,15 @@ def require_places(
 ) -> tuple[Location, Location, Location]:
     """Return source, index directory and catalog; raise for what cannot be."""
     if in_place == bool(index_dir):
-        raise ValueError("one of an index directory (--index-dir) and --in-place is needed")
+        raise ValueError("give an index directory (--index-dir) or --in-place, one of the two")
     if in_place and not catalog:
-        raise ValueError("--in-place needs a catalog (--catalog) outside every log directory")
+        raise ValueError("--in-place requires a catalog (--catalog) outside of all log directories")
     source_location = Location.of(source)
     require_directory(source_location, "SOURCE")
     index_location = Location.of(index_dir) if index_dir else source_location
     if index_dir and index_location.contains(source_location):
         raise LocationError(
-            f"{index_location.uri}: the index directory is SOURCE or holds it; choose another "
+            f"{index_location.uri}: the index directory contains SOURCE; choose another "
             "place, or --in-place"
         )
     place = Location.of(catalog) if catalog else index_location.child("_catalog")

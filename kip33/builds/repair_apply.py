@@ -39,7 +39,7 @@ def _repair_one(plan: RepairPlan, planned: SegmentRepair) -> SegmentRepair:
     now, index = verified(plan.log_dir, settings, segment)
     if now.repair[:2] != planned.repair[:2] or index is None:
         return now._replace(
-            outcome=f"{FAILED}: it changed since it was planned; run the command again"
+            outcome=f"{FAILED}: the segment changed after the plan was made; run the command again"
         )
     log = segment.log(plan.log_dir)
     wanted = (
@@ -61,6 +61,6 @@ def _repair_one(plan: RepairPlan, planned: SegmentRepair) -> SegmentRepair:
     after, _ = verified(plan.log_dir, settings, segment)
     if after.repair.changes_files:
         return now._replace(
-            outcome=f"{FAILED}: afterwards {after.repair.why}; run the command again"
+            outcome=f"{FAILED}: after the repair, {after.repair.why}; run the command again"
         )
     return now._replace(outcome="; ".join((DONE, *notes)))

@@ -96,8 +96,8 @@ def list_log_dir(
     """Return the segments of a broker's log directory; LocationError where it is none of a disk."""
     if not log_dir.is_local:
         raise LocationError(
-            f"{log_dir.uri}: a broker's log directory on this machine expected; for an archive use "
-            "kip33 build --in-place"
+            f"{log_dir.uri}: expected a broker's log directory on this machine; for an "
+            "archive use kip33 build --in-place"
         )
     return require_segments(log_dir, topics, on_listed=on_listed)
 

@@ -46,7 +46,7 @@ def _number(file: str, topic: str, said: dict[str, str], key: str, default: int)
         return default
     if not (text.isascii() and text.isdecimal()) or len(text) > len(str(MOST)) or int(text) > MOST:
         raise PolicyError(
-            f"{file}: topic {topic}: {key}={text} found, a number from 0 to {MOST} expected; "
-            "save what the tool prints again, unchanged"
+            f"{file}: topic {topic}: {key}={text} found, expected a number from 0 to "
+            f"{MOST}; save the tool's output again, unchanged"
         )
     return int(text)

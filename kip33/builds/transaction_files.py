@@ -124,7 +124,9 @@ def _finish(
         if is_there:
             notes += _publish_offset_index(build, pending, place)
         else:
-            notes.append("no .index is written either: without one a broker rebuilds both")
+            notes.append(
+                "the .index is not written either: a broker rebuilds both if it finds no .index"
+            )
     elif build.in_place and _hides_aborts(pending, completed, is_there=is_there):
         notes.append(hidden_aborts_note(beside(place, "index").uri))
     row["error"] = "; ".join(filter(None, (row["error"], *notes))) or None

@@ -88,7 +88,7 @@ class Catalog(NamedTuple):
                 return candidate.snapshot
             problem = problem or candidate.problem
         raise CatalogError(
-            f"{self.location.uri}: no committed snapshot here"
+            f"{self.location.uri}: no committed snapshot found"
             + (f" is whole: {problem}" if problem else "")
             + "; `kip33 build` makes one"
         )
@@ -105,9 +105,9 @@ class Catalog(NamedTuple):
             return found[0]
         if found:
             names = " and ".join(snapshot.name for snapshot in found)
-            raise CatalogError(f"{self.location.uri}: {text} names {names}; give one of these")
+            raise CatalogError(f"{self.location.uri}: {text} matches {names}; give one of these")
         raise CatalogError(
-            f"{self.location.uri}: no snapshot {text}; `kip33 catalog` shows which there are"
+            f"{self.location.uri}: no snapshot {text}; `kip33 catalog` lists the snapshots"
         )
 
     def read(self, snapshot: Snapshot, columns: list[str] | None = None) -> pa.Table:
@@ -137,7 +137,7 @@ class Catalog(NamedTuple):
                 file = pq.ParquetFile(io.BytesIO(data), pre_buffer=False)
                 if file.metadata.num_rows != part.rows:
                     found = file.metadata.num_rows
-                    raise ValueError(f"{found} rows, the commit says {part.rows}")
+                    raise ValueError(f"{found} rows found, the commit file says {part.rows}")
                 for group in range(file.num_row_groups):
                     rows = file.read_row_group(group, columns=columns, use_threads=False)
                     yield _with_all_columns(rows, columns or SEGMENTS.names)
@@ -154,8 +154,8 @@ class Catalog(NamedTuple):
         newest = self.newest()
         if newest and newest.source != source.uri:
             raise CatalogError(
-                f"{self.location.uri}: describes {newest.source}, not {source.uri}; "
-                "one SOURCE per catalog: give another --catalog"
+                f"{self.location.uri}: describes {newest.source}, not {source.uri}; a "
+                "catalog has one SOURCE: give another --catalog"
             )
 
     def commit_names(self) -> list[str]:
@@ -183,8 +183,8 @@ class Catalog(NamedTuple):
             if sizes.get(part.name) != part.size_bytes:
                 found = sizes.get(part.name, "no")
                 return (
-                    f"{folder.child(part.name).uri}: {found} bytes, "
-                    f"the commit says {part.size_bytes}"
+                    f"{folder.child(part.name).uri}: {found} bytes found, the commit "
+                    f"file says {part.size_bytes}"
                 )
         return None
 
@@ -194,8 +194,9 @@ class Catalog(NamedTuple):
             record = json.loads(read_whole(place, most_bytes=MOST_COMMIT_BYTES))
             if record["schema_version"] > SCHEMA_VERSION:
                 raise CatalogError(
-                    f"{place.uri}: schema version {record['schema_version']}, this kip33 reads "
-                    f"up to {SCHEMA_VERSION}; use a newer kip33"
+                    f"{place.uri}: schema version {record['schema_version']} found, "
+                    f"this kip33 reads versions up to {SCHEMA_VERSION}; use a newer "
+                    "kip33"
                 )
             snapshot = Snapshot(
                 int(record["sequence"]),
@@ -210,13 +211,17 @@ class Catalog(NamedTuple):
                 OrphanList.of(record.get("orphaned")),
             )
         except NO_FILE as error:
-            return Candidate(name, None, f"{place.uri}: no commit file: {one_line(error)}")
+            return Candidate(name, None, f"{place.uri}: not a valid commit file: {one_line(error)}")
         except OSError as error:
             return Candidate(name, None, f"{place.uri}: cannot be read: {one_line(error)}", True)
         except (ValueError, TypeError, KeyError):
-            return Candidate(name, None, f"{place.uri}: no commit file: damaged or cut short")
+            return Candidate(
+                name, None, f"{place.uri}: not a valid commit file: it is damaged or truncated"
+            )
         if snapshot.name != name:
-            return Candidate(name, None, f"{place.uri}: is the commit file of {snapshot.name}")
+            return Candidate(
+                name, None, f"{place.uri}: contains the commit file of {snapshot.name}"
+            )
         return Candidate(name, snapshot)
 
 
@@ -224,11 +229,11 @@ def _part_bytes(place: Location, part: SnapshotPart) -> bytes:
     try:
         data = read_whole(place, most_bytes=part.size_bytes)
     except NO_FILE as error:
-        raise CatalogError(f"{place.uri}: no such part: {one_line(error)}") from error
+        raise CatalogError(f"{place.uri}: this part is missing: {one_line(error)}") from error
     except OSError as error:
         raise UnreadableCatalogError(f"{place.uri}: cannot be read: {one_line(error)}") from error
     if zlib.crc32(data) != part.crc32:
-        raise CatalogError(f"{place.uri}: other bytes than the commit says (CRC)")
+        raise CatalogError(f"{place.uri}: the CRC does not match the commit file")
     return data
 
 

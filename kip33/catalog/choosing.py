@@ -24,7 +24,7 @@ def choose(catalog: Catalog, text: str | None) -> Choice:
     snapshot = catalog.named(text)
     damage = catalog.damage(snapshot)
     if damage:
-        raise CatalogError(f"{damage}; the snapshot counts as none, choose another")
+        raise CatalogError(f"{damage}; the snapshot is damaged: choose another")
     return Choice(snapshot)
 
 
@@ -38,5 +38,5 @@ def _newest(catalog: Catalog) -> Choice:
     for candidate in catalog.candidates():
         if candidate.snapshot and not candidate.problem:
             return Choice(candidate.snapshot, tuple(warnings))
-        warnings.append(f"{candidate.problem}: counts as none")
+        warnings.append(f"{candidate.problem}; this snapshot is ignored")
     return Choice(catalog.require_newest())  # raises, and says why there is none

@@ -37,7 +37,7 @@ CLAIMS: Final = "claims.arrow"
 CLAIMED: Final = pa.schema([pa.field("index_uri", pa.string(), nullable=False)])
 MOST_CLAIMS_BYTES: Final = 1 << 30
 DEAD_AFTER_MS: Final = 24 * 3_600_000  # unfinished for so long: nobody's any more
-STAYS: Final = "the newest snapshot stays what it was"
+STAYS: Final = "the newest snapshot does not change"
 
 
 class Draft(NamedTuple):
@@ -142,8 +142,9 @@ class Draft(NamedTuple):
             move(self.staging.child(part.name), folder.child(settled.name))
         except FileNotFoundError as error:
             raise CatalogError(
-                f"{self.staging.child(part.name).uri}: this part is gone, pruned or deleted while "
-                f"the build ran; the snapshot is not committed, {STAYS}: run the command again"
+                f"{self.staging.child(part.name).uri}: this part is missing, it was "
+                f"deleted while the build ran; the snapshot is not committed, {STAYS}: "
+                "run the command again"
             ) from error
         except OSError as error:
             raise PublishError(

@@ -55,14 +55,14 @@ def read_orphans(catalog: Catalog, snapshot: Snapshot) -> tuple[pa.Table, str | 
     try:
         data = read_whole(place, most_bytes=listed.size_bytes)
         if zlib.crc32(data) != listed.crc32:
-            raise ValueError("other bytes than the commit says (CRC)")
+            raise ValueError("the CRC does not match the commit file")
         table = pa.ipc.open_stream(pa.BufferReader(data)).read_all()
         if table.schema != ORPHANS or table.num_rows != listed.rows:
-            raise ValueError("other rows than the commit says")
+            raise ValueError("the number of rows does not match the commit file")
     except (OSError, ValueError) as error:
         return ORPHANS.empty_table(), (
-            f"{place.uri}: cannot be read: {one_line(error)}; {listed.rows} index files of ours "
-            "whose logs are no longer there are unknown from now on: they stay, and count as not "
-            "written by kip33"
+            f"{place.uri}: cannot be read: {one_line(error)}; kip33 no longer knows "
+            f"{listed.rows} index files that it wrote for deleted logs: they stay, and "
+            "count as not written by kip33"
         )
     return table, None

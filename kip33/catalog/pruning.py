@@ -93,7 +93,7 @@ def prune(
     cannot be listed or has a snapshot of a later version of kip33.
     """
     if keep < 1:
-        raise ValueError(f"keep {keep}: 1 or more expected, the newest snapshot always stays")
+        raise ValueError(f"keep {keep}: expected 1 or more, the newest snapshot always stays")
     plan = plan_pruning(catalog, keep=keep, now_ms=now_ms)
     if on_plan:
         on_plan(plan)
@@ -139,7 +139,10 @@ def _carry_out(catalog: Catalog, plan: Plan, removed: list[Removal]) -> Iterator
                 place = removal.folder
                 _delete(place.filesystem().delete_dir, place)
         except OSError as error:
-            yield f"{place.uri}: cannot be removed: {one_line(error)}; fix it and prune again"
+            yield (
+                f"{place.uri}: cannot be removed: {one_line(error)}; fix it and run the "
+                "command again"
+            )
         else:
             removed.append(removal)
 
@@ -255,8 +258,9 @@ class _CatalogFiles(NamedTuple):
         if not others or removal.folder is None:
             return None
         return (
-            f"{removal.folder.uri}: {len(others)} files that kip33 did not write, first "
-            f"{others[0]!a}: they stay; move them elsewhere and prune again"
+            f"{removal.folder.uri}: contains {len(others)} files that kip33 did not "
+            f"write, for example {others[0]!a}: they stay; move them elsewhere and run "
+            "the command again"
         )
 
     def _others_in(self, removal: Removal) -> list[str]:

@@ -93,8 +93,8 @@ def base_offset_and_topic(
         base_offset = name.base_offset if name else base_offset_in(file.name)
         if base_offset is None:
             raise UnsupportedFormatError(
-                f"{file.uri}: not named as a segment's file, '<base offset>.log' expected; "
-                "give the base offset"
+                f"{file.uri}: the name is not that of a segment's file, expected '<base "
+                "offset>.log'; give the base offset"
             )
     return base_offset, directory.topic if directory else ""
 

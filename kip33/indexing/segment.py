@@ -134,7 +134,10 @@ def index_segment(
     """
     gathered = _Gathered()
     if size_bytes > MAX_SEGMENT_BYTES:
-        too_long = f"{size_bytes} bytes: Kafka opens no segment above {MAX_SEGMENT_BYTES} bytes"
+        too_long = (
+            f"{size_bytes} bytes: Kafka does not open segments of more than "
+            f"{MAX_SEGMENT_BYTES} bytes"
+        )
         return gathered.result(SegmentStatus.INVALID, too_long, size_bytes=size_bytes)
     dialect = DIALECTS[settings.dialect]
     builder = IndexBuilder(dialect, settings, base_offset=base_offset, topic=topic)

@@ -19,9 +19,9 @@ from kip33.stores.locations import Location
 
 MOST_NAMED: Final = 100_000  # entries of which a reason is kept
 OUT_OF_ORDER: Final = "out of order after the entry before"
-NO_FIRST: Final = "no index begins with it"
-UNTRUE: Final = "untrue, too"
-BEHIND: Final = "behind an entry that is out of order"
+NO_FIRST: Final = "an index cannot begin with this entry"
+UNTRUE: Final = "also wrong"
+BEHIND: Final = "follows an entry that is out of order"
 
 
 class UntrueEntries(NamedTuple):
@@ -74,7 +74,10 @@ def _by_log(index: TimeIndex | OffsetIndex, log: Location, next_offset: bool) ->
             untrue = times.untrue(next_offset=next_offset, most_named=MOST_NAMED)
             if untrue and not times.untrue(next_offset=not next_offset):
                 other = "recover or live" if next_offset else "kip33"
-                hint = f"every entry is true in another meaning; is this of --dialect {other}?"
+                hint = (
+                    "every entry is correct in another dialect; is this a file of "
+                    f"--dialect {other}?"
+                )
         else:
             places = OffsetIndexTruth(index.offsets, index.positions, base_offset=index.base_offset)
             for batches in scan:
@@ -86,6 +89,6 @@ def _by_log(index: TimeIndex | OffsetIndex, log: Location, next_offset: bool) ->
         return UntrueEntries(is_untrue, {}, UNTRUE)
     is_untrue[untrue.numbers] = True
     if damage:
-        hint = f"{log.name}: {damage}; entries were compared with the batches before"
+        hint = f"{log.name}: {damage}; entries were compared with the batches before the damage"
     reasons = {number: why.removeprefix("but ") for number, why in untrue.reasons.items()}
     return UntrueEntries(is_untrue, reasons, UNTRUE, hint)

@@ -103,7 +103,7 @@ class SegmentVerdict:
         """Return it for a segment whose `.index` is expected: `missing` where there is none."""
         if self.offset_index_verdict is not None or self.verdict == rule.UNREADABLE:
             return self
-        problems = (*self.problems, ".index: there is none, but other segments here have one")
+        problems = (*self.problems, ".index: missing, but other segments here have one")
         return replace(self, offset_index_verdict=rule.MISSING, problems=problems)
 
 
@@ -158,7 +158,7 @@ class TimeIndexCheck:
     def verdict(self, index: BuiltIndexes) -> Verdict:
         """Return the verdict after the pass that gave `index`."""
         if self._data is None:
-            return Verdict(rule.MISSING, None, ("there is no .timeindex",))
+            return Verdict(rule.MISSING, None, ("the .timeindex is missing",))
         return _judge(TIME_INDEX, self._data, self._settings, self._judge_entries(index))
 
     def _judge_entries(self, index: BuiltIndexes) -> "_Judge":

@@ -73,7 +73,9 @@ def time_index_verdict(
         verdict = _untrue(data, faults, TIME_ENTRY_BYTES, preallocated_bytes)
         if verdict.verdict == WRONG and not truth.untrue(next_offset=not next_offset):
             other = "recover or live" if next_offset else "kip33"
-            hint = f"every entry is true in another meaning; is the file of --dialect {other}?"
+            hint = (
+                f"every entry is correct in another dialect; is this a file of --dialect {other}?"
+            )
             return verdict._replace(problems=(*verdict.problems, hint))
         return verdict
     dialect_of_truth = "kip33" if next_offset else None

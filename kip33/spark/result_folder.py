@@ -63,15 +63,15 @@ def _require_ours(
         others += [f"{name}/{one}" for one in _foreign(folder.child(name))]
     if others:
         raise LocationError(
-            f"{folder.uri}: holds {others[0]}, which is no result of this command; "
-            "give a folder of its own"
+            f"{folder.uri}: contains {others[0]}, which is not a result of this "
+            "command; give a separate folder"
         )
     if SUMMARY in found:
         require_replaceable(folder.child(SUMMARY), "--output", is_summary, MOST_SUMMARY_BYTES)
     elif UNFINISHED not in found:
         raise LocationError(
-            f"{folder.uri}: holds {min(found)} and no {SUMMARY}, so kip33 cannot tell that it "
-            "wrote this; give a folder of its own"
+            f"{folder.uri}: contains {min(found)} but no {SUMMARY}, so kip33 cannot "
+            "tell whether it wrote this; give a separate folder"
         )
 
 
@@ -93,5 +93,5 @@ def written(spark: SparkSession, folder: Location, name: str, table: DataFrame) 
 def write_summary(folder: Location, summary: Mapping[str, Any]) -> None:
     """Publish `summary.json`: now the results are whole. PublishError where that fails."""
     data = (json.dumps(summary, indent=1) + "\n").encode()
-    publish_or_raise(folder.child(SUMMARY), data, "the results lack their summary")
+    publish_or_raise(folder.child(SUMMARY), data, "the results have no summary")
     remove_quietly(folder.child(UNFINISHED))

@@ -52,7 +52,9 @@ def offsets_for_times(
     """
     missing = [name for name in KEYS[1:] if name not in requests.columns]
     if missing:
-        raise ValueError(f"requests lack {', '.join(missing)}: they have {requests.columns}")
+        raise ValueError(
+            f"requests: missing columns {', '.join(missing)}; found {requests.columns}"
+        )
     keys = ("topic", "partition")
     requests = requests.withColumns(
         {

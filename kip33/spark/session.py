@@ -228,22 +228,22 @@ def job_failure(error: BaseException) -> str:
     Spark names the last attempt's failure first, then its causes, down to "EOFException".
     """
     if type(error) is Py4JError or isinstance(error, Py4JNetworkError | ConnectionError):
-        said = "its JVM is gone, killed or out of memory"
+        said = "its JVM ended: it was killed or ran out of memory"
     elif "No module named 'kip33'" in str(error):
-        said = "its executors have no kip33: make dist, then --py-files dist/kip33.zip"
+        said = "the executors do not have kip33: run make dist, then give --py-files dist/kip33.zip"
     else:
         trace = str(error).partition("Driver stacktrace:")[0]
         lines = [line.strip(" :\t") for line in trace.splitlines()]
         own = [line for line in lines if _SAYS_WHAT.match(line) and "Caused by: " not in line]
         said = own[-1].rpartition("most recent failure: ")[2] if own else java_reason(trace)
-    return f"the Spark job failed: {said}; nothing is half-written: run the command again"
+    return f"the Spark job failed: {said}; no file is half-written: run the command again"
 
 
 def java_reason(trace: str) -> str:
     """Return the line of a Java or worker trace that says what happened."""
     lines = [line.strip().removeprefix(": ") for line in trace.splitlines() if line.strip()]
     said = [line for line in lines if _SAYS_WHAT.match(line)]
-    return said[-1] if said else lines[0] if lines else "it said nothing"
+    return said[-1] if said else lines[0] if lines else "no message"
 
 
 def require_java() -> None:

@@ -83,9 +83,9 @@ def correct_owner(place: Location, log: Location, notes: list[str]) -> None:
 
 def _note(place: Location, owner: FileOwner | None, problem: str) -> str:
     return (
-        f"{place.uri}: {NOT_GIVEN} {owner} ({problem}); it has {FileOwner.of(place.path)}, and a "
-        "broker of another user may not start: set them by chown and chmod, or run kip33 as the "
-        "broker's user"
+        f"{place.uri}: {NOT_GIVEN} {owner} ({problem}); the file has "
+        f"{FileOwner.of(place.path)}, and a broker that runs as another user may not "
+        "start: use chown and chmod, or run kip33 as the broker's user"
     )
 
 

@@ -56,7 +56,7 @@ def listed_ms(info: fs.FileInfo, place: Location) -> int:
     """Return an entry's modification time in ms; OSError where the store has none."""
     time_ns = modified_ns(info, place)
     if time_ns is None:
-        raise OSError(f"{place.uri}: the store tells no modification time of {shown_name(info)}")
+        raise OSError(f"{place.uri}: the store has no modification time for {shown_name(info)}")
     return time_ns // 1_000_000
 
 
@@ -156,7 +156,7 @@ def read_whole(location: Location, *, most_bytes: int) -> bytes:
     with location.filesystem().open_input_file(location.path) as file:
         size = file.size()
         if size > most_bytes:
-            raise OSError(f"{location.uri}: {size} bytes, at most {most_bytes} expected")
+            raise OSError(f"{location.uri}: {size} bytes found, expected at most {most_bytes}")
         return bytes(file.read())
 
 
@@ -168,7 +168,7 @@ def read_index(location: Location) -> IndexBytes:
     with opened(location) as (read_into, size_bytes):
         if size_bytes > MOST_INDEX_BYTES:
             raise OSError(
-                f"{location.uri}: {size_bytes} bytes, at most {MOST_INDEX_BYTES} expected"
+                f"{location.uri}: {size_bytes} bytes found, expected at most {MOST_INDEX_BYTES}"
             )
         builder = IndexBytesBuilder()
         for at in range(0, size_bytes, PIECE_BYTES):
@@ -179,7 +179,9 @@ def read_index(location: Location) -> IndexBytes:
 def _read_inside(location: Location, *, most_bytes: int) -> bytes:
     with opened(location) as (read_into, size_bytes):
         if size_bytes > most_bytes:
-            raise OSError(f"{location.uri}: {size_bytes} bytes, at most {most_bytes} expected")
+            raise OSError(
+                f"{location.uri}: {size_bytes} bytes found, expected at most {most_bytes}"
+            )
         return read_fully(read_into, 0, size_bytes)
 
 
@@ -274,7 +276,9 @@ def publish(
         status = status_of(location._replace(path=target))
         if status is None or status.size_bytes != len(data):
             found = status.size_bytes if status else None
-            raise OSError(f"{location.uri}: {len(data)} bytes written, {found} bytes are there")
+            raise OSError(
+                f"{location.uri}: {len(data)} bytes were written, but the file has {found} bytes"
+            )
         if renames:
             if before_rename:
                 before_rename(target)
@@ -308,7 +312,7 @@ def _rename_over(location: Location, temporary: str) -> None:
         return
     store = location.filesystem()
     if store.type_name == LIBHDFS and size_of(location) is not None:
-        raise OSError("libhdfs replaces no file in one step: pip install 'kip33[hdfs]'")
+        raise OSError("libhdfs cannot replace a file atomically: pip install 'kip33[hdfs]'")
     store.move(temporary, location.path)
 
 
@@ -373,7 +377,7 @@ def require_writable(location: Location, what: str) -> None:
         make_folder(location)
     except OSError as error:
         raise LocationError(
-            f"{location.uri}: {what} cannot be made: {one_line(error)}; fix it or choose another"
+            f"{location.uri}: {what} cannot be created: {one_line(error)}; fix it or choose another"
         ) from error
 
 
@@ -381,7 +385,7 @@ def _advice(location: Location) -> str:
     """Return what to look at where a store does not answer; nothing for a disk."""
     if location.root.startswith("s3a://"):
         keys = "fs.s3a.endpoint, fs.s3a.access.key and fs.s3a.secret.key"
-        return f"; check {keys}, or what the environment says (--conf spark.hadoop.KEY=VALUE)"
+        return f"; check {keys} (--conf spark.hadoop.KEY=VALUE) or the environment variables"
     if location.root.startswith("hdfs://"):
         return "; check the name node's address, HADOOP_CONF_DIR and your ticket or token"
     return ""
@@ -398,4 +402,4 @@ def require_directory(location: Location, what: str) -> None:
     if info.type == fs.FileType.NotFound:
         raise LocationError(f"{location.uri}: {what} does not exist")
     if info.type == fs.FileType.File:
-        raise LocationError(f"{location.uri}: {what} is a file, a directory expected")
+        raise LocationError(f"{location.uri}: {what} is a file, expected a directory")

@@ -112,7 +112,7 @@ class HdfsHandler(fs.FileSystemHandler):
                 return []
             raise FileNotFoundError(f"{base}: no such directory")
         if found.type == fs.FileType.File:
-            raise NotADirectoryError(f"{base}: a file, a directory expected")
+            raise NotADirectoryError(f"{base}: is a file, expected a directory")
         with faults_as_os_errors():
             statuses = list(self._client.list_status(base, selector.recursive))
         return [_as_info(status) for status in statuses]
@@ -134,13 +134,13 @@ class HdfsHandler(fs.FileSystemHandler):
 
     def delete_root_dir_contents(self) -> None:
         """Refuse: nobody here means that."""
-        raise OSError("the whole of a file system is not deleted")
+        raise OSError("kip33 does not delete a whole file system")
 
     def delete_file(self, path: str) -> None:
         """Delete a file; FileNotFoundError, or IsADirectoryError."""
         found = self._info(path)
         if found.type == fs.FileType.Directory:
-            raise IsADirectoryError(f"{path}: a directory, a file expected")
+            raise IsADirectoryError(f"{path}: is a directory, expected a file")
         self._delete(path, recursive=False)
 
     def move(self, src: str, dest: str) -> None:
@@ -174,7 +174,7 @@ class HdfsHandler(fs.FileSystemHandler):
 
     def open_append_stream(self, path: str, metadata: dict[str, str]) -> pa.NativeFile:
         """Refuse: files are published whole."""
-        raise OSError("files are not appended to")
+        raise OSError("appending to files is not supported")
 
     def _info(self, path: str) -> fs.FileInfo:
         try:

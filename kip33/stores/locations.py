@@ -50,7 +50,7 @@ class Location(NamedTuple):
         """Return the location of a local path or URI; LocationError for an unknown scheme."""
         raw = os.fspath(text)
         if not raw:
-            raise LocationError("an empty path: a local path or a URI expected")
+            raise LocationError("the path is empty: expected a local path or a URI")
         _require_text(raw)
         if "://" not in raw:
             path = os.path.abspath(raw)  # noqa: PTH100 - links stay links
@@ -64,13 +64,13 @@ class Location(NamedTuple):
                 "or one of " + ", ".join(f"{scheme}://" for scheme in SCHEMES)
             )
         if parts.scheme == "file" and parts.netloc not in ("", "localhost"):
-            raise LocationError(f"{raw}: a path on this machine expected, file:///...")
+            raise LocationError(f"{raw}: expected a path on this machine, file:///...")
         if parts.scheme == "file":
             path = unquote(parts.path, errors="surrogateescape").rstrip("/") or "/"
             _require_text(path)
             return cls("file://", path, inside)
         if not parts.netloc and parts.scheme != "hdfs":  # hdfs:/// is the default name node
-            raise LocationError(f"{raw}: a bucket expected after {parts.scheme}://")
+            raise LocationError(f"{raw}: expected a bucket after {parts.scheme}://")
         _require_authority(parts)
         scheme = "s3a" if parts.scheme == "s3" else parts.scheme
         path = raw.split("://", 1)[1][len(parts.netloc) :].rstrip("/")
@@ -141,11 +141,10 @@ def _require_text(path: str) -> None:
             path.encode()
         except UnicodeEncodeError as error:
             raise LocationError(
-                f"{path!a}: not UTF-8, and catalogs hold text; rename it, or use a link with "
-                "another name"
+                f"{path!a}: the name is not UTF-8; rename it, or use a link with another name"
             ) from error
     if "\0" in path:
-        raise LocationError(f"{path!a}: a NUL in a path, which no store has")
+        raise LocationError(f"{path!a}: the path has a NUL character; remove it")
 
 
 def _require_authority(parts: SplitResult) -> None:
@@ -155,13 +154,14 @@ def _require_authority(parts: SplitResult) -> None:
     has_port = ":" in host and not is_bucket and host.rpartition(":")[2].isdecimal()
     if (at and (is_bucket or ":" in user)) or (":" in host and not has_port):
         raise LocationError(
-            f"{parts.scheme}://: a key or a password in a URI, which would appear in catalogs "
-            "and logs; expected a bucket or a host: give keys by --config (fs.s3a.access.key)"
+            f"{parts.scheme}://: a key or password in a URI would appear in catalogs "
+            "and logs; expected a bucket or a host: give keys by --config "
+            "(fs.s3a.access.key)"
         )
     if is_bucket and parts.netloc and not _BUCKET.fullmatch(host):
         raise LocationError(
-            f"{parts.scheme}://{ascii(host)[1:-1]}: not a bucket's name; letters, digits, dots, "
-            "dashes and underscores expected"
+            f"{parts.scheme}://{ascii(host)[1:-1]}: not a bucket name; expected "
+            "letters, digits, dots, dashes and underscores"
         )
 
 
@@ -170,7 +170,7 @@ def _split(uri: str) -> SplitResult:
     try:
         return urlsplit(uri)
     except ValueError as error:
-        raise LocationError(f"{without_secrets(uri)}: not a URI: {error}") from error
+        raise LocationError(f"{without_secrets(uri)}: not a valid URI: {error}") from error
 
 
 def split_uri(uri: str) -> tuple[str, str]:

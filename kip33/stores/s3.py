@@ -107,8 +107,8 @@ def _own_region(bucket: str) -> str:
         return str(fs.resolve_s3_region(bucket))
     except (OSError, ArrowInvalid) as error:
         raise LocationError(
-            f"s3a://{bucket}: its region cannot be found out: {error}; set fs.s3a.endpoint.region, "
-            "and fs.s3a.endpoint where it is not Amazon's"
+            f"s3a://{bucket}: the region is unknown: {error}; set "
+            "fs.s3a.endpoint.region, and fs.s3a.endpoint if the store is not Amazon's"
         ) from error
 
 
@@ -119,7 +119,7 @@ def _credentials(ours: BucketSettings, connection: Mapping[str, Any]) -> dict[st
     """
     if (ours.get("encryption.algorithm") or "").upper() == "SSE-C":
         raise LocationError(
-            f"s3a://{ours.bucket}: encrypted with a customer's key (SSE-C), which is not "
+            f"s3a://{ours.bucket}: encryption with a customer's key (SSE-C) is not "
             "supported; use SSE-KMS or SSE-S3, which need no key here"
         )
     for provider in _providers(ours):

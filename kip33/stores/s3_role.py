@@ -112,7 +112,8 @@ def _assumed_keys(
     except (BotoCoreError, ClientError) as error:
         raise LocationError(
             f"s3a://{ours.bucket}: the role {role.arn} cannot be assumed: "
-            f"{str(error).rstrip('.')}; check fs.s3a.assumed.role.* and the keys that ask for it"
+            f"{str(error).rstrip('.')}; check fs.s3a.assumed.role.* and the keys used "
+            "to assume it"
         ) from error
     given = answer["Credentials"]
     return {

@@ -53,7 +53,7 @@ class BucketSettings:
 
     def wrong(self, key: str, expected: str) -> LocationError:
         """Return the error for a value; it may be a secret, so it is not shown."""
-        return LocationError(f"s3a://{self.bucket}: fs.s3a.{key} is set, but not to {expected}")
+        return LocationError(f"s3a://{self.bucket}: fs.s3a.{key}: expected {expected}")
 
     def keys(self) -> dict[str, str]:
         """Return the keys that stand in the settings, by pyarrow's names; none unless both do."""

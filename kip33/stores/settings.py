@@ -82,8 +82,8 @@ def require_expanded(key: str, value: str) -> None:
     """Raise LocationError for a value with `${...}`, which only Hadoop itself expands."""
     if "${" in value:
         raise LocationError(
-            f"{key}: its value has ${{...}}, which kip33 does not expand: write it out, or give "
-            f"--conf {SPARK_PREFIX}{key}=..."
+            f"{key}: the value has ${{...}}, which kip33 does not expand: write the "
+            f"value out, or give --conf {SPARK_PREFIX}{key}=..."
         )
 
 
@@ -109,7 +109,7 @@ def _properties(path: Path) -> dict[str, str]:
     try:
         pairs = parse_properties(_text(path))
     except ValueError as error:
-        raise LocationError(f"{path}: {error}; fix that line") from error
+        raise LocationError(f"{path}: {error}; fix this line") from error
     return {key: value.strip() for key, value in pairs.items()}  # as Spark does
 
 
@@ -120,13 +120,13 @@ def _site(path: Path) -> dict[str, str]:
     try:
         root = ElementTree.fromstring(_text(path))
     except ElementTree.ParseError as error:
-        raise LocationError(f"{path}: no Hadoop configuration: {error}; fix it") from error
+        raise LocationError(f"{path}: not a valid Hadoop configuration: {error}; fix it") from error
     if root.tag != "configuration":
-        raise LocationError(f"{path}: <{root.tag}> found, Hadoop's <configuration> expected")
+        raise LocationError(f"{path}: <{root.tag}> found, expected Hadoop's <configuration>")
     if root.find(f".//{_INCLUDE}") is not None:
         raise LocationError(
-            f"{path}: xi:include found, and kip33 reads no other file: write what it includes into "
-            "this one, or give the settings by --conf"
+            f"{path}: xi:include found, which kip33 does not follow: copy the included "
+            "settings into this file, or give them by --conf"
         )
     pairs = ((_said(entry, "name"), _said(entry, "value")) for entry in root.iter("property"))
     return {name.strip(): value.strip() for name, value in pairs if name and value}

@@ -21,7 +21,7 @@ def test_a_summary_and_a_plan_may_lie_in_a_log_directory(log_dir: Path) -> None:
 
 
 def test_no_folder_is_made_for_them_in_a_log_directory(log_dir: Path) -> None:
-    with pytest.raises(LocationError, match="the new folder of --summary lies inside the log dir"):
+    with pytest.raises(LocationError, match="the new folder of --summary is inside the log dir"):
         require_summary_place(Location.of(log_dir / "new/summary.json"))
-    with pytest.raises(LocationError, match="the new folder of --plan lies inside the log dir"):
+    with pytest.raises(LocationError, match="the new folder of --plan is inside the log dir"):
         require_plan_place(Location.of(log_dir / "new/plan.jsonl"))

@@ -96,14 +96,14 @@ def test_a_directory_that_is_no_archive(tmp_path: Path, layout: str) -> None:
     put(tmp_path / "photos" / "0001.jpg", b"x")
     put(tmp_path / "orders-0" / "README", b"x")
     put(tmp_path / "orders-0-1" / "7" / "x.log", b"x")
-    with pytest.raises(LocationError, match=r"no segments here; '.*' expected") as raised:
+    with pytest.raises(LocationError, match=r"no segments found; expected '.*'") as raised:
         require_segments(Location.of(tmp_path), layout=layout_of(layout))
     assert "\n" not in str(raised.value)
 
 
 def test_another_layouts_archive_says_what_was_passed_over(tmp_path: Path) -> None:
     archives.kafka(tmp_path, [ONE])
-    with pytest.raises(LocationError, match=r"\(passed over: 3 files not named as segments\)"):
+    with pytest.raises(LocationError, match=r"\(skipped: 3 files not named as segments\)"):
         require_segments(Location.of(tmp_path), layout=layout_of("hdfs-rsm"))
 
 
@@ -147,9 +147,9 @@ def cut(text: str) -> str:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (cut, "nothing that can be read"),
-        (other_topic, "of others-0 from offset 0 on, not of what its key says"),
-        (other_offset, "of orders-0 from offset 3 on, not of what its key says"),
+        (cut, "cannot be read"),
+        (other_topic, "it describes others-0 from offset 0 on, but its key names another segment"),
+        (other_offset, "it describes orders-0 from offset 3 on, but its key names another segment"),
     ],
 )
 def test_a_manifest_that_is_none_is_a_row(
@@ -307,16 +307,16 @@ def test_patterns(tmp_path: Path, pattern: str, path: str, log_dir: str) -> None
 
 
 WRONG = [
-    ("{topic}-{partition}/0.log", r"no \{base_offset\}"),
-    ("{topic}/{base_offset}/{part}", r"no field \{part\}"),
-    ("{topic}-{partition}/{base_offset}{entropy}", "two fields with nothing between"),
-    ("{topic}-{partition}/{base_offset}/{topic}", "a field twice"),
+    ("{topic}-{partition}/0.log", r"field \{base_offset\} is missing"),
+    ("{topic}/{base_offset}/{part}", r"unknown field \{part\}"),
+    ("{topic}-{partition}/{base_offset}{entropy}", "two fields have no text between"),
+    ("{topic}-{partition}/{base_offset}/{topic}", "a field appears twice"),
     ("{topic}-{partition}/{base_offset}}", "a brace"),
-    ("x/{log_dir}/{topic}-{partition}/{base_offset}", "elsewhere than at the start"),
-    ("/{topic}-{partition}/{base_offset}", "no path below SOURCE"),
-    ("../{topic}-{partition}/{base_offset}", "no path below SOURCE"),
-    ("{}/{topic}-{partition}/{base_offset}", "no field"),
-    ("tiered", "kafka, pinterest, aiven, local-tiered, hdfs-rsm expected, or a pattern"),
+    ("x/{log_dir}/{topic}-{partition}/{base_offset}", "is not at the start"),
+    ("/{topic}-{partition}/{base_offset}", "not a path below SOURCE"),
+    ("../{topic}-{partition}/{base_offset}", "not a path below SOURCE"),
+    ("{}/{topic}-{partition}/{base_offset}", "unknown field"),
+    ("tiered", "expected kafka, pinterest, aiven, local-tiered, hdfs-rsm, or a pattern"),
     ("", "kafka, pinterest, aiven"),
 ]
 
@@ -366,7 +366,7 @@ def test_a_build_of_another_layout_that_came_between_is_seen(tmp_path: Path) -> 
     late = plan_build(str(tmp_path / "a"), str(tmp_path / "i"), now_ms=NOW_MS)
     pattern = "{log_dir}/{topic}-{partition}/{base_offset}.log"
     build_here(tmp_path / "a", tmp_path / "i", now_ms=NOW_MS, layout=pattern)
-    with pytest.raises(CatalogError, match="one layout per catalog"):
+    with pytest.raises(CatalogError, match="a catalog has one layout"):
         begin_build(late)
 
 

@@ -193,7 +193,7 @@ def test_a_link_to_a_directory_above_is_a_row(archive: Path) -> None:
     (archive / "again").symlink_to(archive)
     assert [(row.path, row.error) for row in segments(archive)] == [
         (f"a-0/{NAME}.log", None),
-        ("again", "a link back to a directory above it"),
+        ("again", "a link to a directory above itself"),
     ]
 
 

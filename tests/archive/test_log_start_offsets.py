@@ -69,7 +69,7 @@ def test_a_damaged_checkpoint_is_no_absent_one(archive: Path, data: bytes, messa
         f"file://{archive}/broker-2/{NAME}: cannot be read: {message}"
     )
     assert str(raised.value).endswith(
-        "; copy it again, or remove it to take the first segment for the start of each log"
+        "; copy it again, or remove it so that each log starts with its first segment"
     )
     assert "\n" not in str(raised.value)
 
@@ -143,7 +143,7 @@ WRONG_FILES = {
     "another script's digits": (HEADER + "orders,0,٣\n", "line 2: offset '٣' found"),
     "two offsets of one partition": (
         HEADER + "orders,0,5\norders,0,6\n",
-        "line 3: offset 6 found, 5 above",
+        "line 3: offset 6 found, but 5 above",
     ),
     "a quote that never ends": (HEADER + '"orders,0,5\n', "unexpected end of data"),
 }

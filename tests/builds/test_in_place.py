@@ -123,7 +123,7 @@ def test_a_log_that_recovery_refuses_is_named_where_no_offset_index_lies(
     archive.write(archive.log(P, MIDDLE), INVALID)
     summary = archive.build()
     error = archive.row(P, MIDDLE)["error"]
-    assert "there is no .index, and a broker may not start while it cannot recover" in error
+    assert "the .index is missing, and a broker may not start because it cannot recover" in error
     assert "restore the log from a replica or a backup" in error
     assert summary.may_not_start == 1
     (warning,) = warnings_of(summary)

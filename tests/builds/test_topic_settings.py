@@ -44,7 +44,7 @@ def test_only_topics_that_differ_travel_to_tasks() -> None:
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        ("-1", "index.interval.bytes=-1 found, a number from 0 to 2147483647 expected"),
+        ("-1", "index.interval.bytes=-1 found, expected a number from 0 to 2147483647"),
         ("2147483648", "a number from 0 to 2147483647 expected"),
         ("9" * 5000, "a number from 0 to 2147483647 expected"),
         ("٣", "a number from 0 to 2147483647 expected"),

@@ -28,7 +28,7 @@ def catalog(tmp_path: Path) -> Catalog:
 
 def test_an_empty_place_has_no_snapshot(catalog: Catalog) -> None:
     assert (catalog.snapshots(), catalog.newest()) == ([], None)
-    with pytest.raises(CatalogError, match="no committed snapshot here"):
+    with pytest.raises(CatalogError, match="no committed snapshot found"):
         catalog.require_newest()
 
 
@@ -219,7 +219,7 @@ def test_rows_that_do_not_match_the_commit_are_told(catalog: Catalog) -> None:
     record = json.loads(commit.read_text())
     record["parts"][0][1] = 9
     commit.write_text(json.dumps(record))
-    with pytest.raises(CatalogError, match="1 rows, the commit says 9"):
+    with pytest.raises(CatalogError, match="1 rows found, the commit file says 9"):
         catalog.read(catalog.require_newest())
 
 
@@ -229,7 +229,7 @@ def test_a_part_of_the_same_size_with_another_byte_is_told(catalog: Catalog) -> 
     data = bytearray(file.read_bytes())
     data[50] ^= 1
     file.write_bytes(data)
-    with pytest.raises(CatalogError, match=r"part-00000.parquet: other bytes"):
+    with pytest.raises(CatalogError, match=r"part-00000.parquet: the CRC"):
         catalog.read(catalog.require_newest())
 
 
@@ -253,8 +253,10 @@ def test_candidates_are_the_newest_first_each_with_what_is_wrong(catalog: Catalo
     assert (lost.snapshot, corrupt.snapshot) == (snapshots[1], None)
     assert lost.problem
     assert corrupt.problem
-    assert "part-00000.parquet: no bytes, the commit says" in lost.problem
-    assert corrupt.problem.endswith(f"{corrupt.name}.json: no commit file: damaged or cut short")
+    assert "part-00000.parquet: no bytes found, the commit file says" in lost.problem
+    assert corrupt.problem.endswith(
+        f"{corrupt.name}.json: not a valid commit file: it is damaged or truncated"
+    )
 
 
 @pytest.mark.parametrize("of", ["name", "sequence", "snapshot_id"])
@@ -265,9 +267,9 @@ def test_a_snapshot_is_named_by(catalog: Catalog, of: str) -> None:
 
 def test_a_number_of_two_snapshots_or_of_none_is_told(catalog: Catalog, tmp_path: Path) -> None:
     names = " and ".join(one.name for one in two_of_one_number(catalog, tmp_path))
-    with pytest.raises(CatalogError, match=f": 1 names {names}; give one of these"):
+    with pytest.raises(CatalogError, match=f": 1 matches {names}; give one of these"):
         catalog.named("1")
-    with pytest.raises(CatalogError, match="no snapshot 2; `kip33 catalog` shows which there are"):
+    with pytest.raises(CatalogError, match="no snapshot 2; `kip33 catalog` lists the snapshots"):
         catalog.named("2")
 
 

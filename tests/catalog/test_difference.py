@@ -177,7 +177,7 @@ def test_back_and_forth_are_each_others_opposite(catalog: Catalog) -> None:
 def test_a_damaged_part_is_told(catalog: Catalog) -> None:
     before, after = write(catalog, [row(0)]), write(catalog, [row(0)])
     part_path(catalog, before).unlink()
-    with pytest.raises(CatalogError, match=r"part-00000\.parquet: no such part"):
+    with pytest.raises(CatalogError, match=r"part-00000\.parquet: this part is missing"):
         difference(catalog, before, after)
 
 

@@ -88,9 +88,11 @@ def put_a_file_for_the_commits(draft: Draft, part: SnapshotPart) -> None:
 @pytest.mark.parametrize(
     ("harm", "error", "says"),
     [
-        pytest.param(remove_the_part, CatalogError, "this part is gone", id="a part is gone"),
-        pytest.param(remove_staging, CatalogError, "this part is gone", id="all of staging is"),
-        pytest.param(cut_the_part, CatalogError, "4 bytes, the commit says", id="a part is cut"),
+        pytest.param(remove_the_part, CatalogError, "this part is missing", id="a part is gone"),
+        pytest.param(remove_staging, CatalogError, "this part is missing", id="all of staging is"),
+        pytest.param(
+            cut_the_part, CatalogError, "4 bytes found, the commit file says", id="a part is cut"
+        ),
         pytest.param(put_a_file_for_the_folder, PublishError, "written", id="no folder can be"),
         pytest.param(put_a_file_for_the_commits, PublishError, "written", id="no commit can be"),
     ],
@@ -102,7 +104,7 @@ def test_a_commit_that_fails_is_none(
     harm(draft, part)
     with pytest.raises(error, match=says) as told:
         draft.commit([part], settings={}, now_ms=NOW_MS)
-    assert "the newest snapshot stays what it was" in str(told.value)
+    assert "the newest snapshot does not change" in str(told.value)
     assert not path_of(draft.catalog.commit_place(draft.name)).exists()
 
 

@@ -81,7 +81,7 @@ def test_the_table_says_how_much_was_read_and_what_became_of_the_rest(nightly: C
     assert lines["carried over"] == "11 segments that this build did not list"
     assert lines["orphaned"].startswith("1 index files without a log; ")
     shown = nightly("catalog", "indexes/_catalog")
-    assert "orphaned: 1 index files of kip33 without a log; " in shown.stdout
+    assert "orphans: 1 index files of kip33 without a log; " in shown.stdout
     newest = json.loads(nightly("catalog", "indexes/_catalog", "--format", "json").stdout)
     assert [one["orphaned"] for one in newest["snapshots"]] == [1, 0]
     assert {"dropped", "carried over"} & set(lines_of(nightly(*BUILD, "--full"))) == set()
@@ -98,7 +98,7 @@ def test_read_tail_believes_the_indexes_that_an_earlier_build_left(nightly: Comm
 def test_read_tail_and_only_damaged_contradict_each_other(nightly: Command) -> None:
     done = nightly(*BUILD, "--read", "tail", "--only", "damaged")
     assert done.exit_code == 2
-    assert "not with --read tail" in done.stderr
+    assert "cannot be combined with --read tail" in done.stderr
     assert len(done.stderr.strip().splitlines()) <= 3
 
 
@@ -127,7 +127,7 @@ def test_a_damaged_snapshot_is_a_line_on_standard_error_and_the_build_goes_on(
     assert done.exit_code == 0
     (warning,) = done.stderr.splitlines()
     assert warning.startswith("Warning: ")
-    assert warning.endswith(f"snapshot {part.parent.name} counts as none")
+    assert warning.endswith(f"snapshot {part.parent.name} is ignored")
     summary = json.loads(done.stdout)
     assert counts(summary)["reused"] == SEGMENTS, "taken over from the one before"
     assert summary["warnings"] == [warning.removeprefix("Warning: ")]

@@ -154,12 +154,12 @@ def test_snapshots_that_count_as_none_are_told_on_standard_error(
     part_path(catalog, newest).unlink()
     commit_path(catalog, three[0]).write_text("{")
     lost, corrupt = part_path(catalog, newest).as_uri(), commit_path(catalog, three[0]).as_uri()
-    warned = (
-        f"Warning: {lost}: no bytes, the commit says {newest.parts[0].size_bytes}; this snapshot "
-    )
+    size = newest.parts[0].size_bytes
+    warned = f"Warning: {lost}: no bytes found, the commit file says {size}; this snapshot "
     done = command("catalog", "c", "--format", "json")
     assert done.stderr == (
-        f"{warned}is ignored\nWarning: {corrupt}: no commit file: damaged or cut short; "
+        f"{warned}is ignored\nWarning: {corrupt}: not a valid commit file: it is damaged or "
+        "truncated; "
         "this snapshot is ignored\n"
     )
     [found] = done.lines
@@ -183,7 +183,7 @@ def test_a_snapshot_that_is_none_is_one_line(
         part_path(catalog, write(catalog, [row(0)])).unlink()
     done = command("catalog", "c", *options)
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    expected = "the snapshot counts as none, choose another" if is_there else "no snapshot 4"
+    expected = "the snapshot is damaged: choose another" if is_there else "no snapshot 4"
     assert expected in done.stderr
 
 
@@ -195,7 +195,7 @@ def test_a_snapshot_that_is_none_is_one_line(
         (["--diff", 1, 2, "--snapshot", 1], "--diff and --snapshot cannot be combined"),
         (["--keep", 1, "--path"], "--keep and --path cannot be combined"),
         (["--keep", 1, "--snapshot", 1], "--keep and --snapshot cannot be combined"),
-        (["--keep", 1, "--snapshot", 1, "--path"], "--keep and --path and --snapshot exclude"),
+        (["--keep", 1, "--snapshot", 1, "--path"], "--keep and --path and --snapshot cannot"),
         (["--keep", 0], "0 is not in the range x>=1"),
         (["--keep", "all"], "'all' is not a valid integer"),
         (["--diff", 1], "Option '--diff' requires 2 arguments"),
@@ -329,7 +329,9 @@ def test_what_cannot_be_removed_is_a_line_and_exit_1(
     make_old(catalog)
     monkeypatch.setattr("kip33.stores.locations._filesystem", lambda _: Closed(folder))
     done = command("catalog", "c", "--keep", 1, "--format", output_format)
-    line = f"{folder.as_uri()}: cannot be removed: Permission denied; fix it and prune again"
+    line = (
+        f"{folder.as_uri()}: cannot be removed: Permission denied; fix it and run the command again"
+    )
     assert (done.exit_code, done.stderr) == (1, f"Error: {line}\n")
     assert catalog.snapshots() == three[2:]
     if output_format == "table":

@@ -45,7 +45,7 @@ def test_dump_of_a_time_index(command: Command, stale: bytes, zeros: int) -> Non
         {"kind": "time_entry", "entry": 2, "timestamp": START_MS - 1, "offset": 104}
         | {"time": "2023-11-14T22:13:19.999Z", "untrue": "out of order after the entry before"},
     ]
-    behind = "behind an entry that is out of order"
+    behind = "follows an entry that is out of order"
     entries.append(entries[1] | {"entry": 3, "untrue": behind})
     shown = entries[: 2 + len(stale) // 12]
     tail = [{"kind": "tail", "entries": zeros, "note": ZEROS}] if zeros else []
@@ -90,7 +90,7 @@ def test_dump_compares_an_index_with_the_log_beside_it(command: Command) -> None
     assert marks_of(".timeindex", kip33, "--dialect", "kip33") == [(0, None)]
     assert marks_of(".timeindex", kip33) == [
         (0, "the batch that reaches it ends at offset 5"),
-        (None, "every entry is true in another meaning; is this of --dialect kip33?"),
+        (None, "every entry is correct in another dialect; is this a file of --dialect kip33?"),
     ]
 
 

@@ -35,14 +35,14 @@ def test_built_verified_searched_and_shown(spark_command: Command) -> None:
     assert "overlaps" in table
     refused = spark_command("build", "tiered", "--index-dir", "i", "--layout", "local-tiered")
     assert refused.exit_code == 2
-    assert "one layout per catalog: give another --catalog" in refused.stderr
+    assert "a catalog has one layout: give another --catalog" in refused.stderr
     Path("policy.toml").write_text('[defaults]\n"cleanup.policy" = "delete"\n"retention.ms" = 1\n')
     asked = ("retention", "i/_catalog", "--policy", "policy.toml", "--format", "jsonl")
     judged = spark_command(*asked)
     assert {line["kind"] for line in judged.lines} >= {"segment", "partition"}
     planned = spark_command(*asked, "--plan", "plan.jsonl")
     assert planned.exit_code == 2
-    assert "remote log metadata would point at nothing" in planned.stderr
+    assert "remote log metadata would point to missing" in planned.stderr
     assert not Path("plan.jsonl").exists()
 
 
@@ -57,7 +57,10 @@ def test_a_pattern_from_a_configuration_file(spark_command: Command) -> None:
 
 WRONG = [
     (("--layout", "tiered"), "kafka, pinterest, aiven, local-tiered, hdfs-rsm expected"),
-    (("--layout", "{topic}/{base_offset}"), "no {partition}; needed are {topic}"),
+    (
+        ("--layout", "{topic}/{base_offset}"),
+        "field {partition} is missing; required fields are {topic}",
+    ),
 ]
 
 
@@ -75,4 +78,4 @@ def test_in_place_is_refused_in_one_line(command: Command) -> None:
     aiven(Path("tiered"), made_segments())
     done = command("build", *AIVEN, "--in-place", "--catalog", "c")
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
-    assert "--in-place: with layout 'aiven' no index file lies beside a log" in done.stderr
+    assert "--in-place: the layout 'aiven' has no index files beside logs" in done.stderr

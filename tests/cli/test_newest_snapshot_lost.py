@@ -49,7 +49,7 @@ def test_every_command_says_that_the_newest_snapshot_counts_as_none(
     )
 
     assert done.exit_code == 0, done
-    warning = f"{part.as_uri()}: no bytes, the commit says "
+    warning = f"{part.as_uri()}: no bytes found, the commit file says "
     assert done.stderr.startswith(f"Warning: {warning}")
     assert "; this snapshot is ignored\n" in done.stderr
     if output_format == "json" and arguments[0] in ("search", "retention"):
@@ -78,4 +78,4 @@ def test_each_row_of_lag_and_failover_has_the_warnings_and_the_snapshot(
         for row in rows:
             assert snapshots.items() <= row.items()
             [warning] = row["warnings"]  # once, though failover reads this catalog twice
-            assert warning.startswith(f"{part.as_uri()}: no bytes, the commit says ")
+            assert warning.startswith(f"{part.as_uri()}: no bytes found, the commit file says ")

@@ -246,7 +246,7 @@ def test_a_broker_that_runs_refuses_in_one_line(
 def test_a_store_is_no_brokers_log_directory(log_dir: LogDir, command: Command) -> None:
     done = command("repair", "s3a://bucket/logs")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "s3a://bucket/logs: a broker's log directory on this machine expected" in done.stderr
+    assert "s3a://bucket/logs: expected a broker's log directory on this machine" in done.stderr
 
 
 def test_a_file_that_cannot_be_written_is_a_row_that_says_so(

@@ -246,7 +246,7 @@ WRONG_USAGE = [
     (["--time", "0", "--requests", "r.csv"], "give --time T or --requests FILE"),
     (["--time", "noon"], "'noon' found, expected ISO 8601"),
     (["--time", "-5"], "'-5' found, expected"),
-    (["--time", "0", "--topic", "x*"], "no topic matches x*; there are audit.v1, clicks,"),
+    (["--time", "0", "--topic", "x*"], "no topic matches x*; the catalog has audit.v1, clicks,"),
     (["--requests", "none.csv"], "none.csv: cannot be read"),
     (["--requests", "empty.csv"], "empty.csv: the columns (none) found, expected the columns"),
     (["--requests", "header.csv"], "header.csv: no requests, expected lines of"),

@@ -34,7 +34,7 @@ WRONG_USAGE: dict[str, tuple[Callable[[], list[str]], str]] = {
     ),
     "SOURCE is a file": (
         lambda: ["build", file_named("a.log", b""), "--index-dir", "x"],
-        "/a.log: SOURCE is a file, a directory expected",
+        "/a.log: SOURCE is a file, expected a directory",
     ),
     "unknown scheme": (
         lambda: ["build", "ftp://host/logs", "--index-dir", "x"],
@@ -42,33 +42,33 @@ WRONG_USAGE: dict[str, tuple[Callable[[], list[str]], str]] = {
     ),
     "directory without segments": (
         lambda: ["build", directory_named("logs/orders-0"), "--index-dir", "x"],
-        "/logs/orders-0: no segments here",
+        "/logs/orders-0: no segments found",
     ),
     "no topic matches": (
         lambda: [*BUILD, "--topics", "nothing*"],
-        "/archive: no segments of topics nothing* here",
+        "/archive: no segments of topics nothing* found",
     ),
     # where to
     "neither --index-dir nor --in-place": (
         lambda: ["build", "archive"],
-        "one of an index directory (--index-dir) and --in-place is needed",
+        "give an index directory (--index-dir) or --in-place, one of the two",
     ),
     "both --index-dir and --in-place": (
         lambda: [*BUILD, "--in-place"],
-        "one of an index directory (--index-dir) and --in-place is needed",
+        "give an index directory (--index-dir) or --in-place, one of the two",
     ),
     "--in-place without --catalog": (
         lambda: ["build", "archive", "--in-place"],
-        "--in-place needs a catalog (--catalog) outside every log directory",
+        "--in-place requires a catalog (--catalog) outside of all log directories",
     ),
     "--in-place with a dialect that no broker writes": (
         lambda: ["build", "archive", "--in-place", "--catalog", "c", "--dialect", "kip33"],
-        "--in-place: no broker writes the dialect 'kip33', and a broker that reads such files "
-        "gives other answers; choose --dialect recover or live, or give --index-dir",
+        "--in-place: brokers do not write the dialect 'kip33' and would misread such files; "
+        "choose --dialect recover or live, or give --index-dir",
     ),
     "catalog in a log directory": (
         lambda: ["build", "archive", "--in-place", "--catalog", "archive/broker-1/c"],
-        "/archive/broker-1/c: the catalog lies inside the log directory",
+        "/archive/broker-1/c: the catalog is inside the log directory",
     ),
     "catalog in a log directory, of a broker without these topics": (
         lambda: [
@@ -80,27 +80,28 @@ WRONG_USAGE: dict[str, tuple[Callable[[], list[str]], str]] = {
             "--topics",
             "clicks",
         ],
-        "/archive/broker-1/c: the catalog lies inside the log directory",
+        "/archive/broker-1/c: the catalog is inside the log directory",
     ),
     "index directory in a log directory": (
         lambda: ["build", "archive", "--index-dir", "archive/broker-1/indexes"],
-        "/archive/broker-1/indexes: the index directory lies inside the log directory",
+        "/archive/broker-1/indexes: the index directory is inside the log directory",
     ),
     "index directory is SOURCE": (
         lambda: ["build", "archive", "--index-dir", "archive"],
-        "/archive: the index directory is SOURCE or holds it",
+        "/archive: the index directory contains SOURCE",
     ),
     "index directory is a file": (
         lambda: ["build", "archive", "--index-dir", file_named("indexes", b"")],
-        "/indexes: the index directory is a file, a directory expected",
+        "/indexes: the index directory is a file, expected a directory",
     ),
     "catalog is a file": (
         lambda: [*BUILD, "--catalog", file_named("catalog", b"")],
-        "/catalog: the catalog is a file, a directory expected",
+        "/catalog: the catalog is a file, expected a directory",
     ),
     "newer catalog": (
         lambda: [*BUILD, "--catalog", newer_catalog()],
-        "/newer/commits/00000000000000000001-abc.json: schema version 99, this kip33 reads up to 2",
+        "/newer/commits/00000000000000000001-abc.json: schema version 99 found, this kip33 "
+        "reads versions up to 2",
     ),
     # options
     "no such command": (lambda: ["rebuild"], "No such command 'rebuild'. Try 'kip33 --help'"),
@@ -133,10 +134,13 @@ WRONG_USAGE: dict[str, tuple[Callable[[], list[str]], str]] = {
         lambda: [*BUILD, "--config", directory_named("conf.d")],
         "Invalid value for '--config': conf.d: Is a directory",
     ),
-    "bad TOML": (lambda: with_config("[build\n"), "Invalid value for '--config': kip33.toml: no T"),
+    "bad TOML": (
+        lambda: with_config("[build\n"),
+        "Invalid value for '--config': kip33.toml: not v",
+    ),
     "bytes that are no text": (
         lambda: [*BUILD, "--config", file_named("kip33.toml", b"\xff\xfe")],
-        "Invalid value for '--config': kip33.toml: no TOML",
+        "Invalid value for '--config': kip33.toml: not valid TOML",
     ),
     "unknown key in a command's table": (
         lambda: with_config("[build]\nfrobnicate = 1\n"),
@@ -175,7 +179,7 @@ WRONG_USAGE: dict[str, tuple[Callable[[], list[str]], str]] = {
     ),
     "verify: a name without an offset": (
         lambda: ["verify", file_named("orders.log", b"")],
-        "/orders.log: not named as a segment's file, '<base offset>.log' expected",
+        "/orders.log: the name is not that of a segment's file, expected '<base offset>.log'",
     ),
     "dump: no FILE": (lambda: ["dump"], "Missing argument 'FILE...'"),
     "dump: foreign file": (
@@ -198,7 +202,7 @@ WRONG_USAGE: dict[str, tuple[Callable[[], list[str]], str]] = {
     "catalog: a file": (lambda: ["catalog", file_named("c", b"")], "/c: CATALOG is a file"),
     "catalog: no snapshot": (
         lambda: ["catalog", directory_named("empty")],
-        "/empty: no committed snapshot here; `kip33 build` makes one",
+        "/empty: no committed snapshot found; `kip33 build` makes one",
     ),
     "catalog: newer": (lambda: ["catalog", newer_catalog()], "schema version 99"),
 }

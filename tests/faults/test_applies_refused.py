@@ -133,7 +133,7 @@ def test_a_catalog_that_may_not_be_written(place: CutShort, apply_as_any_owner: 
     with shut(place.folder / "catalog", 0o500):
         done = apply_as_any_owner()
     refused = json.loads(done.stdout.splitlines()[-1])["refused"]
-    assert "the journal cannot be made: " in refused
+    assert "the journal cannot be created: " in refused
     assert DENIED in refused
     assert place.archive.files() == place.before
     place.finish()

@@ -180,7 +180,7 @@ def require_one_line(done: Finished, named: str) -> None:
     assert (done.exit_code, done.stdout) == (1, "")
     assert line.startswith("Error: ")
     assert named in line.partition(": cannot be written: ")[0]
-    advice = "the newest snapshot stays what it was: fix it and run the command again"
+    advice = "the newest snapshot does not change: fix it and run the command again"
     assert f"{NO_SPACE}; {advice}" in line
 
 

@@ -135,7 +135,8 @@ def test_a_jvm_that_is_killed_leaves_the_snapshot_before_and_says_so_in_one_line
         build.wait_until_all_are_gone()
 
     said = (
-        "its JVM is gone, killed or out of memory; no file is half-written: run the command again"
+        "its JVM ended: it was killed or ran out of memory; "
+        "no file is half-written: run the command again"
     )
     error = f"Error: the Spark job failed: {said}\n"
     assert (done.exit_code, done.stdout, done.stderr) == (1, "", error)

@@ -39,7 +39,7 @@ def test_a_directory_whose_name_is_no_text_is_a_row_and_a_file_is_counted(archiv
 
     rows = {row.path: row.error for row in listing.segments()}
     assert rows == {
-        "broker-1/\\xff\\xfe-0": "its name is not UTF-8: rename it",
+        "broker-1/\\xff\\xfe-0": "the name is not UTF-8: rename it",
         f"broker-1/orders-0/{LOG}": None,
     }
     assert listing.passed_over == {"files whose names are not UTF-8": 2}

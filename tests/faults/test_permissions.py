@@ -222,7 +222,9 @@ def test_the_directory_of_index_files(archive: Archive, directory: str, mode: in
             "snapshots", NO_WRITE, 1, "part-00000.parquet: cannot be written", id="no snapshot"
         ),
         pytest.param("staging", NO_LIST, 1, "/staging: cannot be listed", id="staging shut"),
-        pytest.param("staging", NO_WRITE, 2, "the catalog's folder cannot be made", id="no draft"),
+        pytest.param(
+            "staging", NO_WRITE, 2, "the catalog's folder cannot be created", id="no draft"
+        ),
     ],
 )
 def test_the_catalog(archive: Archive, folder: str, mode: int, exit_code: int, said: str) -> None:
@@ -251,7 +253,9 @@ def test_one_file_of_the_newest_snapshot(archive: Archive, file: str) -> None:
     ("mode", "exit_code", "said"),
     [
         pytest.param(NO_LIST, 1, "/indexes/_catalog", id="shut"),
-        pytest.param(NO_WRITE, 2, "the catalog's folder cannot be made", id="nothing is written"),
+        pytest.param(
+            NO_WRITE, 2, "the catalog's folder cannot be created", id="nothing is written"
+        ),
     ],
 )
 def test_the_index_directory_with_the_catalog_in_it(

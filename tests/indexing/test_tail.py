@@ -345,9 +345,9 @@ def test_a_lost_catalog_is_made_again_from_the_index_directory(
 
 
 def test_tail_and_only_damaged_contradict_each_other(archive: ChangingArchive) -> None:
-    with pytest.raises(ValueError, match="not with --read tail"):
+    with pytest.raises(ValueError, match="cannot be combined with --read tail"):
         archive.build(read="tail", only_damaged=True)
-    with pytest.raises(ValueError, match="log or tail expected"):
+    with pytest.raises(ValueError, match="expected log or tail"):
         archive.build(read="head")
 
 

@@ -56,7 +56,7 @@ def test_no_index_files(log: Path) -> None:
     log.with_suffix(".index").unlink()
     seen = verdict_on(log)
     assert (seen.verdict, seen.entries, seen.offset_index_verdict) == ("missing", None, None)
-    assert seen.problems == ("there is no .timeindex",)
+    assert seen.problems == ("the .timeindex is missing",)
 
 
 def test_problems_of_the_offset_index_are_named_as_such(log: Path) -> None:
@@ -72,7 +72,7 @@ def test_an_offset_index_is_missing_only_where_other_segments_have_one(log: Path
     log.with_name(f"{BASE + 5:020d}.index").touch()
     seen = verify_segment(str(log))
     assert seen.offset_index_verdict == "missing"
-    assert seen.problems == (".index: there is none, but other segments here have one",)
+    assert seen.problems == (".index: missing, but other segments here have one",)
 
 
 def test_a_sparse_index_names_its_largest_gap(log: Path) -> None:
@@ -120,7 +120,7 @@ def test_an_index_that_cannot_be_read(log: Path, monkeypatch: pytest.MonkeyPatch
     seen = verdict_on(log)
     assert (seen.verdict, seen.log_status, seen.entries) == ("unreadable", "ok", None)
     assert "the index file cannot be read" in seen.problems[0]
-    assert "24 bytes, at most 23 expected" in seen.problems[0]
+    assert "24 bytes found, expected at most 23" in seen.problems[0]
 
 
 def test_settings_move_the_index_points_not_the_truth(log: Path) -> None:

@@ -175,7 +175,7 @@ def test_a_catalog_of_another_source(archive: ExpiringArchive) -> None:
 def test_no_catalog_any_more(archive: ExpiringArchive) -> None:
     plan = archive.plan()
     shutil.rmtree(archive.folder / "catalog")
-    with untouched(archive, "no committed snapshot here", CatalogError):
+    with untouched(archive, "no committed snapshot found", CatalogError):
         archive.apply(plan)
 
 
@@ -201,7 +201,7 @@ def test_a_trash_in_another_brokers_log_directory(archive: ExpiringArchive) -> N
     log_dir = archive.folder / "another broker"
     log_dir.mkdir()
     (log_dir / "meta.properties").touch()
-    with untouched(archive, "the trash lies inside the log directory", LocationError):
+    with untouched(archive, "the trash is inside the log directory", LocationError):
         archive.apply(archive.plan(), trash=Location.of(log_dir / "trash"))
 
 
@@ -209,11 +209,11 @@ def test_a_trash_or_journal_that_cannot_be_made(archive: ExpiringArchive) -> Non
     plan = archive.plan()
     before = archive.files()
     (archive.folder / "file").write_text("")
-    with pytest.raises(LocationError, match="the trash cannot be made"):
+    with pytest.raises(LocationError, match="the trash cannot be created"):
         archive.apply(plan, trash=Location.of(archive.folder / "file/trash"))
     shutil.rmtree(archive.folder / "catalog/retention")
     (archive.folder / "catalog/retention").write_text("")
-    with pytest.raises(LocationError, match="the journal cannot be made"):
+    with pytest.raises(LocationError, match="the journal cannot be created"):
         archive.apply(plan)
     assert archive.files() == before
 

@@ -214,7 +214,7 @@ def test_wrong_output_of_the_tools(text: str, message: str) -> None:
         ("folder", "folder: cannot be read: not a regular file; expected a file"),
         ("utf-16", "utf-16: no UTF-8 at byte 0, text expected; save it as UTF-8"),
         ("ftp://host/x", "ftp://host/x: unknown scheme ftp://, expected a local path or one of"),
-        ("", "an empty path: a local path or a URI expected"),
+        ("", "the path is empty: expected a local path or a URI"),
     ],
     ids=lambda text: text[:12],
 )

@@ -240,7 +240,7 @@ def test_one_flipped_bit_in_a_brokers_only_entry_is_wrong(judged: Callable[..., 
     seen = judged(log, time_bytes((1000, 1)))
     assert seen.verdict == WRONG
     assert seen.problems[-1] == (
-        "every entry is true in another meaning; is the file of --dialect kip33?"
+        "every entry is correct in another dialect; is this a file of --dialect kip33?"
     )
 
 

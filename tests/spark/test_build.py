@@ -293,12 +293,12 @@ def test_only_damaged_leaves_what_verify_calls_identical_or_consistent(
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"catalog": "archive/broker-1/_catalog"}, "the catalog lies inside the log directory"),
-        ({"catalog": "archive/broker-1"}, "the catalog lies inside the log directory"),
-        ({"catalog": "archive/broker-2/orders-0/c"}, "the catalog lies inside the log directory"),
-        ({"index_dir": "archive/broker-1/indexes"}, "the index directory lies inside the log"),
-        ({"index_dir": "archive"}, "the index directory is SOURCE or holds it"),
-        ({"index_dir": "."}, "the index directory is SOURCE or holds it"),
+        ({"catalog": "archive/broker-1/_catalog"}, "the catalog is inside the log directory"),
+        ({"catalog": "archive/broker-1"}, "the catalog is inside the log directory"),
+        ({"catalog": "archive/broker-2/orders-0/c"}, "the catalog is inside the log directory"),
+        ({"index_dir": "archive/broker-1/indexes"}, "the index directory is inside the log"),
+        ({"index_dir": "archive"}, "the index directory contains SOURCE"),
+        ({"index_dir": "."}, "the index directory contains SOURCE"),
         ({"index_dir": "a file"}, "the index directory is a file"),
         ({"index_dir": "indexes", "catalog": "a file"}, "the catalog is a file"),
     ],
@@ -332,7 +332,7 @@ def test_no_folder_comes_into_a_log_directory_that_the_listing_does_not_show(
     outside = str(tmp_path / "outside")
     for place in (log_dir / "new", log_dir / "new/a/b", tmp_path / "link/new"):
         for places in ({"index_dir": str(place)}, {"index_dir": outside, "catalog": str(place)}):
-            with pytest.raises(LocationError, match="lies inside the log directory") as refusal:
+            with pytest.raises(LocationError, match="is inside the log directory") as refusal:
                 plan_build(str(tmp_path / source), **places)
             assert "\n" not in str(refusal.value)
     assert plan_build(str(tmp_path / source), outside).files.num_rows
@@ -340,7 +340,7 @@ def test_no_folder_comes_into_a_log_directory_that_the_listing_does_not_show(
 
 def test_a_log_directory_as_source_keeps_its_catalog_outside(archive: Path, tmp_path: Path) -> None:
     source = archive / "broker-1"
-    with pytest.raises(LocationError, match="lies inside the log directory"):
+    with pytest.raises(LocationError, match="is inside the log directory"):
         plan_build(str(source), in_place=True, catalog=str(source / "_catalog"))
 
     plan = plan_build(str(source), in_place=True, catalog=str(archive / "_catalog"))
@@ -556,5 +556,5 @@ def test_rows_below_a_directory_that_cannot_be_listed_any_more_are_carried_over(
     assert rows[f"broker-2/clicks-0/{FIRST}"]["status"] == "truncated", "as it was"
     assert summary.carried == 8
     assert [row["error"] for row in rows.values() if row["base_offset"] is None] == [
-        "a link back to a directory above it"
+        "a link to a directory above itself"
     ]

@@ -92,8 +92,8 @@ def test_a_folder_with_something_else_is_left_as_it_is(name: str, tmp_path: Path
         require_results_place(Location.of(folder), TABLES)
 
     assert str(raised.value) == (
-        f"{Location.of(folder).uri}: holds {name.split('/')[0]}, which is no result of this "
-        "command; give a folder of its own"
+        f"{Location.of(folder).uri}: contains {name.split('/')[0]}, which is not a result of this "
+        "command; give a separate folder"
     )
     assert all_in(tmp_path) == before
 
@@ -164,7 +164,7 @@ def test_a_summary_that_cannot_be_written_is_not_there(tmp_path: Path, disk: Any
     require_results_place(Location.of(tmp_path), TABLES)
     before = all_in(tmp_path)
     disk("open_output_stream")
-    with pytest.raises(PublishError, match="the results lack their summary: fix it and run"):
+    with pytest.raises(PublishError, match="the results have no summary: fix it and run"):
         write_summary(Location.of(tmp_path), {})
     assert all_in(tmp_path) == before
 

@@ -141,7 +141,7 @@ def test_requests_without_their_columns_are_refused(
 ) -> None:
     requests = spark.createDataFrame([("orders",)], "topic string")
 
-    with pytest.raises(ValueError, match="requests lack partition, target_ms"):
+    with pytest.raises(ValueError, match="missing columns partition, target_ms"):
         offsets_for_times(segments, requests)
 
 

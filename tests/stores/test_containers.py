@@ -201,13 +201,13 @@ def test_an_encrypted_segment_says_so_and_what_to_do(tmp_path: Path) -> None:
 CHANGED: list[tuple[str, bytes | None, str]] = [
     ("log", LOG[:-1], "its .rsm-manifest says 25120"),
     ("log", LOG + b"x", "its .rsm-manifest says 25120"),
-    ("rsm-manifest", b"{", "nothing that can be read"),
-    ("rsm-manifest", b"", "nothing that can be read"),
-    ("rsm-manifest", b"[]", "nothing that can be read"),
+    ("rsm-manifest", b"{", "cannot be read"),
+    ("rsm-manifest", b"", "cannot be read"),
+    ("rsm-manifest", b"[]", "cannot be read"),
     ("rsm-manifest", b'{"version": "2"}', "version '2'"),
     ("rsm-manifest", b'{"version": "1"}', "no 'chunkIndex'"),
-    ("rsm-manifest", b"\xff\xfe", "nothing that can be read"),
-    ("rsm-manifest", b"[" * 100_000, "nothing that can be read"),
+    ("rsm-manifest", b"\xff\xfe", "cannot be read"),
+    ("rsm-manifest", b"[" * 100_000, "cannot be read"),
 ]
 
 
@@ -249,7 +249,7 @@ def test_chunks_that_are_no_zstd_are_an_error(tmp_path: Path) -> None:
     damaged = bytearray(log.read_bytes())
     damaged[:4] = b"nope"
     put(log, bytes(damaged))
-    with pytest.raises(OSError, match="chunk 0: no zstd of 5000 bytes"):
+    with pytest.raises(OSError, match="chunk 0: not valid zstd data of 5000 bytes"):
         read(Location.of(f"{log.as_uri()}#aiven.log"))
 
 

@@ -87,7 +87,11 @@ def lossy(path: str) -> Iterator[Any]:
 
 FAULTS = [
     pytest.param({"open_output_stream": full}, "No space", id="nothing can be opened"),
-    pytest.param({"open_output_stream": lossy}, "3 bytes written, 1 bytes", id="bytes got lost"),
+    pytest.param(
+        {"open_output_stream": lossy},
+        "3 bytes were written, but the file has 1",
+        id="bytes got lost",
+    ),
 ]
 
 
@@ -171,7 +175,7 @@ def test_read_whole(tmp_path: Path) -> None:
     place = Location.of(tmp_path / "x")
     publish(place, bytes(100))
     assert read_whole(place, most_bytes=100) == bytes(100)
-    with pytest.raises(OSError, match="100 bytes, at most 99 expected"):
+    with pytest.raises(OSError, match="100 bytes found, expected at most 99"):
         read_whole(place, most_bytes=99)
     with pytest.raises(FileNotFoundError):
         read_whole(Location.of(tmp_path / "nothing"), most_bytes=9)
@@ -209,7 +213,7 @@ def test_require_directory(tmp_path: Path) -> None:
     require_directory(Location.of(tmp_path), "SOURCE")
     with pytest.raises(LocationError, match="SOURCE does not exist"):
         require_directory(Location.of(tmp_path / "nothing"), "SOURCE")
-    with pytest.raises(LocationError, match="SOURCE is a file, a directory expected"):
+    with pytest.raises(LocationError, match="SOURCE is a file, expected a directory"):
         require_directory(Location.of(tmp_path / "file"), "SOURCE")
 
 

@@ -44,7 +44,7 @@ def test_of_a_relative_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "an empty path"),
+        ("", "the path is empty"),
         ("http://host/x", "unknown scheme http"),
         ("c://x", "unknown scheme c"),
     ],

@@ -34,7 +34,7 @@ def layout_of(text: str) -> Layout:
         return pattern_layout(text)
     if text not in LAYOUTS:
         raise ValueError(
-            f"layout {text!r}: {', '.join(LAYOUTS)} expected, or a pattern such as "
+            f"layout {text!r}: expected {', '.join(LAYOUTS)}, or a pattern such as "
             "'{log_dir}/{topic}-{partition}/{base_offset}.log'"
         )
     return LAYOUTS[text]

@@ -154,8 +154,8 @@ def _owner(manifest: Manifest, named: Partition, base_offset: int) -> Partition:
     same = (manifest.partition, manifest.base_offset) in ((None, None), (named[2], base_offset))
     if prefix + topic != named.topic or not same:
         raise CorruptSegmentError(
-            f".rsm-manifest: of {topic}-{manifest.partition} from offset {manifest.base_offset} "
-            "on, not of what its key says"
+            f".rsm-manifest: it describes {topic}-{manifest.partition} from offset "
+            f"{manifest.base_offset} on, but its key names another segment"
         )
     log_dir = "/".join(filter(None, (named.log_dir, prefix.rstrip("-"))))
     return Partition(log_dir, topic, named.partition)
@@ -163,8 +163,8 @@ def _owner(manifest: Manifest, named: Partition, base_offset: int) -> Partition:
 
 AIVEN = Layout(
     "aiven",
-    "'<topic>-<topic id>/<partition>/<base offset>-<segment id>.log' expected, "
-    "with its .rsm-manifest",
+    "expected '<topic>-<topic id>/<partition>/<base offset>-<segment id>.log' with its "
+    ".rsm-manifest",
     list_directory,
     why_not_deleted=METADATA_WOULD_DANGLE,
 )

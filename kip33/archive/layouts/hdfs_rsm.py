@@ -125,7 +125,8 @@ def first_offset(read_into: ReadInto, log: HeaderPart) -> int:
         if offset >= 0 and 0 < batch_bytes <= MAX_SEGMENT_BYTES and start[-1] <= 2:
             return offset
     raise CorruptSegmentError(
-        f"a log of {log.size_bytes} bytes that begins with no batch: nothing says its base offset"
+        f"the log of {log.size_bytes} bytes does not begin with a batch, so its base "
+        "offset is unknown"
     )
 
 
@@ -172,7 +173,7 @@ def _as_listed(found: _RsmFiles, info: Any) -> Segment:
 
 HDFS_RSM = Layout(
     "hdfs-rsm",
-    "'<topic>-<partition>-<topic id>/<segment id>' expected, a file or a directory with 'log'",
+    "expected '<topic>-<partition>-<topic id>/<segment id>', a file or a directory with 'log'",
     list_directory,
     why_not_deleted=METADATA_WOULD_DANGLE,
 )

@@ -57,7 +57,8 @@ NAMES = SegmentNaming(
 )
 KAFKA = Layout(
     "kafka",
-    "'<topic>-<partition>/<base offset>.log' expected, below it or in directories of brokers",
+    "expected '<topic>-<partition>/<base offset>.log', directly below it or in "
+    "directories of brokers",
     partial(list_suffixed, NAMES),
     in_place=True,
     why_not_deleted=None,

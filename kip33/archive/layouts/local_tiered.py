@@ -19,7 +19,7 @@ from kip33.archive.layouts.suffixed import SegmentNaming, list_suffixed
 from kip33.archive.segment_paths import TIERED_LOG
 from kip33.formats.names import parse_partition_dir
 
-METADATA_WOULD_DANGLE: Final = "the brokers' remote log metadata would point at nothing"
+METADATA_WOULD_DANGLE: Final = "the brokers' remote log metadata would point to missing files"
 _WITH_TOPIC_ID: Final = re.compile(r"(.+-[0-9]+)-[A-Za-z0-9_-]{22}")
 
 
@@ -41,7 +41,7 @@ def base_offset_of(directory: Directory, name: str) -> int | None:
 
 LOCAL_TIERED = Layout(
     "local-tiered",
-    "'<topic>-<partition>-<topic id>/<base offset>-<segment id>.log' expected",
+    "expected '<topic>-<partition>-<topic id>/<base offset>-<segment id>.log'",
     partial(
         list_suffixed,
         SegmentNaming(partition_of, base_offset_of, unfinished_of("[0-9]+-[A-Za-z0-9_-]{22}")),

@@ -58,7 +58,9 @@ def pattern_layout(text: str) -> Layout:
     if fault:
         needed = ", ".join(f"{{{name}}}" for name in NEEDED)
         others = ", ".join(f"{{{name}}}" for name in _FIELDS if name not in NEEDED)
-        raise ValueError(f"layout {text!r}: {fault}; needed are {needed}, possible {others}")
+        raise ValueError(
+            f"layout {text!r}: {fault}; required fields are {needed}, optional fields are {others}"
+        )
     fixed = text.removeprefix(_LOG_DIR)
     depth = fixed.count("/") if fixed == text else None
     pattern = _Pattern(_compiled(text), depth)
@@ -66,7 +68,7 @@ def pattern_layout(text: str) -> Layout:
         text,
         f"'{text}' expected",
         partial(_list_directory, pattern),
-        why_not_deleted="only the layout kafka says what else belongs to a segment",
+        why_not_deleted="only the layout kafka defines all files of a segment",
     )
 
 
@@ -75,20 +77,20 @@ def _fault(text: str) -> str | None:
     unknown = [name for name in names if name not in _FIELDS]
     missing = [name for name in NEEDED if name not in names]
     if unknown:
-        return f"no field {{{unknown[0]}}}"
+        return f"unknown field {{{unknown[0]}}}"
     if missing:
-        return f"no {{{missing[0]}}}"
+        return f"field {{{missing[0]}}} is missing"
     if len(set(names)) < len(names):
-        return "a field twice"
+        return "a field appears twice"
     rest = _FIELD.sub("", text)
     if "{" in rest or "}" in rest:
         return "a brace that belongs to no field"
     if "}{" in text:
-        return "two fields with nothing between them"
+        return "two fields have no text between them"
     if "log_dir" in names and not text.startswith(_LOG_DIR):
-        return "{log_dir}/ elsewhere than at the start"
+        return "{log_dir}/ is not at the start"
     if "" in text.split("/") or {".", ".."} & set(text.split("/")):
-        return "no path below SOURCE"
+        return "not a path below SOURCE"
     return None
 
 

@@ -43,8 +43,8 @@ def hash_bits(cluster: str, topic: str, partition: int) -> str:
 
 PINTEREST = Layout(
     "pinterest",
-    "'[<bits>/]<cluster>/<topic>-<partition>/<base offset>.log' expected",
+    "expected '[<bits>/]<cluster>/<topic>-<partition>/<base offset>.log'",
     partial(list_suffixed, kafka.NAMES._replace(partition=partition_of)),
     in_place=True,
-    why_not_deleted="the _metadata beside them would point at nothing",
+    why_not_deleted="the _metadata beside them would point to missing files",
 )

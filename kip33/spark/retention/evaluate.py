@@ -69,7 +69,7 @@ def question_of(now_ms: int, active_segment: str, boundary: str) -> RuleQuestion
     _require_choice("active_segment", active_segment, ACTIVE_SEGMENT)
     _require_choice("boundary", boundary, BOUNDARIES)
     if now_ms < 0:
-        raise ValueError(f"now_ms {now_ms}: milliseconds since 1970 expected")
+        raise ValueError(f"now_ms {now_ms}: expected milliseconds since 1970")
     return RuleQuestion(now_ms, active_segment, boundary)
 
 
@@ -148,4 +148,4 @@ def _with_what_if(rows: DataFrame, question: RuleQuestion, what_if: WhatIf) -> D
 
 def _require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise ValueError(f"{name} {value!r}: one of {', '.join(choices)} expected")
+        raise ValueError(f"{name} {value!r}: expected one of {', '.join(choices)}")

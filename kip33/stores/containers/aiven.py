@@ -28,8 +28,8 @@ LOG: Final = ".log"
 INDEXES: Final = ".indexes"
 MANIFEST: Final = ".rsm-manifest"
 ENCRYPTED: Final = (
-    "encrypted (AES-GCM): only the cluster that wrote it has the key; archive it unencrypted, or "
-    "read it through a broker into a plain archive"
+    "encrypted (AES-GCM): only the cluster that wrote it has the key; archive it "
+    "unencrypted, or copy it through a broker into a plain archive"
 )
 _HELD_BYTES: Final = 1 << 25  # of decompressed chunks: several of 4 MiB, never less than two
 
@@ -38,7 +38,9 @@ def read_manifest(place: Location, open_file: OpenFile) -> Manifest:
     """Return the manifest at a place; OSError as the store does, Kip33Error where it is none."""
     with open_file(place) as (read_into, size_bytes):
         if size_bytes > MOST_MANIFEST_BYTES:
-            raise UnsupportedFormatError(f".rsm-manifest: {size_bytes} bytes")
+            raise UnsupportedFormatError(
+                f".rsm-manifest: the size of {size_bytes} bytes is not plausible"
+            )
         return parse_manifest(read_fully(read_into, 0, size_bytes))
 
 
@@ -53,7 +55,7 @@ def opened(file: Location, kind: str, open_file: OpenFile) -> Iterator[tuple[Rea
     if manifest.is_encrypted:
         raise UnsupportedFormatError(ENCRYPTED)
     if kind != "log" and kind not in manifest.indexes:
-        raise FileNotFoundError(f"{file.uri}: the manifest names no .{kind}")
+        raise FileNotFoundError(f"{file.uri}: the manifest lists no .{kind}")
     with open_file(file) as (read_into, file_bytes):
         if kind != "log":
             part = manifest.indexes[kind]
@@ -70,7 +72,7 @@ def opened(file: Location, kind: str, open_file: OpenFile) -> Iterator[tuple[Rea
 
 def _require_size(file: Location, file_bytes: int, expected: int, *, at_least: bool) -> None:
     if file_bytes != expected and not (at_least and file_bytes > expected):
-        raise OSError(f"{file.uri}: {file_bytes} bytes, its .rsm-manifest says {expected}")
+        raise OSError(f"{file.uri}: {file_bytes} bytes found, its .rsm-manifest says {expected}")
 
 
 class Decompressed:
@@ -124,5 +126,7 @@ class Decompressed:
         try:
             plain = pa.Codec("zstd").decompress(stored, chunk.log_bytes)
         except (OSError, pa.ArrowException) as error:
-            raise OSError(f"chunk {number}: no zstd of {chunk.log_bytes} bytes: {error}") from error
+            raise OSError(
+                f"chunk {number}: not valid zstd data of {chunk.log_bytes} bytes: {error}"
+            ) from error
         return memoryview(plain).cast("B")

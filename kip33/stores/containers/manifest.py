@@ -89,11 +89,13 @@ def parse_manifest(data: bytes) -> Manifest:
         record = json.loads(data)
         version = record["version"]
         if version != "1":
-            raise UnsupportedFormatError(f".rsm-manifest: version {version!r}, '1' expected")
+            raise UnsupportedFormatError(f".rsm-manifest: version {version!r} found, expected '1'")
         index = record["chunkIndex"]
         log_bytes, chunk_bytes = _size(index["originalFileSize"]), _size(index["originalChunkSize"])
         if not 0 < chunk_bytes <= MOST_CHUNK_BYTES and log_bytes:
-            raise UnsupportedFormatError(f".rsm-manifest: chunks of {chunk_bytes} bytes")
+            raise UnsupportedFormatError(
+                f".rsm-manifest: chunks of {chunk_bytes} bytes are not possible"
+            )
         chunk_bytes = max(chunk_bytes, 1)
         fixed, starts = _stored_sizes(index, -(-log_bytes // chunk_bytes))
         indexes = {
@@ -119,8 +121,8 @@ def parse_manifest(data: bytes) -> Manifest:
     except UnsupportedFormatError:
         raise
     except (Kip33Error, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        what = f"no {error}" if isinstance(error, KeyError) else str(error)
-        raise CorruptSegmentError(f".rsm-manifest: nothing that can be read: {what}") from error
+        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise CorruptSegmentError(f".rsm-manifest: cannot be read: {what}") from error
 
 
 def _stored_sizes(
@@ -131,11 +133,11 @@ def _stored_sizes(
         each, last = index["transformedChunkSize"], index["finalTransformedChunkSize"]
         return (_size(each), _size(last)), np.zeros(1, np.int64)
     if index["type"] != "variable":
-        raise UnsupportedFormatError(f".rsm-manifest: chunks of type {index['type']!r}")
+        raise UnsupportedFormatError(f".rsm-manifest: unknown type of chunks {index['type']!r}")
     packed = base64.b64decode(index["transformedChunks"], validate=True)
     sizes = decode_chunk_sizes(_unpacked(packed, most_bytes=16 + 4 * chunks))
     if len(sizes) != chunks:
-        raise CorruptSegmentError(f"sizes of {len(sizes)} chunks, {chunks} expected")
+        raise CorruptSegmentError(f"sizes of {len(sizes)} chunks found, expected {chunks}")
     return None, np.concatenate(([0], np.cumsum(sizes)))
 
 
@@ -151,17 +153,17 @@ def _unpacked(packed: bytes, *, most_bytes: int) -> bytes:
 def _topic(value: Any) -> str | None:
     """Return a topic's name; ValueError for what Kafka gives no topic."""
     if value is not None and (not isinstance(value, str) or not is_topic(value)):
-        raise ValueError(f"topic {value!a}, a name that Kafka allows expected")
+        raise ValueError(f"topic {value!a} found, expected a name that Kafka allows")
     return value
 
 
 def _integer(value: Any, name: str, below: int) -> int | None:
     if value is not None and (type(value) is not int or not 0 <= value < below):
-        raise ValueError(f"{name} {value!a}, an integer from 0 to {below - 1} expected")
+        raise ValueError(f"{name} {value!a} found, expected an integer from 0 to {below - 1}")
     return value
 
 
 def _size(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 1 << 40:
-        raise ValueError(f"{value!r} is no size")
+        raise ValueError(f"{value!r} is not a size")
     return value

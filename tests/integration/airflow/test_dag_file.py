@@ -88,9 +88,9 @@ def test_it_needs_airflow_and_nothing_of_ours() -> None:
             {},
             {},
             [
-                "segments that are truncated: 2, indexed as far as a broker would keep them",
-                "segments that are invalid: 1,000, a broker would keep no index of them",
-                "segments that are unreadable: 3, tried again by the next build",
+                "segments with status truncated: 2, indexed as far as a broker would keep them",
+                "segments with status invalid: 1,000, a broker would keep no index of them",
+                "segments with status unreadable: 3, the next build tries again",
             ],
             id="damaged segments",
         ),
@@ -104,9 +104,9 @@ def test_it_needs_airflow_and_nothing_of_ours() -> None:
             {},
             [
                 "segments whose index files could not be written: 1",
-                ".timeindex files that are wrong: 1",
-                ".index files that are malformed: 2",
-                ".txnindex files that are incomplete: 3",
+                ".timeindex files with verdict wrong: 1",
+                ".index files with verdict malformed: 2",
+                ".txnindex files with verdict incomplete: 3",
             ],
             id="indexes",
         ),
@@ -114,10 +114,7 @@ def test_it_needs_airflow_and_nothing_of_ours() -> None:
             {},
             {},
             {"blocked_partitions": 1, "blocked_segments": 3},
-            [
-                "partitions that are blocked: 1, where 3 segments have expired behind an older "
-                "one that stays"
-            ],
+            ["blocked partitions: 1; 3 expired segments stay because an older segment is kept"],
             id="a blocked partition",
         ),
     ],

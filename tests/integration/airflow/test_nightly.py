@@ -183,7 +183,7 @@ def test_a_blocked_partition_is_reported_and_no_failure(blocked: Night) -> None:
     skipped = {name for name, state in found["states"].items() if state == "skipped"}
     assert skipped == {"all_well"}
     [sentence] = found["returned"]["findings"]
-    assert sentence.startswith("partitions that are blocked: 1, where 3 segments have expired")
+    assert sentence.startswith("blocked partitions: 1; 3 expired segments stay")
     assert sentence in found["log"]
     assert "blocked by 00000000000000000200.log, which has a timestamp of" in found["log"]
     audit = found["returned"]["audit_summary"]

@@ -65,7 +65,7 @@ def test_without_it_the_job_says_in_one_line_what_is_missing(
     assert done.returncode == 1
     said = (done.stdout + done.stderr).splitlines()  # spark-submit merges a job's streams
     [line] = [line for line in said if line.startswith("Error: ")]
-    assert "executors have no kip33" in line
+    assert "executors do not have kip33" in line
     assert "--py-files dist/kip33.zip" in line
     assert not index_files(tmp_path)
 

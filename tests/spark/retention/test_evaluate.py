@@ -292,7 +292,7 @@ def test_a_topic_without_policy_is_kept(spark: SparkSession, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"now_ms": -1}, "now_ms -1: milliseconds since 1970 expected"),
+        ({"now_ms": -1}, "now_ms -1: expected milliseconds since 1970"),
         ({"now_ms": 1, "boundary": "far"}, "boundary 'far': one of local, remote expected"),
         ({"now_ms": 1, "active_segment": "x"}, "active_segment 'x': one of keep, kafka expected"),
     ],
