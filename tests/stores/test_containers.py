@@ -205,7 +205,7 @@ CHANGED: list[tuple[str, bytes | None, str]] = [
     ("rsm-manifest", b"", "cannot be read"),
     ("rsm-manifest", b"[]", "cannot be read"),
     ("rsm-manifest", b'{"version": "2"}', "version '2'"),
-    ("rsm-manifest", b'{"version": "1"}', "no 'chunkIndex'"),
+    ("rsm-manifest", b'{"version": "1"}', "'chunkIndex' is missing"),
     ("rsm-manifest", b"\xff\xfe", "cannot be read"),
     ("rsm-manifest", b"[" * 100_000, "cannot be read"),
 ]
