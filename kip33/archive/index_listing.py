@@ -11,7 +11,7 @@ from kip33.archive.segment_paths import index_path
 from kip33.stores.files import TEMPORARY_SUFFIX, FileStatus, entries_of, listed_ms, listed_status
 from kip33.stores.locations import Location
 
-UNKNOWN: Final = FileStatus(-2, None)  # of a file that may be there: no file has such a size
+UNKNOWN_STATUS: Final = FileStatus(-2, None)  # of a file that may be there: no file has such a size
 
 
 class _NoFile(NamedTuple):
@@ -131,7 +131,7 @@ def list_target(
         return {}
     except OSError:
         kinds = ("timeindex", "index", "txnindex")
-        return {index_path(name, kind): UNKNOWN for name in logs for kind in kinds}
+        return {index_path(name, kind): UNKNOWN_STATUS for name in logs for kind in kinds}
     directory.unfinished.extend(_unfinished(target, infos, unfinished))
     return index_statuses(target, infos)
 

@@ -23,7 +23,7 @@ from kip33.archive.layouts import KAFKA, Layout
 from kip33.stores.locations import Location
 
 DIRECTORIES_AT_ONCE: Final = 16  # a store answers in tens of ms; a local disk does not mind
-ROWS_PER_BATCH: Final = 1 << 16  # Python's objects of no more rows are alive at once
+LISTING_ROWS_PER_BATCH: Final = 1 << 16  # Python's objects of no more rows are alive at once
 
 _FIELDS: list["pa.Field[Any]"] = [
     pa.field("path", pa.string()),  # below SOURCE
@@ -80,7 +80,7 @@ class Listing:
 
 def segments_of(table: pa.Table) -> Iterator[Segment]:
     """Yield the rows of a table of LISTING."""
-    for batch in table.select(LISTING.names).to_batches(max_chunksize=ROWS_PER_BATCH):
+    for batch in table.select(LISTING.names).to_batches(max_chunksize=LISTING_ROWS_PER_BATCH):
         for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             yield Segment(*row)
 
@@ -137,7 +137,7 @@ class _Rows:
     def extend(self, segments: list[Segment]) -> None:
         self.count += len(segments)
         self._pending += segments
-        if len(self._pending) >= ROWS_PER_BATCH:
+        if len(self._pending) >= LISTING_ROWS_PER_BATCH:
             self._flush()
 
     def table(self) -> pa.Table:

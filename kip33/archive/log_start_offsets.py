@@ -20,7 +20,7 @@ from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
 
 MOST_CHECKPOINT_BYTES: Final = 2**28  # a million partitions of the longest names
-COLUMNS: Final = ("topic", "partition", "offset")
+START_COLUMNS: Final = ("topic", "partition", "offset")
 LOG_DIR: Final = "log_dir"
 _MOST: Final = {"partition": 2**31 - 1, "offset": 2**63 - 1}
 
@@ -75,7 +75,7 @@ def _rows(file: str) -> LogStartOffsets:
     except (OSError, ValueError, csv.Error) as error:
         raise LocationError(
             f"{file}: {one_line(error)}; expected CSV with the header "
-            f"{','.join(COLUMNS)} or {','.join((*COLUMNS, LOG_DIR))}"
+            f"{','.join(START_COLUMNS)} or {','.join((*START_COLUMNS, LOG_DIR))}"
         ) from error
     return offsets
 
@@ -84,7 +84,7 @@ def _parse(text: str) -> Iterator[tuple[int, tuple[str, str, int], int]]:
     """Yield (line, (log_dir, topic, partition), offset); ValueError with what was found."""
     lines = csv.reader(io.StringIO(text, newline=""), strict=True)
     header = [name.strip() for name in next(lines, [])]
-    if sorted(header) not in (sorted(COLUMNS), sorted((*COLUMNS, LOG_DIR))):
+    if sorted(header) not in (sorted(START_COLUMNS), sorted((*START_COLUMNS, LOG_DIR))):
         raise ValueError(f"line 1: {','.join(header)[:80]!r} found")
     for cells in lines:
         if not cells:

@@ -7,9 +7,9 @@ from kip33.archive.directory import Segment
 from kip33.builds.build_spec import BuildSpec
 from kip33.builds.index_files import Published
 from kip33.catalog.schema import KEPT
+from kip33.formats.time_index import TIME_ENTRY_BYTES
 from kip33.indexing.segment import BuiltIndexes
 from kip33.indexing.tail import Tail
-from kip33.rules.index_entries import TIME_ENTRY_BYTES
 from kip33.rules.segment_status import SegmentStatus
 from kip33.rules.segment_summary import TIMESTAMP_TYPES, codec_names, largest_timestamp, names_of
 from kip33.stores.locations import Location

@@ -14,9 +14,9 @@ from kip33.stores.durable_files import flush, flush_filesystems, is_flushing
 from kip33.stores.files import one_line
 from kip33.stores.locations import Location
 
-THREADS: Final = 8
+FLUSHING_THREADS: Final = 8
 MOST_WAITING: Final = 1024  # files; then the scan waits for the oldest
-KINDS: Final = (
+INDEX_FILE_KINDS: Final = (
     ("time_index_bytes", "timeindex"),
     ("offset_index_bytes", "index"),
     ("transaction_index_bytes", "txnindex"),
@@ -28,7 +28,7 @@ class IndexFlusher:
 
     def __init__(self) -> None:
         """Begin with none."""
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="kip33-flush")
+        self._pool = ThreadPoolExecutor(FLUSHING_THREADS, thread_name_prefix="kip33-flush")
         self._waiting: deque[tuple[Location, Future[None]]] = deque()
         self._folders: dict[str, Location] = {}
         self._not_flushed: set[Location] = set()  # folders of files that could not be opened
@@ -44,7 +44,7 @@ class IndexFlusher:
         place = Location.of(uri)
         self._folders.setdefault(place.parent.path, place.parent)
         stem = place.path.removesuffix("timeindex")
-        for column, kind in KINDS:
+        for column, kind in INDEX_FILE_KINDS:
             if row.get(column) is not None:
                 self._waiting.append((place.parent, self._pool.submit(flush, stem + kind)))
         while len(self._waiting) > MOST_WAITING:

@@ -11,7 +11,7 @@ from kip33.rules.broker_start import REMOVE, WRITE
 from kip33.stores.file_owners import publish_beside
 from kip33.stores.files import one_line, remove
 
-DONE: Final = "done"
+REPAIR_DONE: Final = "done"
 FAILED: Final = "failed"
 
 
@@ -63,4 +63,4 @@ def _repair_one(plan: RepairPlan, planned: SegmentRepair) -> SegmentRepair:
         return now._replace(
             outcome=f"{FAILED}: after the repair, {after.repair.why}; run the command again"
         )
-    return now._replace(outcome="; ".join((DONE, *notes)))
+    return now._replace(outcome="; ".join((REPAIR_DONE, *notes)))

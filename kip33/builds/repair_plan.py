@@ -34,7 +34,7 @@ from kip33.stores.locations import Location
 Progress = Callable[[int, int], None]
 """Called with (segments read, segments in all)."""
 
-AT_ONCE = 256  # segments that wait for a thread
+REPAIRS_AT_ONCE = 256  # segments that wait for a thread
 
 
 class SegmentRepair(NamedTuple):
@@ -117,7 +117,7 @@ def plan_repair(
         segments = listing.segments()
         judge = partial(judge_segment, listing.source, settings)
         done = 0
-        while some := list(islice(segments, AT_ONCE)):
+        while some := list(islice(segments, REPAIRS_AT_ONCE)):
             for one in pool.map(judge, some):
                 done += 1
                 for name, count in counts.items():

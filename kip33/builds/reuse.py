@@ -50,7 +50,7 @@ _COLUMNS: Final = [
     "error",
 ]
 NO_INDEX, AT_TARGET, BESIDE_LOG, ELSEWHERE = range(4)  # where a row's index file is
-NOTHING: Final = -1  # for a null size or time: no file has it
+NULL_NUMBER: Final = -1  # for a null size or time: no file has it
 
 
 SETTLED_MS: Final = 2_000  # the coarsest clock of a file store: two changes within it look like one
@@ -170,7 +170,7 @@ def _mask(column: Any) -> Mask:
 
 
 def _int64s(column: Column) -> Int64s:
-    values: Int64s = pc.fill_null(column, NOTHING).to_numpy()
+    values: Int64s = pc.fill_null(column, NULL_NUMBER).to_numpy()
     return values
 
 
@@ -223,7 +223,7 @@ def match_listing(
     same = (known.size_bytes[at] == _int64s(files["size_bytes"])) & (
         known.last_modified_ms[at] == last_modified_ms
     )
-    names_no_offset_index = known.offset_index_bytes[at] == NOTHING
+    names_no_offset_index = known.offset_index_bytes[at] == NULL_NUMBER
     index_is_there = place == NO_INDEX
     for code, where in ((AT_TARGET, "target"), (BESIDE_LOG, "beside")):
         time_same = _as_left(
@@ -243,7 +243,7 @@ def match_listing(
         "target_transaction",
     )
     no_transaction_index = pc.is_null(files["target_transaction_index_bytes"]).to_numpy()
-    names_no_transaction_index = known.transaction_index_bytes[at] == NOTHING
+    names_no_transaction_index = known.transaction_index_bytes[at] == NULL_NUMBER
     if offset_index:
         neither = no_transaction_index & names_no_transaction_index
         index_is_there &= (place != AT_TARGET) | transaction_index_same | neither
@@ -265,13 +265,13 @@ def _as_left(size_bytes: Int64s, modified_ms: Int64s, files: pa.Table, kind: str
     """Return which index files have the size and the time the row names; without a time none."""
     same_size = _int64s(files[f"{kind}_index_bytes"]) == size_bytes
     same_time = _int64s(files[f"{kind}_index_modified_ms"]) == modified_ms
-    same: Mask = same_size & same_time & (modified_ms != NOTHING)
+    same: Mask = same_size & same_time & (modified_ms != NULL_NUMBER)
     return same
 
 
 def _refuted(known: ReusableRows, at: Int64s, files: pa.Table) -> Mask:
     """Return which rows believe an index whose offset, as far as they tell, is the neighbour's."""
     offset, next_base_offset = known.offset_of_max_timestamp[at], _int64s(files["next_base_offset"])
-    below = (offset != NOTHING) & (offset <= next_base_offset)
-    refuted: Mask = known.is_unverified[at] & (next_base_offset != NOTHING) & ~below
+    below = (offset != NULL_NUMBER) & (offset <= next_base_offset)
+    refuted: Mask = known.is_unverified[at] & (next_base_offset != NULL_NUMBER) & ~below
     return refuted

@@ -26,7 +26,7 @@ from kip33.indexing.segment import BuiltIndexes, index_file, unreadable
 from kip33.indexing.tail import TailIndexes, read_tail
 from kip33.indexing.verification import verify_file
 from kip33.rules.broker_start import CUT, REFUSED
-from kip33.rules.index_tail import HEADER_BYTES
+from kip33.rules.index_tail import LAST_HEADER_BYTES
 from kip33.rules.index_verdict import GOOD, IDENTICAL
 from kip33.rules.segment_status import SegmentStatus
 from kip33.rules.transaction_chain import UNCHANGED
@@ -35,7 +35,7 @@ from kip33.stores.durable_files import set_flushing
 from kip33.stores.files import FileStatus, status_of
 from kip33.stores.locations import Location
 
-ROWS_AT_ONCE = 4096  # of a bin's listing as Python's objects
+ROWS_PER_WRITE = 4096  # of a bin's listing as Python's objects
 
 
 class TaskResult(NamedTuple):
@@ -82,7 +82,7 @@ class _Work(NamedTuple):
 
 def _segments(files: pa.Table) -> Iterator[_Work]:
     """Yield a bin's segments, and what the catalog knows of them."""
-    for batch in files.to_batches(max_chunksize=ROWS_AT_ONCE):
+    for batch in files.to_batches(max_chunksize=ROWS_PER_WRITE):
         for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             *fields, ours, transaction_index_ours, log_is_new = row
             yield _Work(Segment(*fields), ours, transaction_index_ours, log_is_new)
@@ -134,7 +134,7 @@ def build_segment(
     if asks_tail and not built_before:  # ours is of the log as it was: else we were not asked
         row = _row_without_reading(build, segment, log)
         if row:
-            return Built(row, HEADER_BYTES)
+            return Built(row, LAST_HEADER_BYTES)
     index, wanted = _indexes(build, segment, log, native=native)
     waits = offset_index_waits(build, segment, index)
     published = Published(

@@ -14,7 +14,7 @@ from kip33.catalog.catalog import Catalog
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.snapshot import Snapshot
 from kip33.formats.names import two_directories_in
-from kip33.rules.overlaps import APART, NAMES, UNKNOWN, overlaps
+from kip33.rules.overlaps import APART, NAMES, UNKNOWN_OFFSET, overlaps
 
 _KEY: Final = ("log_dir", "topic", "partition")
 _COLUMNS: Final = [*_KEY, "base_offset", "last_offset"]
@@ -70,7 +70,7 @@ def _compact(rows: pa.Table) -> pa.Table:
     rows = rows.filter(pc.and_(pc.is_valid(rows["base_offset"]), pc.is_valid(rows["topic"])))
     columns: dict[str, Any] = {name: rows[name].dictionary_encode() for name in _KEY[:2]}
     columns |= {"partition": rows["partition"], "base_offset": rows["base_offset"]}
-    columns["last_offset"] = pc.fill_null(rows["last_offset"], UNKNOWN)
+    columns["last_offset"] = pc.fill_null(rows["last_offset"], UNKNOWN_OFFSET)
     return pa.table(columns)
 
 

@@ -28,7 +28,7 @@ from kip33.stores.locations import Location
 Row = dict[str, Any]
 
 FLAGS = ((TRANSACTIONAL, "transactional"), (CONTROL, "control"), (DELETE_HORIZON, "delete-horizon"))
-COLUMNS = {
+DUMP_COLUMNS = {
     "time_entry": (("entry", 8), ("timestamp", 20), ("time", 26), ("offset", 0)),
     "offset_entry": (("entry", 8), ("offset", 20), ("position", 0)),
     "aborted_transaction": (
@@ -174,7 +174,7 @@ def _print_file(name: str, rows: Iterator[Row], *, many: bool, as_json: bool) ->
             what = row.get("entries", "")
             click.echo(f"{row['kind']}: {what} {row['note']}".replace("  ", " "))
         else:
-            columns = COLUMNS[row["kind"]]
+            columns = DUMP_COLUMNS[row["kind"]]
             if row["kind"] not in shown:
                 shown.add(row["kind"])
                 click.echo(_line([title for title, _ in columns], columns))

@@ -10,7 +10,14 @@ import click
 
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.choosing import Choice
-from kip33.cli.output import human_duration, iso_time, print_answers, print_table, warn
+from kip33.cli.output import (
+    MOST_TABLE_ROWS,
+    human_duration,
+    iso_time,
+    print_answers,
+    print_table,
+    warn,
+)
 from kip33.cli.progress import progress_bar
 from kip33.cli.search_options import FailoverRequest
 from kip33.cli.search_tables import partition_name
@@ -20,8 +27,6 @@ from kip33.search.catalog_search import by_partition, rows_of
 from kip33.search.failover import ResumePoint, Rows, resume_points
 from kip33.search.request_files import load_group_offsets
 from kip33.stores.files import require_directory
-
-MOST_TABLE_ROWS = 1_000
 
 
 def show_failover(options: FailoverRequest) -> None:

@@ -5,7 +5,14 @@ import time
 import click
 
 from kip33.catalog.catalog import Catalog
-from kip33.cli.output import human_bytes, human_duration, iso_time, print_answers, print_table
+from kip33.cli.output import (
+    MOST_TABLE_ROWS,
+    human_bytes,
+    human_duration,
+    iso_time,
+    print_answers,
+    print_table,
+)
 from kip33.cli.progress import progress_bar
 from kip33.cli.search_options import LagRequest
 from kip33.cli.search_tables import partition_name
@@ -17,8 +24,6 @@ from kip33.search.catalog_search import by_partition, rows_of
 from kip33.search.group_lag import GroupLag, group_lags
 from kip33.search.request_files import load_group_offsets
 from kip33.stores.files import require_directory
-
-MOST_TABLE_ROWS = 1_000
 
 
 def show_lag(options: LagRequest) -> None:

@@ -10,17 +10,14 @@ import click
 
 from kip33.cli.main import COMMANDS, get_command
 from kip33.cli.times import Quantity
+from kip33.formats.batch import MAX_INT32
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
-from kip33.rules.index_entries import (
-    DEFAULT_INDEX_INTERVAL_BYTES,
-    DEFAULT_SEGMENT_INDEX_BYTES,
-    TIME_ENTRY_BYTES,
-)
+from kip33.formats.time_index import TIME_ENTRY_BYTES
+from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
 from kip33.rules.quantities import duration_ms
 from kip33.rules.retention import NO_LIMIT
 from kip33.stores.settings import configured, settings_from
 
-MAX_INT32: Final = 2**31 - 1  # of Kafka's settings of type INT
 MOST_CONFIG_BYTES: Final = 1 << 20
 MOST_TASKS: Final = 100_000
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import click
 
+MOST_TABLE_ROWS: Final = 1_000  # a table is for people
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MOST_COLUMNS: Final = 10_000  # of a table that no terminal shows: a path stays on one line
 _DURATIONS: Final = (  # name, from which on, in ms

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from kip33.builds.repair_apply import FAILED
 from kip33.cli.options import (
     TOPICS_HELP,
     format_option,
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
     from kip33.stores.locations import Location
 
 DAMAGED: Final = "damaged"
-BY_HAND: Final = "by-hand"
-FAILED: Final = "failed"
+FINDING_BY_HAND: Final = "by-hand"
 MOST_ROWS: Final = 1_000  # of a table
 
 
@@ -44,7 +44,7 @@ MOST_ROWS: Final = 1_000  # of a table
 @click.option(
     "--fail-on",
     multiple=True,
-    type=click.Choice([DAMAGED, BY_HAND, FAILED]),
+    type=click.Choice([DAMAGED, FINDING_BY_HAND, FAILED]),
     help="Exit 3. damaged: kip33 has files to write or remove (without --apply). by-hand: "
     "neither kip33 nor a broker can repair a segment. failed: a repair of --apply "
     "failed. May be repeated.",
@@ -116,7 +116,7 @@ def repair(
 
 _WARNINGS: Final = {
     DAMAGED: "nothing was changed; --apply writes and removes these index files",
-    BY_HAND: "some segments must be repaired by hand; their rows say what to do",
+    FINDING_BY_HAND: "some segments must be repaired by hand; their rows say what to do",
     FAILED: "some repairs failed; their rows say why",
 }
 
@@ -127,7 +127,7 @@ def _summary(
     outcomes = Counter((one.outcome or "").partition(":")[0].partition(";")[0] for one in repairs)
     found = {
         DAMAGED: not applied and plan.files_to_change,
-        BY_HAND: plan.by_hand,
+        FINDING_BY_HAND: plan.by_hand,
         FAILED: outcomes[FAILED],
     }
     return {

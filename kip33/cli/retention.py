@@ -7,13 +7,12 @@ import click
 from click.core import ParameterSource
 
 from kip33.cli.options import TOPICS_HELP, format_option, policy_options, session_options
-from kip33.cli.retention_options import RetentionRequest
+from kip33.cli.retention_options import STOPPED, RetentionRequest
 from kip33.cli.summary_file import summary_option
 from kip33.cli.times import DURATION, MOMENT, SIZE, parse_clock
 from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES
 
 FINDINGS: Final = ("blocked", "expired", "untrusted")
-STOPPED: Final = "stopped"  # a finding of --apply
 APPLYING: Final = ("apply_file", "dry_run", "trash", "max_age", "limit")
 SHARED: Final = ("output_format", "fail_on", "summary_file", "config")
 

@@ -9,8 +9,8 @@ import click
 
 from kip33.cli.output import human_bytes, print_json, print_table
 from kip33.cli.progress import progress_bar
-from kip33.cli.retention_options import RetentionRequest
-from kip33.cli.retention_tables import RESULT
+from kip33.cli.retention_options import STOPPED, RetentionRequest
+from kip33.cli.retention_tables import MOST_PARTITIONS, RESULT
 from kip33.cli.standard_output import OutputError
 from kip33.cli.summary_file import publish_summary
 from kip33.cli.times import current_ms
@@ -20,8 +20,6 @@ from kip33.retention.apply_segment import Record
 from kip33.retention.plan_file import read_plan
 from kip33.stores.locations import Location
 
-STOPPED: Final = "stopped"
-MOST_PARTITIONS: Final = 1_000  # of a table
 MOST_RECORDS: Final = 1_000
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as sf
 from kip33.cli.output import FORMULA, NUMBER
 from kip33.spark.retention.rule import PARTITION
 
-ROWS_AT_ONCE: Final = 20_000  # fetched from Spark
+LINES_AT_ONCE: Final = 20_000  # fetched from Spark
 _JSON: Final = {"ignoreNullFields": "false"}
 _CSV: Final = {
     **{"emptyValue": "", "escape": '"'},  # quotes are doubled, as everywhere but in Spark
@@ -91,6 +91,6 @@ def _struct(table: DataFrame, kind: str | None) -> Column:
 def _in_order(judged: DataFrame, rows: int, line: Column) -> Iterator[str]:
     """Yield a line a segment, by partition and oldest first; the driver holds a piece at a time."""
     order = (*PARTITION, "base_offset", "log_uri")
-    pieces = judged.repartitionByRange(rows // ROWS_AT_ONCE + 1, *order)
+    pieces = judged.repartitionByRange(rows // LINES_AT_ONCE + 1, *order)
     for row in pieces.sortWithinPartitions(*order).select(line).toLocalIterator():
         yield row[0]

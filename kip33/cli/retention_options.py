@@ -2,8 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from kip33.stores.locations import Location
+
+STOPPED: Final = "stopped"  # a finding of --apply
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,14 +4,9 @@ from typing import Any
 
 import click
 
-from kip33.cli.options import (
-    MAX_INT32,
-    TOPICS_HELP,
-    format_option,
-    max_batch_bytes_option,
-    session_options,
-)
+from kip33.cli.options import TOPICS_HELP, format_option, max_batch_bytes_option, session_options
 from kip33.cli.times import MOMENT
+from kip33.formats.batch import MAX_INT32
 from kip33.rules.search import NEWEST_KAFKA, parse_kafka_version
 
 

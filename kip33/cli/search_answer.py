@@ -14,7 +14,7 @@ from kip33.cli.output import warn
 from kip33.cli.progress import progress_bar
 from kip33.cli.search_emit import DELETE_RECORDS, Offset, offset_text
 from kip33.cli.search_options import SearchRequest
-from kip33.cli.search_tables import COLUMNS, RANGE, Answer, print_search_answers
+from kip33.cli.search_tables import ANSWER_COLUMNS, RANGE, Answer, print_search_answers
 from kip33.cli.snapshot_choice import choose_and_warn
 from kip33.cli.targets import parse_target
 from kip33.cli.times import current_ms
@@ -153,7 +153,7 @@ def answers_to(
     return [
         dict(
             zip(
-                COLUMNS,
+                ANSWER_COLUMNS,
                 (found.located.log_dir, found.topic, found.partition, *found.located.answer),
                 strict=True,
             )
@@ -185,7 +185,7 @@ def _by_spark(
         **how._asdict(),
         log_start_offsets=starts,
     )
-    rows = answered.orderBy("request", "partition", "log_dir").select(*COLUMNS).collect()
+    rows = answered.orderBy("request", "partition", "log_dir").select(*ANSWER_COLUMNS).collect()
     return [row.asDict() for row in rows]
 
 

@@ -5,11 +5,17 @@ from typing import Any, Final
 
 import click
 
-from kip33.cli.output import human_bytes, iso_time, print_json, print_rows, print_table
+from kip33.cli.output import (
+    MOST_TABLE_ROWS,
+    human_bytes,
+    iso_time,
+    print_json,
+    print_rows,
+    print_table,
+)
 from kip33.cli.targets import TARGETS
 
-MOST_TABLE_ROWS: Final = 1_000
-COLUMNS: Final = (
+ANSWER_COLUMNS: Final = (
     *("log_dir", "topic", "partition", "target_ms", "offset", "timestamp"),
     *("result", "exactness", "bytes_read", "note", "passed_over"),
 )
@@ -40,7 +46,7 @@ def print_search_answers(
         summary |= {"seconds": round(seconds, 3), "warnings": list(warnings)}
         print_json({"answers": answers, "summary": summary})
     elif output_format in ("csv", "jsonl"):
-        columns = [*COLUMNS, *(RANGE if answers and RANGE[0] in answers[0] else ())]
+        columns = [*ANSWER_COLUMNS, *(RANGE if answers and RANGE[0] in answers[0] else ())]
         print_rows(answers, columns, output_format)
     else:
         _print_table(answers, source, bytes_read, seconds)

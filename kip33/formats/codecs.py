@@ -24,7 +24,7 @@ from typing import Final, Literal, NamedTuple
 from kip33.errors import BatchTooLargeError, CorruptSegmentError, UnsupportedFormatError
 from kip33.formats.byte_sources import PieceReader
 
-CHUNK_BYTES: Final = 256 * 1024
+DECOMPRESSED_CHUNK_BYTES: Final = 256 * 1024
 _BESIDE_BYTES: Final = 1 << 28  # what a snappy block may take beside its batch
 _LARGE_STEP_BYTES: Final = 4096
 _NARROWING: Final = (  # bytes that a small step takes and gives, pass after pass
@@ -46,7 +46,11 @@ class Steps:
     """
 
     def __init__(
-        self, *, taken: int = CHUNK_BYTES, given: int = CHUNK_BYTES, marks: tuple[int, int] = (0, 0)
+        self,
+        *,
+        taken: int = DECOMPRESSED_CHUNK_BYTES,
+        given: int = DECOMPRESSED_CHUNK_BYTES,
+        marks: tuple[int, int] = (0, 0),
     ) -> None:
         """Take the sizes of a small step behind the marks, for bytes taken and bytes given."""
         self._small_taken, self._small_given = taken, given
@@ -232,8 +236,8 @@ def _snappy_block(block: bytes, most_bytes: int | None) -> Iterator[bytes]:
         plain = memoryview(pa.Codec("snappy").decompress(block, claimed))
     except (OSError, pa.ArrowException) as error:
         raise CorruptSegmentError(f"snappy: {_first_line(error)}") from error
-    for start in range(0, claimed, CHUNK_BYTES):
-        yield bytes(plain[start : start + CHUNK_BYTES])
+    for start in range(0, claimed, DECOMPRESSED_CHUNK_BYTES):
+        yield bytes(plain[start : start + DECOMPRESSED_CHUNK_BYTES])
 
 
 def _lz4_frame(reader: PieceReader, magic: int) -> Iterator[bytes]:

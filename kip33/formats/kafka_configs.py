@@ -68,7 +68,7 @@ TOPIC_KEYS: Final = frozenset(
     }
 )
 
-EXPECTED: Final = (
+EXPECTED_OUTPUT: Final = (
     "the output of kafka-configs.sh --describe --entity-type topics --all "
     "or of kafka-topics.sh --describe"
 )
@@ -115,7 +115,7 @@ def parse_kafka_configs(text: str) -> dict[str, dict[str, str]]:
         elif _PARTITION.fullmatch(line) or _NOISE.fullmatch(line):
             continue
         else:
-            raise PolicyError(f"line {number}: {_quoted(line)} found, expected {EXPECTED}")
+            raise PolicyError(f"line {number}: {_quoted(line)} found, expected {EXPECTED_OUTPUT}")
         said = topics.setdefault(topic, {})
         for key, value in settings:
             if said.setdefault(key, value) != value:
@@ -124,7 +124,7 @@ def parse_kafka_configs(text: str) -> dict[str, dict[str, str]]:
                     "as above: keep the output of one run of one cluster"
                 )
     if not topics:
-        raise PolicyError(f"line 1: no topic found, expected {EXPECTED}")
+        raise PolicyError(f"line 1: no topic found, expected {EXPECTED_OUTPUT}")
     return topics
 
 

@@ -21,7 +21,7 @@ from kip33.formats.bigendian import int16_at
 from kip33.formats.codecs import decode_prefix
 from kip33.formats.walk import ABORT, COMMIT, varint_at
 
-EMPTY: Final = 4  # all its records were compacted away: nothing to do
+EMPTY_BATCH: Final = 4  # all its records were compacted away: nothing to do
 STOPS: Final = 5  # InvalidRecordException: the batch stays, the scan ends after it
 FAILS: Final = 6  # any other exception: the log does not load
 
@@ -65,7 +65,7 @@ def read_marker(read_into: Callable[[int, memoryview], int], row: np.void) -> Ma
     body_bytes = int(row["size_bytes"]) - RECORD_BATCH_OVERHEAD
     codec = int(row["attributes"]) & CODEC_MASK
     if count == 0:
-        return Marker(EMPTY)
+        return Marker(EMPTY_BATCH)
     try:
         if body_bytes > MAX_MARKER_BYTES:
             raise _FailsError(f"{body_bytes} bytes are more than a marker can have")

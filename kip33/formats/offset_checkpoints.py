@@ -15,7 +15,7 @@ import re
 from typing import Final
 
 LOG_START_OFFSET_CHECKPOINT: Final = "log-start-offset-checkpoint"
-VERSION: Final = 0
+CHECKPOINT_VERSION: Final = 0
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 _MAX_INT32: Final = 2**31 - 1
 _MAX_INT64: Final = 2**63 - 1
@@ -33,8 +33,10 @@ def parse_offset_checkpoint(text: str) -> dict[tuple[str, int], int]:
     lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n") if text else []
     if not lines:
         return {}
-    if _integer(lines[0], _MAX_INT32) != VERSION:
-        raise ValueError(f"line 1: {lines[0][:40]!r} found, expected the version {VERSION}")
+    if _integer(lines[0], _MAX_INT32) != CHECKPOINT_VERSION:
+        raise ValueError(
+            f"line 1: {lines[0][:40]!r} found, expected the version {CHECKPOINT_VERSION}"
+        )
     if len(lines) == 1:
         return {}
     count = _integer(lines[1], _MAX_INT32)

@@ -23,9 +23,11 @@ import numpy.typing as npt
 from kip33.errors import CorruptIndexError, IndexOffsetOverflowError
 from kip33.formats.index_bytes import pieces_of_entries
 
-ENTRY: Final = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
-ENTRY_BYTES: Final = 8
-PREALLOCATED_BYTES: Final = 10485760  # of an active segment: the default of segment.index.bytes
+OFFSET_ENTRY: Final = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
+OFFSET_ENTRY_BYTES: Final = 8
+OFFSET_INDEX_PREALLOCATED_BYTES: Final = (
+    10485760  # of an active segment: the default of segment.index.bytes
+)
 _MAX_INT32: Final = 2**31 - 1
 
 
@@ -52,11 +54,11 @@ class OffsetIndex:
         >>> OffsetIndex.from_bytes(bytes.fromhex("00000002 000000c4"), base_offset=100).last_entry
         OffsetPosition(offset=102, position=196)
         """
-        if len(data) % ENTRY_BYTES:
+        if len(data) % OFFSET_ENTRY_BYTES:
             raise CorruptIndexError(
-                f"{len(data)} bytes found, expected a multiple of {ENTRY_BYTES}"
+                f"{len(data)} bytes found, expected a multiple of {OFFSET_ENTRY_BYTES}"
             )
-        return cls(base_offset, np.frombuffer(data, ENTRY))
+        return cls(base_offset, np.frombuffer(data, OFFSET_ENTRY))
 
     @classmethod
     def from_columns(
@@ -80,7 +82,7 @@ class OffsetIndex:
                     )
             if positions.min() < 0 or positions.max() > _MAX_INT32:
                 raise ValueError("a position is not a non-negative int32")
-        entries = np.empty(len(offsets), ENTRY)
+        entries = np.empty(len(offsets), OFFSET_ENTRY)
         entries["relative_offset"] = offsets - base_offset
         entries["position"] = positions
         entries.setflags(write=False)

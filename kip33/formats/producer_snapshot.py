@@ -26,10 +26,10 @@ import numpy as np
 from kip33.errors import CorruptSnapshotError
 from kip33.formats.crc import crc32c
 
-VERSION: Final = 1
-HEADER_BYTES: Final = 10
+SNAPSHOT_VERSION: Final = 1
+SNAPSHOT_HEADER_BYTES: Final = 10
 CRC_END: Final = 6
-ENTRY: Final = np.dtype(
+PRODUCER_ENTRY: Final = np.dtype(
     [
         ("producer_id", ">i8"),
         ("epoch", ">i2"),
@@ -41,7 +41,7 @@ ENTRY: Final = np.dtype(
         ("first_offset", ">i8"),
     ]
 )
-ENTRY_BYTES: Final = 46
+PRODUCER_ENTRY_BYTES: Final = 46
 NONE_OPEN: Final = -1
 
 
@@ -74,25 +74,27 @@ class ProducerSnapshot:
         >>> ProducerSnapshot.from_bytes(ProducerSnapshot(()).to_bytes())
         ProducerSnapshot(producers=())
         """
-        if len(data) < HEADER_BYTES:
-            raise CorruptSnapshotError(f"{len(data)} bytes, at least {HEADER_BYTES} expected")
+        if len(data) < SNAPSHOT_HEADER_BYTES:
+            raise CorruptSnapshotError(
+                f"{len(data)} bytes, at least {SNAPSHOT_HEADER_BYTES} expected"
+            )
         version = int.from_bytes(data[:2], signed=True)
-        if version != VERSION:
-            raise CorruptSnapshotError(f"version {version}, {VERSION} expected")
+        if version != SNAPSHOT_VERSION:
+            raise CorruptSnapshotError(f"version {version}, {SNAPSHOT_VERSION} expected")
         stored, computed = int.from_bytes(data[2:CRC_END]), _crc(data)
         if stored != computed:
             raise CorruptSnapshotError(f"CRC {computed:#010x}, {stored:#010x} expected")
-        count = int.from_bytes(data[CRC_END:HEADER_BYTES], signed=True)
-        if count < 0 or count * ENTRY_BYTES > len(data) - HEADER_BYTES:
+        count = int.from_bytes(data[CRC_END:SNAPSHOT_HEADER_BYTES], signed=True)
+        if count < 0 or count * PRODUCER_ENTRY_BYTES > len(data) - SNAPSHOT_HEADER_BYTES:
             raise CorruptSnapshotError(f"{len(data)} bytes are too few for {count} producers")
-        rows = np.frombuffer(data, ENTRY, count, HEADER_BYTES)
+        rows = np.frombuffer(data, PRODUCER_ENTRY, count, SNAPSHOT_HEADER_BYTES)
         return cls(tuple(ProducerState(*row) for row in rows.tolist()))
 
     def to_bytes(self) -> bytes:
         """Return the bytes of the file; `OverflowError` for a number that does not fit."""
-        rows = np.array(list(self.producers), ENTRY)
+        rows = np.array(list(self.producers), PRODUCER_ENTRY)
         data = len(rows).to_bytes(4) + rows.tobytes()
-        head = VERSION.to_bytes(2)
+        head = SNAPSHOT_VERSION.to_bytes(2)
         return head + _crc(bytes(CRC_END) + data).to_bytes(4) + data
 
     @property

@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 
 from kip33.errors import CorruptSegmentError, UnsupportedFormatError
 
-HEADER_BYTES: Final = 25
-KINDS: Final = ("index", "timeindex", "leader_epochs", "snapshot", "txnindex", "log")
+RSM_HEADER_BYTES: Final = 25
+RSM_PARTS: Final = ("index", "timeindex", "leader_epochs", "snapshot", "txnindex", "log")
 _POSITIONS: Final = struct.Struct(">6i")
 
 
@@ -39,13 +39,13 @@ def decode_rsm_header(data: bytes, file_bytes: int) -> dict[str, HeaderPart]:
     >>> decode_rsm_header(data, 1000)["log"]
     HeaderPart(position=33, size_bytes=967)
     """
-    if len(data) < HEADER_BYTES:
-        raise CorruptSegmentError(f"{len(data)} bytes, a header of {HEADER_BYTES} expected")
+    if len(data) < RSM_HEADER_BYTES:
+        raise CorruptSegmentError(f"{len(data)} bytes, a header of {RSM_HEADER_BYTES} expected")
     if data[0]:
         raise UnsupportedFormatError(f"a header of version {data[0]}, 0 expected")
-    starts = _POSITIONS.unpack(data[1:HEADER_BYTES])
+    starts = _POSITIONS.unpack(data[1:RSM_HEADER_BYTES])
     ends = (*starts[1:], file_bytes)
-    if starts[0] != HEADER_BYTES or any(s > e for s, e in zip(starts, ends, strict=True)):
+    if starts[0] != RSM_HEADER_BYTES or any(s > e for s, e in zip(starts, ends, strict=True)):
         raise CorruptSegmentError(f"positions {starts} in {file_bytes} bytes: no segment's header")
-    pairs = zip(KINDS, starts, ends, strict=True)
+    pairs = zip(RSM_PARTS, starts, ends, strict=True)
     return {kind: HeaderPart(start, end - start) for kind, start, end in pairs}

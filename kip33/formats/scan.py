@@ -23,7 +23,7 @@ from kip33.formats.batch import RECORD_BATCH_OVERHEAD as LONGEST_HEADER_BYTES
 from kip33.formats.windows import Buffer, ReadInto, ViewAt, Views, Window, read_fully
 
 ROWS: Final = 4096
-CHUNK_BYTES: Final = 1 << 19
+SCAN_CHUNK_BYTES: Final = 1 << 19
 SMALL_BYTES: Final = 1 << 20  # up to here the plain walk is done before numba is imported
 
 
@@ -43,7 +43,7 @@ class BatchScan:
         check_crc: bool = True,
         seek_max_record: bool = False,
         native: bool | None = None,
-        chunk_bytes: int = CHUNK_BYTES,
+        chunk_bytes: int = SCAN_CHUNK_BYTES,
         rows: int = ROWS,
         view_at: ViewAt | None = None,
     ) -> None:

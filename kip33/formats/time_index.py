@@ -19,13 +19,15 @@ import numpy as np
 import numpy.typing as npt
 
 from kip33.errors import CorruptIndexError, IndexOffsetOverflowError
+from kip33.formats.batch import NO_TIMESTAMP
 from kip33.formats.index_bytes import pieces_of_entries
 from kip33.formats.times import Time, milliseconds_of
 
-NO_TIMESTAMP: Final = -1
-ENTRY: Final = np.dtype([("timestamp", ">i8"), ("relative_offset", ">i4")])
-ENTRY_BYTES: Final = 12
-PREALLOCATED_BYTES: Final = 10485756  # of an active segment: segment.index.bytes, whole entries
+TIME_ENTRY: Final = np.dtype([("timestamp", ">i8"), ("relative_offset", ">i4")])
+TIME_ENTRY_BYTES: Final = 12
+TIME_INDEX_PREALLOCATED_BYTES: Final = (
+    10485756  # of an active segment: segment.index.bytes, whole entries
+)
 _MAX_INT32: Final = 2**31 - 1
 
 
@@ -53,11 +55,11 @@ class TimeIndex:
         >>> TimeIndex.from_bytes(wire, base_offset=100).last_entry
         TimestampOffset(timestamp=1700000000250, offset=101)
         """
-        if len(data) % ENTRY_BYTES:
+        if len(data) % TIME_ENTRY_BYTES:
             raise CorruptIndexError(
-                f"{len(data)} bytes found, expected a multiple of {ENTRY_BYTES}"
+                f"{len(data)} bytes found, expected a multiple of {TIME_ENTRY_BYTES}"
             )
-        return cls(base_offset, np.frombuffer(data, ENTRY))
+        return cls(base_offset, np.frombuffer(data, TIME_ENTRY))
 
     @classmethod
     def from_columns(
@@ -78,7 +80,7 @@ class TimeIndex:
                     raise IndexOffsetOverflowError(
                         f"offset {offset} has no int32 form relative to base offset {base_offset}"
                     )
-        entries = np.empty(len(timestamps), ENTRY)
+        entries = np.empty(len(timestamps), TIME_ENTRY)
         entries["timestamp"] = timestamps
         entries["relative_offset"] = offsets - base_offset
         entries.setflags(write=False)

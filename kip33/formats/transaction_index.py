@@ -23,8 +23,8 @@ import numpy.typing as npt
 
 from kip33.errors import CorruptIndexError
 
-VERSION: Final = 0
-ENTRY: Final = np.dtype(
+TRANSACTION_ENTRY_VERSION: Final = 0
+TRANSACTION_ENTRY: Final = np.dtype(
     [
         ("version", ">i2"),
         ("producer_id", ">i8"),
@@ -33,7 +33,7 @@ ENTRY: Final = np.dtype(
         ("last_stable_offset", ">i8"),
     ]
 )
-ENTRY_BYTES: Final = 34
+TRANSACTION_ENTRY_BYTES: Final = 34
 
 
 class AbortedTransaction(NamedTuple):
@@ -64,12 +64,12 @@ class TransactionIndex:
         >>> list(index)
         [AbortedTransaction(producer_id=5, first_offset=0, last_offset=4, last_stable_offset=2)]
         """
-        if len(data) % ENTRY_BYTES:
+        if len(data) % TRANSACTION_ENTRY_BYTES:
             raise CorruptIndexError(
-                f"{len(data)} bytes found, expected a multiple of {ENTRY_BYTES}"
+                f"{len(data)} bytes found, expected a multiple of {TRANSACTION_ENTRY_BYTES}"
             )
-        entries = np.frombuffer(data, ENTRY)
-        others = np.flatnonzero(entries["version"] != VERSION)
+        entries = np.frombuffer(data, TRANSACTION_ENTRY)
+        others = np.flatnonzero(entries["version"] != TRANSACTION_ENTRY_VERSION)
         if len(others):
             version = entries["version"][others[0]]
             raise CorruptIndexError(f"entry {others[0]} has version {version}, 0 expected")
@@ -83,7 +83,9 @@ class TransactionIndex:
 
         Raises `OverflowError` for a number that is not an int64.
         """
-        rows = np.array([(VERSION, *entry) for entry in entries], ENTRY)
+        rows = np.array(
+            [(TRANSACTION_ENTRY_VERSION, *entry) for entry in entries], TRANSACTION_ENTRY
+        )
         rows.setflags(write=False)
         return cls(base_offset, rows)
 

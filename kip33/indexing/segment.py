@@ -19,7 +19,7 @@ from kip33.errors import CorruptSegmentError
 from kip33.formats.batch import MAX_SEGMENT_BYTES, BatchColumns
 from kip33.formats.native import Speed, compiled, plain
 from kip33.formats.offset_index import OffsetIndex
-from kip33.formats.scan import CHUNK_BYTES, BatchScan
+from kip33.formats.scan import SCAN_CHUNK_BYTES, BatchScan
 from kip33.formats.time_index import TimeIndex
 from kip33.formats.windows import ReadInto, ViewAt
 from kip33.rules.index_builder import IndexBuilder, IndexSettings
@@ -121,7 +121,7 @@ def index_segment(
     topic: str,
     settings: IndexSettings,
     native: bool | None = None,
-    chunk_bytes: int = CHUNK_BYTES,
+    chunk_bytes: int = SCAN_CHUNK_BYTES,
     watcher: Watcher | None = None,
     view_at: ViewAt | None = None,
 ) -> BuiltIndexes:

@@ -4,9 +4,10 @@ from typing import NamedTuple
 
 from kip33.errors import Kip33Error
 from kip33.formats.batch import BatchHeader, decode_header
-from kip33.formats.time_index import TimeIndex, TimestampOffset
-from kip33.rules.index_entries import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, preallocated_bytes
-from kip33.rules.index_tail import ENTRIES_READ, HEADER_BYTES, distrust
+from kip33.formats.offset_index import OFFSET_ENTRY_BYTES
+from kip33.formats.time_index import TIME_ENTRY_BYTES, TimeIndex, TimestampOffset
+from kip33.rules.index_entries import preallocated_bytes
+from kip33.rules.index_tail import ENTRIES_READ, LAST_HEADER_BYTES, distrust
 from kip33.stores.files import opened
 from kip33.stores.locations import Location
 
@@ -58,8 +59,8 @@ def read_tail(
             entries = bytearray(min(ENTRIES_READ * TIME_ENTRY_BYTES, size))
             read_into(size - len(entries), memoryview(entries))
         with opened(log) as (read_into, log_bytes):
-            header = bytearray(HEADER_BYTES)
-            if read_into(0, memoryview(header)) < HEADER_BYTES:
+            header = bytearray(LAST_HEADER_BYTES)
+            if read_into(0, memoryview(header)) < LAST_HEADER_BYTES:
                 return None
         tail = TimeIndex.from_bytes(bytes(entries), base_offset=base_offset)
     except (OSError, ValueError, Kip33Error):

@@ -17,7 +17,7 @@ from kip33.rules.index_truth import OffsetIndexTruth, TimeIndexTruth
 from kip33.stores.files import one_line, scanned, size_of
 from kip33.stores.locations import Location
 
-MOST_NAMED: Final = 100_000  # entries of which a reason is kept
+MOST_UNTRUE_NAMED: Final = 100_000  # entries of which a reason is kept
 OUT_OF_ORDER: Final = "out of order after the entry before"
 NO_FIRST: Final = "an index cannot begin with this entry"
 UNTRUE: Final = "also wrong"
@@ -71,7 +71,7 @@ def _by_log(index: TimeIndex | OffsetIndex, log: Location, next_offset: bool) ->
             times = TimeIndexTruth(index.timestamps, index.offsets)
             for batches in scan:
                 times.append(batches, speed)
-            untrue = times.untrue(next_offset=next_offset, most_named=MOST_NAMED)
+            untrue = times.untrue(next_offset=next_offset, most_named=MOST_UNTRUE_NAMED)
             if untrue and not times.untrue(next_offset=not next_offset):
                 other = "recover or live" if next_offset else "kip33"
                 hint = (
@@ -82,7 +82,7 @@ def _by_log(index: TimeIndex | OffsetIndex, log: Location, next_offset: bool) ->
             places = OffsetIndexTruth(index.offsets, index.positions, base_offset=index.base_offset)
             for batches in scan:
                 places.append(batches, speed)
-            untrue = places.untrue(most_named=MOST_NAMED)
+            untrue = places.untrue(most_named=MOST_UNTRUE_NAMED)
         damage = scan.damage or scan.load_failure
     is_untrue = np.zeros(len(index), np.bool_)
     if untrue is None:

@@ -8,18 +8,13 @@ from kip33.archive.segment_paths import beside
 from kip33.formats.batch import BatchColumns
 from kip33.formats.index_bytes import IndexBytes
 from kip33.formats.native import Speed
-from kip33.formats.offset_index import OffsetIndex
-from kip33.formats.time_index import TimeIndex
-from kip33.formats.transaction_index import ENTRY_BYTES as TRANSACTION_ENTRY_BYTES
+from kip33.formats.offset_index import OFFSET_ENTRY_BYTES, OffsetIndex
+from kip33.formats.time_index import TIME_ENTRY_BYTES, TimeIndex
+from kip33.formats.transaction_index import TRANSACTION_ENTRY_BYTES
 from kip33.indexing.segment import BuiltIndexes, index_file
 from kip33.rules import index_verdict as rule
 from kip33.rules.index_builder import IndexBuilder, IndexSettings
-from kip33.rules.index_entries import (
-    DIALECTS,
-    OFFSET_ENTRY_BYTES,
-    TIME_ENTRY_BYTES,
-    preallocated_bytes,
-)
+from kip33.rules.index_entries import DIALECTS, preallocated_bytes
 from kip33.rules.index_truth import OffsetIndexTruth, TimeIndexTruth
 from kip33.rules.index_verdict import Verdict
 from kip33.rules.segment_status import SegmentStatus
@@ -37,7 +32,7 @@ class IndexKind(NamedTuple):
     count_field: str  # of a summary
 
 
-TIME_INDEX: Final = IndexKind(
+TIME_INDEX_KIND: Final = IndexKind(
     ".timeindex", TIME_ENTRY_BYTES, "verdict", "largest_gap_bytes", "by_verdict"
 )
 OFFSET_INDEX: Final = IndexKind(
@@ -54,7 +49,7 @@ TRANSACTION_INDEX: Final = IndexKind(
     None,
     "by_transaction_index_verdict",
 )
-INDEX_KINDS: Final = (TIME_INDEX, OFFSET_INDEX, TRANSACTION_INDEX)
+INDEX_KINDS: Final = (TIME_INDEX_KIND, OFFSET_INDEX, TRANSACTION_INDEX)
 NO_BYTES: Final = IndexBytes(b"")
 
 
@@ -159,7 +154,7 @@ class TimeIndexCheck:
         """Return the verdict after the pass that gave `index`."""
         if self._data is None:
             return Verdict(rule.MISSING, None, ("the .timeindex is missing",))
-        return _judge(TIME_INDEX, self._data, self._settings, self._judge_entries(index))
+        return _judge(TIME_INDEX_KIND, self._data, self._settings, self._judge_entries(index))
 
     def _judge_entries(self, index: BuiltIndexes) -> "_Judge":
         def judge(data: IndexBytes, preallocated: tuple[int, ...]) -> Verdict:
@@ -273,7 +268,7 @@ class Verification:
         """Return the largest gap of a true index in bytes, None of any other."""
         if verdict is None or verdict.verdict not in rule.TRUE:
             return None
-        check = self._times if kind == TIME_INDEX else self._offsets
+        check = self._times if kind == TIME_INDEX_KIND else self._offsets
         return check.truth.gaps.largest_bytes
 
 
@@ -334,7 +329,7 @@ def verify_file(
         offset.verdict if offset else None,
         index.status,
         index.error,
-        check.largest_gap(TIME_INDEX, time),
+        check.largest_gap(TIME_INDEX_KIND, time),
         check.largest_gap(OFFSET_INDEX, offset),
     )
     return verdict, index

@@ -22,7 +22,7 @@ from kip33.retention.journal import (
     Journal,
 )
 from kip33.retention.plan import PlannedPartition, PlannedSegment, RetentionPlan
-from kip33.retention.plan_file import KEY, file_record
+from kip33.retention.plan_file import PARTITION_KEY, file_record
 from kip33.retention.planned_files import Look, difference_of, info_of, look_at
 from kip33.retention.trash import move_to_trash
 from kip33.stores.durable_files import flush
@@ -209,7 +209,7 @@ class SegmentStep:
             "kind": "intent" if is_intent else "result",
             "plan_id": self.run.plan.plan_id,
             "run_id": self.run.run_id,
-            **dict(zip(KEY, self.partition.key, strict=True)),
+            **dict(zip(PARTITION_KEY, self.partition.key, strict=True)),
             "base_offset": self.segment.base_offset,
             "at_ms": self.run.clock(),
             "outcome": None if is_intent else what,

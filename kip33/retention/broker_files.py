@@ -6,12 +6,14 @@ from typing import Final, NamedTuple, Protocol
 from pyarrow import fs
 
 from kip33.archive.segment_paths import beside
-from kip33.formats.time_index import ENTRY_BYTES
+from kip33.formats.time_index import TIME_ENTRY_BYTES
 from kip33.rules.broker_view import BrokerView, broker_view, last_entry_at
 from kip33.stores.files import has_text_name, modified_ns, opened
 from kip33.stores.locations import Location
 
-UNREADABLE: Final = "unreadable"  # beside the faults of rules.broker_view: nothing can be said
+INDEX_UNREADABLE: Final = (
+    "unreadable"  # beside the faults of rules.broker_view: nothing can be said
+)
 
 
 class BrokerViewRow(Protocol):
@@ -49,7 +51,7 @@ def seen_by_broker(rows: Iterable[BrokerViewRow]) -> Iterator[SeenByBroker]:
             view = None if infos is None else _view(log, infos, row.max_timestamp)
         except OSError:
             view = None
-        yield SeenByBroker(row.log_uri, *(view or (None, None, UNREADABLE)))
+        yield SeenByBroker(row.log_uri, *(view or (None, None, INDEX_UNREADABLE)))
 
 
 def _view(
@@ -77,8 +79,8 @@ def _last_entry(time_index: Location, size_bytes: int) -> bytes:
     at = last_entry_at(size_bytes)
     if at is None:
         return b""
-    entry = bytearray(ENTRY_BYTES)
+    entry = bytearray(TIME_ENTRY_BYTES)
     with opened(time_index) as (read_into, _):
-        if read_into(at, memoryview(entry)) != ENTRY_BYTES:
+        if read_into(at, memoryview(entry)) != TIME_ENTRY_BYTES:
             raise OSError(f"{time_index.uri}: shorter than when it was listed")
     return bytes(entry)

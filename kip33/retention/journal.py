@@ -28,7 +28,7 @@ from kip33.stores.locations import Location
 INTENT: Final = "intent"
 DELETED, MOVED, GONE_ALREADY = "deleted", "moved", "gone_already"
 INCOMPLETE, STOPPED = "incomplete", "stopped"
-DONE: Final = frozenset((DELETED, MOVED, GONE_ALREADY))
+DONE_RESULTS: Final = frozenset((DELETED, MOVED, GONE_ALREADY))
 _CONSEQUENCE: Final = "without it nothing more is deleted in its partition"
 
 
@@ -59,7 +59,7 @@ class Journal:
 
     def is_done(self, base_offset: int) -> bool:
         """Return whether a run said that all files of a segment are gone."""
-        return any(what in DONE for _, what in self._by_step.get(base_offset, ()))
+        return any(what in DONE_RESULTS for _, what in self._by_step.get(base_offset, ()))
 
     def is_begun(self, base_offset: int, *, by_another_run: bool = False) -> bool:
         """Return whether a run may have deleted files of a segment."""

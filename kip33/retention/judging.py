@@ -19,7 +19,7 @@ from kip33.formats.names import partition_dir_of
 from kip33.rules.retention import Decision, Limits, SegmentFigures, judge
 from kip33.rules.segment_status import SegmentStatus
 
-ROWS_PER_BATCH: Final = 1 << 16  # as Python's objects
+JUDGED_ROWS_PER_BATCH: Final = 1 << 16  # as Python's objects
 _ORDER: Final = ("log_dir", "topic", "partition", "base_offset", "directory_uri", "name")
 _REPEATED: Final = (
     *("log_dir", "topic", "directory_uri", "index_directory_uri"),
@@ -176,7 +176,7 @@ def _ranks(column: Any) -> Any:
 
 
 def _as_rows(table: pa.Table) -> Iterator[CatalogRow]:
-    for batch in table.to_batches(max_chunksize=ROWS_PER_BATCH):
+    for batch in table.to_batches(max_chunksize=JUDGED_ROWS_PER_BATCH):
         plain = (
             pc.cast(column, pa.string()) if field in _REPEATED else column
             for field, column in zip(CatalogRow._fields, batch.columns, strict=True)

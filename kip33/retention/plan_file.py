@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from kip33.archive.output_files import require_plan_place
-from kip33.archive.partition_files import KINDS, PlannedFile
+from kip33.archive.partition_files import SEGMENT_FILE_KINDS, PlannedFile
 from kip33.errors import PlanError, PolicyError
 from kip33.formats.names import SegmentFile, parse_partition_dir, parse_segment_file
 from kip33.retention.plan import (
@@ -30,10 +30,10 @@ from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES
 from kip33.stores.files import one_line, publish_or_raise, read_whole
 from kip33.stores.locations import Location
 
-VERSION: Final = 1
+PLAN_VERSION: Final = 1
 ID_DIGITS: Final = 32  # hexadecimal, of the SHA-256's 64
-MOST_BYTES: Final = 1 << 32
-KEY: Final = ("log_dir", "topic", "partition")
+MOST_PLAN_BYTES: Final = 1 << 32
+PARTITION_KEY: Final = ("log_dir", "topic", "partition")
 _MAKE_ANOTHER: Final = "make another with `kip33 retention CATALOG --plan FILE`"
 
 
@@ -58,7 +58,7 @@ def write_plan(plan: RetentionPlan, place: Location) -> None:
 def read_plan(place: Location) -> RetentionPlan:
     """Return the plan in a file, exactly as it was written; PlanError, one line, if it is not."""
     try:
-        lines = read_whole(place, most_bytes=MOST_BYTES).splitlines(keepends=True)
+        lines = read_whole(place, most_bytes=MOST_PLAN_BYTES).splitlines(keepends=True)
     except OSError as error:
         raise PlanError(f"{place.uri}: no plan can be read: {one_line(error)}") from error
     try:
@@ -68,9 +68,10 @@ def read_plan(place: Location) -> RetentionPlan:
         is_plan = False
     if not is_plan:
         raise PlanError(f"{place.uri}: no retention plan; {_MAKE_ANOTHER}")
-    if header.get("version") != VERSION:
+    if header.get("version") != PLAN_VERSION:
         raise PlanError(
-            f"{place.uri}: a plan of version {header.get('version')}, this kip33 reads {VERSION}"
+            f"{place.uri}: a plan of version {header.get('version')}, this kip33 reads "
+            f"{PLAN_VERSION}"
         )
     if _plan_id([_line(header | {"plan_id": ""}), *lines[1:]]) != header.get("plan_id"):
         raise PlanError(
@@ -100,7 +101,7 @@ def _records(plan: RetentionPlan) -> Iterator[dict[str, Any]]:
     basis = plan.basis
     yield {
         "kind": "plan",
-        "version": VERSION,
+        "version": PLAN_VERSION,
         "plan_id": plan.plan_id,
         "created_ms": basis.created_ms,
         "now_ms": basis.now_ms,
@@ -115,7 +116,7 @@ def _records(plan: RetentionPlan) -> Iterator[dict[str, Any]]:
         "policies": basis.policies.to_record(),
     }
     for partition in plan.partitions:
-        key = dict(zip(KEY, partition.key, strict=True))
+        key = dict(zip(PARTITION_KEY, partition.key, strict=True))
         left_out, index_directory = partition.left_out, partition.index_directory
         yield {
             "kind": "partition",
@@ -179,7 +180,7 @@ def _partitions(basis: Basis, records: list[dict[str, Any]]) -> tuple[PlannedPar
             found.append((_partition(basis, record), []))
             continue
         partition, segments = found[-1] if found else (None, [])
-        if not partition or partition.key != tuple(record[name] for name in KEY):
+        if not partition or partition.key != tuple(record[name] for name in PARTITION_KEY):
             raise ValueError(f"base offset {record['base_offset']} without its partition's line")
         segments.append(_segment(partition, record))
         offsets = [segment.base_offset for segment in segments[-2:]]
@@ -192,7 +193,7 @@ def _partitions(basis: Basis, records: list[dict[str, Any]]) -> tuple[PlannedPar
 
 
 def _partition(basis: Basis, record: dict[str, Any]) -> PlannedPartition:
-    log_dir, topic, number = (record[name] for name in KEY)
+    log_dir, topic, number = (record[name] for name in PARTITION_KEY)
     index_uri, left_out = record["index_directory"], record["left_out"]
     partition = PlannedPartition(
         log_dir,
@@ -224,7 +225,7 @@ def _partition(basis: Basis, record: dict[str, Any]) -> PlannedPartition:
 def _segment(partition: PlannedPartition, record: dict[str, Any]) -> PlannedSegment:
     base_offset = int(record["base_offset"])
     files = tuple(_file(partition, base_offset, file) for file in record["files"])
-    kinds = [KINDS.index(file.name.rpartition(".")[2]) for file in files]
+    kinds = [SEGMENT_FILE_KINDS.index(file.name.rpartition(".")[2]) for file in files]
     if kinds != sorted(kinds) or kinds[:1] != [0] or 0 in kinds[1:] or files[0].in_index_dir:
         raise ValueError(f"base offset {base_offset}: not the log first, then its indexes")
     return PlannedSegment(
@@ -245,7 +246,7 @@ def _file(partition: PlannedPartition, base_offset: int, record: dict[str, Any])
     if uri != partition.place(file).uri:
         file = file._replace(in_index_dir=True)
     named = parse_segment_file(file.name)
-    expected = [SegmentFile(base_offset, kind) for kind in KINDS]
+    expected = [SegmentFile(base_offset, kind) for kind in SEGMENT_FILE_KINDS]
     if uri != partition.place(file).uri or named not in expected:
         raise ValueError(f"{uri}: no file of {partition.directory.uri}, base offset {base_offset}")
     return file

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from kip33.errors import LocationError, PolicyError
 from kip33.formats.kafka_configs import TOPIC_KEYS, parse_kafka_configs
-from kip33.rules.policies import DEFAULTS, Policies
+from kip33.rules.policies import DEFAULT_POLICY, Policies
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
 
@@ -44,7 +44,7 @@ def load_policies(policy: str | None = None, kafka_configs: str | None = None) -
         defaults, sections = _of_toml(policy)
         for match, settings in sections.items():
             topics[match] = topics.pop(match, {}) | settings
-    return Policies({DEFAULTS: defaults, TOPICS: topics})
+    return Policies({DEFAULT_POLICY: defaults, TOPICS: topics})
 
 
 def _of_tools(file: str) -> dict[str, _Table]:
@@ -80,14 +80,14 @@ def _of_toml(file: str) -> tuple[_Table, dict[str, _Table]]:
         except ValueError as error:
             raise PolicyError(f"no TOML: {error}") from error
         for name in tables:
-            if name not in (DEFAULTS, TOPICS):
+            if name not in (DEFAULT_POLICY, TOPICS):
                 raise PolicyError(f"{name!r} found at the top, {_SECTIONS_EXPECTED}")
-        defaults = _settings(f"[{DEFAULTS}]", tables.get(DEFAULTS, {}))
+        defaults = _settings(f"[{DEFAULT_POLICY}]", tables.get(DEFAULT_POLICY, {}))
         sections = {
             match: _settings(f'[{TOPICS}."{match}"]', table)
             for match, table in _table(f"[{TOPICS}]", tables.get(TOPICS, {})).items()
         }
-        Policies({DEFAULTS: defaults, TOPICS: sections})
+        Policies({DEFAULT_POLICY: defaults, TOPICS: sections})
     return defaults, sections
 
 

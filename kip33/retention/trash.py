@@ -17,7 +17,7 @@ from kip33.stores.durable_files import flush, make_folder
 from kip33.stores.files import TEMPORARY_SUFFIX, move, opened, remove_quietly, size_of
 from kip33.stores.locations import Location
 
-CHUNK_BYTES: Final = 1 << 20
+COPY_CHUNK_BYTES: Final = 1 << 20
 
 
 def move_to_trash(file: Location, target: Location, *, size_bytes: int) -> None:
@@ -81,17 +81,17 @@ def _copy(file: Location, target: Location, *, size_bytes: int) -> None:
 
 
 def _stream(file: Location, target: Location) -> None:
-    buffer = memoryview(bytearray(CHUNK_BYTES))
+    buffer = memoryview(bytearray(COPY_CHUNK_BYTES))
     store = target.filesystem()
     with opened(file) as (read_into, size_bytes), store.open_output_stream(target.path) as stream:
-        for position in range(0, size_bytes, CHUNK_BYTES):
+        for position in range(0, size_bytes, COPY_CHUNK_BYTES):
             stream.write(buffer[: read_into(position, buffer)])
 
 
 def _same_bytes(one: Location, other: Location) -> bool:
-    first, second = (memoryview(bytearray(CHUNK_BYTES)) for _ in range(2))
+    first, second = (memoryview(bytearray(COPY_CHUNK_BYTES)) for _ in range(2))
     with opened(one) as (read_one, size_bytes), opened(other) as (read_other, other_bytes):
         return size_bytes == other_bytes and all(
             first[: read_one(position, first)] == second[: read_other(position, second)]
-            for position in range(0, size_bytes, CHUNK_BYTES)
+            for position in range(0, size_bytes, COPY_CHUNK_BYTES)
         )

@@ -86,7 +86,7 @@ class Repair(NamedTuple):
         return bool({WRITE, REMOVE} & set(self[:2]))
 
 
-NOTHING: Final = Repair(KEEP, KEEP)
+NO_REPAIR: Final = Repair(KEEP, KEEP)
 
 
 def repair_of(

@@ -17,21 +17,21 @@ whole log from loading.
 
 from typing import Final, NamedTuple
 
-from kip33.formats.time_index import ENTRY, ENTRY_BYTES
+from kip33.formats.time_index import TIME_ENTRY, TIME_ENTRY_BYTES
 from kip33.rules.segment_summary import largest_timestamp
 
-TIME_INDEX: Final = "time_index"
+FROM_TIME_INDEX: Final = "time_index"
 LAST_MODIFIED: Final = "last_modified"
 RECOVERED: Final = "recovered"
-SOURCES: Final = (TIME_INDEX, LAST_MODIFIED, RECOVERED)
+SOURCES: Final = (FROM_TIME_INDEX, LAST_MODIFIED, RECOVERED)
 
 # What is wrong with a time index that is believed.
-MISSING: Final = "missing"
-EMPTY: Final = "empty"  # or shorter than one entry
+MISSING_INDEX: Final = "missing"
+EMPTY_INDEX: Final = "empty"  # or shorter than one entry
 ZERO_TIMESTAMP: Final = "zero_timestamp"  # padding, most likely: such a segment expires at once
 NEGATIVE_TIMESTAMP: Final = "negative_timestamp"
 OTHER_TIMESTAMP: Final = "other_timestamp"
-FAULTS: Final = (MISSING, EMPTY, ZERO_TIMESTAMP, NEGATIVE_TIMESTAMP, OTHER_TIMESTAMP)
+FAULTS: Final = (MISSING_INDEX, EMPTY_INDEX, ZERO_TIMESTAMP, NEGATIVE_TIMESTAMP, OTHER_TIMESTAMP)
 
 
 class BrokerView(NamedTuple):
@@ -48,8 +48,8 @@ def last_entry_at(time_index_bytes: int) -> int | None:
     >>> last_entry_at(30)
     12
     """
-    entries = time_index_bytes // ENTRY_BYTES
-    return (entries - 1) * ENTRY_BYTES if entries else None
+    entries = time_index_bytes // TIME_ENTRY_BYTES
+    return (entries - 1) * TIME_ENTRY_BYTES if entries else None
 
 
 def broker_view(
@@ -79,12 +79,12 @@ def broker_view(
     if not has_offset_index:
         return BrokerView(true_time, RECOVERED if recorded else true_source, None)
     if time_index_bytes is None or last_entry_at(time_index_bytes) is None:
-        fault = MISSING if time_index_bytes is None else EMPTY
+        fault = MISSING_INDEX if time_index_bytes is None else EMPTY_INDEX
         return BrokerView(last_modified_ms, LAST_MODIFIED, fault if recorded else None)
-    if len(last_entry) != ENTRY_BYTES:
-        raise ValueError(f"the last entry is {len(last_entry)} bytes, not {ENTRY_BYTES}")
-    timestamp = int.from_bytes(last_entry[: ENTRY["timestamp"].itemsize], "big", signed=True)
+    if len(last_entry) != TIME_ENTRY_BYTES:
+        raise ValueError(f"the last entry is {len(last_entry)} bytes, not {TIME_ENTRY_BYTES}")
+    timestamp = int.from_bytes(last_entry[: TIME_ENTRY["timestamp"].itemsize], "big", signed=True)
     if timestamp < 0:
         return BrokerView(last_modified_ms, LAST_MODIFIED, NEGATIVE_TIMESTAMP if recorded else None)
     fault = ZERO_TIMESTAMP if timestamp == 0 else OTHER_TIMESTAMP
-    return BrokerView(timestamp, TIME_INDEX, None if timestamp == max_timestamp else fault)
+    return BrokerView(timestamp, FROM_TIME_INDEX, None if timestamp == max_timestamp else fault)

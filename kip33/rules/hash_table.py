@@ -15,7 +15,7 @@ from kip33.formats.native import Speed
 
 Table: TypeAlias = npt.NDArray[np.int64]
 USED: Final = 0  # the columns; 1 where the slot has a key, for any int64 may be one
-KEY: Final = 1
+SLOT_KEY: Final = 1
 OFFSET: Final = 2
 FEWEST_SLOTS: Final = 64  # 1.5 KiB: few segments have more than 32 transactions open at once
 
@@ -48,7 +48,7 @@ def home_of(key: int, slots: int) -> int:
 def slot_of(table: Any, key: int) -> int:
     """Return the slot that has `key`, or the unused one where `put` may put it."""
     at = home_of(key, len(table))
-    while table[at, USED] and table[at, KEY] != key:
+    while table[at, USED] and table[at, SLOT_KEY] != key:
         at = (at + 1) & (len(table) - 1)
     return at
 
@@ -56,7 +56,7 @@ def slot_of(table: Any, key: int) -> int:
 def put(table: Any, at: int, key: int, offset: int) -> None:
     """Put `key`, which the table does not have, at `slot_of` it."""
     table[at, USED] = 1
-    table[at, KEY] = key
+    table[at, SLOT_KEY] = key
     table[at, OFFSET] = offset
 
 
@@ -69,9 +69,9 @@ def remove(table: Any, at: int) -> None:
     hole = at
     at = (at + 1) & (len(table) - 1)
     while table[at, USED]:
-        home = home_of(int(table[at, KEY]), len(table))
+        home = home_of(int(table[at, SLOT_KEY]), len(table))
         if (at - home) & (len(table) - 1) >= (at - hole) & (len(table) - 1):
-            put(table, hole, table[at, KEY], table[at, OFFSET])
+            put(table, hole, table[at, SLOT_KEY], table[at, OFFSET])
             hole = at
         at = (at + 1) & (len(table) - 1)
     table[hole, USED] = 0
@@ -81,5 +81,5 @@ def put_all(table: Any, larger: Any) -> None:
     """Put all that is in `table` into `larger`, which has none of it."""
     for i in range(len(table)):
         if table[i, USED]:
-            key = int(table[i, KEY])
+            key = int(table[i, SLOT_KEY])
             put(larger, slot_of(larger, key), key, table[i, OFFSET])

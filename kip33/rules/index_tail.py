@@ -17,7 +17,7 @@ from kip33.formats.batch import (
 from kip33.formats.time_index import TimeIndex
 
 ENTRIES_READ: Final = 2
-HEADER_BYTES: Final = RECORD_BATCH_OVERHEAD
+LAST_HEADER_BYTES: Final = RECORD_BATCH_OVERHEAD
 
 
 def distrust(

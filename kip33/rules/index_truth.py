@@ -100,7 +100,7 @@ def watch_places(batches: Any, cursors: Any, places: Any, lasts: Any) -> None:
     cursors[2] = offset_before
 
 
-MOST_NAMED: Final = 10  # problems of one file
+MOST_PROBLEMS_NAMED: Final = 10  # problems of one file
 
 
 class Untrue(NamedTuple):
@@ -147,7 +147,7 @@ class TimeIndexTruth:
         """Return the log's max timestamp, NO_TIMESTAMP if it has none."""
         return int(self._watch["max_timestamp"][0])
 
-    def untrue(self, *, next_offset: bool, most_named: int = MOST_NAMED) -> Untrue | None:
+    def untrue(self, *, next_offset: bool, most_named: int = MOST_PROBLEMS_NAMED) -> Untrue | None:
         """Return the entries that are not true, in Kafka's meaning or in the kip33 dialect's."""
         true = np.zeros(self._timestamps.size, np.bool_)
         for piece in _pieces(true.size):
@@ -225,10 +225,10 @@ def _untrue(
     """Return what is not true of `entries` and the repeats of the last one, which follows none."""
     if not faults.size and not repeats:
         return None
-    named = faults[:MOST_NAMED].tolist()
+    named = faults[:MOST_PROBLEMS_NAMED].tolist()
     problems = [f"entry {i}: {says(i)}, {reasons[i]}" for i in named]
     first = int(faults[0]) if faults.size else entries
-    if len(problems) < MOST_NAMED and repeats:
+    if len(problems) < MOST_PROBLEMS_NAMED and repeats:
         problems.append(f"entry {entries}: repeats the one before it")
     return Untrue(len(faults) + repeats, first, tuple(problems), faults, reasons)
 
@@ -265,7 +265,7 @@ class OffsetIndexTruth:
         speed(watch_places)(batches, self._cursors, self._places, self._lasts)
         self.gaps.watch_offsets(batches, speed, self._offsets, self._positions)
 
-    def untrue(self, *, most_named: int = MOST_NAMED) -> Untrue | None:
+    def untrue(self, *, most_named: int = MOST_PROBLEMS_NAMED) -> Untrue | None:
         """Return the entries that are not true of the log."""
         places = self._places[np.searchsorted(self._places["position"], self._positions)]
         lasts = self._lasts[np.searchsorted(self._lasts["offset"], self._offsets)]

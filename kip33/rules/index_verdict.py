@@ -22,7 +22,8 @@ from typing import Final, NamedTuple
 
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.formats.index_bytes import IndexBytes
-from kip33.rules.index_entries import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
+from kip33.formats.offset_index import OFFSET_ENTRY_BYTES
+from kip33.formats.time_index import TIME_ENTRY_BYTES
 from kip33.rules.index_gaps import IndexGaps
 from kip33.rules.index_truth import OffsetIndexTruth, TimeIndexTruth, Untrue
 
@@ -34,10 +35,22 @@ WRONG: Final = "wrong"
 INCOMPLETE: Final = "incomplete"
 SPARSE: Final = "sparse"
 CONSISTENT: Final = "consistent"
-UNKNOWN: Final = "unknown"  # of a .txnindex: what is open where the segment begins is not known
+UNKNOWN_VERDICT: Final = (
+    "unknown"  # of a .txnindex: what is open where the segment begins is not known
+)
 UNREADABLE: Final = "unreadable"  # the log or the index could not be read: nothing is held
 VERDICTS: Final = (
-    *(IDENTICAL, CONSISTENT, SPARSE, INCOMPLETE, PADDED, WRONG, MALFORMED, MISSING, UNKNOWN),
+    *(
+        IDENTICAL,
+        CONSISTENT,
+        SPARSE,
+        INCOMPLETE,
+        PADDED,
+        WRONG,
+        MALFORMED,
+        MISSING,
+        UNKNOWN_VERDICT,
+    ),
     UNREADABLE,
 )
 TRUE: Final = (IDENTICAL, CONSISTENT, SPARSE, INCOMPLETE)  # every entry is

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 APART, SAME_BASE, OVERLAP = range(3)
 NAMES: Final = {SAME_BASE: "same base offset", OVERLAP: "overlapping"}
-UNKNOWN: Final = -1  # for a last offset: the row covers nothing
+UNKNOWN_OFFSET: Final = -1  # for a last offset: the row covers nothing
 
 Int64s = npt.NDArray[np.int64]
 

@@ -26,13 +26,13 @@ BEFORE_START: Final = "before_start"  # found: the partition's first record, lat
 AFTER_END: Final = "after_end"
 NO_TIMESTAMPS: Final = "no_timestamps"
 NO_SUCH_PARTITION: Final = "no_such_partition"
-RESULTS: Final = (FOUND, BEFORE_START, AFTER_END, NO_TIMESTAMPS, NO_SUCH_PARTITION)
+SEARCH_RESULTS: Final = (FOUND, BEFORE_START, AFTER_END, NO_TIMESTAMPS, NO_SUCH_PARTITION)
 
 RECORD: Final = "record"  # the very record
 INDEX: Final = "index"  # no log was opened: no record at or after the target lies before the offset
-BATCH: Final = "batch"  # the same promise, for a batch whose records cannot be decoded
+EXACT_TO_BATCH: Final = "batch"  # the same promise, for a batch whose records cannot be decoded
 UNSURE: Final = "unsure"  # a segment was passed over: an earlier record could be there
-EXACTNESS: Final = (RECORD, INDEX, BATCH, UNSURE)
+EXACTNESS: Final = (RECORD, INDEX, EXACT_TO_BATCH, UNSURE)
 
 # What hides later records from a broker that looks into one segment only.
 FILE_TIME: Final = "file_time"

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from kip33.formats.batch import CODEC_MASK, CODEC_NAMES, LOG_APPEND_TIME, NO_TIMESTAMP
 
-SUMMARY: Final = np.dtype(
+SUMMARY_RECORD: Final = np.dtype(
     [
         ("batch_count", np.int64),
         ("record_count", np.int64),
@@ -26,7 +26,7 @@ TIMESTAMP_TYPES: Final = ("NoTimestampType", "CreateTime", "LogAppendTime")
 
 def new_summary() -> npt.NDArray[np.void]:
     """Return an array of one SUMMARY of no batches."""
-    summary = np.zeros(1, SUMMARY)
+    summary = np.zeros(1, SUMMARY_RECORD)
     for name in ("first_batch_timestamp", "max_timestamp", "last_offset"):
         summary[name] = NO_TIMESTAMP
     summary["offset_of_max_timestamp"] = -1
@@ -87,5 +87,5 @@ def names_of(bits: int, names: tuple[str, ...]) -> list[str]:
 
 
 def codec_names(bits: int) -> list[str]:
-    """Return the codecs of a SUMMARY's `codecs`."""
+    """Return the codecs of a SUMMARY_RECORD's `codecs`."""
     return names_of(bits, CODEC_NAMES)

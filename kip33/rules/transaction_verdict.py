@@ -23,7 +23,7 @@ from kip33.rules.index_verdict import (
     INCOMPLETE,
     MALFORMED,
     MISSING,
-    UNKNOWN,
+    UNKNOWN_VERDICT,
     WRONG,
     Verdict,
 )
@@ -87,7 +87,7 @@ def _of_unknown(
     if wrong:
         return Verdict(WRONG, None, tuple(wrong[:MOST_PROBLEMS]))
     what = "there is none; " if data is None else ""
-    return Verdict(UNKNOWN, None, (f"{what}{completed.problem}",))
+    return Verdict(UNKNOWN_VERDICT, None, (f"{what}{completed.problem}",))
 
 
 def _untrue(entries: list[AbortedTransaction], summary: TransactionSummary) -> Iterator[str]:

@@ -22,8 +22,8 @@ from kip33.formats.bigendian import java_sum
 from kip33.formats.native import Speed, plain
 from kip33.formats.walk import ABORT, COMMIT
 from kip33.rules.hash_table import (
-    KEY,
     OFFSET,
+    SLOT_KEY,
     USED,
     Table,
     new_table,
@@ -328,7 +328,7 @@ class OpenTransactions:
         if 2 * state["enders"] >= len(self._enders):
             self._enders = twice_as_large(self._enders, speed)
         if state["waiting"] >= len(self._heap):  # without those that ended
-            ongoing = np.sort(self._ongoing[self._ongoing[:, USED] == 1, KEY])
+            ongoing = np.sort(self._ongoing[self._ongoing[:, USED] == 1, SLOT_KEY])
             self._heap = np.empty(max(2 * len(ongoing), HEAP_OFFSETS), np.int64)
             self._heap[: len(ongoing)] = ongoing
             self._state["waiting"] = len(ongoing)
@@ -344,4 +344,4 @@ class OpenTransactions:
 
 def _as_dict(table: Table) -> dict[int, int]:
     used = table[table[:, USED] == 1]
-    return dict(zip(used[:, KEY].tolist(), used[:, OFFSET].tolist(), strict=True))
+    return dict(zip(used[:, SLOT_KEY].tolist(), used[:, OFFSET].tolist(), strict=True))

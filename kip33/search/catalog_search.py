@@ -12,7 +12,7 @@ from kip33.catalog.catalog import Catalog
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.snapshot import Snapshot
 from kip33.search.replica_search import SEARCHED, ReplicaAnswer, Request, SearchOptions, answers_of
-from kip33.search.replicas import THREADS, PartitionKey, ReplicaKey
+from kip33.search.replicas import SEARCH_THREADS, PartitionKey, ReplicaKey
 
 COUNTED: Final = (
     *("log_dir", "log_uri", "base_offset", "last_offset", "valid_bytes"),
@@ -115,7 +115,7 @@ def search_rows(
         ):
             yield Found(numbers[located.request], *partition, located)
 
-    with ThreadPoolExecutor(THREADS) as pool:
+    with ThreadPoolExecutor(SEARCH_THREADS) as pool:
         found = [one for many in pool.map(lambda p: list(answered(p)), asked) for one in many]
     return sorted(found, key=_place)
 

@@ -21,7 +21,7 @@ from kip33.search.log_window import Meter
 from kip33.search.offset_lookup import record_before, record_from
 from kip33.search.partition_search import Answer, search_partition
 from kip33.search.replicas import (
-    THREADS,
+    SEARCH_THREADS,
     PartitionKey,
     log_end,
     most_complete,
@@ -91,7 +91,7 @@ def resume_points(
     """
     if buffer_ms < 0:
         raise ValueError(f"buffer_ms {buffer_ms}: 0 or more expected")
-    with ThreadPoolExecutor(THREADS) as pool:
+    with ThreadPoolExecutor(SEARCH_THREADS) as pool:
         reads = list(
             pool.map(lambda one: _last_read(first, one, buffer_ms, max_batch_bytes), offsets)
         )

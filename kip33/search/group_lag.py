@@ -8,10 +8,11 @@ from kip33.formats.group_offsets import GroupOffset
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.policies import Policies, Policy
 from kip33.rules.retention import Limits, SegmentFigures, judge
+from kip33.rules.search import FOUND, NO_SUCH_PARTITION
 from kip33.search.log_window import Meter
 from kip33.search.offset_lookup import record_from
 from kip33.search.replicas import (
-    THREADS,
+    SEARCH_THREADS,
     PartitionKey,
     log_end,
     most_complete,
@@ -22,13 +23,18 @@ from kip33.search.replicas import (
 )
 from kip33.search.searched_segment import SearchedSegment, losses_of, next_bases_of
 
-FOUND: Final = "found"
 AT_END: Final = "at_end"  # nothing is unread
-BEFORE_START: Final = "before_start"  # what it would read next is gone from the archive
-AFTER_END: Final = "after_end"  # the archive ends before it: copied earlier than the group read
-NO_SUCH_PARTITION: Final = "no_such_partition"
-UNKNOWN: Final = "unknown"  # nothing that can be read is unread, but the log's end is not known
-RESULTS: Final = (FOUND, AT_END, BEFORE_START, AFTER_END, NO_SUCH_PARTITION, UNKNOWN)
+LAG_UNKNOWN: Final = "unknown"  # nothing that can be read is unread, but the log's end is not known
+LAG_BEFORE_START: Final = "before_start"  # the next record is no longer in the archive
+LAG_AFTER_END: Final = "after_end"  # the archive ends before it: copied before the group read
+LAG_RESULTS: Final = (
+    FOUND,
+    AT_END,
+    LAG_BEFORE_START,
+    LAG_AFTER_END,
+    NO_SUCH_PARTITION,
+    LAG_UNKNOWN,
+)
 
 
 class GroupLag(NamedTuple):
@@ -82,7 +88,7 @@ def group_lags(
         rows = partitions.get((one.topic, one.partition), [])
         return _lag(one, rows, policy, now_ms, Meter(max_batch_bytes))
 
-    with ThreadPoolExecutor(THREADS) as pool:
+    with ThreadPoolExecutor(SEARCH_THREADS) as pool:
         return list(pool.map(lag, offsets))
 
 
@@ -115,12 +121,12 @@ def _lag(
         note=_joined(note, *hidden),
     )
     if one.offset >= end and not is_known:
-        return lag._replace(result=UNKNOWN)
+        return lag._replace(result=LAG_UNKNOWN)
     if one.offset >= end:
-        return lag._replace(result=AT_END if one.offset == end else AFTER_END, lag_ms=0)
+        return lag._replace(result=AT_END if one.offset == end else LAG_AFTER_END, lag_ms=0)
     located = record_from(segments, one.offset, meter)
     lag = lag._replace(
-        result=BEFORE_START if one.offset < start else FOUND,
+        result=LAG_BEFORE_START if one.offset < start else FOUND,
         bytes_read=meter.bytes_read,
         note=_joined(note, located.note, *hidden),
     )

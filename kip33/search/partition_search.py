@@ -28,9 +28,9 @@ from typing import Final
 from kip33.errors import Kip33Error
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.search import (
-    BATCH,
     BEFORE_START,
     EARLIEST,
+    EXACT_TO_BATCH,
     FOUND,
     INDEX,
     LATEST,
@@ -239,7 +239,7 @@ class _Search:
             pending.notes.append(f"{self._trap(pending)}; offset {hit.offset} has one")
             pending.settle(not_found(self._maxima))
             return
-        if self._as_kafka and hit.exactness == BATCH:
+        if self._as_kafka and hit.exactness == EXACT_TO_BATCH:
             pending.notes.append("a broker fails there")
         is_later = hit.timestamp is not None and hit.timestamp > pending.time_ms
         is_first = is_later and search.begins_with(hit) and self._is_bare_before(place, pending)

@@ -7,11 +7,11 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from kip33.formats.names import two_directories_in
-from kip33.rules.overlaps import APART, UNKNOWN, overlaps
+from kip33.rules.overlaps import APART, UNKNOWN_OFFSET, overlaps
 from kip33.rules.segment_status import SegmentStatus
 from kip33.search.searched_segment import SearchedSegment, losses_of
 
-THREADS: Final = 16  # of a search: stores take most of its time
+SEARCH_THREADS: Final = 16  # of a search: stores take most of its time
 
 PartitionKey: TypeAlias = tuple[str, int | None]  # topic, number
 ReplicaKey: TypeAlias = tuple[str | None, str, int | None]  # log_dir, topic, number
@@ -56,7 +56,7 @@ def overlapping(segments: Sequence[SearchedSegment]) -> list[SearchedSegment]:
     `segments` are in order of their base offsets.
     """
     bases = np.array([one.base_offset for one in segments], np.int64)
-    lasts = [UNKNOWN if one.last_offset is None else one.last_offset for one in segments]
+    lasts = [UNKNOWN_OFFSET if one.last_offset is None else one.last_offset for one in segments]
     kinds = overlaps(np.zeros(len(segments), np.int64), bases, np.array(lasts, np.int64))
     return [one for one, kind in zip(segments, kinds, strict=True) if kind != APART]
 

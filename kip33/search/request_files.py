@@ -13,9 +13,9 @@ from kip33.formats.group_offsets import GroupOffset, parse_group_offsets
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
 
-MOST_BYTES: Final = 1 << 30
+MOST_REQUEST_BYTES: Final = 1 << 30
 WANTED: Final = ("topic", "partition", "time")
-EXPECTED: Final = "the columns topic,partition,time[,log_dir]"
+EXPECTED_COLUMNS: Final = "the columns topic,partition,time[,log_dir]"
 
 
 class TimeRequest(NamedTuple):
@@ -49,13 +49,13 @@ def load_time_requests(file: str) -> list[TimeRequest]:
     except (OSError, ValueError, csv.Error, pa.ArrowException) as error:
         raise LocationError(f"{place.uri}: {one_line(error)}") from error
     if not requests:
-        raise LocationError(f"{place.uri}: no requests, expected lines of {EXPECTED}")
+        raise LocationError(f"{place.uri}: no requests, expected lines of {EXPECTED_COLUMNS}")
     return requests
 
 
 def _bytes(place: Location) -> bytes:
     try:
-        return read_whole(place, most_bytes=MOST_BYTES)
+        return read_whole(place, most_bytes=MOST_REQUEST_BYTES)
     except OSError as error:
         raise LocationError(f"{place.uri}: cannot be read: {one_line(error)}") from error
 
@@ -77,13 +77,15 @@ def _of_parquet(data: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _require_columns(names: list[str]) -> None:
     if not set(WANTED) <= set(names):
-        raise ValueError(f"the columns {','.join(names) or '(none)'} found, expected {EXPECTED}")
+        raise ValueError(
+            f"the columns {','.join(names) or '(none)'} found, expected {EXPECTED_COLUMNS}"
+        )
 
 
 def _request(line: int, row: dict[str, Any]) -> TimeRequest:
     topic, partition, time = (_text(row[name]) for name in WANTED)
     if not topic:
-        raise ValueError(f"line {line}: an empty topic, expected {EXPECTED}")
+        raise ValueError(f"line {line}: an empty topic, expected {EXPECTED_COLUMNS}")
     if partition and not (partition.isascii() and partition.isdigit() and len(partition) < 11):
         raise ValueError(f"line {line}: partition {partition!r}, a number or nothing expected")
     log_dir = _text(row.get("log_dir"))

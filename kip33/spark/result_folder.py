@@ -23,7 +23,7 @@ from kip33.stores.files import (
 )
 from kip33.stores.locations import Location
 
-SUMMARY: Final = "summary.json"
+SUMMARY_FILE: Final = "summary.json"
 UNFINISHED: Final = ".kip33-unfinished"  # in a folder whose run has not put its summary yet
 _SPARKS: Final = re.compile(  # names that Spark gives in a table's folder
     r"part-[0-9]{5}-[0-9a-f-]{36}(?:-c[0-9]+)?\.[a-z0-9.]*parquet"
@@ -45,7 +45,7 @@ def require_results_place(folder: Location, names: tuple[str, ...]) -> None:
         if not found.keys() <= {UNFINISHED}:
             _require_ours(folder, found, names)
         publish(folder.child(UNFINISHED), b"kip33 retention --output\n")
-        remove(folder.child(SUMMARY))
+        remove(folder.child(SUMMARY_FILE))
         for name in sorted(found.keys() & set(names)):
             folder.filesystem().delete_dir(folder.child(name).path)
     except OSError as error:
@@ -58,7 +58,7 @@ def _require_ours(
     folder: Location, found: Mapping[str, fs.FileType], names: tuple[str, ...]
 ) -> None:
     """Raise LocationError for a folder with anything that this command did not put there."""
-    others = sorted(found.keys() - {SUMMARY, UNFINISHED, *names})
+    others = sorted(found.keys() - {SUMMARY_FILE, UNFINISHED, *names})
     for name in sorted(found.keys() & set(names)):
         others += [f"{name}/{one}" for one in _foreign(folder.child(name))]
     if others:
@@ -66,11 +66,11 @@ def _require_ours(
             f"{folder.uri}: contains {others[0]}, which is not a result of this "
             "command; give a separate folder"
         )
-    if SUMMARY in found:
-        require_replaceable(folder.child(SUMMARY), "--output", is_summary, MOST_SUMMARY_BYTES)
+    if SUMMARY_FILE in found:
+        require_replaceable(folder.child(SUMMARY_FILE), "--output", is_summary, MOST_SUMMARY_BYTES)
     elif UNFINISHED not in found:
         raise LocationError(
-            f"{folder.uri}: contains {min(found)} but no {SUMMARY}, so kip33 cannot "
+            f"{folder.uri}: contains {min(found)} but no {SUMMARY_FILE}, so kip33 cannot "
             "tell whether it wrote this; give a separate folder"
         )
 
@@ -93,5 +93,5 @@ def written(spark: SparkSession, folder: Location, name: str, table: DataFrame) 
 def write_summary(folder: Location, summary: Mapping[str, Any]) -> None:
     """Publish `summary.json`: now the results are whole. PublishError where that fails."""
     data = (json.dumps(summary, indent=1) + "\n").encode()
-    publish_or_raise(folder.child(SUMMARY), data, "the results have no summary")
+    publish_or_raise(folder.child(SUMMARY_FILE), data, "the results have no summary")
     remove_quietly(folder.child(UNFINISHED))

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from kip33.errors import Kip33Error
 from kip33.spark.store_settings import use_session
 
-DEFAULTS: Final = {
+SPARK_DEFAULTS: Final = {
     "spark.app.name": "kip33",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",  # the command draws its own
@@ -90,7 +90,7 @@ def create_session(
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder
-    settings = dict(DEFAULTS)
+    settings = dict(SPARK_DEFAULTS)
     by_submit = "PYSPARK_GATEWAY_PORT" in os.environ
     if not by_submit:
         master = master or os.environ.get("SPARK_MASTER") or "local[*]"

@@ -18,7 +18,7 @@ from kip33.stores.s3_role import BY_ROLE, role_arguments
 from kip33.stores.s3_settings import BucketSettings
 
 DEFAULT_REGION: Final = "us-east-1"  # what servers that are not Amazon's expect in a signature
-MAX_ATTEMPTS: Final = 10  # half a minute of a server that is away, waits between them doubling
+S3_ATTEMPTS: Final = 10  # half a minute of a server that is away, waits between them doubling
 # Opening is delayed to the first bytes: a small file is then one put, not an upload of parts.
 _DELAYS: Final = "allow_delayed_open"
 _SMALL_PUTS: Final[dict[str, Any]] = (
@@ -88,7 +88,7 @@ def _connection(ours: BucketSettings) -> dict[str, Any]:
     )
     arguments |= {"connect_timeout": connect} if connect else {}
     arguments |= {"request_timeout": request} if request else {}
-    attempts = ours.number("attempts.maximum") or MAX_ATTEMPTS
+    attempts = ours.number("attempts.maximum") or S3_ATTEMPTS
     arguments["retry_strategy"] = fs.AwsStandardS3RetryStrategy(max_attempts=attempts)
     return arguments
 

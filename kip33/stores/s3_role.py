@@ -13,7 +13,7 @@ from kip33.errors import LocationError
 from kip33.stores.s3_settings import BucketSettings
 
 BY_ROLE: Final = "AssumedRoleCredentialProvider"
-MAX_ATTEMPTS: Final = 7  # half a minute of an STS that is away, as S3 has
+STS_ATTEMPTS: Final = 7  # half a minute of an STS that is away, as S3 has
 _DURATION_S: Final = 3600
 _USED_FOR: Final = 0.75
 _OF_SETTINGS: Final = ("SimpleAWSCredentialsProvider", "TemporaryAWSCredentialsProvider")
@@ -135,7 +135,7 @@ def _client_arguments(
         "read_timeout": connection.get("request_timeout"),
         "proxies": _proxies(connection.get("proxy_options")),
     }
-    attempts = ours.number("attempts.maximum") or MAX_ATTEMPTS
+    attempts = ours.number("attempts.maximum") or STS_ATTEMPTS
     return {
         "endpoint_url": endpoint if not endpoint or "://" in endpoint else f"https://{endpoint}",
         "region_name": ours.get("assumed.role.sts.endpoint.region")

@@ -12,7 +12,7 @@ from kip33.archive.listing import list_tree
 from kip33.builds.build_spec import BuildSpec
 from kip33.builds.task import build_segment
 from kip33.catalog.schema import WRITTEN
-from kip33.formats.scan import CHUNK_BYTES, BatchScan
+from kip33.formats.scan import SCAN_CHUNK_BYTES, BatchScan
 from kip33.rules.index_builder import IndexSettings
 from kip33.stores.locations import Location
 from tests.benchmarks.kafka_recovery import WarmKafka, indexes_of
@@ -138,7 +138,7 @@ def require_agreement(indexing: PathToIndex, kafka_log: Path) -> None:
 
 def read_through(path: Path) -> None:
     """Read a file into one buffer: no contestant that reads can be faster."""
-    buffer = bytearray(CHUNK_BYTES)
+    buffer = bytearray(SCAN_CHUNK_BYTES)
     with path.open("rb", buffering=0) as file:
         while file.readinto(buffer):
             pass

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kip33.cli.search_tables import COLUMNS
+from kip33.cli.search_tables import ANSWER_COLUMNS
 from tests.cli.console import Command, Finished, file_named
 from tests.demo_archive import START_MS
 
@@ -40,7 +40,7 @@ def answers(done: Finished) -> list[dict[str, Any]]:
 def test_one_time_in_every_partition_of_a_topic(search: Command) -> None:
     found = answers(search("--time", AT_107, "--topic", "sens*", "--format", "jsonl"))
 
-    assert [tuple(row) for row in found] == [COLUMNS] * 2
+    assert [tuple(row) for row in found] == [ANSWER_COLUMNS] * 2
     assert [(row["partition"], row["offset"], row["timestamp"]) for row in found] == [
         (0, 107, AT_107),
         (1, 107, AT_107),

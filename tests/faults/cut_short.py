@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kip33.retention.journal import DONE
+from kip33.retention.journal import DONE_RESULTS
 from kip33.retention.plan import RetentionPlan
 from kip33.retention.plan_file import write_plan
 from kip33.stores.locations import Location
@@ -167,6 +167,6 @@ def require_true_journal(
         }
         if what == "intent":
             named |= files
-        elif what in DONE:
+        elif what in DONE_RESULTS:
             assert not files & now.keys(), f"{where}: {path.name} says more than is true"
     return named

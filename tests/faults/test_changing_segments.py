@@ -15,7 +15,7 @@ import pytest
 import kip33.indexing.segment
 from kip33.builds.commit import BuildSummary, begin_build, commit_build
 from kip33.builds.task import build_bin
-from kip33.formats.scan import CHUNK_BYTES
+from kip33.formats.scan import SCAN_CHUNK_BYTES
 from kip33.stores.files import Scanned, opened
 from kip33.stores.locations import Location
 from tests.builders.changing_archive import DAY_MS, ChangingArchive, batches
@@ -231,7 +231,7 @@ def test_a_segment_that_changes_while_it_is_read_is_a_row_and_read_again(
     archive = ChangingArchive(tmp_path)
     archive.write(archive.log(A), LONG)
     archive.write(archive.log(B), batches(0, 5))
-    assert len(LONG) > CHUNK_BYTES, "more than one read"
+    assert len(LONG) > SCAN_CHUNK_BYTES, "more than one read"
 
     with changed_while_read(change):
         archive.build(offset_index=True)

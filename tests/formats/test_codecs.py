@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kip33.errors import CorruptSegmentError, UnsupportedFormatError
 from kip33.formats.batch import CODEC_NAMES
 from kip33.formats.byte_sources import PieceReader
-from kip33.formats.codecs import CHUNK_BYTES, Steps, decode_prefix, decompress
+from kip33.formats.codecs import DECOMPRESSED_CHUNK_BYTES, Steps, decode_prefix, decompress
 from tests.builders.segment_builder import CODEC_BITS, V2_CODECS, compress, lz4_frame, xxh32
 from tests.long_forms import examples, short_and_long
 
@@ -24,7 +24,7 @@ def inflate(stored: bytes, codec: str, *, magic: int = 2, piece: int | None = No
     step = piece or max(1, len(stored))
     pieces = [stored[at : at + step] for at in range(0, len(stored), step)]
     chunks = list(decompress(pieces, CODEC_NAMES[CODEC_BITS.get(codec, 0)], magic=magic))
-    assert all(0 < len(chunk) <= CHUNK_BYTES for chunk in chunks)
+    assert all(0 < len(chunk) <= DECOMPRESSED_CHUNK_BYTES for chunk in chunks)
     return b"".join(chunks)
 
 
@@ -186,8 +186,8 @@ def test_bomb_is_read_a_chunk_at_a_time(codec: str) -> None:
     finally:
         tracemalloc.stop()
     assert total == size
-    assert peak < 8 * CHUNK_BYTES + 2 * len(stored)
-    assert pa.total_allocated_bytes() - pa_before < 8 * CHUNK_BYTES
+    assert peak < 8 * DECOMPRESSED_CHUNK_BYTES + 2 * len(stored)
+    assert pa.total_allocated_bytes() - pa_before < 8 * DECOMPRESSED_CHUNK_BYTES
 
 
 @pytest.mark.parametrize(

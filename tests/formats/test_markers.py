@@ -8,7 +8,7 @@ import struct
 
 import pytest
 
-from kip33.formats.markers import EMPTY, FAILS, MAX_DECODED_BYTES, MAX_MARKER_BYTES, STOPS
+from kip33.formats.markers import EMPTY_BATCH, FAILS, MAX_DECODED_BYTES, MAX_MARKER_BYTES, STOPS
 from kip33.formats.scan import BatchScan
 from kip33.formats.walk import ABORT, COMMIT, NOT_CONTROL
 from tests.builders.segment_builder import Record, end_txn_marker, record_bytes, v2_batch, zigzag
@@ -90,8 +90,8 @@ CONTROL_BATCHES = [
         with_body(PLAIN + b"\xff" * 9, 2), COMMIT, "", id="a second that is garbage is not read"
     ),
     # Row 35.
-    pytest.param(control_batch(), EMPTY, "", id="an empty control batch"),
-    pytest.param(with_body(b"\xff" * 30, 0), EMPTY, "", id="count 0, whatever the body is"),
+    pytest.param(control_batch(), EMPTY_BATCH, "", id="an empty control batch"),
+    pytest.param(with_body(b"\xff" * 30, 0), EMPTY_BATCH, "", id="count 0, whatever the body is"),
     # Row 33: InvalidRecordException.
     pytest.param(marker(b""), STOPS, "a key of 0 bytes", id="an empty key"),
     pytest.param(marker(b"\0\0\0"), STOPS, "a key of 3 bytes", id="a key of 3 bytes"),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kip33.errors import CorruptSegmentError
 from kip33.formats.batch import BATCH, RECORD_BATCH_OVERHEAD
-from kip33.formats.scan import CHUNK_BYTES, ROWS, BatchScan, read_header_at
+from kip33.formats.scan import ROWS, SCAN_CHUNK_BYTES, BatchScan, read_header_at
 from kip33.formats.windows import ReadInto
 from tests.builders.generated_segments import Written, plain_batch, rows_of, segments, wire_of
 from tests.builders.segment_builder import (
@@ -311,7 +311,7 @@ MIB = 1 << 20
 
 
 @pytest.mark.parametrize("speed", SPEEDS)
-@pytest.mark.parametrize("chunk_bytes", [SMALLEST_CHUNK_BYTES, 4096, CHUNK_BYTES])
+@pytest.mark.parametrize("chunk_bytes", [SMALLEST_CHUNK_BYTES, 4096, SCAN_CHUNK_BYTES])
 def test_without_crcs_bodies_are_passed_over(speed: str, chunk_bytes: int) -> None:
     data = b"".join(v2_batch(i, [Record(i, None, bytes(MIB))], crc=0) for i in range(4)) + batch(4)
     seen = scan(data, native=SPEEDS[speed], check_crc=False, chunk_bytes=chunk_bytes)
@@ -325,7 +325,7 @@ def test_without_crcs_bodies_are_passed_over(speed: str, chunk_bytes: int) -> No
 def test_without_crcs_the_record_with_the_max_is_still_sought(speed: str) -> None:
     records = [Record(5, None, bytes(900)), Record(9, None, bytes(900)), Record(9), Record(1)]
     data = v2_batch(0, records, crc=0) + v2_batch(4, records)
-    for chunk_bytes in (SMALLEST_CHUNK_BYTES, 1000, CHUNK_BYTES):
+    for chunk_bytes in (SMALLEST_CHUNK_BYTES, 1000, SCAN_CHUNK_BYTES):
         seen = scan(
             data,
             native=SPEEDS[speed],
@@ -429,7 +429,7 @@ def test_where_no_record_is_found_the_last_offset_stands(
 
 # Properties. The smallest chunks are tried more often: that is where pieces end inside everything.
 chunkings = st.one_of(
-    st.just(SMALLEST_CHUNK_BYTES), st.integers(SMALLEST_CHUNK_BYTES, 600), st.just(CHUNK_BYTES)
+    st.just(SMALLEST_CHUNK_BYTES), st.integers(SMALLEST_CHUNK_BYTES, 600), st.just(SCAN_CHUNK_BYTES)
 )
 
 

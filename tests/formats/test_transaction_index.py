@@ -6,7 +6,11 @@ from hypothesis import strategies as st
 
 from kip33.errors import CorruptIndexError, CorruptSnapshotError
 from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState
-from kip33.formats.transaction_index import ENTRY_BYTES, AbortedTransaction, TransactionIndex
+from kip33.formats.transaction_index import (
+    TRANSACTION_ENTRY_BYTES,
+    AbortedTransaction,
+    TransactionIndex,
+)
 
 int64s = st.integers(-(2**63), 2**63 - 1)
 int32s = st.integers(-(2**31), 2**31 - 1)
@@ -23,7 +27,7 @@ NOT_OPEN = OPEN._replace(producer_id=6, first_offset=-1)
 def test_a_transaction_index_is_read_as_it_is_written(entries: list[AbortedTransaction]) -> None:
     index = TransactionIndex.from_entries(entries, base_offset=7)
     data = index.to_bytes()
-    assert len(data) == ENTRY_BYTES * len(entries)
+    assert len(data) == TRANSACTION_ENTRY_BYTES * len(entries)
     assert list(index) == entries
     assert TransactionIndex.from_bytes(data, base_offset=7) == index
 

@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 import pytest
 from pyarrow import fs
 
-from kip33.retention.broker_files import UNREADABLE, SeenByBroker, seen_by_broker
+from kip33.retention.broker_files import INDEX_UNREADABLE, SeenByBroker, seen_by_broker
 from kip33.rules.broker_view import (
-    EMPTY,
+    EMPTY_INDEX,
     FAULTS,
+    FROM_TIME_INDEX,
     LAST_MODIFIED,
-    MISSING,
+    MISSING_INDEX,
     NEGATIVE_TIMESTAMP,
     OTHER_TIMESTAMP,
     RECOVERED,
-    TIME_INDEX,
     ZERO_TIMESTAMP,
     BrokerView,
 )
@@ -40,7 +40,7 @@ from tests.rules.test_broker_view import (
     entries,
 )
 
-NOTHING = (None, None, UNREADABLE)
+NOTHING = (None, None, INDEX_UNREADABLE)
 LOG, INDEX, TIMEINDEX = (f"{0:020d}.{kind}" for kind in ("log", "index", "timeindex"))
 
 
@@ -112,8 +112,8 @@ def test_files_are_taken_as_a_broker_takes_them(
 FELL_BACK = (MODIFIED, LAST_MODIFIED)
 UNKNOWN = [
     # What the log says is not known: no broker keeps such a segment, or nobody read it.
-    ("a time index", Beside(RIGHT), (LARGEST, TIME_INDEX, OTHER_TIMESTAMP)),
-    ("zeros", Beside(bytes(24)), (0, TIME_INDEX, ZERO_TIMESTAMP)),
+    ("a time index", Beside(RIGHT), (LARGEST, FROM_TIME_INDEX, OTHER_TIMESTAMP)),
+    ("zeros", Beside(bytes(24)), (0, FROM_TIME_INDEX, ZERO_TIMESTAMP)),
     ("no .timeindex", Beside(None), (*FELL_BACK, None)),
     ("an empty .timeindex", Beside(b""), (*FELL_BACK, None)),
     ("a negative timestamp", Beside(entries(-2)), (*FELL_BACK, None)),
@@ -151,7 +151,7 @@ GONE = ["nothing", "a link to nowhere", "a link to itself"]
 def test_a_time_index_that_is_not_there(kind: str, tmp_path: Path) -> None:
     row = write(tmp_path / "t-0", f"{0:020d}", Beside(RIGHT))
     replace_by(kind, tmp_path / "t-0" / TIMEINDEX)
-    assert seen(row) == [(*FELL_BACK, MISSING)]
+    assert seen(row) == [(*FELL_BACK, MISSING_INDEX)]
 
 
 @pytest.mark.parametrize("kind", ["a folder", "a named pipe"])
@@ -160,7 +160,7 @@ def test_a_time_index_that_is_no_file_is_not_waited_for(kind: str, tmp_path: Pat
     replace_by(kind, tmp_path / "t-0" / TIMEINDEX)
     [(largest_timestamp, _, fault)] = seen(row)
     assert largest_timestamp in (None, MODIFIED)
-    assert fault in (MISSING, UNREADABLE)
+    assert fault in (MISSING_INDEX, INDEX_UNREADABLE)
 
 
 @pytest.mark.parametrize("kind", GONE)
@@ -176,12 +176,12 @@ def test_links_to_files_are_files(tmp_path: Path) -> None:
     for name in (LOG, INDEX, TIMEINDEX):
         (tmp_path / "t-0" / name).rename(tmp_path / "elsewhere" / name)
         (tmp_path / "t-0" / name).symlink_to(tmp_path / "elsewhere" / name)
-    assert seen(row) == [(LARGEST, TIME_INDEX, None)]
+    assert seen(row) == [(LARGEST, FROM_TIME_INDEX, None)]
 
 
 def test_nothing_is_asked_but_one_listing_and_the_last_entry(tmp_path: Path, disk: Disk) -> None:
     row = write(tmp_path / "t-0", f"{0:020d}", Beside(entries(*range(1, 1000), LARGEST)))
-    assert seen(row) == [(LARGEST, TIME_INDEX, None)]
+    assert seen(row) == [(LARGEST, FROM_TIME_INDEX, None)]
     assert (disk.listed, disk.opened) == (["t-0"], [TIMEINDEX])
 
 
@@ -193,7 +193,7 @@ SHORTENED = [
     ("by one byte", 23, NOTHING),
     ("to the entry before", 12, NOTHING),
     ("to nothing", 0, NOTHING),
-    ("lengthened, which does not matter", 36, (LARGEST, TIME_INDEX, None)),
+    ("lengthened, which does not matter", 36, (LARGEST, FROM_TIME_INDEX, None)),
 ]
 
 
@@ -205,13 +205,13 @@ def test_a_time_index_that_changes_after_the_listing(
 ) -> None:
     rows = [write(tmp_path / "t-0", f"{base:020d}", Beside(RIGHT)) for base in (0, 10)]
     disk.before_opening = {TIMEINDEX: shorten_to(size)}
-    assert seen(*rows) == [expected, (LARGEST, TIME_INDEX, None)]
+    assert seen(*rows) == [expected, (LARGEST, FROM_TIME_INDEX, None)]
 
 
 def test_a_time_index_that_goes_after_the_listing(tmp_path: Path, disk: Disk) -> None:
     rows = [write(tmp_path / "t-0", f"{base:020d}", Beside(RIGHT)) for base in (0, 10)]
     disk.before_opening = {TIMEINDEX: os.unlink}
-    assert seen(*rows) == [NOTHING, (LARGEST, TIME_INDEX, None)]
+    assert seen(*rows) == [NOTHING, (LARGEST, FROM_TIME_INDEX, None)]
 
 
 def test_a_log_that_grows_after_the_listing_has_the_listings_time(
@@ -220,7 +220,7 @@ def test_a_log_that_grows_after_the_listing_has_the_listings_time(
     rows = [write(tmp_path / "t-0", f"{b:020d}", Beside(t)) for b, t in ((0, RIGHT), (10, None))]
     later = tmp_path / "t-0" / f"{10:020d}.log"
     disk.before_opening = {TIMEINDEX: lambda _: later.write_bytes(b"more")}
-    assert seen(*rows) == [(LARGEST, TIME_INDEX, None), (*FELL_BACK, MISSING)]
+    assert seen(*rows) == [(LARGEST, FROM_TIME_INDEX, None), (*FELL_BACK, MISSING_INDEX)]
 
 
 def test_a_store_that_tells_no_modification_times(tmp_path: Path, disk: Disk) -> None:
@@ -262,7 +262,7 @@ def seen_by_any_owner(*rows: Row) -> list[tuple[Any, ...]]:
 def test_a_time_index_that_may_not_be_read(tmp_path: Path) -> None:
     rows = [write(tmp_path / "t-0", f"{base:020d}", Beside(RIGHT)) for base in (0, 10)]
     with shut(tmp_path / "t-0" / TIMEINDEX):
-        assert seen_by_any_owner(*rows) == [NOTHING, (LARGEST, TIME_INDEX, None)]
+        assert seen_by_any_owner(*rows) == [NOTHING, (LARGEST, FROM_TIME_INDEX, None)]
 
 
 @pytest.mark.usefixtures("denying")
@@ -270,7 +270,10 @@ def test_what_is_not_read_need_not_be_readable(tmp_path: Path) -> None:
     rows = [write(tmp_path / "t-0", f"{b:020d}", Beside(t)) for b, t in ((0, RIGHT), (10, b""))]
     shut_ones = [tmp_path / "t-0" / name for name in (LOG, INDEX, f"{10:020d}.timeindex")]
     with shut(shut_ones[0]), shut(shut_ones[1]), shut(shut_ones[2]):
-        assert seen_by_any_owner(*rows) == [(LARGEST, TIME_INDEX, None), (*FELL_BACK, EMPTY)]
+        assert seen_by_any_owner(*rows) == [
+            (LARGEST, FROM_TIME_INDEX, None),
+            (*FELL_BACK, EMPTY_INDEX),
+        ]
 
 
 @pytest.mark.usefixtures("denying")
@@ -278,7 +281,7 @@ def test_a_directory_that_may_not_be_listed(tmp_path: Path) -> None:
     rows = [write(tmp_path / name, f"{0:020d}", Beside(RIGHT)) for name in ("a-0", "b-0", "c-0")]
     with shut(tmp_path / "b-0"):
         seen_now = seen_by_any_owner(*rows)
-    assert seen_now == [(LARGEST, TIME_INDEX, None), NOTHING, (LARGEST, TIME_INDEX, None)]
+    assert seen_now == [(LARGEST, FROM_TIME_INDEX, None), NOTHING, (LARGEST, FROM_TIME_INDEX, None)]
 
 
 def test_a_directory_that_is_gone(tmp_path: Path) -> None:
@@ -286,10 +289,10 @@ def test_a_directory_that_is_gone(tmp_path: Path) -> None:
     gone = Row(Location.of(tmp_path / "b-0" / LOG).uri)
     assert seen(gone, there, gone, gone, there) == [
         NOTHING,
-        (LARGEST, TIME_INDEX, None),
+        (LARGEST, FROM_TIME_INDEX, None),
         NOTHING,
         NOTHING,
-        (LARGEST, TIME_INDEX, None),
+        (LARGEST, FROM_TIME_INDEX, None),
     ]
 
 
@@ -307,7 +310,7 @@ def in_directories(root: Path, order: str) -> Iterator[tuple[Row, tuple[Any, ...
     for number, letter in enumerate(order):
         timestamp = LARGEST + ord(letter) * 1000 + number
         row = write(root / f"{letter}-0", f"{number:020d}", Beside(entries(timestamp)))
-        yield row._replace(max_timestamp=timestamp), (timestamp, TIME_INDEX, None)
+        yield row._replace(max_timestamp=timestamp), (timestamp, FROM_TIME_INDEX, None)
 
 
 @pytest.mark.parametrize(
@@ -334,7 +337,7 @@ def test_directories_of_one_name_in_two_log_directories(tmp_path: Path, disk: Di
         (tmp_path / broker).mkdir()
         row = write(tmp_path / broker / "t-0", f"{0:020d}", Beside(entries(timestamp)))
         rows.append(row._replace(max_timestamp=timestamp))
-    assert seen(*rows) == [(EARLIER, TIME_INDEX, None), (LATER, TIME_INDEX, None)]
+    assert seen(*rows) == [(EARLIER, FROM_TIME_INDEX, None), (LATER, FROM_TIME_INDEX, None)]
     assert disk.listed == ["t-0", "t-0"]
 
 
@@ -343,8 +346,8 @@ def test_two_logs_of_one_base_offset_have_the_index_of_their_own_name(tmp_path: 
     short = write(tmp_path / "t-0", "7", Beside(entries(EARLIER)))
     long = write(tmp_path / "t-0", f"{7:020d}", Beside(entries(LATER)))
     assert seen(short, long) == [
-        (EARLIER, TIME_INDEX, OTHER_TIMESTAMP),
-        (LATER, TIME_INDEX, OTHER_TIMESTAMP),
+        (EARLIER, FROM_TIME_INDEX, OTHER_TIMESTAMP),
+        (LATER, FROM_TIME_INDEX, OTHER_TIMESTAMP),
     ]
 
 
@@ -356,7 +359,7 @@ def test_two_logs_of_one_base_offset_have_the_index_of_their_own_name(tmp_path: 
 def test_odd_names(directory: str, name: str, tmp_path: Path) -> None:
     row = write(tmp_path / directory, name, Beside(RIGHT))
     bare = write(tmp_path / directory, f"{name}1", Beside(None))
-    assert seen(row, bare) == [(LARGEST, TIME_INDEX, None), (*FELL_BACK, MISSING)]
+    assert seen(row, bare) == [(LARGEST, FROM_TIME_INDEX, None), (*FELL_BACK, MISSING_INDEX)]
 
 
 def test_index_files_that_wait_for_deletion_are_not_there(tmp_path: Path) -> None:
@@ -370,8 +373,8 @@ def test_index_files_that_wait_for_deletion_are_not_there(tmp_path: Path) -> Non
 def test_every_fault_was_seen_on_files(tmp_path: Path) -> None:
     """One directory with all of them: none spoils its neighbours."""
     states = {
-        MISSING: Beside(None),
-        EMPTY: Beside(RIGHT[:11]),
+        MISSING_INDEX: Beside(None),
+        EMPTY_INDEX: Beside(RIGHT[:11]),
         ZERO_TIMESTAMP: Beside(bytes(10485756)),
         NEGATIVE_TIMESTAMP: Beside(b"\xff" * 25),
         OTHER_TIMESTAMP: Beside(RIGHT[:12]),
@@ -379,5 +382,5 @@ def test_every_fault_was_seen_on_files(tmp_path: Path) -> None:
     }
     rows = [write(tmp_path / "t-0", f"{n:020d}", one) for n, one in enumerate(states.values())]
     gone = Row(Location.of(tmp_path / "t-0" / f"{99:020d}.log").uri)
-    assert [fault for *_, fault in seen(*rows, gone)] == [*states, UNREADABLE]
-    assert {*states, UNREADABLE} == {*FAULTS, None, UNREADABLE}
+    assert [fault for *_, fault in seen(*rows, gone)] == [*states, INDEX_UNREADABLE]
+    assert {*states, INDEX_UNREADABLE} == {*FAULTS, None, INDEX_UNREADABLE}

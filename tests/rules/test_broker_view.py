@@ -11,15 +11,15 @@ from typing import NamedTuple
 import pytest
 
 from kip33.rules.broker_view import (
-    EMPTY,
+    EMPTY_INDEX,
     FAULTS,
+    FROM_TIME_INDEX,
     LAST_MODIFIED,
-    MISSING,
+    MISSING_INDEX,
     NEGATIVE_TIMESTAMP,
     OTHER_TIMESTAMP,
     RECOVERED,
     SOURCES,
-    TIME_INDEX,
     ZERO_TIMESTAMP,
     BrokerView,
     broker_view,
@@ -46,15 +46,15 @@ def entries(*timestamps: int, relative_offset: int = 1) -> bytes:
 RIGHT = entries(EARLIER, LARGEST)
 
 AGREES = [
-    ("the right index", Beside(RIGHT), TIME_INDEX),
-    ("one entry", Beside(entries(LARGEST)), TIME_INDEX),
-    ("bytes after the last whole entry", Beside(RIGHT + b"\xff" * 5), TIME_INDEX),
-    ("an offset below the base", Beside(entries(LARGEST, relative_offset=-1)), TIME_INDEX),
+    ("the right index", Beside(RIGHT), FROM_TIME_INDEX),
+    ("one entry", Beside(entries(LARGEST)), FROM_TIME_INDEX),
+    ("bytes after the last whole entry", Beside(RIGHT + b"\xff" * 5), FROM_TIME_INDEX),
+    ("an offset below the base", Beside(entries(LARGEST, relative_offset=-1)), FROM_TIME_INDEX),
     ("no .index", Beside(RIGHT, has_offset_index=False), RECOVERED),
     ("no .index beside a garbage one", Beside(b"\xff" * 25, has_offset_index=False), RECOVERED),
     ("no .index beside zeros", Beside(bytes(48), has_offset_index=False), RECOVERED),
     ("neither index", Beside(None, has_offset_index=False), RECOVERED),
-    ("timestamp 0 and one entry of it", Beside(bytes(12), max_timestamp=0), TIME_INDEX),
+    ("timestamp 0 and one entry of it", Beside(bytes(12), max_timestamp=0), FROM_TIME_INDEX),
     ("timestamp 0, neither index", Beside(None, False, max_timestamp=0), RECOVERED),
     ("no timestamp, an empty index", Beside(b"", max_timestamp=-1), LAST_MODIFIED),
     ("no timestamp, no index", Beside(None, max_timestamp=-1), LAST_MODIFIED),
@@ -62,10 +62,10 @@ AGREES = [
     ("no timestamp, neither index", Beside(None, False, max_timestamp=-1), LAST_MODIFIED),
 ]
 FALLS_BACK = [
-    ("missing", Beside(None), MISSING),
-    ("missing, timestamp 0", Beside(None, max_timestamp=0), MISSING),
-    ("0 bytes", Beside(b""), EMPTY),
-    ("less than an entry", Beside(RIGHT[:11]), EMPTY),
+    ("missing", Beside(None), MISSING_INDEX),
+    ("missing, timestamp 0", Beside(None, max_timestamp=0), MISSING_INDEX),
+    ("0 bytes", Beside(b""), EMPTY_INDEX),
+    ("less than an entry", Beside(RIGHT[:11]), EMPTY_INDEX),
     ("bytes FF, no whole entries", Beside(b"\xff" * 25), NEGATIVE_TIMESTAMP),
     ("timestamp -1", Beside(entries(LARGEST, -1)), NEGATIVE_TIMESTAMP),
     ("the smallest timestamp", Beside(entries(-(2**63))), NEGATIVE_TIMESTAMP),
@@ -94,7 +94,7 @@ def agreeing(beside: Beside, source: str) -> BrokerView:
 
 def believing(timestamp: int) -> BrokerView:
     fault = OTHER_TIMESTAMP if timestamp else ZERO_TIMESTAMP
-    return BrokerView(timestamp, TIME_INDEX, fault)
+    return BrokerView(timestamp, FROM_TIME_INDEX, fault)
 
 
 STATES = [

@@ -9,8 +9,8 @@ import pytest
 from kip33.formats.native import Speed, compiled, plain
 from kip33.rules.hash_table import (
     FEWEST_SLOTS,
-    KEY,
     OFFSET,
+    SLOT_KEY,
     USED,
     Table,
     home_of,
@@ -34,7 +34,7 @@ def keys_at_home_in(home: int, count: int) -> list[int]:
 
 def contents(table: Table) -> dict[int, int]:
     used = table[table[:, USED] == 1]
-    return dict(zip(used[:, KEY].tolist(), used[:, OFFSET].tolist(), strict=True))
+    return dict(zip(used[:, SLOT_KEY].tolist(), used[:, OFFSET].tolist(), strict=True))
 
 
 def steps_to(table: Table, key: int) -> int:

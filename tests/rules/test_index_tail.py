@@ -4,7 +4,7 @@ import pytest
 
 from kip33.formats.batch import MAX_SEGMENT_BYTES, decode_header
 from kip33.formats.time_index import TimeIndex
-from kip33.rules.index_tail import HEADER_BYTES, distrust
+from kip33.rules.index_tail import LAST_HEADER_BYTES, distrust
 from tests.builders.segment_builder import Record, v0_message, v1_message, v2_batch, wrapper
 
 BASE, LOG_BYTES = 1000, 5000
@@ -19,7 +19,7 @@ def why(
     next_base_offset: int | None = None,
 ) -> str | None:
     tail = TimeIndex.from_entries(entries, base_offset=BASE)
-    header = decode_header((first + bytes(HEADER_BYTES))[:HEADER_BYTES], 0)
+    header = decode_header((first + bytes(LAST_HEADER_BYTES))[:LAST_HEADER_BYTES], 0)
     return distrust(tail, header, log_bytes=log_bytes, next_base_offset=next_base_offset)
 
 
@@ -105,7 +105,7 @@ def test_not_believed(
 
 def test_an_offset_below_the_base_is_not_believed() -> None:
     tail = TimeIndex.from_bytes(bytes.fromhex("0000000000000190 ffffffff"), base_offset=BASE)
-    header = decode_header(FIRST[:HEADER_BYTES], 0)
+    header = decode_header(FIRST[:LAST_HEADER_BYTES], 0)
     assert distrust(tail, header, log_bytes=LOG_BYTES, next_base_offset=None)
 
 

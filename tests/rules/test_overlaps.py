@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip33.rules.overlaps import APART, OVERLAP, SAME_BASE, UNKNOWN, overlaps
+from kip33.rules.overlaps import APART, OVERLAP, SAME_BASE, UNKNOWN_OFFSET, overlaps
 
 FAR = 2**63 - 1
 TABLE = [
@@ -18,9 +18,9 @@ TABLE = [
     ("inside a long one", [(1, 0, 99), (1, 5, 9), (1, 50, 59)], [APART, OVERLAP, OVERLAP]),
     ("behind a long one", [(1, 0, 99), (1, 5, 9), (1, 100, 109)], [APART, OVERLAP, APART]),
     ("other partitions", [(1, 0, 9), (2, 0, 9), (5, 3, 4)], [APART] * 3),
-    ("an empty one and its successor", [(1, 7, UNKNOWN), (1, 7, 9)], [APART, SAME_BASE]),
-    ("an unreadable one inside", [(1, 0, 9), (1, 5, UNKNOWN)], [APART, OVERLAP]),
-    ("an unreadable one covers nothing", [(1, 0, UNKNOWN), (1, 5, 9)], [APART, APART]),
+    ("an empty one and its successor", [(1, 7, UNKNOWN_OFFSET), (1, 7, 9)], [APART, SAME_BASE]),
+    ("an unreadable one inside", [(1, 0, 9), (1, 5, UNKNOWN_OFFSET)], [APART, OVERLAP]),
+    ("an unreadable one covers nothing", [(1, 0, UNKNOWN_OFFSET), (1, 5, 9)], [APART, APART]),
     ("up to the last offset there is", [(1, 0, FAR), (1, FAR, FAR), (2, 0, 1)], [0, OVERLAP, 0]),
 ]
 

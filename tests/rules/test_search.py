@@ -11,7 +11,7 @@ from kip33.rules.search import (
     EMPTIED,
     FILE_TIME,
     NO_TIMESTAMPS,
-    RESULTS,
+    SEARCH_RESULTS,
     TRAPS,
     Claim,
     bears_out,
@@ -62,7 +62,7 @@ def test_the_largest_of_a_partition(
 ) -> None:
     assert (choice_for_max(maxima), largest_of(maxima)) == (choice, largest)
     assert not_found(maxima) == result
-    assert result in RESULTS
+    assert result in SEARCH_RESULTS
 
 
 def test_what_a_segment_may_hold() -> None:

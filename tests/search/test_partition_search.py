@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kip33.formats.time_index import PREALLOCATED_BYTES
+from kip33.formats.time_index import TIME_INDEX_PREALLOCATED_BYTES
 from kip33.rules.search import (
     AFTER_END,
-    BATCH,
     BEFORE_START,
     EARLIEST,
     EMPTIED,
+    EXACT_TO_BATCH,
     FILE_TIME,
     FOUND,
     INDEX,
@@ -158,7 +158,7 @@ def same(data: bytes) -> bytes:
 
 DAMAGED: dict[str, tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]] = {
     "sound": (same, same),
-    "padded as a broker's": (padded(PREALLOCATED_BYTES), padded(10485760)),
+    "padded as a broker's": (padded(TIME_INDEX_PREALLOCATED_BYTES), padded(10485760)),
     "padded by a few zeros": (lambda data: data + bytes(36), lambda data: data + bytes(24)),
     "half an entry at the end": (lambda data: data + b"\1" * 5, lambda data: data + b"\1" * 3),
     "nothing but zeros": (lambda data: bytes(len(data)), lambda data: bytes(len(data))),
@@ -306,7 +306,7 @@ def test_a_large_padded_index_is_searched_by_pages(
     log = log_of(times, value_bytes=10)
     partition = Partition(((0, tuple(log)),))
     [row] = partition.write_to(tmp_path, interval_bytes=0, ours=ours)
-    for suffix, size in ((".timeindex", PREALLOCATED_BYTES), (".index", 10485760)):
+    for suffix, size in ((".timeindex", TIME_INDEX_PREALLOCATED_BYTES), (".index", 10485760)):
         path = (tmp_path / f"{0:020d}").with_suffix(suffix)
         path.write_bytes(path.read_bytes().ljust(size, b"\0"))
     for target in partition.targets[::397]:
@@ -532,7 +532,7 @@ def test_a_batch_that_cannot_be_decoded(tmp_path: Path, codec: str) -> None:
     for as_kafka in (False, True):
         exact, inside, after = search_partition([row], [105, 150, 250], as_kafka=as_kafka)
         assert exact[1:5] == (1, 110, FOUND, RECORD)
-        assert inside[1:5] == (5, None, FOUND, BATCH)
+        assert inside[1:5] == (5, None, FOUND, EXACT_TO_BATCH)
         assert "cannot be read" in (inside.note or "")
         assert ("a broker fails there" in (inside.note or "")) is as_kafka
         assert after[1:5] == (20, 300, FOUND, RECORD)
@@ -544,7 +544,11 @@ def test_a_batch_whose_end_cannot_be_decoded(tmp_path: Path) -> None:
     row = write_segment(tmp_path, 0, torn)
     found = search_partition([row], [150, 250, 300])
     assert [a[1:5] for a in found] == [
-        *((1, 200, FOUND, RECORD), (2, None, FOUND, BATCH), (2, None, FOUND, BATCH))
+        *(
+            (1, 200, FOUND, RECORD),
+            (2, None, FOUND, EXACT_TO_BATCH),
+            (2, None, FOUND, EXACT_TO_BATCH),
+        )
     ]
 
 

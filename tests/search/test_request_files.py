@@ -13,7 +13,7 @@ import pytest
 from kip33.errors import LocationError
 from kip33.formats.group_offsets import GroupOffset
 from kip33.search.request_files import (
-    EXPECTED,
+    EXPECTED_COLUMNS,
     TimeRequest,
     load_group_offsets,
     load_time_requests,
@@ -162,13 +162,13 @@ def test_requests_in_parquet(times: Any, text: str, tmp_path: Path) -> None:
 
 HEADER = b"topic,partition,time\n"
 WRONG_REQUESTS = {
-    "empty": (b"", f"the columns (none) found, expected {EXPECTED}"),
-    "a header alone": (HEADER, f"no requests, expected lines of {EXPECTED}"),
-    "other columns": (b"a,b\n1,2\n", f"the columns a,b found, expected {EXPECTED}"),
-    "no header": (b"t,0,5\n", f"the columns t,0,5 found, expected {EXPECTED}"),
+    "empty": (b"", f"the columns (none) found, expected {EXPECTED_COLUMNS}"),
+    "a header alone": (HEADER, f"no requests, expected lines of {EXPECTED_COLUMNS}"),
+    "other columns": (b"a,b\n1,2\n", f"the columns a,b found, expected {EXPECTED_COLUMNS}"),
+    "no header": (b"t,0,5\n", f"the columns t,0,5 found, expected {EXPECTED_COLUMNS}"),
     "a cell too few": (HEADER + b"t,0,5\nt,0\n", "line 3: as many cells as the header has"),
     "a cell too many": (HEADER + b"t,0,5,6\n", "line 2: as many cells as the header has expected"),
-    "no topic": (HEADER + b",0,5\n", f"line 2: an empty topic, expected {EXPECTED}"),
+    "no topic": (HEADER + b",0,5\n", f"line 2: an empty topic, expected {EXPECTED_COLUMNS}"),
     "a negative partition": (
         HEADER + b"t,-1,5\n",
         "line 2: partition '-1', a number or nothing expected",
@@ -190,7 +190,7 @@ def test_wrong_requests(data: bytes, says: str, tmp_path: Path) -> None:
 
 
 WRONG_TABLES: dict[str, tuple[dict[str, list[Any]], str]] = {
-    "other columns": ({"a": [1]}, f"the columns a found, expected {EXPECTED}"),
+    "other columns": ({"a": [1]}, f"the columns a found, expected {EXPECTED_COLUMNS}"),
     "no rows": ({"topic": [], "partition": [], "time": []}, "no requests, expected lines of"),
     "no topic": ({"topic": [None], "partition": [0], "time": [5]}, "line 1: an empty topic"),
     "a partition with a fraction": (

@@ -18,7 +18,7 @@ from kip33 import build_time_index, find_offset, read_records, scan_batches
 from kip33.errors import CorruptSegmentError, UnsupportedFormatError
 from kip33.formats.records import iterate_records
 from kip33.rules.index_builder import IndexSettings
-from kip33.rules.search import BATCH, MAX_TIMESTAMP, RECORD
+from kip33.rules.search import EXACT_TO_BATCH, MAX_TIMESTAMP, RECORD
 from kip33.search.partition_search import search_partition
 from kip33.search.searched_segment import SearchedSegment
 from kip33.stores.locations import Location
@@ -90,7 +90,7 @@ def test_every_time_of_a_segment(name: str) -> None:
         before = content.latest_so_far[content.offsets < offset]
         assert not len(before) or before[-1] < time, "no search would come to the damage"
         [answer] = search_partition([content.row], [time])
-        assert (answer.offset, answer.timestamp, answer.exactness) == (offset, None, BATCH)
+        assert (answer.offset, answer.timestamp, answer.exactness) == (offset, None, EXACT_TO_BATCH)
         assert "cannot be read" in (answer.note or "")
         return
     rng = random.Random(name)

@@ -11,7 +11,7 @@ from pyspark.sql import functions as sf
 
 from kip33.errors import LocationError, PublishError
 from kip33.spark.result_folder import (
-    SUMMARY,
+    SUMMARY_FILE,
     UNFINISHED,
     require_results_place,
     write_summary,
@@ -32,7 +32,7 @@ def put(folder: Path, *names: str) -> None:
             place.mkdir(parents=True)
         else:
             place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(OURS if name == SUMMARY else f"this is {name}")
+            place.write_text(OURS if name == SUMMARY_FILE else f"this is {name}")
 
 
 def all_in(folder: Path) -> dict[str, str | None]:
@@ -49,9 +49,9 @@ OURS = '{"catalog": 1, "snapshot": 2, "source": 3, "now_ms": 4, "findings": []}\
 GOOD = {
     "nothing is there": (),
     "an empty folder": ("",),
-    "results of before": (*RESULTS, SUMMARY),
+    "results of before": (*RESULTS, SUMMARY_FILE),
     "results of a run that was interrupted": (*RESULTS[:2], UNFINISHED),
-    "a summary alone": (SUMMARY,),
+    "a summary alone": (SUMMARY_FILE,),
 }
 
 
@@ -85,7 +85,7 @@ FOREIGN = {
 @pytest.mark.parametrize("name", FOREIGN.values(), ids=FOREIGN)
 def test_a_folder_with_something_else_is_left_as_it_is(name: str, tmp_path: Path) -> None:
     folder = tmp_path / "out"
-    put(folder, name, *RESULTS, SUMMARY)
+    put(folder, name, *RESULTS, SUMMARY_FILE)
     before = all_in(tmp_path)
 
     with pytest.raises(LocationError) as raised:
@@ -144,7 +144,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_summary_that_cannot_go_is_one_line(tmp_path: Path, disk: Any) -> None:
-    put(tmp_path, SUMMARY)
+    put(tmp_path, SUMMARY_FILE)
     disk("delete_file")
     with pytest.raises(LocationError, match="cannot be written: No space left on device; fix it"):
         require_results_place(Location.of(tmp_path), TABLES)
@@ -153,14 +153,14 @@ def test_a_summary_that_cannot_go_is_one_line(tmp_path: Path, disk: Any) -> None
 def test_the_summary_is_one_json_object(tmp_path: Path) -> None:
     summary = {"segments": 3, "suspicions": {"future": 1}, "catalog": "file:///é", "none": None}
     write_summary(Location.of(tmp_path / "out"), summary)
-    text = (tmp_path / "out" / SUMMARY).read_text()
+    text = (tmp_path / "out" / SUMMARY_FILE).read_text()
     assert json.loads(text) == summary
     assert text.endswith("}\n")
-    assert [path.name for path in (tmp_path / "out").iterdir()] == [SUMMARY]
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [SUMMARY_FILE]
 
 
 def test_a_summary_that_cannot_be_written_is_not_there(tmp_path: Path, disk: Any) -> None:
-    put(tmp_path, *RESULTS, SUMMARY)
+    put(tmp_path, *RESULTS, SUMMARY_FILE)
     require_results_place(Location.of(tmp_path), TABLES)
     before = all_in(tmp_path)
     disk("open_output_stream")
@@ -237,14 +237,14 @@ def test_a_table_that_fails_leaves_no_summary(spark: Any, tmp_path: Path) -> Non
         rows(spark, 3).select(sf.raise_error(sf.lit("torn")).cast("long").alias("id")),
     ):
         require_results_place(out, TABLES)
-        assert not (tmp_path / "out" / SUMMARY).exists()
+        assert not (tmp_path / "out" / SUMMARY_FILE).exists()
         try:
             written(spark, out, "segments", table)
         except Exception as error:
             assert "torn" in str(error)
-            assert not (tmp_path / "out" / SUMMARY).exists()
+            assert not (tmp_path / "out" / SUMMARY_FILE).exists()
             break
         write_summary(out, json.loads(OURS))
-        assert (tmp_path / "out" / SUMMARY).exists()
+        assert (tmp_path / "out" / SUMMARY_FILE).exists()
     else:
         pytest.fail("a table that fails was written")

@@ -9,7 +9,7 @@ import pytest
 from pyarrow import fs
 
 from kip33.errors import LocationError
-from kip33.stores.s3 import DEFAULT_REGION, MAX_ATTEMPTS, client_arguments
+from kip33.stores.s3 import DEFAULT_REGION, S3_ATTEMPTS, client_arguments
 from kip33.stores.s3_role import keys_period
 
 KEYS = {"access.key": "AK", "secret.key": "SK"}
@@ -161,7 +161,7 @@ def test_other_servers_are_sent_no_checksums_they_may_not_know(
     assert os.environ.get("AWS_REQUEST_CHECKSUM_CALCULATION") == expected
 
 
-@pytest.mark.parametrize("said, attempts", [({}, MAX_ATTEMPTS), ({"attempts.maximum": "3"}, 3)])
+@pytest.mark.parametrize("said, attempts", [({}, S3_ATTEMPTS), ({"attempts.maximum": "3"}, 3)])
 def test_a_request_is_tried_so_often(said: dict[str, str], attempts: int) -> None:
     found = client_arguments(prefixed(said), "archive")
     assert found["retry_strategy"].max_attempts == attempts

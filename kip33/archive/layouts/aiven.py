@@ -43,7 +43,7 @@ from kip33.stores.containers.aiven import INDEXES, LOG, MANIFEST, read_manifest
 from kip33.stores.containers.manifest import Manifest
 from kip33.stores.files import FileStatus, listed_ms, listed_status, one_line, opened
 
-AT_ONCE: Final = 64  # manifests that one thread reads one after another
+MANIFESTS_AT_ONCE: Final = 64  # manifests that one thread reads one after another
 _TOPIC_DIR: Final = re.compile(r"([a-zA-Z0-9._-]+)-[A-Za-z0-9_-]{22}")
 _UNFINISHED: Final = unfinished_of("[0-9]+-[A-Za-z0-9_-]{22}")
 
@@ -88,8 +88,10 @@ def list_directory(visit: Visit) -> Directory:
         names = [info.base_name for info in whole]
         at_target = list_target(directory, visit, names, _UNFINISHED)
         found = _AivenFiles(visit, partition, at_target, indexes_modified_ms)
-        for start in range(0, len(whole), AT_ONCE):
-            directory.more.append(partial(_look_up, found, whole[start : start + AT_ONCE]))
+        for start in range(0, len(whole), MANIFESTS_AT_ONCE):
+            directory.more.append(
+                partial(_look_up, found, whole[start : start + MANIFESTS_AT_ONCE])
+            )
     return directory
 
 

@@ -47,7 +47,7 @@ from kip33.stores.containers.rsm import read_parts
 from kip33.stores.files import FileStatus, listed_ms, listed_status, one_line, opened
 from kip33.stores.locations import Location
 
-AT_ONCE: Final = 64  # files whose headers one thread reads one after another
+HEADERS_AT_ONCE: Final = 64  # files whose headers one thread reads one after another
 _WITH_TOPIC_ID: Final = re.compile(rf"(.+-[0-9]+)-(?:{UUID.pattern})")
 _OFFSETS: Final = re.compile(r"([0-9]{20})-[0-9]{20}")  # of a directory: the first and the last
 _UNFINISHED: Final = unfinished_of(f"log|{UUID.pattern}")
@@ -81,8 +81,10 @@ def list_directory(visit: Visit) -> Directory:
     if partition and files:
         names = [info.base_name for info in files]
         found = _RsmFiles(visit, partition, list_target(directory, visit, names, _UNFINISHED))
-        for start in range(0, len(files), AT_ONCE):
-            directory.more.append(partial(_look_into, found, files[start : start + AT_ONCE]))
+        for start in range(0, len(files), HEADERS_AT_ONCE):
+            directory.more.append(
+                partial(_look_into, found, files[start : start + HEADERS_AT_ONCE])
+            )
     return directory
 
 

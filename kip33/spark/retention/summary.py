@@ -11,7 +11,7 @@ from kip33.rules.segment_status import SegmentStatus
 from kip33.rules.suspicious_timestamps import SUSPICIONS
 from kip33.spark.retention.rule import PARTITION
 
-MOST_NAMED: Final = 10  # base offsets of fallbacks that a partition's row names
+MOST_SEGMENTS_NAMED: Final = 10  # base offsets of fallbacks that a partition's row names
 MOST_HELD: Final = 20_000  # partitions whose rows the driver adds up by itself
 _POLICY: Final = ("policy", "mode", "retention_ms", "retention_bytes")
 
@@ -196,7 +196,7 @@ def _trust() -> list[Column]:
     named = sf.sort_array(sf.collect_list(sf.when(by_file, sf.col("base_offset"))))
     return [
         sf.count_if(by_file).alias("last_modified_segments"),
-        sf.slice(named, 1, MOST_NAMED).alias("last_modified_base_offsets"),
+        sf.slice(named, 1, MOST_SEGMENTS_NAMED).alias("last_modified_base_offsets"),
         sf.count_if(by_file & sf.col("deletable")).alias("deletable_last_modified_segments"),
         sf.count_if(unverified).alias("unverified_segments"),
         sf.count_if(unverified & sf.col("deletable")).alias("deletable_unverified_segments"),

@@ -9,7 +9,7 @@ Every part is raw, so a part is a range of the file.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kip33.formats.rsm_header import HEADER_BYTES, HeaderPart, decode_rsm_header
+from kip33.formats.rsm_header import RSM_HEADER_BYTES, HeaderPart, decode_rsm_header
 from kip33.formats.windows import ReadInto, read_fully
 from kip33.stores.containers.ranges import OpenFile, range_of
 from kip33.stores.locations import Location
@@ -17,7 +17,7 @@ from kip33.stores.locations import Location
 
 def read_parts(read_into: ReadInto, file_bytes: int) -> dict[str, HeaderPart]:
     """Return where the parts of an open file are; errors as those of `decode_rsm_header`."""
-    return decode_rsm_header(read_fully(read_into, 0, HEADER_BYTES), file_bytes)
+    return decode_rsm_header(read_fully(read_into, 0, RSM_HEADER_BYTES), file_bytes)
 
 
 @contextmanager

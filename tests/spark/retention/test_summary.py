@@ -17,7 +17,7 @@ from kip33.rules.policies import Policies
 from kip33.spark.retention import summary as retention_summary
 from kip33.spark.retention.evaluate import WhatIf, evaluate_retention
 from kip33.spark.retention.summary import (
-    MOST_NAMED,
+    MOST_SEGMENTS_NAMED,
     summarize_partitions,
     totals_of,
     worst_and_totals,
@@ -115,7 +115,7 @@ def expected_of(rows: list[Any]) -> Row:
         "kept_only_by_blocker_bytes": bytes_of([row for row in rows if row.kept_only_by_blocker]),
         **dict.fromkeys(name for name in COLUMNS if name.startswith(("blocking_", "block_ends"))),
         "last_modified_segments": len(by_file),
-        "last_modified_base_offsets": sorted(offsets(by_file))[:MOST_NAMED],
+        "last_modified_base_offsets": sorted(offsets(by_file))[:MOST_SEGMENTS_NAMED],
         "deletable_last_modified_segments": sum(row.deletable for row in by_file),
         "unverified_segments": len(unverified),
         "deletable_unverified_segments": sum(row.deletable for row in unverified),

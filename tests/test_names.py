@@ -1,0 +1,66 @@
+"""Names of modules, classes and constants: each says one thing."""
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "kip33"
+TREES = {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
+# Modules of one name: a command and what it runs, a rule and its form as SQL, a layout and what
+# its files hold.
+TWICE = {
+    "aiven": {"archive/layouts", "stores/containers"},
+    "broker_view": {"rules", "spark/retention"},
+    "build": {"cli", "spark"},
+    "catalog": {"catalog", "cli", "spark"},
+    "failover": {"cli", "search"},
+    "overlaps": {"catalog", "rules"},
+    "plan": {"builds", "retention"},
+    "retention": {"cli", "rules"},
+    "search": {"cli", "rules", "spark"},
+    "suspicious_timestamps": {"rules", "spark/retention"},
+    "times": {"cli", "formats"},
+    "transaction_index": {"formats", "rules"},
+    "verify": {"cli", "spark"},
+}
+
+
+def test_modules_of_one_name_are_known() -> None:
+    found = defaultdict(set)
+    for path in TREES:
+        if path.stem != "__init__":
+            found[path.stem].add(str(path.parent.relative_to(PACKAGE)))
+    assert {name: places for name, places in found.items() if len(places) > 1} == TWICE
+
+
+def classes() -> dict[str, list[str]]:
+    found = defaultdict(list)
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(str(path.relative_to(PACKAGE)))
+    return found
+
+
+def test_each_class_name_stands_once() -> None:
+    assert {name: places for name, places in classes().items() if len(places) > 1} == {}
+
+
+def constants() -> dict[str, dict[str, str]]:
+    """Return the values of public constants as source text, by name and module."""
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for path, tree in TREES.items():
+        for node in tree.body:
+            is_constant = isinstance(node, ast.AnnAssign) and node.value is not None
+            if not is_constant or not isinstance(node.target, ast.Name):
+                continue
+            if node.target.id.isupper() and not node.target.id.startswith("_"):
+                found[node.target.id][str(path.relative_to(PACKAGE))] = ast.unparse(node.value)
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(constants()))
+def test_each_constant_stands_once(name: str) -> None:
+    assert len(constants()[name]) == 1, constants()[name]
