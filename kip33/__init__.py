@@ -8,7 +8,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kip33.api.opened_catalog import OpenedCatalog, open_catalog
+    from kip33.api.plan_steps import apply_plan, write_plan
     from kip33.archive.directory import Segment
+    from kip33.catalog.snapshot import Snapshot
+    from kip33.catalog.topic_totals import TopicTotals
     from kip33.errors import (
         BatchTooLargeError,
         CatalogError,
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
         UnreadableCatalogError,
         UnsupportedFormatError,
     )
+    from kip33.formats.group_offsets import GroupOffset
     from kip33.formats.offset_index import OffsetIndex, OffsetPosition
     from kip33.formats.records import Record
     from kip33.formats.time_index import TimeIndex, TimestampOffset
@@ -36,17 +41,29 @@ if TYPE_CHECKING:
     )
     from kip33.indexing.segment import BuiltIndexes
     from kip33.indexing.verification import SegmentVerdict
+    from kip33.retention.apply import Applied
+    from kip33.retention.apply_partition import PartitionResult
+    from kip33.retention.plan import RetentionPlan
+    from kip33.retention.policy_files import load_policies
+    from kip33.rules.policies import Policies
+    from kip33.search.failover import ResumePoint
+    from kip33.search.group_lag import GroupLag
     from kip33.search.read_records import find_offset, read_records
 
 __version__ = "0.2.0"
 
 _NAMES = {
+    "kip33.api.opened_catalog": ("OpenedCatalog", "open_catalog"),
+    "kip33.api.plan_steps": ("apply_plan", "write_plan"),
     "kip33.archive.directory": ("Segment",),
+    "kip33.catalog.snapshot": ("Snapshot",),
+    "kip33.catalog.topic_totals": ("TopicTotals",),
     "kip33.errors": (
         *("BatchTooLargeError", "CatalogError", "CorruptIndexError", "CorruptSegmentError"),
         *("IndexOffsetOverflowError", "Kip33Error", "LocationError", "LockedError", "PlanError"),
         *("PolicyError", "PublishError", "UnreadableCatalogError", "UnsupportedFormatError"),
     ),
+    "kip33.formats.group_offsets": ("GroupOffset",),
     "kip33.formats.offset_index": ("OffsetIndex", "OffsetPosition"),
     "kip33.formats.records": ("Record",),
     "kip33.formats.time_index": ("TimeIndex", "TimestampOffset"),
@@ -56,40 +73,61 @@ _NAMES = {
     ),
     "kip33.indexing.segment": ("BuiltIndexes",),
     "kip33.indexing.verification": ("SegmentVerdict",),
+    "kip33.retention.apply": ("Applied",),
+    "kip33.retention.apply_partition": ("PartitionResult",),
+    "kip33.retention.plan": ("RetentionPlan",),
+    "kip33.retention.policy_files": ("load_policies",),
+    "kip33.rules.policies": ("Policies",),
+    "kip33.search.failover": ("ResumePoint",),
+    "kip33.search.group_lag": ("GroupLag",),
     "kip33.search.read_records": ("find_offset", "read_records"),
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [
+    "Applied",
     "BatchTooLargeError",
     "BuiltIndexes",
     "CatalogError",
     "CorruptIndexError",
     "CorruptSegmentError",
+    "GroupLag",
+    "GroupOffset",
     "IndexOffsetOverflowError",
     "Kip33Error",
     "LocationError",
     "LockedError",
     "OffsetIndex",
     "OffsetPosition",
+    "OpenedCatalog",
+    "PartitionResult",
     "PlanError",
+    "Policies",
     "PolicyError",
     "PublishError",
     "Record",
+    "ResumePoint",
+    "RetentionPlan",
     "Segment",
     "SegmentVerdict",
+    "Snapshot",
     "TimeIndex",
     "TimestampOffset",
+    "TopicTotals",
     "UnreadableCatalogError",
     "UnsupportedFormatError",
     "__version__",
+    "apply_plan",
     "build_time_index",
     "find_offset",
     "list_segments",
+    "load_policies",
+    "open_catalog",
     "read_records",
     "read_time_index",
     "scan_batches",
     "verify_segment",
+    "write_plan",
 ]
 
 

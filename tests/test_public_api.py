@@ -10,19 +10,84 @@ import kip33
 
 PROJECT = Path(__file__).parents[1]
 NAMES = [
-    *("BatchTooLargeError", "BuiltIndexes", "CatalogError", "CorruptIndexError"),
-    *("CorruptSegmentError", "IndexOffsetOverflowError", "Kip33Error", "LocationError"),
-    *("LockedError", "OffsetIndex", "OffsetPosition", "PlanError", "PolicyError", "PublishError"),
-    *("Record", "Segment", "SegmentVerdict", "TimeIndex", "TimestampOffset"),
-    *("UnreadableCatalogError", "UnsupportedFormatError", "__version__", "build_time_index"),
-    *("find_offset", "list_segments", "read_records", "read_time_index", "scan_batches"),
-    "verify_segment",
+    *(
+        "Applied",
+        "BatchTooLargeError",
+        "BuiltIndexes",
+    ),
+    *(
+        "CatalogError",
+        "CorruptIndexError",
+        "CorruptSegmentError",
+    ),
+    *(
+        "GroupLag",
+        "GroupOffset",
+        "IndexOffsetOverflowError",
+    ),
+    *(
+        "Kip33Error",
+        "LocationError",
+        "LockedError",
+    ),
+    *(
+        "OffsetIndex",
+        "OffsetPosition",
+        "OpenedCatalog",
+    ),
+    *(
+        "PartitionResult",
+        "PlanError",
+        "Policies",
+    ),
+    *(
+        "PolicyError",
+        "PublishError",
+        "Record",
+    ),
+    *(
+        "ResumePoint",
+        "RetentionPlan",
+        "Segment",
+    ),
+    *(
+        "SegmentVerdict",
+        "Snapshot",
+        "TimeIndex",
+    ),
+    *(
+        "TimestampOffset",
+        "TopicTotals",
+        "UnreadableCatalogError",
+    ),
+    *(
+        "UnsupportedFormatError",
+        "__version__",
+        "apply_plan",
+    ),
+    *(
+        "build_time_index",
+        "find_offset",
+        "list_segments",
+    ),
+    *(
+        "load_policies",
+        "open_catalog",
+        "read_records",
+    ),
+    *(
+        "read_time_index",
+        "scan_batches",
+        "verify_segment",
+    ),
+    *("write_plan",),
 ]
 SPARK_NAMES = [
     "BuildSummary",
     "Policies",
     "WhatIf",
     "build_index",
+    "create_session",
     "evaluate_retention",
     "freed_by",
     "load_catalog",

@@ -13,7 +13,7 @@ from kip33.cli.output import (
     print_rows,
     print_table,
 )
-from kip33.cli.targets import TARGETS
+from kip33.rules.search import TARGETS
 
 ANSWER_COLUMNS: Final = (
     *("log_dir", "topic", "partition", "target_ms", "offset", "timestamp"),

@@ -1,11 +1,7 @@
 """What a search looks for, as options and files say it: a time, or one of Kafka's three names."""
 
-from typing import Final
-
 from kip33.cli.times import parse_moment
-from kip33.rules.search import EARLIEST, LATEST, MAX_TIMESTAMP
-
-TARGETS: Final = {"earliest": EARLIEST, "latest": LATEST, "max-timestamp": MAX_TIMESTAMP}
+from kip33.rules.search import TARGETS
 
 
 def parse_target(text: str, now_ms: int) -> int:

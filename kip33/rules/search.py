@@ -20,6 +20,7 @@ LATEST: Final = -1  # the offset after the last record
 EARLIEST: Final = -2  # the log's start
 MAX_TIMESTAMP: Final = -3  # the first record that bears the largest timestamp
 SPECIAL_TARGETS: Final = (LATEST, EARLIEST, MAX_TIMESTAMP)
+TARGETS: Final = {"earliest": EARLIEST, "latest": LATEST, "max-timestamp": MAX_TIMESTAMP}
 
 FOUND: Final = "found"
 BEFORE_START: Final = "before_start"  # found: the partition's first record, later than the target

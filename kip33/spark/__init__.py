@@ -8,6 +8,7 @@ from kip33.spark.catalog import load_catalog
 from kip33.spark.retention.evaluate import WhatIf, evaluate_retention
 from kip33.spark.retention.summary import freed_by, summarize_partitions
 from kip33.spark.search import offsets_for_times
+from kip33.spark.session import create_session
 from kip33.spark.verify import verify_index
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Policies",
     "WhatIf",
     "build_index",
+    "create_session",
     "evaluate_retention",
     "freed_by",
     "load_catalog",

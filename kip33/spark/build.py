@@ -1,8 +1,7 @@
 """The build job: a plan's files, packed, scanned with `mapPartitions`, committed as a snapshot."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -11,6 +10,8 @@ from kip33.builds.build_spec import BuildSpec
 from kip33.builds.commit import BuildSummary, begin_build, commit_build
 from kip33.builds.plan import BuildPlan, plan_build
 from kip33.builds.task import TaskResult, build_bin
+from kip33.formats.times import Time, milliseconds_of
+from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
 from kip33.spark.store_settings import use_session
 from kip33.spark.tasks import Progress, run_on_bins
 from kip33.stores.locations import Location
@@ -42,23 +43,72 @@ def run_build(
         return commit_build(begun, results)
 
 
+# So many parameters: each is an option of `kip33 build`, with its name and default.
 def build_index(
     spark: SparkSession,
     source: str,
     index_dir: str | None = None,
     *,
-    now_ms: int,
+    now_ms: Time,
+    in_place: bool = False,
+    catalog: str | None = None,
+    dialect: str = "recover",
+    index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
+    segment_index_bytes: int = DEFAULT_SEGMENT_INDEX_BYTES,
+    kafka_configs: str | None = None,
+    topics: Sequence[str] = (),
+    layout: str = "kafka",
+    check_crc: bool = True,
+    offset_index: bool = False,
+    overwrite: bool = False,
+    only_damaged: bool = False,
+    full: bool = False,
+    read: str = "log",
+    fsync: bool = True,
     parallelism: int | None = None,
     on_progress: Progress | None = None,
-    **settings: Any,
 ) -> BuildSummary:
     """Build the indexes of new and changed segments below `source`, commit a catalog snapshot.
 
-    `plan_build` and `run_build` in one; `settings` are the former's: dialect, in_place, catalog,
-    topics, offset_index, overwrite, full, read, ...
+    Index files go to the same path below `index_dir`, or beside the logs with `in_place`. The
+    catalog is `index_dir/_catalog` unless `catalog` names another place. Places are paths or URIs.
+
+    - `now_ms`: when the build begins, ms since 1970 or a `datetime` with a time zone
+    - `dialect`: `recover`, `live` or `kip33`; the entries that such a writer leaves
+    - `index_interval_bytes`, `segment_index_bytes`: Kafka's settings, in bytes
+    - `kafka_configs`: a file with the topics' own settings, as Kafka's tools print them
+    - `topics`: globs, `!GLOB` leaves topics out; `layout`: a name or a pattern of paths
+    - `check_crc`: check each batch; `offset_index`: write `.index` and `.txnindex` files too
+    - `overwrite`: replace index files that kip33 did not write
+    - `only_damaged`: verify first, write only what is damaged; `full`: read every segment again
+    - `read`: `log`, or `tail` to believe a trustworthy `.timeindex` instead of reading its log
+    - `fsync`: flush files to disk before the snapshot is committed
+    - `parallelism`: the number of tasks; `on_progress`: called with tasks done and in all
+
+    Damaged segments are rows of the catalog, not exceptions. Raises LocationError, CatalogError,
+    LockedError or ValueError before anything is written, PublishError where the disk is full.
     """
     use_session(spark)
-    plan = plan_build(source, index_dir, now_ms=now_ms, **settings)
+    plan = plan_build(
+        source,
+        index_dir,
+        now_ms=milliseconds_of(now_ms),
+        in_place=in_place,
+        catalog=catalog,
+        dialect=dialect,
+        index_interval_bytes=index_interval_bytes,
+        segment_index_bytes=segment_index_bytes,
+        kafka_configs=kafka_configs,
+        topics=topics,
+        layout=layout,
+        check_crc=check_crc,
+        offset_index=offset_index,
+        overwrite=overwrite,
+        only_damaged=only_damaged,
+        full=full,
+        read=read,
+        fsync=fsync,
+    )
     return run_build(spark, plan, parallelism=parallelism, on_progress=on_progress)
 
 

@@ -4,9 +4,17 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
-from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    BooleanType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from kip33.archive.log_start_offsets import LogStartOffsets
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
@@ -40,15 +48,16 @@ def offsets_for_times(
 ) -> DataFrame:
     """Return for each request the first record at or after its time.
 
-    `requests` has `topic`, `partition` (null: each there is), `target_ms` (ms since the epoch, or
-    -1 latest, -2 earliest, -3 the largest timestamp), and may have `log_dir` (null: the replica
-    with most valid bytes, with `all_replicas` each). Its columns are kept, null partitions and log
-    directories filled in. Added: `offset` and `timestamp` of the record, `result` and `exactness`
-    (`kip33.search.partition_search`), `bytes_read`, `note`, `passed_over` (true: records that
-    cannot be read could change the answer). `as_kafka` answers as a broker of `kafka_version`
-    would, `index_only` opens no log. Records below `log_start_offsets`, by log directory, topic and
-    partition, do not count. A batch that decompresses to more than `max_batch_bytes` is read no
-    further, and a note says so. ValueError for requests without these columns.
+    `requests` has `topic`, `partition` (null: each there is), `target_ms` (ms since 1970 or a
+    timestamp, or -1 latest, -2 earliest, -3 the largest timestamp), and may have `log_dir` (null:
+    the replica with most valid bytes, with `all_replicas` each). Its columns are kept, null
+    partitions and log directories filled in. Added: `offset` and `timestamp` of the record,
+    `result` and `exactness` (`kip33.search.partition_search`), `bytes_read`, `note`, `passed_over`
+    (true: records that cannot be read could change the answer). `as_kafka` answers as a broker of
+    `kafka_version` would, `index_only` opens no log. Records below `log_start_offsets`, by log
+    directory, topic and partition, do not count. A batch that decompresses to more than
+    `max_batch_bytes` is read no further, and a note says so. ValueError for requests without these
+    columns.
     """
     missing = [name for name in KEYS[1:] if name not in requests.columns]
     if missing:
@@ -59,7 +68,7 @@ def offsets_for_times(
     requests = requests.withColumns(
         {
             "partition": sf.col("partition").cast("int"),
-            "target_ms": sf.col("target_ms").cast("long"),
+            "target_ms": _target_ms(requests),
         }
     )
     if "log_dir" not in requests.columns:
@@ -80,6 +89,18 @@ def offsets_for_times(
     how = SearchOptions(as_kafka, index_only, all_replicas, max_batch_bytes, kafka_version)
     run = partial(_answer_all, how, log_start_offsets or {})
     return run_on_rows(work, run, schema)
+
+
+def _target_ms(requests: DataFrame) -> Column:
+    """Return the column of times in ms; ValueError for timestamps without a time zone."""
+    kind = requests.schema["target_ms"].dataType
+    if isinstance(kind, TimestampNTZType):
+        raise ValueError("target_ms has no time zone: timestamp or bigint expected")
+    return (
+        sf.unix_millis("target_ms")
+        if isinstance(kind, TimestampType)
+        else sf.col("target_ms").cast("long")
+    )
 
 
 def _each_partition(requests: DataFrame, segments: DataFrame) -> DataFrame:

@@ -1,18 +1,23 @@
 """The verify job: every index file of a tree against its log."""
 
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
+from kip33.builds.topic_settings import load_topic_settings
 from kip33.indexing.transaction_verification import (
     with_transaction_verdicts,
 )
+from kip33.indexing.verdict_rows import SEGMENT_VERDICTS
 from kip33.indexing.verification import (
     SegmentVerdict,
     with_missing_offset_indexes,
 )
 from kip33.indexing.verify_tree import VerifyPlan, plan_verify, verify_bin
+from kip33.rules.index_builder import IndexSettings
+from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
 from kip33.spark.store_settings import use_session
 from kip33.spark.tasks import Progress, run_on_bins
 
@@ -40,9 +45,35 @@ def run_verify(
     return with_missing_offset_indexes(in_order_of_path)
 
 
+# So many parameters: each is an option of `kip33 verify`, with its name and default.
 def verify_index(
-    spark: SparkSession, source: str, index_dir: str | None = None, **settings: Any
-) -> list[SegmentVerdict]:
-    """Return the verdicts on a tree: `plan_verify` (whose settings these are) and `run_verify`."""
+    spark: SparkSession,
+    source: str,
+    index_dir: str | None = None,
+    *,
+    dialect: str = "recover",
+    index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
+    segment_index_bytes: int = DEFAULT_SEGMENT_INDEX_BYTES,
+    kafka_configs: str | None = None,
+    topics: Sequence[str] = (),
+    layout: str = "kafka",
+    check_crc: bool = True,
+    parallelism: int | None = None,
+    on_progress: Progress | None = None,
+) -> DataFrame:
+    """Verify every index file of a tree against its log; return a row for each segment, by path.
+
+    The index files are in `index_dir`, or beside the logs. The settings are those of `build_index`.
+    The work is done when this returns. Columns (`verdicts` in `kip33/api/RESULTS.md`): `log_uri`,
+    `index_uri`, `verdict`, `dialect`, `offset_index_verdict`, `transaction_index_verdict`,
+    `log_status`, `log_error`: string; `problems`: array of strings; `entries`: bigint, a number;
+    `largest_gap_bytes`, `offset_index_largest_gap_bytes`: bigint, bytes of the log. Raises
+    LocationError for a missing directory or one without segments, ValueError for a wrong argument.
+    """
     use_session(spark)
-    return run_verify(spark, plan_verify(source, index_dir, **settings))
+    default = IndexSettings(dialect, index_interval_bytes, segment_index_bytes, check_crc)
+    settings = load_topic_settings(default, kafka_configs)
+    plan = plan_verify(source, index_dir, settings=settings, topics=topics, layout=layout)
+    verdicts = run_verify(spark, plan, parallelism=parallelism, on_progress=on_progress)
+    rows = [tuple(verdict.as_row().values()) for verdict in verdicts]
+    return spark.createDataFrame(rows, from_arrow_schema(SEGMENT_VERDICTS))

@@ -136,6 +136,20 @@ def test_columns_of_the_requests_are_kept_and_filled_in(
     ]
 
 
+def test_a_time_may_be_a_spark_timestamp(spark: SparkSession, segments: DataFrame) -> None:
+    in_ms = spark.createDataFrame(
+        [("orders", 0, 1_700_000_000_500)], "topic string, partition int, target_ms bigint"
+    )
+    as_time = in_ms.withColumn("target_ms", sf.timestamp_millis("target_ms"))
+
+    rows = offsets_for_times(segments, as_time).collect()
+    assert rows == offsets_for_times(segments, in_ms).collect()
+    assert rows[0].target_ms == 1_700_000_000_500
+    with pytest.raises(ValueError, match="time zone"):
+        zoneless = sf.lit("2024-05-01").cast("timestamp_ntz")
+        offsets_for_times(segments, in_ms.withColumn("target_ms", zoneless))
+
+
 def test_requests_without_their_columns_are_refused(
     spark: SparkSession, segments: DataFrame
 ) -> None:

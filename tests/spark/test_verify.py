@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from kip33 import list_segments, verify_segment
 from kip33.errors import LocationError
+from kip33.indexing.verdict_rows import SEGMENT_VERDICTS
+from kip33.indexing.verification import SegmentVerdict
 from kip33.indexing.verify_tree import plan_verify
 from kip33.rules.index_builder import IndexSettings
 from kip33.spark.build import build_index
+from kip33.spark.store_settings import use_session
 from kip33.spark.verify import run_verify, verify_index
 from tests.demo_archive import make_archive
 from tests.formats.real_segments import FOLDER, needs_real_segments
@@ -57,19 +61,34 @@ def built(spark: Any, archive: Path, tmp_path_factory: pytest.TempPathFactory) -
     return index_dir
 
 
+def verdicts_of(spark: Any, source: str, index_dir: str | None = None) -> list[SegmentVerdict]:
+    use_session(spark)
+    return run_verify(spark, plan_verify(source, index_dir))
+
+
 def by_log(source: Path, verdicts: list[Any]) -> dict[str, Any]:
     prefix = f"{source.as_uri()}/"
     return {v.log_uri.removeprefix(prefix).removesuffix(".log"): v for v in verdicts}
 
 
 def test_what_lies_beside_the_logs_of_the_demo_archive(spark: Any, archive: Path) -> None:
-    verdicts = verify_index(spark, str(archive))
+    verdicts = verdicts_of(spark, str(archive))
     assert {name: v.verdict for name, v in by_log(archive, verdicts).items()} == BESIDE_THE_LOGS
     assert [v.log_uri for v in verdicts] == sorted(v.log_uri for v in verdicts)
 
 
+def test_verdicts_are_rows_of_a_data_frame(spark: Any, archive: Path, built: Path) -> None:
+    rows = verify_index(spark, str(archive), str(built), topics=["!metrics"])
+    assert rows.schema == from_arrow_schema(SEGMENT_VERDICTS)
+    verdicts = verdicts_of(spark, str(archive), str(built))
+    expected = [one.as_row() for one in verdicts if "metrics" not in one.log_uri]
+    assert [row.asDict() for row in rows.collect()] == expected
+    sparser = verify_index(spark, str(archive), str(built), index_interval_bytes=1)
+    assert sparser.where("verdict = 'identical'").count() < len(verdicts)
+
+
 def test_what_build_wrote_is_identical(spark: Any, archive: Path, built: Path) -> None:
-    found = by_log(archive, verify_index(spark, str(archive), str(built)))
+    found = by_log(archive, verdicts_of(spark, str(archive), str(built)))
     assert {
         name: (v.verdict, v.offset_index_verdict, v.log_status) for name, v in found.items()
     } == BUILT
@@ -95,7 +114,7 @@ def test_what_brokers_wrote_is_identical_or_consistent(spark: Any) -> None:
     with (FOLDER / "MANIFEST.csv").open() as lines:
         marks = {row["segment"]: {row["recover"], row["live"]} for row in csv.DictReader(lines)}
 
-    found = by_log(FOLDER, verify_index(spark, str(FOLDER)))
+    found = by_log(FOLDER, verdicts_of(spark, str(FOLDER)))
 
     for name, verdict in found.items():
         marked = marks[name] - {""}
@@ -127,7 +146,7 @@ def test_an_index_beside_the_log_is_held_where_the_index_directory_has_none(
     (source / f"{second}.index").write_bytes(b"not looked at")
     (index_dir / f"{third}.index").unlink()
 
-    found = by_log(source, verify_index(spark, str(source), str(index_dir)))
+    found = by_log(source, verdicts_of(spark, str(source), str(index_dir)))
 
     assert {name: v.offset_index_verdict for name, v in found.items()} == {
         first: "identical",
@@ -166,7 +185,7 @@ def test_a_directory_that_cannot_be_listed_is_a_verdict(spark: Any, tmp_path: Pa
     deep.mkdir(parents=True)
     (tmp_path / "orders-1").mkdir()
     (tmp_path / "orders-1" / f"{FIRST}.log").touch()
-    verdicts = verify_index(spark, str(tmp_path))
+    verdicts = verdicts_of(spark, str(tmp_path))
     assert sorted(v.verdict for v in verdicts) == ["missing", "unreadable"]
     [unreadable] = [v for v in verdicts if v.verdict == "unreadable"]
     assert "cannot be listed: more than 32 directories deep" in unreadable.problems[0]

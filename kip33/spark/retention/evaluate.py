@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
+from kip33.formats.times import Time, milliseconds_of
 from kip33.rules.policies import Policies
 from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES, NO_POLICY
 from kip33.spark.retention.broker_view import with_broker_view
@@ -32,7 +33,7 @@ def evaluate_retention(
     catalog: DataFrame,
     policies: Policies,
     *,
-    now_ms: int,
+    now_ms: Time,
     active_segment: str = "keep",
     boundary: str = "local",
     log_start_offsets: LogStartOffsets | None = None,
@@ -40,6 +41,8 @@ def evaluate_retention(
     broker_view: bool = False,
 ) -> DataFrame:
     """Return the catalog's rows with what becomes of each segment at `now_ms`, and why.
+
+    `now_ms` is in ms since 1970 or a `datetime` with a time zone.
 
     Added: `policy` (the section that holds), `mode`, `retention_ms`, `retention_bytes`,
     `log_start_offset`, then the fields of `kip33.rules.retention.Decision`: `deletable`, `reason`,
@@ -51,7 +54,7 @@ def evaluate_retention(
     "remote" is tiered storage's comparison until KAFKA-20091. A small job reads the topics, the
     rest is lazy. ValueError for a wrong argument.
     """
-    question = question_of(now_ms, active_segment, boundary)
+    question = question_of(milliseconds_of(now_ms), active_segment, boundary)
     found = catalog.select("topic").distinct().collect()
     return evaluate_topics(
         catalog,

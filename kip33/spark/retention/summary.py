@@ -6,6 +6,7 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as sf
 
+from kip33.formats.times import Time, milliseconds_of
 from kip33.rules.retention import DOUBTFUL_STATUSES
 from kip33.rules.segment_status import SegmentStatus
 from kip33.rules.suspicious_timestamps import SUSPICIONS
@@ -16,7 +17,7 @@ MOST_HELD: Final = 20_000  # partitions whose rows the driver adds up by itself
 _POLICY: Final = ("policy", "mode", "retention_ms", "retention_bytes")
 
 
-def summarize_partitions(judged: DataFrame, *, now_ms: int) -> DataFrame:
+def summarize_partitions(judged: DataFrame, *, now_ms: Time) -> DataFrame:
     """Return one row a partition of what `evaluate_retention` returned for `now_ms`, in order.
 
     - `segments`, `bytes`, `deletable_segments`, `deletable_bytes`; a log that is a link counts
@@ -62,7 +63,7 @@ def summarize_partitions(judged: DataFrame, *, now_ms: int) -> DataFrame:
         aggregates.append(sf.count_if(misread).alias("broker_misread_segments"))
         aggregates.append(sf.count_if(differs).alias("broker_different_segments"))
     grouped = judged.groupBy(*PARTITION).agg(*aggregates)
-    blocking = _blocking(now_ms)
+    blocking = _blocking(milliseconds_of(now_ms))
     columns: list[Column] = []
     for name in grouped.columns:
         if name == "_kept":
@@ -74,14 +75,14 @@ def summarize_partitions(judged: DataFrame, *, now_ms: int) -> DataFrame:
     return grouped.select(*columns).orderBy(*PARTITION)
 
 
-def freed_by(judged: DataFrame, moments_ms: Sequence[int]) -> DataFrame:
+def freed_by(judged: DataFrame, moments_ms: Sequence[Time]) -> DataFrame:
     """Return per topic what becomes deletable up to each moment, after the one before it.
 
     Columns `at_ms`, `topic`, `segments`, `bytes`; moments at which nothing does have no row. As if
     nothing were appended. The first moment has all that was deletable before it.
     """
     bucket: Column = sf.lit(None).cast("bigint")
-    for moment in sorted(set(moments_ms), reverse=True):
+    for moment in sorted(set(map(milliseconds_of, moments_ms)), reverse=True):
         bucket = sf.when(sf.col("deletable_at_ms") <= moment, sf.lit(moment)).otherwise(bucket)
     freed = judged.withColumn("at_ms", bucket).where(sf.col("at_ms").isNotNull())
     rows = freed.groupBy("at_ms", "topic").agg(*_total("", sf.expr("true")))

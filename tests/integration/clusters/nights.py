@@ -51,7 +51,7 @@ def main(source: str, indexes: str, result: str, *remote: str) -> None:
     record = {
         "kind": type(spark).__module__,
         "summary": {key: value for key, value in vars(summary).items() if key not in OF_THE_RUN},
-        "verdicts": sorted(str(one) for one in verdicts),
+        "verdicts": sorted(str(one) for one in verdicts.collect()),
         "judged": sorted(
             str(row)
             for row in judged.select(

@@ -1,0 +1,305 @@
+"""A catalog as one object to hold, without Spark.
+
+Each method asks what a command asks, of the same functions: `catalog`, `search`, `lag`, `failover`
+and `retention`. `kip33/api/RESULTS.md` lists the columns and fields of all results.
+"""
+
+import os
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from kip33.api.answer_table import answer_table
+from kip33.api.clock import current_ms, now_or
+from kip33.api.retention_table import retention_table
+from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
+from kip33.catalog import difference, topic_totals
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.choosing import choose
+from kip33.catalog.snapshot import Snapshot
+from kip33.catalog.topic_totals import TopicTotals
+from kip33.formats.group_offsets import GroupOffset
+from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
+from kip33.formats.times import Time, milliseconds_of
+from kip33.retention import make_plan
+from kip33.retention.plan import RetentionPlan
+from kip33.rules.policies import Policies
+from kip33.rules.search import NEWEST_KAFKA, TARGETS, parse_kafka_version, require_target
+from kip33.search import failover, group_lag
+from kip33.search.catalog_search import TimeQuestion, by_partition, rows_of, search_rows
+from kip33.search.failover import ResumePoint
+from kip33.search.group_lag import GroupLag
+from kip33.search.replica_search import SearchOptions
+from kip33.search.replicas import PartitionKey
+from kip33.search.request_files import load_group_offsets
+from kip33.stores.files import require_directory
+from kip33.stores.locations import Location
+
+Path: TypeAlias = str | os.PathLike[str]
+TimeRequest: TypeAlias = (
+    tuple[str, int | None, Time | str] | tuple[str, int | None, Time | str, str | None]
+)
+"""Topic, partition (None: each there is), time, and perhaps a log directory.
+
+A time is ms since 1970, a `datetime` with a time zone, `earliest`, `latest` or `max-timestamp`.
+"""
+Offsets: TypeAlias = Path | Iterable[tuple[str, str, int, int]]
+"""Committed offsets: tuples (group, topic, partition, offset), or a file.
+
+The file is a CSV `[group,]topic,partition,offset` or what `kafka-consumer-groups.sh --describe`
+printed.
+"""
+PolicyTables: TypeAlias = Policies | Mapping[str, Mapping[str, Any]]
+"""`Policies`, or their tables: `{"defaults": {"retention.ms": "7d"}, "topics": {"a*": {}}}`."""
+
+
+def open_catalog(catalog: Path) -> "OpenedCatalog":
+    """Return the catalog at a path or URI; LocationError where there is no such directory."""
+    opened = Catalog(Location.of(catalog))
+    require_directory(opened.location, "the catalog")
+    return OpenedCatalog(opened)
+
+
+@dataclass(frozen=True)
+class OpenedCatalog:
+    """A catalog; its methods read what is there when they are called.
+
+    `snapshot` is a name, a number or an id, None: the newest one that is not damaged. A newer one
+    that is damaged is named in a warning. CatalogError where there is no such snapshot or it is
+    damaged.
+    """
+
+    catalog: Catalog
+
+    @property
+    def uri(self) -> str:
+        """Return the absolute URI of the catalog."""
+        return self.catalog.location.uri
+
+    def snapshots(self) -> list[Snapshot]:
+        """Return the snapshots that are not damaged, newest first.
+
+        `name`; `created_ms` (ms since 1970); `source`, the archive's URI; `rows`, the number of
+        segments; `parts`, its Parquet files.
+        """
+        return [c.snapshot for c in self.catalog.candidates() if c.snapshot and not c.problem]
+
+    def segments(
+        self, snapshot: str | None = None, *, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """Return a row for each segment file, or directory that could not be listed.
+
+        The columns are those of the snapshot's Parquet files (`segments` in RESULTS.md), or of
+        these the ones in `columns`. The checksum of every file is checked.
+        """
+        chosen = self._chosen(snapshot)
+        return self.catalog.read(chosen, None if columns is None else list(columns))
+
+    def topics(self, snapshot: str | None = None) -> list[TopicTotals]:
+        """Return the totals of each topic, by name (`topics` in RESULTS.md)."""
+        return topic_totals.topic_totals(self.catalog, self._chosen(snapshot))
+
+    def difference(self, a: str, b: str | None = None) -> pa.Table:
+        """Return a row for each segment that changed from snapshot `a` to snapshot `b`.
+
+        Columns: `log_uri` string; `changes` list of `added`, `gone`, `grown`, `shrunk`,
+        `status changed`, `modified`; `size_bytes_before`, `size_bytes_after` int64, bytes;
+        `status_before`, `status_after` string.
+        """
+        return difference.difference(self.catalog, self._chosen(a), self._chosen(b))
+
+    def offsets_for_times(
+        self,
+        requests: Iterable[TimeRequest],
+        *,
+        snapshot: str | None = None,
+        as_kafka: bool | str = False,
+        index_only: bool = False,
+        all_replicas: bool = False,
+        max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
+        log_start_offsets: Path | None = None,
+    ) -> pa.Table:
+        """Return for each request the first record at or after its time.
+
+        Rows are in the order of the requests, then by partition and log directory (`answers` in
+        RESULTS.md): `offset` and `timestamp` (ms) of the record, null where `result` says that
+        there is none; `exactness`; `bytes_read`; `note`; `passed_over`. `as_kafka` answers as a
+        broker of the newest Kafka would, "3.7" as one of that version; `log_start_offsets`, a CSV
+        topic,partition,offset[,log_dir], goes with it. `index_only` opens no log. `all_replicas`
+        answers from each log directory. ValueError for a wrong argument.
+        """
+        if log_start_offsets is not None and not as_kafka:
+            raise ValueError("log_start_offsets goes with as_kafka")
+        version = parse_kafka_version(as_kafka) if isinstance(as_kafka, str) else NEWEST_KAFKA
+        how = SearchOptions(bool(as_kafka), index_only, all_replicas, max_batch_bytes, version)
+        questions = [_question(*request) for request in requests]
+        chosen = self._chosen(snapshot)
+        rows = rows_of(self.catalog, chosen, {question.topic for question in questions})
+        log_dirs: list[Any] = rows["log_dir"].unique().drop_null().to_pylist() if as_kafka else []
+        starts = _log_starts(chosen, log_dirs, log_start_offsets) if as_kafka else None
+        return answer_table(search_rows(rows, questions, how, starts))
+
+    def group_lags(
+        self,
+        offsets: Offsets,
+        *,
+        policies: PolicyTables | None = None,
+        now: Time | None = None,
+        snapshot: str | None = None,
+        max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
+    ) -> list[GroupLag]:
+        """Return how far each group is behind, in the order of its offsets.
+
+        Times are ms since 1970, `lag_ms` is milliseconds, `lag_records` a number of offsets
+        (`group_lags` in RESULTS.md). With `policies` `unread_expires_at_ms` says when retention may
+        begin to delete what is unread; `now` is a time, None: the clock's.
+        """
+        committed = _committed(offsets)
+        return group_lag.group_lags(
+            self._partitions(committed, self._chosen(snapshot)),
+            committed,
+            policies=None if policies is None else _policies(policies),
+            now_ms=now_or(now),
+            max_batch_bytes=max_batch_bytes,
+        )
+
+    def resume_points(
+        self,
+        other: "OpenedCatalog | Path",
+        offsets: Offsets,
+        *,
+        buffer_ms: int,
+        max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
+    ) -> list[ResumePoint]:
+        """Return where groups that read this catalog's cluster continue on another one.
+
+        `other` is that cluster's catalog; `buffer_ms` the largest latency and clock difference
+        between the two. By group, topic and partition of the other cluster; times are ms since
+        1970 (`resume_points` in RESULTS.md). ValueError for a negative buffer.
+        """
+        second = other if isinstance(other, OpenedCatalog) else open_catalog(other)
+        committed = _committed(offsets)
+        return failover.resume_points(
+            self._partitions(committed, self._chosen(None)),
+            second._partitions(committed, second._chosen(None)),
+            committed,
+            buffer_ms=buffer_ms,
+            max_batch_bytes=max_batch_bytes,
+        )
+
+    def retention(
+        self,
+        policies: PolicyTables,
+        *,
+        now: Time | None = None,
+        snapshot: str | None = None,
+        active_segment: str = "keep",
+        boundary: str = "local",
+        log_start_offsets: Path | None = None,
+        topics: Sequence[str] = (),
+    ) -> pa.Table:
+        """Return a row for each segment with what retention decides of it at `now`.
+
+        By log directory, topic, partition and base offset (`retention` in RESULTS.md): `deletable`,
+        `reason`, `expires_at_ms`, ... A directory that could not be listed has no row. `now` is a
+        time, None: the clock's. `active_segment` "kafka" judges the last segment as a broker does,
+        "keep" keeps it. `boundary` "remote" is tiered storage's comparison up to Kafka 4.2.
+        `log_start_offsets` is a CSV topic,partition,offset[,log_dir] over the archive's
+        checkpoints, `topics` are globs. ValueError for a wrong argument.
+        """
+        chosen = self._chosen(snapshot)
+        held = _policies(policies)
+        basis = make_plan.basis_of(
+            self.catalog,
+            chosen,
+            held,
+            now_ms=now_or(now),
+            clock_ms=current_ms(),
+            active_segment=active_segment,
+            boundary=boundary,
+        )
+        starts = _log_starts(chosen, self._log_dirs(chosen), log_start_offsets)
+        judged = make_plan.judge_by(basis, self.catalog, chosen, starts, topics)
+        return retention_table(judged, held)
+
+    # Nine parameters: each is an option of `kip33 retention --plan`.
+    def plan_retention(
+        self,
+        policies: PolicyTables,
+        *,
+        now: Time | None = None,
+        snapshot: str | None = None,
+        active_segment: str = "keep",
+        boundary: str = "local",
+        log_start_offsets: Path | None = None,
+        topics: Sequence[str] = (),
+        trust_last_modified: bool = False,
+    ) -> RetentionPlan:
+        """Return what may be deleted at `now`; nothing is written or deleted.
+
+        The arguments are those of `retention`. `trust_last_modified` plans segments, too, for which
+        the file's time stands in for a timestamp. `kip33.write_plan` keeps the plan as a file,
+        `kip33.apply_plan` tries it or carries it out. PlanError where `now` is in the future, a
+        topic has no cleanup.policy, or the policies keep everything.
+        """
+        chosen = self._chosen(snapshot)
+        clock_ms = current_ms()
+        return make_plan.plan_retention(
+            self.catalog,
+            chosen,
+            _policies(policies),
+            now_ms=clock_ms if now is None else now_or(now),
+            clock_ms=clock_ms,
+            active_segment=active_segment,
+            boundary=boundary,
+            log_start_offsets=_log_starts(chosen, self._log_dirs(chosen), log_start_offsets),
+            trust_last_modified=trust_last_modified,
+            topics=topics,
+        )
+
+    def _chosen(self, snapshot: str | None) -> Snapshot:
+        choice = choose(self.catalog, snapshot)
+        for warning in choice.warnings:
+            warnings.warn(warning, stacklevel=3)
+        return choice.snapshot
+
+    def _partitions(
+        self, offsets: Sequence[GroupOffset], snapshot: Snapshot
+    ) -> dict[PartitionKey, list[dict[str, Any]]]:
+        return by_partition(rows_of(self.catalog, snapshot, {one.topic for one in offsets}))
+
+    def _log_dirs(self, snapshot: Snapshot) -> list[str]:
+        found: set[Any] = set()
+        for piece in self.catalog.read_pieces(snapshot, ["log_dir"]):
+            found.update(piece["log_dir"].unique().drop_null().to_pylist())
+        return sorted(found)
+
+
+def _question(
+    topic: str, partition: int | None, time: Time | str, log_dir: str | None = None
+) -> TimeQuestion:
+    if isinstance(time, str):
+        if time not in TARGETS:
+            raise ValueError(f"time {time!r} found, expected a time or one of {', '.join(TARGETS)}")
+        return TimeQuestion(topic, partition, TARGETS[time], log_dir)
+    target_ms = milliseconds_of(time)
+    require_target(target_ms)
+    return TimeQuestion(topic, partition, target_ms, log_dir)
+
+
+def _committed(offsets: Offsets) -> list[GroupOffset]:
+    if isinstance(offsets, str | os.PathLike):
+        return load_group_offsets(os.fspath(offsets))
+    return [GroupOffset(*one) for one in offsets]
+
+
+def _policies(policies: PolicyTables) -> Policies:
+    return policies if isinstance(policies, Policies) else Policies(policies)
+
+
+def _log_starts(snapshot: Snapshot, log_dirs: Iterable[str], file: Path | None) -> LogStartOffsets:
+    source = Location.of(snapshot.source)
+    return log_start_offsets(source, log_dirs, None if file is None else os.fspath(file))

@@ -1,0 +1,59 @@
+"""A retention plan in a program's hands: kept as a file, tried, carried out."""
+
+import os
+from typing import Final
+
+from kip33.api.clock import current_ms
+from kip33.archive.output_files import require_plan_place
+from kip33.retention import apply, plan_file
+from kip33.retention.apply import LIMIT_BYTES, MAX_AGE_MS, Applied, OnRecord
+from kip33.retention.plan import RetentionPlan
+from kip33.stores.locations import Location
+
+Path = str | os.PathLike[str]
+DAY_MS: Final = MAX_AGE_MS
+
+
+def write_plan(plan: RetentionPlan, file: Path) -> None:
+    """Write a plan to `file`, a path or URI that ends in `.jsonl`, as `kip33 retention --plan`.
+
+    Replaces nothing but a plan: LocationError where the file is something else, PublishError where
+    it cannot be written.
+    """
+    place = Location.of(file)
+    require_plan_place(place)
+    plan_file.write_plan(plan, place)
+
+
+def apply_plan(
+    plan: RetentionPlan | Path,
+    *,
+    dry_run: bool = True,
+    trash: Path | None = None,
+    max_age_ms: int = DAY_MS,
+    limit_bytes: int = LIMIT_BYTES,
+    on_record: OnRecord | None = None,
+) -> Applied:
+    """Try a plan, or with `dry_run=False` delete what it says, as `kip33 retention --apply` does.
+
+    `plan` is a plan or the path or URI of its file. A dry run checks everything and deletes
+    nothing. With `trash` the files are moved there instead of deleted. Returns what was done, or
+    would be, with a `PartitionResult` for each partition: numbers of segments, sizes in bytes.
+    `on_record` is called with each object of the journal; where it returns False, each partition
+    ends with the segment under way.
+
+    Nothing is touched where the plan is refused. Raises PlanError where it is older than
+    `max_age_ms`, has more than `limit_bytes`, or the catalog now says otherwise; LockedError where
+    a broker uses the directory; CatalogError where there is no snapshot; LocationError where a
+    place cannot be used.
+    """
+    read = plan if isinstance(plan, RetentionPlan) else plan_file.read_plan(Location.of(plan))
+    return apply.apply_plan(
+        read,
+        clock=current_ms,
+        max_age_ms=max_age_ms,
+        limit_bytes=limit_bytes,
+        trash=None if trash is None else Location.of(trash),
+        dry_run=dry_run,
+        on_record=on_record,
+    )

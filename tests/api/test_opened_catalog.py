@@ -1,0 +1,253 @@
+"""A catalog as one object: what its methods return is what the commands print."""
+
+import json
+import warnings
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+import kip33
+from kip33.api.answer_table import ANSWERS
+from kip33.api.retention_table import RETENTION
+from kip33.builds.commit import begin_build, commit_build
+from kip33.builds.plan import plan_build
+from kip33.builds.task import build_bin
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.difference import DIFFERENCE
+from kip33.catalog.schema import SEGMENTS
+from kip33.cli.catalog import catalog as catalog_command
+from kip33.cli.failover import failover as failover_command
+from kip33.cli.lag import lag as lag_command
+from kip33.cli.search import search as search_command
+from kip33.retention.plan_file import read_plan
+from kip33.stores.locations import Location
+from tests.builders.expiring_archive import NOW_MS, WEEK, ExpiringArchive
+from tests.builders.snapshots import part_path, row, write
+from tests.demo_archive import COPIED_MS, START_MS, make_archive, make_sensors
+
+POLICIES = {"defaults": {"retention.ms": "7d", "cleanup.policy": "delete"}}
+OFFSETS = [("g", "orders", 0, 100), ("g", "payments", 0, 3), ("h", "none", 5, 1)]
+NOON = datetime.fromtimestamp((START_MS + 30_000) / 1000, UTC)
+
+
+def build(archive: Path, indexes: Path) -> None:
+    plan = plan_build(str(archive), str(indexes), now_ms=COPIED_MS)
+    begun = begin_build(plan)
+    place, first = begun.draft.staging, len(begun.taken)
+    commit_build(begun, [build_bin(plan.build, place, first, plan.files)])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo archive with a catalog of two snapshots: sensors came later."""
+    root = tmp_path_factory.mktemp("opened")
+    make_archive(root / "archive")
+    build(root / "archive", root / "indexes")
+    make_sensors(root / "archive")
+    build(root / "archive", root / "indexes")
+    return root
+
+
+@pytest.fixture
+def opened(folder: Path) -> kip33.OpenedCatalog:
+    return kip33.open_catalog(folder / "indexes" / "_catalog")
+
+
+def printed(command: click.Command, *arguments: Any) -> list[dict[str, Any]]:
+    """Return the lines of a command with `--format jsonl`."""
+    done = CliRunner().invoke(command, [*map(str, arguments), "--format", "jsonl"])
+    assert done.exit_code == 0, done.output
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def rows_of(values: list[Any]) -> list[dict[str, Any]]:
+    return [json.loads(json.dumps(value._asdict())) for value in values]
+
+
+def offsets_file(folder: Path) -> Path:
+    file = folder / "offsets.csv"
+    lines = ["group,topic,partition,offset", *(",".join(map(str, one)) for one in OFFSETS)]
+    file.write_text("\n".join(lines))
+    return file
+
+
+def test_snapshots_and_topics_are_those_of_the_command(opened: kip33.OpenedCatalog) -> None:
+    lines = printed(catalog_command, opened.uri)
+    snapshots = [one for one in lines if one["kind"] == "snapshot"]
+    assert [one.name for one in opened.snapshots()] == [one["snapshot"] for one in snapshots]
+    assert [one.rows for one in opened.snapshots()] == [one["segments"] for one in snapshots]
+    topics = [{k: v for k, v in o.items() if k != "kind"} for o in lines if o["kind"] == "topic"]
+    assert rows_of(opened.topics()) == topics
+    assert {one.topic for one in opened.topics("1")} < {one.topic for one in opened.topics()}
+
+
+def test_segments_are_the_rows_of_a_snapshot(opened: kip33.OpenedCatalog) -> None:
+    segments = opened.segments()
+    newest = opened.snapshots()[0]
+    assert segments.schema == SEGMENTS
+    assert segments.num_rows == newest.rows
+    assert opened.segments(newest.name).equals(segments)
+    assert opened.segments("1", columns=["topic"]).column_names == ["topic"]
+
+
+def test_a_difference_is_that_of_the_command(opened: kip33.OpenedCatalog) -> None:
+    changed = opened.difference("1", "2")
+    assert changed.schema == DIFFERENCE
+    assert changed.to_pylist() == printed(catalog_command, opened.uri, "--diff", "1", "2") != []
+    assert opened.difference("1") == changed  # up to the newest
+
+
+@pytest.mark.parametrize(
+    ("how", "options"),
+    [
+        ({}, []),
+        ({"as_kafka": True}, ["--as", "kafka"]),
+        ({"as_kafka": "3.7"}, ["--as", "kafka:3.7"]),
+        ({"index_only": True}, ["--index-only"]),
+        ({"all_replicas": True, "snapshot": "1"}, ["--all-replicas", "--snapshot", "1"]),
+    ],
+    ids=["kip33", "kafka", "kafka 3.7", "index only", "replicas of the first snapshot"],
+)
+def test_offsets_are_those_of_the_command(
+    opened: kip33.OpenedCatalog, how: dict[str, Any], options: list[str]
+) -> None:
+    times = [NOON, START_MS + 60_000, "earliest", "max-timestamp", -1]
+    said = [NOON.isoformat(), START_MS + 60_000, "earliest", "max-timestamp", "latest"]
+    requests = [(topic, None, time) for topic in ("orders", "payments") for time in times]
+    answers = opened.offsets_for_times(requests, **how)
+    asked = [word for text in said for word in ("--time", text)]
+    named = ["--topic", "orders", "--topic", "payments"]
+    assert answers.schema == ANSWERS
+    assert answers.to_pylist() == printed(search_command, opened.uri, *asked, *named, *options)
+    assert answers.num_rows >= len(requests)
+
+
+def test_lags_are_those_of_the_command(opened: kip33.OpenedCatalog, tmp_path: Path) -> None:
+    file, now = offsets_file(tmp_path), datetime.fromtimestamp(COPIED_MS / 1000, UTC)
+    lines = printed(
+        *(lag_command, opened.uri, "--offsets", file, "--now", COPIED_MS, "--retention-ms", "7d")
+    )
+    expected = [{name: one[name] for name in kip33.GroupLag._fields} for one in lines]
+    for offsets in (OFFSETS, file, str(file)):
+        lags = opened.group_lags(offsets, policies=POLICIES, now=now)
+        assert rows_of(lags) == expected
+    assert all(one.unread_expires_at_ms is None for one in opened.group_lags(OFFSETS))
+
+
+def test_resume_points_are_those_of_the_command(
+    opened: kip33.OpenedCatalog, tmp_path: Path
+) -> None:
+    file = offsets_file(tmp_path)
+    places = ("--from", opened.uri, "--to", opened.uri, "--buffer", "15m")
+    lines = printed(failover_command, *places, "--offsets", file)
+    expected = [{name: one[name] for name in kip33.ResumePoint._fields} for one in lines]
+    for other in (opened, opened.uri):
+        points = opened.resume_points(other, OFFSETS, buffer_ms=15 * 60_000)
+        assert rows_of(points) == expected
+
+
+@pytest.mark.spark
+def test_retention_is_what_spark_says(opened: kip33.OpenedCatalog, spark: Any) -> None:
+    from kip33.spark import evaluate_retention, load_catalog
+
+    for active_segment in ("keep", "kafka"):
+        table = opened.retention(POLICIES, now=COPIED_MS, active_segment=active_segment)
+        judged = evaluate_retention(
+            load_catalog(spark, opened.uri),
+            kip33.Policies(POLICIES),
+            now_ms=COPIED_MS,
+            active_segment=active_segment,
+        )
+        rows = judged.where("topic is not null").select(*RETENTION.names).collect()
+        expected = sorted((row.asDict() for row in rows), key=lambda one: one["log_uri"])
+        assert table.schema == RETENTION
+        assert sorted(table.to_pylist(), key=lambda one: one["log_uri"]) == expected != []
+
+
+def test_retention_is_in_order_and_of_the_topics_asked_for(opened: kip33.OpenedCatalog) -> None:
+    rows = opened.retention(POLICIES, now=COPIED_MS, topics=["o*"]).to_pylist()
+    keys = [
+        (one["log_dir"], one["topic"], one["partition"], one["base_offset"] or -1) for one in rows
+    ]
+    assert keys == sorted(keys)
+    assert {one["topic"] for one in rows} == {"orders"}
+
+
+def test_a_plan_is_made_tried_kept_and_carried_out(tmp_path: Path) -> None:
+    archive = ExpiringArchive.with_two_partitions(tmp_path)
+    opened = kip33.open_catalog(archive.catalog.location.uri)
+    plan = opened.plan_retention(WEEK, now=NOW_MS)
+    assert [one.segments for one in plan.partitions] == [
+        one.segments for one in archive.plan().partitions
+    ]
+    before = archive.files()
+    kip33.write_plan(plan, tmp_path / "plan.jsonl")
+    assert read_plan(Location.of(tmp_path / "plan.jsonl")) == plan
+    for what in (plan, tmp_path / "plan.jsonl"):
+        tried = kip33.apply_plan(what)  # a dry run unless asked otherwise
+        assert (tried.dry_run, tried.segments_deleted) == (True, plan.segments)
+        assert archive.files() == before
+    applied = kip33.apply_plan(tmp_path / "plan.jsonl", dry_run=False)
+    assert (applied.dry_run, applied.stopped) == (False, 0)
+    assert before.keys() - archive.files().keys() == archive.planned_files(plan)
+
+
+def test_a_plan_of_the_future_is_refused(tmp_path: Path) -> None:
+    archive = ExpiringArchive.with_two_partitions(tmp_path)
+    opened = kip33.open_catalog(archive.catalog.location.uri)
+    with pytest.raises(kip33.PlanError):
+        opened.plan_retention(WEEK, now=datetime(9999, 1, 1, tzinfo=UTC))
+    with pytest.raises(kip33.PlanError):
+        kip33.apply_plan(opened.plan_retention(WEEK, now=NOW_MS), limit_bytes=1)
+
+
+def test_a_damaged_newer_snapshot_is_named_in_a_warning(tmp_path: Path) -> None:
+    catalog = Catalog.at(str(tmp_path))
+    first = write(catalog, [row(1)])
+    part_path(catalog, write(catalog, [row(2)])).unlink()
+    opened = kip33.open_catalog(tmp_path)
+    with pytest.warns(UserWarning, match="part-00000") as seen:
+        assert opened.segments(columns=["partition"]).to_pylist() == [{"partition": 1}]
+    assert Path(seen[0].filename) == Path(__file__)  # the caller's line
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert opened.snapshots() == [first]
+        assert opened.segments(first.name).num_rows == 1
+    with pytest.raises(kip33.CatalogError):
+        opened.segments("7")
+
+
+@pytest.mark.parametrize(
+    ("call", "token"),
+    [
+        (lambda o: o.offsets_for_times([("orders", 0, datetime(2024, 5, 1))]), "time zone"),
+        (lambda o: o.offsets_for_times([("orders", 0, "yesterday")]), "max-timestamp"),
+        (lambda o: o.offsets_for_times([("orders", 0, -7)]), "-7"),
+        (lambda o: o.offsets_for_times([], log_start_offsets="file.csv"), "as_kafka"),
+        (lambda o: o.retention(POLICIES, now=-1), "1970"),
+        (lambda o: o.retention(POLICIES, boundary="far"), "far"),
+        (lambda o: o.resume_points(o, OFFSETS, buffer_ms=-1), "buffer_ms"),
+    ],
+)
+def test_a_wrong_argument_is_a_value_error_of_one_line(
+    opened: kip33.OpenedCatalog, call: Any, token: str
+) -> None:
+    with pytest.raises(ValueError, match=token) as error:
+        call(opened)
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_catalog_or_file_is_a_location_error(
+    opened: kip33.OpenedCatalog, tmp_path: Path
+) -> None:
+    for call in (
+        lambda: kip33.open_catalog(tmp_path / "none"),
+        lambda: opened.group_lags(tmp_path / "none.csv"),
+        lambda: opened.retention(POLICIES, log_start_offsets=tmp_path / "none.csv"),
+    ):
+        with pytest.raises(kip33.LocationError):
+            call()

@@ -1,0 +1,82 @@
+"""RESULTS.md lists the columns and fields of every result as the code has them."""
+
+import re
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import kip33
+from kip33.api.answer_table import ANSWERS
+from kip33.api.retention_table import RETENTION
+from kip33.catalog.difference import DIFFERENCE
+from kip33.catalog.schema import SEGMENTS
+from kip33.indexing.verdict_rows import SEGMENT_VERDICTS
+
+PAGE = (Path(kip33.__file__).parent / "api" / "RESULTS.md").read_text()
+RESULTS = {
+    "segments": SEGMENTS,
+    "difference": DIFFERENCE,
+    "answers": ANSWERS,
+    "retention": RETENTION,
+    "verdicts": SEGMENT_VERDICTS,
+    "topics": kip33.TopicTotals,
+    "group_lags": kip33.GroupLag,
+    "resume_points": kip33.ResumePoint,
+    "applied_partitions": kip33.PartitionResult,
+}
+NUMBERS = {"int", "int64", "int32"}
+UNITS = re.compile(r"\b(bytes|ms|offset|number|partition)")
+
+
+def columns_of(result: Any) -> list[tuple[str, str]]:
+    """Return the names and types of a schema's columns or of a record's fields."""
+    if isinstance(result, pa.Schema):
+        return [(field.name, _arrow_type(field)) for field in result]
+    return [(name, _type(hint)) for name, hint in typing.get_type_hints(result).items()]
+
+
+def _arrow_type(field: Any) -> str:
+    name = str(field.type).replace("list<item: ", "list of ").replace("list<element: ", "list of ")
+    return name.removesuffix(">") + (" or null" if field.nullable else "")
+
+
+def _type(hint: Any) -> str:
+    if isinstance(hint, types.UnionType):
+        return " or ".join("None" if one is type(None) else one.__name__ for one in hint.__args__)
+    return str(hint) if typing.get_origin(hint) else str(hint.__name__)
+
+
+def table_of(name: str) -> list[list[str]]:
+    """Return the cells of the rows below a heading of the page."""
+    section = PAGE.partition(f"\n## `{name}`")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| `")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in rows]
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_the_page_has_each_column_with_its_type(name: str) -> None:
+    told = [(column.strip("`"), kind) for column, kind, _ in table_of(name)]
+    assert told == columns_of(RESULTS[name])
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_every_number_has_a_unit(name: str) -> None:
+    without = [
+        column
+        for column, kind, meaning in table_of(name)
+        if kind.split(" or ")[0] in NUMBERS and not UNITS.search(meaning)
+    ]
+    assert without == []
+
+
+def test_the_page_has_no_other_table() -> None:
+    assert re.findall(r"^## `(\w+)`", PAGE, re.MULTILINE) == list(RESULTS)
+
+
+def test_a_verdict_s_row_has_the_fields_of_the_verdict() -> None:
+    fields = typing.get_type_hints(kip33.SegmentVerdict)
+    assert SEGMENT_VERDICTS.names == list(fields)
