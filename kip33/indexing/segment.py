@@ -39,9 +39,9 @@ class BuiltIndexes:
     `time_index_data` and `offset_index_data` are the bytes of the index files, None where Kafka
     leaves no index. `time_index` and `offset_index` are the same as a `TimeIndex` and an
     `OffsetIndex`. `status` is one of the module's statuses, `error` says in one line why it is not
-    `ok` or `empty`. Sizes are in bytes. `summary` is a record of `rules.segment_summary.SUMMARY`
-    with the magics seen beside it. `transactions` gives the `.txnindex` with
-    `rules.transaction_index`.
+    `ok` or `empty`. Sizes are in bytes. `summary` is a record of
+    `rules.segment_summary.SUMMARY_RECORD` with the magics seen beside it. `transactions` gives the
+    `.txnindex` with `rules.transaction_index`.
     """
 
     status: str
