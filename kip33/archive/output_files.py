@@ -15,7 +15,7 @@ from pyarrow import fs
 
 from kip33.archive.broker_log_dirs import require_outside_brokers
 from kip33.errors import LocationError
-from kip33.formats.windows import read_fully
+from kip33.formats.byte_sources import read_fully
 from kip33.stores.files import one_line, opened
 from kip33.stores.locations import Location
 

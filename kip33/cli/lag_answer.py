@@ -18,8 +18,7 @@ from kip33.cli.search_options import LagRequest
 from kip33.cli.search_tables import partition_name
 from kip33.cli.snapshot_choice import choose_and_warn
 from kip33.cli.times import current_ms
-from kip33.retention.policy_files import load_policies
-from kip33.rules.policies import Policies
+from kip33.retention.policy_files import policies_of
 from kip33.search.catalog_search import by_partition, rows_of
 from kip33.search.group_lag import GroupLag, group_lags
 from kip33.search.request_files import load_group_offsets
@@ -39,7 +38,7 @@ def show_lag(options: LagRequest) -> None:
         lags = group_lags(
             by_partition(rows),
             offsets,
-            policies=_policies(options),
+            policies=policies_of(options.policy, options.kafka_configs, options.retention_ms),
             retention_ms=options.retention_ms,
             now_ms=current_ms() if options.now is None else options.now,
             max_batch_bytes=options.max_batch_bytes,
@@ -51,14 +50,6 @@ def show_lag(options: LagRequest) -> None:
         print_answers(
             [one._asdict() for one in lags], GroupLag._fields, options.output_format, context
         )
-
-
-def _policies(options: LagRequest) -> Policies | None:
-    if options.policy or options.kafka_configs:
-        return load_policies(options.policy, options.kafka_configs)
-    if options.retention_ms is not None:
-        return Policies({"defaults": {"retention.ms": options.retention_ms}})
-    return None
 
 
 def _print_table(lags: list[GroupLag], source: str, seconds: float) -> None:

@@ -10,7 +10,7 @@ from kip33.catalog.snapshot import Snapshot
 from kip33.cli.retention_options import RetentionRequest
 from kip33.cli.snapshot_choice import choose_and_warn
 from kip33.cli.times import current_ms
-from kip33.retention.policy_files import load_policies
+from kip33.retention.policy_files import policies_of
 from kip33.rules.policies import Policies
 from kip33.spark.retention.evaluate import LogStartOffsets, WhatIf
 from kip33.stores.files import require_directory
@@ -70,16 +70,14 @@ class RetentionQuestion(NamedTuple):
 def _policies(options: RetentionRequest) -> tuple[Policies, WhatIf | None]:
     """Return the policies that hold, and what --retention-ms and --ignore-future ask beside."""
     retention_ms, ignore_future = options.retention_ms, options.ignore_future
-    if options.policy or options.kafka_configs:
-        policies = load_policies(options.policy, options.kafka_configs)
-    elif retention_ms is not None:
-        policies = Policies({"defaults": {"retention.ms": retention_ms}})
-        retention_ms = None
-    else:
+    policies = policies_of(options.policy, options.kafka_configs, retention_ms)
+    if policies is None:
         raise click.UsageError(
             "no retention policy: give --policy FILE, --kafka-configs FILE or --retention-ms 7d",
             click.get_current_context(),
         )
+    if not (options.policy or options.kafka_configs):
+        retention_ms = None  # it is the policy itself
     if retention_ms is None and ignore_future is None:
         return policies, None
     return policies, WhatIf(retention_ms, ignore_future)

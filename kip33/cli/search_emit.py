@@ -4,6 +4,8 @@ import json
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from kip33.formats.delete_records import delete_records_object
+
 RESET_OFFSETS, SPARK, DELETE_RECORDS = "reset-offsets", "spark", "delete-records"
 EMITTED: Final = (RESET_OFFSETS, SPARK, DELETE_RECORDS)
 _SPARK_LATEST: Final = -1
@@ -29,11 +31,8 @@ def offset_text(offsets: Iterable[Offset], emit: str) -> str:
     if emit == RESET_OFFSETS:
         return "".join(f"{one.topic},{one.partition},{one.offset}\n" for one in ordered)
     if emit == DELETE_RECORDS:
-        partitions = [
-            {"topic": one.topic, "partition": one.partition, "offset": one.offset}
-            for one in ordered
-        ]
-        return json.dumps({"partitions": partitions, "version": 1}) + "\n"
+        found = delete_records_object((one.topic, one.partition, one.offset) for one in ordered)
+        return json.dumps(found) + "\n"
     topics: dict[str, dict[str, int]] = {}
     for one in ordered:
         offset = _SPARK_LATEST if one.is_end else one.offset

@@ -4,8 +4,40 @@ Nothing is allocated for a length that only a header claims: what is returned wa
 """
 
 import io
-from collections.abc import Iterable, Iterator
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, Protocol, TypeAlias
+
+ReadInto: TypeAlias = Callable[[int, memoryview], int]
+"""`(position, view) -> bytes read`: fills `view` from `position` on; 0 only at the end."""
+
+ViewAt: TypeAlias = Callable[[int], memoryview]
+"""`position -> bytes from there on`, as many as are at hand, none only at the end.
+
+They stay as they are until the next call.
+"""
+
+
+def read_fully(read_into: ReadInto, position: int, count: int) -> bytes:
+    """Return `count` bytes from `position` on, fewer only where the file ends."""
+    data = bytearray(count)
+    done = 0
+    while done < count:
+        more = read_into(position + done, memoryview(data)[done:])
+        if more == 0:
+            break
+        done += more
+    return bytes(data[:done])
+
+
+def range_of(read_into: ReadInto, start: int, size_bytes: int) -> ReadInto:
+    """Return a function that reads the `size_bytes` from `start` on as positions from 0."""
+
+    def read_range(position: int, view: memoryview) -> int:
+        room = size_bytes - position
+        return read_into(start + position, view[:room]) if room > 0 else 0
+
+    return read_range
+
 
 PIECE_BYTES: Final = 256 * 1024
 

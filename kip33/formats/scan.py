@@ -20,7 +20,8 @@ from kip33.formats.batch import (
     decode_header,
 )
 from kip33.formats.batch import RECORD_BATCH_OVERHEAD as LONGEST_HEADER_BYTES
-from kip33.formats.windows import Buffer, ReadInto, ViewAt, Views, Window, read_fully
+from kip33.formats.byte_sources import ReadInto, ViewAt, read_fully
+from kip33.formats.windows import Buffer, Views, Window
 
 ROWS: Final = 4096
 SCAN_CHUNK_BYTES: Final = 1 << 19

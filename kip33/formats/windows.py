@@ -4,38 +4,17 @@ A scan asks its window for more with the first byte it has not used, and goes on
 Headers are read from one piece; where one lies across the end of a piece, that end is kept.
 """
 
-from collections.abc import Callable
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
 import numpy as np
 
 from kip33.errors import CorruptSegmentError
 from kip33.formats.batch import RECORD_BATCH_OVERHEAD as LONGEST_HEADER_BYTES
-
-ReadInto: TypeAlias = Callable[[int, memoryview], int]
-"""`(position, view) -> bytes read`: fills `view` from `position` on; 0 only at the end."""
-
-ViewAt: TypeAlias = Callable[[int], memoryview]
-"""`position -> bytes from there on`, as many as are at hand, none only at the end.
-
-They stay as they are until the next call.
-"""
+from kip33.formats.byte_sources import ReadInto, ViewAt, read_fully
 
 CHEAP_BYTES: Final = 1 << 16  # headers only: a body of so many is read, not passed over
 AFTER_SKIP_BYTES: Final = 4096  # headers only: what is read behind a body that was passed over
 SEAM_BYTES: Final = 4096  # read where a header lies across the end of a view
-
-
-def read_fully(read_into: ReadInto, position: int, count: int) -> bytes:
-    """Return `count` bytes from `position` on, fewer only where the file ends."""
-    data = bytearray(count)
-    done = 0
-    while done < count:
-        more = read_into(position + done, memoryview(data)[done:])
-        if more == 0:
-            break
-        done += more
-    return bytes(data[:done])
 
 
 class Window(Protocol):

@@ -17,11 +17,11 @@ import numpy as np
 
 from kip33.errors import CorruptSegmentError
 from kip33.formats.batch import MAX_SEGMENT_BYTES, BatchColumns
+from kip33.formats.byte_sources import ReadInto, ViewAt
 from kip33.formats.native import Speed, compiled, plain
 from kip33.formats.offset_index import OffsetIndex
 from kip33.formats.scan import SCAN_CHUNK_BYTES, BatchScan
 from kip33.formats.time_index import TimeIndex
-from kip33.formats.windows import ReadInto, ViewAt
 from kip33.rules.index_builder import IndexBuilder, IndexSettings
 from kip33.rules.index_entries import DIALECTS
 from kip33.rules.leader_epochs import LeaderEpochs

@@ -47,6 +47,20 @@ def load_policies(policy: str | None = None, kafka_configs: str | None = None) -
     return Policies({DEFAULT_POLICY: defaults, TOPICS: topics})
 
 
+def policies_of(
+    policy: str | None, kafka_configs: str | None, retention_ms: int | None
+) -> Policies | None:
+    """Return the policies of files, else one of `retention_ms` for all topics; None without any.
+
+    Errors as those of `load_policies`.
+    """
+    if policy or kafka_configs:
+        return load_policies(policy, kafka_configs)
+    if retention_ms is not None:
+        return Policies({DEFAULT_POLICY: {"retention.ms": retention_ms}})
+    return None
+
+
 def _of_tools(file: str) -> dict[str, _Table]:
     """Return the sections that Kafka's tools printed, without settings this Kafka has not.
 

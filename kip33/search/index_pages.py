@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kip33.errors import CorruptIndexError
-from kip33.formats.windows import ReadInto, read_fully
+from kip33.formats.byte_sources import ReadInto, read_fully
 
 PAGE_BYTES: Final = 1024
 TIME_WIDTHS: Final = (8, 4)

@@ -12,8 +12,8 @@ from kip33.formats.batch import (
     decode_header,
 )
 from kip33.formats.batch_crc import BatchCrc
+from kip33.formats.byte_sources import ReadInto, read_fully
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
-from kip33.formats.windows import ReadInto, read_fully
 
 FIRST_BYTES: Final = 4096
 LOCAL_BYTES: Final = 1 << 18

@@ -12,9 +12,9 @@ import numpy as np
 
 from kip33.errors import Kip33Error
 from kip33.formats.batch import BatchColumns
+from kip33.formats.byte_sources import read_fully
 from kip33.formats.records import iterate_records
 from kip33.formats.scan import BatchScan
-from kip33.formats.windows import read_fully
 from kip33.rules.segment_status import SegmentStatus
 from kip33.stores.files import one_line, opened
 from kip33.stores.locations import Location

@@ -12,9 +12,8 @@ import pyarrow as pa
 from pyarrow import fs
 
 from kip33.errors import LocationError, PublishError
-from kip33.formats.byte_sources import PIECE_BYTES
+from kip33.formats.byte_sources import PIECE_BYTES, ReadInto, ViewAt, read_fully
 from kip33.formats.index_bytes import IndexBytes, IndexBytesBuilder
-from kip33.formats.windows import ReadInto, ViewAt, read_fully
 from kip33.stores.containers import opened_inside
 from kip33.stores.durable_files import flush, make_folder
 from kip33.stores.locations import Location

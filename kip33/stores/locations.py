@@ -14,13 +14,16 @@ URI; the filesystem is opened there.
 import os
 import re
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import lru_cache
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self, TypeAlias
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from pyarrow import fs
 
 from kip33.errors import LocationError
+from kip33.formats.byte_sources import ReadInto
 from kip33.stores.hdfs import open_hdfs
 from kip33.stores.s3 import open_bucket
 from kip33.stores.s3_role import keys_period
@@ -206,3 +209,7 @@ def _opened(root: str, of_generation: int, of_period: int) -> fs.FileSystem:
         return fs.FileSystem.from_uri(root)[0]
     except (OSError, ValueError) as error:
         raise LocationError(f"{root}: cannot be opened: {error}") from error
+
+
+OpenFile: TypeAlias = Callable[[Location], AbstractContextManager[tuple[ReadInto, int]]]
+"""Opens a file as it is in its store: `stores.files.opened`."""

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Final, TypeAlias
 
-from kip33.formats.windows import ReadInto, ViewAt
+from kip33.formats.byte_sources import ReadInto, ViewAt
 
 FetchRange: TypeAlias = Callable[[int, int], memoryview]
 """`(position, count) -> bytes`, fewer only at the end, which nobody changes afterwards."""

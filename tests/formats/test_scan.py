@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from kip33.errors import CorruptSegmentError
 from kip33.formats.batch import BATCH, RECORD_BATCH_OVERHEAD
+from kip33.formats.byte_sources import ReadInto
 from kip33.formats.scan import ROWS, SCAN_CHUNK_BYTES, BatchScan, read_header_at
-from kip33.formats.windows import ReadInto
 from tests.builders.generated_segments import Written, plain_batch, rows_of, segments, wire_of
 from tests.builders.segment_builder import (
     Record,

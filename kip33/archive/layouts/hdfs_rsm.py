@@ -40,9 +40,9 @@ from kip33.archive.layouts.local_tiered import METADATA_WOULD_DANGLE
 from kip33.archive.segment_paths import UUID, index_names
 from kip33.errors import CorruptSegmentError, Kip33Error
 from kip33.formats.batch import LOG_OVERHEAD, MAX_SEGMENT_BYTES
+from kip33.formats.byte_sources import ReadInto, read_fully
 from kip33.formats.names import parse_partition_dir
 from kip33.formats.rsm_header import HeaderPart
-from kip33.formats.windows import ReadInto, read_fully
 from kip33.stores.containers.rsm import read_parts
 from kip33.stores.files import FileStatus, listed_ms, listed_status, one_line, opened
 from kip33.stores.locations import Location

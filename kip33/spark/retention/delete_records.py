@@ -6,6 +6,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
+from kip33.formats.delete_records import delete_records_object
 from kip33.rules.retention import DELETE
 
 INTERNAL: Final = (
@@ -44,11 +45,8 @@ def delete_records(
         .orderBy("topic", "partition")
         .collect()
     )
-    return {
-        "partitions": [
-            {"topic": row.topic, "partition": row.partition, "offset": row.offset}
-            for row in rows
-            if (row["topic"], row["partition"]) not in left_out
-        ],
-        "version": 1,
-    }
+    return delete_records_object(
+        (row["topic"], row["partition"], row["offset"])
+        for row in rows
+        if (row["topic"], row["partition"]) not in left_out
+    )

@@ -16,10 +16,9 @@ from contextlib import ExitStack, contextmanager
 from typing import Final
 
 from kip33.errors import Kip33Error
-from kip33.formats.windows import ReadInto
+from kip33.formats.byte_sources import ReadInto
 from kip33.stores.containers import aiven, rsm
-from kip33.stores.containers.ranges import OpenFile
-from kip33.stores.locations import Location
+from kip33.stores.locations import Location, OpenFile
 
 _OPENED: Final = {"rsm": rsm.opened, "aiven": aiven.opened}
 

@@ -19,10 +19,9 @@ from typing import Final
 import pyarrow as pa
 
 from kip33.errors import UnsupportedFormatError
-from kip33.formats.windows import ReadInto, read_fully
+from kip33.formats.byte_sources import ReadInto, range_of, read_fully
 from kip33.stores.containers.manifest import MOST_MANIFEST_BYTES, Manifest, parse_manifest
-from kip33.stores.containers.ranges import OpenFile, range_of
-from kip33.stores.locations import Location
+from kip33.stores.locations import Location, OpenFile
 
 LOG: Final = ".log"
 INDEXES: Final = ".indexes"

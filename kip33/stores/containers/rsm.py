@@ -9,10 +9,9 @@ Every part is raw, so a part is a range of the file.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from kip33.formats.byte_sources import ReadInto, range_of, read_fully
 from kip33.formats.rsm_header import RSM_HEADER_BYTES, HeaderPart, decode_rsm_header
-from kip33.formats.windows import ReadInto, read_fully
-from kip33.stores.containers.ranges import OpenFile, range_of
-from kip33.stores.locations import Location
+from kip33.stores.locations import Location, OpenFile
 
 
 def read_parts(read_into: ReadInto, file_bytes: int) -> dict[str, HeaderPart]:
