@@ -50,9 +50,9 @@ def pattern_layout(text: str) -> Layout:
     >>> pattern_layout("{topic}/{base_offset}.log")
     Traceback (most recent call last):
     ...
-    ValueError: layout '{topic}/{base_offset}.log': no {partition}; needed are {topic}, \
-{partition}, {base_offset}, possible {log_dir}, {cluster}, {broker}, {topic_id}, {segment_id}, \
-{entropy}
+    ValueError: layout '{topic}/{base_offset}.log': field {partition} is missing; \
+required fields are {topic}, {partition}, {base_offset}, optional fields are {log_dir}, {cluster}, \
+{broker}, {topic_id}, {segment_id}, {entropy}
     """
     fault = _fault(text)
     if fault:
