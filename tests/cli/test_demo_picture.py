@@ -1,0 +1,56 @@
+"""The picture at the top of README.md shows what the commands print today."""
+
+import shlex
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.cli.console import PROJECT, Command
+from tests.demo_picture import (
+    COMMANDS,
+    PICTURE,
+    PLACE,
+    make_demo,
+    svg_of,
+    text_of,
+    transcript,
+)
+
+SHOWN = text_of(PICTURE.read_text(encoding="utf-8"))
+
+
+@pytest.mark.spark
+def test_the_picture_shows_what_the_commands_print(
+    spark_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`python -m tests.demo_picture` draws it again."""
+    with tempfile.TemporaryDirectory(prefix=Path(PLACE).name, dir=Path(PLACE).parent) as name:
+        make_demo(Path(name))
+        monkeypatch.chdir(name)
+        printed = transcript(Path(name), lambda arguments: spark_command(*arguments).stdout)
+
+    assert printed == SHOWN
+
+
+def test_a_picture_has_the_lines_it_was_made_of() -> None:
+    lines = [
+        "$ kip33 verify archive",
+        "",
+        "│ padded  │     1 │ 0  │",
+        "25 segments & <more>",
+        "...",
+    ]
+    assert text_of(svg_of(lines)) == lines
+
+
+def test_the_commands_are_those_of_the_demo() -> None:
+    demo = (PROJECT / "Makefile").read_text().replace("$(DEMO)/", "").replace("\\\n", " ")
+    lines = [shlex.split(line, comments=True) for line in demo.splitlines() if "kip33 " in line]
+    of_the_demo = [line[1:] for line in lines if line[0].endswith("/kip33")]
+    assert [command for command in COMMANDS if shlex.split(command) not in of_the_demo] == []
+
+
+def test_the_picture_is_at_the_top_of_the_readme() -> None:
+    top = (PROJECT / "README.md").read_text().partition("\n## ")[0]
+    assert f"({PICTURE.relative_to(PROJECT)})" in top
