@@ -31,23 +31,27 @@ def require_fresh(plan: RetentionPlan, *, clock_ms: int, max_age_ms: int) -> Non
     age_ms = clock_ms - created_ms
     if age_ms < 0:
         raise PlanError(
-            f"the plan was made {-age_ms} ms from now: one of the clocks is wrong; {_MAKE_ANOTHER}"
+            f"the plan was made {-age_ms} ms in the future: one of the clocks is wrong; "
+            f"{_MAKE_ANOTHER}"
         )
     if age_ms > max_age_ms:
         raise PlanError(
-            f"the plan is {age_ms} ms old, at most {max_age_ms} ms expected (--max-age); "
-            f"{_MAKE_ANOTHER}"
+            f"the plan is {age_ms} ms old, expected at most {max_age_ms} ms "
+            f"(--max-age); {_MAKE_ANOTHER}"
         )
     if now_ms > created_ms:
-        raise PlanError(f"the plan judges at {now_ms}, after it was made; {_MAKE_ANOTHER}")
+        raise PlanError(
+            f"the plan evaluates retention at {now_ms}, which is after the plan was made; "
+            f"{_MAKE_ANOTHER}"
+        )
 
 
 def require_within(plan: RetentionPlan, limit_bytes: int) -> None:
     """Raise PlanError for a plan that deletes more bytes than that."""
     if plan.size_bytes > limit_bytes:
         raise PlanError(
-            f"the plan deletes {plan.size_bytes} bytes, at most {limit_bytes} are allowed: "
-            "look at it, then give a higher --limit"
+            f"the plan deletes {plan.size_bytes} bytes, expected at most {limit_bytes}: "
+            "check the plan, then give a higher --limit"
         )
 
 
@@ -58,13 +62,13 @@ def require_trash(plan: RetentionPlan, trash: Location) -> None:
     """
     basis = plan.basis
     if trash.root != basis.source.root:
-        raise PlanError(f"{trash.uri}: a trash on the store of {basis.source.uri} expected")
+        raise PlanError(f"{trash.uri}: expected a trash on the same store as {basis.source.uri}")
     places = {basis.source: "SOURCE", basis.catalog: "the catalog"}
     indexes = [basis.index_dir, *(one.index_directory for one in plan.partitions)]
     places |= {place: "the index directory" for place in indexes if place}
     for place, what in places.items():
         if place.contains(trash):
-            raise PlanError(f"{trash.uri}: the trash lies inside {what}, {place.uri}: give another")
+            raise PlanError(f"{trash.uri}: the trash is inside {what}, {place.uri}: give another")
     require_outside_brokers(trash, "the trash")
 
 
@@ -79,8 +83,8 @@ def require_same_judgement(plan: RetentionPlan) -> frozenset[str]:
     newest = catalog.require_newest()
     if newest.source != basis.source.uri:
         raise CatalogError(
-            f"{basis.catalog.uri}: describes {newest.source}, the plan {basis.source.uri}; "
-            f"{_MAKE_ANOTHER}"
+            f"{basis.catalog.uri}: describes {newest.source}, but the plan is for "
+            f"{basis.source.uri}; {_MAKE_ANOTHER}"
         )
     require_deletable(newest)
     partitions = {partition.key: partition for partition in plan.with_segments()}
@@ -98,8 +102,8 @@ def require_same_judgement(plan: RetentionPlan) -> frozenset[str]:
             problems += [problem] if problem else []
     if problems:
         raise PlanError(
-            f"snapshot {newest.name} judges {len(problems)} planned segments otherwise: "
-            f"{first_names(problems)}; {_MAKE_ANOTHER}"
+            f"snapshot {newest.name} has another result for {len(problems)} planned "
+            f"segments: {first_names(problems)}; {_MAKE_ANOTHER}"
         )
     return frozenset(known)
 

@@ -73,11 +73,13 @@ def _hole(partition: PlannedPartition, files: PartitionFiles) -> str | None:
     for base_offset in logs:
         if base_offset < last and base_offset not in planned:
             log = partition.directory.child(segment_file_name(base_offset, "log"))
-            return f"{log.uri}: older than a segment of the plan, and not in it"
+            return (
+                f"{log.uri}: the segment is not in the plan, but older than a segment of the plan"
+            )
     if any(swap <= last for swap in files.swaps):
-        return f"{partition.directory.uri}: has a .log.swap, which a broker has to load first"
+        return f"{partition.directory.uri}: contains a .log.swap, which a broker must load first"
     kept = partition.first_kept_base_offset
     if kept is not None and kept not in logs:
         log = partition.directory.child(segment_file_name(kept, "log"))
-        return f"{log.uri}: the first segment that was to stay is not there"
+        return f"{log.uri}: the first segment that the plan keeps is missing"
     return None

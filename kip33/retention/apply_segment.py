@@ -99,7 +99,7 @@ class SegmentStep:
             return self.stop(str(error))
         except OSError as error:
             log = self._uri(self.segment.log)
-            return self.stop(f"{log}: its files cannot be looked at: {one_line(error)}")
+            return self.stop(f"{log}: the files cannot be checked: {one_line(error)}")
         went_now = self.segment.log in self._deleted
         outcome = (MOVED if self.run.trash else DELETED) if went_now else GONE_ALREADY
         try:
@@ -133,14 +133,16 @@ class SegmentStep:
             raise _StopError(look.others[0])
         if not look.log_is_there:
             if not self.journal.is_begun(self.segment.base_offset):
-                raise _StopError(f"{log}: is gone, and not by this plan")
+                raise _StopError(f"{log}: is missing, but this plan did not delete it")
             return
         if self.journal.is_done(self.segment.base_offset):
-            raise _StopError(f"{log}: is there again, after this plan deleted it")
+            raise _StopError(f"{log}: exists again after this plan deleted it")
         if log not in self.run.known:
-            raise _StopError(f"{log}: is there, and not in the newest snapshot")
+            raise _StopError(f"{log}: exists, but is not in the newest snapshot")
         if look.gone:
-            raise _StopError(f"{self._uri(look.gone[0])}: is gone, and not by this plan")
+            raise _StopError(
+                f"{self._uri(look.gone[0])}: is missing, but this plan did not delete it"
+            )
 
     def _delete(self, file: PlannedFile) -> None:
         """Delete or move one file that is still as planned; _StopError or OSError if not."""
@@ -200,7 +202,7 @@ class SegmentStep:
     def _require_taken_by_another_run(self, place: Location) -> None:
         self.journal.load()
         if not self.journal.is_begun(self.segment.base_offset, by_another_run=True):
-            raise _StopError(f"{place.uri}: went meanwhile, and not by this plan")
+            raise _StopError(f"{place.uri}: was deleted meanwhile, but not by this plan")
 
     def _put(self, what: str, files: list[PlannedFile], why: str | None = None) -> None:
         """Publish an object of the journal, then tell it; a dry run only tells."""

@@ -82,5 +82,5 @@ def _last_entry(time_index: Location, size_bytes: int) -> bytes:
     entry = bytearray(TIME_ENTRY_BYTES)
     with opened(time_index) as (read_into, _):
         if read_into(at, memoryview(entry)) != TIME_ENTRY_BYTES:
-            raise OSError(f"{time_index.uri}: shorter than when it was listed")
+            raise OSError(f"{time_index.uri}: the file is shorter than when it was listed")
     return bytes(entry)

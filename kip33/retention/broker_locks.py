@@ -80,7 +80,7 @@ def _take(log_dir: Location, *, make: bool) -> tuple[int, Location | None] | Non
             os.close(descriptor)
             raise
         os.close(descriptor)  # a broker deleted it when it stopped: that is no lock any more
-    raise _refusal(place, "is made and deleted again and again")
+    raise _refusal(place, "is created and deleted repeatedly")
 
 
 def _is_at(descriptor: int, place: Location) -> bool:
@@ -97,13 +97,13 @@ def _lock(descriptor: int, place: Location) -> None:
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except _HELD as error:
-        raise _refusal(place, "a broker, or another run of kip33, holds it") from error
+        raise _refusal(place, "a broker or another run of kip33 holds the lock") from error
     except OSError as error:
         raise _refusal(place, f"cannot be locked: {one_line(error)}") from error
 
 
 def _refusal(place: Location, why: str) -> LockedError:
     return LockedError(
-        f"{place.uri}: {why}; kip33 changes nothing in the log directory of a broker that may run: "
-        "stop the broker, or work on a copy"
+        f"{place.uri}: {why}; kip33 does not change the log directory of a running "
+        "broker: stop the broker, or use a copy"
     )

@@ -53,10 +53,10 @@ def find_doubts(
 def _doubt(judged: JudgedPartition, *, trust_last_modified: bool) -> str | None:
     """Return why a plan would stop before the last deletable segment, None if it would not."""
     if judged.rows[0].base_offset is None:
-        return f"{judged.rows[0].log_uri} could not be listed, segments may be missing here"
+        return f"{judged.rows[0].log_uri} could not be listed, so segments may be missing"
     if any(decision.reason == "two_directories" for decision in judged.decisions):
         names = sorted({row.directory_uri for row in judged.rows})
-        return f"{names[0]} and {names[1]} are directories of one partition"
+        return f"{names[0]} and {names[1]} are directories of the same partition"
     whys = (
         judged.why_unplannable(row, trust_last_modified=trust_last_modified)
         for row, _ in judged.deletable()

@@ -29,7 +29,7 @@ INTENT: Final = "intent"
 DELETED, MOVED, GONE_ALREADY = "deleted", "moved", "gone_already"
 INCOMPLETE, STOPPED = "incomplete", "stopped"
 DONE_RESULTS: Final = frozenset((DELETED, MOVED, GONE_ALREADY))
-_CONSEQUENCE: Final = "without it nothing more is deleted in its partition"
+_CONSEQUENCE: Final = "without it no more segments of its partition are deleted"
 
 
 def journal_place(plan: RetentionPlan) -> Location:

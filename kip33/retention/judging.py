@@ -80,13 +80,16 @@ class JudgedPartition(NamedTuple):
     def why_unplannable(self, row: CatalogRow, *, trust_last_modified: bool) -> str | None:
         """Return why a deletable row may not go into a plan, None if it may (D11)."""
         if self.unlistable_uri:
-            return f"{self.unlistable_uri} could not be listed, segments may be missing here"
+            return f"{self.unlistable_uri} could not be listed, so segments may be missing"
         if row.directory_uri != self.rows[0].directory_uri:
-            return f"{row.log_uri} and {self.rows[0].log_uri} are of one partition"
+            return f"{row.log_uri} and {self.rows[0].log_uri} belong to the same partition"
         if row.status == SegmentStatus.UNVERIFIED:
-            return f"{row.log_uri} is unverified, its log was not read"
+            return f"{row.log_uri} is unverified: the build did not read its log"
         if row.largest_timestamp_source == "last_modified" and not trust_last_modified:
-            return f"{row.log_uri} has its file's modification time only, which copies reset"
+            return (
+                f"{row.log_uri} has no timestamps, only its file's modification time, which "
+                "copying may change"
+            )
         return None
 
 

@@ -67,8 +67,8 @@ def plan_retention(
     """
     if now_ms > clock_ms:
         raise PlanError(
-            f"a plan at {now_ms}, {now_ms - clock_ms} ms from now: what will expire is not yet to "
-            "be deleted; plan at a time that has come"
+            f"--now is {now_ms}, {now_ms - clock_ms} ms in the future: a plan may "
+            "contain only segments that have already expired; give an earlier time"
         )
     require_deletable(snapshot)
     basis = basis_of(
@@ -102,7 +102,7 @@ def basis_of(
     """Return what a snapshot is judged by; ValueError for a choice that there is not."""
     if active_segment not in ACTIVE_SEGMENT or boundary not in BOUNDARIES:
         raise ValueError(
-            f"active_segment {active_segment!r}, boundary {boundary!r}: no such choice"
+            f"active_segment {active_segment!r}, boundary {boundary!r}: unknown choice"
         )
     index_dir = snapshot.settings.get("index_dir")
     return Basis(
@@ -173,7 +173,7 @@ def _planned(run: _Run) -> PlannedPartition:
     try:
         there = _DirectoryNow.look(directory, [row for row, _ in wanted]) if wanted else None
     except OSError as error:
-        why = f"{directory.uri}, or its index directory, cannot be listed: {one_line(error)}"
+        why = f"{directory.uri} or its index directory cannot be listed: {one_line(error)}"
         return nothing._replace(left_out=run.left_out(0, why))
     if there is None:
         return nothing._replace(left_out=run.left_out(0, run.why))
@@ -231,15 +231,17 @@ class _DirectoryNow(NamedTuple):
         """Return why a row is not to be planned, None if it may; `next_log` is the listing's."""
         base_offset = row.base_offset or 0
         if next_log is None or next_log > base_offset:
-            return f"{row.log_uri} is gone since the snapshot"
+            return f"{row.log_uri} was deleted after the snapshot"
         if next_log < base_offset:
             before = self.directory.child(segment_file_name(next_log, "log")).uri
-            return f"{before} is not in the snapshot and older than {row.log_uri}"
+            return f"{before} is not in the snapshot, but older than {row.log_uri}"
         if any(swap <= base_offset for swap in self.files.swaps):
-            return f"{self.directory.uri} has a .log.swap, which a broker has to load first"
+            return f"{self.directory.uri} contains a .log.swap, which a broker must load first"
         uri = row.index_directory_uri
         if uri and self.index_directory and uri != self.index_directory.uri:
-            return f"{uri} has index files of {row.log_uri}, not {self.index_directory.uri}"
+            return (
+                f"the index files of {row.log_uri} are in {uri}, not in {self.index_directory.uri}"
+            )
         return next(self._changes(row), None)
 
     def files_of(self, row: CatalogRow) -> tuple[PlannedFile, ...]:
@@ -273,10 +275,10 @@ class _DirectoryNow(NamedTuple):
             elif file.last_modified_ns == NO_TIME:
                 yield f"{uri} has no modification time"
             elif file.in_index_dir and file.size_bytes != sizes[file.name]:
-                yield f"{uri} is not as the build left it"
+                yield f"{uri} has changed since the build"
             elif is_log(file) and (
                 uri != row.log_uri
                 or file.size_bytes != row.size_bytes
                 or file.last_modified_ns // 1_000_000 != row.last_modified_ms
             ):
-                yield f"{uri} is not as the snapshot has it"
+                yield f"{uri} differs from the snapshot"

@@ -112,16 +112,17 @@ class Basis:
         """Raise PlanError unless there is a limit, and each topic has a cleanup.policy."""
         if self.policies.keeps_everything():
             raise PlanError(
-                "the policies keep everything, neither retention.ms nor retention.bytes is set "
-                "for any topic: set one in the policy file"
+                "the policies keep everything: neither retention.ms nor "
+                "retention.bytes is set for any topic; set one in the policy file"
             )
         silent = sorted(
             {topic for topic in topics if self.policies.of(topic).cleanup_policy is None}
         )
         if silent:
             raise PlanError(
-                f"{first_names(silent)}: no cleanup.policy, so nobody said that segments may "
-                "be deleted: set cleanup.policy for it in the policy file"
+                f"{first_names(silent)}: no cleanup.policy, so kip33 does not know "
+                "whether segments may be deleted: set cleanup.policy for it in the "
+                "policy file"
             )
 
 
@@ -170,6 +171,7 @@ def require_deletable(snapshot: Snapshot) -> None:
     why = layout_of(snapshot.layout).why_not_deleted
     if why:
         raise PlanError(
-            f"snapshot {snapshot.name} has the layout {snapshot.layout!r}: nothing is planned or "
-            f"deleted there, {why}; without --plan it is judged all the same"
+            f"snapshot {snapshot.name} has the layout {snapshot.layout!r}: kip33 does "
+            f"not plan or delete there, because {why}; without --plan it shows what has "
+            "expired"
         )

@@ -52,7 +52,7 @@ def write_plan(plan: RetentionPlan, place: Location) -> None:
     """
     require_plan_place(place)
     data = b"".join(_line(record) for record in _records(plan))
-    publish_or_raise(place, data, "there is no plan")
+    publish_or_raise(place, data, "the plan does not exist")
 
 
 def read_plan(place: Location) -> RetentionPlan:
@@ -60,28 +60,29 @@ def read_plan(place: Location) -> RetentionPlan:
     try:
         lines = read_whole(place, most_bytes=MOST_PLAN_BYTES).splitlines(keepends=True)
     except OSError as error:
-        raise PlanError(f"{place.uri}: no plan can be read: {one_line(error)}") from error
+        raise PlanError(f"{place.uri}: the plan cannot be read: {one_line(error)}") from error
     try:
         header = json.loads(lines[0]) if lines else {}
         is_plan = isinstance(header, dict) and header.get("kind") == "plan"
     except ValueError:
         is_plan = False
     if not is_plan:
-        raise PlanError(f"{place.uri}: no retention plan; {_MAKE_ANOTHER}")
+        raise PlanError(f"{place.uri}: not a retention plan; {_MAKE_ANOTHER}")
     if header.get("version") != PLAN_VERSION:
         raise PlanError(
-            f"{place.uri}: a plan of version {header.get('version')}, this kip33 reads "
+            f"{place.uri}: version {header.get('version')} of the plan found, expected "
             f"{PLAN_VERSION}"
         )
     if _plan_id([_line(header | {"plan_id": ""}), *lines[1:]]) != header.get("plan_id"):
         raise PlanError(
-            f"{place.uri}: not as it was written: edited, cut short or damaged; {_MAKE_ANOTHER}"
+            f"{place.uri}: the checksum is wrong: the plan was edited, truncated or "
+            f"damaged; {_MAKE_ANOTHER}"
         )
     try:
         basis = _basis(header)
         partitions = _partitions(basis, [json.loads(line) for line in lines[1:]])
     except (ValueError, TypeError, KeyError, AttributeError, PolicyError) as error:
-        raise PlanError(f"{place.uri}: nothing that kip33 writes: {one_line(error)}") from error
+        raise PlanError(f"{place.uri}: not written by kip33: {one_line(error)}") from error
     return RetentionPlan(header["plan_id"], basis, partitions)
 
 
@@ -168,7 +169,7 @@ def _basis(header: dict[str, Any]) -> Basis:
         bool(header["trust_last_modified"]),
     )
     if basis.active_segment not in ACTIVE_SEGMENT or basis.boundary not in BOUNDARIES:
-        raise ValueError(f"judged by {basis.active_segment!r} and {basis.boundary!r}")
+        raise ValueError(f"unknown choices {basis.active_segment!r} and {basis.boundary!r}")
     return basis
 
 
@@ -181,14 +182,16 @@ def _partitions(basis: Basis, records: list[dict[str, Any]]) -> tuple[PlannedPar
             continue
         partition, segments = found[-1] if found else (None, [])
         if not partition or partition.key != tuple(record[name] for name in PARTITION_KEY):
-            raise ValueError(f"base offset {record['base_offset']} without its partition's line")
+            raise ValueError(f"base offset {record['base_offset']} has no line of its partition")
         segments.append(_segment(partition, record))
         offsets = [segment.base_offset for segment in segments[-2:]]
         if len(offsets) == 2 and offsets[0] >= offsets[1]:
-            raise ValueError(f"{partition.directory.uri}: segments that are not oldest first")
+            raise ValueError(
+                f"{partition.directory.uri}: the segments are not in order of their offsets"
+            )
     directories = [partition.directory for partition, _ in found]
     if len(set(directories)) < len(directories):
-        raise ValueError("a partition is there twice")
+        raise ValueError("a partition appears twice")
     return tuple(partition._replace(segments=tuple(segments)) for partition, segments in found)
 
 
@@ -215,10 +218,10 @@ def _partition(basis: Basis, record: dict[str, Any]) -> PlannedPartition:
         or below.rpartition("/")[0] != log_dir
         or named != (topic, number, "")
     ):
-        raise ValueError(f"{record['directory']}: no directory of {topic}-{number} below SOURCE")
+        raise ValueError(f"{record['directory']}: not a directory of {topic}-{number} below SOURCE")
     index_directory = partition.index_directory
     if below and index_directory and not index_directory.path.endswith(f"/{below}"):
-        raise ValueError(f"{index_uri}: no index directory of {record['directory']}")
+        raise ValueError(f"{index_uri}: not an index directory of {record['directory']}")
     return partition
 
 
@@ -227,7 +230,7 @@ def _segment(partition: PlannedPartition, record: dict[str, Any]) -> PlannedSegm
     files = tuple(_file(partition, base_offset, file) for file in record["files"])
     kinds = [SEGMENT_FILE_KINDS.index(file.name.rpartition(".")[2]) for file in files]
     if kinds != sorted(kinds) or kinds[:1] != [0] or 0 in kinds[1:] or files[0].in_index_dir:
-        raise ValueError(f"base offset {base_offset}: not the log first, then its indexes")
+        raise ValueError(f"base offset {base_offset}: expected the log first, then its index files")
     return PlannedSegment(
         base_offset,
         int(record["largest_timestamp"]),
@@ -248,5 +251,7 @@ def _file(partition: PlannedPartition, base_offset: int, record: dict[str, Any])
     named = parse_segment_file(file.name)
     expected = [SegmentFile(base_offset, kind) for kind in SEGMENT_FILE_KINDS]
     if uri != partition.place(file).uri or named not in expected:
-        raise ValueError(f"{uri}: no file of {partition.directory.uri}, base offset {base_offset}")
+        raise ValueError(
+            f"{uri}: not a file of {partition.directory.uri}, base offset {base_offset}"
+        )
     return file

@@ -9,8 +9,9 @@ from kip33.retention.plan import PlannedPartition, PlannedSegment
 from kip33.stores.locations import Location
 
 LINK: Final = (
-    "is a link to a file elsewhere: deleting the link would leave that file, and a moved link may "
-    "point to nothing; delete both yourself, or replace the link with the file"
+    "is a symbolic link: deleting the link would not delete its target, and a moved "
+    "link may point to a missing file; delete both by hand, or replace the link with "
+    "the file"
 )
 
 
@@ -73,12 +74,12 @@ def info_of(place: Location) -> fs.FileInfo | None:
 def difference_of(place: Location, file: PlannedFile, info: fs.FileInfo) -> str | None:
     """Return in what a file that is there differs from the plan, None if it does not."""
     if info.type != fs.FileType.File:
-        return f"{place.uri}: is no file"
+        return f"{place.uri}: is not a file"
     if is_link(place):
         return f"{place.uri}: {LINK}"
     now = as_found(info, place)
     if now.size_bytes != file.size_bytes:
-        return f"{place.uri}: {now.size_bytes} bytes, the plan says {file.size_bytes}"
+        return f"{place.uri}: {now.size_bytes} bytes found, the plan says {file.size_bytes}"
     if now.last_modified_ns != file.last_modified_ns:
         return (
             f"{place.uri}: modified at {now.last_modified_ns} ns, "

@@ -23,7 +23,7 @@ from kip33.stores.locations import Location
 
 MOST_POLICY_BYTES: Final = 2**30  # what the tools print of a million topics
 TOPICS: Final = "topics"
-SAVE_AGAIN: Final = "save what the tool prints again, unchanged"
+SAVE_AGAIN: Final = "save the tool's output again, unchanged"
 _SECTIONS_EXPECTED: Final = 'expected [defaults] and [topics."NAME or GLOB"]'
 
 _Table = dict[str, Any]
@@ -92,10 +92,10 @@ def _of_toml(file: str) -> tuple[_Table, dict[str, _Table]]:
         try:
             tables = tomllib.loads(text)
         except ValueError as error:
-            raise PolicyError(f"no TOML: {error}") from error
+            raise PolicyError(f"not valid TOML: {error}") from error
         for name in tables:
             if name not in (DEFAULT_POLICY, TOPICS):
-                raise PolicyError(f"{name!r} found at the top, {_SECTIONS_EXPECTED}")
+                raise PolicyError(f"{name!r} found at the top level, {_SECTIONS_EXPECTED}")
         defaults = _settings(f"[{DEFAULT_POLICY}]", tables.get(DEFAULT_POLICY, {}))
         sections = {
             match: _settings(f'[{TOPICS}."{match}"]', table)
@@ -110,7 +110,9 @@ def _settings(section: str, table: Any) -> _Table:
     settings: _Table = {}
     for key, value in _leaves(_table(section, table)):
         if key in settings:
-            raise PolicyError(f"{section} {key}: found twice, bare and quoted, expected once")
+            raise PolicyError(
+                f"{section} {key}: found twice, with and without quotes, expected once"
+            )
         settings[key] = value
     return settings
 
@@ -135,11 +137,11 @@ def _text(file: str) -> str:
         return read_whole(Location.of(file), most_bytes=MOST_POLICY_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise PolicyError(
-            f"{file}: no UTF-8 at byte {error.start}, text expected; save it as UTF-8"
+            f"{file}: byte {error.start} is not UTF-8; save the file as UTF-8"
         ) from error
     except OSError as error:
         raise PolicyError(
-            f"{file}: cannot be read: {one_line(error)}; expected a file; fix it or name another"
+            f"{file}: cannot be read: {one_line(error)}; expected a file; fix it or give another"
         ) from error
     except LocationError as error:
         raise PolicyError(str(error)) from error

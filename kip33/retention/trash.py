@@ -28,7 +28,9 @@ def move_to_trash(file: Location, target: Location, *, size_bytes: int) -> None:
     """
     if _is_taken(target):
         if size_of(target) is None or not _same_bytes(file, target):
-            raise FileExistsError(errno.EEXIST, f"another file is in the trash: {target.uri}")
+            raise FileExistsError(
+                errno.EEXIST, f"the trash has another file of this name: {target.uri}"
+            )
     elif _rename(file, target):
         return
     else:
@@ -71,7 +73,7 @@ def _copy(file: Location, target: Location, *, size_bytes: int) -> None:
             _stream(file, temporary)
         copied = size_of(temporary)
         if copied != size_bytes:
-            raise OSError(f"{target.uri}: {size_bytes} bytes to copy, {copied} are there")
+            raise OSError(f"{target.uri}: {copied} bytes were copied, expected {size_bytes}")
         if target.is_local:
             flush(temporary.path)
         move(temporary, target)  # which flushes the folder: the original goes next

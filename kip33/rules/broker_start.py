@@ -42,9 +42,9 @@ def offset_index_note(
     if status == CUT and is_there:
         return f"{index_uri} {HIDDEN} this log to its {valid_bytes} valid bytes: {REMOVE_THE_INDEX}"
     if status == CUT:
-        return f"no .index is written: a broker that starts cuts this log to {valid_bytes} bytes"
+        return f"no .index is written: a starting broker cuts this log to {valid_bytes} bytes"
     if status == REFUSED and is_there:
-        return f"{index_uri} stays: without it {MAY_NOT_START}, for it cannot recover this log"
+        return f"{index_uri} stays: without it {MAY_NOT_START}, because it cannot recover this log"
     if status == REFUSED:
         remedy = "restore the log from a replica or a backup"
         if error and _INDEX_FULL in error:
@@ -52,7 +52,10 @@ def offset_index_note(
                 "give the topic a larger segment.index.bytes, or build again with a larger "
                 "--segment-index-bytes"
             )
-        return f"there is no .index, and {MAY_NOT_START} while it cannot recover this log: {remedy}"
+        return (
+            f"the .index is missing, and {MAY_NOT_START} because it cannot recover this "
+            f"log: {remedy}"
+        )
     return None
 
 
@@ -115,34 +118,34 @@ def repair_of(
             BY_HAND, BY_HAND, "an index file cannot be read; fix it and run the command again"
         )
     if status == REFUSED:
-        what = "leave the .index where it is" if has_offset_index else "there is no .index"
+        what = "leave the .index where it is" if has_offset_index else "the .index is missing"
         return Repair(
             KEEP,
             BY_HAND,
-            f"{what}: {MAY_NOT_START} while it has to recover this log ({error}); "
-            "restore the log from a replica or a backup",
+            f"{what}: {MAY_NOT_START} if it has to recover this log ({error}); restore "
+            "the log from a replica or a backup",
         )
     if not has_offset_index:
         cut = f", and cuts {cut_bytes} damaged bytes of the log" if status == CUT else ""
         return Repair(
-            BROKER, BROKER, f"a broker that starts writes both, as there is no .index{cut}"
+            BROKER, BROKER, f"a starting broker writes both, because the .index is missing{cut}"
         )
     if status == CUT:
         return Repair(
             BROKER,
             REMOVE,
-            f"without .index a broker that starts cuts {cut_bytes} damaged bytes of the log "
-            f"({error}) and writes both",
+            f"if the .index is missing, a starting broker cuts {cut_bytes} damaged "
+            f"bytes of the log ({error}) and writes both",
         )
     if aborts_lost:
         return Repair(
             BROKER,
             REMOVE,
-            "the .txnindex lacks aborted transactions, which read_committed consumers would read; "
-            "without .index a broker that starts writes all three",
+            "the .txnindex lacks aborted transactions, which read_committed consumers "
+            "would read; if the .index is missing, a starting broker writes all three",
         )
     if time_dialect in DIALECTS and not DIALECTS[time_dialect].written_by_brokers:
-        time_verdict = f"of the dialect {time_dialect}, which no broker writes"
+        time_verdict = f"the dialect is {time_dialect}, which brokers do not write"
     time_index = KEEP if time_verdict in GOOD else WRITE
     offset_index = KEEP if offset_verdict in GOOD else WRITE
     reasons = [

@@ -82,7 +82,7 @@ def broker_view(
         fault = MISSING_INDEX if time_index_bytes is None else EMPTY_INDEX
         return BrokerView(last_modified_ms, LAST_MODIFIED, fault if recorded else None)
     if len(last_entry) != TIME_ENTRY_BYTES:
-        raise ValueError(f"the last entry is {len(last_entry)} bytes, not {TIME_ENTRY_BYTES}")
+        raise ValueError(f"the last entry has {len(last_entry)} bytes, expected {TIME_ENTRY_BYTES}")
     timestamp = int.from_bytes(last_entry[: TIME_ENTRY["timestamp"].itemsize], "big", signed=True)
     if timestamp < 0:
         return BrokerView(last_modified_ms, LAST_MODIFIED, NEGATIVE_TIMESTAMP if recorded else None)

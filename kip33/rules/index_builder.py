@@ -36,7 +36,7 @@ class IndexSettings(NamedTuple):
     def require_valid(self) -> None:
         """Raise ValueError for a setting that Kafka would refuse."""
         if self.dialect not in DIALECTS:
-            raise ValueError(f"dialect {self.dialect!r}: one of {', '.join(DIALECTS)} expected")
+            raise ValueError(f"dialect {self.dialect!r}: expected one of {', '.join(DIALECTS)}")
         self.entry_state(DIALECTS[self.dialect], 0)
 
     def entry_state(self, dialect: Dialect, base_offset: int) -> BatchColumns:

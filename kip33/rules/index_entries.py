@@ -102,10 +102,10 @@ def new_state(
     Raises ValueError for an interval or a size that Kafka refuses as a topic's setting.
     """
     if interval_bytes < 0:
-        raise ValueError(f"index.interval.bytes={interval_bytes}: must not be negative")
+        raise ValueError(f"index.interval.bytes={interval_bytes}: expected 0 or more")
     if segment_index_bytes < TIME_ENTRY_BYTES:
         raise ValueError(
-            f"segment.index.bytes={segment_index_bytes}: at least one entry of "
+            f"segment.index.bytes={segment_index_bytes}: expected at least one entry of "
             f"{TIME_ENTRY_BYTES} bytes"
         )
     state = np.zeros(1, ENTRY_STATE)

@@ -135,9 +135,9 @@ class Gap(NamedTuple):
     def __str__(self) -> str:
         """Return it in words."""
         return (
-            f"at least {self.missing} entries are missing: there is none for {self.size_bytes} "
-            f"bytes of the log from byte {self.start} on, where index.interval.bytes is "
-            f"{self.interval_bytes}"
+            f"at least {self.missing} entries are missing: {self.size_bytes} bytes of "
+            f"the log from byte {self.start} on have no entry, although "
+            f"index.interval.bytes is {self.interval_bytes}"
         )
 
 

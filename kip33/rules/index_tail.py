@@ -38,9 +38,9 @@ def distrust(
     if last.timestamp < first_batch.max_timestamp:
         return "it ends before the first batch's timestamp"
     if first_batch.magic == 2 and last.offset < first_batch.base_offset:  # else of a wrapper's last
-        return f"offset {last.offset} lies before the first batch"
+        return f"offset {last.offset} is before the first batch"
     if next_base_offset is not None and last.offset > next_base_offset:
-        return f"offset {last.offset} lies in the next segment"
+        return f"offset {last.offset} is in the next segment"
     return _strange(first_batch, tail.base_offset, log_bytes)
 
 

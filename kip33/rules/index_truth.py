@@ -283,7 +283,7 @@ class OffsetIndexTruth:
             if not places["found"][i]:
                 reasons[i] = "but no batch begins there"
             elif not true[i]:
-                reasons[i] = "but no batch at or behind it ends with it"
+                reasons[i] = "but no batch at or after it ends with it"
             else:
                 before = int(self._offsets[i - 1]), int(self._positions[i - 1])
                 reasons[i] = f"out of order after {before}"

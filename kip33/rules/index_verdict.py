@@ -98,9 +98,8 @@ def time_index_verdict(
         last = int.from_bytes(bytes(data[-TIME_ENTRY_BYTES:][:8]), "big", signed=True)
     if last < truth.max_timestamp:
         problem = (
-            f"the closing entry is absent: the log's max timestamp is {truth.max_timestamp}, "
-            + (f"the last entry says {last}" if entries else "there is no entry")
-        )
+            f"the closing entry is missing: the log's max timestamp is {truth.max_timestamp}, "
+        ) + (f"the last entry says {last}" if entries else "the index has no entry")
         return Verdict(INCOMPLETE, dialect_of_truth, (problem,))
     return _true(truth.gaps, unseen_append_bytes, dialect_of_truth)
 
@@ -132,15 +131,15 @@ def _untrue(
     true_entries = faults.first
     tail = data[true_entries * entry_bytes :]
     if tail.is_zeros:
-        what = f"{true_entries} true entries, then {len(tail)} zero bytes"
+        what = f"{true_entries} correct entries, then {len(tail)} zero bytes"
         return Verdict(PADDED, None, (what,))
     if true_entries and (data[-entry_bytes:].is_zeros or len(data) in preallocated_bytes):
         what = (
-            f"{true_entries} true entries, then stale ones, "
-            f"the file ends in {tail.zeros} zero bytes of {len(data)}"
+            f"{true_entries} correct entries, then stale entries; the file ends with "
+            f"{tail.zeros} zero bytes of {len(data)}"
         )
         return Verdict(PADDED, None, (what,))
     problems = faults.problems
     if faults.entries > len(problems):
-        problems += (f"and {faults.entries - len(problems)} more untrue entries",)
+        problems += (f"and {faults.entries - len(problems)} more wrong entries",)
     return Verdict(WRONG, None, problems)

@@ -215,7 +215,7 @@ def _checked(section: str, settings: Mapping[str, Any]) -> Settings:
     """Return what a `Policy` reads of a section's settings, after all of them were checked."""
     for key in settings:
         if key not in TOPIC_KEYS:
-            raise PolicyError(f"{section} {key}: no topic setting of Kafka{_hint(section, key)}")
+            raise PolicyError(f"{section} {key}: not a topic setting of Kafka{_hint(section, key)}")
     values = {key: _value(section, key, value) for key, value in sorted(settings.items())}
     return tuple((key, value) for key, value in values.items() if key in _READ_KEYS)
 
@@ -226,7 +226,7 @@ def _hint(section: str, key: str) -> str:
         if key == f"log.{known}":  # a broker's setting
             break
         if key.endswith(f".{known}") and section != f"[{DEFAULT_POLICY}]":
-            return f'; if {known}, a name with dots is quoted: [topics."orders.eu"]'
+            return f'; for {known}, quote a name with dots: [topics."orders.eu"]'
     near = get_close_matches(key.removeprefix("log."), sorted(TOPIC_KEYS), n=1)
     return f"; did you mean {near[0]}?" if near else ""
 
@@ -281,8 +281,8 @@ def _topic_or_glob(match: str) -> str:
             partition_dir_name(match, 0)
         except ValueError as error:
             raise PolicyError(
-                f'[topics."{match}"]: no name of a topic: letters, digits, ".", "_", "-" and '
-                "wildcards expected"
+                f'[topics."{match}"]: not the name of a topic: expected letters, '
+                'digits, ".", "_", "-" and wildcards'
             ) from error
     return match
 

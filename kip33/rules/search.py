@@ -40,9 +40,12 @@ FILE_TIME: Final = "file_time"
 BELOW_LOG_START: Final = "below_log_start"
 EMPTIED: Final = "emptied"
 TRAPS: Final = {
-    FILE_TIME: "it has no timestamps, its file's modification time counts",
-    BELOW_LOG_START: "none at or above the log start offset is late enough",
-    EMPTIED: "a batch's header is late enough but no record, compaction may have taken it",
+    FILE_TIME: "it has no timestamps, so its file's modification time is used",
+    BELOW_LOG_START: "no record at or after the log start offset is late enough",
+    EMPTIED: (
+        "a batch header has a timestamp that is late enough, but no record has; compaction "
+        "may have removed it"
+    ),
 }
 
 # What `--as kafka:VERSION` follows. Answers for times are the same since 3.0.
@@ -71,8 +74,8 @@ def require_target(target_ms: int) -> None:
     """Raise ValueError for a target that is no time and none of SPECIAL_TARGETS."""
     if target_ms < 0 and target_ms not in SPECIAL_TARGETS:
         raise ValueError(
-            f"target {target_ms}: milliseconds since epoch, or {LATEST} (latest), {EARLIEST} "
-            f"(earliest) or {MAX_TIMESTAMP} (max timestamp) expected"
+            f"target {target_ms}: expected milliseconds since 1970, or {LATEST} "
+            f"(latest), {EARLIEST} (earliest) or {MAX_TIMESTAMP} (max timestamp)"
         )
 
 
@@ -90,7 +93,7 @@ def parse_kafka_version(text: str) -> tuple[int, int]:
         if version >= OLDEST_KAFKA:
             return version
     oldest = ".".join(map(str, OLDEST_KAFKA))
-    raise ValueError(f"{text!r} is no version of Kafka: expected {oldest} or later, such as 3.7")
+    raise ValueError(f"{text!r} is not a version of Kafka: expected {oldest} or later, such as 3.7")
 
 
 def may_hold(max_timestamp: int | None, target_ms: int) -> bool:
@@ -165,9 +168,11 @@ def require_order(
             raise CorruptIndexError(f"entries out of order: {tuple(low)}, {tuple(high)}")
     for one in neighbours:
         if one.timestamp < 0 or one.offset < base_offset:
-            raise CorruptIndexError(f"entry {tuple(one)} is none of base offset {base_offset}")
+            raise CorruptIndexError(
+                f"entry {tuple(one)} does not belong to base offset {base_offset}"
+            )
         if last_offset is not None and one.offset > last_offset + 1:
-            raise CorruptIndexError(f"entry {tuple(one)} is beyond the last offset {last_offset}")
+            raise CorruptIndexError(f"entry {tuple(one)} is after the last offset {last_offset}")
 
 
 def bears_out(headers: Sequence[BatchHeader], claim: Claim, target_ms: int) -> bool:

@@ -25,7 +25,7 @@ class TopicGlobs(NamedTuple):
     def of(cls, globs: Sequence[str]) -> "TopicGlobs":
         """Return what the user wrote; ValueError for a `!` with nothing behind it."""
         if EXCLUDES in globs:
-            raise ValueError("--topics '!': a glob expected after !, such as '!*-changelog'")
+            raise ValueError("--topics '!': expected a glob after !, such as '!*-changelog'")
         return cls(
             tuple(glob for glob in globs if not glob.startswith(EXCLUDES)),
             tuple(glob[1:] for glob in globs if glob.startswith(EXCLUDES)),

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from kip33.formats.transaction_index import AbortedTransaction
 from kip33.rules.transactions import BEGAN_HERE, FIRST_END, TransactionSummary
 
-START_UNKNOWN: Final = "the transactions that are open at the segment's start are not known"
+START_UNKNOWN: Final = "the open transactions at the segment's start are not known"
 
 
 class CompletedTransactions(NamedTuple):
@@ -58,10 +58,10 @@ def _doubt(
     if not firsts:
         return None
     if len(set(firsts)) < len(firsts):
-        return "two of the transactions open at the segment's start begin at one offset"
+        return "two of the open transactions at the segment's start begin at the same offset"
     latest = max(firsts)
     if latest >= base_offset:
-        return f"a transaction open at the segment's start, {base_offset}, begins at {latest}"
+        return f"an open transaction at the segment's start, {base_offset}, begins at {latest}"
     if summary.lowest is not None and summary.lowest <= latest:
         return f"a transaction of the segment begins at {summary.lowest}, before its start"
     return None

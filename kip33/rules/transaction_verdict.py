@@ -53,7 +53,10 @@ def transaction_index_verdict(
         count = len(completed.aborted)
         if not count:
             return None
-        what = f"there is none, and {count} transaction{'s were' if count > 1 else ' was'} aborted"
+        what = (
+            f"the .txnindex is missing, and {count} "
+            f"transaction{'s were' if count > 1 else ' was'} aborted"
+        )
         return Verdict(MISSING, None, (what,))
     expected = TransactionIndex.from_entries(completed.aborted, base_offset=base_offset)
     if data == expected.to_bytes():
@@ -86,7 +89,7 @@ def _of_unknown(
     wrong = list(_untrue(entries, summary))
     if wrong:
         return Verdict(WRONG, None, tuple(wrong[:MOST_PROBLEMS]))
-    what = "there is none; " if data is None else ""
+    what = "the .txnindex is missing; " if data is None else ""
     return Verdict(UNKNOWN_VERDICT, None, (f"{what}{completed.problem}",))
 
 
@@ -95,7 +98,7 @@ def _untrue(entries: list[AbortedTransaction], summary: TransactionSummary) -> I
     markers = {(row[PRODUCER_ID], row[LAST_OFFSET]) for row in summary.aborts.tolist()}
     for number, one in enumerate(entries):
         if (one.producer_id, one.last_offset) not in markers:
-            where = f"no ABORT marker of producer {one.producer_id} is at offset {one.last_offset}"
+            where = f"offset {one.last_offset} has no ABORT marker of producer {one.producer_id}"
             yield f"entry {number}: {where}"
     for number, (before, after) in enumerate(pairwise(entries), start=1):
         if after.last_offset <= before.last_offset:
@@ -111,11 +114,11 @@ def _other(
     for number, one in enumerate(entries):
         true = expected.get((one.producer_id, one.last_offset))
         if true and one.first_offset > true.first_offset:
-            what = f"first offset {one.first_offset}, {true.first_offset} expected"
+            what = f"first offset {one.first_offset} found, expected {true.first_offset}"
             yield f"entry {number}: {what}"
         elif true and one.last_stable_offset > true.last_stable_offset:
             found, right = one.last_stable_offset, true.last_stable_offset
-            yield f"entry {number}: last stable offset {found}, {right} expected"
+            yield f"entry {number}: last stable offset {found} found, expected {right}"
 
 
 def _named(one: AbortedTransaction) -> str:

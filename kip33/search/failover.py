@@ -35,8 +35,8 @@ from kip33.search.searched_segment import SearchedSegment
 Rows: TypeAlias = dict[PartitionKey, list[dict[str, Any]]]
 """The rows of a catalog, `by_partition` of `catalog_search`."""
 
-NOT_ONE: Final = "nothing that was read is in the archive: from the start"
-BARE: Final = "the last record that was read has no timestamp: from the start"
+NOT_ONE: Final = "the archive has none of the records that were read: resume at the start"
+BARE: Final = "the last record that was read has no timestamp: resume at the start"
 _MOST_MARKERS: Final = 100  # that are passed over
 
 
@@ -90,7 +90,7 @@ def resume_points(
     ValueError for a negative buffer.
     """
     if buffer_ms < 0:
-        raise ValueError(f"buffer_ms {buffer_ms}: 0 or more expected")
+        raise ValueError(f"buffer_ms {buffer_ms}: expected 0 or more")
     with ThreadPoolExecutor(SEARCH_THREADS) as pool:
         reads = list(
             pool.map(lambda one: _last_read(first, one, buffer_ms, max_batch_bytes), offsets)
@@ -118,7 +118,10 @@ def _last_read(first: Rows, one: GroupOffset, buffer_ms: int, most: int) -> _Rea
     note = located.note
     end = log_end(segments)[0]
     if one.offset > end:
-        behind = f"the archive ends at {end}, before the offset: read by it"
+        behind = (
+            f"the archive ends at {end}, before the committed offset: the archive's last "
+            "record is used"
+        )
         note = _joined(note, behind)
     is_sure = not located.passed_over
     return _Read(one, segments, timestamp, max(0, timestamp - buffer_ms), note, is_sure)
@@ -136,7 +139,7 @@ def _of_topic(
                 [read], read.one, read.target_ms, [], most, read_twice=None, note=read.note
             )
     elif here == set(there):
-        why = f"no offset of partition {unread[0]}: it has no row" if unread else None
+        why = f"partition {unread[0]} has no committed offset, so it has no row" if unread else None
         for read in reads:
             segments = _segments(second, topic, read.one.partition)
             twice = _read_twice([read], read.target_ms, most)
@@ -146,9 +149,12 @@ def _of_topic(
             )
     else:
         target_ms = EARLIEST if unread else min(read.target_ms for read in reads)
-        why = f"{len(here)} partitions here, {len(there)} there: the smallest time of the topic"
+        why = (
+            f"{len(here)} partitions on one cluster, {len(there)} on the other: the "
+            "smallest time of the topic is used"
+        )
         if unread:
-            why = f"{why} is the start, since nothing was read of partition {unread[0]}"
+            why = f"{why}, which is the start, because partition {unread[0]} was not read"
         note = _joined(why, *(read.note for read in reads))
         twice = _read_twice(reads, target_ms, most)
         for number in there:
@@ -176,15 +182,15 @@ def _point(
     read = None if wide else reads[0]
     if offset is None and not answer.passed_over and answer.result != NO_SUCH_PARTITION:
         offset, end_note = log_end(segments)
-        note = _joined(note, "nothing there is as late: its end", end_note)
+        note = _joined(note, "no record there is late enough: resume at the end", end_note)
     doubt = _doubt_of(segments, offset)
     is_sure = is_target_sure and not (answer.passed_over or doubt)
     guarantee = None
     if offset is not None and is_sure:
         guarantee = (
-            "every record of the archive is read"
+            "every record of the archive will be read"
             if target_ms == EARLIEST
-            else f"no record with timestamp {target_ms} or later lies before offset {offset}"
+            else f"no record with timestamp {target_ms} or later is before offset {offset}"
         )
     return ResumePoint(
         *(one.group, one.topic, one.partition),

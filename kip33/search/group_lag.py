@@ -149,7 +149,7 @@ def _hidden_from(segments: Sequence[SearchedSegment], offset: int) -> Iterator[s
     next_bases = next_bases_of(segments)
     for one, loss, next_base in zip(segments, losses_of(segments), next_bases, strict=True):
         if loss and (next_base is None or next_base > offset):
-            yield f"{one.log_uri}: {loss}, passed over"
+            yield f"{one.log_uri}: {loss}, skipped"
 
 
 def _joined(*notes: str | None) -> str | None:

@@ -72,7 +72,7 @@ class IndexLookup:
     def distrust(self, why: str) -> None:
         """Never ask these files again."""
         self._is_bad = True
-        self.notes.append(f"its index is not used: {why}")
+        self.notes.append(f"the index is not used: {why}")
 
     @property
     def dialect(self) -> str | None:
@@ -217,7 +217,9 @@ class IndexLookup:
                 raise CorruptIndexError(f".index: entries {slot} and {slot + 1} are out of order")
             expected = next_position - position + RECORD_BATCH_OVERHEAD
         if relative < 0 or position >= end:
-            raise CorruptIndexError(f".index: {relative, position} is no place in {end} bytes")
+            raise CorruptIndexError(
+                f".index: entry {(relative, position)} is outside of the {end} bytes of the log"
+            )
         floor = first_offset_after(claim.entry, self._dialect)
         last_offset = self._segment.base_offset + relative
         yield Start(position, floor, claim, expected, last_offset)

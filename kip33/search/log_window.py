@@ -101,7 +101,7 @@ class LogWindow:
             modern = 2 <= head[16] < 128
             least = RECORD_BATCH_OVERHEAD - LOG_OVERHEAD if modern else LEGACY_MIN_SIZE
             if size < least or position > self.end - LOG_OVERHEAD - size:
-                what = f"at byte {position} of {self.end}: no whole batch begins there"
+                what = f"at byte {position} of {self.end}: no complete batch begins there"
                 self.damage = Damage(what, position)
                 return
             if len(head) < LOG_OVERHEAD + least:

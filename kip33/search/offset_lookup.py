@@ -54,7 +54,7 @@ def record_from(segments: Sequence[SearchedSegment], offset: int, meter: Meter) 
         last_offset = segment.last_offset  # 0: perhaps of a wrapper that does not say its offsets
         is_earlier = last_offset is not None and 0 < last_offset < offset
         if segment.is_bare or segment.doubt or is_earlier:
-            notes += [f"{segment.log_uri}: {loss}, passed over"] if is_lost else []
+            notes += [f"{segment.log_uri}: {loss}, skipped"] if is_lost else []
             continue
         try:
             with _opened(segment, meter) as log:
@@ -64,7 +64,7 @@ def record_from(segments: Sequence[SearchedSegment], offset: int, meter: Meter) 
                             if record.offset >= offset:
                                 return _located(record, notes)
                 notes += log.damage(segment)
-            notes += [f"{segment.log_uri}: {loss}, passed over"] if is_lost else []
+            notes += [f"{segment.log_uri}: {loss}, skipped"] if is_lost else []
         except (OSError, ValueError, Kip33Error) as error:
             notes.append(f"{segment.log_uri}: cannot be read: {one_line(error)}")
     return _located(None, notes)
@@ -77,7 +77,7 @@ def record_before(segments: Sequence[SearchedSegment], offset: int, meter: Meter
         if segment.is_bare or segment.base_offset >= offset:
             continue
         if loss and (segment.doubt or segment.end_offset < offset):
-            notes.append(f"{segment.log_uri}: {loss}, passed over")
+            notes.append(f"{segment.log_uri}: {loss}, skipped")
         if segment.doubt:
             continue
         try:
@@ -173,7 +173,7 @@ class _LogAndIndex(NamedTuple):
     def damage(self, segment: SearchedSegment) -> list[str]:
         """Return what ended a walk before the log's end, as notes."""
         damage = self.window.damage
-        return [f"{segment.log_uri}: {damage}; nothing behind it was read"] if damage else []
+        return [f"{segment.log_uri}: {damage}; the rest was not read"] if damage else []
 
     def position_for(self, offset: int) -> int:
         """Return a position from which a walk comes by an offset: an index point, or 0."""

@@ -58,7 +58,7 @@ from kip33.stores.files import one_line
 
 __all__ = ["Answer", "SearchedSegment", "search_partition"]
 
-_PASSED_OVER: Final = "passed over: a record there could be earlier"
+_PASSED_OVER: Final = "skipped: a record there could be earlier"
 _NO_LIMIT: Final = 2**63 - 1
 
 
@@ -156,10 +156,10 @@ class _Search:
         elif last.is_bare or (last.status == SegmentStatus.TRUNCATED and not last.doubt):
             pending.settle(FOUND, max(last.base_offset, self._start_offset))
         else:
-            pending.pass_over(f"{last.log_uri}: {last.status}, its last offset is not known")
+            pending.pass_over(f"{last.log_uri}: {last.status}, so the last offset is not known")
             pending.settle(FOUND)
         if self._losses[-1] and not last.doubt:
-            pending.pass_over(f"{last.log_uri}: {self._losses[-1]}, the log may end later")
+            pending.pass_over(f"{last.log_uri}: {self._losses[-1]}, so the log may end later")
 
     def ask(self, waiting: list[Pending]) -> None:
         """Ask segment after segment for what is not answered."""
@@ -236,11 +236,13 @@ class _Search:
         if hit.note:
             pending.notes.append(hit.note)
         if self._as_kafka and place != pending.choice:
-            pending.notes.append(f"{self._trap(pending)}; offset {hit.offset} has one")
+            pending.notes.append(
+                f"{self._trap(pending)}; the record at offset {hit.offset} is late enough"
+            )
             pending.settle(not_found(self._maxima))
             return
         if self._as_kafka and hit.exactness == EXACT_TO_BATCH:
-            pending.notes.append("a broker fails there")
+            pending.notes.append("a broker returns an error there")
         is_later = hit.timestamp is not None and hit.timestamp > pending.time_ms
         is_first = is_later and search.begins_with(hit) and self._is_bare_before(place, pending)
         pending.settle(
@@ -275,7 +277,7 @@ class _Search:
         try:
             return counts_from(segment, self._start_offset, self._meter), None
         except (OSError, ValueError, Kip33Error) as error:
-            unknown = "the partition's first record may be in it"
+            unknown = "it may have the partition's first record"
             return True, f"{segment.log_uri}: cannot be read: {one_line(error)}; {unknown}"
 
     def _is_below_start(self, segment: SearchedSegment) -> bool:
@@ -289,7 +291,7 @@ class _Search:
             target_ms=pending.time_ms,
             begins_below_start=segment.base_offset < self._start_offset,
         )
-        return f"{why}: Kafka looks into {segment.log_uri} only and finds none, {TRAPS[why]}"
+        return f"{why}: Kafka searches only {segment.log_uri} and finds no record: {TRAPS[why]}"
 
     def _seek_smaller(self, pending: Pending) -> None:
         """Answer with the largest timestamp of a record where headers claim larger ones.

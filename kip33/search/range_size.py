@@ -45,7 +45,7 @@ def range_size(rows: Sequence[Mapping[str, Any]], start: int, end: int) -> Range
         lost_from = _lost_from(row)
         is_behind = next_base is not None and next_base <= max(start, lost_from or 0)
         if lost_from is not None and lost_from < end and not is_behind:
-            what = f"{row['log_uri']}: {row['status']}, not all is counted"
+            what = f"{row['log_uri']}: {row['status']}, so the count is incomplete"
             total = _sum(total, RangeSize(None, 0, 0, what))
         if row["status"] in UNCOUNTED:
             continue
@@ -53,7 +53,7 @@ def range_size(rows: Sequence[Mapping[str, Any]], start: int, end: int) -> Range
             continue
         total = _sum(total, _part(row, start, end))
         if row["base_offset"] <= counted_to:
-            what = f"{row['log_uri']}: an earlier segment has offsets of it, counted twice"
+            what = f"{row['log_uri']}: overlaps an earlier segment, so records are counted twice"
             total = _sum(total, RangeSize(0, 0, 0, what))
         counted_to = max(counted_to, row["last_offset"] or row["base_offset"])
     return total

@@ -57,7 +57,7 @@ def find_offset(
     """
     timestamp_ms = milliseconds_of(time)
     if timestamp_ms < 0:
-        raise ValueError(f"timestamp {timestamp_ms}: milliseconds since epoch expected")
+        raise ValueError(f"timestamp {timestamp_ms}: expected milliseconds since 1970")
     for log in _logs_of(segments):
         row = SearchedSegment(
             log_uri=log.place.uri,
@@ -94,7 +94,7 @@ def _record_of(log: _OpenLog, batches: "_Batches", position: int, timestamp_ms: 
         if record.timestamp >= timestamp_ms and record.offset >= log.base_offset:
             return record
     raise CorruptSegmentError(
-        f"{log.place.uri}: at byte {position}: it changed while read", position
+        f"{log.place.uri}: at byte {position}: the log changed while it was read", position
     )
 
 
@@ -159,17 +159,20 @@ def _logs_of(segments: Segments) -> list[_OpenLog]:
         try:
             listed = list_partition(location)
         except OSError as error:
-            what = "no directory, and not named as a segment's log"
+            what = "neither a directory nor a log: expected '<base offset>.log'"
             raise LocationError(f"{location.uri}: {what}: {one_line(error)}") from error
         for found, files in listed.segments.items():
             named = (location.child(f.name) for f in files if f.name.endswith(".log"))
             logs += [_OpenLog(found, log) for log in named]
     if not logs:
-        raise LocationError(f"{', '.join(map(_shown, given)) or 'nothing'}: no segments there")
+        raise LocationError(f"{', '.join(map(_shown, given)) or 'nothing'}: no segments found")
     logs.sort()
     for one, other in pairwise(logs):
         if one.base_offset == other.base_offset:
-            raise ValueError(f"{one.place.uri}, {other.place.uri}: one base offset, one partition?")
+            raise ValueError(
+                f"{one.place.uri}, {other.place.uri}: both have the same base offset; give "
+                "the segments of one partition"
+            )
     return logs
 
 
@@ -202,7 +205,7 @@ class _Batches:
         """Return the header of the batch at a position where one was seen before."""
         for header in self._window.headers(position):
             return header
-        raise _corrupt(self._log, self._window.damage or "the log became shorter while read")
+        raise _corrupt(self._log, self._window.damage or "the log became shorter while it was read")
 
     def between(self, start: int, end: int | None, *, in_order: bool) -> Iterator[BatchHeader]:
         """Yield the headers of batches that may hold an offset from `start` up to `end`.

@@ -69,7 +69,7 @@ def overlap_note(offset: int, twice: Sequence[SearchedSegment]) -> str | None:
     for one in twice:
         last = one.base_offset if one.last_offset is None else one.last_offset
         if one.base_offset <= offset <= last + 1:  # what comes after the last depends on it as well
-            return f"{one.log_uri}: an earlier segment has offsets of it; they may differ"
+            return f"{one.log_uri}: overlaps an earlier segment; their records may differ"
     return None
 
 
@@ -78,13 +78,17 @@ def two_directories_note(segments: Sequence[SearchedSegment]) -> str | None:
     pair = two_directories_in(one.log_uri.rpartition("/")[0] for one in segments)
     if pair is None:
         return None
-    return f"{pair[0]} and {pair[1]} are directories of one partition; they may be two logs"
+    return (
+        f"{pair[0]} and {pair[1]} are directories of the same partition; they may be different logs"
+    )
 
 
 def log_end(segments: Sequence[SearchedSegment]) -> tuple[int, str | None]:
     """Return the offset after the last record as far as it is known, and a note if it is not."""
     last, loss = segments[-1], losses_of(segments)[-1]
     is_known = last.is_bare or (last.last_offset is not None and not loss)
-    note = None if is_known else f"{last.log_uri}: {last.status}, the log's end is not known"
+    note = (
+        None if is_known else f"{last.log_uri}: {last.status}, so the end of the log is not known"
+    )
     known = [one.last_offset + 1 for one in segments if one.last_offset is not None]
     return max([last.base_offset, *known]), note

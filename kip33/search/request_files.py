@@ -35,7 +35,7 @@ def load_group_offsets(file: str) -> list[GroupOffset]:
         return parse_group_offsets(_bytes(place).decode("utf-8-sig"))
     except ValueError as error:
         raise LocationError(
-            f"{place.uri}: {error}; or what kafka-consumer-groups.sh --describe prints"
+            f"{place.uri}: {error}, or the output of kafka-consumer-groups.sh --describe"
         ) from error
 
 
@@ -49,7 +49,7 @@ def load_time_requests(file: str) -> list[TimeRequest]:
     except (OSError, ValueError, csv.Error, pa.ArrowException) as error:
         raise LocationError(f"{place.uri}: {one_line(error)}") from error
     if not requests:
-        raise LocationError(f"{place.uri}: no requests, expected lines of {EXPECTED_COLUMNS}")
+        raise LocationError(f"{place.uri}: no requests found, expected lines of {EXPECTED_COLUMNS}")
     return requests
 
 
@@ -65,7 +65,7 @@ def _of_csv(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
     _require_columns(list(reader.fieldnames or ()))
     for row in reader:
         if None in row or None in row.values():
-            raise ValueError(f"line {reader.line_num}: as many cells as the header has expected")
+            raise ValueError(f"line {reader.line_num}: expected as many cells as the header has")
         yield reader.line_num, row
 
 
@@ -85,9 +85,11 @@ def _require_columns(names: list[str]) -> None:
 def _request(line: int, row: dict[str, Any]) -> TimeRequest:
     topic, partition, time = (_text(row[name]) for name in WANTED)
     if not topic:
-        raise ValueError(f"line {line}: an empty topic, expected {EXPECTED_COLUMNS}")
+        raise ValueError(f"line {line}: the topic is empty, expected {EXPECTED_COLUMNS}")
     if partition and not (partition.isascii() and partition.isdigit() and len(partition) < 11):
-        raise ValueError(f"line {line}: partition {partition!r}, a number or nothing expected")
+        raise ValueError(
+            f"line {line}: partition {partition!r} found, expected a number or no text"
+        )
     log_dir = _text(row.get("log_dir"))
     return TimeRequest(line, topic, int(partition) if partition else None, time, log_dir or None)
 

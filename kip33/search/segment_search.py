@@ -99,7 +99,7 @@ class SegmentSearch:
     @property
     def notes(self) -> list[str]:
         """Return one line for each thing that was not as it should be."""
-        damage = [f"{self.log.damage}; nothing behind it was read"] if self.log.damage else []
+        damage = [f"{self.log.damage}; the rest was not read"] if self.log.damage else []
         return [f"{self._segment.log_uri}: {note}" for note in (*self._indexes.notes, *damage)]
 
     def find(self, target_ms: int) -> Hit | None:
@@ -203,14 +203,14 @@ class SegmentSearch:
                 break
         else:
             if starts:
-                indexes.distrust("the batches at its place are not what it says")
+                indexes.distrust("the batches at its position do not match it")
                 return resume
         if upper is None or upper.position <= begin[0]:
             return begin
         if is_far:
             if self._are_all_borne_out() and self._is_borne_out(upper, target_ms):
                 return upper.position, upper.first_offset
-            indexes.distrust("the batches at its place are not what it says")
+            indexes.distrust("the batches at its position do not match it")
             return begin
         self.log.expect(upper.position - begin[0] + (upper.expected_bytes or 0))
         return begin
@@ -351,5 +351,5 @@ def opened_window(
         max_batch_bytes=meter.max_batch_bytes,
     )
     if segment.valid_bytes is not None and size_bytes < segment.valid_bytes:
-        window.damage = f"{size_bytes} bytes, the catalog says {segment.valid_bytes}"
+        window.damage = f"{size_bytes} bytes found, the catalog says {segment.valid_bytes}"
     return window

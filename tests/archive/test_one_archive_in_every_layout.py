@@ -176,7 +176,9 @@ def test_judged_alike_and_planned_in_log_directories_only(
     if name == "kafka":
         assert len(plan_retention(catalog, newest, policies, **how).partitions) == 3
     else:
-        with pytest.raises(PlanError, match="nothing is planned or deleted there") as raised:
+        with pytest.raises(
+            PlanError, match="kip33 does not plan or delete there, because"
+        ) as raised:
             plan_retention(catalog, newest, policies, **how)
         assert "\n" not in str(raised.value)
 

@@ -151,7 +151,9 @@ def named_by_rows(seen: Outcome, root: Path, *, in_place: bool = False) -> Outco
     return Outcome(files, rows)
 
 
-IN_PLACE = re.compile(r"; (?:there is no \.index, and|no \.index is written|\S+\.index stays:).*")
+IN_PLACE = re.compile(
+    r"; (?:the \.index is missing, and|no \.index is written|\S+\.index stays:).*"
+)
 
 
 def without_what_differs_in_place(row: Row) -> Row:

@@ -56,7 +56,7 @@ def test_a_damaged_log_gets_no_offset_index_and_its_row_says_why(archive: Changi
         "written",
         None,
     )
-    assert f"a broker that starts cuts this log to {valid_bytes} bytes" in row["error"]
+    assert f"a starting broker cuts this log to {valid_bytes} bytes" in row["error"]
     assert (summary.hidden_from_recovery, list(warnings_of(summary))) == (0, [])
     assert archive.build(offset_index=True).reused == 3
 

@@ -11,7 +11,7 @@ from tests.builders.changing_archive import ChangingArchive, batches
 from tests.faults.builds import carry_out
 from tests.retention.test_broker_locks import held_by_another, is_free
 
-HELD = r"b2/\.lock: a broker, or another run of kip33, holds it; .*stop the broker"
+HELD = r"b2/\.lock: a broker or another run of kip33 holds the lock; .*stop the broker"
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ SECOND = segment([data(3, Q), abort(4, Q), abort(5, P)])
 THIRD = segment([data(6, Q), abort(7, Q)])
 SEGMENTS = {0: FIRST, 3: SECOND, 6: THIRD}
 ENTRIES = {0: [], 3: [(Q, 3, 4, 0), (P, 0, 5, 6)], 6: [(Q, 6, 7, 8)]}
-NOT_KNOWN = "the transactions that are open at the segment's start are not known"
+NOT_KNOWN = "the open transactions at the segment's start are not known"
 
 
 def wire(base_offset: int) -> bytes:
@@ -490,7 +490,7 @@ def test_verify_of_one_segment_knows_transactions_from_a_snapshot(
     assert verify_segment(str(in_place.log(T))).transaction_index_verdict is None
     found = verify_segment(str(log))
     assert found.transaction_index_verdict == "unknown"
-    assert found.problems[-1].startswith(".txnindex: the transactions that are open")
+    assert found.problems[-1].startswith(".txnindex: the open transactions")
     log.with_suffix(".snapshot").write_bytes(snapshot(p5=0))
     assert verify_segment(str(log)).transaction_index_verdict == "identical"
 

@@ -30,7 +30,7 @@ FIRST = Stored("orders", 0, 0, segment(orders(0, START_MS, 30)))  # offsets 0 to
 INSIDE = Stored("orders", 0, 200, segment(orders(200, START_MS + 60_000, 30)))  # 200 to 499
 LAST = Stored("orders", 0, 500, segment(orders(500, START_MS + 120_000, 30)))
 ALONE = Stored("clicks", 0, 0, segment(orders(0, START_MS, 5)))
-NOTE = "an earlier segment has offsets of it"
+NOTE = "overlaps an earlier segment"
 
 
 @pytest.fixture

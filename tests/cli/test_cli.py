@@ -373,7 +373,7 @@ def test_verify_prints_one_object_or_a_table(spark_command: Command) -> None:
 
     table = spark_command("verify", "archive", "--topics", "orders").stdout
     assert "6 segments" in table
-    assert "0 true entries, then 10485756 zero bytes" in table
+    assert "0 correct entries, then 10485756 zero bytes" in table
     assert f"broker-2/orders-0/{FIRST}.timeindex" in table
 
 
@@ -433,7 +433,7 @@ def test_a_sparse_index_is_counted_shown_and_failed_on(command: Command) -> None
     assert (done.exit_code, found["by_offset_index_verdict"]) == (3, {"sparse": 1})
     assert found["offset_index_largest_gap_bytes"] == log.stat().st_size
     table = command(*asked).stdout
-    assert "sparse" in table and "entries are missing: there is none for" in table
+    assert "sparse" in table and "entries are missing" in table
 
 
 def test_verify_reads_the_kip33_dialect_only_where_it_is_asked_for(command: Command) -> None:

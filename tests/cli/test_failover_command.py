@@ -102,7 +102,7 @@ def test_where_a_group_goes_on(failover: Command) -> None:
         **{"last_read_timestamp": minute(5), "target_ms": minute(2), "resume_offset": 7_010},
         **{"resume_timestamp": minute(2), "result": "found", "read_twice_at_most": 17},
         **{"topic_wide": False, "note": None, "warnings": []},
-        "guarantee": f"no record with timestamp {minute(2)} or later lies before offset 7010",
+        "guarantee": f"no record with timestamp {minute(2)} or later is before offset 7010",
     }
     assert (second["resume_offset"], second["read_twice_at_most"]) == (7_045, 19)
 
@@ -115,7 +115,7 @@ def test_partitions_that_differ_are_said_so(failover: Command) -> None:
     assert [(row["partition"], row["resume_offset"], row["topic_wide"]) for row in found] == [
         (number, 7_010, True) for number in range(3)
     ]
-    says = "2 partitions here, 3 there: the smallest time of the topic"
+    says = "2 partitions on one cluster, 3 on the other: the smallest time of the topic is used"
     assert {(row["note"], row["read_twice_at_most"]) for row in found} == {(says, 17 + 54)}
     table = failover(*where, *BUFFER).stdout
     assert table.count(says) == 3 and "71 (topic)" in table
@@ -134,7 +134,7 @@ def test_a_row_for_everything_that_is_not_there(failover: Command) -> None:
         ("orders", 2, None, "no_such_partition"),
     ]
     assert [row["guarantee"] is None for row in found] == [True, True, False, False, True]
-    assert "the archive ends at 100, before the offset" in found[3]["note"]
+    assert "the archive ends at 100, before the committed offset" in found[3]["note"]
     lines = failover(*where, *BUFFER).stdout.splitlines()
     assert (
         lines[-3]
@@ -227,7 +227,7 @@ def test_segments_of_the_first_are_gone(failover: Command, built: Path) -> None:
     [row] = moved_away(built, "one", lambda: points(failover(*where)))
 
     assert (row["target_ms"], row["resume_offset"]) == (-2, 7_000)
-    assert "cannot be read: " in row["note"] and row["note"].count("from the start") == 1
+    assert "cannot be read: " in row["note"] and row["note"].count("resume at the start") == 1
 
 
 FILES = {"good.csv": b"orders,0,27\n", "two.csv": b"orders,0\n", "empty.csv": b""}

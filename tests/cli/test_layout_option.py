@@ -26,7 +26,7 @@ def test_built_verified_searched_and_shown(spark_command: Command) -> None:
     assert "missing" not in beside.lines[0]["by_verdict"]  # in .indexes they are, empty ones
     time = "--time", "2023-11-14T22:13:21Z"
     found = spark_command("search", "i/_catalog", "--topic", "orders", *time, "--format", "jsonl")
-    assert "an earlier segment has offsets of it" in found.lines[0]["note"]
+    assert "overlaps an earlier segment" in found.lines[0]["note"]
     [shown] = spark_command("catalog", "i/_catalog", "--format", "json").lines
     assert {one["topic"]: one["overlaps"] for one in shown["topics"]} == {
         "audit": {}, "orders": {"same base offset": 1}, "pay.ments-2": {},

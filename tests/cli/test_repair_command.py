@@ -239,7 +239,7 @@ def test_a_broker_that_runs_refuses_in_one_line(
     with held_by_another(lock):
         done = command("repair", "logs", *ASKED, *more)
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "logs/.lock: a broker, or another run of kip33, holds it" in done.stderr
+    assert "logs/.lock: a broker or another run of kip33 holds the lock" in done.stderr
     assert log_dir.files() == before
 
 

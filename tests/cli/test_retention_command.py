@@ -398,13 +398,13 @@ WRONG_USAGE = [
     (["retention", "CATALOG", "--policy", "no.toml"], "no.toml"),
     (["retention", "CATALOG", "--retention-ms", "1", "--dry-run"], "--dry-run requires --apply"),
     (["retention", "CATALOG", "--apply", "p"], "CATALOG cannot be combined with --apply"),
-    (["retention", "--apply", "p", "--policy", "x"], "--policy is in the plan"),
+    (["retention", "--apply", "p", "--policy", "x"], "--policy cannot be combined"),
     (["retention", "--apply", "p", "--format", "csv"], "--apply has no CSV output"),
     (["retention", "--apply", "none.jsonl"], "none.jsonl"),
     (["retention", "CATALOG", "--retention-ms", "1", "--plan", "p.jsonl"], "no cleanup.policy"),
     (
         ["retention", "CATALOG", "--retention-ms", "1", "--now", "now+1h", "--plan", "p.jsonl"],
-        "plan at a time that has come",
+        "only segments that have already expired",
     ),
 ]
 
@@ -442,4 +442,4 @@ def test_options_of_judging_in_a_configuration_file_do_not_hinder_an_apply(
 
     done = spark_command("retention", "--apply", "none.jsonl", "--config", config)
 
-    assert "no plan can be read" in done.stderr
+    assert "the plan cannot be read" in done.stderr

@@ -113,7 +113,7 @@ def test_as_kafka_names_what_hides_a_record(search: Command) -> None:
     [row] = answers(search(*arguments, "--as", "kafka"))
 
     assert (row["offset"], row["result"]) == (None, "no_timestamps")
-    assert row["note"].startswith("file_time: Kafka looks into ")
+    assert row["note"].startswith("file_time: Kafka searches only ")
 
 
 def test_as_kafka_takes_a_version(search: Command) -> None:
@@ -126,7 +126,7 @@ def test_as_kafka_takes_a_version(search: Command) -> None:
 
     assert [row["offset"] for row in older] == [row["offset"] for row in newest]
     assert refused.exit_code == 2
-    assert "'2.8' is no version of Kafka: expected 3.0 or later, such as 3.7" in refused.stderr
+    assert "'2.8' is not a version of Kafka: expected 3.0 or later, such as 3.7" in refused.stderr
 
 
 def test_index_only_opens_no_log(search: Command, built: Path) -> None:
@@ -249,10 +249,10 @@ WRONG_USAGE = [
     (["--time", "0", "--topic", "x*"], "no topic matches x*; the catalog has audit.v1, clicks,"),
     (["--requests", "none.csv"], "none.csv: cannot be read"),
     (["--requests", "empty.csv"], "empty.csv: the columns (none) found, expected the columns"),
-    (["--requests", "header.csv"], "header.csv: no requests, expected lines of"),
+    (["--requests", "header.csv"], "header.csv: no requests found, expected lines of"),
     (["--requests", "other.csv"], "other.csv: the columns a,b found, expected the columns topic"),
     (["--requests", "time.csv"], "time.csv: line 2: 'noon' found, expected"),
-    (["--requests", "partition.csv"], "line 2: partition '-1', a number or nothing expected"),
+    (["--requests", "partition.csv"], "line 2: partition '-1' found, expected a number or no text"),
     (
         ["--time", "0", "--time", "1", "--emit", "spark"],
         "--emit prints one offset per partition, but",

@@ -66,7 +66,7 @@ def apply_as_any_owner(as_any_owner: ForkedCommands, place: CutShort) -> Apply:
         pytest.param(
             f"indexes/{A}", 0o500, 0, 22, "00.index: cannot be deleted: ", id="its indexes"
         ),
-        pytest.param(f"indexes/{A}", 0, 0, 24, "cannot be looked at: ", id="its indexes are shut"),
+        pytest.param(f"indexes/{A}", 0, 0, 24, "cannot be checked: ", id="its indexes are shut"),
     ],
 )
 def test_permission_denied(
@@ -223,7 +223,7 @@ def test_no_space_for_the_journal(small: OnSmallDisks, objects: int) -> None:
     assert stopped
     for row in stopped:
         assert NO_SPACE in row["why"]
-        assert "without it nothing more is deleted in its partition" in row["why"]
+        assert "without it no more segments of its partition are deleted" in row["why"]
     assert sum(row["segments_deleted"] for row in rows) <= objects
     small.disks.make_room(small.catalog_disk)
     small.require_done(with_trash=False)

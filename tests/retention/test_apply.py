@@ -131,7 +131,7 @@ def replace_by_directory(path: Path) -> None:
     ("change", "deleted", "said"),
     [
         pytest.param(
-            lambda a: a.rewrite(a.log(200), size=1), 2, "200.log: 441 bytes, the plan says 440",
+            lambda a: a.rewrite(a.log(200), size=1), 2, "200.log: 441 bytes found, the plan",
             id="another size",
         ),
         pytest.param(
@@ -151,20 +151,20 @@ def replace_by_directory(path: Path) -> None:
             "200.index: 464 bytes", id="another index in the index directory",
         ),
         pytest.param(
-            lambda a: a.log(200).unlink(), 2, "200.log: is gone, and not by this plan",
+            lambda a: a.log(200).unlink(), 2, "200.log: is missing, but this plan did",
             id="the log is gone",
         ),
         pytest.param(
-            lambda a: a.log(0).unlink(), 0, "0.log: is gone, and not by this plan",
+            lambda a: a.log(0).unlink(), 0, "0.log: is missing, but this plan did not delete it",
             id="the oldest is gone",
         ),
         pytest.param(
             lambda a: a.log(200).with_suffix(".timeindex").unlink(), 2,
-            "200.timeindex: is gone, and not by this plan", id="an index is gone",
+            "200.timeindex: is missing, but this plan did not delete it", id="an index is gone",
         ),
         pytest.param(
             lambda a: replace_by_directory(a.log(200).with_suffix(".index")), 2,
-            "200.index: is no file", id="a directory instead",
+            "200.index: is not a file", id="a directory instead",
         ),
         pytest.param(
             lambda a: a.write(a.log(200).with_name("200.index")), 2,
@@ -179,15 +179,15 @@ def replace_by_directory(path: Path) -> None:
             id="a log between",
         ),
         pytest.param(
-            lambda a: a.write(a.log(100).with_suffix(".log.swap")), 0, "has a .log.swap",
+            lambda a: a.write(a.log(100).with_suffix(".log.swap")), 0, "contains a .log.swap",
             id="a swap",
         ),
         pytest.param(
             lambda a: a.log(400).unlink(), 0,
-            "400.log: the first segment that was to stay is not there", id="nothing would stay",
+            "400.log: the first segment that the plan keeps is missing", id="nothing would stay",
         ),
         pytest.param(
-            lambda a: shutil.rmtree(a.source / A), 0, "that was to stay is not there",
+            lambda a: shutil.rmtree(a.source / A), 0, "that the plan keeps is missing",
             id="the directory is gone",
         ),
         pytest.param(
@@ -313,7 +313,7 @@ def test_a_log_that_came_back_with_all_its_files(archive: ExpiringArchive) -> No
     before = archive.files()
     first = archive.apply(plan).partitions[0]
     assert (first.outcome, first.stopped_at) == ("stopped", 0)
-    assert first.why == f"{archive.log(0).as_uri()}: is there again, after this plan deleted it"
+    assert first.why == f"{archive.log(0).as_uri()}: exists again after this plan deleted it"
     assert {path for path in before if A in path} <= archive.files().keys()
 
 
@@ -333,7 +333,10 @@ def test_a_stop_before_any_deletion_proves_nothing_later(archive: ExpiringArchiv
     assert archive.apply(plan).stopped == 1
     log.unlink()
     first = archive.apply(plan).partitions[0]
-    assert (first.stopped_at, first.why) == (100, f"{log.as_uri()}: is gone, and not by this plan")
+    assert (first.stopped_at, first.why) == (
+        100,
+        f"{log.as_uri()}: is missing, but this plan did not delete it",
+    )
 
 
 def at(last: str, do: Callable[[], object]) -> Callable[[dict[str, Any]], None]:
@@ -350,19 +353,19 @@ def at(last: str, do: Callable[[], object]) -> Callable[[dict[str, Any]], None]:
     ("change", "suffix", "left", "why", "later"),
     [
         pytest.param(
-            "rewrite", ".log", 6, "bytes, the plan says", "bytes, the plan says",
+            "rewrite", ".log", 6, "bytes found, the plan says", "bytes found, the plan says",
             id="the log has changed",
         ),
         pytest.param(
-            "rewrite", ".txnindex", 1, "bytes, the plan says", "bytes, the plan says",
+            "rewrite", ".txnindex", 1, "bytes found, the plan says", "bytes found, the plan says",
             id="the last file has changed",
         ),
         pytest.param(
-            "unlink", ".log", 5, "went meanwhile, and not by this plan",
-            "is gone, and not by this plan", id="somebody deleted the log",
+            "unlink", ".log", 5, "was deleted meanwhile, but not by this plan",
+            "is missing, but this plan did not delete it", id="somebody deleted the log",
         ),
         pytest.param(
-            "unlink", ".timeindex", 2, "went meanwhile, and not by this plan", None,
+            "unlink", ".timeindex", 2, "was deleted meanwhile, but not by this plan", None,
             id="somebody deleted an index behind the log",
         ),
     ],

@@ -43,7 +43,7 @@ def is_free(lock: Path) -> bool:
 
 
 def refuse(partitions: list[Location]) -> None:
-    says = r"\.lock: a broker, or another run of kip33, holds it"
+    says = r"\.lock: a broker or another run of kip33 holds the lock"
     with pytest.raises(PlanError, match=says), locked(partitions):
         pass
 

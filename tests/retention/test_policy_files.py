@@ -122,15 +122,15 @@ def test_both(text: str, expected: dict[str, Policy]) -> None:
 
 
 WRONG_TOML = {
-    "no TOML": ("retention.ms 7d", "no TOML: ", "(at line 1, column 14); fix it"),
+    "no TOML": ("retention.ms 7d", "not valid TOML: ", "(at line 1, column 14); fix it"),
     "a section that is none": (
         "[topic.orders]\nretention.ms = 1\n",
-        "'topic' found at the top, ",
+        "'topic' found at the top level, ",
         'expected [defaults] and [topics."NAME or GLOB"]; fix it',
     ),
     "a setting outside sections": (
         "retention.ms = 1\n",
-        "'retention' found at the top, ",
+        "'retention' found at the top level, ",
         "fix it",
     ),
     "a topic that is no table": (
@@ -146,17 +146,18 @@ WRONG_TOML = {
     ),
     "a key twice": (
         '[defaults]\nretention.ms = 1\n"retention.ms" = 2\n',
-        "[defaults] retention.ms: found twice, bare and quoted, ",
+        "[defaults] retention.ms: found twice, with and without quotes, ",
         "expected once; fix it",
     ),
     "a topic with dots that is not quoted": (
         "[topics.orders.eu]\nretention.ms = 1\n",
-        '[topics."orders"] eu.retention.ms: no topic setting of Kafka; if retention.ms, a name ',
-        'with dots is quoted: [topics."orders.eu"]; fix it',
+        '[topics."orders"] eu.retention.ms: not a topic setting of Kafka; for retention.ms, '
+        "quote a name ",
+        'with dots: [topics."orders.eu"]; fix it',
     ),
     "an unknown key": (
         "[defaults]\nretention.m = 1\n",
-        "[defaults] retention.m: no topic setting of Kafka; ",
+        "[defaults] retention.m: not a topic setting of Kafka; ",
         "did you mean retention.ms?; fix it",
     ),
     "a value of another kind": (
@@ -166,7 +167,7 @@ WRONG_TOML = {
     ),
     "a number too long for Python": (
         f"[defaults]\nretention.ms = {'9' * 5000}\n",
-        "no TOML: ",
+        "not valid TOML: ",
         "fix it",
     ),
 }
@@ -202,7 +203,7 @@ def test_wrong_output_of_the_tools(text: str, message: str) -> None:
     with pytest.raises(PolicyError) as raised:
         load_policies(None, "topics.txt")
     assert str(raised.value).startswith(f"topics.txt: {message}")
-    assert str(raised.value).endswith("; save what the tool prints again, unchanged")
+    assert str(raised.value).endswith("; save the tool's output again, unchanged")
     assert "\n" not in str(raised.value)
 
 
@@ -212,7 +213,7 @@ def test_wrong_output_of_the_tools(text: str, message: str) -> None:
     [
         ("nowhere", "nowhere: cannot be read: No such file or directory; expected a file"),
         ("folder", "folder: cannot be read: not a regular file; expected a file"),
-        ("utf-16", "utf-16: no UTF-8 at byte 0, text expected; save it as UTF-8"),
+        ("utf-16", "utf-16: byte 0 is not UTF-8; save the file as UTF-8"),
         ("ftp://host/x", "ftp://host/x: unknown scheme ftp://, expected a local path or one of"),
         ("", "the path is empty: expected a local path or a URI"),
     ],

@@ -62,7 +62,7 @@ def test_a_copy_that_is_not_whole(
     before = archive.files()
     applied = archive.apply(archive.plan(), trash=trash)
     assert [one.stopped_at for one in applied.partitions] == [0, 0]
-    assert "440 bytes to copy, 1 are there" in (applied.partitions[0].why or "")
+    assert "1 bytes were copied, expected 440" in (applied.partitions[0].why or "")
     assert archive.files() == before
     assert not [path for path in Path(trash.path).rglob("*") if path.is_file()]
 
@@ -87,7 +87,7 @@ def test_what_is_in_the_trash_already(
     assert first.outcome == ("done" if same else "stopped")
     if not same:
         assert first.stopped_at == 0
-        assert "another file is in the trash" in (first.why or "")
+        assert "the trash has another file of this name" in (first.why or "")
         assert before[f"archive/{A}/{log.name}"] == log.read_bytes()
 
 

@@ -137,7 +137,7 @@ def test_where_the_last_whole_entry_begins(size: int, at: int | None) -> None:
 
 
 def test_half_an_entry_is_no_answer() -> None:
-    with pytest.raises(ValueError, match="8 bytes, not 12"):
+    with pytest.raises(ValueError, match="8 bytes, expected 12"):
         broker_view(
             time_index_bytes=24,
             last_entry=bytes(8),

@@ -68,7 +68,7 @@ NOT_BELIEVED = [
         [(299, BASE + 9)], FIRST, None, "before the first batch's", id="earlier than the log"
     ),
     pytest.param(
-        [(400, BASE + 4)], FIRST, None, "lies before the first batch", id="an offset before the log"
+        [(400, BASE + 4)], FIRST, None, "is before the first batch", id="an offset before the log"
     ),
     pytest.param(
         [(400, BASE + 11)], FIRST, BASE + 10, "in the next segment", id="beyond the next base"

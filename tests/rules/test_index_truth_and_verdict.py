@@ -346,28 +346,28 @@ SENTENCES = [
         id="out of order",
     ),
     pytest.param(
-        RECOVERED[:12] + bytes(24), "1 true entries, then 24 zero bytes", id="zeros"
+        RECOVERED[:12] + bytes(24), "1 correct entries, then 24 zero bytes", id="zeros"
     ),
     pytest.param(
         RECOVERED[:12] + STALE + bytes(12),
-        "1 true entries, then stale ones, the file ends in 12 zero bytes of 48",
+        "1 correct entries, then stale entries; the file ends with 12 zero bytes of 48",
         id="stale",
     ),
     pytest.param(
         RECOVERED[:12],
-        "the closing entry is absent: the log's max timestamp is 1009, the last entry says 1002",
+        "the closing entry is missing: the log's max timestamp is 1009, the last entry says 1002",
         id="incomplete",
     ),
     pytest.param(
         b"",
-        "the closing entry is absent: the log's max timestamp is 1009, there is no entry",
+        "the closing entry is missing: the log's max timestamp is 1009, the index has no entry",
         id="incomplete and empty",
     ),
     pytest.param(RECOVERED[:7], "7 bytes found, expected a multiple of 12", id="malformed"),
     pytest.param(
         RECOVERED[:12] + RECOVERED[-12:],
-        "at least 2 entries are missing: there is none for 588 bytes of the log from byte 294 on, "
-        "where index.interval.bytes is 100",
+        "at least 2 entries are missing: 588 bytes of the log from byte 294 on have no entry, "
+        "although index.interval.bytes is 100",
         id="sparse",
     ),
 ]  # fmt: skip
@@ -381,7 +381,7 @@ def test_a_problem_is_one_sentence(time_index: bytes, problem: str) -> None:
 def test_many_problems_are_counted_after_ten() -> None:
     problems = judge(LOG, time_bytes(*[(5000, 1)] * 25)).problems
     assert len(problems) == 11
-    assert problems[-1] == "and 15 more untrue entries"
+    assert problems[-1] == "and 15 more wrong entries"
     assert len(judge(LOG, time_bytes(*[(5000, 1)] * 10)).problems) == 10
 
 

@@ -235,13 +235,13 @@ def test_keeps_everything(policies: Policies, keeps: bool) -> None:
 TIME = "expected 7d, 36h, 15m, 30s, 500ms or milliseconds, from"
 SIZE = "expected 2TiB, 10GiB, 5MiB, 1KiB or bytes, from"
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "a typing error": ({"retention.sm": 1}, "retention.sm: no topic setting of Kafka; did you mean"
-                       " retention.ms?"),
+    "a typing error": ({"retention.sm": 1}, "retention.sm: not a topic setting of Kafka; "
+                       "did you mean retention.ms?"),
     "a broker's name of it": ({"log.retention.ms": 1}, "did you mean retention.ms?"),
     "a broker's name of the like": ({"log.retention.hours": 1}, "did you mean retention.ms?"),
-    "nothing like it": ({"zzz": 1}, "zzz: no topic setting of Kafka"),
-    "a part of the topic's name": ({"eu.retention.ms": 1}, "if retention.ms, a name with dots is "
-                                   'quoted: [topics."orders.eu"]'),
+    "nothing like it": ({"zzz": 1}, "zzz: not a topic setting of Kafka"),
+    "a part of the topic's name": ({"eu.retention.ms": 1}, "for retention.ms, quote a name with "
+                                   'dots: [topics."orders.eu"]'),
     "a time below -1": ({"retention.ms": -2}, f"retention.ms: -2 found, {TIME} -1 to 2^63 - 1"),
     "a text below -1": ({"retention.ms": "-2"}, f"retention.ms: '-2' found, {TIME} -1"),
     "a time beyond int64": ({"retention.ms": 2**63}, f"retention.ms: {2**63} found, {TIME}"),
@@ -284,7 +284,7 @@ def test_the_defaults_are_checked_as_sections_are() -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "a b", "a/b", "ü", "a" * 250, "a,b"])
 def test_a_name_that_no_topic_has(name: str) -> None:
-    with pytest.raises(PolicyError, match="no name of a topic"):
+    with pytest.raises(PolicyError, match="not the name of a topic"):
         by_match(name)
 
 

@@ -105,9 +105,9 @@ def test_targets(target: int) -> None:
         ([(1, 100), (1, 101)], "out of order"),
         ([(2, 100), (1, 101)], "out of order"),
         ([(1, 101), (2, 100)], "out of order"),
-        ([(1, 99)], "none of base offset 100"),
-        ([(-5, 100)], "none of base offset 100"),
-        ([(1, 112)], "beyond the last offset 110"),
+        ([(1, 99)], "not belong to base offset 100"),
+        ([(-5, 100)], "not belong to base offset 100"),
+        ([(1, 112)], "after the last offset 110"),
     ],
 )
 def test_neighbours(entries: list[tuple[int, int]], fault: str | None) -> None:

@@ -117,7 +117,7 @@ def test_without_the_start_only_segments_without_an_abort_are_known() -> None:
 @pytest.mark.parametrize(
     ("steps", "start", "says"),
     [
-        pytest.param([abort(5, 10)], {5: 3, 6: 3}, "begin at one offset", id="two at one offset"),
+        pytest.param([abort(5, 10)], {5: 3, 6: 3}, "at the same offset", id="two at one offset"),
         pytest.param([abort(5, 10)], {5: 10}, "begins at 10", id="it begins in this segment"),
         pytest.param(
             [inside(6, 10), inside(5, 2), abort(5, 11)], {7: 3}, "begins at 2, before", id="back"

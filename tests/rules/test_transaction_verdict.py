@@ -52,7 +52,7 @@ JUDGED = [
         id="too high a stable offset",
     ),
     pytest.param(
-        wire([(8, 10, 12, 3), ENTRIES[1]]), "wrong", "no ABORT marker of producer 8 is at",
+        wire([(8, 10, 12, 3), ENTRIES[1]]), "wrong", "has no ABORT marker of producer 8",
         id="another producer",
     ),
     pytest.param(wire(ENTRIES[::-1]), "wrong", "12 is not above 13", id="entries that go back"),
@@ -92,7 +92,7 @@ def test_without_the_start_a_file_is_unknown(data: bytes | None) -> None:
     found = verdict(data, None)
     assert found and found.verdict == "unknown"
     assert "are not known" in found.problems[0]
-    assert found.problems[0].startswith("there is none") == (data is None)
+    assert found.problems[0].startswith("the .txnindex is missing") == (data is None)
 
 
 def test_no_flipped_bit_is_good_unless_a_reader_skips_as_much() -> None:

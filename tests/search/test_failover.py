@@ -245,7 +245,7 @@ def test_partitions_that_differ(
     assert len({(point.target_ms, point.read_twice_at_most) for point in pair.points}) == 1
     for point in pair.points:
         assert (point.committed_offset, point.topic_wide) == (None, True)
-        says = f"{len(some)} partitions here, {count} there: the smallest time of the topic"
+        says = f"{len(some)} partitions on one cluster, {count} on the other: "
         assert point.note and point.note.startswith(says)
 
 
@@ -284,7 +284,7 @@ def test_the_last_record_read_minus_the_buffer(tmp_path: Path) -> None:
             result="found",
             read_twice_at_most=12,
             topic_wide=False,
-            guarantee="no record with timestamp 1300 or later lies before offset 715",
+            guarantee="no record with timestamp 1300 or later is before offset 715",
             note=None,
         )
     ]
@@ -300,7 +300,7 @@ def test_what_was_read_ends_before_the_committed_offset(tmp_path: Path) -> None:
     assert point.read_twice_at_most == 5
 
 
-FROM_THE_START = "every record of the archive is read"
+FROM_THE_START = "every record of the archive will be read"
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,10 @@ def test_an_offset_behind_the_archive(tmp_path: Path) -> None:
 
     assert (point.last_read_timestamp, point.resume_offset) == (1_900, 45)
     assert point.read_twice_at_most == 25  # 45 to 69
-    assert point.note == "the archive ends at 50, before the offset: read by it"
+    assert (
+        point.note
+        == "the archive ends at 50, before the committed offset: the archive's last record is used"
+    )
 
 
 def test_the_second_has_nothing_as_late(tmp_path: Path) -> None:
@@ -349,8 +352,8 @@ def test_the_second_has_nothing_as_late(tmp_path: Path) -> None:
     [point] = resumed(topic(first), topic(ten_batches(tmp_path, "b", 700)), 27)
 
     assert (point.resume_offset, point.resume_timestamp, point.result) == (750, None, "after_end")
-    assert point.guarantee == "no record with timestamp 9300 or later lies before offset 750"
-    assert point.note == "nothing there is as late: its end"
+    assert point.guarantee == "no record with timestamp 9300 or later is before offset 750"
+    assert point.note == "no record there is late enough: resume at the end"
 
 
 def overlapping_batches(folder: Path, name: str, base_offset: int) -> list[SearchedSegment]:
@@ -360,7 +363,7 @@ def overlapping_batches(folder: Path, name: str, base_offset: int) -> list[Searc
     return [first, write_segment(folder / name, base_offset + 30, wire_of(entries))]
 
 
-MAY_DIFFER = ": an earlier segment has offsets of it; they may differ"
+MAY_DIFFER = ": overlaps an earlier segment; their records may differ"
 
 
 @pytest.mark.parametrize(
@@ -412,7 +415,7 @@ def test_the_second_has_empty_partitions(tmp_path: Path) -> None:
     [point] = resumed(topic(first), topic([write_segment(tmp_path, 40, b"")]), 27)
 
     assert (point.resume_offset, point.result) == (40, "no_timestamps")
-    assert point.guarantee == "no record with timestamp 1300 or later lies before offset 40"
+    assert point.guarantee == "no record with timestamp 1300 or later is before offset 40"
 
 
 def test_an_empty_topic_on_both(tmp_path: Path) -> None:
@@ -438,7 +441,7 @@ def test_a_topic_that_the_first_has_not(tmp_path: Path) -> None:
 
     assert (point.target_ms, point.resume_offset) == (EARLIEST, 700)
     assert (point.guarantee, point.read_twice_at_most) == (FROM_THE_START, None)
-    assert point.note and point.note.startswith("0 partitions here, 1 there: ")
+    assert point.note and point.note.startswith("0 partitions on one cluster, 1 on the other: ")
     assert point.note.endswith(NOT_ONE)
 
 
@@ -466,7 +469,7 @@ def test_a_partition_without_an_offset_is_named(tmp_path: Path) -> None:
     [point] = resumed(topic(*first), topic(*second), 27)
 
     assert (point.partition, point.resume_offset) == (0, 15)
-    assert point.note == "no offset of partition 1: it has no row"
+    assert point.note == "partition 1 has no committed offset, so it has no row"
 
 
 def test_the_smallest_time_of_a_topic(tmp_path: Path) -> None:
@@ -483,7 +486,7 @@ def test_the_smallest_time_of_a_topic(tmp_path: Path) -> None:
     # 5 to 26 of one partition; of the other the first record is later, so all that was read.
     assert {p.read_twice_at_most for p in points} == {22 + 72}
     assert {p.note for p in points} == {
-        "2 partitions here, 3 there: the smallest time of the topic"
+        "2 partitions on one cluster, 3 on the other: the smallest time of the topic is used"
     }
 
 
@@ -494,8 +497,9 @@ def test_the_start_where_a_partition_has_no_offset(tmp_path: Path) -> None:
 
     assert (point.target_ms, point.resume_offset, point.topic_wide) == (EARLIEST, 700, True)
     assert point.note == (
-        "2 partitions here, 1 there: the smallest time of the topic is the start, "
-        "since nothing was read of partition 1"
+        "2 partitions on one cluster, 1 on the other: the smallest time of the topic is "
+        "used, which is the start, "
+        "because partition 1 was not read"
     )
     assert (point.guarantee, point.read_twice_at_most) == (FROM_THE_START, 27)
 
@@ -545,7 +549,7 @@ def test_what_compaction_took_before_the_first_record_may_be_read_twice(tmp_path
 
 
 def test_a_negative_buffer() -> None:
-    with pytest.raises(ValueError, match="buffer_ms -1: 0 or more expected"):
+    with pytest.raises(ValueError, match="buffer_ms -1: expected 0 or more"):
         resumed({}, {}, 27, buffer_ms=-1)
 
 
@@ -568,7 +572,7 @@ def test_the_seconds_markers_are_passed_over(tmp_path: Path) -> None:
 
     assert (point.resume_offset, point.resume_timestamp, point.result) == (7, 104, "found")
     assert (point.read_twice_at_most, point.note) == (1, None)
-    assert point.guarantee == "no record with timestamp 104 or later lies before offset 7"
+    assert point.guarantee == "no record with timestamp 104 or later is before offset 7"
 
 
 def test_too_many_markers(tmp_path: Path) -> None:
@@ -576,7 +580,7 @@ def test_too_many_markers(tmp_path: Path) -> None:
 
     assert (point.resume_offset, point.resume_timestamp) == (1, 109)
     assert point.read_twice_at_most is None
-    assert point.guarantee == "no record with timestamp 104 or later lies before offset 1"
+    assert point.guarantee == "no record with timestamp 104 or later is before offset 1"
 
 
 def test_the_second_ends_with_markers(tmp_path: Path) -> None:
@@ -586,7 +590,7 @@ def test_the_second_ends_with_markers(tmp_path: Path) -> None:
     [point] = resumed(topic(ten_batches(tmp_path, "a")), topic([second]), 27)
 
     assert (point.resume_offset, point.resume_timestamp, point.result) == (2, None, "after_end")
-    assert point.note == "nothing there is as late: its end"
+    assert point.note == "no record there is late enough: resume at the end"
 
 
 # What cannot be read promises nothing.
@@ -631,7 +635,7 @@ def test_the_seconds_log_is_shorter_than_the_catalog_says(tmp_path: Path) -> Non
     [point] = resumed(topic(first), topic(second), 27)
 
     assert (point.resume_offset, point.guarantee) == (None, None)
-    assert point.note and "nothing behind it was read" in point.note
+    assert point.note and "the rest was not read" in point.note
 
 
 def torn_batches(folder: Path, name: str) -> list[SearchedSegment]:
@@ -658,9 +662,7 @@ def test_what_the_second_lost_may_be_late_enough(
     [point] = resumed(topic(first), topic(second), 27)
 
     assert (point.resume_offset, point.guarantee is not None) == (resume_offset, sure)
-    lost = (
-        f"{second[0].log_uri}: truncated at offset 35, passed over: a record there could be earlier"
-    )
+    lost = f"{second[0].log_uri}: truncated at offset 35, skipped: a record there could be earlier"
     assert point.note == (None if sure else lost)
 
 

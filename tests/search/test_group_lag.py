@@ -209,7 +209,7 @@ def test_the_lag_is_unknown_where_the_last_segment_is_torn(tmp_path: Path) -> No
     assert [lag.result for lag in found] == ["found", "unknown", "unknown"]
     assert {(lag.log_end_offset, lag.lag_records, lag.lag_ms) for lag in found} == {(None,) * 3}
     assert [lag.timestamp for lag in found] == [1_002, None, None]
-    assert all("truncated, the log's end is not known" in (lag.note or "") for lag in found)
+    assert all("truncated, so the end of the log is not known" in (lag.note or "") for lag in found)
 
 
 @pytest.mark.parametrize("offset", [20, 55, 70])
@@ -248,11 +248,11 @@ def test_a_last_segment_that_counts_for_nothing(status: str, tmp_path: Path) -> 
 
     assert (lag.result, lag.log_end_offset, lag.timestamp) == ("unknown", None, None)
     assert (lag.lag_records, lag.lag_ms) == (None, None)
-    assert lag.note and f"{status}, the log's end is not known" in lag.note
+    assert lag.note and f"{status}, so the end of the log is not known" in lag.note
     lag = lag_of([rows[0], bad], 55)
     assert (lag.result, lag.timestamp, lag.lag_ms) == ("found", None, None)
-    assert lag.note and "the log's end is not known; " in lag.note
-    assert lag.note.endswith(f"{status}, passed over")
+    assert lag.note and "so the end of the log is not known; " in lag.note
+    assert lag.note.endswith(f"{status}, skipped")
 
 
 def test_a_segment_passed_over_on_the_way_is_named(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_a_segment_passed_over_on_the_way_is_named(tmp_path: Path) -> None:
     lag = lag_of(rows, 57)
 
     assert (lag.result, lag.timestamp, lag.lag_records) == ("found", 1_100, 93)
-    assert lag.note == f"{rows[1].log_uri}: unreadable, passed over"
+    assert lag.note == f"{rows[1].log_uri}: unreadable, skipped"
 
 
 def test_a_log_that_is_gone_is_no_end(tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ def test_a_log_shorter_than_the_catalog_says_is_no_end(cut: int, tmp_path: Path)
     lag = lag_of([row], 47)
 
     assert (lag.result, lag.timestamp, lag.lag_records, lag.lag_ms) == ("found", None, 3, None)
-    assert lag.note and "nothing behind it was read" in lag.note
+    assert lag.note and "the rest was not read" in lag.note
 
 
 EXPIRIES: dict[str, tuple[int, dict[str, Any], int | None]] = {

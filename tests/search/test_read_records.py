@@ -254,17 +254,17 @@ def test_logs_may_be_named_one_by_one_in_any_order(tmp_path: Path) -> None:
 def test_wrong_arguments(tmp_path: Path) -> None:
     log = write(tmp_path, 0, GOOD)
     (tmp_path / "other").mkdir()
-    with pytest.raises(LocationError, match="no segments there"):
+    with pytest.raises(LocationError, match="no segments found"):
         read_records(tmp_path / "other")
-    with pytest.raises(LocationError, match="no segments there"):
+    with pytest.raises(LocationError, match="no segments found"):
         read_records([])
-    with pytest.raises(LocationError, match="no directory"):
+    with pytest.raises(LocationError, match="neither a directory nor a log"):
         find_offset(tmp_path / "none", 5)
     with pytest.raises(LocationError, match="cannot be read"):
         find_offset(tmp_path / f"{9:020d}.log", 5)
     with pytest.raises(LocationError, match="cannot be read"):
         list(read_records(tmp_path / f"{9:020d}.log"))
-    with pytest.raises(ValueError, match="one base offset"):
+    with pytest.raises(ValueError, match="the same base offset"):
         read_records([log, write(tmp_path / "other", 0, GOOD)])
     with pytest.raises(ValueError, match="milliseconds"):
         find_offset(log, -1)

@@ -94,7 +94,7 @@ def test_wrong_offsets(data: bytes, says: str, tmp_path: Path) -> None:
     said = wrong(load_group_offsets, file)
 
     assert said.startswith(says)
-    assert said.endswith("; or what kafka-consumer-groups.sh --describe prints")
+    assert said.endswith(", or the output of kafka-consumer-groups.sh --describe")
 
 
 LOADS = {"offsets": load_group_offsets, "requests": load_time_requests}
@@ -163,18 +163,21 @@ def test_requests_in_parquet(times: Any, text: str, tmp_path: Path) -> None:
 HEADER = b"topic,partition,time\n"
 WRONG_REQUESTS = {
     "empty": (b"", f"the columns (none) found, expected {EXPECTED_COLUMNS}"),
-    "a header alone": (HEADER, f"no requests, expected lines of {EXPECTED_COLUMNS}"),
+    "a header alone": (HEADER, f"no requests found, expected lines of {EXPECTED_COLUMNS}"),
     "other columns": (b"a,b\n1,2\n", f"the columns a,b found, expected {EXPECTED_COLUMNS}"),
     "no header": (b"t,0,5\n", f"the columns t,0,5 found, expected {EXPECTED_COLUMNS}"),
-    "a cell too few": (HEADER + b"t,0,5\nt,0\n", "line 3: as many cells as the header has"),
-    "a cell too many": (HEADER + b"t,0,5,6\n", "line 2: as many cells as the header has expected"),
-    "no topic": (HEADER + b",0,5\n", f"line 2: an empty topic, expected {EXPECTED_COLUMNS}"),
+    "a cell too few": (HEADER + b"t,0,5\nt,0\n", "line 3: expected as many cells"),
+    "a cell too many": (HEADER + b"t,0,5,6\n", "line 2: expected as many cells as the header has"),
+    "no topic": (HEADER + b",0,5\n", f"line 2: the topic is empty, expected {EXPECTED_COLUMNS}"),
     "a negative partition": (
         HEADER + b"t,-1,5\n",
-        "line 2: partition '-1', a number or nothing expected",
+        "line 2: partition '-1' found, expected a number or no text",
     ),
     "a partition of eleven digits": (HEADER + b"t,12345678901,5\n", "line 2: partition '12345678"),
-    "a partition in words": (HEADER + b"t,all,5\n", "line 2: partition 'all', a number or nothing"),
+    "a partition in words": (
+        HEADER + b"t,all,5\n",
+        "line 2: partition 'all' found, expected a number",
+    ),
     "a cell too large": (HEADER + b"t,0," + b"5" * 140_000 + b"\n", "field larger than"),
     "no text": (b"\xff\xfe\x00", "'utf-8' codec can't decode byte 0xff in position 0"),
     "Parquet cut short": (b"PAR1" + bytes(20), "Could not open Parquet"),
@@ -191,11 +194,11 @@ def test_wrong_requests(data: bytes, says: str, tmp_path: Path) -> None:
 
 WRONG_TABLES: dict[str, tuple[dict[str, list[Any]], str]] = {
     "other columns": ({"a": [1]}, f"the columns a found, expected {EXPECTED_COLUMNS}"),
-    "no rows": ({"topic": [], "partition": [], "time": []}, "no requests, expected lines of"),
+    "no rows": ({"topic": [], "partition": [], "time": []}, "no requests found, expected lines of"),
     "no topic": ({"topic": [None], "partition": [0], "time": [5]}, "line 1: an empty topic"),
     "a partition with a fraction": (
         {"topic": ["t", "t"], "partition": [0.5, 1.0], "time": [5, 5]},
-        "line 1: partition '0.5', a number or nothing expected",
+        "line 1: partition '0.5' found, expected a number or no text",
     ),
 }
 

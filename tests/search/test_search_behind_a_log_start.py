@@ -62,7 +62,7 @@ def test_an_earlier_segment_that_cannot_be_read_is_noted(tmp_path: Path) -> None
         assert answer[1:4] == (10, 80, FOUND)
         assert answer.note
         assert answer.note.startswith(f"{rows[0].log_uri}: cannot be read: ")
-        assert answer.note.endswith("; the partition's first record may be in it")
+        assert answer.note.endswith("; it may have the partition's first record")
 
 
 def random_entries(random: Random, base_offset: int) -> list[Written]:

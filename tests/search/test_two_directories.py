@@ -17,7 +17,7 @@ from tests.builders.changing_archive import ChangingArchive, batches
 from tests.builders.generated_segments import plain_batch, wire_of
 from tests.builders.searched_segments import write_segment
 
-SAID = "are directories of one partition"
+SAID = "are directories of the same partition"
 
 
 def rows_in(folder: Path, *names: str) -> list[SearchedSegment]:

@@ -197,7 +197,7 @@ def test_a_directory_that_cannot_be_listed_is_a_verdict(spark: Any, tmp_path: Pa
         ("nowhere", None, "SOURCE does not exist"),
         ("archive", "nowhere", "the index directory does not exist"),
         (f"archive/broker-2/clicks-3/{FIRST}.log", None, "SOURCE is a file"),
-        ("empty", None, "no segments here"),
+        ("empty", None, "no segments found"),
     ],
 )
 def test_wrong_places_are_told_at_once(

@@ -178,7 +178,7 @@ def repaired(root: Path) -> Iterator[Repaired]:
 def test_under_a_running_broker_nothing_is_done(repaired: Repaired) -> None:
     for done in repaired.refused:
         assert (done.exit_code, done.stdout) == (2, "")
-        assert ".lock: a broker, or another run of kip33, holds it" in done.stderr
+        assert ".lock: a broker or another run of kip33 holds the lock" in done.stderr
 
 
 def test_the_plan_leaves_to_the_broker_what_it_does_itself(repaired: Repaired) -> None:

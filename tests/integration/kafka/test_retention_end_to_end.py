@@ -380,7 +380,7 @@ def test_nothing_is_deleted_under_a_running_broker(refused: Tried) -> None:
     lock = (refused.cluster.log_dir / ".lock").as_uri()
     assert refused.finished.exit_code == 2
     assert refused.finished.stderr.startswith(
-        f"Error: {lock}: a broker, or another run of kip33, holds"
+        f"Error: {lock}: a broker or another run of kip33 holds"
     )
     assert refused.finished.stderr.count("\n") == 1
     assert not refused.finished.stdout
