@@ -88,8 +88,8 @@ class Catalog(NamedTuple):
                 return candidate.snapshot
             problem = problem or candidate.problem
         raise CatalogError(
-            f"{self.location.uri}: no committed snapshot found"
-            + (f" is whole: {problem}" if problem else "")
+            f"{self.location.uri}: "
+            + (f"no valid snapshot: {problem}" if problem else "no committed snapshot found")
             + "; `kip33 build` makes one"
         )
 

@@ -56,7 +56,7 @@ def test_a_pattern_from_a_configuration_file(spark_command: Command) -> None:
 
 
 WRONG = [
-    (("--layout", "tiered"), "kafka, pinterest, aiven, local-tiered, hdfs-rsm expected"),
+    (("--layout", "tiered"), "expected kafka, pinterest, aiven, local-tiered, hdfs-rsm"),
     (
         ("--layout", "{topic}/{base_offset}"),
         "field {partition} is missing; required fields are {topic}",

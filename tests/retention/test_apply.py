@@ -175,7 +175,7 @@ def replace_by_directory(path: Path) -> None:
             "/200.log: is not in the plan", id="another log of the same offset",
         ),
         pytest.param(
-            lambda a: a.write(a.log(150)), 0, "150.log: older than a segment of the plan",
+            lambda a: a.write(a.log(150)), 0, "150.log: the segment is not in the plan",
             id="a log between",
         ),
         pytest.param(

@@ -117,7 +117,7 @@ def test_the_very_limits_are_no_refusal(archive: ExpiringArchive) -> None:
         ({"status": "unverified"}, "is unverified"),
         ({"largest_timestamp": None}, "is kept (no_timestamp)"),
         ({"largest_timestamp": NOW_MS}, "is kept (not_expired)"),
-        ({"largest_timestamp_source": "last_modified"}, "only its file's modification time"),
+        ({"largest_timestamp_source": "last_modified"}, "has no timestamps"),
         ({"size_bytes": 7}, "has changed"),
         ({"last_modified_ms": 7}, "has changed"),
         ({"base_offset": 201}, "has changed"),
@@ -172,7 +172,7 @@ def test_a_catalog_of_another_source(archive: ExpiringArchive) -> None:
     plan = archive.plan()
     shutil.rmtree(archive.folder / "catalog")
     Draft.begin(archive.catalog, Location.of("/else")).commit([], settings={}, now_ms=NOW_MS)
-    with untouched(archive, "describes file:///else, the plan file://", CatalogError):
+    with untouched(archive, "describes file:///else, but the plan is for file://", CatalogError):
         archive.apply(plan)
 
 

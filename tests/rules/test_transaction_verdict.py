@@ -45,10 +45,10 @@ JUDGED = [
         wire([(Q, 10, 12, 2), ENTRIES[1]]), "consistent", None, id="a lower stable offset"
     ),
     pytest.param(
-        wire([(Q, 11, 12, 3), ENTRIES[1]]), "wrong", "first offset 11, 10", id="begins later"
+        wire([(Q, 11, 12, 3), ENTRIES[1]]), "wrong", "offset 11 found, expected", id="begins later"
     ),
     pytest.param(
-        wire([(Q, 10, 12, 13), ENTRIES[1]]), "wrong", "last stable offset 13, 3 expected",
+        wire([(Q, 10, 12, 13), ENTRIES[1]]), "wrong", "last stable offset 13 found, expected 3",
         id="too high a stable offset",
     ),
     pytest.param(

@@ -387,7 +387,9 @@ def test_a_second_source_in_one_catalog_is_refused(
     spark: Any, unchanged_archive: Path, tmp_path: Path
 ) -> None:
     build(spark, unchanged_archive / "broker-1", tmp_path, topics=["payments"])
-    with pytest.raises(CatalogError, match=r"describes .*/broker-1, not .*/broker-2; one SOURCE"):
+    with pytest.raises(
+        CatalogError, match=r"describes .*/broker-1, not .*/broker-2; a catalog has one"
+    ):
         plan_build(str(unchanged_archive / "broker-2"), str(tmp_path))
 
 
