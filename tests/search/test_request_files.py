@@ -195,7 +195,7 @@ def test_wrong_requests(data: bytes, says: str, tmp_path: Path) -> None:
 WRONG_TABLES: dict[str, tuple[dict[str, list[Any]], str]] = {
     "other columns": ({"a": [1]}, f"the columns a found, expected {EXPECTED_COLUMNS}"),
     "no rows": ({"topic": [], "partition": [], "time": []}, "no requests found, expected lines of"),
-    "no topic": ({"topic": [None], "partition": [0], "time": [5]}, "line 1: an empty topic"),
+    "no topic": ({"topic": [None], "partition": [0], "time": [5]}, "line 1: the topic is empty"),
     "a partition with a fraction": (
         {"topic": ["t", "t"], "partition": [0.5, 1.0], "time": [5, 5]},
         "line 1: partition '0.5' found, expected a number or no text",
