@@ -65,3 +65,26 @@ def constants() -> dict[str, dict[str, str]]:
 @pytest.mark.parametrize("name", sorted(constants()))
 def test_each_constant_stands_once(name: str) -> None:
     assert len(constants()[name]) == 1, constants()[name]
+
+
+MOST_PARAMETERS = 8
+REASON = "# parameters: "  # and why, beside the few that take more
+
+
+def too_many_parameters() -> list[str]:
+    found = []
+    for path, tree in TREES.items():
+        lines = path.read_text().splitlines()
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.FunctionDef):
+                continue
+            names = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
+            count = len([n for n in names if n not in ("self", "cls")]) + len(node.args.kwonlyargs)
+            is_command = any("click.command" in ast.unparse(d) for d in node.decorator_list)
+            if count > MOST_PARAMETERS and not is_command and REASON not in lines[node.lineno - 1]:
+                found.append(f"{path.relative_to(PACKAGE)}: {node.name} has {count}")
+    return found
+
+
+def test_functions_have_at_most_eight_parameters_or_a_reason() -> None:
+    assert too_many_parameters() == []

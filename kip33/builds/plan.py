@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -39,8 +40,6 @@ from kip33.errors import CatalogError, LocationError, UnreadableCatalogError
 from kip33.retention.broker_locks import locked
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import (
-    DEFAULT_INDEX_INTERVAL_BYTES,
-    DEFAULT_SEGMENT_INDEX_BYTES,
     DIALECTS,
 )
 from kip33.stores.files import require_directory
@@ -76,86 +75,96 @@ class BuildPlan(NamedTuple):
         return locked(self.beside_logs)
 
 
+@dataclass(frozen=True, kw_only=True)
+class BuildOptions:
+    """What a build does beside the index settings, and where it writes."""
+
+    in_place: bool = False  # index files go beside the logs
+    catalog: str | None = None  # its place, `index_dir/_catalog` unless given
+    kafka_configs: str | None = None  # a file with the topics' own index settings
+    topics: Sequence[str] = ()  # globs
+    layout: str = "kafka"  # a name of `kip33.archive.layouts`, or a pattern
+    offset_index: bool = False  # write `.index` and `.txnindex` files too
+    overwrite: bool = False  # replace index files that kip33 did not write
+    only_damaged: bool = False
+    full: bool = False  # read every segment again
+    read: str = "log"  # or "tail": believe a trustworthy `.timeindex` instead of reading its log
+    fsync: bool = True  # without it a power failure may lose what the build said was done
+
+    def require_valid(self) -> None:
+        """Raise ValueError for options that cannot be combined."""
+        if self.read not in ("log", "tail"):
+            raise ValueError(f"read {self.read!r}: expected log or tail")
+        if self.read == "tail" and self.only_damaged:
+            raise ValueError(
+                "--only damaged verifies index files against their logs: it cannot be combined "
+                "with --read tail"
+            )
+
+
 def plan_build(
     source: str,
     index_dir: str | None = None,
     *,
     now_ms: int,
-    in_place: bool = False,
-    catalog: str | None = None,
-    dialect: str = "recover",
-    index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
-    segment_index_bytes: int = DEFAULT_SEGMENT_INDEX_BYTES,
-    kafka_configs: str | None = None,
-    topics: Sequence[str] = (),
-    layout: str = "kafka",
-    check_crc: bool = True,
-    offset_index: bool = False,
-    overwrite: bool = False,
-    only_damaged: bool = False,
-    full: bool = False,
-    read: str = "log",
-    fsync: bool = True,
+    settings: IndexSettings | None = None,
+    options: BuildOptions | None = None,
     on_listed: Listed | None = None,
 ) -> BuildPlan:
     """Return the plan of a build: every segment below `source` and what is to be done with it.
 
-    Index files go to the same path below `index_dir`, or beside the logs with `in_place`; the
-    catalog is `index_dir/_catalog` unless given. `layout` is a name of `kip33.archive.layouts` or a
-    pattern, and the same for every build of a catalog. `kafka_configs`: a file with the topics' own
-    settings (`builds.topic_settings`). Rows of the newest snapshot that still
-    hold are taken over, none with `full` or `only_damaged`. `read="tail"` believes a trustworthy
-    `.timeindex` instead of reading its log. Without `fsync` a power failure may lose what the build
-    said was done. `now_ms` is when the build begins, before the listing.
-    Needs no Spark, so that a wrong argument (LocationError, CatalogError, ValueError) is told at
-    once, and in place a log directory that a broker uses now (LockedError).
+    Index files go to the same path below `index_dir`, or beside the logs. A catalog has one layout
+    in all its builds. Rows of the newest snapshot that can be reused are carried over, none with
+    `full` or `only_damaged`. `now_ms` is when the build begins, before the listing.
+    This needs no Spark, so a wrong argument is reported at once (LocationError, CatalogError,
+    ValueError), and in place a log directory that a broker uses now (LockedError).
     """
-    if read not in ("log", "tail"):
-        raise ValueError(f"read {read!r}: expected log or tail")
-    if read == "tail" and only_damaged:
+    settings, options = settings or IndexSettings(), options or BuildOptions()
+    options.require_valid()
+    topic_settings = load_topic_settings(settings, options.kafka_configs)
+    if options.in_place:
+        require_written_by_brokers(settings.dialect)
+    layout = layout_of(options.layout)
+    if options.in_place and not layout.in_place:
         raise ValueError(
-            "--only damaged verifies index files against their logs: it cannot be combined "
-            "with --read tail"
-        )
-    default = IndexSettings(dialect, index_interval_bytes, segment_index_bytes, check_crc)
-    settings = load_topic_settings(default, kafka_configs)
-    if in_place:
-        require_written_by_brokers(dialect)
-    read_as = layout_of(layout)
-    if in_place and not read_as.in_place:
-        raise ValueError(
-            f"--in-place: the layout {layout!r} has no index files beside logs; give --index-dir"
+            f"--in-place: the layout {options.layout!r} has no index files beside logs; "
+            "give --index-dir"
         )
     source_location, index_location, catalog_location = require_places(
-        source, index_dir, in_place=in_place, catalog=catalog
+        source, index_dir, in_place=options.in_place, catalog=options.catalog
     )
     require_no_file(index_location, "the index directory")
     require_no_file(catalog_location, "the catalog")
     target = Catalog(catalog_location)
     target.require_source(source_location)
-    require_layout(target.newest(), read_as.name, catalog_location.uri)
+    require_layout(target.newest(), layout.name, catalog_location.uri)
     listing = require_segments(
-        source_location, topics, index_dir=index_location, layout=read_as, on_listed=on_listed
+        source_location,
+        options.topics,
+        index_dir=index_location,
+        layout=layout,
+        on_listed=on_listed,
     )
-    beside_logs = partition_directories(listing) if in_place else ()
+    beside_logs = partition_directories(listing) if options.in_place else ()
     with locked(beside_logs, make=False):  # run_build holds the locks to its end
         pass
-    if not in_place:
+    if not options.in_place:
         require_outside_log_dirs(index_location, listing, "the index directory")
     require_outside_log_dirs(catalog_location, listing, "the catalog")
     build = BuildSpec(
         source_location,
         index_location,
-        settings.default,
-        offset_index,
-        overwrite,
-        only_damaged,
-        read == "tail",
-        read_as.name,
-        settings.by_topic,
-        fsync,
+        topic_settings.default,
+        options.offset_index,
+        options.overwrite,
+        options.only_damaged,
+        options.read == "tail",
+        layout.name,
+        topic_settings.by_topic,
+        options.fsync,
     )
-    plan = _plan(build, target, listing, now_ms, topics, reuse=not (full or only_damaged))
+    reuse = not (options.full or options.only_damaged)
+    plan = _plan(build, target, listing, now_ms, options.topics, reuse=reuse)
     return plan._replace(beside_logs=beside_logs)
 
 

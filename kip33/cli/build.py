@@ -12,6 +12,7 @@ from kip33.cli.options import format_option, index_options, spark_options
 from kip33.cli.output import human_bytes, print_json, print_table, warn
 from kip33.cli.progress import progress_bar
 from kip33.cli.summary_file import publish_summary, summary_option
+from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import DIALECTS
 from kip33.rules.segment_status import SegmentStatus
 
@@ -114,7 +115,7 @@ def build(
     continues from it.
     """
     from kip33.builds.commit import warnings_of
-    from kip33.builds.plan import plan_build
+    from kip33.builds.plan import BuildOptions, plan_build
     from kip33.spark.build import run_build
     from kip33.spark.session import create_session
 
@@ -124,21 +125,22 @@ def build(
             source,
             index_dir,
             now_ms=int(started * 1000),
-            in_place=in_place,
-            catalog=catalog,
-            dialect=dialect,
-            index_interval_bytes=index_interval_bytes,
-            segment_index_bytes=segment_index_bytes,
-            kafka_configs=kafka_configs,
-            topics=topics,
-            layout=layout,
-            check_crc=not no_check_crc,
-            offset_index=offset_index,
-            overwrite=overwrite,
-            only_damaged=only == "damaged",
-            full=full,
-            fsync=not no_fsync,
-            read=read,
+            settings=IndexSettings(
+                dialect, index_interval_bytes, segment_index_bytes, not no_check_crc
+            ),
+            options=BuildOptions(
+                in_place=in_place,
+                catalog=catalog,
+                kafka_configs=kafka_configs,
+                topics=topics,
+                layout=layout,
+                offset_index=offset_index,
+                overwrite=overwrite,
+                only_damaged=only == "damaged",
+                full=full,
+                read=read,
+                fsync=not no_fsync,
+            ),
             on_listed=bar.listed if bar else None,
         )
         for warning in plan.warnings:

@@ -113,7 +113,7 @@ Watcher: TypeAlias = Callable[[BatchColumns, Speed], None]
 """Something else that wants to see every batch of the same pass: verification."""
 
 
-def index_segment(
+def index_segment(  # parameters: where the bytes come from, and how the scan runs
     read_into: ReadInto,
     size_bytes: int,
     *,

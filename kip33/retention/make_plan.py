@@ -44,7 +44,7 @@ from kip33.stores.locations import Location
 NO_TIMESTAMP_MS: Final = -1  # no base offset is less
 
 
-def plan_retention(
+def plan_retention(  # parameters: every question of the command is a keyword here
     catalog: Catalog,
     snapshot: Snapshot,
     policies: Policies,

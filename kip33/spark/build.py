@@ -8,9 +8,10 @@ from pyspark.sql import SparkSession
 
 from kip33.builds.build_spec import BuildSpec
 from kip33.builds.commit import BuildSummary, begin_build, commit_build
-from kip33.builds.plan import BuildPlan, plan_build
+from kip33.builds.plan import BuildOptions, BuildPlan, plan_build
 from kip33.builds.task import TaskResult, build_bin
 from kip33.formats.times import Time, milliseconds_of
+from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
 from kip33.spark.store_settings import use_session
 from kip33.spark.tasks import Progress, run_on_bins
@@ -44,7 +45,7 @@ def run_build(
 
 
 # So many parameters: each is an option of `kip33 build`, with its name and default.
-def build_index(
+def build_index(  # parameters: a notebook user sees each option as a keyword
     spark: SparkSession,
     source: str,
     index_dir: str | None = None,
@@ -93,21 +94,20 @@ def build_index(
         source,
         index_dir,
         now_ms=milliseconds_of(now_ms),
-        in_place=in_place,
-        catalog=catalog,
-        dialect=dialect,
-        index_interval_bytes=index_interval_bytes,
-        segment_index_bytes=segment_index_bytes,
-        kafka_configs=kafka_configs,
-        topics=topics,
-        layout=layout,
-        check_crc=check_crc,
-        offset_index=offset_index,
-        overwrite=overwrite,
-        only_damaged=only_damaged,
-        full=full,
-        read=read,
-        fsync=fsync,
+        settings=IndexSettings(dialect, index_interval_bytes, segment_index_bytes, check_crc),
+        options=BuildOptions(
+            in_place=in_place,
+            catalog=catalog,
+            kafka_configs=kafka_configs,
+            topics=topics,
+            layout=layout,
+            offset_index=offset_index,
+            overwrite=overwrite,
+            only_damaged=only_damaged,
+            full=full,
+            read=read,
+            fsync=fsync,
+        ),
     )
     return run_build(spark, plan, parallelism=parallelism, on_progress=on_progress)
 

@@ -46,7 +46,7 @@ def run_verify(
 
 
 # So many parameters: each is an option of `kip33 verify`, with its name and default.
-def verify_index(
+def verify_index(  # parameters: a notebook user sees each option as a keyword
     spark: SparkSession,
     source: str,
     index_dir: str | None = None,

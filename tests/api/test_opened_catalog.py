@@ -14,7 +14,6 @@ import kip33
 from kip33.api.answer_table import ANSWERS
 from kip33.api.retention_table import RETENTION
 from kip33.builds.commit import begin_build, commit_build
-from kip33.builds.plan import plan_build
 from kip33.builds.task import build_bin
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.difference import DIFFERENCE
@@ -26,6 +25,7 @@ from kip33.cli.search import search as search_command
 from kip33.retention.plan_file import read_plan
 from kip33.stores.locations import Location
 from tests.builders.expiring_archive import NOW_MS, WEEK, ExpiringArchive
+from tests.builders.plans import plan_build
 from tests.builders.snapshots import part_path, row, write
 from tests.demo_archive import COPIED_MS, START_MS, make_archive, make_sensors
 

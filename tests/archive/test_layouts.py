@@ -13,7 +13,6 @@ from kip33.archive.layouts.pinterest import hash_bits
 from kip33.archive.listing import Listing, list_tree
 from kip33.archive.sources import require_segments
 from kip33.builds.commit import begin_build
-from kip33.builds.plan import plan_build
 from kip33.errors import CatalogError, LocationError
 from kip33.stores.locations import Location
 from tests.builders import layouts as archives
@@ -28,6 +27,7 @@ from tests.builders.layouts import (
     segment_id,
     uuid22,
 )
+from tests.builders.plans import plan_build
 from tests.faults.builds import build_here, outcome
 
 NOW_MS = MODIFIED_MS + DAY_MS

@@ -21,7 +21,7 @@ def main() -> None:
 
 def plan(source: str, index_dir: str) -> float:
     """Plan a build; Spark is not even imported."""
-    from kip33.builds.plan import plan_build
+    from tests.builders.plans import plan_build
 
     begin = time.perf_counter()
     plan_build(source, index_dir, now_ms=NOW_MS)

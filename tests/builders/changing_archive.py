@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from kip33.builds.commit import BuildSummary
-from kip33.builds.plan import BuildPlan, plan_build
+from kip33.builds.plan import BuildPlan
 from kip33.catalog.catalog import Catalog
+from tests.builders.plans import plan_build
 from tests.builders.segment_builder import Record, segment, v2_batch
 from tests.faults.builds import Outcome, build_here, outcome
 

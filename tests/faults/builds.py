@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kip33.builds.commit import BuildSummary, begin_build, commit_build
-from kip33.builds.plan import BuildPlan, plan_build
+from kip33.builds.plan import BuildPlan
 from kip33.builds.task import build_bin
 from kip33.catalog.catalog import Catalog
 from kip33.spark.packing import pack
+from tests.builders.plans import plan_build
 
 BINS = 3
 INDEX_FILE_TIMES = (

@@ -14,12 +14,12 @@ from pyspark.sql import DataFrame
 
 from kip33 import build_time_index, list_segments
 from kip33.builds.plan import BuildPlan
-from kip33.builds.plan import plan_build as plan_build_at
 from kip33.builds.task import TaskResult
 from kip33.catalog.catalog import Catalog
 from kip33.errors import CatalogError, LocationError
 from kip33.spark.build import build_index, run_build
 from kip33.spark.catalog import load_catalog
+from tests.builders.plans import plan_build as plan_build_at
 from tests.demo_archive import PREALLOCATED, make_archive
 from tests.formats.real_segments import FOLDER, needs_real_segments
 

@@ -1,0 +1,17 @@
+"""Plans of builds, with settings and options by their names."""
+
+from typing import Any, Final
+
+from kip33.builds import plan
+from kip33.builds.plan import BuildOptions, BuildPlan
+from kip33.rules.index_builder import IndexSettings
+
+_SETTINGS: Final = set(IndexSettings._fields)
+
+
+def plan_build(source: str, index_dir: str | None = None, *, now_ms: int, **how: Any) -> BuildPlan:
+    """Return the plan of a build whose settings and options are `how`."""
+    settings = IndexSettings(**{name: how.pop(name) for name in _SETTINGS & how.keys()})
+    return plan.plan_build(
+        source, index_dir, now_ms=now_ms, settings=settings, options=BuildOptions(**how)
+    )
