@@ -3,6 +3,7 @@
 What its Spark jobs say is held against the functions that need no Spark.
 """
 
+import ast
 import base64
 import io
 import os
@@ -23,8 +24,10 @@ from jupyter_client.kernelspec import KernelSpecManager
 from matplotlib.pyplot import imread  # makes the font cache, of which the kernel would tell
 from nbclient import NotebookClient
 
+import kip33
+import kip33.spark
 from kip33.catalog.catalog import Catalog
-from kip33.formats.group_offsets import parse_group_offsets
+from kip33.formats.group_offsets import GroupOffset
 from kip33.rules.policies import Policies
 from kip33.rules.retention import Limits, SegmentFigures, judge
 from kip33.search.catalog_search import TimeQuestion, by_partition, rows_of, search_rows
@@ -217,7 +220,7 @@ def test_the_offsets_at_which_the_day_begins(run: Run) -> None:
 @pytest.mark.spark
 @pytest.mark.integration
 def test_how_far_the_groups_are_behind(run: Run) -> None:
-    offsets = parse_group_offsets(run.parameters["committed"])
+    offsets = [GroupOffset(*one) for one in run.parameters["committed"]]
     lags = group_lags(
         run.partitions(*(one.topic for one in offsets)),
         offsets,
@@ -229,9 +232,30 @@ def test_how_far_the_groups_are_behind(run: Run) -> None:
     assert [tuple(row[name] for name in columns) for row in shown] == [
         texts(*(getattr(lag, name) for name in columns)) for lag in lags
     ]
-    assert [row["lag_records"] for row in shown] == ["8500", "10", "0", "990", "500", "700"]
+    assert [row["lag_records"] for row in shown] == ["8500", "10", "0", None, "500", "700"]
     ends = [row["unread_expires"] for row in shown]
     assert [end and milliseconds(end) for end in ends] == [lag.unread_expires_at_ms for lag in lags]
+
+
+def names_of_ours(code: str) -> set[str]:
+    """Return what a text imports of kip33, in full."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return {name for name in found if name.partition(".")[0] == "kip33"}
+
+
+def test_it_uses_public_names_only() -> None:
+    public = {"kip33", "kip33.spark"}
+    public.update(f"kip33.{name}" for name in kip33.__all__)
+    public.update(f"kip33.spark.{name}" for name in kip33.spark.__all__)
+    cells = nbformat.read(NOTEBOOK, as_version=4).cells
+    used = {one for cell in cells if cell.cell_type == "code" for one in names_of_ours(cell.source)}
+    assert used - public == set() != used
+    assert names_of_ours("def f():\n    from kip33.catalog import catalog") - public
 
 
 def test_it_is_stored_without_what_a_run_leaves() -> None:
