@@ -37,6 +37,7 @@ from kip33.search.replicas import PartitionKey
 from kip33.search.request_files import load_group_offsets
 from kip33.stores.files import require_directory
 from kip33.stores.locations import Location
+from kip33.stores.storage_options import StorageOptions, use_storage_options
 
 Path: TypeAlias = str | os.PathLike[str]
 TimeRequest: TypeAlias = (
@@ -56,9 +57,16 @@ PolicyTables: TypeAlias = Policies | Mapping[str, Mapping[str, Any]]
 """`Policies`, or their tables: `{"defaults": {"retention.ms": "7d"}, "topics": {"a*": {}}}`."""
 
 
-def open_catalog(catalog: Path) -> "OpenedCatalog":
-    """Return the catalog at a path or URI; LocationError where there is no such directory."""
+def open_catalog(
+    catalog: Path, *, storage_options: StorageOptions | None = None
+) -> "OpenedCatalog":
+    """Return the catalog at a path or URI; LocationError where there is no such directory.
+
+    `storage_options`: keys and endpoint of its store and its archive's, in Hadoop's names or as
+    `endpoint`, `region`, `access_key`, `secret_key`, `token` (`kip33.stores.storage_options`).
+    """
     opened = Catalog(Location.of(catalog))
+    use_storage_options(storage_options, [opened.location])
     require_directory(opened.location, "the catalog")
     return OpenedCatalog(opened)
 

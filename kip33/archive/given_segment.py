@@ -7,14 +7,20 @@ from kip33.archive.directory import Segment
 from kip33.errors import LocationError
 from kip33.stores.files import size_of
 from kip33.stores.locations import Location
+from kip33.stores.storage_options import StorageOptions, use_storage_options
 
 SegmentLike: TypeAlias = str | os.PathLike[str] | Segment
 """A log file's path or URI, or a listed segment."""
 
 
-def log_of(segment: SegmentLike) -> Location:
-    """Return where a segment's log is; ValueError for a `Segment` whose source is not known."""
-    return Location.of(segment.log_uri if isinstance(segment, Segment) else segment)
+def log_of(segment: SegmentLike, storage_options: StorageOptions | None = None) -> Location:
+    """Return where a segment's log is; ValueError for a `Segment` whose source is not known.
+
+    `storage_options` hold from now on (`stores.storage_options`).
+    """
+    log = Location.of(segment.log_uri if isinstance(segment, Segment) else segment)
+    use_storage_options(storage_options, [log])
+    return log
 
 
 def require_log(log: Location) -> None:

@@ -1,7 +1,7 @@
 """One segment or tree: what a notebook or script calls, without Spark.
 
 A segment is a path, a URI or a `Segment` of `list_segments`. A missing file is a LocationError;
-damage is a status or a verdict.
+damage is a status or a verdict. `storage_options` are those of `kip33.stores.storage_options`.
 """
 
 import os
@@ -29,9 +29,15 @@ from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
 from kip33.stores.files import MOST_INDEX_BYTES, entries_of, one_line, opened, read_whole
 from kip33.stores.locations import Location
+from kip33.stores.storage_options import StorageOptions, use_storage_options
 
 
-def list_segments(source: str | os.PathLike[str], *, layout: str = "kafka") -> list[Segment]:
+def list_segments(
+    source: str | os.PathLike[str],
+    *,
+    layout: str = "kafka",
+    storage_options: StorageOptions | None = None,
+) -> list[Segment]:
     """Return the segments below a directory, a path or URI, sorted by path.
 
     Each has an absolute `log_uri`. A directory that cannot be listed is a segment with an `error`.
@@ -39,16 +45,19 @@ def list_segments(source: str | os.PathLike[str], *, layout: str = "kafka") -> l
     LocationError where there are no segments.
     """
     place = Location.of(source)
+    use_storage_options(storage_options, [place])
     listing = require_segments(place, layout=layout_of(layout))
     return [segment._replace(source=place) for segment in listing.segments()]
 
 
-def scan_batches(segment: SegmentLike, *, check_crc: bool = True) -> Iterator[BatchColumns]:
+def scan_batches(
+    segment: SegmentLike, *, check_crc: bool = True, storage_options: StorageOptions | None = None
+) -> Iterator[BatchColumns]:
     """Yield the batches of one segment as arrays of `kip33.formats.batch.BATCH`.
 
     Ends where recovery would end. Raises LocationError where the file cannot be read.
     """
-    log = log_of(segment)
+    log = log_of(segment, storage_options)
     try:
         with opened(log) as (read_into, size_bytes):
             for batches in BatchScan(read_into, size_bytes, check_crc=check_crc):
@@ -57,7 +66,12 @@ def scan_batches(segment: SegmentLike, *, check_crc: bool = True) -> Iterator[Ba
         raise LocationError(f"{log.uri}: cannot be read: {one_line(error)}") from error
 
 
-def read_time_index(index: SegmentLike, base_offset: int | None = None) -> TimeIndex:
+def read_time_index(
+    index: SegmentLike,
+    base_offset: int | None = None,
+    *,
+    storage_options: StorageOptions | None = None,
+) -> TimeIndex:
     """Return the `.timeindex` at a path or URI; of a `Segment` the one beside its log.
 
     Every byte is believed; `without_tail` drops padding. Raises LocationError where the file cannot
@@ -65,6 +79,7 @@ def read_time_index(index: SegmentLike, base_offset: int | None = None) -> TimeI
     has no base offset and none was given.
     """
     location = Location.of(index) if not isinstance(index, Segment) else _time_index_of(index)
+    use_storage_options(storage_options, [location])
     base_offset, _ = base_offset_and_topic(location, base_offset, index)
     try:
         data = read_whole(location, most_bytes=MOST_INDEX_BYTES)
@@ -113,6 +128,7 @@ def build_time_index(
     index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
     segment_index_bytes: int = DEFAULT_SEGMENT_INDEX_BYTES,
     check_crc: bool = True,
+    storage_options: StorageOptions | None = None,
 ) -> BuiltIndexes:
     """Return the indexes of one segment, a path, a URI or a `Segment`; nothing is written.
 
@@ -122,7 +138,7 @@ def build_time_index(
     """
     settings = IndexSettings(dialect, index_interval_bytes, segment_index_bytes, check_crc)
     settings.require_valid()
-    log = log_of(segment)
+    log = log_of(segment, storage_options)
     if isinstance(segment, Segment) and segment.error:
         return unreadable(segment.error)
     base_offset, topic = base_offset_and_topic(log, base_offset, segment)
@@ -139,6 +155,7 @@ def verify_segment(
     index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
     segment_index_bytes: int = DEFAULT_SEGMENT_INDEX_BYTES,
     check_crc: bool = True,
+    storage_options: StorageOptions | None = None,
 ) -> SegmentVerdict:
     """Return the verdict on the index files of one segment, a path, a URI or a `Segment`.
 
@@ -150,7 +167,7 @@ def verify_segment(
     """
     settings = IndexSettings(dialect, index_interval_bytes, segment_index_bytes, check_crc)
     settings.require_valid()
-    log = log_of(segment)
+    log = log_of(segment, storage_options)
     time_index = Location.of(index_path) if index_path else beside(log, "timeindex")
     if isinstance(segment, Segment) and segment.error:
         return unreadable_verdict(segment, log, time_index)

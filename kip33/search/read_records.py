@@ -22,6 +22,7 @@ from kip33.search.searched_segment import SearchedSegment
 from kip33.search.segment_search import opened_search
 from kip33.stores.files import one_line, opened
 from kip33.stores.locations import Location
+from kip33.stores.storage_options import StorageOptions
 
 Segments: TypeAlias = SegmentLike | Iterable[SegmentLike]
 """A partition's directory, a log, or several of either of one partition.
@@ -44,7 +45,11 @@ class _How(NamedTuple):
 
 
 def find_offset(
-    segments: Segments, time: Time, *, max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
+    segments: Segments,
+    time: Time,
+    *,
+    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
+    storage_options: StorageOptions | None = None,
 ) -> Record | None:
     """Return the first record, by offset, at or after a time; None where there is none.
 
@@ -58,7 +63,7 @@ def find_offset(
     timestamp_ms = milliseconds_of(time)
     if timestamp_ms < 0:
         raise ValueError(f"timestamp {timestamp_ms}: expected milliseconds since 1970")
-    for log in _logs_of(segments):
+    for log in _logs_of(segments, storage_options):
         row = SearchedSegment(
             log_uri=log.place.uri,
             base_offset=log.base_offset,
@@ -106,6 +111,7 @@ def read_records(
     include_control: bool = False,
     check_crc: bool = True,
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
+    storage_options: StorageOptions | None = None,
 ) -> Iterator[Record]:
     """Yield the records with `start` <= offset < `end`, over the borders of segments.
 
@@ -122,7 +128,7 @@ def read_records(
     LocationError where a file cannot be read, BatchTooLargeError where a batch decompresses to more
     than `max_batch_bytes`, ValueError for two segments of one base offset.
     """
-    logs = _logs_of(segments)
+    logs = _logs_of(segments, storage_options)
     how = _How(include_control, check_crc, max_batch_bytes)
     return _over_borders(logs, start, end, how)
 
@@ -141,12 +147,12 @@ def _given(segments: Segments) -> list[SegmentLike]:
     return list(segments)
 
 
-def _logs_of(segments: Segments) -> list[_OpenLog]:
+def _logs_of(segments: Segments, options: StorageOptions | None) -> list[_OpenLog]:
     """Return the logs by base offset; LocationError where there are none."""
     given = _given(segments)
     logs = []
     for segment in given:
-        location = log_of(segment)
+        location = log_of(segment, options)
         if isinstance(segment, Segment):
             if segment.error or segment.base_offset is None:
                 raise LocationError(f"{location.uri}: cannot be read: {segment.error}")

@@ -16,6 +16,7 @@ from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGM
 from kip33.spark.store_settings import use_session
 from kip33.spark.tasks import Progress, run_on_bins
 from kip33.stores.locations import Location
+from kip33.stores.storage_options import StorageOptions, use_storage_options
 
 
 def run_build(
@@ -68,6 +69,7 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
     fsync: bool = True,
     parallelism: int | None = None,
     on_progress: Progress | None = None,
+    storage_options: StorageOptions | None = None,
 ) -> BuildSummary:
     """Build the indexes of new and changed segments below `source`, commit a catalog snapshot.
 
@@ -85,10 +87,13 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
     - `read`: `log`, or `tail` to believe a trustworthy `.timeindex` instead of reading its log
     - `fsync`: flush files to disk before the snapshot is committed
     - `parallelism`: the number of tasks; `on_progress`: called with tasks done and in all
+    - `storage_options`: keys and endpoint of stores (`kip33.stores.storage_options`)
 
     Damaged segments are rows of the catalog, not exceptions. Raises LocationError, CatalogError,
     LockedError or ValueError before anything is written, PublishError where the disk is full.
     """
+    places = [Location.of(place) for place in (source, index_dir, catalog) if place]
+    use_storage_options(storage_options, places)
     use_session(spark)
     plan = plan_build(
         source,

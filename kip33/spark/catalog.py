@@ -11,19 +11,28 @@ from kip33.catalog.choosing import chosen
 from kip33.catalog.schema import SEGMENTS
 from kip33.spark.store_settings import use_session
 from kip33.stores.locations import Location
+from kip33.stores.settings import added_options
+from kip33.stores.storage_options import StorageOptions, use_storage_options
 
 _CHECKED: Final[set[str]] = set()
 """Folders of snapshots whose parts were what the commit says."""
 
 
-def load_catalog(spark: SparkSession, catalog: str, snapshot: str | None = None) -> DataFrame:
+def load_catalog(
+    spark: SparkSession,
+    catalog: str,
+    snapshot: str | None = None,
+    *,
+    storage_options: StorageOptions | None = None,
+) -> DataFrame:
     """Return a snapshot's rows, one a segment file: the newest one's unless `snapshot` names one.
 
     `snapshot` is a name, a sequence number or an id, as `kip33 catalog` shows them. Raises
     CatalogError where there is none, or it is not whole: its parts are read and their CRCs checked
     once in a process, because Spark does not check them. A later build does not change the result:
-    a snapshot is never rewritten.
+    a snapshot is never rewritten. `storage_options`: `kip33.stores.storage_options`.
     """
+    use_storage_options(storage_options, [Location.of(catalog)])
     use_session(spark)
     opened = Catalog.at(catalog)
     found = chosen(opened, snapshot)
@@ -31,7 +40,8 @@ def load_catalog(spark: SparkSession, catalog: str, snapshot: str | None = None)
     if folder not in _CHECKED:
         opened.require_whole(found)
         _CHECKED.add(folder)
-    read = spark.read.schema(from_arrow_schema(SEGMENTS))  # inferring it is a job of its own
+    read = spark.read.options(**added_options())  # also for files that the JVM reads
+    read = read.schema(from_arrow_schema(SEGMENTS))  # inferring it is a job of its own
     return read.parquet(hadoop_glob(opened.snapshot_folder(found.name)))
 
 

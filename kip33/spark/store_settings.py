@@ -6,7 +6,14 @@ from xml.etree import ElementTree
 
 from pyspark.sql import SparkSession
 
-from kip33.stores.settings import PREFIXES, SPARK_PREFIX, configured, hadoop_keys, use_settings
+from kip33.stores.settings import (
+    PREFIXES,
+    SPARK_PREFIX,
+    configured,
+    hadoop_keys,
+    settings,
+    use_settings,
+)
 
 _DEFAULTS: Final = ("core-default.xml", "hdfs-default.xml")  # what nobody has said
 _SECRETS: Final = ("access.key", "secret.key", "session.token")
@@ -25,7 +32,7 @@ def use_session(spark: SparkSession) -> Mapping[str, str]:
     jvm = getattr(spark, "_jsc", None)
     found = _of_hadoop(jvm.hadoopConfiguration(), spark) if jvm else _of_connect(spark)
     use_settings(found)
-    return {key: value for key, value in found.items() if key.startswith(PREFIXES)}
+    return settings()
 
 
 def _of_connect(spark: SparkSession) -> dict[str, str]:

@@ -14,6 +14,7 @@ secrets would travel with every path, into closures and messages.
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 from xml.etree import ElementTree
 
@@ -31,6 +32,7 @@ class _Process:
 
     settings: Mapping[str, str] | None = None
     source: Callable[[], Mapping[str, str]] | None = None
+    options: Mapping[str, str] = MappingProxyType({})  # of `storage_options`; over the settings
     generation = 0  # a filesystem opened with other settings is not to be used again
 
 
@@ -42,6 +44,19 @@ def use_settings(settings: Mapping[str, str]) -> None:
         _Process.generation += 1
 
 
+def add_options(options: Mapping[str, str]) -> None:
+    """Let Hadoop's settings hold over all others that this process has or will have."""
+    merged = {**_Process.options, **options}
+    if merged != _Process.options:
+        _Process.options = merged
+        _Process.generation += 1
+
+
+def added_options() -> Mapping[str, str]:
+    """Return what `add_options` was given, later values over earlier ones."""
+    return _Process.options
+
+
 def settings_from(source: Callable[[], Mapping[str, str]]) -> None:
     """Let `source` be asked for the settings when the first remote store is opened."""
     _Process.settings, _Process.source = None, source
@@ -51,7 +66,8 @@ def settings() -> Mapping[str, str]:
     """Return Hadoop's settings for this process; without any, those of its configuration files."""
     if _Process.settings is None:
         use_settings((_Process.source or configured)())
-    return _Process.settings or {}
+    found = _Process.settings or {}
+    return {**found, **_Process.options} if _Process.options else found
 
 
 def generation() -> int:
