@@ -73,6 +73,15 @@ def test_every_path_on_a_page_exists(page: Path) -> None:
     assert [path for path in paths_in(page) if not is_there(path, page)] == []
 
 
+TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_test_on_a_page_exists(page: Path) -> None:
+    named = TEST.findall(page.read_text(encoding="utf-8"))
+    assert [(path, test) for path, test in named if test not in names_in(ROOT / path)] == []
+
+
 def names_in(module: Path) -> set[str]:
     """Return what a module defines at its top."""
     names = set()
