@@ -1,13 +1,13 @@
-"""Rows of the newest snapshot that go into the next one as they are.
+"""Rows of the newest snapshot that are copied into the next one.
 
-reused     the segment is unchanged
-carried    this build did not look: another topic, or below a directory that cannot be listed
-dropped    not taken over: the segment is gone
+    reused     the segment is unchanged
+    carried    this build did not list it: another topic, or a directory that cannot be listed
+    dropped    not copied: the segment no longer exists
 
-Two kinds of rows lose their settings when they are carried, so that the first build that looks
-reads again, and a search does not rely on their index files: one that came too soon after its
-segment's last change, for the next snapshot's time is not its listing's; and one whose index file a
-build that was killed may have written.
+Two kinds of carried rows lose their settings, so that the next build that lists the segment reads
+it again and a search does not trust its index files. First, a row that was written too soon after
+the segment's last change: the time of the next snapshot is not the time of that listing. Second, a
+row whose index file may have been written by a build that was killed.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,7 +32,7 @@ SETTINGS: Final = ("build_settings", "time_index_settings", "offset_index_settin
 
 
 class CarryOver(NamedTuple):
-    """Which rows of `snapshot` are taken over, in its order."""
+    """Which rows of `snapshot` are copied, in the order of `snapshot`."""
 
     snapshot: Snapshot
     taken: Mask
@@ -54,11 +54,11 @@ def plan_carry_over(
     topics: Sequence[str],
     unlistable: tuple[str, ...],
 ) -> CarryOver:
-    """Return what becomes of the rows of `snapshot`.
+    """Decide for each row of `snapshot` whether it is reused, carried or dropped.
 
-    `match` and `active_segment` are in the listing's order, `suspect` in the snapshot's: rows whose
-    index file may not be what they say. `topics` are the globs of this build, `unlistable` the
-    URIs, a slash at the end, of directories that could not be listed.
+    `match` and `active_segment` are in the listing's order, `suspect` is in the snapshot's: rows
+    whose index file may differ from what they say. `topics` are the globs of this build,
+    `unlistable` the URIs, with a slash at the end, of directories that could not be listed.
     """
     active = np.full(known.rows, LEAVE, np.int8)
     reused = match.at[match.reusable]
@@ -85,14 +85,14 @@ def plan_carry_over(
 
 
 def is_unwanted(topic: Column, topics: Sequence[str]) -> Mask:
-    """Return which rows are of a topic that a build with these globs does not look at."""
+    """Return which rows are of a topic that a build with these globs skips."""
     unwanted = [name for name in pc.unique(topic).to_pylist() if not matches(name, topics)]
     mask: Mask = pc.is_in(topic, value_set=pa.array(unwanted, pa.string())).to_numpy()
     return mask
 
 
 def is_below(log_uri: Column, directories: tuple[str, ...]) -> Mask:
-    """Return which logs lie below one of some directories, URIs with a slash at the end."""
+    """Return which logs are below one of some directories, URIs with a slash at the end."""
     mask = np.zeros(len(log_uri), bool)
     for directory in directories:
         mask |= pc.starts_with(log_uri, directory).to_numpy()
@@ -100,9 +100,10 @@ def is_below(log_uri: Column, directories: tuple[str, ...]) -> Mask:
 
 
 def carry_over_rows(draft: Draft, takeover: CarryOver) -> Iterator[SnapshotPart]:
-    """Write the rows that are taken over into staging; yield their parts, numbered from 0.
+    """Write the copied rows into staging; yield their parts, numbered from 0.
 
-    CatalogError where the snapshot was damaged meanwhile, PublishError where it cannot be written.
+    Raises CatalogError if the snapshot was damaged meanwhile, PublishError if a part cannot be
+    written.
     """
     yield from write_parts(draft, _taken_over(draft, takeover))
 
@@ -138,7 +139,7 @@ def _with_active_segment(rows: pa.Table, active: npt.NDArray[np.int8]) -> pa.Tab
 
 
 def without_settings(rows: pa.Table, unsettled: Mask) -> pa.Table:
-    """Return rows of which the unsettled ones lost their settings."""
+    """Return the rows; those that are unsettled lose their settings."""
     for name in SETTINGS:
         rows = _with_column(rows, name, pc.if_else(pa.array(unsettled), None, rows[name]))
     return rows

@@ -18,7 +18,7 @@ _NO_FILE: Final = (None, None, None)
 
 
 def tail_row(build: BuildSpec, segment: Segment, log: Location, tail: Tail) -> dict[str, Any]:
-    """Return the row of a log that was not read: what was not seen is null."""
+    """Return the row of a log that was not read: unknown columns are null."""
     names_next = build.settings.dialect == "kip33"  # such an entry names the offset after a batch
     files = tail.files
     offset_index: tuple[int | None, int | None] = (None, None)
@@ -43,7 +43,7 @@ def tail_row(build: BuildSpec, segment: Segment, log: Location, tail: Tail) -> d
 def _index_columns(
     kind: str, size_bytes: int | None, modified_ms: int | None, settings: str | None
 ) -> dict[str, Any]:
-    """Return the columns that say what file is there; `kind` is `time` or `offset`."""
+    """Return the columns that describe an index file; `kind` is `time` or `offset`."""
     return {
         f"{kind}_index_bytes": size_bytes,
         f"{kind}_index_modified_ms": modified_ms,
@@ -52,7 +52,7 @@ def _index_columns(
 
 
 def _listed(build: BuildSpec, segment: Segment, log: Location) -> dict[str, Any]:
-    """Return what the listing and the settings say of a segment."""
+    """Return the columns that come from the listing and the settings."""
     return {
         "log_dir": segment.log_dir,
         "topic": segment.topic,

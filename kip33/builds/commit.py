@@ -1,4 +1,4 @@
-"""A build from its plan to its commit; between `begin_build` and `commit_build` bins are built."""
+"""A build from its plan to its commit. Bins are built between `begin_build` and `commit_build`."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ MOST_MERGES: Final = 10  # of one build: builds that commit at the same moment a
 
 @dataclass(frozen=True)
 class BuildSummary:
-    """What a snapshot holds and a build did, read from its parts."""
+    """What a snapshot contains and what its build did, read from its parts."""
 
     snapshot: str
     catalog: str
@@ -43,7 +43,7 @@ class BuildSummary:
     index_bytes: int  # of the index files that are there
     indexed: int  # read, or tried, by this build
     reused: int  # rows taken over: their segments are unchanged
-    dropped: int  # rows of segments that are gone
+    dropped: int  # rows of segments that no longer exist
     carried: int  # rows of topics or directories not looked at, or of a build beside this one
     bytes_read: int  # of logs, by this build
     written: int  # segments whose index files are ours, as they should be
@@ -57,13 +57,13 @@ class BuildSummary:
     may_not_start: int  # in place: logs that keep a broker from starting
     owner_not_given: int  # in place: with index files of another owner than the log's
     failed_example: str | None  # of `failed`: one index file, or log, and the reason
-    two_directories: tuple[str, ...]  # "A and B", of each partition that lies in both
+    two_directories: tuple[str, ...]  # "A and B", of each partition with two directories
     orphaned: int  # index files of ours whose logs are no longer there
     orphaned_bytes: int
 
 
 class Begun(NamedTuple):
-    """A build under way: its draft, and the parts that hold the rows taken over."""
+    """A build that has begun: its draft, and the parts with the copied rows."""
 
     plan: BuildPlan
     draft: Draft
@@ -71,9 +71,9 @@ class Begun(NamedTuple):
 
 
 def begin_build(plan: BuildPlan) -> Begun:
-    """Begin the next snapshot: claim the index files, write the rows that are taken over.
+    """Begin the next snapshot: claim the index files, write the copied rows.
 
-    Errors as those of `Draft.begin` and `carry_over_rows`.
+    Raises the errors of `Draft.begin` and `carry_over_rows`.
     """
     require_layout(plan.catalog.newest(), plan.build.layout, plan.catalog.location.uri)
     set_flushing(plan.build.fsync)
@@ -89,7 +89,7 @@ def begin_build(plan: BuildPlan) -> Begun:
 def commit_build(begun: Begun, results: Sequence[TaskResult]) -> BuildSummary:
     """Commit what the bins gave: `build_bin` with part numbers from `len(begun.taken)` on.
 
-    Before that the `.txnindex` files are written, for which all segments must have been read.
+    The `.txnindex` files are written first; they need all segments to have been read.
     """
     plan, draft, taken = begun
     parts = (*taken, *(result.part for result in results))
@@ -124,10 +124,10 @@ NOTES: Final = {  # in `error` of a row: what a build in place could not repair
 
 
 def warnings_of(summary: BuildSummary) -> Iterator[str]:
-    """Yield a line for each kind of segment that a person has to see to.
+    """Yield a line for each kind of segment that needs attention.
 
-    Index files that could not be written, partitions in two directories; in place also what a
-    broker may trip over.
+    These are index files that could not be written, partitions in two directories, and, in place,
+    index files that can make a broker fail.
     """
     rows = "column `error` of their rows says what to do"
     if count := summary.failed:
@@ -164,10 +164,10 @@ def warnings_of(summary: BuildSummary) -> Iterator[str]:
 def _commit(
     plan: BuildPlan, draft: Draft, parts: Sequence[SnapshotPart]
 ) -> tuple[Snapshot, int, list[str]]:
-    """Commit a build's rows, merged with what others committed since it began.
+    """Commit a build's rows, merged with those that other builds committed since it began.
 
-    Returns the snapshot, how many of its rows are those of others, and warnings. Who commits at the
-    same moment sees it afterwards: of two snapshots of one number, each build merges the other's.
+    Returns the snapshot, how many of its rows come from other builds, and warnings. Two builds that
+    commit at the same moment write two snapshots with one number; each then merges the other's.
     """
     catalog, base = plan.catalog, plan.looked.base
     settings = {
@@ -205,7 +205,8 @@ def _commit(
 def _merged_orphans(
     plan: BuildPlan, orphans: pa.Table, newer: Snapshot, rows: Iterator[pa.Table]
 ) -> tuple[pa.Table, str | None]:
-    """Return the orphaned files of a build and a newer snapshot, and what that one has lost.
+    """Return the orphaned files of a build and of a newer snapshot, and a warning if its list is
+    lost.
 
     `rows` are those of both, merged.
     """
@@ -219,7 +220,7 @@ def _merged_orphans(
 
 
 def _newest_unmerged(catalog: Catalog, known: set[str]) -> Snapshot | None:
-    """Return the newest whole snapshot, None where this build knows it already."""
+    """Return the newest undamaged snapshot, None if this build has already merged it."""
     for candidate in catalog.candidates():
         if candidate.name in known:
             return None
@@ -229,7 +230,7 @@ def _newest_unmerged(catalog: Catalog, known: set[str]) -> Snapshot | None:
 
 
 def _committed_beside(catalog: Catalog, snapshot: Snapshot, known: set[str]) -> Snapshot | None:
-    """Return a snapshot with this one's number, or a newer one, that was not merged yet."""
+    """Return a snapshot with this one's number, or a newer one, that is not merged yet."""
     for candidate in catalog.candidates():
         beside = candidate.snapshot
         if beside and beside.sequence < snapshot.sequence:
@@ -240,9 +241,9 @@ def _committed_beside(catalog: Catalog, snapshot: Snapshot, known: set[str]) -> 
 
 
 def _is_whole(catalog: Catalog, candidate: Candidate) -> bool:
-    """Return whether a snapshot is what its commit says, to the byte; a damaged one counts as none.
+    """Return whether a snapshot is byte for byte what its commit says; a damaged one is ignored.
 
-    Raises UnreadableCatalogError where a part cannot be read now: that proves no damage.
+    Raises UnreadableCatalogError if a part cannot be read now, which does not prove damage.
     """
     if candidate.snapshot is None or candidate.problem:
         return False

@@ -1,10 +1,10 @@
-"""What becomes of a segment's index files (D10): the catalog's column `index_file`.
+"""What happened to a segment's index files (D10): the catalog's column `index_file`.
 
-written   they are ours, and as the log gives them
-kept      one at least is somebody else's, and was left
-stale     they are ours, but one could not be replaced, removed or put beside the other:
-          never reused, the next build tries again
-null      there is none, or it could not be written
+written   we own the files, and they match the log
+kept      at least one file belongs to another program and was kept
+stale     we own the files, but one could not be replaced, removed or written beside the other:
+          the row is never reused, the next build tries again
+null      the file is missing, or could not be written
 """
 
 from collections.abc import Callable, Iterable
@@ -65,7 +65,7 @@ class Published:
     def __init__(
         self, log: Location | None = None, *, log_changed: Callable[[], bool] = lambda: False
     ) -> None:
-        """Begin with none. `log`: in place, the log that the files lie beside.
+        """Begin with none. `log`: in place, the log that the files are beside.
 
         `log_changed` tells whether the log is not as it was listed.
         """
@@ -118,7 +118,7 @@ class Published:
     def _place(
         self, file: Wanted, data: bytes, *, ours: bool, overwrite: bool
     ) -> tuple[str, PublishedFile | None]:
-        """Publish `data` unless the same bytes, or somebody else's file, are there."""
+        """Publish `data` unless the place has the same bytes or a file of another program."""
         place = file.place
         asks = file.listed or not place.is_object_store  # a put in place of our own costs less
         there = status_of(place) if asks else None

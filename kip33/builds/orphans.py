@@ -121,7 +121,7 @@ def find_orphans(
 
     `gone`: the rows of the newest snapshot that are dropped; `suspect`: whose `.timeindex` a build
     that was killed may have written again. `earlier`: orphaned files of earlier builds that this
-    one does not take for its own. Lists the directories that the files lie in; where that is not
+    one does not take for its own. Lists the directories of the files; where that is not
     possible the files stay as they are listed.
     """
     rows = known.ours & gone

@@ -1,11 +1,11 @@
 """Rows of segments with transactions, between the task that read them and the end of the build.
 
-A task does not know which transactions are open where its segment begins: the segment before may be
-another task's. So it leaves the row in staging with what the segment itself tells, and
+A task does not know which transactions are open at the start of its segment: another task may have
+the segment before. It therefore writes the row into staging with what the segment itself says, and
 `builds.transaction_files` writes the `.txnindex` and completes the row.
 
-In place a new `.index` waits as well: a broker rebuilds a `.txnindex` only while there is no
-`.index`.
+In place, a new `.index` waits, too: a broker rebuilds a `.txnindex` only if the `.index` is
+missing.
 """
 
 from typing import Any, Final, NamedTuple
@@ -41,7 +41,7 @@ PENDING: Final = pa.schema([*SEGMENTS, *_EXTRA])
 
 
 class PendingRow(NamedTuple):
-    """One of them; `row` has the columns of SEGMENTS."""
+    """One such row; `row` has the columns of SEGMENTS."""
 
     row: dict[str, Any]
     transactions: str
@@ -92,7 +92,7 @@ def pending_row(
 def withdraw_transaction_index(
     build: BuildSpec, segment: Segment, row: dict[str, Any], *, is_unreadable: bool
 ) -> None:
-    """Delete a `.txnindex` of ours whose log gives no index any more; a fault is the row's note."""
+    """Delete our `.txnindex` if its log gives no index any more; errors become the row's note."""
     published = Published()
     place = _transaction_index(build, segment)
     wanted = Wanted(place, None, build.index_settings, listed=True)
@@ -111,7 +111,7 @@ def _transaction_index(build: BuildSpec, segment: Segment) -> Location:
 def read_staged(
     staging: Location, part: SnapshotPart, columns: list[str] | None = None
 ) -> pa.Table:
-    """Return a part that a task of this build left in staging; CatalogError if it is not there."""
+    """Return a part that a task of this build wrote into staging; CatalogError if it is missing."""
     place = staging.child(part.name)
     try:
         data = read_whole(place, most_bytes=MOST_PART_BYTES)

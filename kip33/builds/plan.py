@@ -1,4 +1,4 @@
-"""What a build will do: list, see what the newest snapshot still knows, keep the rest to read."""
+"""Plan a build: list the segments, reuse rows of the newest snapshot, read the other segments."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -51,7 +51,7 @@ FIX_IT: Final = (
 
 
 class BuildPlan(NamedTuple):
-    """What a build will do: the listing is done, nothing is written yet."""
+    """The plan of a build: the listing is done, no file is written yet."""
 
     build: BuildSpec
     catalog: Catalog
@@ -61,7 +61,7 @@ class BuildPlan(NamedTuple):
     now_ms: int  # when the listing began
     passed_over: dict[str, int]
     unfinished: tuple[Unfinished, ...]
-    warnings: tuple[str, ...]  # of what counts as none in the catalog, one line each
+    warnings: tuple[str, ...]  # one line for each snapshot that is ignored
     looked: Looked
     orphans: OrphanPlan
     beside_logs: tuple[Location, ...] = ()  # in place: the partitions' directories
@@ -69,8 +69,8 @@ class BuildPlan(NamedTuple):
     def locks(self) -> AbstractContextManager[None]:
         """Hold the locks of all log directories that index files are written into.
 
-        Raises LockedError where a broker, or another run of kip33, holds one. Elsewhere than in
-        place nothing is locked.
+        Raises LockedError if a broker or another run of kip33 holds one. Only builds in place take
+        locks.
         """
         return locked(self.beside_logs)
 
@@ -178,7 +178,7 @@ def require_layout(newest: Snapshot | None, layout: str, catalog_uri: str) -> No
 
 
 def require_written_by_brokers(dialect: str) -> None:
-    """Raise ValueError for a dialect of index files that must not lie beside a broker's logs."""
+    """Raise ValueError for a dialect whose index files must not be beside a broker's logs."""
     if not DIALECTS[dialect].written_by_brokers:
         names = " or ".join(name for name, one in DIALECTS.items() if one.written_by_brokers)
         raise ValueError(
@@ -314,9 +314,9 @@ def _is_in(uris: Column, others: Column) -> Mask:
 def newest_known(
     catalog: Catalog, build: BuildSpec
 ) -> tuple[Snapshot | None, ReusableRows | None, tuple[str, ...]]:
-    """Return the newest snapshot that is whole to the byte, what it knows, and what is not.
+    """Return the newest undamaged snapshot, its reusable rows, and warnings about damaged ones.
 
-    Raises UnreadableCatalogError for a file that is there and cannot be read: that proves nothing.
+    Raises UnreadableCatalogError for a file that cannot be read now, which does not prove damage.
     """
     warnings: list[str] = []
     for candidate in catalog.candidates():
@@ -356,7 +356,7 @@ def _offset_index_uris(time_index_uris: Column) -> Column:
 
 
 def _may_write(build: BuildSpec, files: pa.Table) -> Column:
-    """Return for each file whether its index files are ours or not there: what is claimed."""
+    """Return for each file whether its index files are claimed by us or missing."""
     nothing_there = pc.is_null(files["target_time_index_bytes"])
     if build.offset_index:
         nothing_there = pc.and_(nothing_there, pc.is_null(files["target_offset_index_bytes"]))
@@ -377,7 +377,7 @@ def _unlistable(source: Location, files: pa.Table) -> tuple[str, ...]:
 def require_places(
     source: str, index_dir: str | None, *, in_place: bool, catalog: str | None
 ) -> tuple[Location, Location, Location]:
-    """Return source, index directory and catalog; raise for what cannot be."""
+    """Return source, index directory and catalog; raises LocationError or ValueError."""
     if in_place == bool(index_dir):
         raise ValueError("give an index directory (--index-dir) or --in-place, one of the two")
     if in_place and not catalog:

@@ -1,4 +1,4 @@
-"""A repair carried out: index files written or removed, each segment judged before and after."""
+"""Carry out a repair: write or remove index files; verify each segment before and after."""
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -16,11 +16,11 @@ FAILED: Final = "failed"
 
 
 def apply_repair(plan: RepairPlan, on_progress: Progress | None = None) -> list[SegmentRepair]:
-    """Do what the plan says; return its segments with what became of them, in the same order.
+    """Carry out the plan; return its segments with their outcome, in the same order.
 
     Every segment is read again before it is changed, and again afterwards. `outcome` is `done`,
-    `failed: ...` with the reason, or None where nothing was to be done. The caller holds the locks
-    of the log directories.
+    `failed: ...` with the reason, or None if there was nothing to do. The caller holds the locks of
+    the log directories.
     """
     to_change = [one for one in plan.repairs if one.repair.changes_files]
     results = {}

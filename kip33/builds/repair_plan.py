@@ -1,4 +1,4 @@
-"""What `kip33 repair` would do in a broker's log directory: segments are read, none is changed."""
+"""Plan what `kip33 repair` does in a broker's log directory; no file is changed."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ REPAIRS_AT_ONCE = 256  # segments that wait for a thread
 
 
 class SegmentRepair(NamedTuple):
-    """One segment, the verdict on its index files, and what is to be done with them."""
+    """One segment, the verdict on its index files, and how to repair them."""
 
     segment: Segment
     verdict: SegmentVerdict
@@ -66,7 +66,7 @@ class SegmentRepair(NamedTuple):
 
 @dataclass
 class RepairPlan:
-    """What is to be done below a log directory; only segments with something to say are listed."""
+    """The repairs below a log directory; only segments that need one are listed."""
 
     log_dir: Location
     settings: TopicSettings
@@ -93,7 +93,7 @@ class RepairPlan:
 def list_log_dir(
     log_dir: Location, topics: Sequence[str] = (), on_listed: Listed | None = None
 ) -> Listing:
-    """Return the segments of a broker's log directory; LocationError where it is none of a disk."""
+    """Return the segments of a broker's log directory; LocationError if it is remote."""
     if not log_dir.is_local:
         raise LocationError(
             f"{log_dir.uri}: expected a broker's log directory on this machine; for an "
@@ -105,10 +105,10 @@ def list_log_dir(
 def plan_repair(
     listing: Listing, settings: TopicSettings, on_progress: Progress | None = None
 ) -> RepairPlan:
-    """Return what is to be done with the index files of the listed segments; nothing is changed.
+    """Return how to repair the index files of the listed segments; no file is changed.
 
     Every log is read, as many at once as there are cores. A log that cannot be read is a segment
-    that needs a person.
+    that must be repaired by hand.
     """
     total = listing.table.num_rows
     counts: dict[str, Counter[str]] = {"time_index": Counter(), "offset_index": Counter()}
@@ -134,7 +134,7 @@ def plan_repair(
 
 
 def judge_segment(source: Location, settings: TopicSettings, segment: Segment) -> SegmentRepair:
-    """Return what is to be done with one segment's index files as they are now."""
+    """Return how to repair one segment's index files as they are now."""
     one, _ = verified(source, settings.of(segment.topic), segment)
     return one
 
@@ -142,7 +142,7 @@ def judge_segment(source: Location, settings: TopicSettings, segment: Segment) -
 def verified(
     source: Location, settings: IndexSettings, segment: Segment
 ) -> tuple[SegmentRepair, BuiltIndexes | None]:
-    """Return what is to be done with a segment's index files, and the files its log gives."""
+    """Return how to repair a segment's index files, and the files that its log gives."""
     log = segment.log(source)
     time_index = beside(log, "timeindex")
     if segment.error or segment.base_offset is None or segment.topic is None:

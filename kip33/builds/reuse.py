@@ -1,11 +1,12 @@
-"""What the newest snapshot knows of the segments that are there now: which rows still hold.
+"""Decide which rows of the newest snapshot can be reused for the current listing.
 
-A row is reused when the log's URI, size and modification time and the build's settings are what
-they were, and the index files that the row names are there with the sizes and the modification
-times it names. A log that was modified within 2 s of the listing that gave the row, or of this one,
-is read again: it may have changed since without showing it. `unreadable` rows are always tried
-again, `unverified` ones hold only for another `--read tail`, and while no neighbour refutes the
-offset of their index.
+A row is reused if the log has the same URI, size and modification time, the build has the same
+settings, and the index files that the row names have the sizes and modification times it names.
+
+A log that was modified less than 2 s before the listing that gave the row, or before this listing,
+is read again: it may have changed since then at the same size and time. `unreadable` rows are
+always tried again. `unverified` rows are reused only by another `--read tail` build, and only while
+the offset of their index does not conflict with the next segment.
 """
 
 from collections.abc import Sequence
@@ -58,7 +59,7 @@ SET_AHEAD_MS: Final = 86_400_000
 
 
 class ReusableRows(NamedTuple):
-    """The rows of a snapshot in its order, as columns; sizes and times -1 where they are null."""
+    """The rows of a snapshot in its order, as columns; unknown sizes and times are -1."""
 
     log_uri: Column
     topic: Column  # dictionary encoded
@@ -88,7 +89,7 @@ class ReusableRows(NamedTuple):
 
 
 def read_reusable(catalog: Catalog, snapshot: Snapshot, build: BuildSpec) -> ReusableRows:
-    """Return what a snapshot knows that matters for `build`; CatalogError where it is damaged."""
+    """Return the columns of a snapshot that decide about reuse; CatalogError if it is damaged."""
     pieces = [_piece(table, build) for table in catalog.read_pieces(snapshot, _COLUMNS)]
     if not pieces:
         pieces = [_piece(catalog.read(snapshot, _COLUMNS), build)]
@@ -113,7 +114,7 @@ def _piece(table: pa.Table, build: BuildSpec) -> tuple[Any, ...]:
     stale = pc.equal(table["index_file"], STALE).fill_null(False)
     wrote_all = pc.match_substring(table["build_settings"], '"offset_index": true').fill_null(False)
     holds = pc.and_not(pc.and_(pc.and_(settings, sound), there), stale)
-    if build.overwrite:  # somebody else's file is to be replaced now
+    if build.overwrite:  # a file of another program is to be replaced now
         kept = pc.equal(table["index_file"], KEPT).fill_null(False)
         holds = pc.and_(
             holds, pc.or_(pc.invert(kept), pc.equal(table["status"], SegmentStatus.UNVERIFIED))
@@ -144,7 +145,7 @@ def _piece(table: pa.Table, build: BuildSpec) -> tuple[Any, ...]:
 
 
 def _expected_settings(topics: Column, build: BuildSpec) -> Any:
-    """Return what rows of these topics say of their settings if this build would say the same."""
+    """Return the settings that rows of these topics must have to be reused by this build."""
     if not build.by_topic:
         return build.build_settings
     names = [topic for topic, _ in build.by_topic]
@@ -154,7 +155,7 @@ def _expected_settings(topics: Column, build: BuildSpec) -> Any:
 
 
 def _index_places(table: pa.Table, build: BuildSpec) -> npt.NDArray[np.uint8]:
-    """Return for each row where its index file is, seen from this build."""
+    """Return for each row where this build expects its index file."""
     index_uri = table["index_uri"]
     place = np.where(_mask(pc.is_null(index_uri)), NO_INDEX, ELSEWHERE).astype(np.uint8)
     log_uri = table["log_uri"]
@@ -177,10 +178,10 @@ def _int64s(column: Column) -> Int64s:
 def may_change_unseen(
     last_modified_ms: npt.NDArray[np.int64], listed_ms: int
 ) -> npt.NDArray[np.bool_]:
-    """Return for each file whether a change after its listing could leave its time as it was.
+    """Return for each file whether it may change after its listing and keep its modification time.
 
-    So it is for one modified less than 2 s before the listing began, or since. A time more than
-    a day ahead is no clock's: somebody set it, and it stands still.
+    This is so for a file that was modified less than 2 s before the listing began, or after. A time
+    more than a day in the future was set by a program, not by a clock, and does not advance.
 
     >>> may_change_unseen(np.array([7_000, 8_001, 12_000, 90_000_000]), 10_000).tolist()
     [False, True, True, False]
@@ -191,7 +192,7 @@ def may_change_unseen(
 
 
 class ListingMatch(NamedTuple):
-    """The rows of a snapshot held against a listing, in the listing's order."""
+    """The rows of a snapshot that match a listing, in the listing's order."""
 
     at: Int64s  # number of the file's row in the snapshot, -1: it has none
     reusable: Mask
@@ -209,10 +210,10 @@ def match_listing(
     known_listed_ms: int,
     offset_index: bool,
 ) -> ListingMatch:
-    """Return which rows hold for `files`, a LISTING whose logs are at `uris`.
+    """Return which rows can be reused for `files`, a LISTING whose logs are at `uris`.
 
     `listed_ms` is when that listing began, `known_listed_ms` when the snapshot's did;
-    `offset_index`: whether the build writes .index files as well.
+    `offset_index`: whether the build also writes .index files.
     """
     at = pc.index_in(uris, value_set=known.log_uri).fill_null(-1).to_numpy().astype(np.int64)
     is_known = at >= 0
@@ -252,7 +253,7 @@ def match_listing(
     )
     holds = is_known & known.holds[at] & known.is_segment[at] & ~_refuted(known, at, files)
     ours = time_index_ours = is_known & known.ours[at]
-    if offset_index:  # an .index that our row does not name is somebody else's
+    if offset_index:  # an .index that our row does not name belongs to another program
         nothing_there = pc.is_null(files["target_offset_index_bytes"]).to_numpy()
         ours = ours & (~names_no_offset_index | nothing_there | known.is_stale[at])
     named = ~names_no_transaction_index | no_transaction_index | known.is_stale[at]
@@ -262,7 +263,7 @@ def match_listing(
 
 
 def _as_left(size_bytes: Int64s, modified_ms: Int64s, files: pa.Table, kind: str) -> Mask:
-    """Return which index files have the size and the time the row names; without a time none."""
+    """Return which index files have the size and time that the row names; False without a time."""
     same_size = _int64s(files[f"{kind}_index_bytes"]) == size_bytes
     same_time = _int64s(files[f"{kind}_index_modified_ms"]) == modified_ms
     same: Mask = same_size & same_time & (modified_ms != NULL_NUMBER)
@@ -270,7 +271,7 @@ def _as_left(size_bytes: Int64s, modified_ms: Int64s, files: pa.Table, kind: str
 
 
 def _refuted(known: ReusableRows, at: Int64s, files: pa.Table) -> Mask:
-    """Return which rows believe an index whose offset, as far as they tell, is the neighbour's."""
+    """Return which rows trust an index whose offset seems to belong to the next segment."""
     offset, next_base_offset = known.offset_of_max_timestamp[at], _int64s(files["next_base_offset"])
     below = (offset != NULL_NUMBER) & (offset <= next_base_offset)
     refuted: Mask = known.is_unverified[at] & (next_base_offset != NULL_NUMBER) & ~below

@@ -1,13 +1,13 @@
-"""What a build takes from a snapshot that another build committed while this one ran.
+"""Merge a build's rows with a snapshot that another build committed meanwhile.
 
-A build looks at some segments and carries the rest over from the snapshot that was the newest when
-it began, its base. Where another snapshot is the newest by the time it commits, its own rows and
-those of that snapshot are merged, so that neither build's rows are lost:
+A build lists some segments and carries the other rows over from its base, the snapshot that was the
+newest when it began. If another snapshot is the newest when the build commits, the rows of both are
+merged, so that no build's rows are lost:
 
-- what this build did not look at is as the newer snapshot has it;
-- of what both looked at, the row of the later listing stays;
-- a segment that only the newer snapshot knows stays: a row of a segment that no longer exists goes
-  with the next build, but without its row nobody would know whose its index files are.
+- For segments that this build did not list, the row of the newer snapshot is used.
+- For segments that both builds listed, the row of the later listing is used.
+- A segment that only the newer snapshot has stays. If it no longer exists, the next build drops it.
+  Without its row the owner of its index files would be unknown.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +39,7 @@ _KEYS: Final = ["log_uri", "topic", "base_offset", *_COMPARED]
 
 
 class Looked(NamedTuple):
-    """What a build looked at, and when."""
+    """What a build listed, and when."""
 
     base: Snapshot | None  # the newest snapshot when it began
     topics: Sequence[str]
@@ -47,7 +47,7 @@ class Looked(NamedTuple):
     now_ms: int  # when its listing began
 
     def at(self, rows: pa.Table) -> Mask:
-        """Return which segments it looked for."""
+        """Return which segments it listed."""
         unseen = is_unwanted(rows["topic"], self.topics) | is_below(
             rows["log_uri"], self.unlistable
         )
@@ -99,7 +99,7 @@ def merge(catalog: Catalog, own: Pieces, newer: Snapshot, looked: Looked) -> Mer
 
 
 def _taken(theirs: pa.Table, kept: pa.Table, base: pa.Table, looked: Looked) -> Mask:
-    """Return which rows of the newer snapshot are not ours, and are to stay."""
+    """Return which rows of the newer snapshot belong to other builds and stay."""
     absent = pc.invert(pc.is_in(theirs["log_uri"], value_set=kept["log_uri"])).to_numpy()
     was_known = pc.is_in(theirs["log_uri"], value_set=base["log_uri"]).to_numpy()
     dropped = looked.at(theirs) & was_known & ~_changed_since(theirs, base)
@@ -120,7 +120,7 @@ def _table(pieces: Iterator[pa.Table]) -> pa.Table:
 
 
 def _changed_since(rows: pa.Table, base: pa.Table) -> Mask:
-    """Return which rows the base does not have as they are: a build looked in between."""
+    """Return which rows differ from the base: a build listed them in between."""
     at = pc.index_in(rows["log_uri"], value_set=base["log_uri"])
     before = base.take(at.fill_null(0) if base.num_rows else pa.array([], pa.int64()))
     changed = pc.is_null(at).to_numpy()

@@ -1,4 +1,4 @@
-"""Building one segment's index files and its catalog row: what a task does for each file."""
+"""Build one segment's index files and its catalog row: what a task does for each file."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -39,7 +39,7 @@ ROWS_PER_WRITE = 4096  # of a bin's listing as Python's objects
 
 
 class TaskResult(NamedTuple):
-    """What a task returns: its parts and what it took, never a row."""
+    """What a task returns: its parts and figures, but no rows."""
 
     part: SnapshotPart
     bytes_read: int  # of logs
@@ -49,7 +49,7 @@ class TaskResult(NamedTuple):
 
 
 def build_bin(build: BuildSpec, staging: Location, number: int, files: pa.Table) -> TaskResult:
-    """Build the segments of one bin and publish their rows as one part: a task's whole work.
+    """Build the segments of one bin and publish their rows as one part: the work of one task.
 
     `files` is a LISTING with the columns `ours`, `transaction_index_ours` and `log_is_new`;
     `number` is the part's.
@@ -72,7 +72,7 @@ def build_bin(build: BuildSpec, staging: Location, number: int, files: pa.Table)
 
 
 class _Work(NamedTuple):
-    """A segment and what the catalog knows of it."""
+    """A segment and what the catalog knows about it."""
 
     segment: Segment
     ours: bool  # its index files
@@ -81,7 +81,7 @@ class _Work(NamedTuple):
 
 
 def _segments(files: pa.Table) -> Iterator[_Work]:
-    """Yield a bin's segments, and what the catalog knows of them."""
+    """Yield a bin's segments with what the catalog knows about them."""
     for batch in files.to_batches(max_chunksize=ROWS_PER_WRITE):
         for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             *fields, ours, transaction_index_ours, log_is_new = row
@@ -99,7 +99,7 @@ def _build_one(build: BuildSpec, work: _Work) -> "Built":
 
 
 class Built(NamedTuple):
-    """A catalog row and what it took."""
+    """A catalog row and the figures of its work."""
 
     row: dict[str, Any]
     bytes_read: int  # of the log
@@ -229,7 +229,7 @@ def _seen(size_bytes: int | None, modified_ms: int | None) -> FileStatus | None:
 
 
 def _has_changed(log: Location, segment: Segment) -> bool:
-    """Return whether a log is not as it was listed."""
+    """Return whether a log differs from its listing."""
     now = status_of(log)
     if now is None or segment.last_modified_ms is None or now.modified_ms is None:
         return True
@@ -240,7 +240,7 @@ def _has_changed(log: Location, segment: Segment) -> bool:
 
 
 def _is_older(index_modified_ms: int | None, log: Location, segment: Segment) -> bool:
-    """Return whether an index was last written before its log was; unknown times are no proof."""
+    """Return whether an index is older than its log; unknown times prove nothing."""
     if index_modified_ms is None or segment.last_modified_ms is None:
         return True
     ticks_ms = 1000 if log.is_object_store else 1
@@ -250,9 +250,9 @@ def _is_older(index_modified_ms: int | None, log: Location, segment: Segment) ->
 def _row_without_reading(
     build: BuildSpec, segment: Segment, log: Location
 ) -> dict[str, Any] | None:
-    """Return the row that the end of a `.timeindex` gives, None where none is to be trusted.
+    """Return the row from the end of a `.timeindex`, None if no `.timeindex` can be trusted.
 
-    The index directory's file is asked first, then the one beside the log.
+    The file of the index directory is tried first, then the one beside the log.
     """
     at_target = TailIndexes(
         build.index_location(segment),

@@ -1,8 +1,8 @@
-"""Which rows a change before them in the partition may make wrong: those with transactions.
+"""Find rows with transactions that a change earlier in the partition may make wrong.
 
-The `.txnindex` of a segment depends on the transactions that are open where it begins. So behind a
-segment that is read now, segments with transactions are read again. On most nights the segments
-that are read are their partition's last, and nothing lies behind them.
+The `.txnindex` of a segment depends on the transactions that are open at its start. So if a build
+reads a segment, it also reads the later segments with transactions again. On most nights the
+segments that are read are the last ones of their partitions, and no segment follows them.
 """
 
 import numpy as np
@@ -15,10 +15,10 @@ from kip33.builds.reuse import ListingMatch, Mask, ReusableRows
 def transactions_may_differ(
     files: pa.Table, known: ReusableRows, found: ListingMatch, reusable: Mask
 ) -> Mask:
-    """Return which of `files` are to be read again for what lies before them.
+    """Return which of `files` must be read again because an earlier segment is read.
 
-    `files` is a LISTING, `found` its match, `reusable` which rows would be reused. A row that said
-    nothing of what is open at its segment's end, and is tried again each night, changes nothing.
+    `files` is a LISTING, `found` its match, `reusable` which rows would be reused. A row that did
+    not know what is open at its segment's end, and is tried again each night, changes nothing.
     """
     if not known.rows:
         return np.zeros(files.num_rows, bool)
@@ -29,7 +29,7 @@ def transactions_may_differ(
 
 
 def _behind(files: pa.Table, changed: Mask) -> Mask:
-    """Return which segments lie behind one of `changed` in their partition, by base offset."""
+    """Return which segments follow one of `changed` in their partition, by base offset."""
     codes = [
         pc.index_in(files[name], value_set=pc.unique(files[name])).to_numpy()
         for name in ("log_dir", "topic", "partition")

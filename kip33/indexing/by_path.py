@@ -1,7 +1,8 @@
-"""One segment or tree: what a notebook or script calls, without Spark.
+"""Index and verify one segment, or list a tree, without Spark: the functions for notebooks and
+scripts.
 
-A segment is a path, a URI or a `Segment` of `list_segments`. A missing file is a LocationError;
-damage is a status or a verdict. `storage_options` are those of `kip33.stores.storage_options`.
+A segment is a path, a URI or a `Segment` of `list_segments`. A missing file raises
+LocationError; damage is a status or a verdict. `storage_options` are those of `kip33.stores.storage_options`.
 """
 
 import os
@@ -41,8 +42,8 @@ def list_segments(
     """Return the segments below a directory, a path or URI, sorted by path.
 
     Each has an absolute `log_uri`. A directory that cannot be listed is a segment with an `error`.
-    `layout` is a name of `kip33.archive.layouts` or a pattern; ValueError where it is neither.
-    LocationError where there are no segments.
+    `layout` is a name of `kip33.archive.layouts` or a pattern; any other text raises ValueError.
+    Raises LocationError if there are no segments.
     """
     place = Location.of(source)
     use_storage_options(storage_options, [place])
@@ -55,7 +56,8 @@ def scan_batches(
 ) -> Iterator[BatchColumns]:
     """Yield the batches of one segment as arrays of `kip33.formats.batch.BATCH`.
 
-    Ends where recovery would end. Raises LocationError where the file cannot be read.
+    The scan ends at the byte where recovery would cut the log. Raises LocationError if the file
+    cannot be read.
     """
     log = log_of(segment, storage_options)
     try:
@@ -72,10 +74,10 @@ def read_time_index(
     *,
     storage_options: StorageOptions | None = None,
 ) -> TimeIndex:
-    """Return the `.timeindex` at a path or URI; of a `Segment` the one beside its log.
+    """Return the `.timeindex` at a path or URI; for a `Segment`, the one beside its log.
 
-    Every byte is believed; `without_tail` drops padding. Raises LocationError where the file cannot
-    be read, CorruptIndexError where it ends inside an entry, UnsupportedFormatError where its name
+    The entries are not checked; `without_tail` drops padding. Raises LocationError if the file
+    cannot be read, CorruptIndexError if it ends inside an entry, UnsupportedFormatError if its name
     has no base offset and none was given.
     """
     location = Location.of(index) if not isinstance(index, Segment) else _time_index_of(index)
@@ -95,9 +97,10 @@ def _time_index_of(segment: Segment) -> Location:
 def base_offset_and_topic(
     file: Location, base_offset: int | None, segment: SegmentLike = ""
 ) -> tuple[int, str]:
-    """Return what a `Segment` says, else what the names say: base offset, topic or empty.
+    """Return base offset and topic of a `Segment`, or else those that the names say; the topic may
+    be empty.
 
-    Raises UnsupportedFormatError where the file's name has no offset and none was given.
+    Raises UnsupportedFormatError if the file's name has no offset and none was given.
     """
     if isinstance(segment, Segment) and segment.base_offset is not None:
         given = segment.base_offset if base_offset is None else base_offset
@@ -115,7 +118,7 @@ def base_offset_and_topic(
 
 
 def topic_of(path: str) -> str | None:
-    """Return the topic that a segment file's directory is named by, None where it is by none."""
+    """Return the topic that the name of a segment's directory says, None if it says no topic."""
     directory = parse_partition_dir(Location.of(path).parent.name)
     return directory.topic if directory else None
 
@@ -130,11 +133,11 @@ def build_time_index(
     check_crc: bool = True,
     storage_options: StorageOptions | None = None,
 ) -> BuiltIndexes:
-    """Return the indexes of one segment, a path, a URI or a `Segment`; nothing is written.
+    """Return the indexes of one segment: a path, a URI or a `Segment`. No file is written.
 
     The base offset comes from the segment or the file's name unless it is given. A damaged, invalid
-    or unreadable file is a `status`. Raises LocationError where there is no such file, ValueError
-    for a setting that Kafka refuses, UnsupportedFormatError for a name without a base offset.
+    or unreadable file is a `status`. Raises LocationError if the file is missing, ValueError for a
+    setting that Kafka refuses, UnsupportedFormatError for a name without a base offset.
     """
     settings = IndexSettings(dialect, index_interval_bytes, segment_index_bytes, check_crc)
     settings.require_valid()
@@ -157,13 +160,13 @@ def verify_segment(
     check_crc: bool = True,
     storage_options: StorageOptions | None = None,
 ) -> SegmentVerdict:
-    """Return the verdict on the index files of one segment, a path, a URI or a `Segment`.
+    """Return the verdict on the index files of one segment: a path, a URI or a `Segment`.
 
-    `index_path` is the `.timeindex`, else the one beside the log. The `.index` beside it, else
-    beside the log, is checked as well; it is `missing` if other segments of that directory have
-    one. So is the `.txnindex` beside that; which transactions of earlier segments are open is
-    known only from a `.snapshot` beside the log. `dialect` says how to read the `.timeindex`:
-    `kip33` for a file built in it. Raises LocationError where there is no such log.
+    `index_path` is the `.timeindex`; the default is the one beside the log. The `.index` and the
+    `.txnindex` beside it, or else beside the log, are also checked. A `.index` is `missing` if
+    other segments of its directory have one. The open transactions of earlier segments are known
+    only if a `.snapshot` is beside the log. `dialect` says how to read the `.timeindex`: `kip33`
+    for a file that was built with that dialect. Raises LocationError if the log is missing.
     """
     settings = IndexSettings(dialect, index_interval_bytes, segment_index_bytes, check_crc)
     settings.require_valid()

@@ -1,12 +1,12 @@
-"""One segment end to end: read, scan, apply the rules, and say what Kafka would make of it.
+"""One segment end to end: read it, scan it, apply the rules, and say what Kafka would do with it.
 
 The status, and what it means for the index (D2):
 
-    ok          every byte is a valid batch
-    empty       a file of 0 bytes; its index has none either
-    truncated   a valid prefix, as recovery leaves it; `valid_bytes` long, `error` says why
-    invalid     Kafka would leave no index (log not loaded, split or emptied): neither do we
-    unreadable  the bytes could not be had
+    ok          every byte belongs to a valid batch
+    empty       the file has 0 bytes; the index is empty, too
+    truncated   a valid prefix of `valid_bytes` bytes, which recovery keeps; `error` says why
+    invalid     Kafka would write no index (it does not load, splits or empties the log): nor do we
+    unreadable  the bytes could not be read
 """
 
 from collections.abc import Callable
@@ -34,14 +34,14 @@ from kip33.stores.locations import Location
 
 @dataclass(frozen=True)
 class BuiltIndexes:
-    """The two indexes of one segment and what was seen on the way.
+    """The two indexes of one segment, and what was seen while reading it.
 
-    `time_index_data` and `offset_index_data` are the bytes of the index files, None where Kafka
-    leaves no index. `time_index` and `offset_index` are the same as a `TimeIndex` and an
-    `OffsetIndex`. `status` is one of the module's statuses, `error` says in one line why it is not
-    `ok` or `empty`. Sizes are in bytes. `summary` is a record of
-    `rules.segment_summary.SUMMARY_RECORD` with the magics seen beside it. `transactions` gives the
-    `.txnindex` with `rules.transaction_index`.
+    `time_index_data` and `offset_index_data` are the bytes of the index files, None if Kafka writes
+    no index. `time_index` and `offset_index` are the same as a `TimeIndex` and an `OffsetIndex`.
+    `status` is one of the module's statuses; `error` says in one line why it is not `ok` or
+    `empty`. Sizes are in bytes. `summary` is a record of `rules.segment_summary.SUMMARY_RECORD`
+    with the magics that were seen. `transactions` gives the `.txnindex`, see
+    `rules.transaction_index`.
     """
 
     status: str
@@ -58,19 +58,19 @@ class BuiltIndexes:
 
     @property
     def time_index(self) -> TimeIndex | None:
-        """Return the entries of the `.timeindex`, None where Kafka leaves no index."""
+        """Return the entries of the `.timeindex`, None if Kafka writes no index."""
         data = self.time_index_data
         return None if data is None else TimeIndex.from_bytes(data, base_offset=self.base_offset)
 
     @property
     def offset_index(self) -> OffsetIndex | None:
-        """Return the entries of the `.index`, None where Kafka leaves no index."""
+        """Return the entries of the `.index`, None if Kafka writes no index."""
         data = self.offset_index_data
         return None if data is None else OffsetIndex.from_bytes(data, base_offset=self.base_offset)
 
 
 class _Gathered:
-    """What is learned of a segment beside its indexes, in the same pass."""
+    """What the pass over a segment collects besides its indexes."""
 
     def __init__(self) -> None:
         self.summary = new_summary()
@@ -186,7 +186,7 @@ def _outcome(
 
 
 def unreadable(error: str, size_bytes: int = 0) -> BuiltIndexes:
-    """Return what is known of a segment whose bytes could not be had."""
+    """Return the result for a segment whose bytes could not be read."""
     return _Gathered().result(SegmentStatus.UNREADABLE, error, size_bytes=size_bytes)
 
 
@@ -199,7 +199,7 @@ def index_file(
     native: bool | None = None,
     watcher: Watcher | None = None,
 ) -> BuiltIndexes:
-    """Return the indexes of the segment file `log`; whatever happens to it is a status."""
+    """Return the indexes of the segment file `log`. Errors are a status, never an exception."""
     size_bytes = 0
     try:
         with scanned(log) as (read_into, size_bytes, view_at):

@@ -1,4 +1,4 @@
-"""A segment's largest timestamp from the end of its `.timeindex`: `--read tail`."""
+"""Find a segment's largest timestamp from the end of its `.timeindex`: `--read tail`."""
 
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from kip33.stores.locations import Location
 
 
 class TailIndexes(NamedTuple):
-    """A segment's index files at one place, as listed; None: not there."""
+    """A segment's index files in one directory, as listed; None for a missing file."""
 
     time_index: Location
     time_index_bytes: int | None
@@ -40,10 +40,10 @@ def read_tail(
     segment_index_bytes: int,
     offset_index: bool,
 ) -> Tail | None:
-    """Return what can be told without reading `log`, None where the index is not to be trusted.
+    """Return what is known without reading `log`, None if the index cannot be trusted.
 
-    With `offset_index` the `.index` must be there as well. A file that cannot be read is not
-    trusted either: who then reads the log finds out why.
+    With `offset_index`, the `.index` must be there, too. A file that cannot be read is not trusted:
+    the caller then reads the log and finds the error.
     """
     size = files.time_index_bytes
     if not size or not _is_whole(size, TIME_ENTRY_BYTES, segment_index_bytes):
@@ -72,7 +72,7 @@ def read_tail(
 
 
 def _is_whole(size: int | None, entry_bytes: int, segment_index_bytes: int) -> bool:
-    """Return whether a file of whole entries is there, without a broker's preallocated tail."""
+    """Return whether the file has complete entries only, and is not preallocated by a broker."""
     if size is None or size % entry_bytes:
         return False
     return size not in preallocated_bytes(segment_index_bytes, entry_bytes)

@@ -1,12 +1,12 @@
-"""The segments of partitions in order, and what is open where each begins.
+"""Follow the transactions of a partition from segment to segment: which are open at each start.
 
-It is known
+The open transactions are known:
 
-    at offset 0                              none
-    where the segment before ends there      what is open at its end (`rules.transaction_chain`)
-    where a `.snapshot` lies beside the log  what it says; a corrupt one says nothing
+    at offset 0                               none are open
+    if the segment before ends there          those open at its end (`rules.transaction_chain`)
+    if a `.snapshot` is beside the log        those it lists; a corrupt one is ignored
 
-as Kafka's recovery has it, which loads the newest snapshot and reads the segments after it.
+Kafka's recovery does the same: it loads the newest snapshot and reads the segments after it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -72,9 +72,9 @@ def _from_snapshots(segments: Sequence[ChainLink]) -> Open | None:
 
 
 def snapshot_beside(log: Location) -> Open | None:
-    """Return the transactions that the `.snapshot` beside a log says are open where it begins.
+    """Return the transactions that the `.snapshot` beside a log lists as open at its start.
 
-    None where there is none, or none that Kafka would load.
+    None if there is no snapshot, or Kafka would not load it.
     """
     if log.inside:
         return None

@@ -1,4 +1,4 @@
-"""Verdicts on `.txnindex` files: given when all segments of a partition were read."""
+"""Verdicts on `.txnindex` files, given when all segments of a partition were read."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from kip33.stores.locations import Location
 
 
 class SeenTransactions(NamedTuple):
-    """What a scan saw that decides about a `.txnindex`, and the file itself."""
+    """What a scan saw that a verdict on a `.txnindex` needs, and the file itself."""
 
     partition: Key
     link: ChainLink
@@ -26,7 +26,7 @@ class SeenTransactions(NamedTuple):
 
 
 class VerifiedSegment(NamedTuple):
-    """A verdict that still lacks the one on the `.txnindex`."""
+    """A verdict without the one on the `.txnindex`."""
 
     verdict: SegmentVerdict
     seen: SeenTransactions | None = None  # None: nothing can be said
@@ -62,9 +62,9 @@ def seen_transactions(
 
 
 def with_transaction_verdicts(segments: Iterable[VerifiedSegment]) -> list[SegmentVerdict]:
-    """Return the verdicts, with those on `.txnindex` files.
+    """Return the verdicts with those on `.txnindex` files.
 
-    A file is expected where there is an `.index`: without one a broker writes both.
+    A file is expected if there is an `.index`: without an `.index`, a broker writes both.
     """
     segments = list(segments)
     links: dict[Key, list[ChainLink]] = defaultdict(list)

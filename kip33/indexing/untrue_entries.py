@@ -1,7 +1,7 @@
-"""Which entries of an index file are untrue: of the log beside it, or by their order alone.
+"""Find the wrong entries of an index file, by comparing it with the log or by its order alone.
 
-Without a log only the order is known. Then the first entry that is out of order is named, and
-nothing is known of those behind it.
+Without a log only the order is known. Then the first entry that is out of order is reported, and
+the entries after it are unknown.
 """
 
 from typing import Final, NamedTuple
@@ -25,7 +25,7 @@ BEHIND: Final = "follows an entry that is out of order"
 
 
 class UntrueEntries(NamedTuple):
-    """Which entries are untrue, and why; `note` says what the answer rests on."""
+    """Which entries are wrong, and why; `note` says what the answer is based on."""
 
     is_untrue: npt.NDArray[np.bool_]  # by number
     reasons: dict[int, str]  # by number, of the first MOST_NAMED
@@ -33,7 +33,7 @@ class UntrueEntries(NamedTuple):
     note: str | None = None
 
     def why(self, number: int) -> str | None:
-        """Return why an entry is untrue, None if it is true."""
+        """Return why an entry is wrong, None if it is correct."""
         if not self.is_untrue[number]:
             return None
         return self.reasons.get(number, self.other_reason)
@@ -42,9 +42,9 @@ class UntrueEntries(NamedTuple):
 def untrue_entries(
     index: TimeIndex | OffsetIndex, log: Location, *, next_offset: bool
 ) -> UntrueEntries:
-    """Return the untrue entries of an index; `next_offset`: in the kip33 dialect's meaning.
+    """Return the wrong entries of an index; `next_offset`: read it in the kip33 dialect.
 
-    A log that is not there or cannot be read is no error: then the order decides.
+    A log that is missing or cannot be read is not an error: then the order decides.
     """
     try:
         if size_of(log) is None:

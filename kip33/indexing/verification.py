@@ -1,4 +1,4 @@
-"""An index file held against its log, in one pass over the log."""
+"""Verify the index files of one segment against its log, in one pass over the log."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
@@ -23,7 +23,7 @@ from kip33.stores.locations import Location
 
 
 class IndexKind(NamedTuple):
-    """A kind of index file that is verified: its name's end, and where its verdicts are found."""
+    """A kind of index file that is verified: its suffix, and the fields of its verdict."""
 
     suffix: str
     entry_bytes: int
@@ -57,9 +57,9 @@ NO_BYTES: Final = IndexBytes(b"")
 class SegmentVerdict:
     """The verdict on one segment's index files; `as_row` is what `kip33 verify` prints.
 
-    A verdict on a `.index` or a `.txnindex` is None where there is none and none is expected
-    (`indexing.transaction_verification` adds the latter). The largest gaps are
-    those of `rules.index_gaps`, None where a file was not judged or is not true.
+    A verdict on a `.index` or a `.txnindex` is None if the file is missing and not expected
+    (`indexing.transaction_verification` adds the latter). The largest gaps are those of
+    `rules.index_gaps`, None if a file was not verified or is not correct.
     """
 
     log_uri: str
@@ -91,11 +91,11 @@ class SegmentVerdict:
 
     @property
     def is_good(self) -> bool:
-        """Return whether there is nothing to say about any index file."""
+        """Return whether no index file has a problem."""
         return all(self.on(kind) in (*rule.GOOD, None) for kind in INDEX_KINDS)
 
     def with_missing_offset_index(self) -> "SegmentVerdict":
-        """Return it for a segment whose `.index` is expected: `missing` where there is none."""
+        """Return the verdict of a segment whose `.index` is expected: `missing` if it has none."""
         if self.offset_index_verdict is not None or self.verdict == rule.UNREADABLE:
             return self
         problems = (*self.problems, ".index: missing, but other segments here have one")
@@ -111,7 +111,7 @@ def with_missing_offset_indexes(verdicts: Iterable[SegmentVerdict]) -> list[Segm
 
 
 class IndexCheck(Protocol):
-    """One index file beside a log whose batches pass: a class for each kind of file."""
+    """Verifies one index file while the batches of its log pass: a subclass for each kind."""
 
     def append(self, batches: BatchColumns, speed: Speed) -> None:
         """Watch the next batches of the pass."""
@@ -126,7 +126,7 @@ class TimeIndexCheck:
     def __init__(
         self, data: IndexBytes | None, *, base_offset: int, topic: str, settings: IndexSettings
     ) -> None:
-        """Take the file's bytes, None where it is missing."""
+        """Take the file's bytes, None if it is missing."""
         self._data, self._settings = data, settings
         asked = DIALECTS[settings.dialect]
         self._others = {  # in which the entries mean the same
@@ -175,7 +175,7 @@ class TimeIndexCheck:
         return judge
 
     def _bytes_in(self, dialect: str, index: BuiltIndexes) -> bytes | None:
-        """Return what the log gives in a dialect, None where Kafka leaves no index."""
+        """Return the bytes that the log gives in a dialect, None if Kafka writes no index."""
         if dialect == self._settings.dialect:
             return index.time_index_data
         builder = self._others[dialect]
@@ -189,7 +189,7 @@ class OffsetIndexCheck:
     def __init__(
         self, data: IndexBytes | None, *, base_offset: int, settings: IndexSettings
     ) -> None:
-        """Take the file's bytes, None where there is none."""
+        """Take the file's bytes, None if it is missing."""
         self._data, self._settings = data, settings
         held, repeats = (data or NO_BYTES).entries(OFFSET_ENTRY_BYTES)
         entries = OffsetIndex.from_bytes(held, base_offset=base_offset)
@@ -206,7 +206,7 @@ class OffsetIndexCheck:
         self.truth.append(batches, speed)
 
     def verdict(self, index: BuiltIndexes) -> Verdict | None:
-        """Return the verdict after the pass that gave `index`, None where there is no file."""
+        """Return the verdict after the pass that gave `index`, None if there is no file."""
         if self._data is None:
             return None
 
@@ -222,7 +222,7 @@ _Judge = Callable[[IndexBytes, tuple[int, ...]], Verdict]
 
 
 def _judge(kind: IndexKind, data: IndexBytes, settings: IndexSettings, judge: _Judge) -> Verdict:
-    """Return the verdict on a file that is there; `judge` is asked only about whole entries."""
+    """Return an existing file's verdict; `judge` is called only if its entries are complete."""
     if len(data) % kind.entry_bytes:
         what = f"{len(data)} bytes found, expected a multiple of {kind.entry_bytes}"
         return Verdict(rule.MALFORMED, None, (what,))
@@ -241,7 +241,7 @@ class Verification:
         topic: str,
         settings: IndexSettings,
     ) -> None:
-        """Take the files' bytes, None where a file is missing."""
+        """Take the files' bytes, None for a missing file."""
         times = None if time_index is None else IndexBytes.of(time_index)
         offsets = None if offset_index is None else IndexBytes.of(offset_index)
         self._times = TimeIndexCheck(times, base_offset=base_offset, topic=topic, settings=settings)
@@ -261,11 +261,11 @@ class Verification:
         return self._times.verdict(index)
 
     def offset_verdict(self, index: BuiltIndexes) -> Verdict | None:
-        """Return the verdict on the `.index`, None where there is none."""
+        """Return the verdict on the `.index`, None if the file is missing."""
         return self._offsets.verdict(index)
 
     def largest_gap(self, kind: IndexKind, verdict: Verdict | None) -> int | None:
-        """Return the largest gap of a true index in bytes, None of any other."""
+        """Return the largest gap of a correct index in bytes, None for other indexes."""
         if verdict is None or verdict.verdict not in rule.TRUE:
             return None
         check = self._times if kind == TIME_INDEX_KIND else self._offsets
@@ -336,7 +336,7 @@ def verify_file(
 
 
 def _index_bytes(location: Location | None) -> IndexBytes | None:
-    """Return a file's bytes, None where there is none."""
+    """Return a file's bytes, None if it is missing."""
     if location is None or size_of(location) is None:
         return None
     return read_index(location)

@@ -1,4 +1,4 @@
-"""Every index file of a tree against its log: the plan, and what one task does."""
+"""Verify every index file of a tree against its log: the plan, and what one task does."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -21,7 +21,7 @@ from kip33.stores.locations import Location
 
 
 class Verify(NamedTuple):
-    """What one verification does; travels to every task."""
+    """The settings of one verification; sent to every task."""
 
     source: Location
     index_dir: Location
@@ -29,7 +29,7 @@ class Verify(NamedTuple):
 
 
 class VerifyPlan(NamedTuple):
-    """What a verification will do: the listing is done, no file is opened yet."""
+    """The plan of a verification: the listing is done, no file is opened yet."""
 
     verify: Verify
     files: pa.Table
@@ -44,10 +44,10 @@ def plan_verify(
     layout: str = "kafka",
     on_listed: Listed | None = None,
 ) -> VerifyPlan:
-    """Return the plan to hold every `.timeindex` of `source` against its log.
+    """Return the plan to verify every `.timeindex` of `source` against its log.
 
-    The `.timeindex` is looked for in `index_dir`, or beside the log; the `.index` there, else
-    beside the log. `settings` hold for all topics, or for each its own. Raises LocationError for a
+    The `.timeindex` is read from `index_dir`, or beside the log; the `.index` from there, or else
+    beside the log. `settings` are those of all topics, or of each topic. Raises LocationError for a
     missing directory or one without segments.
     """
     if not isinstance(settings, TopicSettings):
@@ -63,12 +63,12 @@ def plan_verify(
 
 
 def verify_bin(verify: Verify, number: int, files: pa.Table) -> Iterator[VerifiedSegment]:
-    """Yield the verdict of every segment of one bin: a task's whole work."""
+    """Yield the verdict on every segment of one bin, which is the work of one task."""
     yield from map_in_order(verify.source, segments_of(files), partial(_verify_one, verify))
 
 
 def unreadable_verdict(segment: Segment, log: Location, time_index: Location) -> SegmentVerdict:
-    """Return the verdict on a directory or log that could not be read while it was listed."""
+    """Return the verdict on a directory or log that could not be read while listing."""
     what = "directory cannot be listed" if segment.is_directory else "log cannot be read"
     problem = (f"the {what}: {segment.error}",)
     return SegmentVerdict(

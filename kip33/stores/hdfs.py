@@ -134,7 +134,7 @@ class HdfsHandler(fs.FileSystemHandler):
 
     def delete_root_dir_contents(self) -> None:
         """Refuse: nobody here means that."""
-        raise OSError("kip33 does not delete a whole file system")
+        raise OSError("kip33 does not delete an entire file system")
 
     def delete_file(self, path: str) -> None:
         """Delete a file; FileNotFoundError, or IsADirectoryError."""

@@ -239,7 +239,7 @@ def test_an_owner_that_cannot_be_given_is_said(archive: ChangingArchive, tmp_pat
     assert done.returncode == 0, done.stderr
     error = archive.row(P, SOUND)["error"]
     assert "cannot be given the owner 4711:4712, mode 0644 (Operation not permitted)" in error
-    assert "it has 0:0, mode 0644" in error
+    assert "the file has 0:0, mode 0644" in error
     rows: list[Any] = [row["error"] for row in archive.rows() if row["base_offset"] != SOUND]
     assert rows == [None, None]
     assert done.stdout.startswith('[1, "1 segments have index files that cannot be given')

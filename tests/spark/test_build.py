@@ -379,7 +379,7 @@ def test_of_the_other_topics_there_is_neither_a_file_nor_a_row(
 def test_topics_that_nothing_matches_are_wrong_usage(
     unchanged_archive: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(LocationError, match="no segments of topics nothing, 0 here"):
+    with pytest.raises(LocationError, match="no segments of topics nothing, 0 found"):
         plan_build(str(unchanged_archive), str(tmp_path), topics=["nothing", "0"])
 
 

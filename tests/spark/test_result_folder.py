@@ -100,7 +100,7 @@ def test_a_folder_with_something_else_is_left_as_it_is(name: str, tmp_path: Path
 
 def test_of_several_things_the_first_is_named(tmp_path: Path) -> None:
     put(tmp_path, "zebra", "apple", "partitions/x")
-    with pytest.raises(LocationError, match="holds apple, which"):
+    with pytest.raises(LocationError, match="contains apple, which"):
         require_results_place(Location.of(tmp_path), TABLES)
 
 
