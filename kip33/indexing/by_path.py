@@ -2,7 +2,8 @@
 scripts.
 
 A segment is a path, a URI or a `Segment` of `list_segments`. A missing file raises
-LocationError; damage is a status or a verdict. `storage_options` are those of `kip33.stores.storage_options`.
+LocationError; damage is a status or a verdict. `storage_options` are those of
+`kip33.stores.storage_options`.
 """
 
 import os
