@@ -68,7 +68,7 @@ def test_a_folder_for_results(names: tuple[str, ...], tmp_path: Path) -> None:
 def test_results_that_nothing_marks_as_ours_stay(tmp_path: Path) -> None:
     put(tmp_path, *RESULTS)
     before = all_in(tmp_path)
-    with pytest.raises(LocationError, match=r"and no summary\.json"):
+    with pytest.raises(LocationError, match=r"but no summary\.json"):
         require_results_place(Location.of(tmp_path), TABLES)
     assert all_in(tmp_path) == before
 
