@@ -17,7 +17,7 @@ ARCHAIC = re.compile(
     r"\bmend(s|ed)?\b|\bh(o|e)ld(s|ing)? ([`.\w]+ ){0,3}against\b|\bbears? out\b|\blest\b"
     r"|\b(is|are|as) none\b|\bso many\b|\bl(ie|ies|ying)\b|\bnobody\b|\bsomebody\b"
 )
-PLAIN = ("indexing", "builds")  # packages whose docstrings have been read through
+PLAIN = ("archive", "catalog", "indexing", "retention", "search", "builds")
 TEXTS = [PROJECT / "README.md", *(PACKAGE / f"{name}.md" for name in ("REPAIR", "CHANGELOG"))]
 
 

@@ -1,8 +1,8 @@
-"""Whether a place lies inside the log directory of a broker, by the files that brokers keep there.
+"""Whether a place is inside the log directory of a broker, by the files that brokers keep there.
 
 A broker takes every folder of its log directory for a partition, and does not start if a folder has
-another name (`LogManager.loadLogs`). It passes over files. So a folder of ours must not lie there,
-and a file may.
+another name (`LogManager.loadLogs`). It passes over files. So a folder of ours must not be there,
+but a file may.
 """
 
 import os
@@ -24,7 +24,7 @@ _BROKERS_FILES: Final = (
 
 
 def require_outside_brokers(place: Location, what: str) -> None:
-    """Raise LocationError where the folder `place` is, or would lie in, a broker's log directory.
+    """Raise LocationError where the folder `place` is, or would be in, a broker's log directory.
 
     Its parents are searched upwards, by their names and behind links. Brokers use local file
     systems only, so other stores are not searched. `what` is the folder's name in the message.

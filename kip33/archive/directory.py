@@ -116,7 +116,7 @@ class Visit(NamedTuple):
 
 
 def parent_of(below: str) -> str:
-    """Return the path below SOURCE of what a path lies in."""
+    """Return the path below SOURCE of the parent of a path."""
     return below.rpartition("/")[0]
 
 
@@ -146,7 +146,7 @@ def _with_text_names(directory: Directory, visit: Visit, infos: Infos) -> Infos:
 
 
 def add_inner(directory: Directory, visit: Visit, name: str) -> None:
-    """Remember a directory that lies in this one, unless Kafka would delete it or it is a loop."""
+    """Remember a directory in this one, unless Kafka would delete it or it is a loop."""
     inner = parse_partition_dir(name)
     if inner and inner.kind:
         directory.passed_over[f"-{inner.kind} directories"] += 1

@@ -120,7 +120,7 @@ def list_target(
 ) -> Statuses:
     """Return the index files where a build puts them, by name; `logs` are names as well.
 
-    In a directory that cannot be listed every file may be there, and be somebody else's.
+    In a directory that cannot be listed every file may be there, and belong to another program.
     """
     target = visit.target
     if target is None:

@@ -36,7 +36,7 @@ def require_replaceable(
 ) -> None:
     """Raise LocationError unless `place` is free, empty, or has a file that `is_ours` accepts.
 
-    `is_ours` gets at most `most_bytes` from the file's start. A file may lie in a broker's log
+    `is_ours` gets at most `most_bytes` from the file's start. A file may be in a broker's log
     directory, which passes over files; a new folder for it may not.
     """
     try:

@@ -53,7 +53,7 @@ def require_segments(
 
 
 def partition_directories(listing: Listing) -> tuple[Location, ...]:
-    """Return the directories that the listed segments lie in."""
+    """Return the directories of the listed segments."""
     segments = listing.table.filter(pc.is_valid(listing.table["last_modified_ms"]))
     directories = pc.replace_substring_regex(segments["path"], r"/?[^/]*$", "")
     return tuple(
@@ -75,9 +75,9 @@ def require_no_file(place: Location, what: str) -> None:
 
 
 def require_outside_log_dirs(place: Location, listing: Listing, what: str) -> None:
-    """Raise LocationError where `place` would lie inside a broker's log directory (D10).
+    """Raise LocationError where `place` would be inside a broker's log directory (D10).
 
-    These are the directories that the listed partitions lie in, and those above `place` that hold
+    These are the directories of the listed partitions, and those above `place` that hold
     a broker's own files.
     """
     for log_dir in sorted(listing.log_dirs):

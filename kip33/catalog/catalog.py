@@ -70,7 +70,7 @@ class Catalog(NamedTuple):
         return [snapshot for snapshot in loaded if snapshot]
 
     def candidates(self) -> Iterator[Candidate]:
-        """Yield what is committed, newest first, with what makes a snapshot count as none."""
+        """Yield what is committed, newest first, with the problem of each ignored snapshot."""
         for name in sorted(self.commit_names(), reverse=True):
             candidate = self._load(name)
             damage = candidate.snapshot and self.damage(candidate.snapshot)
@@ -94,7 +94,7 @@ class Catalog(NamedTuple):
         )
 
     def named(self, text: str) -> Snapshot:
-        """Return the snapshot of a name, a sequence number or an id; CatalogError if it is none."""
+        """Return the snapshot of a name, a sequence number or an id; CatalogError if unknown."""
         found = [
             snapshot
             for snapshot in self.snapshots()
@@ -165,7 +165,7 @@ class Catalog(NamedTuple):
         return [stem for stem in stems if sequence_of(stem) is not None]
 
     def infos(self, below: str) -> list[fs.FileInfo]:
-        """Return what lies in a folder of the catalog, nothing where there is no such folder."""
+        """Return the entries of a folder of the catalog, nothing where there is no such folder."""
         place = self.location.child(below)
         try:
             return entries_of(place)

@@ -8,7 +8,7 @@ from kip33.errors import CatalogError
 
 
 class Choice(NamedTuple):
-    """A snapshot, and a line for each newer one that counts as none."""
+    """A snapshot, and a line for each newer one that is ignored."""
 
     snapshot: Snapshot
     warnings: tuple[str, ...] = ()
@@ -17,7 +17,7 @@ class Choice(NamedTuple):
 def choose(catalog: Catalog, text: str | None) -> Choice:
     """Return the snapshot of a name, a sequence number or an id; the newest one for None.
 
-    Raises CatalogError where there is none, or its parts are not what was committed.
+    Raises CatalogError if there is no snapshot, or its parts are not what was committed.
     """
     if text is None:
         return _newest(catalog)

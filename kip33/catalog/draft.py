@@ -1,4 +1,4 @@
-"""A snapshot that is being written: nobody sees it before its commit file is put.
+"""A snapshot that is being written: it is invisible before its commit file is put.
 
     CATALOG/staging/<name>/
       part-00003.5c1e9b02.parquet    a task's rows; each attempt of a task has a name of its own

@@ -1,4 +1,4 @@
-"""The folders of a catalog's snapshots and drafts: what lies in them, when something last came."""
+"""The folders of a catalog's snapshots and drafts: what is in them, when something last came."""
 
 import re
 from typing import Final
@@ -53,7 +53,7 @@ def remove_own_quietly(folder: Location) -> None:
 
 
 class Folder:
-    """One folder with all that lies in it, however deep."""
+    """One folder with all that is in it, however deep."""
 
     def __init__(self) -> None:
         """Begin without files."""

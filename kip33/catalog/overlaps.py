@@ -1,6 +1,6 @@
 """Which segments of a snapshot have offsets that others have as well, counted by topic.
 
-And which partitions lie in two directories, `orders-0` and `orders-00`.
+And which partitions have two directories, `orders-0` and `orders-00`.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ _COLUMNS: Final = [*_KEY, "base_offset", "last_offset"]
 def overlaps_by_topic(catalog: Catalog, snapshot: Snapshot) -> dict[str, dict[str, int]]:
     """Return the number of segments of each kind of `rules.overlaps.NAMES`, of topics with any.
 
-    Within a log directory: replicas that lie in several are no finding. CatalogError where a part
+    Within a log directory: replicas in several are not a finding. CatalogError where a part
     is damaged.
     """
     pieces = [_compact(piece) for piece in catalog.read_pieces(snapshot, _COLUMNS)]
@@ -45,7 +45,7 @@ def overlaps_by_topic(catalog: Catalog, snapshot: Snapshot) -> dict[str, dict[st
 
 
 class DirectoriesOfPartitions:
-    """Collects in which directories the segments of each partition lie."""
+    """Collects the directories of each partition."""
 
     def __init__(self) -> None:
         """Begin without partitions."""
@@ -61,7 +61,7 @@ class DirectoriesOfPartitions:
             self._directories.setdefault(key, set()).add(row["directory"])
 
     def doubled(self) -> tuple[str, ...]:
-        """Return a note, `A and B`, for each partition that lies in two directories."""
+        """Return a note, `A and B`, for each partition with two directories."""
         pairs = map(two_directories_in, self._directories.values())
         return tuple(sorted(" and ".join(pair) for pair in pairs if pair))
 

@@ -4,7 +4,7 @@ Decided first, on one look at the catalog; then removed, and nothing else. What 
 
 - the newest `keep` snapshots that are whole, so always the newest whole one;
 - a snapshot younger than an hour, by its own clock or its commit file's, and one that was the
-  newest within the last hour, because all newer ones are so young: somebody may read it;
+  newest within the last hour, because all newer ones are so young: a program may read it;
 - the whole snapshot that a running build began from: it may carry rows over from it;
 - a damaged snapshot newer than every whole one: it is the last state anybody wrote, its parts may
   only be out of sight (a disk that is not mounted, a copy under way), and readers pass it over;
@@ -13,7 +13,7 @@ Decided first, on one look at the catalog; then removed, and nothing else. What 
   snapshot is committed: by them the next build knows its own index files;
 - all of `snapshots/` and `orphaned/` that has no commit while no snapshot is whole: commit files
   that are only out of sight must not cost the data; and everything without a snapshot's name;
-- a file that kip33 did not write, and the folder it lies in.
+- a file that kip33 did not write, and its folder.
 
 A time in the future is young, and so is one that the store does not tell.
 """

@@ -61,7 +61,7 @@ class Snapshot:
 
 
 class Candidate(NamedTuple):
-    """A commit file: its snapshot, or the `problem` for which it counts as none, one line."""
+    """A commit file: its snapshot, or the `problem` for which it is ignored, one line."""
 
     name: str
     snapshot: Snapshot | None

@@ -59,7 +59,7 @@ def _moments(ctx: click.Context, param: click.Parameter, text: str | None) -> tu
     type=click.Choice(ACTIVE_SEGMENT),
     default="keep",
     show_default=True,
-    help="The last segment of a partition. keep: never delete it; roll: evaluate it as a "
+    help="The last segment of a partition. keep: never delete it; kafka: evaluate it as a "
     "broker does.",
 )
 @click.option(

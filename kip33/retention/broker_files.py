@@ -1,4 +1,4 @@
-"""What a broker would see of a segment: the index files beside its log, as they lie there now."""
+"""What a broker would see of a segment: the index files beside its log, as they are there now."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple, Protocol

@@ -4,7 +4,7 @@ A broker holds it from its start to its end, through Java's `FileLock`, which is
 file's bytes. Whoever holds it here keeps a broker from starting. Brokers of 4.x delete the file
 when they stop, those before leave it: where a log directory has `meta.properties`, as a broker's
 has, the file is made if it is not there, and removed in the end. An archive has neither, or a
-`.lock` that was copied and nobody holds.
+`.lock` that was copied and is not held.
 
 The lock is a process's: it does not tell two runs in one process from each other.
 """
@@ -27,7 +27,7 @@ _TRIES: Final = 5
 
 @contextmanager
 def locked(partitions: Iterable[Location], *, make: bool = True) -> Iterator[None]:
-    """Hold the lock of every log directory on this machine that partition directories lie in.
+    """Hold the lock of every log directory on this machine of partition directories.
 
     `make`: also where a broker's log directory has no lock file now. Raises LockedError where a
     broker, or another run of kip33, holds one, or it cannot be opened.
@@ -48,7 +48,7 @@ def locked(partitions: Iterable[Location], *, make: bool = True) -> Iterator[Non
 
 
 def _log_dirs(partitions: Iterable[Location]) -> set[Location]:
-    """Return what the directories lie in, by their paths and behind links."""
+    """Return the parents of the directories, by their paths and behind links."""
     found = set()
     for partition in partitions:
         if partition.is_local:
@@ -58,7 +58,7 @@ def _log_dirs(partitions: Iterable[Location]) -> set[Location]:
 
 
 def _take(log_dir: Location, *, make: bool) -> tuple[int, Location | None] | None:
-    """Return the locked file, None where there is none and none is to be made."""
+    """Return the locked file, None if it is missing and must not be made."""
     place = log_dir.child(LOCK)
     is_brokers = os.path.exists(log_dir.child(OF_A_BROKER).path)  # noqa: PTH110
     for _ in range(_TRIES):

@@ -192,7 +192,7 @@ def _partition_of(row: CatalogRow) -> tuple[str, str, int]:
 
 
 def _above(rows: list[CatalogRow], unlistable: tuple[str, ...]) -> str | None:
-    """Return the first directory of `unlistable` that a row lies below, or that it is."""
+    """Return the first directory of `unlistable` that contains a row, or that is the row's."""
     if not unlistable:
         return None
     uris = [f"{row.log_uri}/" for row in rows]

@@ -1,4 +1,4 @@
-"""Making a retention plan: what a snapshot's rows let expire, as it lies in the directories now.
+"""Make a retention plan: what a snapshot's rows let expire, compared with the directories.
 
 A plan takes the oldest run of each partition. It ends before the first segment that may not be
 planned (D11), that is not as the snapshot has it, or behind a log that the snapshot does not know:

@@ -6,7 +6,7 @@
 
 A partition's line stands before those of its segments. `plan_id` is a SHA-256 over every byte of
 the file but itself, so a plan that was edited, cut short or damaged is refused. That says nothing
-of who made it: what a plan asks for is held against the newest snapshot before it is carried out.
+of who made it: what a plan asks for is compared with the newest snapshot before it is carried out.
 """
 
 import hashlib

@@ -3,8 +3,8 @@
     TRASH/<plan id>/segments/broker-1/orders-0/00000000000000000042.log     as below SOURCE
     TRASH/<plan id>/indexes/broker-1/orders-0/00000000000000000042.index    as in an index directory
 
-On one filesystem that is a rename. Where it is none, the file is copied to a temporary name, the
-copy's size held against the plan, renamed, and only then is the original deleted.
+On one filesystem that is a rename. Elsewhere the file is copied to a temporary name, the
+copy's size compared with the plan, renamed, and only then is the original deleted.
 """
 
 import errno
@@ -21,7 +21,7 @@ COPY_CHUNK_BYTES: Final = 1 << 20
 
 
 def move_to_trash(file: Location, target: Location, *, size_bytes: int) -> None:
-    """Move a file of so many bytes; OSError if it cannot be, FileNotFoundError if it is gone.
+    """Move a file of that many bytes; OSError if it cannot be, FileNotFoundError if it is gone.
 
     A file that is there already is taken for ours if it has the same bytes: a move that was
     killed between copy and deletion.

@@ -10,9 +10,10 @@ class Answer(NamedTuple):
     """The answer for one target.
 
     `offset` and `timestamp` are null unless there is a record; with exactness `batch` or `index`
-    the offset is one before which none lies, and there is no timestamp. `bytes_read` is what this
-    target added to what smaller ones had read. `note` says what a user should know. `passed_over`:
-    records that cannot be read could change the answer, and the exactness is `unsure`.
+    the offset is one before which there is no such record, and there is no timestamp.
+    `bytes_read` is what this target added to what smaller ones had read. `note` says what a user
+    should know. `passed_over`: records that cannot be read could change the answer, and the
+    exactness is `unsure`.
     """
 
     target_ms: int

@@ -1,11 +1,11 @@
 """Where groups go on after a failover: what they read last on one cluster, found on another.
 
 KIP-33, use case 3. The timestamp of the last record that a group read of a partition, minus a
-buffer for latency and clocks, is searched in the other cluster's archive. Nothing at or after that
-time lies before the answer, so what was not read on the first cluster is read on the second if its
-timestamp is no older than the buffer allows.
+buffer for latency and clocks, is searched in the other cluster's archive. No record at or after
+that time is before the answer, so what was not read on the first cluster is read on the second
+if its timestamp is no older than the buffer allows.
 
-Where a topic's partitions differ, nobody knows which record went where: the smallest of its times
+Where a topic's partitions differ, it is unknown which record went where: the smallest of its times
 holds for all of its partitions.
 """
 
@@ -44,7 +44,7 @@ class ResumePoint(NamedTuple):
     """Where a group goes on in a partition of the second cluster.
 
     `last_read_timestamp` is that of the last record it read on the first, `target_ms` what was
-    searched (-2: the start). `read_twice_at_most` counts what lies between that time and the
+    searched (-2: the start). `read_twice_at_most` counts the records between that time and the
     group's offset on the first cluster, of all partitions if `topic_wide`; None: not known. It
     holds if the second cluster has the records in the same order. No `guarantee`: no such
     partition, or part of it cannot be read.
@@ -247,7 +247,7 @@ def _first_record(
 def _read_twice(reads: Sequence[_Read], target_ms: int, most: int) -> int | None:
     """Return how many offsets before the groups' are at or after where the target begins.
 
-    What lies before the archive or behind it was read as well: the second cluster may have it.
+    What is before the archive or after it was read as well: the second cluster may have it.
     """
     total = 0
     for read in reads:

@@ -1,4 +1,4 @@
-"""How far groups are behind, in records and in time: committed offsets held against an archive."""
+"""How far groups are behind, in records and in time: committed offsets compared with an archive."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -45,7 +45,7 @@ class GroupLag(NamedTuple):
     newest timestamp minus the next record's. Where records cannot be read, at or after the offset,
     the newest timestamp and the time are None; where the log's end is not known, so is the
     lag. `unread_expires_at_ms` is when retention may begin to
-    delete what is unread, None: never, or nobody said.
+    delete what is unread, None: never, or no policy was given.
     """
 
     group: str

@@ -1,8 +1,8 @@
 """A segment's index files, asked where in its log a search for a time begins.
 
-The time index is the catalog's, else the one beside the log; the offset index lies beside the time
+The time index is the catalog's, else the one beside the log; the offset index is beside the time
 index, else beside the log. Neither is believed: what they say is a `Start`, with a claim that the
-headers there must bear out. They are opened when first asked.
+headers there must confirm. They are opened when first asked.
 
 A row says which settings made each of its files, and their sizes and modification times. Only a
 file with that size and time is the file of the row: its dialect is known. Any other file is
@@ -76,7 +76,7 @@ class IndexLookup:
 
     @property
     def dialect(self) -> str | None:
-        """Return the dialect of the time index, None where there is none or it is not known."""
+        """Return the dialect of the time index, None if it is missing or not known."""
         self._times()
         return self._dialect
 
@@ -98,7 +98,7 @@ class IndexLookup:
         return starts
 
     def upper_start_for(self, target_ms: int, end: int) -> Start | None:
-        """Return an index point near the first entry at or after a time, None if there is none.
+        """Return an index point near the first entry at or after a time, None if no entry is.
 
         Both files must come from the same pass over the log: a later largest timestamp that an
         entry records then came after the last index point before that entry, or an entry for it
@@ -141,7 +141,7 @@ class IndexLookup:
             yield None
 
     def first_offset_for(self, target_ms: int) -> int:
-        """Return an offset before which no record at or after a time lies, from the entries alone.
+        """Return an offset before which no record at or after a time is, from the entries alone.
 
         The segment's base offset where they do not tell.
         """

@@ -54,7 +54,7 @@ class Damage(str):
 class LogWindow:
     """The batches of one open log; `kip33.formats.records` reads a batch from it as from a file.
 
-    Windows grow from FIRST_BYTES to `most_bytes` while a walk goes on. What of a batch lies behind
+    Windows grow from FIRST_BYTES to `most_bytes` while a walk goes on. What of a batch is behind
     its window is read only if its records are asked for.
     """
 

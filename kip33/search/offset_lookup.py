@@ -34,7 +34,7 @@ _UINT32: Final = 2**32 - 1
 
 
 class FoundRecord(NamedTuple):
-    """A record without its key and value, None if there is none; `note`: what was passed over.
+    """A record without its key and value, None if none was found; `note`: what was skipped.
 
     `passed_over`: another record could be the right one, in what cannot be read.
     """

@@ -5,7 +5,7 @@ oldest first, and asked for the times that are not answered yet, in ascending or
 exact to the record, and so is the reading: some KiB of an index, and the batches from the one that
 an entry names on. Without index files headers are walked from the segment's start.
 
-Where two entries of a time index lie far apart in the log, a search can jump from the one to the
+Where two entries of a time index are far apart in the log, a search can jump from the one to the
 other. That takes two index files of the same pass over the log (the row says with which settings
 each was made, and its size and modification time), and all entries of the time index are checked
 first. A stretch that costs less than this check is walked.
@@ -253,7 +253,7 @@ class _Search:
         """Return whether no earlier segment has a record that counts.
 
         A segment whose batches are all emptied by compaction has none. Nor has one whose records
-        all lie below the log start offset, though its last batch ends behind it.
+        are all below the log start offset, though its last batch ends behind it.
         """
         return not any(self._counts(earlier, pending) for earlier in range(place))
 

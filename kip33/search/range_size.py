@@ -1,6 +1,6 @@
-"""How many records and bytes lie between two offsets of a partition.
+"""How many records and bytes are between two offsets of a partition.
 
-Segments that lie inside are counted by the catalog; of the one or two that the range cuts, headers
+Segments inside are counted by the catalog; of the one or two that the range cuts, headers
 are read, and of the batches that it cuts the records.
 """
 
@@ -23,7 +23,7 @@ UNCOUNTED = (SegmentStatus.INVALID, SegmentStatus.UNREADABLE)
 
 
 class RangeSize(NamedTuple):
-    """What lies in a range; `records` is None where that cannot be told, and `note` says why."""
+    """The size of a range; `records` is None where that cannot be told, and `note` says why."""
 
     records: int | None
     size_bytes: int  # of the batches that hold them

@@ -51,9 +51,9 @@ def find_offset(
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
     storage_options: StorageOptions | None = None,
 ) -> Record | None:
-    """Return the first record, by offset, at or after a time; None where there is none.
+    """Return the first record, by offset, at or after a time; None if there is no
 
-    `time` is in ms since 1970, or a `datetime` with a time zone; ValueError for one without.
+    such record. `time` is in ms since 1970, or a `datetime` with a time zone; else ValueError.
     Control records count, as for Kafka. An index beside a log shortens the way where the log agrees
     with it. Every batch on the way is checked against its CRC before its header is believed. Raises
     LocationError where a file cannot be read. Raises CorruptSegmentError, with `valid_bytes`, where
@@ -148,7 +148,7 @@ def _given(segments: Segments) -> list[SegmentLike]:
 
 
 def _logs_of(segments: Segments, options: StorageOptions | None) -> list[_OpenLog]:
-    """Return the logs by base offset; LocationError where there are none."""
+    """Return the logs by base offset; LocationError if there are no logs."""
     given = _given(segments)
     logs = []
     for segment in given:

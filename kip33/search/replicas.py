@@ -74,7 +74,7 @@ def overlap_note(offset: int, twice: Sequence[SearchedSegment]) -> str | None:
 
 
 def two_directories_note(segments: Sequence[SearchedSegment]) -> str | None:
-    """Return what a user should know of a replica that lies in two directories, None otherwise."""
+    """Return what a user should know of a replica with two directories, None otherwise."""
     pair = two_directories_in(one.log_uri.rpartition("/")[0] for one in segments)
     if pair is None:
         return None

@@ -40,7 +40,7 @@ def load_group_offsets(file: str) -> list[GroupOffset]:
 
 
 def load_time_requests(file: str) -> list[TimeRequest]:
-    """Return the requests of a CSV with a header or a Parquet file; LocationError if it is none."""
+    """Return the requests of a CSV with a header or a Parquet file; LocationError for others."""
     place = Location.of(file)
     data = _bytes(place)
     try:

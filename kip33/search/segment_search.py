@@ -188,7 +188,7 @@ class SegmentSearch:
             hit, largest = found, found.claimed + 1
 
     def _start(self, target_ms: int, resume: tuple[int, int]) -> tuple[int, int]:
-        """Return a position to begin at, and an offset before which nothing late enough lies."""
+        """Return a position to begin at, and an offset before which no record is late enough."""
         indexes, end = self._indexes, self.log.end
         starts = indexes.starts_for(target_ms, end)
         upper = indexes.upper_start_for(target_ms, end)
@@ -289,7 +289,7 @@ class SegmentSearch:
         )
 
     def begins_with(self, hit: Hit) -> bool:
-        """Return whether no record of the segment that counts lies before a hit."""
+        """Return whether no record of the segment that counts is before a hit."""
         if not hit.is_first_of_batch or self._stairs is None:
             return False
         if self._first_position is None:

@@ -125,7 +125,7 @@ def test_an_empty_snapshot_is_one_to_take_nothing_from(tmp_path: Path) -> None:
     assert archive.outcome() == archive.fresh()
 
 
-def test_of_all_rows_gone_none_is_left(tmp_path: Path) -> None:
+def test_no_row_is_copied_when_every_segment_is_gone(tmp_path: Path) -> None:
     archive = ChangingArchive(tmp_path)
     archive.write(archive.log("b/t-0"), batches(0, 9))
     archive.build()

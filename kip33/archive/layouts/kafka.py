@@ -27,7 +27,7 @@ def partition_of(visit: Visit) -> Partition | None:
 
 
 def base_offset_of(directory: Directory, name: str) -> int | None:
-    """Return the base offset in a segment file's name; count what is none."""
+    """Return the base offset in a segment file's name; count other files."""
     named = parse_segment_file(name)
     if named is None:
         directory.passed_over["files not named as segments"] += 1

@@ -31,7 +31,7 @@ def partition_of(visit: Visit) -> Partition | None:
 
 
 def base_offset_of(directory: Directory, name: str) -> int | None:
-    """Return the base offset in a log's name; count what is none."""
+    """Return the base offset in a log's name; count other files."""
     found = TIERED_LOG.fullmatch(name)
     if found and int(found[1]) < 1 << 63:
         return int(found[1])

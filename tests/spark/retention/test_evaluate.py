@@ -293,8 +293,8 @@ def test_a_topic_without_policy_is_kept(spark: SparkSession, tmp_path: Path) -> 
     ("given", "says"),
     [
         ({"now_ms": -1}, "now_ms -1: expected milliseconds since 1970"),
-        ({"now_ms": 1, "boundary": "far"}, "boundary 'far': one of local, remote expected"),
-        ({"now_ms": 1, "active_segment": "x"}, "active_segment 'x': one of keep, kafka expected"),
+        ({"now_ms": 1, "boundary": "far"}, "boundary 'far': expected one of local, remote"),
+        ({"now_ms": 1, "active_segment": "x"}, "active_segment 'x': expected one of keep, kafka"),
     ],
 )
 def test_wrong_arguments(given: Row, says: str, spark: SparkSession) -> None:
