@@ -9,18 +9,22 @@ from kip33.retention import apply, plan_file
 from kip33.retention.apply import LIMIT_BYTES, MAX_AGE_MS, Applied, OnRecord
 from kip33.retention.plan import RetentionPlan
 from kip33.stores.locations import Location
+from kip33.stores.storage_options import StorageOptions, use_storage_options
 
 Path = str | os.PathLike[str]
 DAY_MS: Final = MAX_AGE_MS
 
 
-def write_plan(plan: RetentionPlan, file: Path) -> None:
+def write_plan(
+    plan: RetentionPlan, file: Path, *, storage_options: StorageOptions | None = None
+) -> None:
     """Write a plan to `file`, a path or URI that ends in `.jsonl`, as `kip33 retention --plan`.
 
     Replaces nothing but a plan: LocationError where the file is something else, PublishError where
     it cannot be written.
     """
     place = Location.of(file)
+    use_storage_options(storage_options, [place])
     require_plan_place(place)
     plan_file.write_plan(plan, place)
 
@@ -33,6 +37,7 @@ def apply_plan(
     max_age_ms: int = DAY_MS,
     limit_bytes: int = LIMIT_BYTES,
     on_record: OnRecord | None = None,
+    storage_options: StorageOptions | None = None,
 ) -> Applied:
     """Try a plan, or with `dry_run=False` delete what it says, as `kip33 retention --apply` does.
 
@@ -40,16 +45,21 @@ def apply_plan(
     nothing. With `trash` the files are moved there instead of deleted. Returns what was done, or
     would be, with a `PartitionResult` for each partition: numbers of segments, sizes in bytes.
     `on_record` is called with each object of the journal; where it returns False, each partition
-    ends with the segment under way.
+    ends with the segment under way. `storage_options`: `kip33.stores.storage_options`.
 
-    Nothing is touched where the plan is refused. Raises PlanError where it is older than
-    `max_age_ms`, has more than `limit_bytes`, or the catalog now says otherwise; LockedError where
-    a broker uses the directory; CatalogError where there is no snapshot; LocationError where a
-    place cannot be used.
+    Nothing is touched where the plan is refused. Raises PlanError where it cannot be read, is older
+    than `max_age_ms`, has more than `limit_bytes`, or the catalog now says otherwise; LockedError
+    where a broker uses the directory; CatalogError where there is no snapshot; LocationError where
+    a place cannot be used.
     """
-    read = plan if isinstance(plan, RetentionPlan) else plan_file.read_plan(Location.of(plan))
+    if isinstance(plan, RetentionPlan):
+        use_storage_options(storage_options, [plan.basis.catalog, plan.basis.source])
+    else:
+        place = Location.of(plan)
+        use_storage_options(storage_options, [place])
+        plan = plan_file.read_plan(place)
     return apply.apply_plan(
-        read,
+        plan,
         clock=current_ms,
         max_age_ms=max_age_ms,
         limit_bytes=limit_bytes,

@@ -92,6 +92,7 @@ def test_a_wrong_name_is_a_value_error_that_shows_no_value(
         kip33.verify_segment,
         kip33.read_time_index,
         kip33.open_catalog,
+        kip33.apply_plan,
         lambda log, **options: list(kip33.scan_batches(log, **options)),
         lambda log, **options: list(kip33.read_records(log, **options)),
         lambda log, **options: kip33.find_offset(log, 5, **options),
@@ -99,6 +100,6 @@ def test_a_wrong_name_is_a_value_error_that_shows_no_value(
 )
 def test_every_function_that_opens_a_store_takes_them(call: object, tmp_path: Path) -> None:
     assert callable(call)
-    with pytest.raises(kip33.LocationError):
+    with pytest.raises((kip33.LocationError, kip33.PlanError)):
         call(tmp_path / f"{0:020d}.log", storage_options={"fs.s3a.endpoint": "mine"})
     assert store_settings.added_options() == {"fs.s3a.endpoint": "mine"}
