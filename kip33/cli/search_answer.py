@@ -29,7 +29,7 @@ from kip33.rules.search import (
     UNSURE,
 )
 from kip33.rules.topic_globs import TopicGlobs
-from kip33.search import answers as storage_answers
+from kip33.search import answers as search_answers
 from kip33.search.catalog_search import (
     TimeQuestion,
     partition_rows,
@@ -65,7 +65,7 @@ def search_catalog(options: SearchRequest) -> None:
     starts = _log_start_offsets(catalog, snapshot, questions, options)
     with progress_bar("search"):
         answers = answers_to(catalog, snapshot, questions, how, options, starts)
-        ends: dict[ReplicaKey, storage_answers.Answer] = {}
+        ends: dict[ReplicaKey, search_answers.Answer] = {}
         if options.emit or options.until:
             ends = _ends(catalog, snapshot, answers)
         if options.until:
@@ -195,7 +195,7 @@ def _key(answer: Answer) -> ReplicaKey:
 
 def _ends(
     catalog: Catalog, snapshot: Snapshot, answers: Sequence[Answer]
-) -> dict[ReplicaKey, storage_answers.Answer]:
+) -> dict[ReplicaKey, search_answers.Answer]:
     """Return where the logs of partitions without an answer end, from the catalog alone."""
     asked = [
         TimeQuestion(answer["topic"], answer["partition"], LATEST, answer["log_dir"])
@@ -211,7 +211,7 @@ def _ranges(
     catalog: Catalog,
     snapshot: Snapshot,
     answers: Sequence[Answer],
-    ends: Mapping[ReplicaKey, storage_answers.Answer],
+    ends: Mapping[ReplicaKey, search_answers.Answer],
     options: SearchRequest,
     until_text: str,
 ) -> list[Answer]:
@@ -266,7 +266,7 @@ def _log_start_offsets(
 
 def _offsets(
     answers: Sequence[Answer],
-    ends: Mapping[ReplicaKey, storage_answers.Answer],
+    ends: Mapping[ReplicaKey, search_answers.Answer],
     emit: str,
     *,
     allow_unsafe: bool,
@@ -304,7 +304,7 @@ def _offsets(
         yield Offset(*key, offset, is_end=end is not None)
 
 
-def _unsafe(answer: Answer, end: storage_answers.Answer | None, emit: str) -> str | None:
+def _unsafe(answer: Answer, end: search_answers.Answer | None, emit: str) -> str | None:
     """Return why an offset may skip or delete records that were not meant, None if it cannot."""
     exactness = {answer["exactness"], end.exactness if end else RECORD}
     if answer["passed_over"] or UNSURE in exactness:
