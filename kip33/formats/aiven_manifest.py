@@ -30,7 +30,7 @@ def decode_chunk_sizes(data: bytes) -> npt.NDArray[np.int64]:
     [10, 12, 7]
     """
     if len(data) < 4:
-        raise CorruptIndexError(f"chunk sizes: {len(data)} bytes, no count")
+        raise CorruptIndexError(f"chunk sizes: {len(data)} bytes found, too few for a count")
     count = int.from_bytes(data[:4])
     if count == 0:
         return _sizes_of(data, 4, [])
@@ -38,11 +38,11 @@ def decode_chunk_sizes(data: bytes) -> npt.NDArray[np.int64]:
         return _sizes_of(data, 8, [int.from_bytes(data[4:8])])
     width = data[8] if len(data) > 8 else 0
     if not 1 <= width <= 4:
-        raise CorruptIndexError(f"chunk sizes: values of {width} bytes, 1 to 4 expected")
+        raise CorruptIndexError(f"chunk sizes: values of {width} bytes found, expected 1 to 4")
     end = _HEAD_BYTES + (count - 1) * width
     if len(data) != end + _LAST_BYTES:
         raise CorruptIndexError(
-            f"chunk sizes: {len(data)} bytes, {end + _LAST_BYTES} expected for {count} of them"
+            f"chunk sizes: {len(data)} bytes found, expected {end + _LAST_BYTES} for {count} chunks"
         )
     digits = np.frombuffer(data, np.uint8, (count - 1) * width, _HEAD_BYTES).reshape(-1, width)
     sizes = np.full(count, int.from_bytes(data[4:8]), np.int64)
@@ -50,7 +50,7 @@ def decode_chunk_sizes(data: bytes) -> npt.NDArray[np.int64]:
         sizes[:-1] += digits[:, place].astype(np.int64) << 8 * (width - 1 - place)
     sizes[-1] = int.from_bytes(data[end:])
     if sizes.max() > _MAX_INT32:
-        raise CorruptIndexError(f"chunk sizes: {sizes.max()} bytes, no int32")
+        raise CorruptIndexError(f"chunk sizes: {sizes.max()} bytes found, expected an int32")
     return sizes
 
 

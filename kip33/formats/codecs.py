@@ -229,8 +229,9 @@ def _snappy_block(block: bytes, most_bytes: int | None) -> Iterator[bytes]:
         raise CorruptSegmentError(f"snappy: {len(block)} bytes cannot hold {claimed}")
     if most_bytes is not None and 2 * claimed > most_bytes + _BESIDE_BYTES:
         raise BatchTooLargeError(
-            f"a snappy block of {claimed} bytes, which is held twice, and {most_bytes} bytes are "
-            "allowed; give --max-batch-bytes (max_batch_bytes in Python) a larger number to read it"
+            f"a snappy block of {claimed} bytes needs memory twice, and {most_bytes} "
+            "bytes are allowed; give --max-batch-bytes (max_batch_bytes in Python) a "
+            "larger number to read it"
         )
     try:
         plain = memoryview(pa.Codec("snappy").decompress(block, claimed))
@@ -246,7 +247,7 @@ def _lz4_frame(reader: PieceReader, magic: int) -> Iterator[bytes]:
     Content size and content checksum, which Kafka skips, are left out; so is what follows the end.
     """
     if reader.take(4) != _LZ4_MAGIC:
-        raise CorruptSegmentError("lz4: no frame begins here")
+        raise CorruptSegmentError("lz4: the data does not begin with a frame")
     descriptor = reader.take(2)
     if len(descriptor) == 2 and descriptor[0] & _LZ4_CONTENT_SIZE:
         descriptor += reader.take(8)

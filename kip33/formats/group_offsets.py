@@ -42,11 +42,11 @@ def parse_group_offsets(text: str) -> list[GroupOffset]:
         key = one[:3]
         if offsets.setdefault(key, one) != one:
             raise ValueError(
-                f"line {number}: {one.topic}-{one.partition} at {one.offset}, "
-                f"at {offsets[key].offset} before: one offset each expected"
+                f"line {number}: {one.topic}-{one.partition} has offset {one.offset}, "
+                f"but {offsets[key].offset} above; expected one offset"
             )
     if not offsets:
-        raise ValueError(f"no offsets, expected lines of {_CSV_EXPECTED}")
+        raise ValueError(f"no offsets found, expected lines of {_CSV_EXPECTED}")
     return list(offsets.values())
 
 
@@ -61,7 +61,7 @@ def _described(text: str) -> Iterator[tuple[int, GroupOffset]]:
             if row["CURRENT-OFFSET"] != "-":
                 yield number, _offset(number, row.get("GROUP", ""), *(row[one] for one in _WANTED))
         elif columns and cells and not line.startswith(("Consumer group", "Warning", "Error")):
-            raise ValueError(f"line {number}: {len(cells)} cells, {len(columns)} expected")
+            raise ValueError(f"line {number}: {len(cells)} cells found, expected {len(columns)}")
 
 
 def _is_row(cells: list[str], columns: list[str]) -> bool:
@@ -81,25 +81,25 @@ def _csv(text: str) -> Iterator[tuple[int, GroupOffset]]:
         if not any(cells):
             continue
         if first not in (None, len(cells)):
-            raise ValueError(f"line {number}: {len(cells)} columns, {first} before")
+            raise ValueError(f"line {number}: {len(cells)} columns found, but {first} above")
         first = len(cells)
         if number == 1 and cells[-3:] == ["topic", "partition", "offset"]:
             continue
         if len(cells) not in (3, 4):
-            raise ValueError(f"line {number}: {len(cells)} columns, expected {_CSV_EXPECTED}")
+            raise ValueError(f"line {number}: {len(cells)} columns found, expected {_CSV_EXPECTED}")
         group = cells[0] if len(cells) == 4 else ""
         yield number, _offset(number, group, *cells[-3:])
 
 
 def _offset(line: int, group: str, topic: str, partition: str, offset: str) -> GroupOffset:
     if not topic:
-        raise ValueError(f"line {line}: an empty topic, expected {_CSV_EXPECTED}")
+        raise ValueError(f"line {line}: the topic is empty, expected {_CSV_EXPECTED}")
     numbers = []
     for what, text, most in (
         ("partition", partition, _MOST_PARTITION),
         ("offset", offset, _MOST_OFFSET),
     ):
         if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= most):
-            raise ValueError(f"line {line}: {what} {text!r}, a number up to {most} expected")
+            raise ValueError(f"line {line}: {what} {text!r} found, expected a number up to {most}")
         numbers.append(int(text))
     return GroupOffset(group, topic, *numbers)

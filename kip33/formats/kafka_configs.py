@@ -120,8 +120,8 @@ def parse_kafka_configs(text: str) -> dict[str, dict[str, str]]:
         for key, value in settings:
             if said.setdefault(key, value) != value:
                 raise PolicyError(
-                    f"line {number}: topic {topic}: {key}={value} found, expected {said[key]!r} "
-                    "as above: keep the output of one run of one cluster"
+                    f"line {number}: topic {topic}: {key}={value} found, expected "
+                    f"{said[key]!r} as above: give the output of one run on one cluster"
                 )
     if not topics:
         raise PolicyError(f"line 1: no topic found, expected {EXPECTED_OUTPUT}")

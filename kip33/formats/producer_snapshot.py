@@ -83,7 +83,7 @@ class ProducerSnapshot:
             raise CorruptSnapshotError(f"version {version}, {SNAPSHOT_VERSION} expected")
         stored, computed = int.from_bytes(data[2:CRC_END]), _crc(data)
         if stored != computed:
-            raise CorruptSnapshotError(f"CRC {computed:#010x}, {stored:#010x} expected")
+            raise CorruptSnapshotError(f"CRC {computed:#010x} found, expected {stored:#010x}")
         count = int.from_bytes(data[CRC_END:SNAPSHOT_HEADER_BYTES], signed=True)
         if count < 0 or count * PRODUCER_ENTRY_BYTES > len(data) - SNAPSHOT_HEADER_BYTES:
             raise CorruptSnapshotError(f"{len(data)} bytes are too few for {count} producers")

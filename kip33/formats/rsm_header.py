@@ -42,10 +42,12 @@ def decode_rsm_header(data: bytes, file_bytes: int) -> dict[str, HeaderPart]:
     if len(data) < RSM_HEADER_BYTES:
         raise CorruptSegmentError(f"{len(data)} bytes, a header of {RSM_HEADER_BYTES} expected")
     if data[0]:
-        raise UnsupportedFormatError(f"a header of version {data[0]}, 0 expected")
+        raise UnsupportedFormatError(f"header version {data[0]} found, expected 0")
     starts = _POSITIONS.unpack(data[1:RSM_HEADER_BYTES])
     ends = (*starts[1:], file_bytes)
     if starts[0] != RSM_HEADER_BYTES or any(s > e for s, e in zip(starts, ends, strict=True)):
-        raise CorruptSegmentError(f"positions {starts} in {file_bytes} bytes: no segment's header")
+        raise CorruptSegmentError(
+            f"positions {starts} are not possible in a file of {file_bytes} bytes"
+        )
     pairs = zip(RSM_PARTS, starts, ends, strict=True)
     return {kind: HeaderPart(start, end - start) for kind, start, end in pairs}

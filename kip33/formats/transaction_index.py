@@ -72,7 +72,7 @@ class TransactionIndex:
         others = np.flatnonzero(entries["version"] != TRANSACTION_ENTRY_VERSION)
         if len(others):
             version = entries["version"][others[0]]
-            raise CorruptIndexError(f"entry {others[0]} has version {version}, 0 expected")
+            raise CorruptIndexError(f"entry {others[0]}: version {version} found, expected 0")
         return cls(base_offset, entries)
 
     @classmethod

@@ -51,17 +51,20 @@ def test_offsets(text: str, offsets: list[tuple[str, str, int, int]]) -> None:
 
 
 WRONG = {
-    "nothing": ("", "no offsets, expected lines of topic,partition,offset"),
-    "two columns": ("orders,0\n", "line 1: 2 columns, expected topic,partition,offset"),
-    "no number": ("orders,0,5\norders,1,x\n", "line 2: offset 'x', a number up to"),
-    "a negative offset": ("orders,0,-1\n", "line 1: offset '-1', a number up to"),
-    "a partition too large": (f"orders,{2**31},1\n", f"line 1: partition '{2**31}', a number"),
-    "no topic": (",0,1\n", "line 1: an empty topic"),
-    "two offsets of one partition": ("t,0,7\nt,0,8\n", "line 2: t-0 at 8, at 7 before"),
-    "a line cut short": (DESCRIBED[:-40], "line 9: 6 cells, 9 expected"),
+    "nothing": ("", "no offsets found, expected lines of topic,partition,offset"),
+    "two columns": ("orders,0\n", "line 1: 2 columns found, expected topic,partition,offset"),
+    "no number": ("orders,0,5\norders,1,x\n", "line 2: offset 'x' found, expected a number up to"),
+    "a negative offset": ("orders,0,-1\n", "line 1: offset '-1' found, expected a number up to"),
+    "a partition too large": (
+        f"orders,{2**31},1\n",
+        f"line 1: partition '{2**31}' found, expected a number",
+    ),
+    "no topic": (",0,1\n", "line 1: the topic is empty"),
+    "two offsets of one partition": ("t,0,7\nt,0,8\n", "line 2: t-0 has offset 8, but 7 above"),
+    "a line cut short": (DESCRIBED[:-40], "line 9: 6 cells found, expected 9"),
     "only groups without offsets": (
         "GROUP TOPIC PARTITION CURRENT-OFFSET\ng t 0 -\n",
-        "no offsets, expected",
+        "no offsets found, expected",
     ),
 }
 

@@ -41,7 +41,7 @@ def test_a_transaction_index_that_ends_inside_an_entry_is_corrupt(cut: int) -> N
 
 def test_an_entry_of_another_version_is_corrupt() -> None:
     data = TransactionIndex.from_entries([(5, 0, 4, 2)] * 2, base_offset=0).to_bytes()
-    with pytest.raises(CorruptIndexError, match="entry 1 has version 1, 0 expected"):
+    with pytest.raises(CorruptIndexError, match="entry 1: version 1 found, expected 0"):
         TransactionIndex.from_bytes(data[:35] + b"\1" + data[36:], base_offset=0)
 
 

@@ -63,23 +63,32 @@ def test_offsets(data: bytes, offsets: list[Any], tmp_path: Path) -> None:
 
 
 WRONG_OFFSETS = {
-    "empty": (b"", f"no offsets, expected lines of {OFFSETS_EXPECTED}"),
-    "a header alone": (b"topic,partition,offset\n", "no offsets, expected lines of"),
-    "other columns": (b"a,b\n1,2\n", f"line 1: 2 columns, expected {OFFSETS_EXPECTED}"),
-    "another header": (b"topic,part,offset\n", "line 1: partition 'part', a number up to 2147483"),
-    "three columns, then four": (b"t,0,1\ng,t,1,1\n", "line 2: 4 columns, 3 before"),
+    "empty": (b"", f"no offsets found, expected lines of {OFFSETS_EXPECTED}"),
+    "a header alone": (b"topic,partition,offset\n", "no offsets found, expected lines of"),
+    "other columns": (b"a,b\n1,2\n", f"line 1: 2 columns found, expected {OFFSETS_EXPECTED}"),
+    "another header": (
+        b"topic,part,offset\n",
+        "line 1: partition 'part' found, expected a number up to 2147483",
+    ),
+    "three columns, then four": (b"t,0,1\ng,t,1,1\n", "line 2: 4 columns found, but 3 above"),
     "a header of three, then four": (
         b"topic,partition,offset\ng,t,1,1\n",
-        "line 2: 4 columns, 3 before",
+        "line 2: 4 columns found, but 3 above",
     ),
-    "no number": (b"t,0,1\n\nt,1,x\n", "line 3: offset 'x', a number up to"),
-    "digits of another script": ("t,0,٣\n".encode(), "line 1: offset '٣', a number up to"),
-    "two offsets": (b"t,0,1\nt,0,2\n", "line 2: t-0 at 2, at 1 before: one offset each expected"),
+    "no number": (b"t,0,1\n\nt,1,x\n", "line 3: offset 'x' found, expected a number up to"),
+    "digits of another script": (
+        "t,0,٣\n".encode(),
+        "line 1: offset '٣' found, expected a number up to",
+    ),
+    "two offsets": (
+        b"t,0,1\nt,0,2\n",
+        "line 2: t-0 has offset 2, but 1 above; expected one offset",
+    ),
     "a cell too large": (b"t,0,1\n" + b"x" * 140_000 + b",0,1\n", "line 2: field larger than"),
-    "a line cut short": (DESCRIBED.encode() + b"g orders 0\n", "line 3: 3 cells, 9 expected"),
+    "a line cut short": (DESCRIBED.encode() + b"g orders 0\n", "line 3: 3 cells found, expected 9"),
     "members described": (
         b"GROUP CONSUMER-ID HOST CLIENT-ID #PARTITIONS\ng c-1 /127.0.0.1 c 2\n",
-        "line 1: 1 columns, expected",
+        "line 1: 1 columns found, expected",
     ),
     "Parquet": (b"PAR1\x15\x04\xff\xff", "'utf-8' codec can't decode byte 0xff in position 6"),
     "UTF-16": ("t,0,1\n".encode("utf-16"), "'utf-8' codec can't decode byte 0xff in position 0"),
