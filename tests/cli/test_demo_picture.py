@@ -20,6 +20,7 @@ from tests.demo_picture import (
 SHOWN = text_of(PICTURE.read_text(encoding="utf-8"))
 
 
+@pytest.mark.integration
 @pytest.mark.spark
 def test_the_picture_shows_what_the_commands_print(
     spark_command: Command, monkeypatch: pytest.MonkeyPatch
