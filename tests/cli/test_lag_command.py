@@ -188,7 +188,7 @@ WRONG_USAGE = {
     "an empty file": (["--offsets", "empty.csv"], "empty.csv: no offsets found, expected lines of"),
     "two columns": (["--offsets", "two.csv"], "two.csv: line 1: 2 columns found, expected topic"),
     "columns that change": (["--offsets", "mixed.csv"], "mixed.csv: line 2: 4 columns found"),
-    "no number": (["--offsets", "word.csv"], "word.csv: line 1: offset 'latest', a number up to"),
+    "no number": (["--offsets", "word.csv"], "word.csv: line 1: offset 'latest' found, expected"),
     "no text": (["--offsets", "binary"], "binary: 'utf-8' codec can't decode byte 0xff"),
     "no such policy": (["--offsets", "good.csv", "--policy", "none.toml"], "none.toml: "),
     "a bad policy": (["--offsets", "good.csv", "--policy", "bad.toml"], "retention.ms"),
