@@ -53,7 +53,7 @@ def test_driver_and_executors_get_kip33_by_py_files(
         ),
         env=without_kip33(),
     )
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     assert index_files(tmp_path) == expected
     assert json.loads((tmp_path / "summary.json").read_text())["segments"] == 25
 
@@ -85,7 +85,7 @@ def test_executors_run_a_packed_environment(
         ),
         env=without_kip33(),
     )
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     assert index_files(tmp_path) == expected
 
 
@@ -150,7 +150,7 @@ def night(folder: Path, archive: Path, *remote: str) -> dict[str, Any]:
         timeout=500,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     record: dict[str, Any] = json.loads(result.read_text().replace(str(folder), "FOLDER"))
     return record
 
