@@ -52,6 +52,12 @@ def transaction_index(ours) -> bytes | None:
     return TransactionIndex.from_entries(done.aborted, base_offset=0).to_bytes() or None
 
 
+def bytes_of(ours, name: str) -> bytes | int | None:
+    if name == "transaction_index":
+        return transaction_index(ours)
+    return ours.valid_bytes if name == "valid_bytes" else getattr(ours, f"{name}_data")
+
+
 def difference(ours, kafkas: Recovered) -> str | None:
     """Return what differs, Kafka's side first, or None."""
     if kafkas.outcome != "recovered":
@@ -64,7 +70,7 @@ def difference(ours, kafkas: Recovered) -> str | None:
         return f"{kafkas.outcome} ({kafkas.exception}: {kafkas.message}) | {ours.status}"
     for name in ("valid_bytes", "time_index", "offset_index", "transaction_index"):
         theirs = getattr(kafkas, name)
-        mine = transaction_index(ours) if name == "transaction_index" else getattr(ours, name)
+        mine = bytes_of(ours, name)
         if theirs != mine:
             show = [v.hex() if isinstance(v, bytes) else v for v in (theirs, mine)]
             return f"{name}: {show[0]} | {show[1]} ({ours.status}: {ours.error})"

@@ -64,7 +64,7 @@ def test_kip33_rebuilds_what_a_leader_appended(
         recovered = build_time_index(str(path), index_interval_bytes=interval)
 
         where = f"segment {number} of seed {SEED}"
-        assert (live.time_index, live.offset_index) == (time_index, offset_index), where
-        assert recovered.offset_index == offset_index, where
-        not_what_recovery_leaves += recovered.time_index != time_index
+        assert (live.time_index_data, live.offset_index_data) == (time_index, offset_index), where
+        assert recovered.offset_index_data == offset_index, where
+        not_what_recovery_leaves += recovered.time_index_data != time_index
     assert (not_what_recovery_leaves > 10) == (timestamp_type == "CreateTime")
