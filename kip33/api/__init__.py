@@ -1,1 +1,1 @@
-"""What a program holds in its hand without Spark: a catalog as one object, and a plan to apply."""
+"""What a program uses without Spark: a catalog as one object, and a plan to apply."""

@@ -41,7 +41,7 @@ from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES, Decision, Limits
 from kip33.stores.files import one_line
 from kip33.stores.locations import Location
 
-NO_TIMESTAMP_MS: Final = -1  # no base offset is less
+BELOW_ALL_OFFSETS: Final = -1  # no base offset is less
 
 
 def plan_retention(  # parameters: every question of the command is a keyword here
@@ -185,7 +185,7 @@ def _planned(run: _Run) -> PlannedPartition:
         if problem:
             break
         segments.append(_segment(row, decision, there.files_of(row)))
-    last = segments[-1].base_offset if segments else NO_TIMESTAMP_MS
+    last = segments[-1].base_offset if segments else BELOW_ALL_OFFSETS
     return nothing._replace(
         index_directory=there.index_directory,
         first_kept_base_offset=next((log for log in logs if log > last), None),

@@ -58,7 +58,7 @@ _NAME_THE_RECORD: Final = ("recover", "live")  # theirs names one that bears the
 
 
 class Claim(NamedTuple):
-    """What an index entry says of the batches behind a position, to be held against them.
+    """What an index entry says of the batches behind a position, to be checked against them.
 
     The batch of the entry bears its timestamp, and all between have none above it. `next_offset`:
     the entry names the offset after its batch. `tight`: the batches begin one index point before

@@ -7,14 +7,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from kip33.builds.topic_settings import load_topic_settings
-from kip33.indexing.transaction_verification import (
-    with_transaction_verdicts,
-)
+from kip33.indexing.transaction_verification import with_transaction_verdicts
 from kip33.indexing.verdict_rows import SEGMENT_VERDICTS
-from kip33.indexing.verification import (
-    SegmentVerdict,
-    with_missing_offset_indexes,
-)
+from kip33.indexing.verification import SegmentVerdict, with_missing_offset_indexes
 from kip33.indexing.verify_tree import VerifyPlan, plan_verify, verify_bin
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
