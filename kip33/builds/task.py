@@ -35,7 +35,7 @@ from kip33.stores.durable_files import set_flushing
 from kip33.stores.files import FileStatus, status_of
 from kip33.stores.locations import Location
 
-ROWS_PER_WRITE = 4096  # of a bin's listing as Python's objects
+LISTED_ROWS_AT_ONCE = 4096  # of a bin's listing as Python's objects
 
 
 class TaskResult(NamedTuple):
@@ -82,7 +82,7 @@ class _Work(NamedTuple):
 
 def _segments(files: pa.Table) -> Iterator[_Work]:
     """Yield a bin's segments with what the catalog knows about them."""
-    for batch in files.to_batches(max_chunksize=ROWS_PER_WRITE):
+    for batch in files.to_batches(max_chunksize=LISTED_ROWS_AT_ONCE):
         for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             *fields, ours, transaction_index_ours, log_is_new = row
             yield _Work(Segment(*fields), ours, transaction_index_ours, log_is_new)

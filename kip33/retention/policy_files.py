@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from kip33.errors import LocationError, PolicyError
 from kip33.formats.kafka_configs import TOPIC_KEYS, parse_kafka_configs
-from kip33.rules.policies import DEFAULT_POLICY, Policies
+from kip33.rules.policies import DEFAULTS_SECTION, Policies
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
 
@@ -44,7 +44,7 @@ def load_policies(policy: str | None = None, kafka_configs: str | None = None) -
         defaults, sections = _of_toml(policy)
         for match, settings in sections.items():
             topics[match] = topics.pop(match, {}) | settings
-    return Policies({DEFAULT_POLICY: defaults, TOPICS: topics})
+    return Policies({DEFAULTS_SECTION: defaults, TOPICS: topics})
 
 
 def policies_of(
@@ -57,7 +57,7 @@ def policies_of(
     if policy or kafka_configs:
         return load_policies(policy, kafka_configs)
     if retention_ms is not None:
-        return Policies({DEFAULT_POLICY: {"retention.ms": retention_ms}})
+        return Policies({DEFAULTS_SECTION: {"retention.ms": retention_ms}})
     return None
 
 
@@ -94,14 +94,14 @@ def _of_toml(file: str) -> tuple[_Table, dict[str, _Table]]:
         except ValueError as error:
             raise PolicyError(f"not valid TOML: {error}") from error
         for name in tables:
-            if name not in (DEFAULT_POLICY, TOPICS):
+            if name not in (DEFAULTS_SECTION, TOPICS):
                 raise PolicyError(f"{name!r} found at the top level, {_SECTIONS_EXPECTED}")
-        defaults = _settings(f"[{DEFAULT_POLICY}]", tables.get(DEFAULT_POLICY, {}))
+        defaults = _settings(f"[{DEFAULTS_SECTION}]", tables.get(DEFAULTS_SECTION, {}))
         sections = {
             match: _settings(f'[{TOPICS}."{match}"]', table)
             for match, table in _table(f"[{TOPICS}]", tables.get(TOPICS, {})).items()
         }
-        Policies({DEFAULT_POLICY: defaults, TOPICS: sections})
+        Policies({DEFAULTS_SECTION: defaults, TOPICS: sections})
     return defaults, sections
 
 

@@ -34,7 +34,7 @@ from kip33.rules.retention import COMPACT, DELETE, NO_LIMIT, NO_POLICY, UNJUDGED
 Value = str | int  # of a setting
 Settings = tuple[tuple[str, Value], ...]  # of one section, by key
 
-DEFAULT_POLICY: Final = "defaults"
+DEFAULTS_SECTION: Final = "defaults"
 BUILT_IN: Final = "built in"
 CLEANUP_POLICIES: Final = ("delete", "compact")
 POLICY_TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
@@ -122,9 +122,9 @@ class Policies:
         """
         tables = tables or {}
         for name in tables:
-            if name not in (DEFAULT_POLICY, "topics"):
+            if name not in (DEFAULTS_SECTION, "topics"):
                 raise PolicyError(f"[{name}]: unknown section, expected [defaults] and [topics]")
-        defaults = _checked(f"[{DEFAULT_POLICY}]", tables.get(DEFAULT_POLICY, {}))
+        defaults = _checked(f"[{DEFAULTS_SECTION}]", tables.get(DEFAULTS_SECTION, {}))
         topics = tuple(
             (_topic_or_glob(match), _checked(f'[topics."{match}"]', settings))
             for match, settings in tables.get("topics", {}).items()
@@ -144,14 +144,14 @@ class Policies:
         for glob, settings in self._globs:
             if fnmatchcase(topic, glob):
                 return self._section(glob, settings)
-        return self._section(DEFAULT_POLICY, ()) if self.defaults else Policy("")
+        return self._section(DEFAULTS_SECTION, ()) if self.defaults else Policy("")
 
     def keeps_everything(self) -> bool:
         """Return whether no topic, whatever its name, can lose a segment by time or by size."""
         policies = [
             *(self.of(name) for name in self._by_name),
             *(self._section(glob, settings) for glob, settings in self._globs),
-            self._section(DEFAULT_POLICY, ()),
+            self._section(DEFAULTS_SECTION, ()),
         ]
         return not any(
             policy.mode == DELETE and (policy.retention_ms >= 0 or policy.retention_bytes >= 0)
@@ -164,12 +164,12 @@ class Policies:
         `{"defaults": {KEY: VALUE}, "topics": [[NAME_OR_GLOB, {KEY: VALUE}], ...]}`
         """
         topics = [[match, dict(settings)] for match, settings in self.topics]
-        return {DEFAULT_POLICY: dict(self.defaults), "topics": topics}
+        return {DEFAULTS_SECTION: dict(self.defaults), "topics": topics}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Self:
         """Return the policies of which `record` is the `to_record`, checked as if a user's."""
-        return cls({DEFAULT_POLICY: record[DEFAULT_POLICY], "topics": dict(record["topics"])})
+        return cls({DEFAULTS_SECTION: record[DEFAULTS_SECTION], "topics": dict(record["topics"])})
 
     @cached_property
     def _by_name(self) -> dict[str, Settings]:
@@ -225,7 +225,7 @@ def _hint(section: str, key: str) -> str:
     for known in sorted(TOPIC_KEYS, key=len, reverse=True):
         if key == f"log.{known}":  # a broker's setting
             break
-        if key.endswith(f".{known}") and section != f"[{DEFAULT_POLICY}]":
+        if key.endswith(f".{known}") and section != f"[{DEFAULTS_SECTION}]":
             return f'; for {known}, quote a name with dots: [topics."orders.eu"]'
     near = get_close_matches(key.removeprefix("log."), sorted(TOPIC_KEYS), n=1)
     return f"; did you mean {near[0]}?" if near else ""
