@@ -76,8 +76,12 @@ class SegmentVerdict:
     transaction_index_verdict: str | None = None
 
     def as_row(self) -> dict[str, Any]:
-        """Return the fields in order, problems as a list."""
-        return asdict(self) | {"problems": list(self.problems)}
+        """Return the fields in order, problems as a list, the status as plain text.
+
+        Spark 3.5 turns rows into its own by pickling them, and knows no enumeration.
+        """
+        plain = {"problems": list(self.problems), "log_status": str(self.log_status)}
+        return asdict(self) | plain
 
     def on(self, kind: IndexKind) -> str | None:
         """Return the verdict on one kind of index file."""

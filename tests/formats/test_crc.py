@@ -197,7 +197,7 @@ def test_the_factors_of_folding_are_those_of_the_published_code(bits: int, facto
 SCAN_ONE_SEGMENT = """
 import json, sys
 from pathlib import Path
-from kip33.formats import native
+from kip33.formats.native import compiler
 from kip33.formats.scan import BatchScan
 
 data = Path(sys.argv[1]).read_bytes()
@@ -209,7 +209,7 @@ def read_into(position, view):
 
 scan = BatchScan(read_into, len(data), native=True)
 rows = [row for batches in scan for row in batches.tolist()]
-by = "instruction" if native.crc32c_tables() is None else "tables"
+by = "instruction" if compiler.crc32c_tables() is None else "tables"
 print(json.dumps([by, rows, scan.valid_bytes, scan.damage]))
 """
 OTHER_CPUS = {

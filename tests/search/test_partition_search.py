@@ -192,8 +192,11 @@ def test_a_damaged_index_changes_no_answer(
         if dialect == "kip33" and ours and damage in ("later than the log", "too far on"):
             continue  # below
         found = one_by_one(row, partition)
+        # Beside a known index of kip33's, an offset index of nobody's is tried further and further
+        # back, at last at the start of the log, which is true.
+        is_tried_back = dialect == "kip33" and ours
         if damage in ("backwards", "later than the log", "0xff") or (
-            damage == "offset index shifted" and times is not LATE_PEAK
+            damage == "offset index shifted" and times is not LATE_PEAK and not is_tried_back
         ):
             assert any("the index is not used" in (a.note or "") for a in found)
         if damage in ("sound", "empty", "padded as a broker's", "cut") and dialect != "kip33":

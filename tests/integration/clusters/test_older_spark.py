@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.clusters.conftest import PROJECT
+from tests.integration.servers.environments import held
 from tests.integration.servers.fixtures import or_skip
 from tests.integration.servers.processes import ServerMissingError, cache_folder
 
@@ -27,17 +28,19 @@ def older_python() -> Path:
     packages = hashlib.sha256(" ".join(PACKAGES).encode()).hexdigest()[:8]
     folder = cache_folder(f"pyspark-{OLDER}-{packages}")
     python = folder / "venv" / "bin" / "python"
-    if not (folder / "whole").exists():
-        commands = (
-            [sys.executable, "-m", "venv", "--clear", folder / "venv"],
-            [python, "-m", "pip", "install", "-q", *PACKAGES, f"{PROJECT}[hdfs]"],
-            [python, "-m", "pip", "uninstall", "-q", "-y", "kip33"],  # the tests' own is tested
-        )
-        for command in commands:
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode != 0:
-                raise ServerMissingError(f"pip does not install it: {done.stderr.strip()[-300:]}")
-        (folder / "whole").touch()
+    with held(folder):
+        if not (folder / "whole").exists():
+            commands = (
+                [sys.executable, "-m", "venv", "--clear", folder / "venv"],
+                [python, "-m", "pip", "install", "-q", *PACKAGES, f"{PROJECT}[hdfs]"],
+                [python, "-m", "pip", "uninstall", "-q", "-y", "kip33"],  # the tests' own is tested
+            )
+            for command in commands:
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
+                if done.returncode != 0:
+                    why = done.stderr.strip()[-300:]
+                    raise ServerMissingError(f"pip does not install it: {why}")
+            (folder / "whole").touch()
     return python
 
 

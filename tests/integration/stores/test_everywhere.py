@@ -21,6 +21,7 @@ SCHEMES = ("file", "s3a", "hdfs")
 OF_THE_COPY = (
     "time_index_modified_ms",
     "offset_index_modified_ms",
+    "transaction_index_modified_ms",
     "last_modified_ms",
     "log_uri",
     "index_uri",
