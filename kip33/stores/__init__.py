@@ -1,1 +1,1 @@
-"""Where bytes live: URIs, file systems and object stores, ranged reads, whole-file writes."""
+"""Where bytes live: URIs, file systems and object stores, ranged reads, atomic writes."""

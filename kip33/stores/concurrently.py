@@ -1,4 +1,4 @@
-"""Work on files of a remote store: while one is waited for, others are under way."""
+"""Work on several files of a remote store at once, because each one spends its time waiting."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -10,15 +10,15 @@ from kip33.stores.locations import Location
 Work = TypeVar("Work")
 Done = TypeVar("Done")
 
-FILES_AT_ONCE: Final = 8  # a task; each holds up to 16 MiB (`stores.read_ahead`)
+FILES_AT_ONCE: Final = 8  # per task; each file holds up to 16 MiB (`stores.read_ahead`)
 
 
 def map_in_order(
     source: Location, work: Iterable[Work], run: Callable[[Work], Done]
 ) -> Iterator[Done]:
-    """Yield `run(one)` for each of `work`, in order; off local disk several run at once.
+    """Yield `run(one)` for each of `work`, in order; on a remote store several run at once.
 
-    A local disk has no waiting to fill: one thread there keeps the processor's caches to itself.
+    A local disk is read by one thread: there is no latency to hide, and caches are not shared.
     """
     if source.is_local:
         yield from map(run, work)

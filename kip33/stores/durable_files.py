@@ -1,12 +1,12 @@
-"""What a power failure must not lose, on local file systems: files and folders on the disk.
+"""Flush files and folders of local file systems to the disk, so that they survive a power failure.
 
-A file that was written and renamed is on the disk when the file was flushed before the rename and
-its folder after it. A new folder is there when the folder above it was flushed. Object stores and
-HDFS say of themselves when a file is safe: nothing is done for them.
+A renamed file is safe when the file was flushed before the rename and its folder after it. A new
+folder is safe when its parent folder was flushed. Object stores and HDFS guarantee this themselves,
+so nothing is done for them.
 
-New index files are many and small: they are renamed first and flushed by a few threads while the
-scan goes on (`builds.index_flusher`), all before their rows are written. One that takes the place
-of another is flushed before the rename, because a snapshot may name what was there.
+New index files are many and small: they are renamed first and flushed by a few threads during the
+scan (`builds.index_flusher`), before their rows are written. A file that replaces another is
+flushed before the rename, because a snapshot may name the file it replaces.
 """
 
 import ctypes
@@ -23,12 +23,12 @@ class _Flushing:
 
 
 def set_flushing(is_on: bool) -> None:
-    """Say whether this process flushes from now on; off, a power failure may lose what is done."""
+    """Turn flushing on or off for this process; without it a power failure may lose files."""
     _Flushing.is_on = is_on
 
 
 def is_flushing() -> bool:
-    """Return what `set_flushing` said last."""
+    """Return whether this process flushes, as last set by `set_flushing`."""
     return _Flushing.is_on
 
 
@@ -44,18 +44,18 @@ def flush(path: str) -> None:
 
 
 def make_durable(place: Location) -> None:
-    """Wait until a local file is on the disk with its name; OSError where it cannot be."""
+    """Wait until a local file and its name are on the disk; OSError if that fails."""
     if not place.is_local or not _Flushing.is_on:
         return
     try:
         flush(place.path)
         flush(place.parent.path)
-    except PermissionError:  # of a file of another user
+    except PermissionError:  # the file belongs to another user
         flush_filesystems([place.parent])
 
 
 def make_folder(location: Location) -> None:
-    """Make a folder and those above it, as far as they are not there; their names are flushed."""
+    """Make a folder and its missing parents; their names are flushed."""
     missing = []
     if location.is_local:
         above = location.path
@@ -68,9 +68,9 @@ def make_folder(location: Location) -> None:
 
 
 def flush_filesystems(folders: Iterable[Location]) -> None:
-    """Wait until all files below local folders are on the disk, each file system once.
+    """Flush each file system that contains one of the local folders, once.
 
-    Raises OSError where one cannot be flushed.
+    Raises OSError if one cannot be flushed.
     """
     by_device: dict[int, str] = {}
     for folder in folders:

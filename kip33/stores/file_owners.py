@@ -1,8 +1,8 @@
-"""Owner, group and mode of a file that takes the place of another, on a local disk.
+"""Owner, group and mode of a file that replaces another, on a local disk.
 
-A broker opens its index files for reading and writing. A file that belongs to another user keeps it
-from starting, so a file that kip33 puts into a log directory gets what the file had that it
-replaces, or what the log beside it has.
+A broker opens its index files for reading and writing, and does not start if one belongs to another
+user. So a file that kip33 puts into a log directory gets the owner, group and mode of the file it
+replaces, or of the log beside it.
 """
 
 import os
@@ -17,7 +17,7 @@ NOT_GIVEN: Final = "cannot be given the owner"
 
 
 class FileOwner(NamedTuple):
-    """Whose a file is and what they may do with it."""
+    """Owner, group and mode of a file."""
 
     uid: int
     gid: int
@@ -25,7 +25,7 @@ class FileOwner(NamedTuple):
 
     @classmethod
     def of(cls, path: str) -> "FileOwner | None":
-        """Return those of a local file, None where there is no file that can be looked at."""
+        """Return those of a local file, None if the file is missing or its status unreadable."""
         try:
             status = os.stat(path)  # noqa: PTH116 - a path, as the filesystem has it
         except OSError:
@@ -33,7 +33,7 @@ class FileOwner(NamedTuple):
         return cls(status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode) & 0o777)
 
     def __str__(self) -> str:
-        """Return it as `chown` and `chmod` take it."""
+        """Return the text that `chown` and `chmod` take."""
         return f"{self.uid}:{self.gid}, mode {self.mode:04o}"
 
 
@@ -46,12 +46,12 @@ def publish_beside(
     ours: bool,
     durable: bool = False,
 ) -> FileStatus:
-    """Publish an index file beside its log, as `files.publish` does, and give it its owner.
+    """Publish an index file beside its log, as `files.publish` does, and set its owner.
 
-    Owner, group and mode are those of the file that is there, or those of the log where there is no
-    file or one that kip33 wrote (`ours`). The file has them before anybody can see it. Where that
-    was not possible the file is there all the same, and `notes` gets one line that says so. A store
-    has no owners that could be set.
+    Owner, group and mode are those of the file that is replaced. If there is no such file, or kip33
+    wrote it (`ours`), they are those of the log. They are set before the file becomes visible. If
+    that fails, the file is published all the same and `notes` gets one line that says so. Remote
+    stores have no owners to set.
     """
     if not place.is_local or log.inside:
         return publish(place, data, durable=durable)
@@ -68,9 +68,9 @@ def publish_beside(
 
 
 def correct_owner(place: Location, log: Location, notes: list[str]) -> None:
-    """Give an index file that kip33 wrote before the owner and the group of the log beside it.
+    """Give an index file that kip33 wrote earlier the owner and the group of the log beside it.
 
-    Where that is not possible `notes` gets one line that says so.
+    If that fails, `notes` gets one line that says so.
     """
     if not place.is_local or log.inside:
         return
@@ -90,9 +90,9 @@ def _note(place: Location, owner: FileOwner | None, problem: str) -> str:
 
 
 def _give(path: str, owner: FileOwner | None) -> str | None:
-    """Give a file an owner, a group and a mode; return why that was not possible, None if it was.
+    """Set owner, group and mode of a file; return None, or the reason why one could not be set.
 
-    What is possible is done: the group without the owner, the mode in any case.
+    The others are still set: the group without the owner, the mode in any case.
     """
     if owner is None:
         return None

@@ -1,4 +1,4 @@
-"""Reading a file in ranges and publishing one whole: the only I/O below the catalog."""
+"""Read files in ranges and publish files atomically: the only I/O below the catalog."""
 
 import errno
 import os
@@ -20,7 +20,7 @@ from kip33.stores.locations import Location
 from kip33.stores.read_ahead import FetchRange, reading_ahead
 
 TEMPORARY_SUFFIX: Final = ".tmp"
-LIBHDFS: Final = "hdfs"  # pyarrow's name for it; it renames over nothing, its move deletes first
+LIBHDFS: Final = "hdfs"  # cannot rename over a file: pyarrow's move deletes first
 MOST_INDEX_BYTES: Final = 2**31 - 1  # Kafka maps no larger index file
 
 
@@ -31,12 +31,12 @@ def one_line(error: BaseException) -> str:
 
 
 def as_text(text: str) -> str:
-    """Return a text that a catalog and JSON can hold: what is not UTF-8 in it is escaped."""
+    """Return a text that a catalog and JSON can hold: bytes that are not UTF-8 are escaped."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def has_text_name(info: fs.FileInfo) -> bool:
-    """Return whether the path of an entry is UTF-8; Arrow decodes it when it is asked for."""
+    """Return whether the path of an entry is UTF-8; Arrow decodes it only when it is read."""
     try:
         return bool(info.path)
     except UnicodeDecodeError:
@@ -44,7 +44,7 @@ def has_text_name(info: fs.FileInfo) -> bool:
 
 
 def shown_name(info: fs.FileInfo) -> str:
-    """Return an entry's name, what is not UTF-8 in it escaped."""
+    """Return an entry's name; bytes that are not UTF-8 are escaped."""
     try:
         return info.base_name
     except UnicodeDecodeError as error:
@@ -52,7 +52,7 @@ def shown_name(info: fs.FileInfo) -> str:
 
 
 def listed_ms(info: fs.FileInfo, place: Location) -> int:
-    """Return an entry's modification time in ms; OSError where the store has none."""
+    """Return an entry's modification time in ms; OSError if the store does not report it."""
     time_ns = modified_ns(info, place)
     if time_ns is None:
         raise OSError(f"{place.uri}: the store has no modification time for {shown_name(info)}")
@@ -60,10 +60,10 @@ def listed_ms(info: fs.FileInfo, place: Location) -> int:
 
 
 def modified_ns(info: fs.FileInfo, place: Location) -> int | None:
-    """Return an entry's modification time, None where the store has none; `place` is on its store.
+    """Return an entry's modification time in ns, None if its store does not report it.
 
-    Arrow's nanoseconds end in 2262 and go on in 1677, so a local file of such a time is asked
-    again.
+    `place` is any location of that store. Arrow's nanoseconds overflow in 2262 and continue in
+    1677, so the operating system is asked about a local file with a negative time.
     """
     time_ns = info.mtime_ns
     if time_ns is not None and time_ns < 0 and place.is_local:
@@ -75,7 +75,7 @@ def modified_ns(info: fs.FileInfo, place: Location) -> int | None:
 
 
 def _require_regular(location: Location) -> None:
-    """Raise OSError for a local FIFO or device: opening one may wait for ever."""
+    """Raise OSError for a local FIFO or device: opening one may block for ever."""
     if location.is_local:
         mode = os.stat(location.path).st_mode  # noqa: PTH116 - a path, as the filesystem has it
         if not stat.S_ISREG(mode):
@@ -85,9 +85,9 @@ def _require_regular(location: Location) -> None:
 
 @contextmanager
 def opened(location: Location) -> Iterator[tuple[ReadInto, int]]:
-    """Open a file; yield (read_into, its size in bytes now). Raises OSError as the store does.
+    """Open a file; yield (read_into, its size in bytes now). Raises the OSError of the store.
 
-    Of a remote store each call is one request, and several threads may call at once.
+    On a remote store each call is one request, and several threads may call at once.
     """
     if location.inside:
         with opened_inside(location, opened) as inside:
@@ -109,16 +109,16 @@ def opened(location: Location) -> Iterator[tuple[ReadInto, int]]:
 
 
 class Scanned(NamedTuple):
-    """A file that is read from its start to its end."""
+    """A file opened for reading from start to end."""
 
     read_into: ReadInto
     size_bytes: int  # when it was opened
-    view_at: ViewAt | None = None  # where its bytes come to lie in memory without our asking
+    view_at: ViewAt | None = None  # the client's own buffers, without a copy
 
 
 @contextmanager
 def scanned(location: Location) -> Iterator[Scanned]:
-    """Open a file that is read from its start to its end. Raises OSError as the store does."""
+    """Open a file for reading from start to end. Raises the OSError of the store."""
     if location.is_local:
         with opened(location) as (read_into, size_bytes):
             yield Scanned(read_into, size_bytes)
@@ -132,7 +132,7 @@ def scanned(location: Location) -> Iterator[Scanned]:
 
 @contextmanager
 def _ranges_of(location: Location) -> Iterator[tuple[FetchRange, int]]:
-    """Open a remote file; yield what fetches a range of it, and its size."""
+    """Open a remote file; yield (function that fetches a range, its size in bytes)."""
     if location.inside:
         with opened(location) as (read_into, size_bytes):
             yield lambda at, count: memoryview(read_fully(read_into, at, count)), size_bytes
@@ -141,14 +141,14 @@ def _ranges_of(location: Location) -> Iterator[tuple[FetchRange, int]]:
 
         def fetch_range(position: int, count: int) -> memoryview:
             file.seek(position)
-            data = memoryview(file.read_buffer(count))  # as the client gave it, nothing copied
-            return data.cast("B")  # Arrow's bytes are signed, and go into no view of others
+            data = memoryview(file.read_buffer(count))  # the client's own buffer, not a copy
+            return data.cast("B")  # Arrow's bytes are signed, which other views refuse
 
         yield fetch_range, file.size()
 
 
 def read_whole(location: Location, *, most_bytes: int) -> bytes:
-    """Return a small file's bytes; OSError where it cannot be read or is larger."""
+    """Return a small file's bytes; OSError if it cannot be read or is larger."""
     if location.inside:
         return _read_inside(location, most_bytes=most_bytes)
     _require_regular(location)
@@ -160,9 +160,9 @@ def read_whole(location: Location, *, most_bytes: int) -> bytes:
 
 
 def read_index(location: Location) -> IndexBytes:
-    """Return an index file's bytes; OSError where it cannot be read or no broker could map it.
+    """Return an index file's bytes; OSError if it is unreadable or too large for a broker to map.
 
-    It is read in pieces: a file may claim any size and be all zeros.
+    The file is read in pieces, because a sparse file may have any size and be all zeros.
     """
     with opened(location) as (read_into, size_bytes):
         if size_bytes > MOST_INDEX_BYTES:
@@ -185,14 +185,14 @@ def _read_inside(location: Location, *, most_bytes: int) -> bytes:
 
 
 class FileStatus(NamedTuple):
-    """What a store says of a file."""
+    """Size and modification time of a file."""
 
     size_bytes: int
-    modified_ms: int | None  # None: not told
+    modified_ms: int | None  # None: the store does not report it
 
 
 def size_of(location: Location) -> int | None:
-    """Return a file's size in bytes, None where there is none."""
+    """Return a file's size in bytes, None if there is no such file."""
     if location.inside:
         try:
             with opened(location) as (_, size_bytes):
@@ -204,8 +204,8 @@ def size_of(location: Location) -> int | None:
 
 
 def status_of(location: Location) -> FileStatus | None:
-    """Return a file's size and modification time, None where there is no such file."""
-    if location.is_local:  # what Arrow does in seven times the time
+    """Return a file's size and modification time, None if there is no such file."""
+    if location.is_local:  # seven times as fast as Arrow
         try:
             status = os.stat(location.path)  # noqa: PTH116 - a path, as the filesystem has it
         except (FileNotFoundError, NotADirectoryError):
@@ -220,8 +220,8 @@ def status_of(location: Location) -> FileStatus | None:
 def listed_status(store: Location, info: fs.FileInfo) -> FileStatus:
     """Return the status of a file in a listing; `store` is any location of the same store.
 
-    Object stores give whole seconds: a listing may have milliseconds, the answer about one object
-    never has, and the two must be comparable.
+    The time of an object is cut to seconds. A listing may have milliseconds, a request for one
+    object never has, and the two must be comparable.
     """
     time_ns = modified_ns(info, store)
     if time_ns is None:
@@ -233,12 +233,12 @@ def listed_status(store: Location, info: fs.FileInfo) -> FileStatus:
 
 
 def entries_of(folder: Location, *, recursive: bool = False) -> list[fs.FileInfo]:
-    """Return what lies in a folder, nothing where there is no such folder; OSError if it is closed.
+    """Return the entries of a folder, empty if it does not exist; OSError if it is unreadable.
 
-    Without names that are not UTF-8: kip33 gives none, and no store but a disk has any.
+    Names that are not UTF-8 are left out: kip33 writes none, and only local disks have them.
 
-    Arrow opens a folder, and if that fails asks whether it is there: one that somebody makes in
-    between is a FileNotFoundError. Then it is listed again.
+    Arrow opens a folder and, if that fails, asks whether it exists. For a folder that is created in
+    between it raises FileNotFoundError; then the folder is listed again.
     """
     store = folder.filesystem()
     selector = fs.FileSelector(folder.path, allow_not_found=True, recursive=recursive)
@@ -256,13 +256,13 @@ def publish(
     before_rename: Callable[[str], None] | None = None,
     durable: bool = False,
 ) -> FileStatus:
-    """Write `data` as a whole file: a reader sees the old one or the new one, never a part.
+    """Write `data` as one file: a reader sees the old file or the new one, never a part.
 
-    On a filesystem through a temporary name beside it (a dot first, `.tmp` last) and a rename
-    over the old file; on an object store with one put. The size is read back: a store that keeps
-    other bytes than it was sent is an OSError here. `before_rename` is called with the temporary
-    path, where there is one, when the file has its bytes and nobody can see it yet. `durable`: the
-    file is on the disk when this returns. Returns the new file's size and time.
+    On a filesystem this writes a temporary file beside it (`.NAME.*.tmp`) and renames it over the
+    old file; on an object store it is one put. The size is read back: OSError if the store kept
+    another number of bytes than it was sent. `before_rename` is called with the temporary path, if
+    there is one, after the bytes are written and before the rename. `durable`: the file is on the
+    disk when this returns. Returns the new file's size and time.
     """
     target = location.path
     renames = not location.is_object_store
@@ -294,12 +294,12 @@ def publish(
 
 
 def _created(location: Location, target: str) -> pa.NativeFile:
-    """Return a new file to write, in the directory of `location`, which is made if it must be."""
+    """Return a new file to write, in the directory of `location`, which is created if missing."""
     store = location.filesystem()
     try:
         return store.open_output_stream(target)
     except FileNotFoundError:
-        if location.is_object_store:  # which lacks a bucket: that is not ours to make
+        if location.is_object_store:  # the bucket is missing, and kip33 creates no buckets
             raise
         make_folder(location.parent)
         return store.open_output_stream(target)
@@ -330,7 +330,7 @@ def publish_or_raise(location: Location, data: bytes, consequence: str) -> None:
 
 
 def move(source: Location, target: Location) -> None:
-    """Move a file of ours to where none is, atomically but on an object store; OSError if not."""
+    """Move one of our files to a free name, atomically except on an object store; else OSError."""
     store = source.filesystem()
     if not target.is_object_store:
         make_folder(target.parent)
@@ -342,7 +342,7 @@ def move(source: Location, target: Location) -> None:
 
 
 def remove_folder_quietly(location: Location) -> None:
-    """Delete a folder of ours with all it holds, as far as that goes."""
+    """Delete one of our folders with its contents; failures are ignored."""
     try:
         location.filesystem().delete_dir(location.path)
     except OSError:
@@ -350,7 +350,7 @@ def remove_folder_quietly(location: Location) -> None:
 
 
 def remove(location: Location) -> None:
-    """Delete a file of ours; that it is gone already is no failure, that it cannot go OSError."""
+    """Delete one of our files. A missing file is not an error; OSError if deletion fails."""
     try:
         location.filesystem().delete_file(location.path)
     except FileNotFoundError:
@@ -358,7 +358,7 @@ def remove(location: Location) -> None:
 
 
 def remove_quietly(location: Location) -> None:
-    """Delete a file of ours; that it is gone already, or cannot go, is no failure."""
+    """Delete one of our files; a missing file and a failed deletion are ignored."""
     try:
         remove(location)
     except OSError:
@@ -366,9 +366,9 @@ def remove_quietly(location: Location) -> None:
 
 
 def require_writable(location: Location, what: str) -> None:
-    """Make the directory `location`; raise LocationError, one line, where that cannot be.
+    """Make the directory `location`; LocationError, one line, if that fails.
 
-    An object store has no directories: there the first put tells.
+    An object store has no directories: there only the first put shows whether it is writable.
     """
     if location.is_object_store:
         return
@@ -381,7 +381,7 @@ def require_writable(location: Location, what: str) -> None:
 
 
 def _advice(location: Location) -> str:
-    """Return what to look at where a store does not answer; nothing for a disk."""
+    """Return what to check if a store does not answer; empty for a local disk."""
     if location.root.startswith("s3a://"):
         keys = "fs.s3a.endpoint, fs.s3a.access.key and fs.s3a.secret.key"
         return f"; check {keys} (--conf spark.hadoop.KEY=VALUE) or the environment variables"

@@ -1,12 +1,12 @@
-"""HDFS: through hdfs-native where it is installed, else through the cluster's own libhdfs.
+"""HDFS: through hdfs-native if it is installed, else through the cluster's own libhdfs.
 
-hdfs-native speaks to name nodes by itself: high availability, tokens of Spark's in
-`HADOOP_TOKEN_FILE_LOCATION`, Kerberos, no JVM; and it renames over a file in one step, which is
-how a file is published. libhdfs has no such rename (pyarrow's `move` deletes first), so through it
-new files can be published, and none replaced (`stores.files`).
+hdfs-native talks to name nodes without a JVM. It supports high availability, Spark's tokens in
+`HADOOP_TOKEN_FILE_LOCATION` and Kerberos, and it can rename over a file in one step, which is how
+files are published. libhdfs has no such rename (pyarrow's `move` deletes first), so it can publish
+new files but cannot replace one (`stores.files`).
 
-Where `hadoop.security.authentication` is `kerberos`, hdfs-native asks the machine's libgssapi_krb5,
-which looks for a ticket in `KRB5CCNAME` and gets one by itself with `KRB5_CLIENT_KTNAME`, a keytab.
+With `hadoop.security.authentication=kerberos`, hdfs-native uses the machine's libgssapi_krb5. That
+library looks for a ticket in `KRB5CCNAME`, or gets one with the keytab in `KRB5_CLIENT_KTNAME`.
 """
 
 import io
@@ -23,20 +23,20 @@ from kip33.errors import LocationError
 from kip33.stores.hdfs_faults import faults_as_os_errors
 from kip33.stores.settings import require_expanded
 
-_OF_CLIENTS: Final = (  # settings that say where a name node is, and who asks
+_OF_CLIENTS: Final = (  # settings of the name nodes' addresses and of authentication
     *("fs.defaultFS", "dfs.nameservices", "dfs.ha.namenodes.", "dfs.namenode.rpc-address"),
     *("hadoop.security.authentication", "hadoop.security.token.service.use_ip"),
 )
-ATTEMPTS: Final = "7"  # half a minute or more of a name node that is away; hdfs-native's 15: three
+ATTEMPTS: Final = "7"  # tolerates 30 s or more without a name node; hdfs-native's default 15: 3 min
 INSTALL: Final = (
     "pip install 'kip33[hdfs]', or give CLASSPATH, JAVA_HOME and HADOOP_HOME for libhdfs"
 )
 
 
 def open_hdfs(settings: Mapping[str, str], root: str) -> fs.FileSystem:
-    """Return the filesystem of `hdfs://host:port`, a name service, or `hdfs://`: the default.
+    """Return the filesystem of `hdfs://host:port`, a name service, or `hdfs://` (the default).
 
-    LocationError where neither client is there, or the name service is unknown.
+    Raises LocationError if no client is installed or the name service is unknown.
     """
     try:
         from hdfs_native import Client
@@ -52,17 +52,17 @@ def open_hdfs(settings: Mapping[str, str], root: str) -> fs.FileSystem:
         url = _as_in_tokens(url, settings)
     try:
         return fs.PyFileSystem(HdfsHandler(Client(url, own)))
-    except Exception as error:  # it has exceptions of its own, one a kind of fault
+    except Exception as error:  # hdfs-native has its own exceptions, one per kind of fault
         raise LocationError(
             f"{root}: cannot be opened: {error}; is HADOOP_CONF_DIR set?"
         ) from error
 
 
 def _as_in_tokens(url: str, settings: Mapping[str, str]) -> str:
-    """Return a name node's URL as its tokens have it: Hadoop writes its IP into them, not its name.
+    """Return a name node's URL with its IP address, because Hadoop's tokens name it by address.
 
-    hdfs-native looks for a token by the very text of the URL. Kerberos does not mind: whom a name
-    node takes a ticket for, it says itself.
+    hdfs-native finds a token by the exact text of the URL. Kerberos works with both forms: a name
+    node announces its own principal.
     """
     parts = urlsplit(url)
     by_name = settings.get("hadoop.security.token.service.use_ip", "true").lower() == "false"
@@ -70,7 +70,7 @@ def _as_in_tokens(url: str, settings: Mapping[str, str]) -> str:
         return url
     try:
         return f"hdfs://{socket.gethostbyname(parts.hostname)}:{parts.port}"
-    except OSError:  # the client says so, too
+    except OSError:  # the client reports it, too
         return url
 
 
@@ -82,9 +82,9 @@ def _libhdfs(root: str) -> fs.FileSystem:
 
 
 class HdfsHandler(fs.FileSystemHandler):
-    """hdfs-native as pyarrow wants a filesystem; its own fsspec class knows no modification times.
+    """A pyarrow filesystem on hdfs-native, whose own fsspec class has no modification times.
 
-    A handler travels to no other process: `Location.filesystem` opens one in each.
+    A handler is not sent to other processes: `Location.filesystem` opens one in each.
     """
 
     def __init__(self, client: Any) -> None:
@@ -92,7 +92,7 @@ class HdfsHandler(fs.FileSystemHandler):
         self._client = client
 
     def get_type_name(self) -> str:
-        """Return what pyarrow shows as the filesystem's kind."""
+        """Return the name that pyarrow shows for this kind of filesystem."""
         return "hdfs-native"
 
     def normalize_path(self, path: str) -> str:
@@ -100,11 +100,11 @@ class HdfsHandler(fs.FileSystemHandler):
         return path
 
     def get_file_info(self, paths: str | list[str]) -> list[fs.FileInfo]:
-        """Return what is at each path."""
+        """Return the status of each path."""
         return [self._info(path) for path in ([paths] if isinstance(paths, str) else paths)]
 
     def get_file_info_selector(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
-        """Return what lies in a directory; FileNotFoundError, NotADirectoryError."""
+        """Return the entries of a directory; FileNotFoundError, NotADirectoryError."""
         base = selector.base_dir
         found = self._info(base)
         if found.type == fs.FileType.NotFound:
@@ -118,22 +118,22 @@ class HdfsHandler(fs.FileSystemHandler):
         return [_as_info(status) for status in statuses]
 
     def create_dir(self, path: str, recursive: bool) -> None:
-        """Make a directory; that it is there is no fault."""
+        """Make a directory; an existing one is not an error."""
         with faults_as_os_errors():
             self._client.mkdirs(path, 0o755, recursive)
 
     def delete_dir(self, path: str) -> None:
-        """Delete a directory and all in it."""
+        """Delete a directory with its contents."""
         self._delete(path, recursive=True)
 
     def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:
-        """Delete all in a directory."""
+        """Delete the contents of a directory."""
         selector = fs.FileSelector(path, allow_not_found=missing_dir_ok)
         for info in self.get_file_info_selector(selector):
             self._delete(info.path, recursive=True)
 
     def delete_root_dir_contents(self) -> None:
-        """Refuse: nobody here means that."""
+        """Refuse: kip33 never deletes the root."""
         raise OSError("kip33 does not delete an entire file system")
 
     def delete_file(self, path: str) -> None:
@@ -144,7 +144,7 @@ class HdfsHandler(fs.FileSystemHandler):
         self._delete(path, recursive=False)
 
     def move(self, src: str, dest: str) -> None:
-        """Rename in one step, over the file that is there."""
+        """Rename in one step, over an existing file."""
         with faults_as_os_errors():
             self._client.rename(src, dest, overwrite=True)
 
@@ -159,12 +159,12 @@ class HdfsHandler(fs.FileSystemHandler):
         return self.open_input_file(path)
 
     def open_input_file(self, path: str) -> pa.NativeFile:
-        """Return a file to read at any place."""
+        """Return a file to read at any position."""
         with faults_as_os_errors():
             return pa.PythonFile(_Reader(self._client.read(path)), mode="r")
 
     def open_output_stream(self, path: str, metadata: dict[str, str]) -> pa.NativeFile:
-        """Return a new file to write, in place of one that is there."""
+        """Return a new file to write, replacing an existing one."""
         from hdfs_native import WriteOptions
 
         options = WriteOptions()
@@ -173,7 +173,7 @@ class HdfsHandler(fs.FileSystemHandler):
             return pa.PythonFile(_Writer(self._client.create(path, options)), mode="w")
 
     def open_append_stream(self, path: str, metadata: dict[str, str]) -> pa.NativeFile:
-        """Refuse: files are published whole."""
+        """Refuse: files are always published at once."""
         raise OSError("appending to files is not supported")
 
     def _info(self, path: str) -> fs.FileInfo:
@@ -190,7 +190,7 @@ class HdfsHandler(fs.FileSystemHandler):
 
 
 class _Reader(io.RawIOBase):
-    """A file to read, whose faults are OSErrors."""
+    """A file to read; its faults are OSErrors."""
 
     def __init__(self, reader: Any) -> None:
         self._reader, self._position = reader, 0
@@ -222,7 +222,7 @@ class _Reader(io.RawIOBase):
 
 
 class _Writer(io.RawIOBase):
-    """A file to write, whose faults are OSErrors; it is whole when it is closed."""
+    """A file to write; its faults are OSErrors. It is complete after it is closed."""
 
     def __init__(self, writer: Any) -> None:
         self._writer = writer
@@ -242,7 +242,7 @@ class _Writer(io.RawIOBase):
 
 
 def _as_info(status: Any) -> fs.FileInfo:
-    """Return a status as pyarrow's; HDFS keeps milliseconds, here until the year 2262."""
+    """Return a status as pyarrow's; HDFS stores ms, pyarrow ns, which overflow in 2262."""
     kind = fs.FileType.Directory if status.isdir else fs.FileType.File
     size = None if status.isdir else status.length
     time_ns = min(status.modification_time * 1_000_000, 2**63 - 1)

@@ -1,6 +1,6 @@
-"""What hdfs-native says when something goes wrong, as an OSError of one line.
+"""Faults of hdfs-native, turned into OSErrors with one line.
 
-It shows a fault as Rust does, in one line with all that a name node sent, a Java trace among it:
+hdfs-native prints a fault in Rust's debug form, including the Java trace that a name node sent:
 
     RPCError("org.apache...AccessControlException", "Permission denied: user=a\\n\\tat org...")
     GSSAPIError(GssMajorCodes { ... "GSS_S_NO_CRED" ... }, 2529639053, "No credentials were ...")
@@ -11,19 +11,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-PANIC: Final = "PanicException"  # no Exception: of a token file that was cut off, for example
-_OF_SERVERS: Final = ("RPCError", "FatalRPCError")  # their first text is a class of Java's
+PANIC: Final = "PanicException"  # not an Exception; a truncated token file raises it, for example
+_OF_SERVERS: Final = ("RPCError", "FatalRPCError")  # their first text is the name of a Java class
 _TEXT: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 
 @contextmanager
 def faults_as_os_errors() -> Iterator[None]:
-    """Let the client's faults be OSErrors of one line, PermissionError among them."""
+    """Raise the client's faults as OSErrors with one line, or as PermissionError."""
     try:
         yield
     except OSError as error:
         raise type(error)(str(error).partition("\n")[0]) from None
-    except BaseException as error:  # RuntimeError, for most of what a name node says
+    except BaseException as error:  # RuntimeError for most faults of a name node
         if not isinstance(error, Exception) and type(error).__name__ != PANIC:
             raise
         kind = PermissionError if "AccessControlException" in str(error) else OSError
@@ -31,7 +31,7 @@ def faults_as_os_errors() -> Iterator[None]:
 
 
 def said(error: BaseException) -> str:
-    """Return what kind of fault it is and its last text, without the trace.
+    """Return the kind of fault and its last text, without the trace.
 
     >>> said(RuntimeError('RPCError("org.example.Expired", "\\\\"a\\\\" is over\\\\n\\\\tat")'))
     'Expired: "a" is over'

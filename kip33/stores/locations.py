@@ -1,14 +1,14 @@
 """Where bytes live: a path or URI becomes a `pyarrow.fs` filesystem and a path on it.
 
     /archive, ./archive, file:///archive    local disk
-    s3://bucket/key, s3a://bucket/key       S3 and what speaks it; stored as s3a://
-    hdfs://host:port/path, hdfs:///path     HDFS (`kip33.stores.hdfs`), the default name node's
-    gs://, abfs://                          passed to pyarrow as they are (untried)
+    s3://bucket/key, s3a://bucket/key       S3 and compatible stores; stored as s3a://
+    hdfs://host:port/path, hdfs:///path     HDFS (`kip33.stores.hdfs`); `///`: default name node
+    gs://, abfs://                          passed to pyarrow unchanged (untested)
 
 A URI that ends in `#` and one of INSIDES means a part of that file (`kip33.stores.containers`).
 
-No filesystem layer of our own: this only chooses one. A `Location` travels to executors as its
-URI; the filesystem is opened there.
+This module only chooses one of pyarrow's filesystems. A `Location` is sent to executors as its URI;
+the filesystem is opened there.
 """
 
 import os
@@ -32,21 +32,21 @@ from kip33.stores.settings import generation, settings
 SCHEMES: Final = ("file", "s3", "s3a", "hdfs", "gs", "abfs", "abfss")
 _BUCKET: Final = re.compile(r"[A-Za-z0-9._-]+")
 _SECRETS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:/{1,3})[^\s/@]*:[^\s@]*@")
-_UNQUOTED: Final = re.compile(r"[A-Za-z0-9_.~/-]*")  # paths that `quote` leaves as they are
+_UNQUOTED: Final = re.compile(r"[A-Za-z0-9_.~/-]*")  # paths that `quote` does not change
 INSIDES: Final = frozenset(
     f"{container}.{kind}"
     for container in ("aiven", "rsm")
     for kind in ("log", "timeindex", "index")
 )
-"""What of a file may be meant: a container's name and one of Kafka's suffixes."""
+"""The parts of a file that a URI can name: a container's name and one of Kafka's suffixes."""
 
 
 class Location(NamedTuple):
-    """A place: `uri` is absolute, `path` is what the filesystem of `root` calls it."""
+    """A place: `uri` is absolute, `path` is the path on the filesystem of `root`."""
 
     root: str  # scheme and authority: "file://", "s3a://bucket", "hdfs://host:8020"
     path: str  # without a slash at its end
-    inside: str = ""  # what of the file is meant, one of INSIDES; empty: all of it
+    inside: str = ""  # the part of the file, one of INSIDES; empty: the file itself
 
     @classmethod
     def of(cls, text: str | os.PathLike[str]) -> Self:
@@ -97,7 +97,7 @@ class Location(NamedTuple):
 
     @property
     def is_object_store(self) -> bool:
-        """Return whether a file appears there by one put, and directories do not exist."""
+        """Return whether this is on an object store: files are put, directories do not exist."""
         return self.root.startswith(("s3a://", "gs://"))
 
     @property
@@ -107,7 +107,7 @@ class Location(NamedTuple):
 
     @property
     def parent(self) -> "Location":
-        """Return the directory this lies in."""
+        """Return the directory that contains this."""
         return Location(self.root, self.path.rsplit("/", 1)[0] or "/")
 
     def child(self, relative: str) -> "Location":
@@ -115,7 +115,7 @@ class Location(NamedTuple):
         return Location(self.root, f"{self.path.rstrip('/')}/{relative}")
 
     def contains(self, other: "Location") -> bool:
-        """Return whether `other` is this or lies below it, links resolved on local disk."""
+        """Return whether `other` is this or is below it; links are resolved on a local disk."""
         if self.root != other.root:
             return False
         mine, theirs = self.path, other.path
@@ -124,12 +124,12 @@ class Location(NamedTuple):
         return theirs == mine or theirs.startswith(mine.rstrip("/") + "/")
 
     def filesystem(self) -> fs.FileSystem:
-        """Return the filesystem, one a process for each root; LocationError where none opens."""
+        """Return the filesystem, one per root and process; LocationError if it cannot be opened."""
         return _filesystem(self.root)
 
 
 def without_secrets(text: str) -> str:
-    """Return a text whose URIs show no user and password: `s3a://***@bucket`.
+    """Return a text with user and password removed from its URIs: `s3a://***@bucket`.
 
     >>> without_secrets("s3a://KEY:SECRET@bucket/x: no such bucket")
     's3a://***@bucket/x: no such bucket'
@@ -151,7 +151,7 @@ def _require_text(path: str) -> None:
 
 
 def _require_authority(parts: SplitResult) -> None:
-    """Raise LocationError for keys in a URI, which it does not show, and for no bucket's name."""
+    """Raise LocationError for a URI with keys (the message hides them) or without a bucket."""
     user, at, host = parts.netloc.rpartition("@")
     is_bucket = parts.scheme in ("s3", "s3a", "gs")
     has_port = ":" in host and not is_bucket and host.rpartition(":")[2].isdecimal()
@@ -169,7 +169,7 @@ def _require_authority(parts: SplitResult) -> None:
 
 
 def _split(uri: str) -> SplitResult:
-    """Return a URI's parts; LocationError where it has none."""
+    """Return a URI's parts; LocationError if it cannot be parsed."""
     try:
         return urlsplit(uri)
     except ValueError as error:
@@ -177,7 +177,7 @@ def _split(uri: str) -> SplitResult:
 
 
 def split_uri(uri: str) -> tuple[str, str]:
-    """Return the URI of a file and what of it is meant, empty for all of it."""
+    """Return the URI of a file and the part of it that is meant, empty for the file itself."""
     file, _, inside = uri.rpartition("#")
     return (file, inside) if inside in INSIDES else (uri, "")
 
@@ -192,14 +192,14 @@ def _filesystem(root: str) -> fs.FileSystem:
 
 
 def _period(root: str) -> int:
-    """Return the number of the keys' period: a role's keys end, so another period opens anew."""
+    """Return the period of a role's keys: keys expire, so each period opens a new filesystem."""
     scheme, _, bucket = root.partition("://")
     return keys_period(settings(), bucket, now_s=time.time()) if scheme == "s3a" else 0
 
 
 @lru_cache(maxsize=64)
 def _opened(root: str, of_generation: int, of_period: int) -> fs.FileSystem:
-    """Return the filesystem of a root; other settings are another generation, and open another."""
+    """Return the filesystem of a root; changed settings are a new generation and open a new one."""
     scheme, _, authority = root.partition("://")
     if scheme == "s3a":
         return open_bucket(settings(), authority)
@@ -212,4 +212,4 @@ def _opened(root: str, of_generation: int, of_period: int) -> fs.FileSystem:
 
 
 OpenFile: TypeAlias = Callable[[Location], AbstractContextManager[tuple[ReadInto, int]]]
-"""Opens a file as it is in its store: `stores.files.opened`."""
+"""Opens a file of a store: `stores.files.opened`."""

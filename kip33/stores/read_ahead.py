@@ -1,7 +1,7 @@
-"""A file of a remote store read from its start to its end: the next ranges come while one is used.
+"""Read a file of a remote store from start to end: the next range is fetched while one is used.
 
-A range is one request to the store. What is read out of order is fetched again, so this is for
-scans; a search reads its few ranges by itself.
+A range is one request to the store. Bytes that are read out of order are fetched again, so this is
+for scans; a search fetches its few ranges itself.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,19 +12,19 @@ from typing import Final, TypeAlias
 from kip33.formats.byte_sources import ReadInto, ViewAt
 
 FetchRange: TypeAlias = Callable[[int, int], memoryview]
-"""`(position, count) -> bytes`, fewer only at the end, which nobody changes afterwards."""
+"""`(position, count) -> bytes`: fewer than `count` only at the end; never changed afterwards."""
 
 RANGE_BYTES: Final = 8 << 20
-AHEAD: Final = 1  # range on its way while one is used: 16 MiB a file, whatever its size
+AHEAD: Final = 1  # ranges in flight while one is used: 16 MiB per file, whatever its size
 
 
 @contextmanager
 def reading_ahead(
     fetch_range: FetchRange, size_bytes: int, *, range_bytes: int = RANGE_BYTES
 ) -> Iterator[tuple[ReadInto, ViewAt]]:
-    """Yield two ways to read a file of so many bytes: copied, and where they came to lie.
+    """Yield two ways to read a file of `size_bytes`: by copying, and as views of the ranges.
 
-    One thread calls `fetch_range`, another what is yielded, which raises what it raises.
+    One thread calls `fetch_range`, another calls the yielded functions. They raise its errors.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="kip33-read") as pool:
         ranges: dict[int, Future[memoryview]] = {}

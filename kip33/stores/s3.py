@@ -1,8 +1,8 @@
-"""S3 as Hadoop's S3A is told to reach it, said to pyarrow's client.
+"""Translate the settings of Hadoop's S3A into arguments of pyarrow's S3 client.
 
-Hadoop's names and meanings hold (hadoop-aws 3.5, "Configuration"), `fs.s3a.bucket.NAME.KEY` goes
-over `fs.s3a.KEY`. What S3A cannot say the AWS client finds by itself: keys in the environment and
-`~/.aws`, the role of the machine, container or web identity.
+Names and meanings are Hadoop's (hadoop-aws 3.5, "Configuration"); `fs.s3a.bucket.NAME.KEY`
+overrides `fs.s3a.KEY`. If no setting has keys, the AWS client finds them itself: in the
+environment and `~/.aws`, from the role of the machine or container, or by web identity.
 """
 
 import os
@@ -17,9 +17,9 @@ from kip33.errors import LocationError
 from kip33.stores.s3_role import BY_ROLE, role_arguments
 from kip33.stores.s3_settings import BucketSettings
 
-DEFAULT_REGION: Final = "us-east-1"  # what servers that are not Amazon's expect in a signature
-S3_ATTEMPTS: Final = 10  # half a minute of a server that is away, waits between them doubling
-# Opening is delayed to the first bytes: a small file is then one put, not an upload of parts.
+DEFAULT_REGION: Final = "us-east-1"  # the region that other vendors' servers expect in a signature
+S3_ATTEMPTS: Final = 10  # tolerates a server down for 30 s; the waits between attempts double
+# Opening is delayed until the first bytes: then a small file is one put, not a multipart upload.
 _DELAYS: Final = "allow_delayed_open"
 _SMALL_PUTS: Final[dict[str, Any]] = (
     {_DELAYS: True} if _DELAYS in (fs.S3FileSystem.__doc__ or "") else {}  # not in older pyarrow
@@ -29,7 +29,7 @@ _SIMPLE: Final = ("SimpleAWSCredentialsProvider", "TemporaryAWSCredentialsProvid
 
 
 def open_bucket(settings: Mapping[str, str], bucket: str) -> fs.S3FileSystem:
-    """Return the filesystem that reaches `bucket`; LocationError where the settings do not."""
+    """Return the filesystem for `bucket`; LocationError if the settings are wrong."""
     arguments = client_arguments(settings, bucket)
     if not arguments.get("region"):
         arguments["region"] = _own_region(bucket)
@@ -37,7 +37,7 @@ def open_bucket(settings: Mapping[str, str], bucket: str) -> fs.S3FileSystem:
 
 
 def client_arguments(settings: Mapping[str, str], bucket: str) -> dict[str, Any]:
-    """Return what `S3FileSystem` is to be called with; no `region` where nobody says which."""
+    """Return the arguments for `S3FileSystem`, without `region` if no setting names one."""
     ours = BucketSettings(settings, bucket)
     _leave_checksums(ours)
     connection = _connection(ours)
@@ -45,17 +45,17 @@ def client_arguments(settings: Mapping[str, str], bucket: str) -> dict[str, Any]
 
 
 def _leave_checksums(ours: BucketSettings) -> None:
-    """Let the AWS client send no checksums that servers other than Amazon's may not know.
+    """Make the AWS client send no checksums, because servers of other vendors may not know them.
 
-    Some store the checksum's framing as content. S3A's own default is the same; the client reads
-    the environment, once, when the first filesystem is opened.
+    Some store the checksum's framing as content. S3A has the same default. The client reads the
+    environment once, when the first filesystem is opened.
     """
     if ours.get("endpoint") and not ours.flag("checksum.generation"):
         os.environ.setdefault("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
 
 
 def _connection(ours: BucketSettings) -> dict[str, Any]:
-    """Return where and how: endpoint, region, addressing, proxy, timeouts, attempts."""
+    """Return the connection arguments: endpoint, region, addressing, proxy, timeouts, attempts."""
     arguments: dict[str, Any] = {}
     endpoint = ours.get("endpoint")
     encrypted = ours.flag("connection.ssl.enabled") is not False
@@ -113,9 +113,9 @@ def _own_region(bucket: str) -> str:
 
 
 def _credentials(ours: BucketSettings, connection: Mapping[str, Any]) -> dict[str, Any]:
-    """Return who asks.
+    """Return the arguments with credentials.
 
-    Of several providers the first holds that has what it needs, as in S3A.
+    As in S3A, the first of several providers that has what it needs is used.
     """
     if (ours.get("encryption.algorithm") or "").upper() == "SSE-C":
         raise LocationError(
@@ -128,7 +128,7 @@ def _credentials(ours: BucketSettings, connection: Mapping[str, Any]) -> dict[st
         if provider.endswith(BY_ROLE):
             return role_arguments(ours, connection)
         if not provider.endswith(_SIMPLE):
-            return {}  # the AWS client's own chain has it
+            return {}  # the AWS client finds keys itself
         keys = ours.keys()
         if keys and ("session_token" in keys or not provider.endswith(_SIMPLE[1])):
             return keys

@@ -1,7 +1,7 @@
-"""Keys of a role: S3A's `fs.s3a.assumed.role.*`, asked of a security token service (STS).
+"""Keys of a role: S3A's `fs.s3a.assumed.role.*`, requested from a security token service (STS).
 
-They end with the session's duration. So a client that has them is used for three quarters of it;
-what it has begun by then has the last quarter to end.
+The keys expire after the session's duration. A client is used for the first three quarters of it;
+work that it has begun by then has the last quarter to finish.
 """
 
 from collections.abc import Mapping
@@ -13,24 +13,24 @@ from kip33.errors import LocationError
 from kip33.stores.s3_settings import BucketSettings
 
 BY_ROLE: Final = "AssumedRoleCredentialProvider"
-STS_ATTEMPTS: Final = 7  # half a minute of an STS that is away, as S3 has
+STS_ATTEMPTS: Final = 7  # tolerates an STS that is down for 30 s, as for S3
 _DURATION_S: Final = 3600
 _USED_FOR: Final = 0.75
 _OF_SETTINGS: Final = ("SimpleAWSCredentialsProvider", "TemporaryAWSCredentialsProvider")
 
 
 class Role(NamedTuple):
-    """What STS is asked for."""
+    """The role that is requested from STS."""
 
     arn: str
     session_name: str
     duration_s: int
     external_id: str | None
-    policy: str | None  # JSON: the session may do only what it says, too
+    policy: str | None  # JSON that further restricts the session
 
     @classmethod
     def of(cls, ours: BucketSettings) -> Self:
-        """Return the role of a bucket; LocationError where the settings name none."""
+        """Return the role of a bucket; LocationError if the settings name no role."""
         arn = ours.get("assumed.role.arn")
         if not arn:
             raise LocationError(f"s3a://{ours.bucket}: fs.s3a.assumed.role.arn is missing")
@@ -44,11 +44,11 @@ class Role(NamedTuple):
 
 
 def role_arguments(ours: BucketSettings, connection: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a role's keys, or what lets pyarrow ask for them, as `S3FileSystem` takes them.
+    """Return arguments for `S3FileSystem`: a role's keys, or what lets pyarrow request them.
 
-    pyarrow asks Amazon's STS with the AWS client's own keys. Another STS, with keys of the
-    settings, for less than the whole role or through a proxy it cannot: there it is asked here.
-    `connection` is how `S3FileSystem` reaches the bucket.
+    pyarrow can only ask Amazon's STS, with the AWS client's own keys. For another STS, keys in the
+    settings, a session policy or a proxy, this function asks STS itself.
+    `connection` has the arguments with which `S3FileSystem` connects to the bucket.
     """
     role, base = Role.of(ours), _base_keys(ours)
     own_sts = ours.get("assumed.role.sts.endpoint")
@@ -64,9 +64,9 @@ def role_arguments(ours: BucketSettings, connection: Mapping[str, Any]) -> dict[
 
 
 def keys_period(settings: Mapping[str, str], bucket: str, *, now_s: float) -> int:
-    """Return a number that another one follows when the keys to a bucket are to be asked for again.
+    """Return a number that changes when the keys of a bucket must be requested again.
 
-    `now_s` is any clock. Always 0 where no role is assumed.
+    `now_s` is any clock, in seconds. The number is always 0 if no role is assumed.
     """
     ours = BucketSettings(settings, bucket)
     if BY_ROLE not in (ours.get("aws.credentials.provider") or ""):
@@ -79,7 +79,7 @@ def _duration_s(ours: BucketSettings) -> float:
 
 
 def _base_keys(ours: BucketSettings) -> dict[str, str]:
-    """Return the keys that ask for the role, none for the AWS client's own."""
+    """Return the keys with which the role is requested, empty for the AWS client's own."""
     said = ours.get("assumed.role.credentials.provider") or _OF_SETTINGS[0]
     return ours.keys() if any(provider in said for provider in _OF_SETTINGS) else {}
 
@@ -89,7 +89,7 @@ def _assumed_keys(
 ) -> dict[str, Any]:
     """Return `access_key`, `secret_key` and `session_token` of the role.
 
-    LocationError, one line without a key, where boto3 is missing or STS refuses.
+    Raises LocationError, one line without a key, if boto3 is missing or STS refuses.
     """
     try:
         import boto3
@@ -126,7 +126,7 @@ def _assumed_keys(
 def _client_arguments(
     base: Mapping[str, str], ours: BucketSettings, connection: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return which STS boto3 is to ask, as whom and by which way: the bucket's, as in S3A."""
+    """Return boto3's arguments for STS: endpoint, keys and the bucket's connection, as in S3A."""
     from botocore.config import Config
 
     endpoint = ours.get("assumed.role.sts.endpoint")
@@ -152,7 +152,7 @@ def _client_arguments(
 
 
 def _proxies(options: Mapping[str, Any] | None) -> dict[str, str] | None:
-    """Return pyarrow's description of a proxy as boto3 has it."""
+    """Return pyarrow's proxy options in the form that boto3 takes."""
     if not options:
         return None
     user, password = options.get("username"), options.get("password")

@@ -1,4 +1,4 @@
-"""One bucket's settings: `fs.s3a.bucket.NAME.KEY` over `fs.s3a.KEY`, and what their values mean."""
+"""One bucket's settings and their values: `fs.s3a.bucket.NAME.KEY` overrides `fs.s3a.KEY`."""
 
 import re
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ _SECONDS: Final = {"ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class BucketSettings:
-    """What holds for one bucket."""
+    """The settings of one bucket."""
 
     def __init__(self, settings: Mapping[str, str], bucket: str) -> None:
         """Take Hadoop's settings for `bucket`."""
@@ -19,7 +19,7 @@ class BucketSettings:
         self._settings = settings
 
     def get(self, key: str) -> str | None:
-        """Return the value of `fs.s3a.` and `key`, None where nobody says or it is empty."""
+        """Return the value of `fs.s3a.` + `key`, None if it is not set or empty."""
         for full in (f"fs.s3a.bucket.{self.bucket}.{key}", f"fs.s3a.{key}"):
             value = self._settings.get(full, "").strip()
             if value:
@@ -28,7 +28,7 @@ class BucketSettings:
         return None
 
     def flag(self, key: str) -> bool | None:
-        """Return a `true` or `false`; LocationError for anything else."""
+        """Return the value of a `true` or `false`; LocationError for anything else."""
         value = self.get(key)
         if value is None:
             return None
@@ -37,7 +37,7 @@ class BucketSettings:
         return value.lower() == "true"
 
     def seconds(self, key: str, *, unit: str = "ms") -> float | None:
-        """Return a duration as Hadoop writes it: `200s`, `5m`; `unit` is what a bare number has."""
+        """Return a duration in seconds: `200s`, `5m`, or a bare number in `unit`, as in Hadoop."""
         value = self.get(key)
         found = re.fullmatch(r"(\d+)\s*(ms|[smhd]?)", value) if value else None
         if value and not found:
@@ -52,11 +52,11 @@ class BucketSettings:
         return int(value) if value else None
 
     def wrong(self, key: str, expected: str) -> LocationError:
-        """Return the error for a value; it may be a secret, so it is not shown."""
+        """Return the error for a wrong value, which is not shown because it may be a secret."""
         return LocationError(f"s3a://{self.bucket}: fs.s3a.{key}: expected {expected}")
 
     def keys(self) -> dict[str, str]:
-        """Return the keys that stand in the settings, by pyarrow's names; none unless both do."""
+        """Return the keys in the settings, by pyarrow's names; empty unless both are set."""
         found = {
             "access_key": self.get("access.key"),
             "secret_key": self.get("secret.key"),

@@ -1,14 +1,14 @@
-"""The settings of remote stores, once for a process: Hadoop's own keys, as Spark has them.
+"""The settings of remote stores, one set per process: Hadoop's own keys, as in Spark.
 
     fs.s3a.endpoint, fs.s3a.bucket.archive.endpoint, dfs.nameservices, ...
 
-They come from the Spark session where there is one (`kip33.spark.store_settings`), else from
+They come from the Spark session if there is one (`kip33.spark.store_settings`), else from
 `--conf spark.hadoop.KEY=VALUE`, Spark's `spark-defaults.conf` and Hadoop's `core-site.xml` and
-`hdfs-site.xml`, in this order. What none of them says the clients find by themselves: S3's in the
-environment, in `~/.aws` and in the machine's role.
+`hdfs-site.xml`, in this order. For settings that are in none of them the clients use their own
+defaults: the S3 client looks into the environment, `~/.aws` and the machine's role.
 
-A process has one such configuration, as a JVM has one of Hadoop's: were it part of a `Location`,
-secrets would travel with every path, into closures and messages.
+A process has one such configuration, as a JVM has one of Hadoop's. If it were part of a `Location`,
+secrets would be sent with every path, into closures and messages.
 """
 
 import os
@@ -28,16 +28,18 @@ _SITES: Final = ("core-site.xml", "hdfs-site.xml")
 
 
 class _Process:
-    """What holds for this process; None until somebody says so or asks."""
+    """The configuration of this process; None until it is set or first used."""
 
     settings: Mapping[str, str] | None = None
     source: Callable[[], Mapping[str, str]] | None = None
-    options: Mapping[str, str] = MappingProxyType({})  # of `storage_options`; over the settings
-    generation = 0  # a filesystem opened with other settings is not to be used again
+    options: Mapping[str, str] = MappingProxyType(
+        {}
+    )  # from `storage_options`; they override the settings
+    generation = 0  # filesystems of an earlier generation are not used again
 
 
 def use_settings(settings: Mapping[str, str]) -> None:
-    """Let Hadoop's settings hold for every store this process opens from now on."""
+    """Use these Hadoop settings for every store that this process opens from now on."""
     kept = {key: value for key, value in settings.items() if key.startswith(PREFIXES)}
     if kept != _Process.settings:
         _Process.settings = kept
@@ -45,7 +47,7 @@ def use_settings(settings: Mapping[str, str]) -> None:
 
 
 def add_options(options: Mapping[str, str]) -> None:
-    """Let Hadoop's settings hold over all others that this process has or will have."""
+    """Let these Hadoop settings override all others that this process has or will have."""
     merged = {**_Process.options, **options}
     if merged != _Process.options:
         _Process.options = merged
@@ -53,17 +55,17 @@ def add_options(options: Mapping[str, str]) -> None:
 
 
 def added_options() -> Mapping[str, str]:
-    """Return what `add_options` was given, later values over earlier ones."""
+    """Return the options given to `add_options`; later values override earlier ones."""
     return _Process.options
 
 
 def settings_from(source: Callable[[], Mapping[str, str]]) -> None:
-    """Let `source` be asked for the settings when the first remote store is opened."""
+    """Call `source` for the settings when the first remote store is opened."""
     _Process.settings, _Process.source = None, source
 
 
 def settings() -> Mapping[str, str]:
-    """Return Hadoop's settings for this process; without any, those of its configuration files."""
+    """Return Hadoop's settings for this process; by default those of its configuration files."""
     if _Process.settings is None:
         use_settings((_Process.source or configured)())
     found = _Process.settings or {}
@@ -71,15 +73,15 @@ def settings() -> Mapping[str, str]:
 
 
 def generation() -> int:
-    """Return a number that another one follows whenever the settings change."""
+    """Return a number that grows whenever the settings change."""
     settings()
     return _Process.generation
 
 
 def configured(conf: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the settings that files and `conf`, which has Spark's keys, give without a Spark.
+    """Return the settings from files and from `conf`, which has Spark's keys, without Spark.
 
-    Raises LocationError where a file that is there cannot be understood.
+    Raises LocationError if a file exists but cannot be parsed.
     """
     found: dict[str, str] = {}
     hadoop_conf_dir = os.environ.get("HADOOP_CONF_DIR")
@@ -95,7 +97,7 @@ def configured(conf: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def require_expanded(key: str, value: str) -> None:
-    """Raise LocationError for a value with `${...}`, which only Hadoop itself expands."""
+    """Raise LocationError for a value with `${...}`, which only Hadoop can expand."""
     if "${" in value:
         raise LocationError(
             f"{key}: the value has ${{...}}, which kip33 does not expand: write the "
@@ -104,7 +106,7 @@ def require_expanded(key: str, value: str) -> None:
 
 
 def hadoop_keys(conf: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings that Spark hands on to Hadoop, with Hadoop's keys."""
+    """Return the settings that Spark passes to Hadoop, by Hadoop's keys."""
     return {
         key.removeprefix(SPARK_PREFIX): value
         for key, value in conf.items()
@@ -113,7 +115,7 @@ def hadoop_keys(conf: Mapping[str, str]) -> dict[str, str]:
 
 
 def _spark_conf_dirs() -> list[Path]:
-    """Return where Spark looks for its `spark-defaults.conf`."""
+    """Return the directories in which Spark looks for its `spark-defaults.conf`."""
     conf_dir, home = os.environ.get("SPARK_CONF_DIR"), os.environ.get("SPARK_HOME")
     if conf_dir:
         return [Path(conf_dir)]
@@ -130,7 +132,7 @@ def _properties(path: Path) -> dict[str, str]:
 
 
 def _site(path: Path) -> dict[str, str]:
-    """Return the properties of one of Hadoop's XML files; none where there is no such file."""
+    """Return the properties of one of Hadoop's XML files; empty if there is no such file."""
     if not path.is_file():
         return {}
     try:

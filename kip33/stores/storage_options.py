@@ -1,10 +1,10 @@
-"""What a caller says of a store: `storage_options={...}` of the public functions.
+"""Store settings that a caller passes: `storage_options={...}` of the public functions.
 
     {"endpoint": "http://store:9000", "access_key": "...", "secret_key": "..."}
     {"fs.s3a.endpoint": "http://store:9000", "dfs.nameservices": "..."}
 
-Hadoop's keys hold as they are, short names for the buckets of the call. Both hold for this process
-from then on, over its settings, so that listed segments and an opened catalog find their store.
+Keys are Hadoop's keys, or short names for the buckets of the call. Both apply to this process from
+then on and override its settings, so that listed segments and an opened catalog find their store.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,15 +26,16 @@ _S3: Final = "s3a://"
 
 
 def use_storage_options(options: StorageOptions | None, places: Iterable[Location]) -> None:
-    """Let options hold for the stores that this process opens from now on; nothing for None."""
+    """Apply options to all stores that this process opens from now on; None changes nothing."""
     if options:
         add_options(hadoop_options(options, places))
 
 
 def hadoop_options(options: StorageOptions, places: Iterable[Location]) -> dict[str, str]:
-    """Return options with Hadoop's keys; short names are those of the S3 buckets of `places`.
+    """Return options by Hadoop's keys; short names apply to the S3 buckets of `places`.
 
-    ValueError, which shows no value, for another key, and for a short name where no place is on S3.
+    Raises ValueError for an unknown key, and for a short name if no place is on S3. The message
+    shows no values.
     """
     named = {key: _text(value) for key, value in options.items()}
     short = {key: value for key, value in named.items() if key in SHORT_NAMES}
@@ -57,9 +58,9 @@ def hadoop_options(options: StorageOptions, places: Iterable[Location]) -> dict[
 
 
 def _of_bucket(short: Mapping[str, str]) -> dict[str, str]:
-    """Return a bucket's settings, without the prefix of its keys."""
+    """Return a bucket's settings, by keys without their prefix."""
     found = {SHORT_NAMES[key]: value for key, value in short.items()}
-    if "access_key" in short:  # whatever provider the process's settings name
+    if "access_key" in short:  # overrides the provider of the process's settings
         provider = _PROVIDER.format("Temporary" if "token" in short else "Simple")
         found["aws.credentials.provider"] = provider
     if ".amazonaws." not in short.get("endpoint", ".amazonaws."):

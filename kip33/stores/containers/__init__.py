@@ -1,14 +1,14 @@
-"""Files that hold a segment's log or indexes otherwise than as plain bytes from start to end.
+"""Files that contain a log or its indexes in another form than plain bytes from start to end.
 
-A `Location` says with `inside` what is meant; in a URI it stands behind the last `#`:
+`Location.inside` names the part; in a URI it follows the last `#`:
 
     hdfs://h/base/t-0-ID/SEGMENT#rsm.log              a range of the file (`containers.rsm`)
     hdfs://h/base/t-0-ID/SEGMENT#rsm.timeindex
-    s3a://b/t-ID/0/00..42-SEGMENT.log#aiven.log       as the manifest says (`containers.aiven`)
+    s3a://b/t-ID/0/00..42-SEGMENT.log#aiven.log       described by a manifest (`containers.aiven`)
     s3a://b/t-ID/0/00..42-SEGMENT.indexes#aiven.timeindex
 
-`kip33.stores.files` comes here for such a place, so that nobody else has to know. Whatever is
-wrong with a container is an OSError, as a store's own faults are.
+`kip33.stores.files` calls this package for such a location, so its own callers need not know
+about containers. Every fault of a container is an OSError, like a fault of the store itself.
 """
 
 from collections.abc import Iterator
@@ -27,8 +27,8 @@ _OPENED: Final = {"rsm": rsm.opened, "aiven": aiven.opened}
 def opened_inside(place: Location, open_file: OpenFile) -> Iterator[tuple[ReadInto, int]]:
     """Open what `place.inside` names; yield (read_into, its size in bytes), as `files.opened` does.
 
-    `open_file` opens the files as they lie in the store. OSError where that cannot be read;
-    FileNotFoundError also where the container has no such part.
+    `open_file` opens the files of the store. Raises OSError if they cannot be read, and
+    FileNotFoundError also if the container does not have this part.
     """
     container, _, kind = place.inside.partition(".")
     with ExitStack() as files:

@@ -1,12 +1,12 @@
-"""A segment that Aiven's plugin put: `.log`, `.indexes` and `.rsm-manifest` beside each other.
+"""A segment that Aiven's plugin uploaded: `.log`, `.indexes` and `.rsm-manifest`, side by side.
 
-    00000000000000000042-<id>.log            chunks one after another: raw, or zstd by themselves
+    00000000000000000042-<id>.log            chunks one after another: each raw or one zstd frame
     00000000000000000042-<id>.indexes        .index, .timeindex, .snapshot, leader epochs, .txnindex
-    00000000000000000042-<id>.rsm-manifest   which bytes are what (`containers.manifest`)
+    00000000000000000042-<id>.rsm-manifest   where each part is (`containers.manifest`)
 
-The manifest is read whenever a file is opened: it is small, and nothing else says how to read it.
-Of a compressed log a few chunks are in memory at once, whatever its size. An encrypted one cannot
-be read without the key of the cluster that wrote it.
+The manifest is read each time a file is opened: it is small, and only it says how to read the file.
+A few chunks of a compressed log are in memory at once, whatever the size of the log. An encrypted
+log cannot be read without the key of the cluster that wrote it.
 """
 
 import threading
@@ -30,11 +30,11 @@ ENCRYPTED: Final = (
     "encrypted (AES-GCM): only the cluster that wrote it has the key; archive it "
     "unencrypted, or copy it through a broker into a plain archive"
 )
-_HELD_BYTES: Final = 1 << 25  # of decompressed chunks: several of 4 MiB, never less than two
+_HELD_BYTES: Final = 1 << 25  # decompressed chunks kept: several of 4 MiB, never fewer than two
 
 
 def read_manifest(place: Location, open_file: OpenFile) -> Manifest:
-    """Return the manifest at a place; OSError as the store does, Kip33Error where it is none."""
+    """Return the manifest at a place; OSError of the store, Kip33Error if it is not a manifest."""
     with open_file(place) as (read_into, size_bytes):
         if size_bytes > MOST_MANIFEST_BYTES:
             raise UnsupportedFormatError(
@@ -45,9 +45,9 @@ def read_manifest(place: Location, open_file: OpenFile) -> Manifest:
 
 @contextmanager
 def opened(file: Location, kind: str, open_file: OpenFile) -> Iterator[tuple[ReadInto, int]]:
-    """Open a segment's `log`, given its `.log`, or its `timeindex` or `index`, given `.indexes`.
+    """Open a segment's `log` from its `.log` file, `timeindex` or `index` from `.indexes`.
 
-    OSError where it is encrypted or not as its manifest says.
+    Raises OSError if the segment is encrypted or does not match its manifest.
     """
     stem = file.path.removesuffix(LOG if kind == "log" else INDEXES)
     manifest = read_manifest(file._replace(path=stem + MANIFEST), open_file)
@@ -75,19 +75,19 @@ def _require_size(file: Location, file_bytes: int, expected: int, *, at_least: b
 
 
 class Decompressed:
-    """A log of compressed chunks, read as if it were plain; several threads may read at once."""
+    """A log of compressed chunks that is read as a plain log; several threads may read at once."""
 
     def __init__(self, read_stored: ReadInto, manifest: Manifest) -> None:
-        """Take an open file and what is said of it; nothing is read yet."""
+        """Take an open file and its manifest; nothing is read yet."""
         self._read_stored, self._manifest = read_stored, manifest
         self._most = max(2, _HELD_BYTES // manifest.chunk_bytes)
         self._held: OrderedDict[int, Future[memoryview]] = OrderedDict()
         self._lock = threading.Lock()
 
     def read_into(self, position: int, view: memoryview) -> int:
-        """Fill `view` from a position of the log on; fewer bytes only at its end.
+        """Fill `view` from a position in the log; return fewer bytes only at the end of the log.
 
-        OSError where a chunk cannot be decompressed.
+        Raises OSError if a chunk cannot be decompressed.
         """
         copied = 0
         while copied < len(view) and position < self._manifest.log_bytes:

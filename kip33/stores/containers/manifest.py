@@ -9,11 +9,11 @@
      "remoteLogSegmentMetadata": {"remoteLogSegmentId": {"topicIdPartition": {"topicPartition":
                                   {"topic": "orders", "partition": 0}, ...}, ...}, ...}}
 
-A log is cut into chunks of `originalChunkSize`, the last one shorter, and each is stored by itself:
-as it is, as one zstd frame (`compression`), encrypted with AES-GCM (`encryption`). What they take
-then follows from `transformedChunkSize`, or with `"type": "variable"` stands one by one in
-`transformedChunks`: base64 of zstd of `kip33.formats.aiven_manifest`. Index files are never
-compressed. Older manifests have neither `segmentIndexes` nor `remoteLogSegmentMetadata`.
+A log is split into chunks of `originalChunkSize`; the last one may be shorter. Each chunk is stored
+raw, as one zstd frame (`compression`), or encrypted with AES-GCM (`encryption`). The stored sizes
+follow from `transformedChunkSize`; with `"type": "variable"` each size is in `transformedChunks`,
+which is base64 of zstd of `kip33.formats.aiven_manifest`. Index files are never compressed.
+Older manifests have neither `segmentIndexes` nor `remoteLogSegmentMetadata`.
 
 Source: `SegmentManifestV1`, `AbstractChunkIndex` and `TransformedChunksSerializer` of
 tiered-storage-for-apache-kafka.
@@ -33,12 +33,12 @@ from kip33.formats.names import is_topic
 from kip33.formats.rsm_header import HeaderPart
 
 MOST_MANIFEST_BYTES: Final = 1 << 26
-MOST_CHUNK_BYTES: Final = 1 << 30  # twice so many are held at once; 4 MiB are usual
+MOST_CHUNK_BYTES: Final = 1 << 30  # up to twice this is in memory at once; 4 MiB is usual
 _INDEXES: Final = {"index": "offset", "timeindex": "timestamp"}
 
 
 class Chunk(NamedTuple):
-    """A piece of a log as it is stored."""
+    """One stored chunk of a log."""
 
     position: int  # in the stored file
     stored_bytes: int
@@ -46,12 +46,12 @@ class Chunk(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """What a manifest says of a segment."""
+    """The parsed manifest of one segment."""
 
     log_bytes: int
     chunk_bytes: int  # of the log; the last chunk may have fewer
-    fixed_bytes: tuple[int, int] | None  # stored, of each chunk and of the last
-    starts: npt.NDArray[np.int64]  # where chunks of various sizes begin, and where the last ends
+    fixed_bytes: tuple[int, int] | None  # stored size of each chunk and of the last chunk
+    starts: npt.NDArray[np.int64]  # of chunks that vary in size, then the end of the last
     is_compressed: bool
     is_encrypted: bool
     indexes: dict[str, HeaderPart]  # in the `.indexes` file, by Kafka's suffix
@@ -61,19 +61,19 @@ class Manifest(NamedTuple):
 
     @property
     def chunks(self) -> int:
-        """Return how many there are."""
+        """Return the number of chunks."""
         return -(-self.log_bytes // self.chunk_bytes)
 
     @property
     def stored_bytes(self) -> int:
-        """Return the size that the stored log should have."""
+        """Return the size in bytes that the stored log should have."""
         if not self.chunks:
             return 0
         last = self.chunk(self.chunks - 1)
         return last.position + last.stored_bytes
 
     def chunk(self, number: int) -> Chunk:
-        """Return a chunk by its number, from 0."""
+        """Return the chunk with this number, counted from 0."""
         log_bytes = min(self.chunk_bytes, self.log_bytes - number * self.chunk_bytes)
         if self.fixed_bytes:
             each, last = self.fixed_bytes
@@ -83,8 +83,10 @@ class Manifest(NamedTuple):
 
 
 def parse_manifest(data: bytes) -> Manifest:
-    """Return what a manifest says; CorruptSegmentError for what is none, UnsupportedFormatError
-    for another version."""
+    """Return the manifest in `data`.
+
+    Raises CorruptSegmentError if it is not a manifest, UnsupportedFormatError for another version.
+    """
     try:
         record = json.loads(data)
         version = record["version"]
@@ -128,7 +130,7 @@ def parse_manifest(data: bytes) -> Manifest:
 def _stored_sizes(
     index: dict[str, Any], chunks: int
 ) -> tuple[tuple[int, int] | None, npt.NDArray[np.int64]]:
-    """Return the stored sizes, each chunk's and the last one's, or where each chunk begins."""
+    """Return the stored sizes (of each chunk, of the last chunk), or the start of each chunk."""
     if index["type"] == "fixed":
         each, last = index["transformedChunkSize"], index["finalTransformedChunkSize"]
         return (_size(each), _size(last)), np.zeros(1, np.int64)
@@ -151,7 +153,7 @@ def _unpacked(packed: bytes, *, most_bytes: int) -> bytes:
 
 
 def _topic(value: Any) -> str | None:
-    """Return a topic's name; ValueError for what Kafka gives no topic."""
+    """Return a topic's name; ValueError for a name that Kafka does not allow."""
     if value is not None and (not isinstance(value, str) or not is_topic(value)):
         raise ValueError(f"topic {value!a} found, expected a name that Kafka allows")
     return value
