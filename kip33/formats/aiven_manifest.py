@@ -1,13 +1,13 @@
-"""Sizes of a segment's chunks as Aiven's manifest has them: `transformedChunks`, before its zstd.
+"""Sizes of a segment's chunks in Aiven's manifest: `transformedChunks`, after zstd is removed.
 
     bytes        field             type     meaning
     0..3         count             int32    how many sizes; with 0 nothing follows
-    4..7         base              int32    the least size, the last one not counted
-    8            width             uint8    bytes of each value, 1 to 4
-    9..          values            width    the sizes less `base`, without the last
-    the last 4   last size         int32    in full
+    4..7         base              int32    the smallest size, not counting the last one
+    8            width             uint8    bytes per value, 1 to 4
+    9..          values            width    each size minus `base`, without the last one
+    the last 4   last size         int32    the last size itself
 
-Big-endian. With one size only the count and that size are there. Sizes are never negative.
+Big-endian. With one size the file has only the count and that size. Sizes are never negative.
 Source: `ChunkSizesBinaryCodec` of tiered-storage-for-apache-kafka.
 """
 
@@ -24,7 +24,7 @@ _MAX_INT32: Final = 2**31 - 1
 
 
 def decode_chunk_sizes(data: bytes) -> npt.NDArray[np.int64]:
-    """Return the sizes in bytes, in order; CorruptIndexError where `data` is nothing of the kind.
+    """Return the sizes in bytes, in order; CorruptIndexError if `data` has another form.
 
     >>> decode_chunk_sizes(bytes.fromhex("00000003 0000000a 01 0002 00000007")).tolist()
     [10, 12, 7]

@@ -1,11 +1,11 @@
 """The header of one entry of a `.log` file: message formats v0, v1 (legacy) and v2.
 
-A `.log` is a bare concatenation of entries, Kafka's "record batches". Length and magic stand at
-the same place in every format, so one walk reads all three:
+A `.log` is a plain concatenation of entries, Kafka's "record batches". Length and magic are at the
+same position in every format, so one walk reads all three:
 
     bytes    field                   type    magic 0   magic 1   magic 2
-    0..7     offset                  int64   the message's; of a wrapper the last inner one's;
-                                             magic 2: the base (first) offset
+    0..7     offset                  int64   magic 0, 1: the message's, or of a wrapper's last
+                                             message; magic 2: the base (first) offset
     8..11    size                    int32   bytes that follow this field
     12..15   crc | leader epoch      uint32  crc-32    crc-32    partition leader epoch
     16       magic                   int8    0         1         2
@@ -20,7 +20,7 @@ Magic 2 continues after its magic byte:
     23..26   last offset delta       int32   kept by compaction
     27..34   base timestamp          int64
     35..42   max timestamp           int64   what every index rule uses
-    43..50   producer id             int64   -1 none
+    43..50   producer id             int64   -1: no producer id
     51..52   producer epoch          int16
     53..56   base sequence           int32
     57..60   records count           int32   may be 0 after compaction
@@ -38,8 +38,8 @@ import numpy.typing as npt
 NO_TIMESTAMP: Final = -1
 LOG_OVERHEAD: Final = 12  # offset and size
 HEADER_SIZE_UP_TO_MAGIC: Final = 17
-LEGACY_MIN_SIZE: Final = 14  # RECORD_OVERHEAD_V0: what Kafka asks of the size field of any entry
-LEGACY_HEADER_BYTES: Final = 26  # up to the v1 timestamp's end: LOG_OVERHEAD + LEGACY_MIN_SIZE
+LEGACY_MIN_SIZE: Final = 14  # RECORD_OVERHEAD_V0: Kafka's minimum for the size field of any entry
+LEGACY_HEADER_BYTES: Final = 26  # to the end of v1's timestamp: LOG_OVERHEAD + LEGACY_MIN_SIZE
 LEGACY_CRC_START: Final = 16
 RECORD_BATCH_OVERHEAD: Final = 61
 V2_CRC_START: Final = 21
@@ -59,23 +59,23 @@ BATCH: Final = np.dtype(
     [
         ("position", np.int64),  # of the entry's first byte in the .log
         ("size_bytes", np.int64),  # of the whole entry, LOG_OVERHEAD included
-        ("base_offset", np.int64),  # the offset field: of v0 and v1 the last offset
+        ("base_offset", np.int64),  # the offset field; v0 and v1: the last offset
         ("last_offset", np.int64),
         ("max_timestamp", np.int64),  # of v0 always NO_TIMESTAMP
-        ("offset_of_max_timestamp", np.int64),  # of the first record bearing it, else last_offset
+        ("offset_of_max_timestamp", np.int64),  # of the first record with it, else last_offset
         ("producer_id", np.int64),  # of v0 and v1 -1
         ("leader_epoch", np.int32),  # of v0 and v1 -1
-        ("records_count", np.int32),  # v2 as in the header; v0, v1: 1, of a wrapper -1
+        ("records_count", np.int32),  # v2: from the header; v0 and v1: 1, for a wrapper -1
         ("attributes", np.int16),  # the low byte
         ("magic", np.int16),
-        ("control", np.int16),  # of a producer's control batch its marker, see `walk`; else 0
+        ("control", np.int16),  # marker of a producer's control batch (see `walk`), else 0
     ]
 )
-"""One row a batch, native byte order: what the walk yields and every rule reads."""
+"""One row per batch, in native byte order: the walk yields these rows and every rule reads them."""
 
 
 class BatchHeader(NamedTuple):
-    """One entry's header in full, as `dump` shows it; fields a format lacks are -1."""
+    """All fields of one entry's header, as `dump` shows them; -1 for a field the format lacks."""
 
     position: int
     size_bytes: int
@@ -94,7 +94,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> str:
-        """Return the codec's name; recovery takes `codec-5` to `codec-7`, which are none."""
+        """Return the codec's name; recovery accepts unknown ids too: `codec-5` to `codec-7`."""
         return CODEC_NAMES[self.attributes & CODEC_MASK]
 
     @property
@@ -126,7 +126,7 @@ _LEGACY = struct.Struct(
     "I"  # crc-32
     "b"  # magic
     "b"  # attributes
-    "q"  # timestamp; of v0 this is key length and more
+    "q"  # timestamp; in v0 these bytes are the key length and more
 )
 
 
@@ -140,8 +140,8 @@ def timestamp_type_name(magic: int, attributes: int) -> str:
 def decode_header(data: bytes, position: int) -> BatchHeader:
     """Return the header of the entry whose first bytes are `data`.
 
-    `data` holds at least LEGACY_HEADER_BYTES, of magic 2 and above RECORD_BATCH_OVERHEAD bytes:
-    what the walk has made sure of. Negative magics read as v1, magics above 2 as v2, as Kafka does.
+    `data` has at least LEGACY_HEADER_BYTES, for magic 2 and above RECORD_BATCH_OVERHEAD bytes; the
+    walk has checked this. Negative magics are read as v1 and magics above 2 as v2, as in Kafka.
 
     >>> wire = "0000000000000005 00000018 39268c33 01 00 0000018bcfe56800 00000001 6b 00000001 76"
     >>> decode_header(bytes.fromhex(wire), 0).max_timestamp
@@ -184,9 +184,9 @@ def decode_header(data: bytes, position: int) -> BatchHeader:
 
 
 def has_any_offset(header: BatchHeader) -> bool:
-    """Return whether the header does not say which offsets a batch has.
+    """Return whether the offsets of a batch cannot be told from its header.
 
-    So it is for a compressed message of offset 0: its records count from 0 (librdkafka).
+    This is so for a compressed message with offset 0: its records count from 0 (librdkafka).
     """
     is_wrapper = header.magic < 2 and header.attributes & CODEC_MASK != 0
     return is_wrapper and header.last_offset == 0

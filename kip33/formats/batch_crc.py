@@ -1,4 +1,4 @@
-"""The checksum of one batch, taken over its bytes in pieces."""
+"""The checksum of one batch, computed over its bytes in pieces."""
 
 from typing import Any
 
@@ -12,10 +12,10 @@ from kip33.formats.scan import SMALL_BYTES
 
 
 class BatchCrc:
-    """Checks batches of one log; few of them without compiled code, which takes time to load."""
+    """Checks batches of one log; the first few in Python, because compiled code loads slowly."""
 
     def __init__(self) -> None:
-        """Begin with nothing checked."""
+        """Start a new log."""
         self._checked_bytes = 0
 
     def matches(self, source: SeekableBytes, header: BatchHeader) -> bool:

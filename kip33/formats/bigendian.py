@@ -1,7 +1,7 @@
 """Kafka's integers at a position: big-endian, two's complement.
 
-These are the definitions; `kip33.formats.native.compiler` gives the compiled form of each, one load
-and one byte swap. Sums wrap at 64 bits as Java's do: a hand-made offset may lie next to Long.MAX.
+These are the definitions; `kip33.formats.native.compiler` has a compiled form of each, one load and
+one byte swap. Sums wrap at 64 bits as in Java: a crafted offset may be close to Long.MAX.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ def int32_at(data: Bytes, at: int) -> int:
 
 
 def uint32_at(data: Bytes, at: int) -> int:
-    """Return the unsigned int32 that starts at `at`: a crc."""
+    """Return the unsigned int32, a crc, that starts at `at`."""
     return int.from_bytes(data[at : at + 4], "big")
 
 
@@ -40,9 +40,9 @@ def int64_at(data: Bytes, at: int) -> int:
 
 
 def java_sum(a: int, b: int) -> int:
-    """Return `a + b` as Java's long arithmetic does, wrapped to 64 bits."""
+    """Return `a + b` wrapped to 64 bits, as in Java's long arithmetic."""
     return (int(a) + int(b) + _SIGN) % _WRAP - _SIGN
 
 
 def will_need(data: Bytes, at: int) -> None:
-    """Say that the bytes at `at`, which may lie beyond the end, are soon looked at: a prefetch."""
+    """Prefetch the bytes at `at`, which may be beyond the end."""

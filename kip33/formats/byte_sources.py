@@ -1,6 +1,6 @@
-"""Exact reads from bytes that come in pieces of any size: a file's ranges, a codec's chunks.
+"""Exact reads from bytes that arrive in pieces of any size: a file's ranges, a codec's chunks.
 
-Nothing is allocated for a length that only a header claims: what is returned was really there.
+Memory is allocated only for bytes that were read, never for a length that a header claims.
 """
 
 import io
@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Protocol, TypeAlias
 
 ReadInto: TypeAlias = Callable[[int, memoryview], int]
-"""`(position, view) -> bytes read`: fills `view` from `position` on; 0 only at the end."""
+"""`(position, view) -> bytes read`: fills `view` from `position`; 0 only at the end."""
 
 ViewAt: TypeAlias = Callable[[int], memoryview]
-"""`position -> bytes from there on`, as many as are at hand, none only at the end.
+"""`position -> bytes from there on`, as many as are in memory; empty only at the end.
 
-They stay as they are until the next call.
+They stay unchanged until the next call.
 """
 
 
 def read_fully(read_into: ReadInto, position: int, count: int) -> bytes:
-    """Return `count` bytes from `position` on, fewer only where the file ends."""
+    """Return `count` bytes from `position`, fewer only if the file ends first."""
     data = bytearray(count)
     done = 0
     while done < count:
@@ -30,7 +30,7 @@ def read_fully(read_into: ReadInto, position: int, count: int) -> bytes:
 
 
 def range_of(read_into: ReadInto, start: int, size_bytes: int) -> ReadInto:
-    """Return a function that reads the `size_bytes` from `start` on as positions from 0."""
+    """Return a function that reads `size_bytes` bytes from `start`; its positions begin at 0."""
 
     def read_range(position: int, view: memoryview) -> int:
         room = size_bytes - position
@@ -43,22 +43,22 @@ PIECE_BYTES: Final = 256 * 1024
 
 
 class PieceReader:
-    """Exact reads from pieces of bytes that come in any size."""
+    """Exact reads from pieces of bytes of any size."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
-        """Take the pieces in order; each is dropped once read."""
+        """Take the pieces in order; each one is released after it was read."""
         self._pieces = iter(pieces)
         self._piece = b""
         self._at = 0
 
     def take(self, count: int) -> bytes:
-        """Return the next `count` bytes, fewer only at the end; allocates what there is."""
+        """Return the next `count` bytes, fewer only at the end; allocates no more than it reads."""
         end = self._at + count
         if end <= len(self._piece):
             taken = self._piece[self._at : end]
             self._at = end
             return taken
-        taken_so_far = io.BytesIO()  # it grows in place and gives its bytes away without a copy
+        taken_so_far = io.BytesIO()  # grows in place and returns its bytes without a copy
         while count > 0 and self._more():
             part = self._piece[self._at : self._at + count]
             self._at += len(part)
@@ -67,7 +67,7 @@ class PieceReader:
         return taken_so_far.getvalue()
 
     def skip(self, count: int) -> bool:
-        """Pass over the next `count` bytes; return whether there were as many."""
+        """Skip the next `count` bytes; return whether there were that many."""
         while count > 0 and self._more():
             step = min(count, len(self._piece) - self._at)
             self._at += step
@@ -75,11 +75,11 @@ class PieceReader:
         return count <= 0
 
     def at_end(self) -> bool:
-        """Return whether nothing is left."""
+        """Return whether all bytes were read."""
         return not self._more()
 
     def rest(self) -> Iterator[bytes]:
-        """Yield what is left, in pieces."""
+        """Yield the remaining bytes, in pieces."""
         while self._more():
             piece, self._piece = self._piece[self._at :], b""
             self._at = 0
@@ -95,10 +95,10 @@ class PieceReader:
 
 
 class Portion:
-    """The next bytes of a reader, so many at most: none behind them is taken."""
+    """The next bytes of a reader, up to a size; bytes after them are not touched."""
 
     def __init__(self, reader: PieceReader, size: int) -> None:
-        """Take a reader, of which the next `size` bytes are the portion."""
+        """Take a reader; its next `size` bytes are the portion."""
         self._reader, self._left = reader, size
 
     def take(self, count: int) -> bytes:
@@ -108,13 +108,13 @@ class Portion:
         return data
 
     def skip_rest(self) -> bool:
-        """Pass over what is left; return whether the reader had all of the portion."""
+        """Skip the rest of the portion; return whether the reader had all of it."""
         left, self._left = self._left, 0
         return self._reader.skip(left)
 
 
 class SeekableBytes(Protocol):
-    """A binary file open for reading, of Python or of pyarrow."""
+    """A binary file of Python or pyarrow that is open for reading."""
 
     def seek(self, position: int, /) -> object:
         """Go to a position."""
@@ -127,7 +127,7 @@ class SeekableBytes(Protocol):
 
 
 def pieces_of(source: SeekableBytes, at: int, end: int) -> Iterator[bytes]:
-    """Yield the bytes from `at` to `end`, fewer if the file ends; it may be moved in between."""
+    """Yield the bytes from `at` to `end`, fewer if the file ends; `source` may seek in between."""
     while at < end:
         source.seek(at)
         piece = source.read(min(PIECE_BYTES, end - at))

@@ -1,16 +1,16 @@
 """The compressed body of a batch or wrapper, decompressed as Kafka reads it, chunk by chunk.
 
     id  name     magic   stored as
-    1   gzip     0 1 2   RFC 1952 members, one after another; what follows the last is not read
+    1   gzip     0 1 2   RFC 1952 members, one after another; bytes after the last are not read
     2   snappy   0 1 2   xerial: 82 'SNAPPY' 00, two int32 versions (big- or little-endian),
                          then { int32 length, snappy block }*; or one bare snappy block (librdkafka)
-    3   lz4      0 1 2   one LZ4 frame of independent blocks; of magic 0 the header checksum is not
-                         looked at, old clients computed it wrongly (KAFKA-3160)
+    3   lz4      0 1 2   one LZ4 frame of independent blocks; for magic 0 the header checksum is not
+                         checked, because old clients computed it wrongly (KAFKA-3160)
     4   zstd     2       frames, one after another (KIP-110, Kafka 2.1)
 
-Memory stays bounded whatever the bytes claim: pieces come in, chunks of at most CHUNK_BYTES go out.
-A snappy block alone must be complete, and its claim is compared with what snappy can expand to at
-most and with the bytes that are allowed.
+Memory is bounded for any input: pieces come in, chunks of at most CHUNK_BYTES go out. Only a snappy
+block must be complete. The size it claims is checked against snappy's largest expansion and against
+the bytes that are allowed.
 Kafka: `GzipCompression`, `SnappyCompression`, `Lz4BlockInputStream`, `ZstdCompression`.
 """
 
@@ -25,24 +25,24 @@ from kip33.errors import BatchTooLargeError, CorruptSegmentError, UnsupportedFor
 from kip33.formats.byte_sources import PieceReader
 
 DECOMPRESSED_CHUNK_BYTES: Final = 256 * 1024
-_BESIDE_BYTES: Final = 1 << 28  # what a snappy block may take beside its batch
+_BESIDE_BYTES: Final = 1 << 28  # memory for a snappy block besides its batch
 _LARGE_STEP_BYTES: Final = 4096
-_NARROWING: Final = (  # bytes that a small step takes and gives, pass after pass
+_NARROWING: Final = (  # bytes that a small step takes and gives, per pass
     *((4096, 4096), (256, 4096), (16, 4096), (1, 4096), (1, 256), (1, 16), (1, 1)),
 )
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16
 _GZIP_MAGIC = b"\x1f\x8b\x08"
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
-_LZ4_STORED = 0x80000000  # of a block size: the block is not compressed
+_LZ4_STORED = 0x80000000  # flag in a block size: the block is not compressed
 _LZ4_BLOCK_CHECKSUM, _LZ4_CONTENT_SIZE = 0x10, 0x08
 _UINT32 = 0xFFFFFFFF
 
 
 class Steps:
-    """How many bytes a decoder takes and gives in one step, and how many it took and gave so far.
+    """The number of bytes a decoder takes and gives in one step, and its totals so far.
 
-    Steps are large up to a mark and small behind it.
+    Steps are large up to a mark and small after it.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class Steps:
         given: int = DECOMPRESSED_CHUNK_BYTES,
         marks: tuple[int, int] = (0, 0),
     ) -> None:
-        """Take the sizes of a small step behind the marks, for bytes taken and bytes given."""
+        """Take the marks and the sizes of a small step, for bytes taken and bytes given."""
         self._small_taken, self._small_given = taken, given
         self._taken_mark, self._given_mark = marks
         self.bytes_taken = self.bytes_given = 0
-        self.last_taken_at = 0  # where the last step took its bytes
+        self.last_taken_at = 0  # position at which the last step took its bytes
         self.count = 0
 
     def next_taken(self) -> int:
@@ -64,17 +64,17 @@ class Steps:
         return self._next(self.bytes_taken, self._taken_mark, self._small_taken)
 
     def next_given(self) -> int:
-        """Return how many bytes to give now, at most."""
+        """Return the largest number of bytes to give now."""
         return self._next(self.bytes_given, self._given_mark, self._small_given)
 
     def took(self, count: int) -> None:
-        """Say that a step took so many bytes."""
+        """Record that a step took `count` bytes."""
         self.last_taken_at = self.bytes_taken
         self.bytes_taken += count
         self.count += 1
 
     def gave(self, count: int) -> None:
-        """Say that a step gave so many bytes."""
+        """Record that a step gave `count` bytes."""
         self.bytes_given += count
         self.count += 1
 
@@ -83,19 +83,19 @@ class Steps:
 
 
 class Prefix(NamedTuple):
-    """What a damaged body decodes to before the damage; `error` is None where there is none."""
+    """The bytes that a body decodes to before any damage; `error` is None if it is undamaged."""
 
     data: bytes
     error: str | None
-    steps: int  # of the decoder, to count what it cost
+    steps: int  # of the decoder, as a measure of cost
 
 
 def decode_prefix(stored: bytes, codec: str, *, magic: int, most_bytes: int) -> Prefix:
-    """Return every byte that decodes before any damage, a little over `most_bytes` at most.
+    """Return every byte that decodes before any damage, at most a little more than `most_bytes`.
 
-    A decoder that meets damage keeps back what it decoded in the same step. So the body is decoded
-    in large steps first. Where that fails it is decoded again, with smaller steps near the damage,
-    until no step there is larger than a byte. The number of steps follows the size.
+    A decoder that meets damage does not return what it decoded in the same step. So the body is
+    first decoded in large steps. If that fails, it is decoded again with smaller steps near the
+    damage, until steps there are one byte. The number of steps is proportional to the size.
 
     Raises `UnsupportedFormatError` for a codec that the magic does not have.
     """
@@ -125,13 +125,14 @@ def decompress(
     steps: Steps | None = None,
     most_bytes: int | None = None,
 ) -> Iterator[bytes]:
-    """Yield the decompressed bytes of a body stored in pieces; `codec` as in `CODEC_NAMES`.
+    """Yield the decompressed bytes of a body that arrives in pieces; `codec` is a name of
+    `CODEC_NAMES`.
 
-    `steps` says how many bytes are taken and given at once; chunks of CHUNK_BYTES without it.
-    Beyond `most_bytes` BatchTooLargeError is raised.
+    `steps` sets how many bytes are taken and given at once; without it chunks have CHUNK_BYTES.
 
-    Raises `UnsupportedFormatError` for a codec that the magic does not have, `CorruptSegmentError`
-    for bytes that the codec cannot read, both on the first step or later, where the damage is.
+    Raises `BatchTooLargeError` beyond `most_bytes`, `UnsupportedFormatError` for a codec that the
+    magic does not have, and `CorruptSegmentError` for bytes that the codec cannot read. Errors are
+    raised by the iteration, when it reaches the damage.
 
     >>> b"".join(decompress([b"\\x03\\x08abc"], "snappy", magic=2))
     b'abc'
@@ -171,7 +172,7 @@ def _decoded(
 
 
 def _gunzip(reader: PieceReader, steps: Steps) -> Iterator[bytes]:
-    # zlib itself, for what Java does after a member: read on if another follows, else stop quietly.
+    # zlib itself, to do as Java after a member: continue if another follows, else stop silently.
     member = zlib.decompressobj(wbits=31)
     stored, has_more = b"", False
     while not member.eof:
@@ -188,7 +189,7 @@ def _gunzip(reader: PieceReader, steps: Steps) -> Iterator[bytes]:
         if chunk:
             steps.gave(len(chunk))
             yield chunk
-        has_more = len(chunk) == most  # zlib may keep output back once its input is used up
+        has_more = len(chunk) == most  # zlib may still have output after its input is used up
         stored = member.unconsumed_tail
         if member.eof:
             stored = member.unused_data
@@ -202,8 +203,8 @@ def _unsnappy(reader: PieceReader, most_bytes: int | None) -> Iterator[bytes]:
     if not (head.startswith(_XERIAL_MAGIC) and len(head) == _XERIAL_HEADER_BYTES):
         yield from _snappy_block(head + b"".join(reader.rest()), most_bytes)
         return
-    while len(length := reader.take(4)) == 4:  # fewer bytes end the stream: SnappyInputStream
-        if length == _XERIAL_MAGIC[:4]:  # another stream follows; no length is negative
+    while len(length := reader.take(4)) == 4:  # SnappyInputStream: fewer bytes end the stream
+        if length == _XERIAL_MAGIC[:4]:  # another stream follows; as a length its magic is negative
             reader.skip(_XERIAL_HEADER_BYTES - 4)
             continue
         size = int.from_bytes(length, signed=True)
@@ -216,7 +217,7 @@ def _unsnappy(reader: PieceReader, most_bytes: int | None) -> Iterator[bytes]:
 
 
 def _snappy_block(block: bytes, most_bytes: int | None) -> Iterator[bytes]:
-    import pyarrow as pa  # here, for an index needs no codec
+    import pyarrow as pa  # imported here, because building an index needs no codec
 
     claimed, at = 0, 0
     while at < min(len(block), 5):
@@ -224,7 +225,7 @@ def _snappy_block(block: bytes, most_bytes: int | None) -> Iterator[bytes]:
         at += 1
         if block[at - 1] < 0x80:
             break
-    # The densest element, a copy, makes 64 bytes of 3.
+    # The densest element, a copy, expands 3 bytes to 64.
     if at == 0 or block[at - 1] >= 0x80 or claimed * 3 > len(block) * 64:
         raise CorruptSegmentError(f"snappy: {len(block)} bytes cannot hold {claimed}")
     if most_bytes is not None and 2 * claimed > most_bytes + _BESIDE_BYTES:
@@ -242,9 +243,10 @@ def _snappy_block(block: bytes, most_bytes: int | None) -> Iterator[bytes]:
 
 
 def _lz4_frame(reader: PieceReader, magic: int) -> Iterator[bytes]:
-    """Yield the frame reduced to what Kafka looks at: a header with a true checksum, the blocks.
+    """Yield the frame reduced to what Kafka checks: a header with a correct checksum, the blocks.
 
-    Content size and content checksum, which Kafka skips, are left out; so is what follows the end.
+    The content size, the content checksum and bytes after the end, which Kafka ignores, are left
+    out.
     """
     if reader.take(4) != _LZ4_MAGIC:
         raise CorruptSegmentError("lz4: the data does not begin with a frame")
@@ -277,7 +279,7 @@ def _lz4_frame(reader: PieceReader, magic: int) -> Iterator[bytes]:
 
 
 def _header_checksum(descriptor: bytes) -> int:
-    """Return the second byte of the descriptor's XXH32, seed 0; of 2 or 10 bytes."""
+    """Return the second byte of the XXH32, seed 0, of a descriptor of 2 or 10 bytes."""
     state = 0x165667B1 + len(descriptor)
     words = len(descriptor) // 4
     for word in struct.unpack_from(f"<{words}I", descriptor):
@@ -296,7 +298,7 @@ def _rotate(word: int, bits: int) -> int:
 
 
 class _PieceFile(io.RawIOBase):
-    """The pieces as a file, which is what pyarrow reads from."""
+    """The pieces as a file that pyarrow can read."""
 
     def __init__(self, pieces: Iterator[bytes], steps: Steps) -> None:
         super().__init__()
@@ -319,7 +321,7 @@ def _stream(
     import pyarrow as pa
 
     first = next(pieces, b"")
-    if not first:  # to pyarrow an empty stream is whole
+    if not first:  # pyarrow accepts an empty stream
         raise CorruptSegmentError(f"{codec}: no bytes to decompress")
     source = pa.PythonFile(_PieceFile(chain([first], pieces), steps), mode="r")
     with pa.CompressedInputStream(source, codec) as stream:

@@ -1,8 +1,8 @@
-"""CRC-32 (v0 and v1, IEEE, as zlib) and CRC-32C (v2, Castagnoli), carried from piece to piece.
+"""CRC-32 (v0 and v1; IEEE, as in zlib) and CRC-32C (v2; Castagnoli), computed piece by piece.
 
-Both functions take the checksum so far, 0 at the start, and return it with `data[start:stop]`
-added, so a batch may come in any number of pieces. These are the plain definitions, used for
-small files and as the reference of tests; `kip33.formats.native.compiler` has the compiled forms.
+Both functions take the checksum so far (0 at the start) and return it with `data[start:stop]`
+added, so a batch may arrive in any number of pieces. These plain definitions are used for small
+files and as the reference in tests; `kip33.formats.native.compiler` has the compiled forms.
 """
 
 import zlib
@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from kip33.formats.bigendian import Bytes
 
-CRC32_POLYNOMIAL: Final = 0xEDB88320  # reversed bit order, as both are computed
+CRC32_POLYNOMIAL: Final = 0xEDB88320  # both polynomials in reversed bit order
 CRC32C_POLYNOMIAL: Final = 0x82F63B78
-CRC32C_CHECK: Final = 0xE3069283  # of b"123456789", the catalogue's check value
+CRC32C_CHECK: Final = 0xE3069283  # the published check value: the crc of b"123456789"
 CRC32_CHECK: Final = 0xCBF43926
 
 
@@ -35,8 +35,8 @@ def slicing_tables(polynomial: int, slices: int) -> npt.NDArray[np.uint32]:
 def zero_shift_tables(polynomial: int, zero_bytes: int) -> npt.NDArray[np.uint32]:
     """Return 4 x 256 entries that carry a crc register over `zero_bytes` zero bytes.
 
-    The register after the zeros is the xor of entry (3 - k, its k-th byte) for k in 0..3: a crc is
-    linear, so streams computed side by side are joined by shifting the earlier ones.
+    The register after the zeros is the xor of entry (3 - k, its k-th byte) for k in 0..3. A crc is
+    linear, so streams that were computed side by side are joined by shifting the earlier ones.
     """
     step = slicing_tables(polynomial, 1)[0]
     basis = np.uint32(1) << np.arange(32, dtype=np.uint32)
@@ -53,8 +53,8 @@ def zero_shift_tables(polynomial: int, zero_bytes: int) -> npt.NDArray[np.uint32
 def fold_factor(polynomial: int, bits: int) -> int:
     """Return x^bits modulo the polynomial, as a factor of a carry-less multiplication.
 
-    All is in reversed bit order, where a product comes out one bit too low: the factor makes up
-    for it.
+    Everything is in reversed bit order, where a product is one bit too low; the factor corrects
+    this.
     """
     value = 1 << 31  # x^0
     for _ in range(bits):

@@ -1,4 +1,4 @@
-"""What `kafka-delete-records.sh --offset-json-file` takes: offsets before which records go."""
+"""The JSON of `kafka-delete-records.sh --offset-json-file`: it deletes records before offsets."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -7,7 +7,7 @@ DELETE_RECORDS_VERSION: Final = 1
 
 
 def delete_records_object(offsets: Iterable[tuple[str, int, int]]) -> dict[str, Any]:
-    """Return the JSON object of topics, partitions and offsets, in their order.
+    """Return the JSON object of (topic, partition, offset), in the given order.
 
     Source: `DeleteRecordsCommand`, version 1.
 

@@ -1,14 +1,14 @@
-"""Committed offsets as Kafka's tools have them: `--from-file`'s CSV, and what `--describe` prints.
+"""Committed offsets in the forms of Kafka's tools: the CSV of `--from-file`, and `--describe`.
 
-    topic,partition,offset              no header needed; as `kafka-consumer-groups.sh --export`
-    group,topic,partition,offset        of several groups
+    topic,partition,offset              header optional; as `kafka-consumer-groups.sh --export`
+    group,topic,partition,offset        several groups
 
     GROUP  TOPIC  PARTITION  CURRENT-OFFSET  LOG-END-OFFSET  LAG  CONSUMER-ID  HOST  CLIENT-ID
     g      orders 0          4711            4800            89   -            -     -
 
-Of `--describe` other columns may stand between, and blanks in the names of its last columns;
-partitions without a committed offset (`-`) are left out. Kafka: `ConsumerGroupCommand`
-(`CsvUtils`, `printOffsets`), 2.x to 4.x.
+Output of `--describe` may have other columns in between, and blanks in its last columns. Partitions
+without a committed offset (`-`) are left out. Kafka: `ConsumerGroupCommand` (`CsvUtils`,
+`printOffsets`), 2.x to 4.x.
 """
 
 import csv
@@ -22,7 +22,7 @@ _CSV_EXPECTED: Final = "topic,partition,offset or group,topic,partition,offset"
 
 
 class GroupOffset(NamedTuple):
-    """The next offset that a group reads of a partition; `group` is empty where none is named."""
+    """The next offset that a group reads from a partition; `group` is empty if it is not named."""
 
     group: str
     topic: str
@@ -31,10 +31,10 @@ class GroupOffset(NamedTuple):
 
 
 def parse_group_offsets(text: str) -> list[GroupOffset]:
-    """Return the offsets of a CSV or of `--describe`'s text, in order.
+    """Return the offsets of a CSV or of the text of `--describe`, in order.
 
-    ValueError with the line, what was found and what was expected, for anything else, for none at
-    all, and for two offsets of one partition and group.
+    Raises ValueError for other text, for a text without offsets, and for two offsets of one
+    partition and group. The message has the line, what was found and what was expected.
     """
     described = any(set(_WANTED) <= set(line.split()) for line in text.splitlines())
     offsets: dict[tuple[str, str, int], GroupOffset] = {}
@@ -65,7 +65,7 @@ def _described(text: str) -> Iterator[tuple[int, GroupOffset]]:
 
 
 def _is_row(cells: list[str], columns: list[str]) -> bool:
-    """Return whether a line has a cell for each column; a client's name may have blanks."""
+    """Return whether a line has a cell for each column; a client's name may contain blanks."""
     if len(cells) <= len(columns) or columns[-1] != "CLIENT-ID":
         return len(cells) == len(columns)
     return cells[columns.index("PARTITION")].isdigit()

@@ -1,7 +1,7 @@
-"""The bytes of an index file, without the zeros that end it.
+"""The bytes of an index file, without trailing zeros.
 
-A broker preallocates the index files of its active segment, and a file with a hole may claim any
-size. So the zeros at the end are counted and not held.
+A broker preallocates the index files of its active segment, and a sparse file may have any size.
+So zeros at the end are counted, not kept in memory.
 """
 
 from collections.abc import Iterator
@@ -14,18 +14,18 @@ PIECE_ENTRIES: Final = 1 << 16
 
 
 class IndexBytes:
-    """A file's bytes: `kept` up to the last one that is not zero, then `zeros` more."""
+    """A file's bytes: `kept` ends with the last byte that is not zero; `zeros` zeros follow."""
 
     __slots__ = ("kept", "zeros")
 
     def __init__(self, kept: bytes, zeros: int = 0) -> None:
-        """Take the bytes and how many zeros follow them; zeros that end `kept` are counted too."""
+        """Take the bytes and the number of zeros after them; `kept` may also end in zeros."""
         self.kept = kept.rstrip(b"\0")
         self.zeros = zeros + len(kept) - len(self.kept)
 
     @classmethod
     def of(cls, data: "bytes | IndexBytes") -> "IndexBytes":
-        """Return bytes in this form."""
+        """Return `data` as IndexBytes."""
         return data if isinstance(data, IndexBytes) else cls(data)
 
     def __len__(self) -> int:
@@ -41,11 +41,11 @@ class IndexBytes:
         return NotImplemented
 
     def __hash__(self) -> int:
-        """Return a hash in line with equality among these."""
+        """Return a hash consistent with equality."""
         return hash((self.kept, self.zeros))
 
     def __getitem__(self, part: slice) -> Self:
-        """Return a part of the bytes, as bytes are cut."""
+        """Return a slice, as `bytes` does."""
         start, stop, _ = part.indices(len(self))
         kept = self.kept[start:stop]
         return type(self)(kept, max(0, stop - start) - len(kept))
@@ -56,12 +56,12 @@ class IndexBytes:
 
     @property
     def is_zeros(self) -> bool:
-        """Return whether there is no byte but zeros."""
+        """Return whether all bytes are zero."""
         return not self.kept
 
     def entries(self, entry_bytes: int) -> tuple[bytes, int]:
-        """Return the whole entries up to the first of those that are all zeros, and how many
-        times that one is repeated behind it."""
+        """Return the complete entries up to and including the first zero entry of the trailing
+        zeros, and how often that zero entry is repeated after it."""
         whole = len(self) // entry_bytes
         held = min(whole, -(-len(self.kept) // entry_bytes) + 1)
         data = self.kept[: held * entry_bytes]
@@ -69,10 +69,10 @@ class IndexBytes:
 
 
 class IndexBytesBuilder:
-    """Takes a file's bytes piece by piece and holds no zeros that may be its last."""
+    """Takes a file's bytes piece by piece; zeros that may be trailing are only counted."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start an empty file."""
         self._kept = bytearray()
         self._zeros = 0
 
@@ -86,11 +86,11 @@ class IndexBytesBuilder:
         self._zeros += len(piece) - len(stripped)
 
     def built(self) -> IndexBytes:
-        """Return what was taken."""
+        """Return the bytes of all pieces."""
         return IndexBytes(bytes(self._kept), self._zeros)
 
 
 def pieces_of_entries(entries: npt.NDArray[np.void]) -> Iterator[npt.NDArray[np.void]]:
-    """Yield the entries in pieces, so that what is made of one piece at a time is small."""
+    """Yield the entries in pieces, to bound the memory of whatever is computed from them."""
     for start in range(0, len(entries), PIECE_ENTRIES):
         yield entries[start : start + PIECE_ENTRIES]

@@ -1,10 +1,10 @@
-"""Java's property files, as `java.util.Properties.load` reads them: Spark's and the brokers'.
+"""Java's property files, as `java.util.Properties.load` reads them: for Spark and for brokers.
 
-    # a comment, ! as well
+    # a comment; `!` also begins one
     key value     key=value     key: value     key = value
     long.key = the first part, \
-               and the rest: a backslash at a line's end, the next line's blanks dropped
-    escaped\\ key = \u0041 \t \n, any other character after a backslash is itself
+               and the rest: a backslash at the end continues a line, leading blanks are dropped
+    escaped\\ key = \u0041 \t \n, any other character after a backslash stands for itself
 """
 
 import re
@@ -19,8 +19,8 @@ _BLANKS: Final = " \t\f"
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    r"""Return the pairs; of a key that stands there twice the last. ValueError for `\u` without
-    four hexadecimal digits, with its line.
+    r"""Return the pairs; the last one wins if a key is repeated. ValueError, with the line, for
+    `\u` without four hexadecimal digits.
 
     >>> parse_properties("a = 1\nb:2\nc 3, \\\n   4\n# d=5")
     {'a': '1', 'b': '2', 'c': '3, 4'}
@@ -36,7 +36,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines with a pair, those joined that a backslash continues, and their numbers."""
+    """Yield (number, line) for lines with a pair; lines that a backslash continues are joined."""
     joined, begun = "", 0
     for number, line in enumerate(re.split(r"\r\n|\r|\n", text), 1):
         line = line.lstrip(_BLANKS)

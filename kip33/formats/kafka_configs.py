@@ -1,20 +1,20 @@
-"""What a cluster says of its topics' settings: the saved output of two of Kafka's own tools.
+"""Topic settings in the saved output of two of Kafka's own tools.
 
-    kafka-configs.sh --describe --entity-type topics --all     every setting, as it holds
+    kafka-configs.sh --describe --entity-type topics --all     every effective setting
         All configs for topic orders are:
           cleanup.policy=compact,delete sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:...}
-    without --all: what was set for the topic itself
+    without --all: only what was set for the topic itself
         Dynamic configs for topic orders are:
           retention.ms=-1 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=-1, ...}
     with --zookeeper, before Kafka 3.0: the same on one line
         Configs for topic 'orders' are retention.ms=-1,cleanup.policy=compact,delete
-    kafka-topics.sh --describe                                 what is not Kafka's own default
+    kafka-topics.sh --describe                                 what differs from Kafka's defaults
         Topic: orders   TopicId: ...    PartitionCount: 1  ReplicationFactor: 1  Configs: k=v,k=v
             Topic: orders   Partition: 0    Leader: 1  Replicas: 1  Isr: 1
 
-A key that is not listed was not said: only `--all` says everything. kafka-topics.sh shows what a
-broker's log.segment.bytes says of a topic, but not what its log.retention.hours says. The forms may
-stand in one text. Values are kept as printed: they may hold `=`, `,` and spaces, or be empty.
+A key that is not listed is unknown: only `--all` lists every key. kafka-topics.sh shows a broker's
+log.segment.bytes as a topic setting, but not its log.retention.hours. One text may mix the forms.
+Values are kept as printed: they may contain `=`, `,` and spaces, or be empty.
 Kafka: `ConfigCommand.describeResourceConfig`, `TopicCommand.TopicDescription.printDescription`.
 """
 
@@ -24,8 +24,8 @@ from typing import Final
 
 from kip33.errors import PolicyError
 
-# org.apache.kafka.common.config.TopicConfig of 4.1, the throttles of LogConfig, and what older
-# versions had: the last three.
+# org.apache.kafka.common.config.TopicConfig of 4.1, the throttles of LogConfig, and three keys of
+# older versions at the end.
 TOPIC_KEYS: Final = frozenset(
     {
         "cleanup.policy",
@@ -82,7 +82,7 @@ _TOPIC = re.compile(
     r"\s+ReplicationFactor:\s*\d+\s+Configs:\s*(.*?)(?:\s*MarkedForDeletion:\s*\w+)?\s*"
 )
 _PARTITION = re.compile(r"\s*Topic:\s*\S+\s+Partition:\s*\d+\s+Leader:.*")
-# A logger's or a JVM's warning that was saved along; an error may mean that topics are missing.
+# Warnings of a logger or JVM in the saved text. Errors are not ignored: topics may be missing then.
 _NOISE = re.compile(
     r"\s*|\[\d{4}-[^\]]*\] (?:DEBUG|INFO|WARN) .*|(?:SLF4J|log4j):.*|Picked up .*"
     r"|(?i:.*\bwarning: .*)"
@@ -91,10 +91,10 @@ _DOTTED_KEY = re.compile(r"[a-z][a-z0-9]*(?:[.-][a-z0-9]+)+")
 
 
 def parse_kafka_configs(text: str) -> dict[str, dict[str, str]]:
-    """Return each topic's settings as printed; a topic of which nothing is said has none.
+    """Return each topic's settings as printed, empty for a topic without settings.
 
-    Which of the forms above it is shows by itself. PolicyError, with the line's number, for a line
-    that is none of them, for a setting said twice with two values, and for a text without topics.
+    Every line must have one of the forms above. Raises PolicyError, with the line's number, for
+    another line, for a setting with two different values, and for a text without topics.
 
     >>> parse_kafka_configs("Topic: t\\tPartitionCount: 1\\tReplicationFactor: 1\\t"
     ...                     "Configs: cleanup.policy=compact,delete,retention.ms=-1")
@@ -129,10 +129,10 @@ def parse_kafka_configs(text: str) -> dict[str, dict[str, str]]:
 
 
 def _pieces(text: str, number: int) -> Iterator[tuple[str, str]]:
-    """Yield the settings of `k=v,k=v`, where a piece that opens with no key goes on a value.
+    """Yield the settings of `k=v,k=v`; a piece without a key continues the value before it.
 
-    A key is one that Kafka has, or a dotted name: a newer Kafka's or a vendor's, which must not
-    become a part of the value before it.
+    A key is one of Kafka's or any dotted name: keys of a newer Kafka or of a vendor must not become
+    part of the value before them.
     """
     if not text:
         return

@@ -1,14 +1,14 @@
 """Messages of magic 0 and 1: one alone, or those inside a compressed one, its wrapper.
 
-    crc             uint32    CRC-32 of what follows
+    crc             uint32    CRC-32 of the following bytes
     magic           int8      inside a wrapper it may differ from the wrapper's (KAFKA-4298)
     attributes      int8
-    timestamp       int64     magic 1 only; under a LogAppendTime wrapper the wrapper's holds
+    timestamp       int64     magic 1 only; a LogAppendTime wrapper's own timestamp overrides it
     key             int32 length (-1 null), bytes
-    value           int32 length (-1 null), bytes; of a wrapper the compressed entries
+    value           int32 length (-1 null), bytes; a wrapper's value is the compressed entries
 
-Offsets inside a wrapper of magic 0 are absolute. Of magic 1 they are relative: the wrapper's own
-offset is the last one's, or they count from 0 if it is 0 (librdkafka). Kafka:
+Offsets inside a wrapper of magic 0 are absolute. Those of magic 1 are relative: the wrapper's own
+offset is that of its last message. If it is 0, they count from 0 (librdkafka). Kafka:
 `AbstractLegacyRecordBatch`, `LegacyRecord`.
 """
 
@@ -33,7 +33,7 @@ _KEY_POSITION_V0, _KEY_POSITION_V1 = 18, 26
 
 
 class Message(NamedTuple):
-    """One message; key and value are None when they were skipped, too."""
+    """One message; key and value are also None if they were skipped."""
 
     offset: int
     timestamp: int
@@ -53,8 +53,8 @@ def iterate_messages(
 ) -> Iterator[Message]:
     """Yield the message of the entry at `start`, or those inside it if it is a wrapper.
 
-    Raises `CorruptSegmentError` where Kafka's iterator fails, for a wrapper before the first one,
-    and `UnsupportedFormatError` for a codec that the magic does not have.
+    Raises `CorruptSegmentError` where Kafka's iterator fails (for a wrapper before its first
+    message), and `UnsupportedFormatError` for a codec that the magic does not have.
     """
     end = start + header.size_bytes
     if header.attributes & CODEC_MASK:
@@ -81,7 +81,7 @@ def _inside(
         body = decompress(stored, header.codec, magic=header.magic, most_bytes=most_bytes)
         return _each(body, skip)
 
-    # Once through without keeping anything: the last inner offset says where the first one is.
+    # A first pass that keeps nothing finds the last inner offset, which gives the first offset.
     last_inner = None
     for inner in inner_messages(skip=True):
         last_inner = inner.offset
@@ -102,7 +102,7 @@ def _inside(
 
 
 def _each(body: Iterator[bytes], skip: bool) -> Iterator[Message]:
-    """Yield the messages of a wrapper; one cut short at the end is passed over, as Kafka does."""
+    """Yield the messages of a wrapper; a truncated last one is skipped, as in Kafka."""
     reader = PieceReader(body)
     while len(head := reader.take(LOG_OVERHEAD)) == LOG_OVERHEAD:
         offset, size = struct.unpack(">qi", head)

@@ -1,10 +1,10 @@
-"""Control batches of a producer, as recovery's producer state reads them.
+"""Control batches of a producer, as the producer state reads them during recovery.
 
-Index rules never look into a batch, with one exception: `LogSegment.recover` feeds every batch
-that has a producer id to the producer state, and of a control batch that reads the first record.
-What cannot be read there ends the scan after the batch, or makes the log fail to load. The walk
-settles plain ABORT and COMMIT markers itself; all others come here. Of a compressed control batch
-all records are decoded first, each byte as it is needed: what decodes before damage counts.
+Index rules do not read inside batches, with one exception: `LogSegment.recover` passes every batch
+with a producer id to the producer state, which reads the first record of a control batch. An
+unreadable record ends the scan after the batch, or makes the log fail to load. The walk handles
+plain ABORT and COMMIT markers itself; this module reads all others. All records of a compressed
+control batch are decoded first, byte by byte as needed, so bytes before any damage are used.
 
 Kafka 4.1: `ProducerAppendInfo.append`, `DefaultRecordBatch.iterator`, `DefaultRecord.readFrom`,
 `ControlRecordType.parse`, `EndTransactionMarker.deserialize`.
@@ -21,17 +21,17 @@ from kip33.formats.bigendian import int16_at
 from kip33.formats.codecs import decode_prefix
 from kip33.formats.walk import ABORT, COMMIT, varint_at
 
-EMPTY_BATCH: Final = 4  # all its records were compacted away: nothing to do
+EMPTY_BATCH: Final = 4  # compaction removed all its records: nothing to do
 STOPS: Final = 5  # InvalidRecordException: the batch stays, the scan ends after it
 FAILS: Final = 6  # any other exception: the log does not load
 
 MAX_JAVA_ARRAY: Final = 2**31 - 3  # of OpenJDK
-MAX_MARKER_BYTES: Final = 1 << 20  # a marker has 78 bytes; what claims more is not assembled
-MAX_DECODED_BYTES: Final = 4096  # of a compressed one, which no broker writes
+MAX_MARKER_BYTES: Final = 1 << 20  # a marker has 78 bytes; larger claims are not assembled
+MAX_DECODED_BYTES: Final = 4096  # of a compressed marker, which no broker writes
 
 
 class Marker(NamedTuple):
-    """What the control batch is, and one line on why where Kafka stumbles over it."""
+    """The kind of a control batch, and one line with the reason if Kafka fails on it."""
 
     control: int
     message: str | None = None
@@ -46,13 +46,13 @@ class _FailsError(Exception):
 
 
 class _Body(NamedTuple):
-    """The records' bytes as far as they can be had, and what the decoder said behind them."""
+    """The records' bytes that could be decoded, and the decoder's error after them."""
 
     data: bytes
     decoder_error: str | None = None
 
     def require(self, stop: int, what: str) -> None:
-        """Raise where bytes up to `stop` cannot be had: a broken decoder fails, an end stops."""
+        """Raise if the body ends before `stop`: _FailsError after an error, else _StopsError."""
         if stop > len(self.data):
             if self.decoder_error:
                 raise _FailsError(self.decoder_error)
@@ -60,7 +60,7 @@ class _Body(NamedTuple):
 
 
 def read_marker(read_into: Callable[[int, memoryview], int], row: np.void) -> Marker:
-    """Return what Kafka's producer state makes of the control batch of `row` (a BATCH row)."""
+    """Return how Kafka's producer state reads the control batch of `row` (a BATCH row)."""
     position, count = int(row["position"]), int(row["records_count"])
     body_bytes = int(row["size_bytes"]) - RECORD_BATCH_OVERHEAD
     codec = int(row["attributes"]) & CODEC_MASK
@@ -71,7 +71,7 @@ def read_marker(read_into: Callable[[int, memoryview], int], row: np.void) -> Ma
             raise _FailsError(f"{body_bytes} bytes are more than a marker can have")
         stored = _read(read_into, position + RECORD_BATCH_OVERHEAD, body_bytes)
         body = _decompressed(stored, codec) if codec else _Body(stored)
-        if codec and count > MAX_JAVA_ARRAY:  # it makes a list of that many first
+        if codec and count > MAX_JAVA_ARRAY:  # Kafka first allocates a list of this size
             raise _FailsError(f"no list holds {count} records")
         if count < 0:
             raise _StopsError(f"records count {count}")
@@ -95,9 +95,9 @@ def _read(read_into: Callable[[int, memoryview], int], position: int, size: int)
 
 
 def _decompressed(stored: bytes, codec: int) -> _Body:
-    """Return what decodes; Kafka pulls bytes as it needs them, so a later error may not matter."""
+    """Return the bytes that decode; Kafka reads only what it needs and may not reach an error."""
     name = CODEC_NAMES[codec]
-    if not stored and name != "zstd":  # only zstd's stream opens on nothing
+    if not stored and name != "zstd":  # only zstd accepts an empty stream
         raise _FailsError(f"no bytes of {name}")
     if not stored:
         return _Body(b"")
@@ -113,7 +113,7 @@ def _decompressed(stored: bytes, codec: int) -> _Body:
 def _marker_record(
     body: _Body, count: int, *, compressed: bool
 ) -> tuple[bytes | None, bytes | None]:
-    """Return key and value of the first record; of a compressed batch Kafka decodes them all."""
+    """Return key and value of the first record; Kafka decodes all records if compressed."""
     key, value, at = _record(body, 0, compressed=compressed)
     for _ in range(count - 1 if compressed else 0):
         _, _, at = _record(body, at, compressed=compressed)
@@ -125,13 +125,13 @@ def _marker_record(
 
 
 def _record(body: _Body, at: int, *, compressed: bool) -> tuple[bytes | None, bytes | None, int]:
-    """Return key, value and the place behind the record at `at`, as `DefaultRecord.readFrom`."""
+    """Return key, value and the end of the record at `at`, as `DefaultRecord.readFrom` does."""
     data = body.data
     size, start = varint_at(data, at, len(data), 5)
     if start < 0:
         if len(data) - at < 5:
             body.require(len(data) + 1, "a record's length")
-        if not compressed:  # IllegalArgumentException outside its try
+        if not compressed:  # IllegalArgumentException, which Kafka does not catch here
             raise _FailsError("the record's length is no varint")
         raise _StopsError("the record's length is no varint")
     stop = start + size

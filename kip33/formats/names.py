@@ -4,17 +4,17 @@
         00000000000000000042.log                   the segment whose first offset is 42 or more
         00000000000000000042.index .timeindex      its indexes
         00000000000000000042.txnindex              only where a transaction was aborted
-        00000000000000000042.snapshot              producer state at offset 42; no part of a segment
-        00000000000000000042.log.deleted           waits for deletion; Kafka drops it when it loads
-        00000000000000000042.log.cleaned           a cleaner's unfinished output; dropped as well
+        00000000000000000042.snapshot              producer state at offset 42; not of a segment
+        00000000000000000042.log.deleted           waits for deletion; deleted when Kafka starts
+        00000000000000000042.log.cleaned           a cleaner's unfinished output; deleted as well
         00000000000000000042.log.swap              its finished output, not yet renamed into place
-    orders-0.<32 hex digits>-delete/               topic deleted; the topic part may be cut short
-    orders-0.<32 hex digits>-future/               moving in from another log directory
-    orders-0.<32 hex digits>-stray/                no replica of this broker (KRaft); may be cut
+    orders-0.<32 hex digits>-delete/               topic deleted; the name may be truncated
+    orders-0.<32 hex digits>-future/               being moved here from another log directory
+    orders-0.<32 hex digits>-stray/                not a replica of this broker (KRaft); truncated
     __cluster_metadata-0/
         00000000000000000042-0000000003.checkpoint KRaft snapshot up to offset 42, epoch 3
 
-A listing meets many foreign names, so `parse_*` returns None for a name that is none of these.
+A listing contains many other names, so `parse_*` returns None for them.
 Kafka: `LogFileUtils`, `LocalLog.parseTopicPartitionName`, `Snapshots`.
 """
 
@@ -60,7 +60,7 @@ class CheckpointFile(NamedTuple):
 class PartitionDir(NamedTuple):
     """A partition's directory; `kind` is empty, or `delete`, `future` or `stray`.
 
-    The topic of a `delete` or `stray` directory may be cut short: its full name is lost.
+    The topic of a `delete` or `stray` directory may be truncated: its full name is then unknown.
     """
 
     topic: str
@@ -69,7 +69,7 @@ class PartitionDir(NamedTuple):
 
 
 def segment_file_name(base_offset: int, kind: str, suffix: str = "") -> str:
-    """Return the name with 20 digits; `ValueError` for an offset, kind or suffix Kafka has not.
+    """Return the name with 20 digits; `ValueError` for an offset, kind or suffix unknown to Kafka.
 
     >>> segment_file_name(42, "timeindex")
     '00000000000000000042.timeindex'
@@ -82,7 +82,7 @@ def segment_file_name(base_offset: int, kind: str, suffix: str = "") -> str:
 
 
 def parse_segment_file(name: str) -> SegmentFile | None:
-    """Return what a file name says, or None. Like Kafka it takes any number of digits: `7.log`.
+    """Return the parsed file name, or None. As in Kafka, any number of digits is valid: `7.log`.
 
     >>> parse_segment_file("00000000000000000042.log.swap")
     SegmentFile(base_offset=42, kind='log', suffix='swap')
@@ -94,7 +94,7 @@ def parse_segment_file(name: str) -> SegmentFile | None:
 
 
 def parse_checkpoint_file(name: str) -> CheckpointFile | None:
-    """Return what the name of a KRaft snapshot says, or None."""
+    """Return the parsed name of a KRaft snapshot, or None."""
     match = _CHECKPOINT_FILE.fullmatch(name)
     if match is None or int(match[1]) > _MAX_INT64 or int(match[2]) > _MAX_INT32:
         return None
@@ -109,7 +109,7 @@ def partition_dir_name(topic: str, partition: int) -> str:
 
 
 def parse_partition_dir(name: str) -> PartitionDir | None:
-    """Return what a directory name says, or None; topics may hold dots, dashes and digits.
+    """Return the parsed directory name, or None; topics may contain dots, dashes and digits.
 
     >>> parse_partition_dir("x.y-3-0")
     PartitionDir(topic='x.y-3', partition=0, kind='')
@@ -131,10 +131,10 @@ def partition_dir_of(uri: str, topic: str, partition: int) -> str | None:
 
 
 def two_directories_in(directories: Iterable[str]) -> tuple[str, str] | None:
-    """Return the first two directories that have the name of one partition, None without any.
+    """Return the first two directories that have the name of one partition, None if there is one.
 
     `directories` are paths or URIs of one log directory and one partition. To a broker, and to
-    kip33, `orders-0` and `orders-00` are one partition; which of them a log belongs to is unknown.
+    kip33, `orders-0` and `orders-00` are one partition; which one a log belongs to is unknown.
 
     >>> two_directories_in(["file:///a/orders-0", "file:///a/orders-00", "file:///a/2024-01-01"])
     ('file:///a/orders-0', 'file:///a/orders-00')
@@ -151,6 +151,6 @@ def two_directories_in(directories: Iterable[str]) -> tuple[str, str] | None:
 
 
 def is_topic(name: str) -> bool:
-    """Return whether Kafka allows a topic of this name."""
+    """Return whether Kafka allows this name for a topic."""
     legal = re.fullmatch(r"[a-zA-Z0-9._-]+", name) is not None and name not in (".", "..")
     return legal and len(name) <= MAX_TOPIC_LENGTH

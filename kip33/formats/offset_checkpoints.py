@@ -1,13 +1,13 @@
 """A broker's offset checkpoints: text files at the top of each of its log directories.
 
-    0                        the version, the only one there is
-    2                        how many entries follow
+    0                        the version; there is only this one
+    2                        number of entries
     orders 0 4711            topic, partition, offset
     orders.eu 12 0
 
-`log-start-offset-checkpoint` holds the partitions whose log starts behind their first segment's
-base offset, as `DeleteRecords` and retention leave it; the other checkpoints look the same.
-Kafka writes a temporary file and renames it, so a torn one is a copy's fault.
+`log-start-offset-checkpoint` has the partitions whose log starts after their first segment's base
+offset, because of `DeleteRecords` or retention. The other checkpoints have the same form. Kafka
+writes a temporary file and renames it, so only a copy can be torn.
 Source: `CheckpointFile.read`, `OffsetCheckpointFile` (4.1).
 """
 
@@ -22,10 +22,10 @@ _MAX_INT64: Final = 2**63 - 1
 
 
 def parse_offset_checkpoint(text: str) -> dict[tuple[str, int], int]:
-    """Return {(topic, partition): offset}; of a partition that stands there twice the last.
+    """Return {(topic, partition): offset}; the last one wins if a partition is repeated.
 
-    As in Kafka an empty file, or one that ends after its version, has no entries. ValueError, with
-    the line, what was found and what was expected, for what Kafka does not read or never writes.
+    As in Kafka, an empty file or one that ends after its version has no entries. Raises ValueError
+    for text that Kafka does not read or never writes: line, what was found, what was expected.
 
     >>> parse_offset_checkpoint("0\\n1\\norders 0 4711\\n")
     {('orders', 0): 4711}
@@ -56,6 +56,6 @@ def parse_offset_checkpoint(text: str) -> dict[tuple[str, int], int]:
 
 
 def _integer(text: str, most: int) -> int | None:
-    """Return what Java's parser makes of `text`, None where it refuses."""
+    """Return the integer that Java's parser reads from `text`, None if it refuses."""
     value = int(text) if _INTEGER.fullmatch(text) else None
     return value if value is not None and -most - 1 <= value <= most else None

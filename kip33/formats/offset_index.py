@@ -5,10 +5,10 @@
     4..7    position          int32   of a batch's first byte in the .log
 
 An entry (o, p) says: records after offset o do not begin before position p; to find offset o or a
-later one, read on from p. Offsets grow strictly, positions too. No header, no checksum.
-Since Kafka 2.0 o is the last offset of the batch at p (of the last batch of the append that began
-at p, until 3.9 and 4.0). Before it was the first, of a compressed set of v0 or v1 the first inside.
-A live copy ends in zeros or stale entries.
+later one, read from p. Offsets and positions grow strictly. No header, no checksum.
+Since Kafka 2.0 o is the last offset of the batch at p; until 3.9 and 4.0, of the last batch of the
+append that began at p. Before 2.0 it was the first offset; of a compressed set of v0 or v1, the
+first inside. A live copy ends in zeros or stale entries.
 Kafka: `OffsetIndex` (0.8 to 4.x).
 """
 
@@ -26,7 +26,7 @@ from kip33.formats.index_bytes import pieces_of_entries
 OFFSET_ENTRY: Final = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
 OFFSET_ENTRY_BYTES: Final = 8
 OFFSET_INDEX_PREALLOCATED_BYTES: Final = (
-    10485760  # of an active segment: the default of segment.index.bytes
+    10485760  # file size for an active segment: the default of segment.index.bytes
 )
 _MAX_INT32: Final = 2**31 - 1
 
@@ -47,7 +47,7 @@ class OffsetIndex:
 
     @classmethod
     def from_bytes(cls, data: bytes, *, base_offset: int) -> Self:
-        """Return the index as the file has it: every byte is believed, in any order.
+        """Return the entries of the file unchanged, in any order and without checks.
 
         Raises `CorruptIndexError` when `data` ends inside an entry.
 
@@ -70,11 +70,11 @@ class OffsetIndex:
     ) -> Self:
         """Return the index of absolute offsets and positions, in the order given.
 
-        Raises `IndexOffsetOverflowError` when an offset is not within 2^31 - 1 of the base, and
+        Raises `IndexOffsetOverflowError` if an offset is not within 2^31 - 1 of the base, and
         `ValueError` for a position outside int32, which no segment has.
         """
         if len(offsets):
-            # Python's integers: the difference of two int64 may not be one.
+            # Python integers, because the difference of two int64 may overflow.
             for offset in (int(offsets.min()), int(offsets.max())):
                 if not 0 <= offset - base_offset <= _MAX_INT32:
                     raise IndexOffsetOverflowError(
@@ -116,7 +116,7 @@ class OffsetIndex:
     def lookup(self, offset: int) -> OffsetPosition:
         """Return the last entry whose offset is <= `offset`, else `(base_offset, 0)`.
 
-        The batch that holds `offset` begins at the entry's position or later.
+        The batch with `offset` begins at the entry's position or later.
 
         >>> index = OffsetIndex.from_bytes(bytes.fromhex("00000002000000c4"), base_offset=100)
         >>> index.lookup(101), index.lookup(103)
@@ -126,17 +126,17 @@ class OffsetIndex:
         return self._entry(slot)
 
     def truncate_to(self, offset: int) -> Self:
-        """Return the index with the entries whose offset is < `offset`, as Kafka's truncateTo."""
+        """Return the index with only the entries whose offset is < `offset`: Kafka's truncateTo."""
         kept = bisect_left(self.entries["relative_offset"], offset - self.base_offset)
         return type(self)(self.base_offset, self.entries[:kept])
 
     def without_tail(
         self, *, last_offset: int | None = None, size_bytes: int | None = None
     ) -> Self:
-        """Return the index without the zeros or stale entries that a running broker's file ends in.
+        """Return the index without the trailing zeros or stale entries of a running broker's file.
 
-        What is kept is the longest run from the start in which offsets and positions grow strictly,
-        offsets do not pass `last_offset` and positions lie below `size_bytes`, the log's own. No
+        It keeps the longest run from the start in which offsets and positions grow strictly,
+        offsets are <= `last_offset` and positions are < `size_bytes`, the size of the log. No
         broker writes an entry for position 0, so a leading zero entry is padding.
         """
         kept = 0
@@ -159,7 +159,7 @@ class OffsetIndex:
         return type(self)(self.base_offset, self.entries[:kept])
 
     def sanity_check(self) -> None:
-        """Raise `CorruptIndexError` where Kafka's sanityCheck does: it looks at the end only."""
+        """Raise `CorruptIndexError` where Kafka's sanityCheck does: it checks the end only."""
         if self.last_entry.offset < self.base_offset:
             raise CorruptIndexError(
                 f"last offset {self.last_entry.offset} is below the base offset {self.base_offset}"
@@ -188,9 +188,9 @@ class OffsetIndex:
         return self.base_offset == other.base_offset and self.to_bytes() == other.to_bytes()
 
     def __hash__(self) -> int:
-        """Return a hash in line with equality."""
+        """Return a hash consistent with equality."""
         return hash((self.base_offset, self.to_bytes()))
 
     def __repr__(self) -> str:
-        """Return base offset, length and last entry: a file may hold 1310720 of them."""
+        """Return base offset, length and last entry: a file may have 1310720 entries."""
         return f"<OffsetIndex base_offset={self.base_offset} entries={len(self)} {self.last_entry}>"

@@ -1,20 +1,20 @@
-"""The `.snapshot` file: what a broker knew of producers at the offset in the file's name.
+"""The `.snapshot` file: a broker's producer state at the offset in the file's name.
 
     bytes    field             type     meaning
     0..1     version           int16    1
     2..5     crc               uint32   CRC-32C of all bytes after this field
-    6..9     entries           int32    number of producers; then 46 bytes for each
+    6..9     entries           int32    number of producers; 46 bytes follow for each
     0..7     producer id       int64
     8..9     epoch             int16
     10..13   last sequence     int32
-    14..21   last offset       int64    of the last data batch; -1: none is known
+    14..21   last offset       int64    of the last data batch; -1: unknown
     22..25   offset delta      int32    last offset minus first offset of that batch
     26..33   timestamp         int64    of the last batch or marker
     34..37   coordinator epoch int32    of the last marker
-    38..45   first offset      int64    of the open transaction; negative: none is open
+    38..45   first offset      int64    of the open transaction; negative: not open
 
-A broker writes one when it rolls a segment, named by the new segment's base offset, and one at the
-log's end when it stops. It deletes a corrupt one and takes the one before.
+A broker writes a snapshot when it rolls a segment, named by the new segment's base offset, and one
+at the log's end when it stops. It deletes a corrupt snapshot and uses the previous one.
 Kafka: `ProducerStateManager.readSnapshot` and `writeSnapshot` (0.11 to 4.x).
 """
 
@@ -46,7 +46,7 @@ NONE_OPEN: Final = -1
 
 
 class ProducerState(NamedTuple):
-    """One producer; `first_offset` is that of its open transaction, -1 if none is open."""
+    """One producer; `first_offset` is of its open transaction, -1 without one."""
 
     producer_id: int
     epoch: int
@@ -68,8 +68,8 @@ class ProducerSnapshot:
     def from_bytes(cls, data: bytes) -> Self:
         """Return the snapshot; bytes after the last entry are ignored, as Kafka ignores them.
 
-        Raises `CorruptSnapshotError` where Kafka takes the file for corrupt: a version that is not
-        1, a CRC that does not match, or fewer bytes than the entries need.
+        Raises `CorruptSnapshotError` for what Kafka treats as corrupt: a version that is not 1, a
+        CRC that does not match, or fewer bytes than the entries need.
 
         >>> ProducerSnapshot.from_bytes(ProducerSnapshot(()).to_bytes())
         ProducerSnapshot(producers=())

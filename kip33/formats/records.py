@@ -1,19 +1,19 @@
 """The records inside one entry of a `.log`, one at a time.
 
-A record of magic 2, plain or in the decompressed body. A varint is zig-zag, 7 bits a byte, the
-lowest first:
+This is a record of magic 2, plain or in the decompressed body. Varints are zig-zag, 7 bits per
+byte, lowest bits first:
 
     length          varint    bytes that follow this field
     attributes      int8      unused
-    timestamp delta varlong   from the batch's base timestamp; of LogAppendTime not looked at, every
-                              record has the batch's max timestamp
+    timestamp delta varlong   from the batch's base timestamp; ignored with LogAppendTime, where
+                              every record has the batch's max timestamp
     offset delta    varint    from the batch's base offset
     key             varint length (-1 null), bytes
     value           varint length (-1 null), bytes
     headers         varint count, then each: key (length, UTF-8), value (length or -1, bytes)
 
 Magic 0 and 1 have messages instead, see `kip33.formats.legacy_messages`.
-Checksums are not looked at: the walk over the batches has done that for every byte.
+Checksums are not verified here: the walk over the batches has verified every byte.
 Kafka: `DefaultRecord`, `DefaultRecordBatch.streamingIterator`, `ControlRecordType`.
 """
 
@@ -45,14 +45,14 @@ CONTROL_TYPES: Final = (
     "KRAFT_VERSION",
     "KRAFT_VOTERS",
 )
-DEFAULT_MAX_BATCH_BYTES: Final = 1 << 30  # of one batch, decompressed
+DEFAULT_MAX_BATCH_BYTES: Final = 1 << 30  # of one batch after decompression
 LARGE_RECORD_BYTES: Final = 1 << 20
 _MAGIC_POSITION = 16
-_FRONT_BYTES = 16  # of a v2 record, at most: attributes, timestamp delta, offset delta
+_FRONT_BYTES = 16  # largest start of a v2 record: attributes, timestamp delta, offset delta
 
 
 class Record(NamedTuple):
-    """One record or message: absolute offset, ms since epoch (-1 none), what the producer sent."""
+    """One record or message: absolute offset, ms since epoch (-1: none), the producer's data."""
 
     offset: int
     timestamp: int
@@ -68,16 +68,15 @@ def iterate_records(
     skip_key_value: bool = False,
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
 ) -> Iterator[Record]:
-    """Yield the records of one entry, in the order they lie in, holding one in memory at a time.
+    """Yield the records of one entry in stored order, with one record in memory at a time.
 
-    `batch` is the entry's bytes, or a file that stands at the entry's first byte; `position`, its
-    place in the `.log`, is only for error messages. `skip_key_value` leaves key, value and headers
-    out and unread, which keeps memory bounded for any input.
+    `batch` is the entry's bytes, or a file positioned at the entry's first byte. `position` in the
+    `.log` is only for error messages. `skip_key_value` skips key, value and headers without reading
+    them, which bounds memory for any input.
 
-    A batch that decompresses to more than `max_batch_bytes` is read up to there, then
-    `BatchTooLargeError` is raised. Raises `CorruptSegmentError` at the first record that cannot be
-    read, at the last one if bytes or records are left over, and `UnsupportedFormatError` for a
-    codec that Kafka does not have.
+    Raises `BatchTooLargeError` after `max_batch_bytes` decompressed bytes, `CorruptSegmentError` at
+    the first unreadable record or after the last one if bytes or records are left over, and
+    `UnsupportedFormatError` for a codec that Kafka does not have.
     """
     source = io.BytesIO(batch) if isinstance(batch, bytes | bytearray | memoryview) else batch
     try:
@@ -89,9 +88,9 @@ def iterate_records(
 
 
 def control_type(key: bytes | None) -> str:
-    """Return what a control record is, by its key: one of `CONTROL_TYPES`, else `UNKNOWN`.
+    """Return the type of a control record from its key: one of `CONTROL_TYPES`, else `UNKNOWN`.
 
-    Raises `CorruptSegmentError` for a key that Kafka refuses: too short, or of a negative version.
+    Raises `CorruptSegmentError` for a key that Kafka refuses: too short, or a negative version.
 
     >>> control_type(bytes.fromhex("0000 0001"))
     'COMMIT'
@@ -131,7 +130,7 @@ def _v2_records(
     count = header.records_count
     if count < 0:
         raise CorruptSegmentError(f"records count {count}")
-    if count == 0:  # compaction took them all
+    if count == 0:  # compaction removed them all
         return
     reader = PieceReader(decompress(body, header.codec, magic=header.magic, most_bytes=most_bytes))
     for number in range(count):
@@ -188,7 +187,7 @@ def _read_record(reader: PieceReader, header: BatchHeader, skip: bool) -> Record
 
 
 class _LargeRecord:
-    """A large record, read on as it is asked for: its fields are held, not its bytes as well."""
+    """A large record, read on demand so that its bytes and its fields are not both in memory."""
 
     def __init__(self, reader: PieceReader, length: int) -> None:
         self._reader, self._length, self._at = reader, length, 0
@@ -201,7 +200,7 @@ class _LargeRecord:
     @overload
     def __getitem__(self, part: slice) -> bytes: ...
     def __getitem__(self, part: int | slice) -> int | bytes:
-        """Return a byte, or some, at or behind what was asked for last."""
+        """Return a byte or a slice, at or after the last one asked for."""
         if isinstance(part, int):
             if part >= self._length:
                 raise IndexError(part)
@@ -218,7 +217,7 @@ class _LargeRecord:
 
 
 def _varint(data: bytes | _LargeRecord, at: int, *, bits: int = 32) -> tuple[int, int]:
-    """Return the zig-zag number at `at` and its end; `IndexError` where the data ends first."""
+    """Return the zig-zag number at `at` and its end; `IndexError` if the data ends first."""
     byte = data[at]
     at += 1
     if byte < 0x80:
@@ -231,7 +230,7 @@ def _varint(data: bytes | _LargeRecord, at: int, *, bits: int = 32) -> tuple[int
         at += 1
         number |= (byte & 0x7F) << shift
         shift += 7
-    number &= (1 << bits) - 1  # Java drops what the last byte has too much
+    number &= (1 << bits) - 1  # Java drops the excess bits of the last byte
     return number >> 1 ^ -(number & 1), at
 
 

@@ -1,16 +1,16 @@
-"""The first 25 bytes of a segment that HDFS's RemoteStorageManager keeps as one file.
+"""The first 25 bytes of a segment that HDFS's RemoteStorageManager stores as one file.
 
     bytes     field                       type    meaning
     0         version                     int8    0
-    1..4      .index                      int32   where it begins in the file: 25
+    1..4      .index                      int32   its position in the file: 25
     5..8      .timeindex                  int32
     9..12     leader epochs               int32
     13..16    .snapshot                   int32
     17..20    .txnindex                   int32
-    21..24    .log                        int32   it is the last and goes on to the file's end
+    21..24    .log                        int32   it is the last and extends to the file's end
 
-Big-endian. The files follow back to back in this order, so each ends where the next begins; one
-that is not there has no bytes. Source: `LogSegmentDataHeader` of kafka-remote-storage.
+Big-endian. The files follow in this order without gaps, so each ends where the next begins; a
+missing one has 0 bytes. Source: `LogSegmentDataHeader` of kafka-remote-storage.
 """
 
 import struct
@@ -24,7 +24,7 @@ _POSITIONS: Final = struct.Struct(">6i")
 
 
 class HeaderPart(NamedTuple):
-    """Where in the file one of the segment's files is."""
+    """Position and size of one of the segment's files."""
 
     position: int
     size_bytes: int
@@ -33,7 +33,7 @@ class HeaderPart(NamedTuple):
 def decode_rsm_header(data: bytes, file_bytes: int) -> dict[str, HeaderPart]:
     """Return the parts of a file of `file_bytes` by kind, given its first 25 bytes.
 
-    UnsupportedFormatError for another version, CorruptSegmentError for what is no such file.
+    Raises UnsupportedFormatError for another version, CorruptSegmentError for other bytes.
 
     >>> data = bytes.fromhex("00 00000019 00000021 00000021 00000021 00000021 00000021")
     >>> decode_rsm_header(data, 1000)["log"]

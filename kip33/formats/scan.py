@@ -1,9 +1,9 @@
 """A segment's batches as columns, read in chunks of constant size.
 
-`BatchScan` does no I/O of its own: it asks `read_into(position, view)` for bytes, or `view_at` for
-those that are in memory already, so a local file, an object store and a test that answers one byte
-at a time feed the same code. It yields rows of
-`batch.BATCH`, at most ROWS at a time, and knows afterwards where and why it stopped.
+`BatchScan` does no I/O of its own: it calls `read_into(position, view)` for bytes, or `view_at` for
+bytes that are already in memory. So local files, object stores and tests that return one byte at a
+time use the same code. It yields rows of `batch.BATCH`, at most ROWS at a time, and reports
+afterwards where and why it stopped.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,15 +25,15 @@ from kip33.formats.windows import Buffer, Views, Window
 
 ROWS: Final = 4096
 SCAN_CHUNK_BYTES: Final = 1 << 19
-SMALL_BYTES: Final = 1 << 20  # up to here the plain walk is done before numba is imported
+SMALL_BYTES: Final = 1 << 20  # up to this size the plain walk ends before numba is imported
 
 
 class BatchScan:
     """One pass over one segment; iterate once, then ask how it ended.
 
-    After the iteration `valid_bytes` is the length of the whole, valid batches, `damage` one line
-    on why the rest is none (None where the file ends with a batch), `load_failure` one line where
-    Kafka 4.1 would refuse to load the log, and `bytes_read` what was asked of the file.
+    After the iteration, `valid_bytes` is the length of the complete, valid batches. `damage` is one
+    line that says why the rest is not valid, None if the file ends with a batch. `load_failure` is
+    one line if Kafka 4.1 would refuse to load the log. `bytes_read` counts the bytes read.
     """
 
     def __init__(
@@ -50,10 +50,10 @@ class BatchScan:
     ) -> None:
         """Prepare to scan `size_bytes`, the file's size when it was opened.
 
-        `seek_max_record` fills `offset_of_max_timestamp` with the first record that bears the
-        batch's max (uncompressed CreateTime v2 batches only). `native` chooses compiled code or
-        the plain walk; None: by size. With `view_at` bytes are looked at where they are and
-        `chunk_bytes` is not used; what it asks for twice, `read_into` gives.
+        `seek_max_record` fills `offset_of_max_timestamp` with the first record that has the batch's
+        max timestamp (uncompressed CreateTime v2 batches only). `native` chooses compiled code or
+        the plain walk; None: by size. With `view_at` the bytes are read in place and `chunk_bytes`
+        is not used; `read_into` then reads only the bytes that are needed twice.
         """
         if chunk_bytes < 2 * LONGEST_HEADER_BYTES:
             raise ValueError(f"chunk_bytes={chunk_bytes}: at least {2 * LONGEST_HEADER_BYTES}")
@@ -71,7 +71,7 @@ class BatchScan:
         self._rows = min(rows, size_bytes // LEGACY_HEADER_BYTES + 1)  # no batch is shorter
 
     def __iter__(self) -> Iterator[BatchColumns]:
-        """Yield the batches in order; each array is reused for the next, so copy what must stay."""
+        """Yield the batches in order; the array is reused, so copy it to keep its rows."""
         window = self._window()
         columns = np.empty(self._rows, BATCH)  # the walk fills every field of a row
         state = np.zeros(1, walk.STATE)
@@ -105,7 +105,7 @@ class BatchScan:
         return Buffer(self._read_into, self.size_bytes, self._chunk_bytes)
 
     def _body_to_skip(self, state: BatchColumns, window: Window, kept_bytes: int) -> int:
-        """Return how much of a body to pass over unread: what the window lacks, if unasked."""
+        """Return how many bytes of a body to skip: 0 if they are needed or cheap to read."""
         if self._check_crc or not state["inside"][0] or state["seeks_record"][0]:
             return 0
         body_bytes = int(state["remaining_bytes"][0])
@@ -115,9 +115,9 @@ class BatchScan:
         return body_bytes
 
     def _walked(self, data: memoryview) -> Any:
-        """Return a window's bytes as the walk takes them; compiled, of one type whatever they are.
+        """Return a window's bytes in the form the walk takes; compiled code gets a single type.
 
-        Numbers are read from bytes that nobody writes to meanwhile, so none need be writable.
+        The walk only reads the bytes, so they need not be writable.
         """
         if not self.native:
             return data
@@ -128,7 +128,7 @@ class BatchScan:
     def _walker(
         self, columns: BatchColumns, state: BatchColumns
     ) -> Callable[[Any, int, int], tuple[int, int]]:
-        """Return the walk, compiled or plain, with all but the bytes bound."""
+        """Return the walk, compiled or plain, with all arguments but the bytes bound."""
         check, seek = self._check_crc, self._seek
         if not self.native:
             return lambda data, at, stop: walk.walk(
@@ -141,7 +141,7 @@ class BatchScan:
         return lambda data, at, stop: function(data, at, stop, state, columns, check, seek, tables)
 
     def _look_at_marker(self, row: np.void) -> bool:
-        """Read a control batch that is no plain marker; return whether the scan ends after it."""
+        """Read a control batch, not a plain marker; return whether the scan ends after it."""
         verdict = markers.read_marker(self._read_into, row)
         row["control"] = verdict.control
         if verdict.control == markers.STOPS:
@@ -165,5 +165,5 @@ class BatchScan:
 
 
 def read_header_at(read_into: ReadInto, position: int) -> BatchHeader:
-    """Return the header in full of the batch that the walk found at `position`."""
+    """Return all header fields of the batch that the walk found at `position`."""
     return decode_header(read_fully(read_into, position, LONGEST_HEADER_BYTES), position)

@@ -26,7 +26,7 @@ from kip33.formats.times import Time, milliseconds_of
 TIME_ENTRY: Final = np.dtype([("timestamp", ">i8"), ("relative_offset", ">i4")])
 TIME_ENTRY_BYTES: Final = 12
 TIME_INDEX_PREALLOCATED_BYTES: Final = (
-    10485756  # of an active segment: segment.index.bytes, whole entries
+    10485756  # file size for an active segment: segment.index.bytes, complete entries
 )
 _MAX_INT32: Final = 2**31 - 1
 
@@ -47,7 +47,7 @@ class TimeIndex:
 
     @classmethod
     def from_bytes(cls, data: bytes, *, base_offset: int) -> Self:
-        """Return the index as the file has it: every byte is believed, in any order.
+        """Return the entries of the file unchanged, in any order and without checks.
 
         Raises `CorruptIndexError` when `data` ends inside an entry.
 
@@ -71,10 +71,10 @@ class TimeIndex:
     ) -> Self:
         """Return the index of timestamps and absolute offsets, in the order given.
 
-        Raises `IndexOffsetOverflowError` when an offset is not within 2^31 - 1 of the base.
+        Raises `IndexOffsetOverflowError` if an offset is not within 2^31 - 1 of the base.
         """
         if len(offsets):
-            # Python's integers: the difference of two int64 may not be one.
+            # Python integers, because the difference of two int64 may overflow.
             for offset in (int(offsets.min()), int(offsets.max())):
                 if not 0 <= offset - base_offset <= _MAX_INT32:
                     raise IndexOffsetOverflowError(
@@ -123,24 +123,24 @@ class TimeIndex:
         return self._entry(bisect_right(self.entries["timestamp"], milliseconds_of(time)) - 1)
 
     def lookup_before(self, time: Time) -> TimestampOffset:
-        """Return the last entry whose timestamp is < `time`, else as `lookup`.
+        """Return the last entry whose timestamp is < `time`, otherwise as `lookup`.
 
-        What KIP-33's text needs, whose entries name the next offset; and any search that must not
-        miss an earlier record of the batch whose last offset an entry names.
+        The dialect of KIP-33's text needs this, because its entries name the next offset. So does a
+        search that must not miss an earlier record of the batch whose last offset an entry names.
         """
         return self._entry(bisect_left(self.entries["timestamp"], milliseconds_of(time)) - 1)
 
     def truncate_to(self, offset: int) -> Self:
-        """Return the index with the entries whose offset is < `offset`, as Kafka's truncateTo."""
+        """Return the index with only the entries whose offset is < `offset`: Kafka's truncateTo."""
         kept = bisect_left(self.entries["relative_offset"], offset - self.base_offset)
         return type(self)(self.base_offset, self.entries[:kept])
 
     def without_tail(self, *, last_offset: int | None = None) -> Self:
-        """Return the index without the zeros or stale entries that a running broker's file ends in.
+        """Return the index without the trailing zeros or stale entries of a running broker's file.
 
-        What is kept is the longest run from the start in which timestamps grow strictly from 0 and
-        offsets do not fall nor pass `last_offset`, the log's last. Stale entries may go on growing:
-        only `last_offset` tells them. Zeros throughout are padding, one zero entry alone is true.
+        It keeps the longest run from the start in which timestamps grow strictly from 0, offsets do
+        not fall, and offsets are <= `last_offset`, the log's last. Stale entries may also grow, so
+        only `last_offset` detects them. A file of zeros is padding; one zero entry alone is valid.
         """
         if len(self) > 1 and self.entries["timestamp"][0] == self.entries["timestamp"][1] == 0:
             return type(self)(self.base_offset, self.entries[:0])
@@ -162,7 +162,7 @@ class TimeIndex:
         return type(self)(self.base_offset, self.entries[:kept])
 
     def sanity_check(self) -> None:
-        """Raise `CorruptIndexError` where Kafka's sanityCheck does: it looks at both ends only."""
+        """Raise `CorruptIndexError` where Kafka's sanityCheck does: it checks only both ends."""
         if not len(self):
             return
         first, last = self._entry(0), self.last_entry
@@ -198,9 +198,9 @@ class TimeIndex:
         return self.base_offset == other.base_offset and self.to_bytes() == other.to_bytes()
 
     def __hash__(self) -> int:
-        """Return a hash in line with equality."""
+        """Return a hash consistent with equality."""
         return hash((self.base_offset, self.to_bytes()))
 
     def __repr__(self) -> str:
-        """Return base offset, length and last entry: a file may hold 873813 of them."""
+        """Return base offset, length and last entry: a file may have 873813 entries."""
         return f"<TimeIndex base_offset={self.base_offset} entries={len(self)} {self.last_entry}>"

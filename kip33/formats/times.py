@@ -1,4 +1,4 @@
-"""Times as Kafka keeps them, milliseconds since 1970, from what Python calls a time."""
+"""Convert Python times to Kafka's: milliseconds since 1970."""
 
 from datetime import UTC, datetime, timedelta
 from operator import index
@@ -13,7 +13,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 def milliseconds_of(time: Time) -> int:
     """Return a time in ms since 1970; a fraction of a millisecond is cut off.
 
-    ValueError for a `datetime` without a time zone, and for anything that is no integer.
+    Raises ValueError for a `datetime` without a time zone, and for anything that is not an integer.
 
     >>> milliseconds_of(datetime(1970, 1, 2, tzinfo=UTC)), milliseconds_of(5)
     (86400000, 5)

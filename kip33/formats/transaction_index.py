@@ -4,12 +4,12 @@
     0..1     version              int16   0
     2..9     producer id          int64
     10..17   first offset         int64   base offset of the transaction's first batch
-    18..25   last offset          int64   base offset of its ABORT marker's batch
+    18..25   last offset          int64   base offset of the batch with its ABORT marker
     26..33   last stable offset   int64   first offset of the oldest transaction that is still open
                                           after the marker, else last offset + 1
 
-Offsets are absolute. An entry lies in the segment that has the marker; the transaction may begin in
-an earlier one. Last offsets grow strictly. No header, no checksum, nothing preallocated; a segment
+Offsets are absolute. An entry belongs to the segment with the marker; the transaction may begin in
+an earlier one. Last offsets grow strictly. No header, no checksum, no preallocation; a segment
 without an aborted transaction has no file, or an empty one.
 Kafka: `TransactionIndex`, `AbortedTxn` (0.11 to 4.x).
 """
@@ -54,10 +54,10 @@ class TransactionIndex:
 
     @classmethod
     def from_bytes(cls, data: bytes, *, base_offset: int) -> Self:
-        """Return the index as the file has it: every byte is believed, in any order.
+        """Return the entries of the file unchanged, in any order and without checks.
 
-        Raises `CorruptIndexError` when `data` ends inside an entry, which Kafka ignores, and for a
-        version that is not 0: Kafka refuses a higher one and does not load the log.
+        Raises `CorruptIndexError` if `data` ends inside an entry (Kafka ignores that), and for a
+        version that is not 0 (for a higher one Kafka does not load the log).
 
         >>> wire = "0000 0000000000000005 0000000000000000 0000000000000004 0000000000000002"
         >>> index = TransactionIndex.from_bytes(bytes.fromhex(wire), base_offset=0)
@@ -94,7 +94,7 @@ class TransactionIndex:
         return self.entries.tobytes()
 
     def sanity_check(self) -> None:
-        """Raise `CorruptIndexError` where Kafka's sanityCheck does: a last offset below the base.
+        """Raise `CorruptIndexError` where Kafka's sanityCheck does: last offset < base offset.
 
         A broker checks this each time it loads a segment that has an `.index`.
         """
@@ -122,7 +122,7 @@ class TransactionIndex:
         return self.base_offset == other.base_offset and self.to_bytes() == other.to_bytes()
 
     def __hash__(self) -> int:
-        """Return a hash in line with equality."""
+        """Return a hash consistent with equality."""
         return hash((self.base_offset, self.to_bytes()))
 
     def __repr__(self) -> str:

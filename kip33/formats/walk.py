@@ -1,11 +1,11 @@
 """The walk: one pass over a segment's bytes, from header to header, checking every CRC.
 
-One function, fed piece by piece. What it must remember between pieces stands in a STATE record, so
-a batch may be larger than any buffer: its CRC is carried, its body never assembled. It runs as it
-stands for small files and compiled (`kip33.formats.native.compiler`) for all others, and uses only
-what both can: integers, fields of arrays, and the functions of `bigendian` and `crc`.
+One function gets the bytes piece by piece. Its state between pieces is a STATE record, so a batch
+may be larger than any buffer: its CRC is carried over and its body is never assembled. It runs
+uncompiled for small files and compiled (`kip33.formats.native.compiler`) for all others. So it uses
+only integers, fields of arrays, and the functions of `bigendian` and `crc`.
 
-Which entries are whole is Kafka's decision to the letter: `FileLogInputStream.nextBatch` and
+It decides exactly as Kafka which entries are complete: `FileLogInputStream.nextBatch` and
 `RecordBatch.ensureValid` (kafka-storage 4.1; the same since 0.11).
 """
 
@@ -41,45 +41,45 @@ from kip33.formats.crc import crc32, crc32c
 STATE: Final = np.dtype(
     [
         ("end", np.int64),  # the file's size
-        ("entry", np.int64),  # position of the entry at hand: all before it is valid
-        ("inside", np.int64),  # 1 while the body of the entry at hand is read
+        ("entry", np.int64),  # position of the current entry: everything before it is valid
+        ("inside", np.int64),  # 1 while the body of the current entry is read
         ("remaining_bytes", np.int64),  # of that body
-        ("crc", np.int64),  # over what was read of it
+        ("crc", np.int64),  # of the bytes of that body so far
         ("expected_crc", np.int64),
-        ("record_skip_bytes", np.int64),  # to the next record's length, from where we stand
-        ("seeks_record", np.int64),  # 1 while the first record with the max timestamp is sought
+        ("record_skip_bytes", np.int64),  # to the next record's length, from the current byte
+        ("seeks_record", np.int64),  # 1 while searching the first record with the max timestamp
         ("base_timestamp", np.int64),
         ("rows", np.int64),  # complete rows of the columns
     ]
 )
 
-# Why the walk came back.
+# Why the walk returned.
 MORE: Final = 0  # it needs bytes
 FULL: Final = 1  # the columns are full
-MARKER: Final = 2  # the last row is a control batch of a producer that needs a closer look
-END: Final = 3  # at most 17 bytes are left: Kafka stops quietly
+MARKER: Final = 2  # the last row is a producer's control batch that `markers` must read
+END: Final = 3  # at most 17 bytes are left: Kafka stops silently
 TORN: Final = 4  # the size field points past the end of the file
 SIZE_TOO_SMALL: Final = 5
 BAD_CRC: Final = 6
 
-# The longest start of a record: length, attributes, timestamp delta, offset delta.
+# The largest start of a record: length, attributes, timestamp delta, offset delta.
 RECORD_START_BYTES: Final = 5 + 1 + 10 + 5
 
-# Where no body is looked at, each header waits for memory, and the next one's place stands in it.
-# Batches of one size are common, so the header so many batches on is asked for at a guess.
+# If bodies are skipped, each header is a cache miss, and only it gives the position of the next.
+# Batches often have one size, so the header this many batches ahead is prefetched at a guess.
 HEADERS_AHEAD: Final = 8
 
-# What became of a control batch that has a producer id: `control` of a row.
+# The marker of a control batch with a producer id: `control` of a row.
 NOT_CONTROL: Final = 0
 ABORT: Final = 1
 COMMIT: Final = 2
-UNREAD: Final = 3  # anything but a plain marker: `kip33.formats.markers` reads it
+UNREAD: Final = 3  # not a plain marker: `kip33.formats.markers` reads it
 
 
 def varint_at(data: Bytes, at: int, stop: int, most_bytes: int) -> tuple[int, int]:
-    """Return a zig-zag varint and the place after it; place -1 where it is torn or too long.
+    """Return a zig-zag varint and the position after it, -1 if it is torn or too long.
 
-    One of at most 5 bytes is an int: Java drops what the fifth has beyond 32 bits.
+    With at most 5 bytes it is an int: Java drops the bits of the fifth byte beyond 32.
     """
     value = 0
     shift = 0
@@ -96,7 +96,7 @@ def varint_at(data: Bytes, at: int, stop: int, most_bytes: int) -> tuple[int, in
 
 
 def marker_type(data: Bytes, at: int, stop: int, count: int) -> int:
-    """Return ABORT or COMMIT where `data[at:stop]` is one plain transaction marker, else UNREAD."""
+    """Return ABORT or COMMIT if `data[at:stop]` is one plain transaction marker, else UNREAD."""
     if count != 1:
         return UNREAD
     length, at = varint_at(data, at, stop, 5)
@@ -117,10 +117,10 @@ def marker_type(data: Bytes, at: int, stop: int, count: int) -> int:
 
 
 def seek_record(data: Bytes, at: int, stop: int, state: Any, row: Any) -> int:
-    """Look at record after record for the first with the batch's max timestamp.
+    """Search the records for the first one with the batch's max timestamp.
 
-    Returns how far the bytes at `at` are understood: `stop`, or the start of a record whose first
-    bytes are not all here yet. Garbage ends the search; the row then keeps its last offset.
+    Returns the end of the bytes that were used: `stop`, or the start of a record whose first bytes
+    are incomplete. Invalid bytes end the search; the row then keeps its last offset.
     """
     last_piece = state["remaining_bytes"] <= stop - at
     place = at + state["record_skip_bytes"]
@@ -147,8 +147,8 @@ def read_header(
 ) -> tuple[int, int]:
     """Fill `row` from the header at `at`; return the bytes before the CRC's range, and the CRC.
 
-    `entry` is the header's position in the file; `state` is told what a search for the first
-    record with the max timestamp needs, if `seek` asks for one and the batch can have it.
+    `entry` is the header's position in the file. If `seek` is set and the batch allows it, `state`
+    is prepared for the search of the first record with the max timestamp.
     """
     magic = int8_at(data, at + 16)
     row["position"] = entry
@@ -196,11 +196,11 @@ def walk(
     seek: bool,
     tables: Any,
 ) -> tuple[int, int]:
-    """Walk over `data[at:stop]`, adding a row to `columns` for every whole batch.
+    """Walk over `data[at:stop]` and add a row to `columns` for every complete batch.
 
-    Returns why it came back and the first byte it has not used. The caller moves what is left to
-    the front of its buffer, or, where `state.remaining_bytes` is beyond the buffer and no CRC is
-    checked, reads on behind the body. `seek` fills `offset_of_max_timestamp` from the records.
+    Returns why it stopped and the first byte it has not used. The caller moves the rest to the
+    front of its buffer. If `state.remaining_bytes` exceeds the buffer and no CRC is checked, the
+    caller continues after the body. `seek` fills `offset_of_max_timestamp` from the records.
     `states` is an array of one STATE; `tables` chooses the compiled CRC-32C.
     """
     state = states[0]
@@ -251,7 +251,7 @@ def walk(
             else:
                 value = crc32c(value, data, at, piece_stop, tables)
         remaining_bytes -= piece_stop - at
-        body_start = at - V2_CRC_START + RECORD_BATCH_OVERHEAD  # where the whole body is here
+        body_start = at - V2_CRC_START + RECORD_BATCH_OVERHEAD  # if the body is complete here
         at = piece_stop
         if remaining_bytes > 0:
             why = MORE

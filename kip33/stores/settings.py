@@ -32,9 +32,7 @@ class _Process:
 
     settings: Mapping[str, str] | None = None
     source: Callable[[], Mapping[str, str]] | None = None
-    options: Mapping[str, str] = MappingProxyType(
-        {}
-    )  # from `storage_options`; they override the settings
+    options: Mapping[str, str] = MappingProxyType({})  # `storage_options`: override the settings
     generation = 0  # filesystems of an earlier generation are not used again
 
 

@@ -1,18 +1,18 @@
-"""What the CPU that compiled code runs on has, by LLVM's names of features."""
+"""Features of the CPU on which compiled code runs, by LLVM's names."""
 
 import llvmlite.binding
 from numba.core import config
 
 
 def features() -> str:
-    """Return `+sse4.2,-avx,...`: what NUMBA_CPU_FEATURES says, else this CPU's."""
+    """Return `+sse4.2,-avx,...`: the value of NUMBA_CPU_FEATURES, else this CPU's features."""
     asked: str | None = config.CPU_FEATURES  # type: ignore[attr-defined]
     return llvmlite.binding.get_host_cpu_features().flatten() if asked is None else asked
 
 
 def has_crc32c() -> bool:
     """Return whether there is a CRC-32C instruction: `crc32` on x86-64, `crc32cx` on aarch64."""
-    # Of "+sse4.2" alone LLVM selects no crc32: it ends the process.
+    # With "+sse4.2" alone LLVM cannot select crc32 and ends the process.
     return not {"+crc32", "+crc"}.isdisjoint(features().split(","))
 
 
@@ -22,5 +22,5 @@ def has_carryless_multiplication() -> bool:
 
 
 def has_wide_multiplication() -> bool:
-    """Return whether four multiplications without carries are one: AVX-512 and `vpclmulqdq`."""
+    """Return whether one instruction does four carry-less multiplications: AVX-512 `vpclmulqdq`."""
     return {"+vpclmulqdq", "+avx512f", "+avx512bw"} <= set(features().split(","))

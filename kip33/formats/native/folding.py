@@ -1,9 +1,10 @@
-"""CRCs by carry-less multiplication: machine forms where the CPU has it.
+"""CRCs by carry-less multiplication: machine forms for CPUs that have it.
 
-There is no instruction for the CRC of v0 and v1 on x86-64, and slicing tables take 16 bytes in some
-12 cycles; CRC-32C's takes 8 bytes in one. Folding takes 64 or 256 in a round: a message is a
-polynomial, and 128 bits of it may be replaced by what is left of them, further on, modulo the CRC's
-polynomial; a multiplication without carries does it. What remains, 16 bytes, is the caller's.
+x86-64 has no instruction for the CRC of v0 and v1, and slicing tables take about 12 cycles for 16
+bytes; the CRC-32C instruction takes 8 bytes in one cycle. Folding takes 64 or 256 bytes per round.
+A message is a polynomial. 128 bits of it can be replaced by their remainder modulo the CRC's
+polynomial, added further on; a carry-less multiplication computes this. The caller gets the last 16
+bytes.
 
 Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction" (Intel,
 2009), the bit-reflected form.
@@ -24,10 +25,10 @@ from kip33.formats.native.lanes import (
     wide_lanes_with,
 )
 
-FEWEST_BYTES: Final = 64  # below, other forms are as fast
+FEWEST_BYTES: Final = 64  # with fewer, other forms are as fast
 LANE_BYTES: Final = 16
 WIDE_LANE_BYTES: Final = 64
-WIDE_ROUNDS_FROM_BYTES: Final = 1024  # below, one chain of lanes is as fast as four
+WIDE_ROUNDS_FROM_BYTES: Final = 1024  # with fewer, one chain of lanes is as fast as four
 
 
 def wide_folding(polynomial: int) -> Callable[..., Any]:
@@ -42,8 +43,8 @@ def wide_folding(polynomial: int) -> Callable[..., Any]:
 
     @register_jitable
     def folded(data: Any, at: Any, stop: Any, register: Any) -> Any:
-        # Zeros before a message do not change its CRC from 0: the first lane begins with as many
-        # as make whole lanes of all.
+        # Zeros before a message do not change its CRC from 0. The first lane begins with zeros, so
+        # that only complete lanes follow.
         zeros = -(stop - at) & (WIDE_LANE_BYTES - 1)
         first, second = wide_lanes_with(register, zeros)
         at -= zeros
@@ -71,10 +72,10 @@ def folding(polynomial: int) -> Callable[..., Any]:
 
 
 def _folding_rest(polynomial: int, lane_bytes: int, rounds_from_bytes: int) -> Callable[..., Any]:
-    """Return `(data, at, stop, lane) -> (word, word)`: whole lanes behind the one at hand.
+    """Return `(data, at, stop, lane) -> (word, word)`: folds the complete lanes after `lane`.
 
-    Where there are many, four chains of lanes go side by side: a multiplication takes several
-    cycles, and one can start every cycle.
+    Long data is folded as four chains of lanes side by side: a multiplication takes several cycles,
+    and one can start every cycle.
     """
     words, round_bytes = lane_bytes // 8, 4 * lane_bytes
     load = lane_at(words)

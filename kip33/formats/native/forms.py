@@ -1,11 +1,11 @@
 """Machine forms of the plain functions of `bigendian` and `crc`: what compiled code calls.
 
-Both CRCs are folded 64 bytes at once where the CPU can (`native_folding`, AVX-512). Elsewhere
-CRC-32C takes the CPU's own instruction where there is one: x86-64 `crc32` (SSE4.2), aarch64
-`crc32cx`. Long pieces run as three interleaved streams, since the instruction takes three cycles
-but one can start every cycle. Without it, and where the known answer does not come out, it runs
-on slicing tables. CRC-32 is folded by 16 bytes where the CPU can do that; the rest of it, and all
-elsewhere, runs on slicing tables: 16 bytes a step.
+Both CRCs are folded 64 bytes at once if the CPU can do that (`native.folding`, AVX-512). Otherwise
+CRC-32C uses the CPU's own instruction: x86-64 `crc32` (SSE4.2), aarch64 `crc32cx`. Long pieces run
+as three interleaved streams, because the instruction takes three cycles but one can start every
+cycle. Without the instruction, or if the known-answer check fails, CRC-32C uses slicing tables.
+CRC-32 is folded by 16 bytes if the CPU can do that; the rest, and everything on other CPUs, uses
+slicing tables with 16 bytes per step.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ NATIVE_FORMS: Final[set[Callable[..., Any]]] = {
 }
 """Plain functions that have a machine form below."""
 
-LONG_BYTES: Final = 2048  # of each of three streams; a 16 KiB batch is two such rounds and a rest
+LONG_BYTES: Final = 2048  # per stream; a 16 KiB batch is two rounds of three streams and a rest
 SHORT_BYTES: Final = 256
 
 
@@ -63,7 +63,7 @@ def _will_need(data: Any, at: Any) -> Any:
 
 
 def _crc_instruction(architecture: str) -> tuple[str, str] | None:
-    """Return the LLVM names of the 8-byte and the 1-byte step on `architecture`, if it has them."""
+    """Return LLVM's names of the 8-byte and the 1-byte step on `architecture`, None if missing."""
     if architecture.startswith(("x86_64", "amd64")):
         return "llvm.x86.sse42.crc32.64.64", "llvm.x86.sse42.crc32.32.8"
     if architecture.startswith(("aarch64", "arm64")):
@@ -122,11 +122,11 @@ def _slice4(tables: Any, word: Any) -> Any:
 
 @register_jitable
 def _three_streams(register: Any, data: Any, at: Any, stop: Any, block: Any, shift: Any) -> Any:
-    """Take rounds of three blocks side by side; return the register and the place reached."""
+    """Process rounds of three blocks side by side; return the register and the position reached."""
     while stop - at >= 3 * block:
         second = np.uint64(0)
         third = np.uint64(0)
-        ahead = at + 3 * block  # the next round's lines, as they lie: three streams are none
+        ahead = at + 3 * block  # prefetch the next round in order: hardware sees no stream in three
         for line in range(at, at + block, 64):
             prefetch(data, ahead)
             prefetch(data, ahead + 64)
@@ -149,7 +149,7 @@ def crc32c_by_instruction(value: Any, data: Any, start: Any, stop: Any) -> Any:
     at = start
     register, at = _three_streams(register, data, at, stop, LONG_BYTES, _LONG_SHIFT)
     register, at = _three_streams(register, data, at, stop, SHORT_BYTES, _SHORT_SHIFT)
-    # Few branches, each on a bit of the length: they are foreseen, and the next batch begins early.
+    # Few branches, each on one bit of the length: the CPU predicts them and starts the next batch.
     while stop - at >= 64:
         for i in range(at, at + 64, 8):
             register = _step8(register, load64_le(data, i))

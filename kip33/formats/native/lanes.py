@@ -1,6 +1,6 @@
-"""Lanes: 16 or 64 bytes in one register of the CPU, for compiled code that folds CRCs.
+"""Lanes: 16 or 64 bytes in one CPU register, for compiled code that folds CRCs.
 
-Lanes of 64 bytes need AVX-512 (`vpclmulqdq`, byte masks), those of 16 `pclmulqdq`.
+Lanes of 64 bytes need AVX-512 (`vpclmulqdq`, byte masks), lanes of 16 bytes `pclmulqdq`.
 """
 
 from typing import Any, Final
@@ -17,10 +17,10 @@ _MULTIPLICATIONS: Final = {2: "llvm.x86.pclmulqdq", 8: "llvm.x86.pclmulqdq.512"}
 
 
 class Lane(types.Type):
-    """Compiled code's type of a lane of so many 8-byte words."""
+    """The numba type of a lane of `words` 8-byte words."""
 
     def __init__(self, words: int) -> None:
-        """Make the type; two of one size are equal."""
+        """Make the type; types of the same size are equal."""
         self.words = words
         super().__init__(name=f"Lane({words})")
 
@@ -45,7 +45,7 @@ def _part(builder: Any, vector: Any, first: int, words: int) -> Any:
 
 
 def factors(polynomial: int, distances_bytes: list[int]) -> ir.Constant:
-    """Return what carries each 16 bytes of a lane so many further on; 0 makes them vanish."""
+    """Return the factors that move each 16 bytes of a lane by a distance; 0 drops them."""
     halves = [
         crc.fold_factor(polynomial, 8 * distance + shift) if distance else 0
         for distance in distances_bytes
@@ -55,7 +55,7 @@ def factors(polynomial: int, distances_bytes: list[int]) -> ir.Constant:
 
 
 def emit_carried(builder: Any, lane: Any, by: ir.Constant) -> Any:
-    """Emit what a lane leaves of itself where its factors lead to."""
+    """Emit the remainder of a lane, moved by the distances of its factors."""
     multiply = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
         builder.module,
         ir.FunctionType(by.type, [by.type, by.type, _I8]),
@@ -82,7 +82,7 @@ def lane_at(words: int) -> Any:
 
 
 def fold(polynomial: int, words: int, distance_bytes: int) -> Any:
-    """Return an intrinsic `(lane, ahead) -> lane`: `ahead` with what `lane` leaves on it."""
+    """Return an intrinsic `(lane, ahead) -> lane`: `ahead` plus the remainder of `lane`."""
     by = factors(polynomial, [distance_bytes] * (words // 2))
 
     @intrinsic
@@ -172,8 +172,8 @@ def _wide_lanes_with(typing_context: Any, register: Any, zeros: Any) -> Any:
         lanes = []
         for first_word in (0, 8):
             starts = ir.Constant(_vector(8), [64 * (first_word + k) for k in range(8)])
-            # These shifts of each word by a number of its own give 0 where it is not 0 to 63: of
-            # all words just the one or two that the register belongs to have any of it.
+            # Each word is shifted by its own number; a number outside 0 to 63 gives 0. So only the
+            # one or two words that contain the register are not 0.
             left = _shifted(builder, "psllv", register, builder.sub(bits, starts))
             right = _shifted(builder, "psrlv", register, builder.sub(starts, bits))
             lanes.append(builder.or_(left, right))

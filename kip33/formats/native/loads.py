@@ -10,7 +10,7 @@ from kip33.formats import bigendian
 
 
 def _load(bits: int, *, signed: bool, swap: bool) -> Any:
-    """Return an intrinsic `(uint8 array, at) -> integer`: an unaligned load, perhaps swapped."""
+    """Return an intrinsic `(uint8 array, at) -> integer`: an unaligned load with optional swap."""
     result = types.int64 if signed else types.uint64
 
     @intrinsic
@@ -45,7 +45,7 @@ load64_le = _load(64, signed=False, swap=False)
 
 
 def _prefetch(typing_context: Any, data: Any, at: Any) -> Any:
-    """Ask for the cache line at `at` ahead of its use; no harm beyond the array's end."""
+    """Prefetch the cache line at `at`, which may be beyond the array's end."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, args[0])
