@@ -1,1 +1,1 @@
-"""Which segments are below a SOURCE, and where their index files belong."""
+"""Find the segments below a SOURCE and the places of their index files."""

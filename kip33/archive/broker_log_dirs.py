@@ -1,8 +1,8 @@
-"""Whether a place is inside the log directory of a broker, by the files that brokers keep there.
+"""Detect whether a place is inside a broker's log directory, by the files that brokers write there.
 
-A broker takes every folder of its log directory for a partition, and does not start if a folder has
-another name (`LogManager.loadLogs`). It passes over files. So a folder of ours must not be there,
-but a file may.
+A broker treats every folder of its log directory as a partition, and does not start if a folder has
+another name (`LogManager.loadLogs`). It ignores files. So kip33 must not put a folder there, but
+may put a file there.
 """
 
 import os
@@ -12,7 +12,7 @@ from kip33.errors import LocationError
 from kip33.formats.offset_checkpoints import LOG_START_OFFSET_CHECKPOINT
 from kip33.stores.locations import Location
 
-OF_A_BROKER: Final = "meta.properties"  # in every log directory that a broker has formatted
+OF_A_BROKER: Final = "meta.properties"  # in every log directory formatted by a broker
 _BROKERS_FILES: Final = (
     OF_A_BROKER,
     "recovery-point-offset-checkpoint",
@@ -24,10 +24,10 @@ _BROKERS_FILES: Final = (
 
 
 def require_outside_brokers(place: Location, what: str) -> None:
-    """Raise LocationError where the folder `place` is, or would be in, a broker's log directory.
+    """Raise LocationError if the folder `place` is, or would be in, a broker's log directory.
 
-    Its parents are searched upwards, by their names and behind links. Brokers use local file
-    systems only, so other stores are not searched. `what` is the folder's name in the message.
+    Its parents are checked, both as named and with links resolved. Brokers use only local file
+    systems, so other stores are not checked. `what` is the folder's name in the message.
     """
     if not place.is_local:
         return
@@ -42,7 +42,7 @@ def require_outside_brokers(place: Location, what: str) -> None:
 
 
 def inside_log_dir(place: Location, what: str, log_dir: Location, why: str = "") -> LocationError:
-    """Return the error that refuses a folder inside a log directory; `why` says how it is known."""
+    """Return the error for a folder inside a log directory; `why` says how that was detected."""
     return LocationError(
         f"{place.uri}: {what} is inside the log directory {log_dir.uri}{why}; a broker "
         "does not start if its log directory has an unknown folder: choose a place "

@@ -1,4 +1,4 @@
-"""One directory of an archive: what every layout does with its names, links and index files."""
+"""One directory of an archive: how every layout handles its names, links and index files."""
 
 import os
 from collections import Counter
@@ -11,14 +11,14 @@ from kip33.formats.names import parse_partition_dir
 from kip33.stores.files import has_text_name, one_line, shown_name
 from kip33.stores.locations import Location
 
-MAX_DEPTH: Final = 32  # of directories below SOURCE
-Infos: TypeAlias = list[Any]  # of `fs.FileInfo`: what a store says of a directory's entries
+MAX_DEPTH: Final = 32  # levels of directories below SOURCE
+Infos: TypeAlias = list[Any]  # of `fs.FileInfo`: a directory's entries
 
 
 class Segment(NamedTuple):
-    """One row of LISTING; of an unlistable directory all but `path` and `error` may be None.
+    """One row of LISTING; for an unlistable directory all but `path` and `error` may be None.
 
-    A log that cannot be read while listing has an `error` as well, and perhaps no base offset.
+    A log that cannot be read while listing also has an `error`, and its base offset may be None.
     `path` is relative to the source, sizes are in bytes, times in ms since 1970.
     """
 
@@ -43,28 +43,28 @@ class Segment(NamedTuple):
     target_offset_index_modified_ms: int | None = None
     target_transaction_index_bytes: int | None = None
     target_transaction_index_modified_ms: int | None = None
-    source: Location | None = None  # that `path` lies below; only `list_segments` sets it
+    source: Location | None = None  # the base of `path`; only `list_segments` sets it
 
     @property
     def log_uri(self) -> str:
-        """Return the absolute URI of its log; ValueError where its source is not known."""
+        """Return the absolute URI of its log; ValueError if its source is not known."""
         if self.source is None:
             raise ValueError(f"{self.path}: a segment whose source is not known; list_segments")
         return self.log(self.source).uri
 
     @property
     def is_directory(self) -> bool:
-        """Return whether this is what could not be listed, and no file."""
+        """Return whether this is an unlistable directory, not a file."""
         return self.last_modified_ms is None
 
     def log(self, source: Location) -> Location:
-        """Return where its log is."""
+        """Return the location of its log."""
         place = source.child(self.path)
         return place._replace(inside=self.inside) if self.inside else place
 
 
 class Partition(NamedTuple):
-    """Whose segments those of a directory are."""
+    """The partition of the segments in a directory."""
 
     log_dir: str
     topic: str
@@ -72,36 +72,36 @@ class Partition(NamedTuple):
 
 
 class Directory(NamedTuple):
-    """What one directory holds."""
+    """The contents of one directory."""
 
     segments: list[Segment]
     inner: list["Visit"]  # to list next
     passed_over: Counter[str]
     unfinished: list[tuple[Location, int]]  # temporary index files and their times in ms
-    more: list[Callable[[], "Directory"]]  # segments that are found only by reading small files
+    more: list[Callable[[], "Directory"]]  # find segments for which small files must be read
 
     @classmethod
     def empty(cls) -> Self:
-        """Return one that nothing is known of yet."""
+        """Return a directory without contents."""
         return cls([], [], Counter(), [], [])
 
 
 class Visit(NamedTuple):
-    """A directory to be listed."""
+    """A directory to list."""
 
     source: Location
     index_dir: Location | None  # where a build puts index files, at the same path
-    below: str  # SOURCE: the path to it
+    below: str  # its path below SOURCE
     above: tuple[str, ...]  # the real paths from SOURCE down to it
 
     @property
     def place(self) -> Location:
-        """Return where it is."""
+        """Return its location."""
         return self.source.child(self.below) if self.below else self.source
 
     @property
     def target(self) -> Location | None:
-        """Return where a build puts the index files of its segments."""
+        """Return the directory in which a build puts the index files of its segments."""
         return self.index_dir.child(self.below) if self.index_dir and self.below else self.index_dir
 
     def path_of(self, name: str) -> str:
@@ -110,7 +110,7 @@ class Visit(NamedTuple):
 
     @property
     def names(self) -> tuple[str, str, str]:
-        """Return its own name, its parent's and that one's parent's; above SOURCE as well."""
+        """Return its name, its parent's and its grandparent's; these may be above SOURCE."""
         parts = ("", "", *self.place.path.split("/"))
         return parts[-1], parts[-2], parts[-3]
 
@@ -121,7 +121,7 @@ def parent_of(below: str) -> str:
 
 
 def entries(directory: Directory, visit: Visit, partition: Partition | None) -> Infos:
-    """Return a directory's entries; where it cannot be listed none, and a row says why."""
+    """Return a directory's entries; if it cannot be listed, none, and add a row with the error."""
     place = visit.place
     try:
         infos: Infos = place.filesystem().get_file_info(fs.FileSelector(place.path))
@@ -132,7 +132,7 @@ def entries(directory: Directory, visit: Visit, partition: Partition | None) -> 
 
 
 def _with_text_names(directory: Directory, visit: Visit, infos: Infos) -> Infos:
-    """Return the entries whose names are UTF-8; count the files that are not, note directories."""
+    """Return the entries with UTF-8 names; count other files, add rows for other directories."""
     found = []
     for info in infos:
         if has_text_name(info):
@@ -146,7 +146,7 @@ def _with_text_names(directory: Directory, visit: Visit, infos: Infos) -> Infos:
 
 
 def add_inner(directory: Directory, visit: Visit, name: str) -> None:
-    """Remember a directory in this one, unless Kafka would delete it or it is a loop."""
+    """Add a directory to list next, unless Kafka would delete it or its link makes a loop."""
     inner = parse_partition_dir(name)
     if inner and inner.kind:
         directory.passed_over[f"-{inner.kind} directories"] += 1
@@ -164,13 +164,13 @@ def add_inner(directory: Directory, visit: Visit, name: str) -> None:
 
 
 def unlistable(below: str, partition: Partition | None, why: str) -> Segment:
-    """Return the row of a directory that cannot be listed."""
+    """Return the row for a directory that cannot be listed."""
     log_dir, topic, number = partition or (parent_of(below), None, None)
     return Segment(below, log_dir, topic, number, None, None, None, None, None, why)
 
 
 def real_path(directory: Location, real_parent: str) -> str:
-    """Return the path without links; only on local disk are there any."""
+    """Return the path with links resolved; only local disks have links."""
     if directory.is_local and (not real_parent or os.path.islink(directory.path)):  # noqa: PTH114
         return os.path.realpath(directory.path)
     return f"{real_parent}/{directory.name}"

@@ -1,4 +1,4 @@
-"""A segment as a caller names it: a path, a URI, or a `Segment` of `list_segments`."""
+"""A segment given by a caller: a path, a URI, or a `Segment` of `list_segments`."""
 
 import os
 from typing import TypeAlias
@@ -14,9 +14,9 @@ SegmentLike: TypeAlias = str | os.PathLike[str] | Segment
 
 
 def log_of(segment: SegmentLike, storage_options: StorageOptions | None = None) -> Location:
-    """Return where a segment's log is; ValueError for a `Segment` whose source is not known.
+    """Return the location of a segment's log; ValueError for a `Segment` without a source.
 
-    `storage_options` hold from now on (`stores.storage_options`).
+    `storage_options` apply from now on (`stores.storage_options`).
     """
     log = Location.of(segment.log_uri if isinstance(segment, Segment) else segment)
     use_storage_options(storage_options, [log])
@@ -24,7 +24,7 @@ def log_of(segment: SegmentLike, storage_options: StorageOptions | None = None) 
 
 
 def require_log(log: Location) -> None:
-    """Raise LocationError where there is no such file; a store that fails is left to the reader."""
+    """Raise LocationError if the file is missing; other errors are left to the reader."""
     try:
         is_missing = size_of(log) is None
     except OSError:

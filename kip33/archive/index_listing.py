@@ -1,4 +1,4 @@
-"""The index files that a listing shows: beside the logs, and where a build puts its own."""
+"""The index files in a listing: those beside the logs, and those where a build puts its own."""
 
 import re
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from kip33.archive.segment_paths import index_path
 from kip33.stores.files import TEMPORARY_SUFFIX, FileStatus, entries_of, listed_ms, listed_status
 from kip33.stores.locations import Location
 
-UNKNOWN_STATUS: Final = FileStatus(-2, None)  # of a file that may be there: no file has such a size
+UNKNOWN_STATUS: Final = FileStatus(-2, None)  # the file may exist: no file has this size
 
 
 class _NoFile(NamedTuple):
@@ -26,14 +26,14 @@ Statuses: TypeAlias = dict[str, FileStatus]
 
 
 class ListedIndexes(NamedTuple):
-    """Index files by name: beside the logs, and where a build puts them."""
+    """Index files by name: those beside the logs, and those where a build puts them."""
 
     beside: Statuses
     at_target: Statuses
 
 
 def with_beside(segment: Segment, statuses: Statuses, names: tuple[str, str]) -> Segment:
-    """Return a segment with what is beside its log; `names` are its `.timeindex` and `.index`."""
+    """Return a segment with the index files beside its log; `names`: its `.timeindex`, `.index`."""
     times, offsets = (statuses.get(name, NOT_THERE) for name in names)
     return segment._replace(
         beside_time_index_bytes=times.size_bytes,
@@ -44,7 +44,7 @@ def with_beside(segment: Segment, statuses: Statuses, names: tuple[str, str]) ->
 
 
 def with_target(segment: Segment, statuses: Statuses, names: tuple[str, str, str]) -> Segment:
-    """Return a segment with what is where a build puts its index files; names as `index_names`."""
+    """Return a segment with the index files where a build puts them; names as `index_names`."""
     times, offsets, transactions = (statuses.get(name, NOT_THERE) for name in names)
     return segment._replace(
         target_time_index_bytes=times.size_bytes,
@@ -63,7 +63,7 @@ def index_files(
     logs: Sequence[str],
     unfinished: re.Pattern[str],
 ) -> ListedIndexes:
-    """Return the index files of logs by their suffixes; note those that were never finished.
+    """Return the index files of logs by their suffixes; add temporary ones to `unfinished`.
 
     `logs` are names; `unfinished` matches the names of temporary index files.
     """
@@ -81,7 +81,7 @@ def add_segments(
     logs: Sequence[tuple[int, Any]],
     files: ListedIndexes,
 ) -> None:
-    """Add segments whose log is a file of its own; `logs` are base offsets and entries."""
+    """Add segments whose log is a separate file; `logs` are base offsets and entries."""
     beside, at_target = files
     prefix = f"{visit.below}/" if visit.below else ""
     for base_offset, info in logs:
@@ -118,9 +118,9 @@ def add_segments(
 def list_target(
     directory: Directory, visit: Visit, logs: Sequence[str], unfinished: re.Pattern[str]
 ) -> Statuses:
-    """Return the index files where a build puts them, by name; `logs` are names as well.
+    """Return the index files where a build puts them, by name; `logs` are names, too.
 
-    In a directory that cannot be listed every file may be there, and belong to another program.
+    In a directory that cannot be listed, every file may exist and belong to another program.
     """
     target = visit.target
     if target is None:
@@ -137,7 +137,7 @@ def list_target(
 
 
 def index_statuses(place: Location, infos: Infos) -> Statuses:
-    """Return the index files among the entries of the directory `place`, by name."""
+    """Return the index files among the entries of the directory `place`, by their names."""
     return {
         info.base_name: listed_status(place, info)
         for info in infos
@@ -146,7 +146,7 @@ def index_statuses(place: Location, infos: Infos) -> Statuses:
 
 
 def unfinished_of(stems: str) -> re.Pattern[str]:
-    """Return what matches the temporary names of index files whose stems match a pattern."""
+    """Return the pattern of temporary names of index files whose stems match `stems`."""
     return re.compile(
         rf"\.(?:{stems})\.(?:timeindex|index|txnindex)\.[0-9a-f]{{32}}{re.escape(TEMPORARY_SUFFIX)}"
     )

@@ -1,9 +1,9 @@
-"""Which segments there are below a SOURCE, as one Arrow table; `archive.layouts` says where.
+"""List the segments below a SOURCE as one Arrow table; `archive.layouts` knows the names.
 
 A row is a segment file, or a directory that could not be listed (then `error` says why). Files and
 directories that Kafka would delete at load (`.deleted`, `-delete`, ...) are counted, not listed.
-Directories are listed side by side, and what becomes of rows is Arrow columns, so that a million
-segments are listed in seconds and stand in some hundred megabytes.
+Directories are listed in parallel and rows become Arrow columns, so that a million segments are
+listed in seconds and take a few hundred megabytes.
 """
 
 from collections import Counter, deque
@@ -22,8 +22,8 @@ from kip33.archive.directory import Directory, Segment, Visit, real_path
 from kip33.archive.layouts import KAFKA, Layout
 from kip33.stores.locations import Location
 
-DIRECTORIES_AT_ONCE: Final = 16  # a store answers in tens of ms; a local disk does not mind
-LISTING_ROWS_PER_BATCH: Final = 1 << 16  # Python's objects of no more rows are alive at once
+DIRECTORIES_AT_ONCE: Final = 16  # a store answers in tens of ms; harmless on a local disk
+LISTING_ROWS_PER_BATCH: Final = 1 << 16  # limits the rows that are Python objects at one time
 
 _FIELDS: list["pa.Field[Any]"] = [
     pa.field("path", pa.string()),  # below SOURCE
@@ -33,14 +33,14 @@ _FIELDS: list["pa.Field[Any]"] = [
     pa.field("base_offset", pa.int64()),
     pa.field("size_bytes", pa.int64()),
     pa.field("last_modified_ms", pa.int64()),
-    pa.field("active_segment", pa.bool_()),  # the partition's last, by name
+    pa.field("active_segment", pa.bool_()),  # the last segment of the partition, by name
     pa.field("next_base_offset", pa.int64()),  # of the partition's next segment
     pa.field("error", pa.string()),
     pa.field("beside_time_index_bytes", pa.int64()),  # of the files beside the log
     pa.field("beside_offset_index_bytes", pa.int64()),
-    pa.field("target_time_index_bytes", pa.int64()),  # of those where a build would put them
+    pa.field("target_time_index_bytes", pa.int64()),  # of the files where a build would put them
     pa.field("target_offset_index_bytes", pa.int64()),
-    pa.field("inside", pa.string()),  # what of the file is the log; null: all of it
+    pa.field("inside", pa.string()),  # the part of the file that is the log; null: the file itself
     pa.field("beside_time_index_modified_ms", pa.int64()),  # whole seconds on object stores
     pa.field("beside_offset_index_modified_ms", pa.int64()),
     pa.field("target_time_index_modified_ms", pa.int64()),
@@ -49,15 +49,15 @@ _FIELDS: list["pa.Field[Any]"] = [
     pa.field("target_transaction_index_modified_ms", pa.int64()),
 ]
 LISTING: Final = pa.schema(_FIELDS)
-"""Size and time are the listing's; a file may have changed when it is read."""
+"""Size and time are those at listing; a file may have changed before it is read."""
 
 
 Listed = Callable[[int], None]
-"""Called with the number of segments found while a listing goes on."""
+"""Called with the number of segments found so far, during a listing."""
 
 
 class Unfinished(NamedTuple):
-    """A temporary index file: of a build that runs, or that was killed."""
+    """A temporary index file of a build that is running or was killed."""
 
     place: Location
     last_modified_ms: int
@@ -65,12 +65,12 @@ class Unfinished(NamedTuple):
 
 @dataclass
 class Listing:
-    """The segments below a source, sorted by path, and what was passed over, by kind."""
+    """The segments below a source, sorted by path, and the number of ignored files by kind."""
 
     source: Location
     table: pa.Table
     passed_over: Counter[str] = field(default_factory=Counter)
-    log_dirs: frozenset[str] = frozenset()  # of all segments, those of unwanted topics as well
+    log_dirs: frozenset[str] = frozenset()  # of all segments, including those of other topics
     unfinished: tuple[Unfinished, ...] = ()
 
     def segments(self) -> Iterator[Segment]:
@@ -94,9 +94,9 @@ def list_tree(
 ) -> Listing:
     """Return every segment below `source`, with its log's size and modification time.
 
-    The sizes and times of index files are of those beside the logs, and of those at the same paths
-    below `index_dir` if one is given. A directory that cannot be listed is a row with an `error`;
-    the rest is listed all the same. `on_listed` is called with the segments found so far.
+    The sizes and times of index files are those of the files beside the logs and, if `index_dir` is
+    given, of those at the same paths below it. A directory that cannot be listed is a row with an
+    `error`; the others are listed all the same. `on_listed` is called with the number so far.
     """
     rows = _Rows()
     passed_over: Counter[str] = Counter()
@@ -107,7 +107,7 @@ def list_tree(
     under_way = 0
     with ThreadPoolExecutor(DIRECTORIES_AT_ONCE) as pool:
         while waiting or under_way:
-            # No more at once: what is listed waits as Python's objects until it is taken here.
+            # The limit bounds memory: results are Python objects until they are taken here.
             while waiting and under_way < 2 * DIRECTORIES_AT_ONCE:
                 listed = pool.submit(waiting.popleft())
                 listed.add_done_callback(finished.put)
@@ -127,7 +127,7 @@ def list_tree(
 
 
 class _Rows:
-    """Rows become Arrow columns as they come."""
+    """Converts rows to Arrow columns while they arrive."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -154,14 +154,14 @@ class _Rows:
 
 def _with_neighbours(table: pa.Table) -> pa.Table:
     """Return the table, sorted by path, with the last segment of each partition marked as active
-    and each other one's next base offset."""
+    and with the next base offset of the others."""
     codes = [
         pc.index_in(column, value_set=pc.unique(column)).to_numpy()
         for column in (table["log_dir"], table["topic"], table["partition"])
     ]
     is_segment = pc.is_valid(table["base_offset"]).to_numpy()
     offsets = pc.fill_null(table["base_offset"], -1).to_numpy()
-    order = np.lexsort((offsets, is_segment, *codes))  # of equal offsets the last by path is last
+    order = np.lexsort((offsets, is_segment, *codes))  # equal offsets are sorted by path
     rows = len(order)
     in_order = offsets[order]
     goes_on = np.zeros(rows, bool)

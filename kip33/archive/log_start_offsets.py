@@ -1,12 +1,12 @@
-"""Where each partition's log starts: the brokers' checkpoints in the archive, and a user's CSV.
+"""The log start offset of each partition, from brokers' checkpoints and from a user's CSV.
 
-    topic,partition,offset,log_dir        the last column may be absent, its cells may be empty:
-    orders,0,4711,broker-1                then the row is for the partition in every log directory
+    topic,partition,offset,log_dir        the last column may be missing or its cells empty:
+    orders,0,4711,broker-1                then the row applies to every log directory
 
-A partition that neither has is judged without: its log starts at its first segment, which keeps
-more. A damaged checkpoint is an error all the same, though Kafka takes it as absent: Kafka renames
-it whole into place, so damage says that the copy went wrong, and an audit that silently calls
-deleted records kept is wrong as well.
+The checkpoints are in the archive. A partition that is in neither starts at its first segment,
+which keeps more records. A damaged checkpoint is an error here, although Kafka treats it as
+missing. Kafka renames the complete file into place, so damage means that the copy is bad. An audit
+that ignored it would report deleted records as kept.
 """
 
 import csv
@@ -32,9 +32,10 @@ def log_start_offsets(
 ) -> LogStartOffsets:
     """Return {(log_dir, topic, partition): log start offset} of the archive `source`.
 
-    Of every log directory `log-start-offset-checkpoint` is read where it is there; "" is `source`
-    itself. The CSV `file`, a local path or URI, goes over it, a row of one log directory over a row
-    of all. LocationError, one line, for a file that cannot be read or taken as it is.
+    `log-start-offset-checkpoint` is read from every log directory that has it; "" is `source`
+    itself. The CSV `file`, a local path or URI, overrides it, and a row for one log directory
+    overrides a row for all. Raises LocationError, one line, for a file that cannot be read or is
+    wrong.
     """
     offsets: LogStartOffsets = {}
     directories = sorted(set(log_dirs))
@@ -65,7 +66,7 @@ def _checkpoint(log_dir: Location) -> dict[tuple[str, int], int]:
 
 
 def _rows(file: str) -> LogStartOffsets:
-    """Return a CSV file's rows; the log directory "" is every one."""
+    """Return a CSV file's rows; the log directory "" means all."""
     try:
         text = read_whole(Location.of(file), most_bytes=MOST_CHECKPOINT_BYTES).decode("utf-8-sig")
         offsets: LogStartOffsets = {}
@@ -81,7 +82,7 @@ def _rows(file: str) -> LogStartOffsets:
 
 
 def _parse(text: str) -> Iterator[tuple[int, tuple[str, str, int], int]]:
-    """Yield (line, (log_dir, topic, partition), offset); ValueError with what was found."""
+    """Yield (line, (log_dir, topic, partition), offset); ValueError says what was found."""
     lines = csv.reader(io.StringIO(text, newline=""), strict=True)
     header = [name.strip() for name in next(lines, [])]
     if sorted(header) not in (sorted(START_COLUMNS), sorted((*START_COLUMNS, LOG_DIR))):

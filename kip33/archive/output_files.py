@@ -1,7 +1,7 @@
-"""Files that a command writes where its user says: which of them may be replaced.
+"""Checks for output files that a user names: which existing files may be replaced.
 
-A name that is free, an empty file, and a file that kip33 wrote for the same option may be written.
-Everything else stays: a slip on the command line costs no segment, no index and no other file.
+A free name, an empty file, and a file that kip33 wrote for the same option may be written. Every
+other file stays, so that a typing error on the command line destroys nothing.
 """
 
 import json
@@ -19,7 +19,7 @@ from kip33.formats.byte_sources import read_fully
 from kip33.stores.files import one_line, opened
 from kip33.stores.locations import Location
 
-_HEAD_BYTES: Final = 256  # of a file: enough to see that it is a plan
+_HEAD_BYTES: Final = 256  # enough to recognize a plan
 MOST_SUMMARY_BYTES: Final = 1 << 24
 _PLAN: Final = re.compile(rb'\{"kind": "plan", "version": [0-9]+, "plan_id": "[0-9a-f]+", ')
 _SUMMARIES: Final = (  # keys of the summaries: build, verify, retention, --apply, repair
@@ -37,7 +37,7 @@ def require_replaceable(
     """Raise LocationError unless `place` is free, empty, or has a file that `is_ours` accepts.
 
     `is_ours` gets at most `most_bytes` from the file's start. A file may be in a broker's log
-    directory, which passes over files; a new folder for it may not.
+    directory, because brokers ignore files there; a new folder for it may not.
     """
     try:
         what = _what_is_there(place)
@@ -50,7 +50,7 @@ def require_replaceable(
     except (FileNotFoundError, NotADirectoryError):
         if place.is_local and not os.path.exists(place.parent.path):  # noqa: PTH110
             require_outside_brokers(place.parent, f"the new folder of {option}")
-        return  # nothing to replace; whether it can be written shows later
+        return  # nothing to replace; a failing write is reported later
     except OSError as error:
         raise LocationError(
             f"{place.uri}: {option} cannot check what is there: {one_line(error)}; give "
@@ -62,7 +62,7 @@ def require_replaceable(
 
 
 def _what_is_there(place: Location) -> str | None:
-    """Return what is there, None for a file; FileNotFoundError where there is nothing."""
+    """Return what is there, None for a file; FileNotFoundError if nothing is there."""
     if place.is_local:
         mode = os.lstat(place.path).st_mode
         if stat.S_ISREG(mode):

@@ -1,4 +1,4 @@
-"""The files of one partition's directory, by segment, as they are now."""
+"""The current files of one partition's directory, by segment."""
 
 import os
 from typing import Final, NamedTuple
@@ -15,26 +15,26 @@ SEGMENT_FILE_KINDS: Final = (
     "timeindex",
     "txnindex",
 )  # as `LogSegment.deleteIfExists` deletes
-NO_TIME: Final = -1  # for a modification time that the store does not tell
+NO_TIME: Final = -1  # the store does not report a modification time
 
 
 class PlannedFile(NamedTuple):
-    """One file to delete, and what it has to look like."""
+    """One file to delete, with the size and time it must have."""
 
     name: str
     size_bytes: int
     last_modified_ns: int
-    in_index_dir: bool = False  # else beside the log
+    in_index_dir: bool = False  # False: beside the log
 
 
 class PartitionFiles(NamedTuple):
-    """What a listing of a partition's directory shows of its segments."""
+    """The segments in a listing of a partition's directory."""
 
     segments: dict[int, list[PlannedFile]]  # by base offset; the files in Kafka's order
     swaps: frozenset[int]  # base offsets of logs that a broker renames into place when it loads
 
     def logs(self) -> list[int]:
-        """Return the base offsets of the logs, in order; one twice if two logs have it."""
+        """Return the base offsets of the logs, in order; repeated if two logs have the same."""
         return sorted(
             base_offset
             for base_offset, files in self.segments.items()
@@ -44,7 +44,7 @@ class PartitionFiles(NamedTuple):
 
 
 def list_partition(directory: Location, *, may_be_absent: bool = False) -> PartitionFiles:
-    """Return the segment files in a directory; OSError where it cannot be listed."""
+    """Return the segment files in a directory; OSError if it cannot be listed."""
     selector = fs.FileSelector(directory.path, allow_not_found=may_be_absent)
     segments: dict[int, list[PlannedFile]] = {}
     swaps: set[int] = set()
@@ -62,7 +62,7 @@ def list_partition(directory: Location, *, may_be_absent: bool = False) -> Parti
 
 
 def is_link(place: Location) -> bool:
-    """Return whether a file is a link: moved it would dangle, deleted it would free nothing."""
+    """Return whether a file is a link: moved, it might dangle; deleted, it would free nothing."""
     return place.is_local and os.path.islink(place.path)  # noqa: PTH114
 
 
@@ -72,13 +72,13 @@ def is_log(file: PlannedFile) -> bool:
 
 
 def as_found(info: fs.FileInfo, place: Location) -> PlannedFile:
-    """Return a file as it is now; `place` is on its store."""
+    """Return a file in its current state; `place` is any location of its store."""
     modified = modified_ns(info, place)
     return PlannedFile(info.base_name, info.size, NO_TIME if modified is None else modified)
 
 
 def in_deletion_order(files: list[PlannedFile]) -> tuple[PlannedFile, ...]:
-    """Return a segment's files in Kafka's order, of each kind the one beside the log first."""
+    """Return a segment's files in Kafka's order; per kind, the one beside the log is first."""
     return tuple(sorted(files, key=_in_order))
 
 

@@ -1,4 +1,4 @@
-"""Where the files of one segment are, given one of them; what the layouts differ in.
+"""The places of a segment's files, given one of them; they depend on the layout.
 
     00..42.log                .index .timeindex beside it, by their suffixes
     00..42-<segment id>.log   the same
@@ -6,7 +6,7 @@
     <segment id>#rsm.log      #rsm.index, #rsm.timeindex: in the same file
     00..42-<segment id>.log#aiven.log    00..42-<segment id>.indexes#aiven.index, #aiven.timeindex
 
-Index files that kip33 writes have Kafka's suffixes always, after a name without its `.log`.
+Index files that kip33 writes always have Kafka's suffixes, after the name without its `.log`.
 """
 
 import re
@@ -17,15 +17,15 @@ from kip33.stores.containers.aiven import INDEXES, LOG
 from kip33.stores.locations import Location, split_uri
 
 _SEGMENT_ID: Final = r"[A-Za-z0-9_-]{22}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-"""Of a segment or a topic: Kafka's base64 form, or the one with dashes."""
+"""The id of a segment or a topic: Kafka's base64 form, or the form with dashes."""
 UUID: Final = re.compile(_SEGMENT_ID)
 TIERED_LOG: Final = re.compile(rf"([0-9]+)-(?:{_SEGMENT_ID})\.log")
-_BARE: Final = ("log", "timeindex", "index")  # names of files of a segment's own directory
+_BARE: Final = ("log", "timeindex", "index")  # names of files in a directory for one segment
 _SUFFIXES: Final = (".timeindex", ".txnindex", ".log")
 
 
 def beside(file: Location, kind: str) -> Location:
-    """Return where a segment's file of another kind is, given its log, `.timeindex` or `.txnindex`.
+    """Return the place of another file of a segment, given its log, `.timeindex` or `.txnindex`.
 
     `kind` is `timeindex`, `index`, `txnindex` or `snapshot`.
     """
@@ -34,7 +34,7 @@ def beside(file: Location, kind: str) -> Location:
 
 
 def uri_beside(uri: str, kind: str) -> str:
-    """Return the same of a URI."""
+    """Return the same as a URI, given a URI."""
     path, inside = _beside(*split_uri(uri), kind)
     return f"{path}#{inside}" if inside else path
 
@@ -52,9 +52,9 @@ def _beside(path: str, inside: str, kind: str) -> tuple[str, str]:
 
 
 def index_path(log: str, kind: str) -> str:
-    """Return where below the index directory a build puts an index file.
+    """Return the path below the index directory where a build puts an index file.
 
-    `log` is the path below SOURCE of the file that has the log.
+    `log` is the path below SOURCE of the file that contains the log.
 
     >>> index_path("orders-0/00000000000000000042.log", "timeindex")
     'orders-0/00000000000000000042.timeindex'
@@ -65,12 +65,12 @@ def index_path(log: str, kind: str) -> str:
 
 
 def index_names(log: str) -> tuple[str, str, str]:
-    """Return `index_path` of a log's `.timeindex`, of its `.index` and of its `.txnindex`."""
+    """Return `index_path` of a log's `.timeindex`, `.index` and `.txnindex`."""
     return index_path(log, "timeindex"), index_path(log, "index"), index_path(log, "txnindex")
 
 
 def base_offset_in(name: str) -> int | None:
-    """Return the base offset that a log's name says, None where it says none.
+    """Return the base offset in a log's name, None if the name has none.
 
     >>> base_offset_in("00000000000000000042-tqimKeZwStOEOwRzT3L5oQ.log")
     42

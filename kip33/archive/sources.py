@@ -1,4 +1,4 @@
-"""What a command works on: the segments of a SOURCE, and where their indexes belong."""
+"""The input of a command: the segments of a SOURCE, and the places of their indexes."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from kip33.stores.locations import Location
 
 
 def matches(topic: str | None, topics: Sequence[str]) -> bool:
-    """Return whether the globs ask for a topic (`rules.topic_globs`); an unknown one they do."""
+    """Return whether a topic matches the globs (`rules.topic_globs`); an unknown topic does."""
     return not topics or topic is None or TopicGlobs.of(topics).matches(topic)
 
 
@@ -27,18 +27,18 @@ def require_segments(
     layout: Layout = KAFKA,
     on_listed: Listed | None = None,
 ) -> Listing:
-    """Return the listing of `source`, of the topics that match one of the globs if any is given.
+    """Return the listing of `source`, limited to topics that match one of the globs, if any.
 
-    With the sizes of the index files below `index_dir`, if one is given. Raises LocationError, one
-    line for the user, where there is no such directory or no segment.
+    It includes the sizes of the index files below `index_dir`, if given. Raises LocationError, one
+    line for the user, if there is no such directory or no segment.
     """
     require_directory(source, "SOURCE")
     listing = list_tree(source, index_dir, layout=layout, on_listed=on_listed)
     for first in segments_of(listing.table.slice(length=1)):
-        if first.error and not first.path:  # SOURCE itself: nothing below it was seen
+        if first.error and not first.path:  # SOURCE itself: nothing below it was listed
             raise LocationError(f"{source.uri}: SOURCE cannot be listed: {first.error}")
     if topics:
-        # A directory that could not be listed may hold any topic, whatever its own name is.
+        # A directory that could not be listed may contain any topic, whatever its own name is.
         column = listing.table["topic"]
         wanted_topics = [name for name in pc.unique(column).to_pylist() if matches(name, topics)]
         is_wanted = pc.is_in(column, value_set=pa.array(wanted_topics, pa.string()))
@@ -63,22 +63,22 @@ def partition_directories(listing: Listing) -> tuple[Location, ...]:
 
 
 def _passed_over(listing: Listing) -> str:
-    """Return what was found instead, for a layout that is not the archive's."""
+    """Return what was found instead of segments, in case the layout is the wrong one."""
     counts = ", ".join(f"{count} {what}" for what, count in sorted(listing.passed_over.items()))
     return f" (skipped: {counts})" if counts else ""
 
 
 def require_no_file(place: Location, what: str) -> None:
-    """Raise LocationError where a file has the name of a directory that is to be written."""
+    """Raise LocationError if a file has the name of a directory that will be written."""
     if size_of(place) is not None:
         raise LocationError(f"{place.uri}: {what} is a file, expected a directory")
 
 
 def require_outside_log_dirs(place: Location, listing: Listing, what: str) -> None:
-    """Raise LocationError where `place` would be inside a broker's log directory (D10).
+    """Raise LocationError if `place` would be inside a broker's log directory (D10).
 
-    These are the directories of the listed partitions, and those above `place` that hold
-    a broker's own files.
+    These are the directories with the listed partitions, and the parents of `place` that contain a
+    broker's own files.
     """
     for log_dir in sorted(listing.log_dirs):
         root = listing.source.child(log_dir) if log_dir else listing.source

@@ -9,12 +9,12 @@ import pyarrow.compute as pc
 from kip33.archive.segment_paths import uri_beside
 from kip33.stores.locations import INSIDES, Location
 
-Column: TypeAlias = Any  # an Arrow chunked array; the stubs want each one's type
+Column: TypeAlias = Any  # an Arrow chunked array, which the stubs type by element
 _END_OF_LOG: Final = rf"(?:\.log)?(?:#(?:{'|'.join(map(re.escape, sorted(INSIDES)))}))?$"
 
 
 def log_uris(source: Location, paths: Column, inside: Column) -> Column:
-    """Return the URIs of logs from their paths below `source` and what of the files they are."""
+    """Return the URIs of logs from their paths below `source` and the parts of the files."""
     if source.is_local:
         chunks = [
             pa.array([source.child(path or "").uri for path in chunk.to_pylist()], pa.string())
@@ -22,7 +22,7 @@ def log_uris(source: Location, paths: Column, inside: Column) -> Column:
             for chunk in batch.columns
         ]
         uris = pa.chunked_array(chunks, pa.string())
-    else:  # nothing is quoted there
+    else:  # other stores quote nothing
         uris = pc.binary_join_element_wise(_prefix(source), paths, "")
     if inside.null_count == len(inside):
         return uris
@@ -30,7 +30,7 @@ def log_uris(source: Location, paths: Column, inside: Column) -> Column:
 
 
 def index_uris(log_uri: Column, source: Location, root: Location) -> Column:
-    """Return where below `root` the `.timeindex` of logs below `source` would be."""
+    """Return the URIs below `root` of the `.timeindex` of logs below `source`."""
     start = len(_prefix(source))
     if _are_plain(log_uri):
         below = pc.utf8_slice_codeunits(log_uri, start=start, stop=-len(".log"))
@@ -41,7 +41,7 @@ def index_uris(log_uri: Column, source: Location, root: Location) -> Column:
 
 
 def uris_beside(log_uri: Column) -> Column:
-    """Return where the `.timeindex` that belongs to each log would be in the archive itself."""
+    """Return the URI of each log's own `.timeindex` in the archive."""
     if _are_plain(log_uri):
         stems = pc.utf8_slice_codeunits(log_uri, start=0, stop=-len(".log"))
         return pc.binary_join_element_wise(stems, ".timeindex", "")
@@ -50,7 +50,7 @@ def uris_beside(log_uri: Column) -> Column:
 
 
 def _are_plain(log_uri: Column) -> bool:
-    """Return whether every log is a file of its own with Kafka's suffix."""
+    """Return whether every log is a separate file with Kafka's suffix."""
     return bool(pc.all(pc.ends_with(log_uri, ".log"), min_count=0).as_py()) and not bool(
         pc.any(pc.match_substring(log_uri, "#"), min_count=0).as_py()
     )

@@ -1,4 +1,4 @@
-"""How archives are laid out: which files below a SOURCE are whose segments.
+"""The layouts of archives: which files below a SOURCE are the segments of which partition.
 
     kafka          a broker's log directory, or several side by side     `layouts.kafka`
     pinterest      a bucket of Pinterest's tiered storage                `layouts.pinterest`
@@ -8,7 +8,7 @@
     '{topic}/...'  a pattern with named fields                           `layouts.pattern`
 
 A layout lists one directory (`Layout.list_directory`); `archive.listing` walks the tree with it.
-What a file holds is `stores.containers`; where the indexes of a log are, `archive.segment_paths`.
+`stores.containers` reads the files; `archive.segment_paths` finds the indexes of a log.
 """
 
 from typing import Final
@@ -29,7 +29,7 @@ LAYOUTS: Final = {
 
 
 def layout_of(text: str) -> Layout:
-    """Return the layout of a name or pattern; ValueError, one line, where it is neither."""
+    """Return the layout with a name, or of a pattern; ValueError, one line, if it is neither."""
     if "{" in text or "}" in text:
         return pattern_layout(text)
     if text not in LAYOUTS:

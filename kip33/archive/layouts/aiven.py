@@ -1,16 +1,15 @@
-"""`aiven`: what Aiven's tiered storage plugin puts into S3, GCS, Azure, HDFS or a file system.
+"""`aiven`: uploads of Aiven's tiered storage plugin to S3, GCS, Azure, HDFS or a file system.
 
     SOURCE/orders-<topic id>/0/00000000000000000042-<segment id>.log            chunks of the log
                                ....indexes                                      all its indexes
-                               ....rsm-manifest                                 what is where
+                               ....rsm-manifest                                 describes both
 
-Ids are 22 characters of base64; `log_dir` is what stands before the topic's directory, with what
-`key.prefix` puts before the topic's name in it. `kip33.stores.containers.aiven` has the bytes. The
-true size of a log stands in its manifest, so every manifest is read while listing; raw and zstd
-chunks are read, an encrypted segment is a row that says so. The manifest is uploaded last: a log
-without one is an upload that was not finished, and is passed over. A segment that was uploaded
-twice is there twice, with another id. Source: `ObjectKeyFactory` of
-tiered-storage-for-apache-kafka.
+Ids are 22 characters of base64. `log_dir` is the path before the topic's directory, plus the text
+that `key.prefix` puts before the topic's name. `kip33.stores.containers.aiven` describes the bytes.
+Only the manifest has the true size of a log, so every manifest is read while listing. Raw and zstd
+chunks are supported; an encrypted segment is a row with an error. The manifest is uploaded last: a
+log without a manifest is an unfinished upload and is ignored. A segment that was uploaded twice is
+listed twice, with different ids. Source: `ObjectKeyFactory` of tiered-storage-for-apache-kafka.
 """
 
 import re
@@ -43,13 +42,13 @@ from kip33.stores.containers.aiven import INDEXES, LOG, MANIFEST, read_manifest
 from kip33.stores.containers.manifest import Manifest
 from kip33.stores.files import FileStatus, listed_ms, listed_status, one_line, opened
 
-MANIFESTS_AT_ONCE: Final = 64  # manifests that one thread reads one after another
+MANIFESTS_AT_ONCE: Final = 64  # manifests that one thread reads, one after another
 _TOPIC_DIR: Final = re.compile(r"([a-zA-Z0-9._-]+)-[A-Za-z0-9_-]{22}")
 _UNFINISHED: Final = unfinished_of("[0-9]+-[A-Za-z0-9_-]{22}")
 
 
 def partition_of(visit: Visit) -> Partition | None:
-    """Return whose directory it is: `<topic>-<topic id>/<partition>`."""
+    """Return the partition of a directory `<topic>-<topic id>/<partition>`."""
     number, topic_dir, _ = visit.names
     found = _TOPIC_DIR.fullmatch(topic_dir)
     if not found or not re.fullmatch("[0-9]{1,10}", number) or int(number) >= 1 << 31:
@@ -58,7 +57,7 @@ def partition_of(visit: Visit) -> Partition | None:
 
 
 def list_directory(visit: Visit) -> Directory:
-    """Return what a directory holds: its logs are left for others to look up in their manifests."""
+    """Return a directory's contents; `more` reads the manifests of its logs."""
     directory = Directory.empty()
     partition = partition_of(visit)
     infos = entries(directory, visit, partition)
@@ -108,7 +107,7 @@ class _AivenFiles(NamedTuple):
 
 
 def _look_up(found: _AivenFiles, logs: list[Any]) -> Directory:
-    """Return the segments of some logs, as their manifests have them."""
+    """Return the segments of some logs, as described by their manifests."""
     directory = Directory.empty()
     directory.segments.extend(_segment(found, info) for info in logs)
     return directory
@@ -147,9 +146,9 @@ def _segment(found: _AivenFiles, info: Any) -> Segment:
 
 
 def _owner(manifest: Manifest, named: Partition, base_offset: int) -> Partition:
-    """Return whose segment it is; CorruptSegmentError where manifest and key disagree.
+    """Return the segment's partition; CorruptSegmentError if manifest and key disagree.
 
-    What `key.prefix` puts before the topic's name belongs to the `log_dir`.
+    The text that `key.prefix` puts before the topic's name becomes part of the `log_dir`.
     """
     topic = manifest.topic or named.topic
     prefix = named.topic.removesuffix(topic)

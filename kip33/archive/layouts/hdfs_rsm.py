@@ -1,14 +1,14 @@
-"""`hdfs-rsm`: HDFS's RemoteStorageManager of Kafka's tiered storage, in both of its forms.
+"""`hdfs-rsm`: both forms of HDFS's RemoteStorageManager for Kafka's tiered storage.
 
-    SOURCE/orders-0-<topic id>/<segment id>/log          a directory a segment: .index is `index`,
-                                            timeindex    .timeindex `timeindex` beside it
-    SOURCE/orders-0-<topic id>/<segment id>              one file a segment (`containers.rsm`)
+    SOURCE/orders-0-<topic id>/<segment id>/log          one directory per segment: .index is
+                                            timeindex    `index` and .timeindex `timeindex` in it
+    SOURCE/orders-0-<topic id>/<segment id>              one file per segment (`containers.rsm`)
 
-Which form it is, is seen by what is there. Ids are 22 characters of base64, in older archives
-UUIDs with dashes, and the partition's directory may be without the topic's id; the oldest name a
-segment's directory by its first and last offset. No other name has a base offset: it is read from
-the first batch while listing. That is the segment's, for tiered storage takes no compacted topic.
-All bytes are raw. A segment that was uploaded twice is there twice, with another id. Source:
+The listing shows which form it is. Ids are 22 characters of base64. Older archives have UUIDs with
+dashes, and may not have the topic's id; the oldest ones name a segment's directory by its first and
+last offset. Other names have no base offset, so the offset of the first batch is read while
+listing. It is the base offset, because tiered storage does not support compacted topics.
+All bytes are raw. A segment that was uploaded twice is listed twice, with different ids. Source:
 `HDFSRemoteStorageManager` of kafka-remote-storage.
 """
 
@@ -47,22 +47,22 @@ from kip33.stores.containers.rsm import read_parts
 from kip33.stores.files import FileStatus, listed_ms, listed_status, one_line, opened
 from kip33.stores.locations import Location
 
-HEADERS_AT_ONCE: Final = 64  # files whose headers one thread reads one after another
+HEADERS_AT_ONCE: Final = 64  # files whose headers one thread reads, one after another
 _WITH_TOPIC_ID: Final = re.compile(rf"(.+-[0-9]+)-(?:{UUID.pattern})")
-_OFFSETS: Final = re.compile(r"([0-9]{20})-[0-9]{20}")  # of a directory: the first and the last
+_OFFSETS: Final = re.compile(r"([0-9]{20})-[0-9]{20}")  # a directory's first and last offset
 _UNFINISHED: Final = unfinished_of(f"log|{UUID.pattern}")
-_START_BYTES: Final = LOG_OVERHEAD + 5  # of a batch: the offset first, the magic last
+_START_BYTES: Final = LOG_OVERHEAD + 5  # the start of a batch, from its offset to its magic
 
 
 def partition_of(name: str, below: str) -> Partition | None:
-    """Return whose directory it is by its name, `<topic>-<partition>[-<topic id>]`."""
+    """Return the partition of a directory named `<topic>-<partition>[-<topic id>]`."""
     found = _WITH_TOPIC_ID.fullmatch(name)
     named = parse_partition_dir(found[1] if found else name)
     return Partition(parent_of(below), named.topic, named.partition) if named else None
 
 
 def list_directory(visit: Visit) -> Directory:
-    """Return what a directory holds: a partition's, a segment's, or one above them."""
+    """Return a directory's contents; it is a partition's, a segment's, or above them."""
     directory = Directory.empty()
     name, parent, _ = visit.names
     above = partition_of(parent, parent_of(visit.below))
@@ -89,7 +89,7 @@ def list_directory(visit: Visit) -> Directory:
 
 
 def _segments_own(directory: Directory, visit: Visit, partition: Partition, infos: Infos) -> bool:
-    """Add the segment whose directory it is; return whether it is one."""
+    """Add the segment if this is a segment's directory; return whether it is."""
     log = next((i for i in infos if i.base_name == "log" and i.type == fs.FileType.File), None)
     if log is None:
         return False
@@ -116,9 +116,9 @@ def _first_offset(log: Location) -> int:
 
 
 def first_offset(read_into: ReadInto, log: HeaderPart) -> int:
-    """Return the offset of a log's first batch, its base offset; CorruptSegmentError without one.
+    """Return the offset of a log's first batch, its base offset.
 
-    What is no batch has no offset to believe: size and magic must be a batch's.
+    Raises CorruptSegmentError if size and magic are not those of a batch.
     """
     start = read_fully(read_into, log.position, min(_START_BYTES, log.size_bytes))
     if len(start) == _START_BYTES:
@@ -139,7 +139,7 @@ class _RsmFiles(NamedTuple):
 
 
 def _look_into(found: _RsmFiles, files: list[Any]) -> Directory:
-    """Return the segments of some files, as their headers have them."""
+    """Return the segments of some files, as described by their headers."""
     directory = Directory.empty()
     directory.segments.extend(_segment(found, info) for info in files)
     return directory
@@ -160,7 +160,7 @@ def _segment(found: _RsmFiles, info: Any) -> Segment:
 
 
 def _as_listed(found: _RsmFiles, info: Any) -> Segment:
-    """Return what names and the listing say of a segment, before anything is opened."""
+    """Return a segment from names and the listing, before any file is opened."""
     name = info.base_name
     segment = Segment(
         found.visit.path_of(name),

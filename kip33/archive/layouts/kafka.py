@@ -1,11 +1,11 @@
-"""`kafka`: a log directory, or a tree of several brokers' side by side, and any copy of them.
+"""`kafka`: a broker's log directory, a tree of several log directories, or a copy of them.
 
     SOURCE/orders-0/00000000000000000042.log             log_dir ""
     SOURCE/broker-1/orders-0/00000000000000000042.log    log_dir "broker-1"
-    SOURCE/00000000000000000042.log                      where SOURCE is a partition's directory
+    SOURCE/00000000000000000042.log                      if SOURCE is a partition's directory
 
-With `.index` and `.timeindex` beside each log; all bytes are raw. `kip33.formats.names` has the
-other names that a broker leaves.
+`.index` and `.timeindex` are beside each log; all bytes are raw. `kip33.formats.names` has the
+other names that a broker uses.
 """
 
 from functools import partial
@@ -21,7 +21,7 @@ LOST_TIME_INDEX: Final = ".log.swap files without their .timeindex.swap"
 
 
 def partition_of(visit: Visit) -> Partition | None:
-    """Return whose directory it is by its name, `<topic>-<partition>`."""
+    """Return the partition of a directory named `<topic>-<partition>`."""
     named = parse_partition_dir(visit.place.name)
     return Partition(parent_of(visit.below), named.topic, named.partition) if named else None
 
@@ -39,10 +39,10 @@ def base_offset_of(directory: Directory, name: str) -> int | None:
 
 
 def count_lost_time_indexes(directory: Directory, names: set[str]) -> None:
-    """Count the finished output of a cleaner whose time index was lost.
+    """Count `.log.swap` files, a cleaner's finished output, without their time index.
 
-    A broker that starts renames `.log.swap` into place. It does not recover such a segment,
-    whatever index files are there, so the segment has an empty `.timeindex` for ever.
+    A broker that starts renames `.log.swap` into place. It does not recover such a segment, with
+    or without index files, so the segment keeps an empty `.timeindex` for ever.
     """
     for name in names:
         log = parse_segment_file(name)

@@ -1,11 +1,11 @@
-"""`local-tiered`: Kafka's own `LocalTieredStorage`, made for tests and used for more than those.
+"""`local-tiered`: Kafka's own `LocalTieredStorage`, written for tests and also used elsewhere.
 
     SOURCE/orders-0-<topic id>/00000000000000000042-<segment id>.log    .index, .timeindex beside it
-                               ....txnindex, .snapshot, .leader_epoch_checkpoint    passed over
+                               ....txnindex, .snapshot, .leader_epoch_checkpoint    ignored
 
-Ids are 22 characters of base64. All bytes are raw. A segment that was uploaded twice is there
-twice, with another id. Source: `RemoteTopicPartitionDirectory`, `RemoteLogSegmentFileset` of Kafka
-(tests of its storage module).
+Ids are 22 characters of base64. All bytes are raw. A segment that was uploaded twice is listed
+twice, with different ids. Source: `RemoteTopicPartitionDirectory`, `RemoteLogSegmentFileset` of
+Kafka (tests of its storage module).
 """
 
 import re
@@ -24,7 +24,7 @@ _WITH_TOPIC_ID: Final = re.compile(r"(.+-[0-9]+)-[A-Za-z0-9_-]{22}")
 
 
 def partition_of(visit: Visit) -> Partition | None:
-    """Return whose directory it is by its name, `<topic>-<partition>-<topic id>`."""
+    """Return the partition of a directory named `<topic>-<partition>-<topic id>`."""
     found = _WITH_TOPIC_ID.fullmatch(visit.place.name)
     named = parse_partition_dir(found[1]) if found else None
     return Partition(parent_of(visit.below), named.topic, named.partition) if named else None

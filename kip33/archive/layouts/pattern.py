@@ -3,15 +3,15 @@
     {log_dir}/{topic}-{partition}/{base_offset}.log
     {cluster}/{entropy}/{topic}/{partition}/{base_offset}-{segment_id}.segment
 
-    {topic} {partition} {base_offset}    needed; digits but for the topic
-    {log_dir}                            any directories or none; the first field, a / behind it
+    {topic} {partition} {base_offset}    required; partition and base offset are digits
+    {log_dir}                            zero or more directories; must be first, before a /
     {cluster} {broker}                   one directory's name or a part of it
     {topic_id} {segment_id}              a UUID: 22 characters of base64, or the form with dashes
-    {entropy}                            whatever one directory's or file's name has there
+    {entropy}                            any text within one directory's or file's name
 
-`log_dir` in the catalog is what {log_dir}, {cluster} and {broker} matched, joined by slashes, so
-that replicas stay apart; the other fields are only matched. Logs are raw bytes, with `.index` and
-`.timeindex` beside them under the same name without `.log`.
+`log_dir` in the catalog is the text of {log_dir}, {cluster} and {broker}, joined by slashes, so
+that replicas stay separate; the other fields are only matched. Logs are raw bytes, with `.index`
+and `.timeindex` beside them under the same name without `.log`.
 """
 
 import re
@@ -45,7 +45,7 @@ _LOG_DIR: Final = "{log_dir}/"
 
 
 def pattern_layout(text: str) -> Layout:
-    """Return the layout of a pattern; ValueError, one line with what is possible, for a wrong one.
+    """Return the layout of a pattern; ValueError, one line with the possible fields, if wrong.
 
     >>> pattern_layout("{topic}/{base_offset}.log")
     Traceback (most recent call last):
@@ -96,7 +96,7 @@ def _fault(text: str) -> str | None:
 
 def _compiled(text: str) -> re.Pattern[str]:
     expression = ""
-    if text.startswith(_LOG_DIR):  # SOURCE may be a log directory itself
+    if text.startswith(_LOG_DIR):  # SOURCE itself may be a log directory
         text = text.removeprefix(_LOG_DIR)
         expression = f"(?:(?P<log_dir>{_FIELDS['log_dir']})/)?"
     for number, part in enumerate(_FIELD.split(text)):
@@ -106,7 +106,7 @@ def _compiled(text: str) -> re.Pattern[str]:
 
 class _Pattern(NamedTuple):
     path: re.Pattern[str]  # of a log, below SOURCE
-    depth: int | None  # of the directories with logs below SOURCE; None: any
+    depth: int | None  # of the directories with logs, below SOURCE; None: any depth
 
 
 def _list_directory(pattern: _Pattern, visit: Visit) -> Directory:

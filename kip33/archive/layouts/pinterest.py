@@ -1,12 +1,13 @@
-"""`pinterest`: what Pinterest's tiered storage uploads to a bucket.
+"""`pinterest`: uploads of Pinterest's tiered storage to a bucket.
 
     SOURCE/[<bits>/]<cluster>/orders-0/00000000000000000042.log    .index and .timeindex beside it
-    SOURCE/[<bits>/]<cluster>/orders-0/offset.wm, _metadata        passed over
+    SOURCE/[<bits>/]<cluster>/orders-0/offset.wm, _metadata        ignored
 
-`<bits>` are the first bits, as 0 and 1, of the MD5 of `<cluster>-<topic>-<partition>`; they spread
-a bucket's load and say nothing, so `log_dir` is without them. All bytes are raw. Source:
+`<bits>` are the first bits, as 0 and 1, of the MD5 of `<cluster>-<topic>-<partition>`. They only
+spread a bucket's load, so `log_dir` does not contain them. All bytes are raw. `_metadata` also
+lists the segments, so kip33 deletes nothing here. Source:
 `Utils.getBinaryHashForClusterTopicPartition` and `S3StorageServiceEndpoint` of
-pinterest/tiered-storage. `_metadata` lists the segments as well: nothing is deleted here.
+pinterest/tiered-storage.
 """
 
 import hashlib
@@ -19,7 +20,7 @@ from kip33.archive.layouts.suffixed import list_suffixed
 
 
 def partition_of(visit: Visit) -> Partition | None:
-    """Return whose directory it is; `log_dir` is without the bits of its hash."""
+    """Return the partition of a directory; `log_dir` does not contain the bits of its hash."""
     found = kafka.partition_of(visit)
     if found is None:
         return None
@@ -31,7 +32,7 @@ def partition_of(visit: Visit) -> Partition | None:
 
 
 def hash_bits(cluster: str, topic: str, partition: int) -> str:
-    """Return all bits of the hash that spreads partitions.
+    """Return all bits of the hash that spreads partitions over a bucket, as 0 and 1.
 
     >>> hash_bits("test-cluster", "foo123", 133)[:5]
     '10110'

@@ -1,4 +1,4 @@
-"""Layouts with a directory a partition, in it logs and indexes that differ by their suffixes."""
+"""Layouts with one directory per partition, where logs and indexes differ by their suffixes."""
 
 import re
 from collections.abc import Callable
@@ -11,16 +11,16 @@ from kip33.archive.index_listing import add_segments, index_files
 
 
 class SegmentNaming(NamedTuple):
-    """What a layout's names say."""
+    """How a layout reads names."""
 
-    partition: Callable[[Visit], Partition | None]  # None: no partition's directory
+    partition: Callable[[Visit], Partition | None]  # None: not a partition's directory
     base_offset: Callable[[Directory, str], int | None]  # of a file with .log in its name
     unfinished: re.Pattern[str]  # names of temporary index files
     count_others: Callable[[Directory, set[str]], None] | None = None  # all names of a partition
 
 
 def list_suffixed(names: SegmentNaming, visit: Visit) -> Directory:
-    """Return what a directory holds."""
+    """Return a directory's contents."""
     directory = Directory.empty()
     partition = names.partition(visit)
     infos = entries(directory, visit, partition)
