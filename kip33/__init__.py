@@ -1,7 +1,7 @@
 """The time index (KIP-33) of archived Kafka log segments: rebuild, verify, catalog, search.
 
-The names below need no Spark, and nothing is imported before it is used. The jobs, functions of
-a SparkSession, are in `kip33.spark`.
+The names below need no Spark, and nothing is imported before it is used. The functions that take a
+SparkSession are in `kip33.spark`.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""What kip33 raises. Every message says where, what was found and what was expected.
+"""The errors of kip33. Every message says where, what was found and what was expected.
 
     Kip33Error
       CorruptSegmentError       a batch or record that cannot be read; carries `valid_bytes`
@@ -12,10 +12,10 @@
       PlanError                 a retention plan that cannot be made, read or carried out
         LockedError             a log directory that a broker, or another run of kip33, uses now
       LocationError             a path or URI that cannot be used
-      PolicyError               a retention policy that cannot be read, or says what Kafka has not
+      PolicyError               a retention policy that cannot be read, or is unknown to Kafka
       PublishError              a part or commit file that cannot be written: nothing is committed
 
-`exit_code` is what a command ends with. A wrong argument is a plain `ValueError`.
+`exit_code` is the exit code of a command. A wrong argument is a plain `ValueError`.
 """
 
 from typing import ClassVar
@@ -28,10 +28,10 @@ class Kip33Error(Exception):
 
 
 class CorruptSegmentError(Kip33Error):
-    """Bytes of a segment that cannot be read; `valid_bytes` is the length of the good prefix."""
+    """Bytes of a segment that cannot be read; `valid_bytes` is the length of the valid prefix."""
 
     def __init__(self, message: str, valid_bytes: int = 0) -> None:
-        """Keep `valid_bytes`, the position up to which the segment was good."""
+        """Store `valid_bytes`, the position up to which the segment is valid."""
         super().__init__(message)
         self.valid_bytes = valid_bytes
 
@@ -53,7 +53,7 @@ class UnsupportedFormatError(Kip33Error):
 
 
 class BatchTooLargeError(UnsupportedFormatError):
-    """A batch that decompresses to more bytes than are allowed: it is read no further."""
+    """A batch that decompresses to more bytes than are allowed; the rest is not read."""
 
 
 class CatalogError(Kip33Error):
@@ -61,7 +61,7 @@ class CatalogError(Kip33Error):
 
 
 class UnreadableCatalogError(CatalogError):
-    """A file of a catalog that is there, and cannot be read now: it proves no damage."""
+    """A file of a catalog that exists but cannot be read now; this does not prove damage."""
 
     exit_code = 1
 
@@ -71,18 +71,18 @@ class LocationError(Kip33Error):
 
 
 class PolicyError(Kip33Error):
-    """A policy file or a broker's description of its topics that cannot be taken as it is."""
+    """A policy file, or a broker's description of its topics, that is wrong."""
 
 
 class PublishError(Kip33Error):
-    """A disk that is full, a place without permission: what a build needs cannot be written."""
+    """A file that a build needs to write and cannot: a full disk, a missing permission."""
 
     exit_code = 1
 
 
 class PlanError(Kip33Error):
-    """A retention plan that cannot be made, read or carried out: nothing was touched."""
+    """A retention plan that cannot be made, read or carried out; nothing was changed."""
 
 
 class LockedError(PlanError):
-    """A log directory that a broker, or another run of kip33, uses now: nothing was touched."""
+    """A log directory that a broker, or another run of kip33, uses now; nothing was changed."""

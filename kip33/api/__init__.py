@@ -1,1 +1,1 @@
-"""What a program uses without Spark: a catalog as one object, and a plan to apply."""
+"""The API without Spark: a catalog as one object, and a plan to apply."""

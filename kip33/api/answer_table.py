@@ -1,4 +1,4 @@
-"""What `OpenedCatalog.offsets_for_times` returns: one row an answer, the columns of the command."""
+"""The table of `OpenedCatalog.offsets_for_times`: one row per answer, the command's columns."""
 
 from collections.abc import Iterable
 from typing import Any, Final

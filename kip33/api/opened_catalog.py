@@ -1,7 +1,7 @@
-"""A catalog as one object to hold, without Spark.
+"""A catalog as one object, without Spark.
 
-Each method asks what a command asks, of the same functions: `catalog`, `search`, `lag`, `failover`
-and `retention`. `kip33/api/RESULTS.md` lists the columns and fields of all results.
+Its methods call the same functions as the commands `catalog`, `search`, `lag`, `failover` and
+`retention`. `kip33/api/RESULTS.md` lists the columns and fields of all results.
 """
 
 import os
@@ -43,15 +43,15 @@ Path: TypeAlias = str | os.PathLike[str]
 TimeRequest: TypeAlias = (
     tuple[str, int | None, Time | str] | tuple[str, int | None, Time | str, str | None]
 )
-"""Topic, partition (None: each there is), time, and perhaps a log directory.
+"""Topic, partition (None: all), time, and optionally a log directory.
 
 A time is ms since 1970, a `datetime` with a time zone, `earliest`, `latest` or `max-timestamp`.
 """
 Offsets: TypeAlias = Path | Iterable[tuple[str, str, int, int]]
 """Committed offsets: tuples (group, topic, partition, offset), or a file.
 
-The file is a CSV `[group,]topic,partition,offset` or what `kafka-consumer-groups.sh --describe`
-printed.
+The file is a CSV `[group,]topic,partition,offset`, or the output of
+`kafka-consumer-groups.sh --describe`.
 """
 PolicyTables: TypeAlias = Policies | Mapping[str, Mapping[str, Any]]
 """`Policies`, or their tables: `{"defaults": {"retention.ms": "7d"}, "topics": {"a*": {}}}`."""
@@ -60,9 +60,9 @@ PolicyTables: TypeAlias = Policies | Mapping[str, Mapping[str, Any]]
 def open_catalog(
     catalog: Path, *, storage_options: StorageOptions | None = None
 ) -> "OpenedCatalog":
-    """Return the catalog at a path or URI; LocationError where there is no such directory.
+    """Return the catalog at a path or URI; LocationError if there is no such directory.
 
-    `storage_options`: keys and endpoint of its store and its archive's, in Hadoop's names or as
+    `storage_options`: keys and endpoint for its store and its archive's, by Hadoop's names or as
     `endpoint`, `region`, `access_key`, `secret_key`, `token` (`kip33.stores.storage_options`).
     """
     opened = Catalog(Location.of(catalog))
@@ -73,11 +73,10 @@ def open_catalog(
 
 @dataclass(frozen=True)
 class OpenedCatalog:
-    """A catalog; its methods read what is there when they are called.
+    """A catalog; its methods read the files at each call.
 
-    `snapshot` is a name, a number or an id, None: the newest one that is not damaged. A newer one
-    that is damaged is named in a warning. CatalogError where there is no such snapshot or it is
-    damaged.
+    `snapshot` is a name, a number or an id; None is the newest undamaged one, with a warning for
+    each newer damaged one. CatalogError if there is no such snapshot or it is damaged.
     """
 
     catalog: Catalog
@@ -100,8 +99,8 @@ class OpenedCatalog:
     ) -> pa.Table:
         """Return a row for each segment file, or directory that could not be listed.
 
-        The columns are those of the snapshot's Parquet files (`segments` in RESULTS.md), or of
-        these the ones in `columns`. The checksum of every file is checked.
+        The columns are those of the snapshot's Parquet files (`segments` in RESULTS.md), or only
+        those in `columns`. The checksum of every file is verified.
         """
         chosen = self._chosen(snapshot)
         return self.catalog.read(chosen, None if columns is None else list(columns))
@@ -133,11 +132,11 @@ class OpenedCatalog:
         """Return for each request the first record at or after its time.
 
         Rows are in the order of the requests, then by partition and log directory (`answers` in
-        RESULTS.md): `offset` and `timestamp` (ms) of the record, null where `result` says that
-        there is none; `exactness`; `bytes_read`; `note`; `passed_over`. `as_kafka` answers as a
-        broker of the newest Kafka would, "3.7" as one of that version; `log_start_offsets`, a CSV
-        topic,partition,offset[,log_dir], goes with it. `index_only` opens no log. `all_replicas`
-        answers from each log directory. ValueError for a wrong argument.
+        RESULTS.md): `offset` and `timestamp` (ms) of the record, null if `result` says that no
+        record was found; `exactness`; `bytes_read`; `note`; `passed_over`. `as_kafka` answers as a
+        broker of the newest Kafka, "3.7" as a broker of that version; it may be combined with
+        `log_start_offsets`, a CSV topic,partition,offset[,log_dir]. `index_only` opens no log.
+        `all_replicas` answers for each log directory. ValueError for a wrong argument.
         """
         if log_start_offsets is not None and not as_kafka:
             raise ValueError("log_start_offsets goes with as_kafka")
@@ -159,11 +158,11 @@ class OpenedCatalog:
         snapshot: str | None = None,
         max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
     ) -> list[GroupLag]:
-        """Return how far each group is behind, in the order of its offsets.
+        """Return the lag of each group, in the order of `offsets`.
 
         Times are ms since 1970, `lag_ms` is milliseconds, `lag_records` a number of offsets
-        (`group_lags` in RESULTS.md). With `policies` `unread_expires_at_ms` says when retention may
-        begin to delete what is unread; `now` is a time, None: the clock's.
+        (`group_lags` in RESULTS.md). With `policies`, `unread_expires_at_ms` is the time at which
+        retention may begin to delete unread records; `now` is a time, None: the current time.
         """
         committed = _committed(offsets)
         return group_lag.group_lags(
@@ -182,11 +181,11 @@ class OpenedCatalog:
         buffer_ms: int,
         max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
     ) -> list[ResumePoint]:
-        """Return where groups that read this catalog's cluster continue on another one.
+        """Return the offsets at which groups of this catalog's cluster continue on another cluster.
 
-        `other` is that cluster's catalog; `buffer_ms` the largest latency and clock difference
-        between the two. By group, topic and partition of the other cluster; times are ms since
-        1970 (`resume_points` in RESULTS.md). ValueError for a negative buffer.
+        `other` is that cluster's catalog; `buffer_ms` is the largest latency and clock difference
+        between the two. Rows are by group, topic and partition of the other cluster; times are ms
+        since 1970 (`resume_points` in RESULTS.md). ValueError for a negative buffer.
         """
         second = other if isinstance(other, OpenedCatalog) else open_catalog(other)
         committed = _committed(offsets)
@@ -209,14 +208,14 @@ class OpenedCatalog:
         log_start_offsets: Path | None = None,
         topics: Sequence[str] = (),
     ) -> pa.Table:
-        """Return a row for each segment with what retention decides of it at `now`.
+        """Return a row for each segment with retention's decision at `now`.
 
-        By log directory, topic, partition and base offset (`retention` in RESULTS.md): `deletable`,
-        `reason`, `expires_at_ms`, ... A directory that could not be listed has no row. `now` is a
-        time, None: the clock's. `active_segment` "kafka" judges the last segment as a broker does,
-        "keep" keeps it. `boundary` "remote" is tiered storage's comparison up to Kafka 4.2.
-        `log_start_offsets` is a CSV topic,partition,offset[,log_dir] over the archive's
-        checkpoints, `topics` are globs. ValueError for a wrong argument.
+        Rows are by log directory, topic, partition and base offset (`retention` in RESULTS.md):
+        `deletable`, `reason`, `expires_at_ms`, ... A directory that could not be listed has no row.
+        `now` is a time, None: the current time. `active_segment` "kafka" judges the last segment as
+        a broker does, "keep" keeps it. `boundary` "remote" is tiered storage's comparison up to
+        Kafka 4.2. `log_start_offsets` is a CSV topic,partition,offset[,log_dir] that overrides the
+        archive's checkpoints; `topics` are globs. ValueError for a wrong argument.
         """
         chosen = self._chosen(snapshot)
         held = _policies(policies)
@@ -246,12 +245,12 @@ class OpenedCatalog:
         topics: Sequence[str] = (),
         trust_last_modified: bool = False,
     ) -> RetentionPlan:
-        """Return what may be deleted at `now`; nothing is written or deleted.
+        """Return the plan of segments to delete at `now`; nothing is written or deleted.
 
-        The arguments are those of `retention`. `trust_last_modified` plans segments, too, for which
-        the file's time stands in for a timestamp. `kip33.write_plan` keeps the plan as a file,
-        `kip33.apply_plan` tries it or carries it out. PlanError where `now` is in the future, a
-        topic has no cleanup.policy, or the policies keep everything.
+        The arguments are those of `retention`. With `trust_last_modified` the plan includes
+        segments for which the file's time is used as timestamp. `kip33.write_plan` writes the plan
+        to a file, `kip33.apply_plan` tests it or carries it out. PlanError if `now` is in the
+        future, a topic has no cleanup.policy, or the policies keep everything.
         """
         chosen = self._chosen(snapshot)
         clock_ms = current_ms()

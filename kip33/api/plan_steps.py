@@ -1,4 +1,4 @@
-"""A retention plan in a program's hands: kept as a file, tried, carried out."""
+"""Write a retention plan to a file, test it, or carry it out, from a program."""
 
 import os
 from typing import Final
@@ -20,7 +20,7 @@ def write_plan(
 ) -> None:
     """Write a plan to `file`, a path or URI that ends in `.jsonl`, as `kip33 retention --plan`.
 
-    Replaces nothing but a plan: LocationError where the file is something else, PublishError where
+    Only an existing plan is replaced: LocationError if the file is something else, PublishError if
     it cannot be written.
     """
     place = Location.of(file)
@@ -39,18 +39,18 @@ def apply_plan(
     on_record: OnRecord | None = None,
     storage_options: StorageOptions | None = None,
 ) -> Applied:
-    """Try a plan, or with `dry_run=False` delete what it says, as `kip33 retention --apply` does.
+    """Test a plan, or with `dry_run=False` carry it out, as `kip33 retention --apply` does.
 
     `plan` is a plan or the path or URI of its file. A dry run checks everything and deletes
     nothing. With `trash` the files are moved there instead of deleted. Returns what was done, or
     would be, with a `PartitionResult` for each partition: numbers of segments, sizes in bytes.
-    `on_record` is called with each object of the journal; where it returns False, each partition
-    ends with the segment under way. `storage_options`: `kip33.stores.storage_options`.
+    `on_record` is called with each object of the journal; if it returns False, each partition stops
+    after its current segment. `storage_options`: `kip33.stores.storage_options`.
 
-    Nothing is touched where the plan is refused. Raises PlanError where it cannot be read, is older
-    than `max_age_ms`, has more than `limit_bytes`, or the catalog now says otherwise; LockedError
-    where a broker uses the directory; CatalogError where there is no snapshot; LocationError where
-    a place cannot be used.
+    A refused plan changes nothing. Raises PlanError if the plan cannot be read, is older than
+    `max_age_ms`, has more than `limit_bytes`, or no longer matches the catalog; LockedError if a
+    broker uses the directory; CatalogError if there is no snapshot; LocationError if a place cannot
+    be used.
     """
     if isinstance(plan, RetentionPlan):
         use_storage_options(storage_options, [plan.basis.catalog, plan.basis.source])

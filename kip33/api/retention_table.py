@@ -1,6 +1,6 @@
-"""What `OpenedCatalog.retention` returns: one row a segment, with what retention decides of it.
+"""The table of `OpenedCatalog.retention`: one row per segment with retention's decision.
 
-The columns have the names and meanings of `kip33.spark.evaluate_retention`.
+The columns have the same names and meanings as those of `kip33.spark.evaluate_retention`.
 """
 
 from collections.abc import Iterable

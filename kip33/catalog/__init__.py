@@ -1,1 +1,1 @@
-"""The catalog: its schema, its snapshots, and what is counted and removed in it."""
+"""The catalog: its schema and its snapshots, totals, differences and pruning."""

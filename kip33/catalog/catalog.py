@@ -1,18 +1,18 @@
-"""The catalog: one Parquet row a segment, in snapshots that are committed by one put (D7).
+"""The catalog: one Parquet row per segment, in snapshots that are committed by one put (D7).
 
     CATALOG/
       snapshots/
         00000000000000000007-4f0c.../     one snapshot; what `kip33 catalog --path` prints
-          part-00000.parquet              written whole by pyarrow
+          part-00000.parquet              written by pyarrow
       commits/
-        00000000000000000007-4f0c....json written last; lists the parts. No commit, no snapshot
+        00000000000000000007-4f0c....json written last; lists the parts. No commit, no snapshot.
       orphaned/
         00000000000000000007-4f0c....arrow   index files without a log (`catalog.orphan_list`)
       staging/
-        00000000000000000008-91aa.../     what a running build has so far (`catalog.draft`)
+        00000000000000000008-91aa.../     parts of a running build (`catalog.draft`)
 
-A snapshot's folder holds `*.parquet` only, so any engine reads it as it is. The newest snapshot is
-the one with the highest sequence number, ties by id; clocks are not asked. Nothing is rewritten.
+A snapshot's folder contains only `*.parquet`, so any engine can read it. The newest snapshot is the
+one with the highest sequence number, ties broken by id; clocks do not matter. No file is rewritten.
 """
 
 import io
@@ -32,7 +32,7 @@ from kip33.stores.files import entries_of, one_line, read_whole
 from kip33.stores.locations import Location
 
 MOST_COMMIT_BYTES: Final = 1 << 30
-NO_FILE: Final = (FileNotFoundError, IsADirectoryError)  # other errors may pass
+NO_FILE: Final = (FileNotFoundError, IsADirectoryError)  # other errors may be temporary
 
 
 class Catalog(NamedTuple):
@@ -42,7 +42,7 @@ class Catalog(NamedTuple):
 
     @classmethod
     def at(cls, text: str) -> Self:
-        """Return the catalog at a path or URI, there or not."""
+        """Return the catalog at a path or URI, which need not exist."""
         return cls(Location.of(text))
 
     def snapshot_folder(self, name: str) -> Location:
@@ -50,34 +50,34 @@ class Catalog(NamedTuple):
         return self.location.child(f"snapshots/{name}")
 
     def staging_folder(self, name: str) -> Location:
-        """Return the folder of what a build has written so far."""
+        """Return the folder with the parts of a build that is not committed."""
         return self.location.child(f"staging/{name}")
 
     def orphaned_place(self, name: str) -> Location:
-        """Return where a snapshot has its list of orphaned index files."""
+        """Return the place of a snapshot's list of orphaned index files."""
         return self.location.child(f"orphaned/{name}.arrow")
 
     def commit_place(self, name: str) -> Location:
-        """Return where the commit file of a snapshot is."""
+        """Return the place of a snapshot's commit file."""
         return self.location.child(f"commits/{name}.json")
 
     def snapshots(self) -> list[Snapshot]:
         """Return the committed snapshots, oldest first; unreadable commit files are left out.
 
-        Raises CatalogError where one was written by a later version of kip33.
+        Raises CatalogError if one was written by a later version of kip33.
         """
         loaded = (self._load(name).snapshot for name in sorted(self.commit_names()))
         return [snapshot for snapshot in loaded if snapshot]
 
     def candidates(self) -> Iterator[Candidate]:
-        """Yield what is committed, newest first, with the problem of each ignored snapshot."""
+        """Yield all commits, newest first, with the problem of each snapshot that is ignored."""
         for name in sorted(self.commit_names(), reverse=True):
             candidate = self._load(name)
             damage = candidate.snapshot and self.damage(candidate.snapshot)
             yield candidate._replace(problem=damage) if damage else candidate
 
     def newest(self) -> Snapshot | None:
-        """Return the newest committed snapshot whose parts are all there, None if none is."""
+        """Return the newest committed snapshot with all its parts, or None."""
         return next((c.snapshot for c in self.candidates() if not c.problem), None)
 
     def require_newest(self) -> Snapshot:
@@ -94,7 +94,7 @@ class Catalog(NamedTuple):
         )
 
     def named(self, text: str) -> Snapshot:
-        """Return the snapshot of a name, a sequence number or an id; CatalogError if unknown."""
+        """Return the snapshot with a name, a sequence number or an id; CatalogError if unknown."""
         found = [
             snapshot
             for snapshot in self.snapshots()
@@ -111,7 +111,7 @@ class Catalog(NamedTuple):
         )
 
     def read(self, snapshot: Snapshot, columns: list[str] | None = None) -> pa.Table:
-        """Return the rows of a snapshot in order; CatalogError where a part is damaged."""
+        """Return the rows of a snapshot in order; CatalogError if a part is damaged."""
         tables = list(self.read_pieces(snapshot, columns))
         if not tables:
             return SEGMENTS.empty_table().select(columns or SEGMENTS.names)
@@ -120,16 +120,16 @@ class Catalog(NamedTuple):
     def read_pieces(
         self, snapshot: Snapshot, columns: list[str] | None = None
     ) -> Iterator[pa.Table]:
-        """Yield the rows in order, a row group at a time; memory follows the largest part's bytes.
+        """Yield the rows in order, one row group at a time; memory depends on the largest part.
 
-        Raises CatalogError where a part is not, to the byte, what the commit lists.
+        Raises CatalogError if the bytes of a part differ from what the commit lists.
         """
         return self.read_parts(self.snapshot_folder(snapshot.name), snapshot.parts, columns)
 
     def read_parts(
         self, folder: Location, parts: Iterable[SnapshotPart], columns: list[str] | None = None
     ) -> Iterator[pa.Table]:
-        """Yield the rows of parts in a folder, a row group at a time; errors as `read_pieces`."""
+        """Yield the rows of parts in a folder, one row group at a time; errors as `read_pieces`."""
         for part in parts:
             place = folder.child(part.name)
             data = _part_bytes(place, part)
@@ -145,12 +145,12 @@ class Catalog(NamedTuple):
                 raise CatalogError(f"{place.uri}: cannot be read: {one_line(error)}") from error
 
     def require_whole(self, snapshot: Snapshot) -> None:
-        """Raise CatalogError where a part is not, to the byte, what the commit lists."""
+        """Raise CatalogError if the bytes of a part differ from what the commit lists."""
         for _ in self.read_pieces(snapshot, ["status"]):
             pass  # reading checks each part's CRC and its number of rows
 
     def require_source(self, source: Location) -> None:
-        """Raise CatalogError where the newest snapshot describes another source (D7)."""
+        """Raise CatalogError if the newest snapshot describes another source (D7)."""
         newest = self.newest()
         if newest and newest.source != source.uri:
             raise CatalogError(
@@ -159,13 +159,13 @@ class Catalog(NamedTuple):
             )
 
     def commit_names(self) -> list[str]:
-        """Return the names that have a commit file, readable or not, in no order."""
+        """Return the names that have a commit file, readable or not, in any order."""
         names = (info.base_name for info in self.infos("commits"))
         stems = (name.removesuffix(".json") for name in names if name.endswith(".json"))
         return [stem for stem in stems if sequence_of(stem) is not None]
 
     def infos(self, below: str) -> list[fs.FileInfo]:
-        """Return the entries of a folder of the catalog, nothing where there is no such folder."""
+        """Return the entries of a folder of the catalog, empty if there is no such folder."""
         place = self.location.child(below)
         try:
             return entries_of(place)
@@ -176,7 +176,7 @@ class Catalog(NamedTuple):
             ) from error
 
     def damage(self, snapshot: Snapshot) -> str | None:
-        """Return what is wrong with a snapshot's files, judged by their sizes; None if nothing."""
+        """Return the problem with the sizes of a snapshot's files, None if they are right."""
         folder = self.snapshot_folder(snapshot.name)
         sizes = {info.base_name: info.size for info in self.infos(f"snapshots/{snapshot.name}")}
         for part in snapshot.parts:
@@ -238,7 +238,7 @@ def _part_bytes(place: Location, part: SnapshotPart) -> bytes:
 
 
 def _with_all_columns(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """Add the columns that an earlier schema version did not have, null."""
+    """Add the columns that an earlier schema version did not have, with null values."""
     missing = [name for name in columns if name not in rows.column_names]
     for name in missing:
         field = SEGMENTS.field(name)

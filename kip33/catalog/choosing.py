@@ -1,4 +1,4 @@
-"""Which snapshot a user means, and what is wrong with newer ones that are passed over."""
+"""Choose the snapshot that a user means, and report newer ones that are ignored."""
 
 from typing import NamedTuple
 
@@ -8,16 +8,16 @@ from kip33.errors import CatalogError
 
 
 class Choice(NamedTuple):
-    """A snapshot, and a line for each newer one that is ignored."""
+    """A snapshot, and one line for each newer snapshot that is ignored."""
 
     snapshot: Snapshot
     warnings: tuple[str, ...] = ()
 
 
 def choose(catalog: Catalog, text: str | None) -> Choice:
-    """Return the snapshot of a name, a sequence number or an id; the newest one for None.
+    """Return the snapshot with a name, a sequence number or an id; the newest one for None.
 
-    Raises CatalogError if there is no snapshot, or its parts are not what was committed.
+    Raises CatalogError if there is no such snapshot, or its parts differ from the commit.
     """
     if text is None:
         return _newest(catalog)
@@ -39,4 +39,4 @@ def _newest(catalog: Catalog) -> Choice:
         if candidate.snapshot and not candidate.problem:
             return Choice(candidate.snapshot, tuple(warnings))
         warnings.append(f"{candidate.problem}; this snapshot is ignored")
-    return Choice(catalog.require_newest())  # raises, and says why there is none
+    return Choice(catalog.require_newest())  # raises an error that says why there is no snapshot

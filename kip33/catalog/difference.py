@@ -1,16 +1,17 @@
-"""What changed between two snapshots: one row a segment that is not as it was.
+"""Compare two snapshots: one row per segment that changed.
 
     changes          the segment's log file ...
-    added            is in the later snapshot only
-    gone             is in the earlier one only
+    added            is only in the later snapshot
+    gone             is only in the earlier one
     grown, shrunk    has another size
-    status changed   is judged otherwise than before
-    modified         has neither grown nor shrunk, but was written again (another modification
-                     time), or has other figures or another error under the same status
+    status changed   has another status
+    modified         has the same size but another modification time, or other values or another
+                     error with the same status
 
-A segment may have several of them. Figures that follow from a size or a status are not told
-twice, and what a build's settings alone decide (entries, whose index file it is) is no change of
-a segment. Rows are the same segment by `log_uri`, directories that could not be listed as well.
+A segment may have several changes. Values that follow from a size or a status are not reported
+again. Values that depend only on a build's settings (entries, the state of the index file) are not
+compared. Rows of both snapshots are matched by `log_uri`, including rows of directories that could
+not be listed.
 """
 
 from typing import Any, Final, NamedTuple
@@ -27,7 +28,7 @@ STATUS_CHANGED, MODIFIED = "status changed", "modified"
 CHANGES: Final = (ADDED, GONE, GROWN, SHRUNK, STATUS_CHANGED, MODIFIED)
 
 _FIGURES: Final = (
-    "size_bytes",  # known on one side only: neither grown nor shrunk
+    "size_bytes",  # known in only one snapshot: neither grown nor shrunk
     "valid_bytes",
     "last_offset",
     "batch_count",
@@ -45,8 +46,8 @@ _COLUMNS: Final = list(dict.fromkeys([*_SHOWN, "last_modified_ms", *_FIGURES]))
 _FIELDS: list["pa.Field[Any]"] = [
     pa.field("log_uri", pa.string(), nullable=False),
     pa.field("changes", pa.list_(pa.string()), nullable=False),
-    pa.field("size_bytes_before", pa.int64()),  # null where there was no such segment
-    pa.field("size_bytes_after", pa.int64()),  # null where there is none any more
+    pa.field("size_bytes_before", pa.int64()),  # null if the segment was added
+    pa.field("size_bytes_after", pa.int64()),  # null if the segment was removed
     pa.field("status_before", pa.string()),
     pa.field("status_after", pa.string()),
 ]
@@ -56,10 +57,10 @@ _Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 def difference(catalog: Catalog, before: Snapshot, after: Snapshot) -> pa.Table:
-    """Return the segments that changed from `before` to `after`: a DIFFERENCE by `log_uri`.
+    """Return the segments that changed from `before` to `after`: a DIFFERENCE sorted by `log_uri`.
 
-    Holds the compared columns of both snapshots, about 100 bytes a segment and its URI. Raises
-    CatalogError where a part of one is damaged.
+    Both snapshots' compared columns are in memory, about 100 bytes per segment plus its URI. Raises
+    CatalogError if a part is damaged.
     """
     old, new = catalog.read(before, _COLUMNS), catalog.read(after, _COLUMNS)
     found: Any = pc.index_in(new["log_uri"], value_set=old["log_uri"])
@@ -79,39 +80,39 @@ def difference(catalog: Catalog, before: Snapshot, after: Snapshot) -> pa.Table:
 
 
 def count_changes(changed: pa.Table) -> dict[str, int]:
-    """Return how many rows of a DIFFERENCE have each change, without those that none has."""
+    """Return the number of rows of a DIFFERENCE for each change that occurs."""
     names: Any = pc.list_flatten(changed["changes"])
     number = {pair["values"]: pair["counts"] for pair in names.value_counts().to_pylist()}
     return {change: number[change] for change in CHANGES if change in number}
 
 
 class _Stayed(NamedTuple):
-    """The segments that are in both snapshots, a column at a time: all at once would be copies."""
+    """The segments that are in both snapshots, read one column at a time to save copies."""
 
     old: pa.Table
     new: pa.Table
     in_both: Any  # a flag for each row of `new`
-    was_at: Any  # for each flagged row its row in `old`
+    was_at: Any  # for each flagged row, its row in `old`
 
     def both(self, name: str) -> tuple[Any, Any]:
-        """Return a column before and after, row by row of one segment."""
+        """Return a column before and after, aligned by segment."""
         return self.old[name].take(self.was_at), self.new[name].filter(self.in_both)
 
     def differs(self, name: str) -> _Flags:
-        """Return where a column is another; null is a value like others."""
+        """Return flags of the rows where a column differs; null equals null."""
         before, after = self.both(name)
         other = pc.fill_null(pc.not_equal(before, after), False)
         return _flags(pc.or_(other, pc.xor(before.is_null(), after.is_null())))
 
     def rows(self, numbers: "np.ndarray[Any, Any]") -> tuple[pa.Table, pa.Table]:
-        """Return what is shown of some of the segments, before and after."""
+        """Return the reported columns of some of the segments, before and after."""
         now_at = np.flatnonzero(_flags(self.in_both))[numbers]
         old = self.old.select(_SHOWN).take(self.was_at.take(pa.array(numbers)))
         return old, self.new.select(_SHOWN).take(pa.array(now_at))
 
 
 def _changed(stayed: _Stayed) -> pa.Table:
-    """Return a row for each segment that is in both snapshots and not as it was."""
+    """Return a row for each segment that is in both snapshots and changed."""
     before, after = stayed.both("size_bytes")
     changes = np.zeros((len(before), len(CHANGES)), bool)
     grown, shrunk, status, modified = (
@@ -131,7 +132,7 @@ def _changed(stayed: _Stayed) -> pa.Table:
 
 
 def _rows(uris: Any, old: pa.Table, new: pa.Table, changes: _Flags) -> pa.Table:
-    """Return a DIFFERENCE: a row of `old` and one of `new` side by side, one flag a change."""
+    """Return a DIFFERENCE from aligned rows of `old` and `new`, with one flag per change."""
     names: Any = pa.array(CHANGES)
     ends = np.concatenate([[0], np.cumsum(changes.sum(axis=1))])
     lists = pa.ListArray.from_arrays(
@@ -142,16 +143,16 @@ def _rows(uris: Any, old: pa.Table, new: pa.Table, changes: _Flags) -> pa.Table:
 
 
 def _nothing(rows: pa.Table) -> pa.Table:
-    """Return as many rows without a size and a status."""
+    """Return the same number of rows with null size and status."""
     size, status = pa.nulls(rows.num_rows, pa.int64()), pa.nulls(rows.num_rows, pa.string())
     return pa.table({"size_bytes": size, "status": status})
 
 
 def _all(change: str, rows: pa.Table) -> _Flags:
-    """Return the flags of rows that have this one change."""
+    """Return flags that give all rows this one change."""
     return np.tile(np.array([name == change for name in CHANGES]), (rows.num_rows, 1))
 
 
 def _flags(booleans: Any) -> _Flags:
-    """Return Arrow's booleans, without nulls, as numpy's."""
+    """Return Arrow booleans, which have no nulls, as a numpy array."""
     return np.asarray(booleans, bool)

@@ -1,13 +1,13 @@
-"""A snapshot that is being written: it is invisible before its commit file is put.
+"""A snapshot that is being written: it is invisible until its commit file is put.
 
     CATALOG/staging/<name>/
-      part-00003.5c1e9b02.parquet    a task's rows; each attempt of a task has a name of its own
-      claims.arrow                   the index files this build may write, put before any of them
+      part-00003.5c1e9b02.parquet    a task's rows; each attempt of a task has its own name
+      claims.arrow                   index files this build may write; put before any of them
 
-At the commit the parts that the successful attempts named move to the snapshot's folder. Whatever
-a killed, retried or speculative attempt leaves stays in staging, where no reader looks, and a
-zombie that wakes up after the commit writes there as well. Claims outlive a killed build: by them
-the next one knows its own index files.
+The commit moves the parts of the successful attempts to the snapshot's folder. Files of killed,
+retried or speculative attempts stay in staging, where no reader looks; a zombie task that continues
+after the commit also writes there. Claims survive a killed build, so that the next build knows
+which index files kip33 owns.
 """
 
 import json
@@ -36,12 +36,12 @@ from kip33.stores.locations import Location
 CLAIMS: Final = "claims.arrow"
 CLAIMED: Final = pa.schema([pa.field("index_uri", pa.string(), nullable=False)])
 MOST_CLAIMS_BYTES: Final = 1 << 30
-DEAD_AFTER_MS: Final = 24 * 3_600_000  # unfinished for so long: nobody's any more
+DEAD_AFTER_MS: Final = 24 * 3_600_000  # an unfinished build of this age is dead
 STAYS: Final = "the newest snapshot does not change"
 
 
 class Draft(NamedTuple):
-    """The next snapshot of a source, on its way."""
+    """The next snapshot of a source, not yet committed."""
 
     catalog: Catalog
     source: Location
@@ -50,10 +50,10 @@ class Draft(NamedTuple):
 
     @classmethod
     def begin(cls, catalog: Catalog, source: Location) -> Self:
-        """Return a draft with the next sequence number; its staging folder is made.
+        """Return a draft with the next sequence number and make its staging folder.
 
-        Raises CatalogError where the catalog describes another source (one SOURCE per catalog),
-        LocationError where it cannot be written.
+        Raises CatalogError if the catalog describes another source (one SOURCE per catalog),
+        LocationError if it cannot be written.
         """
         catalog.require_source(source)
         draft = cls(catalog, source, last_sequence(catalog) + 1, uuid.uuid4().hex[:12])
@@ -62,23 +62,24 @@ class Draft(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return its own name; the snapshot's is the same unless others committed meanwhile."""
+        """Return the draft's name; the snapshot has another if a build committed in between."""
         return snapshot_name(self.sequence, self.snapshot_id)
 
     @property
     def staging(self) -> Location:
-        """Return the folder its parts are written to."""
+        """Return the folder to which its parts are written."""
         return self.catalog.staging_folder(self.name)
 
     @property
     def folder(self) -> Location:
-        """Return the folder its parts will be in."""
+        """Return the folder to which the commit moves its parts."""
         return self.catalog.snapshot_folder(self.name)
 
     def claim(self, index_uris: "pa.ChunkedArray[Any] | pa.Array[Any]") -> None:
-        """Write down which index files this build may write: those that are ours or not there.
+        """Record which index files this build may write: those that kip33 owns or that are missing.
 
-        Put by every build: on an object store, that has no folders, it shows that one runs.
+        Every build writes this file. On an object store, which has no folders, it shows that a
+        build is running.
         """
         sink = pa.BufferOutputStream()
         options = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -94,12 +95,12 @@ class Draft(NamedTuple):
         now_ms: int,
         orphans: pa.Table | None = None,
     ) -> Snapshot:
-        """Move `parts` to the snapshot's folder and publish the commit file: now it is there.
+        """Move `parts` to the snapshot's folder and publish the commit file.
 
-        `orphans`: index files whose logs are no longer there, a table of ORPHANS.
-        The snapshot's sequence number is above those of all that are committed now. Raises
-        CatalogError when a part is not in staging as it was written, PublishError when something
-        cannot be written. Either way the newest snapshot stays what it was.
+        `orphans`: index files whose logs no longer exist, a table of ORPHANS.
+        The snapshot's sequence number is above those of all current commits. Raises CatalogError if
+        a part in staging is missing or changed, PublishError if a file cannot be written. In both
+        cases the newest snapshot remains the same.
         """
         try:
             number = max(self.sequence, last_sequence(self.catalog) + 1)
@@ -135,7 +136,7 @@ class Draft(NamedTuple):
         return snapshot
 
     def _settle(self, part: SnapshotPart, folder: Location) -> SnapshotPart:
-        """Move a part from staging to its place, without the attempt in its name."""
+        """Move a part from staging to its place and remove the attempt from its name."""
         number, _, _ = part.name.partition(".")
         settled = part._replace(name=f"{number}.parquet")
         try:
@@ -155,14 +156,14 @@ class Draft(NamedTuple):
 
 
 def last_sequence(catalog: Catalog) -> int:
-    """Return the highest sequence number that is committed, 0 for none."""
+    """Return the highest committed sequence number, 0 without a commit."""
     return max((sequence_of(name) or 0 for name in catalog.commit_names()), default=0)
 
 
 def claimed_index_uris(catalog: Catalog, *, since: int) -> "pa.Array[Any]":
-    """Return the index files that builds from sequence number `since` on claimed, and never told.
+    """Return the index files claimed by builds from sequence number `since` that never committed.
 
-    A build that was killed may have written them; nothing that cannot be read counts.
+    Such a build was killed and may have written them. Unreadable claims are ignored.
     """
     claims: list[Any] = [pa.array([], pa.string())]
     for info in catalog.infos("staging"):

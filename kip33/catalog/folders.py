@@ -1,4 +1,4 @@
-"""The folders of a catalog's snapshots and drafts: what is in them, when something last came."""
+"""The folders of a catalog's snapshots and drafts: their files and latest modification times."""
 
 import re
 from typing import Final
@@ -30,7 +30,7 @@ def has_own_name(path: str) -> bool:
 
 
 def is_orphan_list(name: str) -> bool:
-    """Return whether kip33 writes files of this name into `orphaned`; also unfinished ones.
+    """Return whether kip33 writes files of this name into `orphaned`, including unfinished ones.
 
     >>> is_orphan_list("00000000000000000007-4f0c91aa5c1e.arrow"), is_orphan_list("notes.arrow")
     (True, False)
@@ -39,7 +39,7 @@ def is_orphan_list(name: str) -> bool:
 
 
 def remove_own_quietly(folder: Location) -> None:
-    """Delete a folder of ours as far as that goes; with files of others in it only our files."""
+    """Delete one of our folders, or only our files if it has others; failures are ignored."""
     try:
         infos = entries_of(folder, recursive=True)
     except OSError:
@@ -53,15 +53,15 @@ def remove_own_quietly(folder: Location) -> None:
 
 
 class Folder:
-    """One folder with all that is in it, however deep."""
+    """One folder with everything below it."""
 
     def __init__(self) -> None:
-        """Begin without files."""
+        """Start without files."""
         self.sizes: dict[str, int] = {}  # bytes, by the file's path in the folder
-        self.touched_ms: int | None = None  # the latest time known; an object store has files' only
+        self.touched_ms: int | None = None  # latest known time; of files only on an object store
 
     def add(self, path: str, info: fs.FileInfo) -> None:
-        """Add what the listing says of a file, a folder in it, or the folder itself."""
+        """Add an entry of the listing: a file, a subfolder, or the folder itself."""
         if info.type == fs.FileType.File:
             self.sizes[path] = info.size
         time_ms = modified_ms(info)
@@ -70,14 +70,14 @@ class Folder:
 
     @property
     def size_bytes(self) -> int:
-        """Return the size of its files."""
+        """Return the total size of its files."""
         return sum(self.sizes.values())
 
 
 def modified_ms(info: fs.FileInfo) -> int | None:
-    """Return a modification time, None where the store has none or the file has just gone.
+    """Return a modification time, None if the store has none or the file was just deleted.
 
-    Also None where it is negative: Arrow's times go on in 1677 when they reach 2262.
+    Also None if it is negative: Arrow's times overflow in 2262 and continue in 1677.
     """
     time_ns = info.mtime_ns
     return None if time_ns is None or time_ns < 0 else time_ns // 1_000_000
@@ -86,7 +86,7 @@ def modified_ms(info: fs.FileInfo) -> int | None:
 def list_folders(catalog: Catalog, below: str) -> dict[str, Folder]:
     """Return the folders with a snapshot's name in `snapshots` or `staging`, in one listing.
 
-    Raises CatalogError where they cannot be listed.
+    Raises CatalogError if they cannot be listed.
     """
     place = catalog.location.child(below)
     try:

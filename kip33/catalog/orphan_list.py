@@ -1,9 +1,9 @@
-"""The list of orphaned index files that a commit names: a file of its own beside the snapshot.
+"""The list of orphaned index files that a commit names: a separate file beside the snapshot.
 
-    CATALOG/orphaned/00000000000000000007-4f0c....arrow    no file where nothing is orphaned
+    CATALOG/orphaned/00000000000000000007-4f0c....arrow    no file if nothing is orphaned
 
-Put before the commit file. A list that is lost or damaged is no fault of its snapshot: a build
-warns and goes on without it.
+It is put before the commit file. A lost or damaged list does not make its snapshot invalid: a build
+warns and continues without it.
 """
 
 import zlib
@@ -21,18 +21,18 @@ _FIELDS: list["pa.Field[Any]"] = [
     pa.field("size_bytes", pa.int64(), nullable=False),  # of the index file
     pa.field("last_modified_ms", pa.int64(), nullable=False),
     pa.field("topic", pa.string()),
-    pa.field("log_uri", pa.string(), nullable=False),  # of the log that is no longer there
+    pa.field("log_uri", pa.string(), nullable=False),  # of the log that no longer exists
 ]
 ORPHANS: Final = pa.schema(_FIELDS)
-"""One row an index file of ours that no row of the snapshot names any more."""
+"""One row per index file that kip33 owns and no row of the snapshot names any more."""
 
 
 def write_orphans(
     catalog: Catalog, name: str, orphans: pa.Table, consequence: str
 ) -> OrphanList | None:
-    """Put the list of the snapshot `name`, return what its commit says of it; None without any.
+    """Put the list of the snapshot `name`; return its entry for the commit, None without orphans.
 
-    Raises PublishError where it cannot be written; `consequence` is part of the message.
+    Raises PublishError if it cannot be written; `consequence` is part of the message.
     """
     if not orphans.num_rows:
         return None
@@ -47,7 +47,7 @@ def write_orphans(
 
 
 def read_orphans(catalog: Catalog, snapshot: Snapshot) -> tuple[pa.Table, str | None]:
-    """Return the orphaned files that a snapshot lists, and a warning where that cannot be told."""
+    """Return the orphaned files that a snapshot lists, and a warning if the list is unreadable."""
     listed = snapshot.orphaned
     if listed is None:
         return ORPHANS.empty_table(), None

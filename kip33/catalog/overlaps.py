@@ -1,6 +1,6 @@
-"""Which segments of a snapshot have offsets that others have as well, counted by topic.
+"""Count the segments of a snapshot that share offsets with others, by topic.
 
-And which partitions have two directories, `orders-0` and `orders-00`.
+Also find partitions with two directories, `orders-0` and `orders-00`.
 """
 
 from collections import Counter
@@ -21,10 +21,10 @@ _COLUMNS: Final = [*_KEY, "base_offset", "last_offset"]
 
 
 def overlaps_by_topic(catalog: Catalog, snapshot: Snapshot) -> dict[str, dict[str, int]]:
-    """Return the number of segments of each kind of `rules.overlaps.NAMES`, of topics with any.
+    """Return the number of segments for each kind of `rules.overlaps.NAMES`, by topic.
 
-    Within a log directory: replicas in several are not a finding. CatalogError where a part
-    is damaged.
+    Topics without overlaps are left out. Only segments of one log directory are compared: replicas
+    in several are expected. Raises CatalogError if a part is damaged.
     """
     pieces = [_compact(piece) for piece in catalog.read_pieces(snapshot, _COLUMNS)]
     rows = pa.concat_tables(pieces or [_compact(SEGMENTS.empty_table())]).unify_dictionaries()
@@ -48,7 +48,7 @@ class DirectoriesOfPartitions:
     """Collects the directories of each partition."""
 
     def __init__(self) -> None:
-        """Begin without partitions."""
+        """Start without partitions."""
         self._directories: dict[tuple[Any, ...], set[str]] = {}
 
     def add(self, rows: pa.Table) -> None:
@@ -75,6 +75,6 @@ def _compact(rows: pa.Table) -> pa.Table:
 
 
 def _codes(column: Any) -> Any:
-    """Return for each value of a dictionary encoded column a number."""
+    """Return the number of each value of a dictionary encoded column."""
     numbers = [chunk.indices.to_numpy() for chunk in column.chunks]
     return np.concatenate(numbers or [np.zeros(0, np.int64)])

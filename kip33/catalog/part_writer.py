@@ -1,4 +1,4 @@
-"""Writing a snapshot's Parquet parts into staging: one a task, each published whole."""
+"""Write a snapshot's Parquet parts into staging: one per task, each published at once."""
 
 import uuid
 import zlib
@@ -17,14 +17,14 @@ ROWS_PER_GROUP: Final = 20_000
 
 
 class PartWriter:
-    """Collects rows and publishes them as one Parquet part, sorted as they come."""
+    """Collects rows and publishes them, in their order, as one Parquet part."""
 
     def __init__(
         self, staging: Location, number: int, kind: str = "part", schema: pa.Schema = SEGMENTS
     ) -> None:
-        """Start part `number`; its name is this attempt's own, so that no other replaces it.
+        """Start part `number`; its name is unique, so that no other attempt replaces it.
 
-        `kind` stands before the number, and `schema` are the columns.
+        `kind` precedes the number in the name, `schema` has the columns.
         """
         self._place = staging.child(f"{kind}-{number:05d}.{uuid.uuid4().hex[:8]}.parquet")
         self._schema = schema
@@ -34,7 +34,7 @@ class PartWriter:
         self._writer = pq.ParquetWriter(self._sink, schema, compression="zstd")
 
     def append(self, row: dict[str, Any]) -> None:
-        """Add a row, a dict with the columns of SEGMENTS; those it lacks are null."""
+        """Add a row, a dict by columns of SEGMENTS; missing ones are null."""
         self._rows.append(row)
         self.rows += 1
         if len(self._rows) >= ROWS_PER_GROUP:
@@ -47,7 +47,7 @@ class PartWriter:
         self.rows += rows.num_rows
 
     def publish(self) -> SnapshotPart:
-        """Write the part, without rows as well: every task has one. PublishError if it cannot."""
+        """Write the part, even without rows: every task has one. PublishError if that fails."""
         self._flush()
         self._writer.close()
         data = self._sink.getvalue().to_pybytes()

@@ -1,21 +1,22 @@
-"""Removing what a catalog needs no more: old snapshots, damaged ones, what dead builds left.
+"""Remove what a catalog no longer needs: old and damaged snapshots, and files of dead builds.
 
-Decided first, on one look at the catalog; then removed, and nothing else. What stays:
+The catalog is listed once and everything to remove is decided before anything is removed. These
+are kept:
 
-- the newest `keep` snapshots that are whole, so always the newest whole one;
-- a snapshot younger than an hour, by its own clock or its commit file's, and one that was the
-  newest within the last hour, because all newer ones are so young: a program may read it;
-- the whole snapshot that a running build began from: it may carry rows over from it;
-- a damaged snapshot newer than every whole one: it is the last state anybody wrote, its parts may
-  only be out of sight (a disk that is not mounted, a copy under way), and readers pass it over;
+- the newest `keep` undamaged snapshots, so always the newest undamaged one;
+- a snapshot younger than an hour, by its own time or its commit file's, and one that was the newest
+  within the last hour because all newer ones are that young: a program may be reading it;
+- the undamaged snapshot that a running build began from: the build may carry over rows from it;
+- a damaged snapshot newer than every undamaged one: it is the latest state, its parts may only be
+  unavailable (an unmounted disk, an unfinished copy), and readers ignore it;
 - a snapshot whose commit file cannot be read now, which does not prove that it is damaged;
-- what a build without a commit put somewhere within 24 hours, and its claims until a newer
-  snapshot is committed: by them the next build knows its own index files;
-- all of `snapshots/` and `orphaned/` that has no commit while no snapshot is whole: commit files
-  that are only out of sight must not cost the data; and everything without a snapshot's name;
+- files that a build without a commit wrote within 24 hours, and its claims until a newer snapshot
+  is committed: from them the next build knows which index files kip33 owns;
+- everything without a commit in `snapshots/` and `orphaned/` while no snapshot is undamaged: commit
+  files may only be unavailable; and everything without a snapshot's name;
 - a file that kip33 did not write, and its folder.
 
-A time in the future is young, and so is one that the store does not tell.
+A time in the future is treated as young, and so is a missing one.
 """
 
 from collections.abc import Callable, Iterator
@@ -43,7 +44,7 @@ OLD, DAMAGED, DEAD_BUILD = "old snapshot", "damaged snapshot", "dead build"
 
 
 class Removal(NamedTuple):
-    """One thing to remove: its files in this order, then its folder if that goes, too."""
+    """One thing to remove: its files in this order, then its folder if it is removed, too."""
 
     what: str  # OLD | DAMAGED | DEAD_BUILD
     name: str
@@ -53,29 +54,29 @@ class Removal(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is to go, in this order, and what is to be said of the rest."""
+    """What to remove, in this order, and what to report about the rest."""
 
     removals: tuple[Removal, ...]
-    kept: int  # committed snapshots that stay
-    kept_young: int  # of them: only because they were the newest within the last hour
-    problems: tuple[str, ...]  # of those that stay and count as none, a line each
-    foreign: tuple[str, ...] = ()  # folders that stay because of files of others, a line each
+    kept: int  # committed snapshots that are kept
+    kept_young: int  # of these, kept only because one may still be read
+    problems: tuple[str, ...]  # one line per kept snapshot that is ignored
+    foreign: tuple[str, ...] = ()  # one line per folder kept because of foreign files
 
 
 class Pruned(NamedTuple):
-    """What became of a plan."""
+    """The result of carrying out a plan."""
 
     plan: Plan
     removed: tuple[Removal, ...]
-    failures: tuple[str, ...]  # a line each: what could not be removed, and why
+    failures: tuple[str, ...]  # one line each: what could not be removed, and why
 
     @property
     def bytes_freed(self) -> int:
-        """Return the size of what went whole; where that failed, some of it may have gone."""
+        """Return the size of complete removals; a failed one may have removed some files, too."""
         return sum(removal.size_bytes for removal in self.removed)
 
     def count(self, *kinds: str) -> int:
-        """Return how many things of these kinds were removed."""
+        """Return the number of removals of these kinds."""
         return sum(removal.what in kinds for removal in self.removed)
 
 
@@ -86,11 +87,11 @@ def prune(
     now_ms: int,
     on_plan: Callable[[Plan], None] | None = None,
 ) -> Pruned:
-    """Remove all but the newest `keep` snapshots and what dead builds left; return what went.
+    """Remove all but the newest `keep` snapshots and files of dead builds; return what was removed.
 
-    `on_plan` is called before anything is removed. What cannot be removed is a line of
-    `failures`, and the rest goes on. Raises CatalogError, with nothing removed, where the catalog
-    cannot be listed or has a snapshot of a later version of kip33.
+    `on_plan` is called before anything is removed. A failed removal is a line in `failures`, and
+    the others continue. Raises CatalogError, with nothing removed, if the catalog cannot be listed
+    or has a snapshot of a later version of kip33.
     """
     if keep < 1:
         raise ValueError(f"keep {keep}: expected 1 or more, the newest snapshot always stays")
@@ -123,7 +124,7 @@ def plan_pruning(catalog: Catalog, *, keep: int, now_ms: int) -> Plan:
 
 
 def _carry_out(catalog: Catalog, plan: Plan, removed: list[Removal]) -> Iterator[str]:
-    """Remove one thing after the other; add it to `removed` or yield why it did not go."""
+    """Carry out each removal; add it to `removed`, or yield why it failed."""
     for removal in plan.removals:
         place = catalog.commit_place(removal.name)
         try:
@@ -132,7 +133,7 @@ def _carry_out(catalog: Catalog, plan: Plan, removed: list[Removal]) -> Iterator
             is_snapshot |= catalog.orphaned_place(removal.name) in removal.files
             is_dead = removal.what == DEAD_BUILD
             if is_snapshot and is_dead and size_of(place) is not None:
-                continue  # a build that looked dead has committed it since
+                continue  # a build that seemed dead has committed it since
             for place in removal.files:
                 _delete(place.filesystem().delete_file, place)
             if removal.folder:
@@ -148,7 +149,8 @@ def _carry_out(catalog: Catalog, plan: Plan, removed: list[Removal]) -> Iterator
 
 
 def _proved(catalog: Catalog) -> Iterator[Candidate]:
-    """Yield the candidates, the newest whole one read to the byte: the others go because of it."""
+    """Yield the candidates; the newest undamaged one is read completely, because others depend on
+    it."""
     candidates = catalog.candidates()
     for candidate in candidates:
         if candidate.snapshot and not candidate.problem:
@@ -168,24 +170,27 @@ def _delete(delete: Callable[[str], None], place: Location) -> None:
     try:
         delete(place.path)
     except FileNotFoundError:
-        return  # somebody else prunes, too
+        return  # another process is pruning, too
 
 
 class _CatalogFiles(NamedTuple):
-    """A catalog as it was when we looked."""
+    """The files of a catalog, listed once."""
 
     catalog: Catalog
     now_ms: int
     staging: dict[str, Folder]
     folders: dict[str, Folder]
     commits: dict[str, fs.FileInfo]
-    orphan_lists: dict[str, fs.FileInfo]  # by the snapshot's name; of a killed commit by their own
+    orphan_lists: dict[str, fs.FileInfo]  # by snapshot; of a killed commit, by their own name
     candidates: list[Candidate]  # newest first
-    whole: list[str]  # the names of those without a problem
+    whole: list[str]  # the names of the undamaged candidates
 
     @classmethod
     def look(cls, catalog: Catalog, now_ms: int) -> Self:
-        """Return what is there; folders first: what is committed meanwhile does not look dead."""
+        """Return what is there.
+
+        Folders are listed before commits, so that a build committed in between does not seem dead.
+        """
         staging, folders = list_folders(catalog, "staging"), list_folders(catalog, "snapshots")
         candidates = list(_proved(catalog))
         commits = {info.base_name.removesuffix(".json"): info for info in catalog.infos("commits")}
@@ -198,7 +203,7 @@ class _CatalogFiles(NamedTuple):
         return cls(catalog, now_ms, staging, folders, commits, orphan_lists, candidates, whole)
 
     def is_surely_past(self, candidate: Candidate) -> bool:
-        """Return whether a whole snapshot is newer, and this one whole or proved to be damaged."""
+        """Return whether an undamaged snapshot is newer, and this one is readable or damaged."""
         if not self.whole or candidate.name >= self.whole[0]:
             return False
         return not candidate.is_unreadable
@@ -215,7 +220,7 @@ class _CatalogFiles(NamedTuple):
         """Return whether a snapshot is young, or was the newest one within the last hour."""
         if self.is_young(candidate):
             return True
-        if candidate.problem:  # readers pass it over
+        if candidate.problem:  # readers ignore it
             return False
         return all(
             self.is_young(newer)
@@ -224,7 +229,7 @@ class _CatalogFiles(NamedTuple):
         )
 
     def removal(self, candidate: Candidate) -> Removal:
-        """Return how a snapshot goes: its commit first, no reader finds one without its parts."""
+        """Return the removal of a snapshot: commit first, so no reader finds it without parts."""
         name = candidate.name
         commit, folder = self.commits[name], self.folders.get(name)
         orphans = self.orphan_lists.get(name)
@@ -240,7 +245,7 @@ class _CatalogFiles(NamedTuple):
         )
 
     def own_part(self, removal: Removal) -> Removal | None:
-        """Return what of a removal is ours: with files of others in its folder, that stays."""
+        """Return a removal limited to our files; a folder with foreign files is kept."""
         others, folder = self._others_in(removal), removal.folder
         if not others or folder is None:
             return removal
@@ -253,7 +258,7 @@ class _CatalogFiles(NamedTuple):
         return removal._replace(files=files, folder=None, size_bytes=size_bytes)
 
     def foreign_in(self, removal: Removal) -> str | None:
-        """Return what to say of files of others in a folder that would go, None without any."""
+        """Return a line on foreign files in a folder to remove, None without any."""
         others = self._others_in(removal)
         if not others or removal.folder is None:
             return None
@@ -277,14 +282,14 @@ class _CatalogFiles(NamedTuple):
         return (self.staging if is_staging else self.folders)[removal.name]
 
     def bases(self) -> Iterator[str]:
-        """Yield the whole snapshots that running builds began from."""
+        """Yield the undamaged snapshots from which running builds began."""
         for name in self.staging.keys() - self.commits.keys():
             older = (base for base in self.whole if _sequence(base) < _sequence(name))
             if not self._is_dead(name):
                 yield from list(older)[:1]
 
     def dead_builds(self) -> Iterator[Removal]:
-        """Yield what no build writes any more and no reader looks for."""
+        """Yield removals of files that no build writes any more and no reader needs."""
         for name, folder in sorted(self.staging.items()):
             place = self.catalog.staging_folder(name)
             others = {
@@ -300,7 +305,7 @@ class _CatalogFiles(NamedTuple):
         for info in self.commits.values():
             if info.base_name.endswith(TEMPORARY_SUFFIX) and self._is_past(
                 modified_ms(info), DEAD_AFTER_MS
-            ):  # of a commit that was killed
+            ):  # from a killed commit
                 place = self.catalog.location.child(f"commits/{info.base_name}")
                 yield Removal(DEAD_BUILD, info.base_name, (place,), None, info.size or 0)
         yield from self._dead_orphan_lists()
@@ -310,7 +315,7 @@ class _CatalogFiles(NamedTuple):
                 yield Removal(DEAD_BUILD, name, (), place, folder.size_bytes)
 
     def _dead_orphan_lists(self) -> Iterator[Removal]:
-        """Yield the lists of orphaned files that no commit names: their builds died before it."""
+        """Yield removals of orphan lists that no commit names: their builds died before it."""
         for name, info in sorted(self.orphan_lists.items()):
             is_named = name in self.commits or not self.whole
             if not is_named and self._is_past(modified_ms(info), DEAD_AFTER_MS):

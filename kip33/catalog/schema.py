@@ -1,12 +1,12 @@
-"""The catalog's rows: one a segment file, or a directory that could not be listed."""
+"""The catalog's rows: one per segment file, or per directory that could not be listed."""
 
 from typing import Any, Final
 
 import pyarrow as pa
 
-SCHEMA_VERSION: Final = 2  # 1 had none of the columns after `offset_index_bytes`: they read as null
+SCHEMA_VERSION: Final = 2  # 1 ended with `offset_index_bytes`: later columns read as null
 
-# What became of a segment's index files: the column `index_file` (`builds.index_files`).
+# The state of a segment's index files: the column `index_file` (`builds.index_files`).
 WRITTEN: Final = "written"
 KEPT: Final = "kept"
 STALE: Final = "stale"
@@ -16,43 +16,43 @@ _FIELDS: list["pa.Field[Any]"] = [
     pa.field("topic", pa.string()),
     pa.field("partition", pa.int32()),
     pa.field("base_offset", pa.int64()),
-    pa.field("last_offset", pa.int64()),  # null where there is no valid batch
+    pa.field("last_offset", pa.int64()),  # null without a valid batch
     pa.field("log_uri", pa.string(), nullable=False),
-    pa.field("index_uri", pa.string()),  # null where no .timeindex is expected
+    pa.field("index_uri", pa.string()),  # null if no .timeindex is expected
     pa.field("size_bytes", pa.int64()),
-    pa.field("valid_bytes", pa.int64()),  # whole, valid batches from the start
+    pa.field("valid_bytes", pa.int64()),  # complete, valid batches from the start
     pa.field("batch_count", pa.int64()),
     pa.field("record_count", pa.int64()),  # null with a v0 or v1 wrapper
-    pa.field("first_batch_timestamp", pa.int64()),  # its max timestamp: rolling starts there
+    pa.field("first_batch_timestamp", pa.int64()),  # its max timestamp: segment.ms counts from it
     pa.field("max_timestamp", pa.int64()),  # -1: no batch has a timestamp
     pa.field(
         "offset_of_max_timestamp", pa.int64()
-    ),  # last offset of the first such batch; of a tail row the entry's
-    pa.field("largest_timestamp", pa.int64()),  # what retention asks
+    ),  # last offset of the first such batch; in a tail row, the entry's offset
+    pa.field("largest_timestamp", pa.int64()),  # the timestamp that retention uses
     pa.field("largest_timestamp_source", pa.string()),  # log | time_index | last_modified
     pa.field("last_modified_ms", pa.int64()),
     pa.field("timestamp_types", pa.list_(pa.string())),
     pa.field("magics", pa.list_(pa.int32())),
     pa.field("codecs", pa.list_(pa.string())),
     pa.field("out_of_order_batches", pa.int64()),
-    pa.field("time_index_entries", pa.int64()),  # null where there is no index
+    pa.field("time_index_entries", pa.int64()),  # null without an index
     pa.field("active_segment", pa.bool_()),
-    pa.field("build_settings", pa.string()),  # JSON: dialect, interval, ...; null: read it again
+    pa.field("build_settings", pa.string()),  # JSON: dialect, interval, ...; null: reread the log
     pa.field("status", pa.string(), nullable=False),
     pa.field("error", pa.string()),
     pa.field("index_file", pa.string()),  # written | kept | stale | null: builds.index_files
     pa.field("time_index_bytes", pa.int64()),  # of the file at index_uri, as the build left it
-    pa.field("offset_index_bytes", pa.int64()),  # of the .index beside it; null where none is ours
-    # The settings whose pass over this log gives the file's bytes, as JSON; null: not known.
+    pa.field("offset_index_bytes", pa.int64()),  # of the .index beside it; null if not ours
+    # The settings that produce the file's bytes from this log, as JSON; null: unknown.
     pa.field("time_index_settings", pa.string()),
     pa.field("offset_index_settings", pa.string()),
     pa.field("time_index_modified_ms", pa.int64()),  # file times as the build left them
     pa.field("offset_index_modified_ms", pa.int64()),
-    pa.field("transaction_index_bytes", pa.int64()),  # of the .txnindex; null where there is none
+    pa.field("transaction_index_bytes", pa.int64()),  # of the .txnindex; null without one
     pa.field("transaction_index_modified_ms", pa.int64()),
-    # Of the segment's end, as JSON: `rules.transaction_chain`; null: not known.
+    # At the segment's end, as JSON (`rules.transaction_chain`); null: unknown.
     pa.field("open_transactions", pa.string()),
-    pa.field("kip33_version", pa.string()),  # that wrote the row; null: before 0.2
+    pa.field("kip33_version", pa.string()),  # the version that wrote the row; null: before 0.2
 ]
 SEGMENTS: Final = pa.schema(_FIELDS)
 """The one schema; the Spark schema is derived from it."""

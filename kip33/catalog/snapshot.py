@@ -1,4 +1,4 @@
-"""A snapshot of the catalog by itself: its name, its parts, what its commit file says."""
+"""One snapshot of the catalog: its name, its parts and its commit file."""
 
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self
@@ -12,26 +12,26 @@ class SnapshotPart(NamedTuple):
     name: str
     rows: int
     size_bytes: int
-    crc32: int  # zlib's, of the whole file
+    crc32: int  # zlib's, over the file
 
 
 class OrphanList(NamedTuple):
-    """What a commit says of its list of orphaned index files (`catalog.orphan_list`)."""
+    """A commit's entry for its list of orphaned index files (`catalog.orphan_list`)."""
 
     rows: int
-    index_bytes: int  # of the orphaned files together
+    index_bytes: int  # total size of the orphaned files
     size_bytes: int  # of the list itself
     crc32: int
 
     @classmethod
     def of(cls, record: dict[str, Any] | None) -> Self | None:
-        """Return what a commit file says, None where it says nothing."""
+        """Return the entry of a commit file, None if it has none."""
         return cls(*(int(record[name]) for name in cls._fields)) if record else None
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A committed snapshot, as its commit file has it."""
+    """A committed snapshot, as described by its commit file."""
 
     sequence: int
     snapshot_id: str
@@ -39,7 +39,7 @@ class Snapshot:
     created_ms: int
     parts: tuple[SnapshotPart, ...]
     settings: dict[str, Any]
-    orphaned: OrphanList | None = None  # None: nothing is, or a build before 0.2 did not look
+    orphaned: OrphanList | None = None  # None: no orphans, or a build before 0.2
 
     @property
     def name(self) -> str:
@@ -48,9 +48,9 @@ class Snapshot:
 
     @property
     def layout(self) -> str:
-        """Return the layout that its source was read by; before there were several it was Kafka's.
+        """Return the layout of its source, as `kip33.archive.layouts.layout_of` takes it.
 
-        As `kip33.archive.layouts.layout_of` takes it.
+        Early snapshots have no layout in their commit; it was Kafka's.
         """
         return str(self.settings.get("layout", "kafka"))
 
@@ -61,16 +61,16 @@ class Snapshot:
 
 
 class Candidate(NamedTuple):
-    """A commit file: its snapshot, or the `problem` for which it is ignored, one line."""
+    """A commit file: its snapshot, or one line with the `problem` why it is ignored."""
 
     name: str
     snapshot: Snapshot | None
     problem: str | None = None
-    is_unreadable: bool = False  # now: the problem may pass
+    is_unreadable: bool = False  # the problem may be temporary
 
 
 def snapshot_name(sequence: int, snapshot_id: str) -> str:
-    """Return `00000000000000000007-<id>`: names sort as sequences do."""
+    """Return `00000000000000000007-<id>`: names sort by sequence number."""
     return f"{sequence:0{_NAME_DIGITS}d}-{snapshot_id}"
 
 

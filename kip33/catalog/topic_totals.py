@@ -1,4 +1,4 @@
-"""Totals of a snapshot per topic, a row group at a time."""
+"""Totals of a snapshot per topic, computed one row group at a time."""
 
 from typing import Any, NamedTuple
 
@@ -23,10 +23,10 @@ _COLUMNS = [
 
 
 class TopicTotals(NamedTuple):
-    """One topic's totals; `record_count` is None where a segment's records were not counted.
+    """One topic's totals; `record_count` is None if a segment's records were not counted.
 
-    `partitions` counts replicas of one partition (several log directories) one by one. The
-    timestamps are the log's own, -1 without any.
+    `partitions` counts each replica of a partition (several log directories). The timestamps are
+    the log's own, -1 without any.
     """
 
     topic: str
@@ -38,7 +38,7 @@ class TopicTotals(NamedTuple):
     first_timestamp: int
     largest_timestamp: int
     not_ok: dict[str, int]
-    overlaps: dict[str, int]  # segments whose offsets an earlier one has as well, by how
+    overlaps: dict[str, int]  # segments that share offsets with an earlier one, by kind
 
 
 def topic_totals(catalog: Catalog, snapshot: Snapshot) -> list[TopicTotals]:
