@@ -36,8 +36,9 @@ from kip33.search.replica_search import SearchOptions
 from kip33.search.replicas import PartitionKey
 from kip33.search.request_files import load_group_offsets
 from kip33.stores.files import require_directory
+from kip33.stores.filesystem_option import Filesystem, place_on
 from kip33.stores.locations import Location
-from kip33.stores.storage_options import StorageOptions, use_storage_options
+from kip33.stores.storage_options import StorageOptions
 
 Path: TypeAlias = str | os.PathLike[str]
 TimeRequest: TypeAlias = (
@@ -58,15 +59,19 @@ PolicyTables: TypeAlias = Policies | Mapping[str, Mapping[str, Any]]
 
 
 def open_catalog(
-    catalog: Path, *, storage_options: StorageOptions | None = None
+    catalog: Path,
+    *,
+    storage_options: StorageOptions | None = None,
+    filesystem: Filesystem | None = None,
 ) -> "OpenedCatalog":
     """Return the catalog at a path or URI; LocationError if there is no such directory.
 
     `storage_options`: keys and endpoint for its store and its archive's, by Hadoop's names or as
     `endpoint`, `region`, `access_key`, `secret_key`, `token` (`kip33.stores.storage_options`).
+    `filesystem`: a pyarrow or fsspec filesystem instead, whose name for the catalog is the path
+    (`kip33.stores.filesystem_option`).
     """
-    opened = Catalog(Location.of(catalog))
-    use_storage_options(storage_options, [opened.location])
+    opened = Catalog(place_on(catalog, storage_options, filesystem))
     require_directory(opened.location, "the catalog")
     return OpenedCatalog(opened)
 

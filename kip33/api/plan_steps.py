@@ -8,23 +8,33 @@ from kip33.archive.output_files import require_plan_place
 from kip33.retention import apply, plan_file
 from kip33.retention.apply import LIMIT_BYTES, MAX_AGE_MS, Applied, OnRecord
 from kip33.retention.plan import RetentionPlan
+from kip33.stores.filesystem_option import (
+    Filesystem,
+    place_on,
+    places_on,
+    require_writable_store,
+)
 from kip33.stores.locations import Location
-from kip33.stores.storage_options import StorageOptions, use_storage_options
+from kip33.stores.storage_options import StorageOptions
 
 Path = str | os.PathLike[str]
 DAY_MS: Final = MAX_AGE_MS
 
 
 def write_plan(
-    plan: RetentionPlan, file: Path, *, storage_options: StorageOptions | None = None
+    plan: RetentionPlan,
+    file: Path,
+    *,
+    storage_options: StorageOptions | None = None,
+    filesystem: Filesystem | None = None,
 ) -> None:
     """Write a plan to `file`, a path or URI that ends in `.jsonl`, as `kip33 retention --plan`.
 
     Only an existing plan is replaced: LocationError if the file is something else, PublishError if
-    it cannot be written.
+    it cannot be written, ValueError for a filesystem that may not replace a file atomically.
     """
-    place = Location.of(file)
-    use_storage_options(storage_options, [place])
+    place = place_on(file, storage_options, filesystem)
+    require_writable_store([place])
     require_plan_place(place)
     plan_file.write_plan(plan, place)
 
@@ -38,6 +48,7 @@ def apply_plan(
     limit_bytes: int = LIMIT_BYTES,
     on_record: OnRecord | None = None,
     storage_options: StorageOptions | None = None,
+    filesystem: Filesystem | None = None,
 ) -> Applied:
     """Test a plan, or with `dry_run=False` carry it out, as `kip33 retention --apply` does.
 
@@ -45,7 +56,8 @@ def apply_plan(
     nothing. With `trash` the files are moved there instead of deleted. Returns what was done, or
     would be, with a `PartitionResult` for each partition: numbers of segments, sizes in bytes.
     `on_record` is called with each object of the journal; if it returns False, each partition stops
-    after its current segment. `storage_options`: `kip33.stores.storage_options`.
+    after its current segment. `storage_options`: `kip33.stores.storage_options`; `filesystem`:
+    `kip33.stores.filesystem_option`, also for the plan's catalog and archive.
 
     A refused plan changes nothing. Raises PlanError if the plan cannot be read, is older than
     `max_age_ms`, has more than `limit_bytes`, or no longer matches the catalog; LockedError if a
@@ -53,11 +65,12 @@ def apply_plan(
     be used.
     """
     if isinstance(plan, RetentionPlan):
-        use_storage_options(storage_options, [plan.basis.catalog, plan.basis.source])
+        named = [plan.basis.catalog.uri, plan.basis.source.uri]
+        places_on(named, storage_options, filesystem)
     else:
-        place = Location.of(plan)
-        use_storage_options(storage_options, [place])
-        plan = plan_file.read_plan(place)
+        plan = plan_file.read_plan(place_on(plan, storage_options, filesystem))
+    places = [plan.basis.catalog, plan.basis.source, *([Location.of(trash)] if trash else [])]
+    require_writable_store(places)
     return apply.apply_plan(
         plan,
         clock=current_ms,

@@ -6,21 +6,25 @@ from typing import TypeAlias
 from kip33.archive.directory import Segment
 from kip33.errors import LocationError
 from kip33.stores.files import size_of
+from kip33.stores.filesystem_option import Filesystem, place_on
 from kip33.stores.locations import Location
-from kip33.stores.storage_options import StorageOptions, use_storage_options
+from kip33.stores.storage_options import StorageOptions
 
 SegmentLike: TypeAlias = str | os.PathLike[str] | Segment
 """A log file's path or URI, or a listed segment."""
 
 
-def log_of(segment: SegmentLike, storage_options: StorageOptions | None = None) -> Location:
+def log_of(
+    segment: SegmentLike,
+    storage_options: StorageOptions | None = None,
+    filesystem: Filesystem | None = None,
+) -> Location:
     """Return the location of a segment's log; ValueError for a `Segment` without a source.
 
-    `storage_options` apply from now on (`stores.storage_options`).
+    `storage_options` and `filesystem` apply from now on (`stores.filesystem_option`).
     """
-    log = Location.of(segment.log_uri if isinstance(segment, Segment) else segment)
-    use_storage_options(storage_options, [log])
-    return log
+    named = segment.log_uri if isinstance(segment, Segment) else segment
+    return place_on(named, storage_options, filesystem)
 
 
 def require_log(log: Location) -> None:

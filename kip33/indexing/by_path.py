@@ -3,7 +3,7 @@ scripts.
 
 A segment is a path, a URI or a `Segment` of `list_segments`. A missing file raises
 LocationError; damage is a status or a verdict. `storage_options` are those of
-`kip33.stores.storage_options`.
+`kip33.stores.storage_options`, `filesystem` is one of `kip33.stores.filesystem_option`.
 """
 
 import os
@@ -30,8 +30,9 @@ from kip33.indexing.verify_tree import unreadable_verdict
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
 from kip33.stores.files import MOST_INDEX_BYTES, entries_of, one_line, opened, read_whole
+from kip33.stores.filesystem_option import Filesystem, place_on, places_on
 from kip33.stores.locations import Location
-from kip33.stores.storage_options import StorageOptions, use_storage_options
+from kip33.stores.storage_options import StorageOptions
 
 
 def list_segments(
@@ -39,6 +40,7 @@ def list_segments(
     *,
     layout: str = "kafka",
     storage_options: StorageOptions | None = None,
+    filesystem: Filesystem | None = None,
 ) -> list[Segment]:
     """Return the segments below a directory, a path or URI, sorted by path.
 
@@ -46,21 +48,24 @@ def list_segments(
     `layout` is a name of `kip33.archive.layouts` or a pattern; any other text raises ValueError.
     Raises LocationError if there are no segments.
     """
-    place = Location.of(source)
-    use_storage_options(storage_options, [place])
+    place = place_on(source, storage_options, filesystem)
     listing = require_segments(place, layout=layout_of(layout))
     return [segment._replace(source=place) for segment in listing.segments()]
 
 
 def scan_batches(
-    segment: SegmentLike, *, check_crc: bool = True, storage_options: StorageOptions | None = None
+    segment: SegmentLike,
+    *,
+    check_crc: bool = True,
+    storage_options: StorageOptions | None = None,
+    filesystem: Filesystem | None = None,
 ) -> Iterator[BatchColumns]:
     """Yield the batches of one segment as arrays of `kip33.formats.batch.BATCH`.
 
     The scan ends at the byte where recovery would cut the log. Raises LocationError if the file
     cannot be read.
     """
-    log = log_of(segment, storage_options)
+    log = log_of(segment, storage_options, filesystem)
     try:
         with opened(log) as (read_into, size_bytes):
             for batches in BatchScan(read_into, size_bytes, check_crc=check_crc):
@@ -74,6 +79,7 @@ def read_time_index(
     base_offset: int | None = None,
     *,
     storage_options: StorageOptions | None = None,
+    filesystem: Filesystem | None = None,
 ) -> TimeIndex:
     """Return the `.timeindex` at a path or URI; for a `Segment`, the one beside its log.
 
@@ -81,18 +87,16 @@ def read_time_index(
     cannot be read, CorruptIndexError if it ends inside an entry, UnsupportedFormatError if its name
     has no base offset and none was given.
     """
-    location = Location.of(index) if not isinstance(index, Segment) else _time_index_of(index)
-    use_storage_options(storage_options, [location])
+    if isinstance(index, Segment):
+        location = beside(log_of(index, storage_options, filesystem), "timeindex")
+    else:
+        location = place_on(index, storage_options, filesystem)
     base_offset, _ = base_offset_and_topic(location, base_offset, index)
     try:
         data = read_whole(location, most_bytes=MOST_INDEX_BYTES)
     except OSError as error:
         raise LocationError(f"{location.uri}: cannot be read: {one_line(error)}") from error
     return TimeIndex.from_bytes(data, base_offset=base_offset)
-
-
-def _time_index_of(segment: Segment) -> Location:
-    return beside(log_of(segment), "timeindex")
 
 
 def base_offset_and_topic(
@@ -133,6 +137,7 @@ def build_time_index(
     segment_index_bytes: int = DEFAULT_SEGMENT_INDEX_BYTES,
     check_crc: bool = True,
     storage_options: StorageOptions | None = None,
+    filesystem: Filesystem | None = None,
 ) -> BuiltIndexes:
     """Return the indexes of one segment: a path, a URI or a `Segment`. No file is written.
 
@@ -142,7 +147,7 @@ def build_time_index(
     """
     settings = IndexSettings(dialect, index_interval_bytes, segment_index_bytes, check_crc)
     settings.require_valid()
-    log = log_of(segment, storage_options)
+    log = log_of(segment, storage_options, filesystem)
     if isinstance(segment, Segment) and segment.error:
         return unreadable(segment.error)
     base_offset, topic = base_offset_and_topic(log, base_offset, segment)
@@ -150,7 +155,7 @@ def build_time_index(
     return index_file(log, base_offset=base_offset, topic=topic, settings=settings)
 
 
-def verify_segment(
+def verify_segment(  # parameters: a notebook user sees each option as a keyword
     segment: SegmentLike,
     index_path: str | os.PathLike[str] | None = None,
     *,
@@ -160,6 +165,7 @@ def verify_segment(
     segment_index_bytes: int = DEFAULT_SEGMENT_INDEX_BYTES,
     check_crc: bool = True,
     storage_options: StorageOptions | None = None,
+    filesystem: Filesystem | None = None,
 ) -> SegmentVerdict:
     """Return the verdict on the index files of one segment: a path, a URI or a `Segment`.
 
@@ -171,8 +177,10 @@ def verify_segment(
     """
     settings = IndexSettings(dialect, index_interval_bytes, segment_index_bytes, check_crc)
     settings.require_valid()
-    log = log_of(segment, storage_options)
-    time_index = Location.of(index_path) if index_path else beside(log, "timeindex")
+    log = log_of(segment, storage_options, filesystem)
+    time_index = beside(log, "timeindex")
+    if index_path:
+        _, time_index = places_on([log.uri, index_path], storage_options, filesystem)
     if isinstance(segment, Segment) and segment.error:
         return unreadable_verdict(segment, log, time_index)
     require_log(log)

@@ -21,6 +21,7 @@ from kip33.search.log_window import LOCAL_BYTES, REMOTE_BYTES, Damage, LogWindow
 from kip33.search.searched_segment import SearchedSegment
 from kip33.search.segment_search import opened_search
 from kip33.stores.files import one_line, opened
+from kip33.stores.filesystem_option import Filesystem
 from kip33.stores.locations import Location
 from kip33.stores.storage_options import StorageOptions
 
@@ -50,6 +51,7 @@ def find_offset(
     *,
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
     storage_options: StorageOptions | None = None,
+    filesystem: Filesystem | None = None,
 ) -> Record | None:
     """Return the first record, by offset, at or after a time; None if there is no
 
@@ -63,7 +65,7 @@ def find_offset(
     timestamp_ms = milliseconds_of(time)
     if timestamp_ms < 0:
         raise ValueError(f"timestamp {timestamp_ms}: expected milliseconds since 1970")
-    for log in _logs_of(segments, storage_options):
+    for log in _logs_of(segments, storage_options, filesystem):
         row = SearchedSegment(
             log_uri=log.place.uri,
             base_offset=log.base_offset,
@@ -112,6 +114,7 @@ def read_records(
     check_crc: bool = True,
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
     storage_options: StorageOptions | None = None,
+    filesystem: Filesystem | None = None,
 ) -> Iterator[Record]:
     """Yield the records with `start` <= offset < `end`, over the borders of segments.
 
@@ -128,7 +131,7 @@ def read_records(
     LocationError where a file cannot be read, BatchTooLargeError where a batch decompresses to more
     than `max_batch_bytes`, ValueError for two segments of one base offset.
     """
-    logs = _logs_of(segments, storage_options)
+    logs = _logs_of(segments, storage_options, filesystem)
     how = _How(include_control, check_crc, max_batch_bytes)
     return _over_borders(logs, start, end, how)
 
@@ -147,12 +150,14 @@ def _given(segments: Segments) -> list[SegmentLike]:
     return list(segments)
 
 
-def _logs_of(segments: Segments, options: StorageOptions | None) -> list[_OpenLog]:
+def _logs_of(
+    segments: Segments, options: StorageOptions | None, filesystem: Filesystem | None
+) -> list[_OpenLog]:
     """Return the logs by base offset; LocationError if there are no logs."""
     given = _given(segments)
     logs = []
     for segment in given:
-        location = log_of(segment, options)
+        location = log_of(segment, options, filesystem)
         if isinstance(segment, Segment):
             if segment.error or segment.base_offset is None:
                 raise LocationError(f"{location.uri}: cannot be read: {segment.error}")

@@ -13,10 +13,12 @@ from kip33.builds.task import TaskResult, build_bin
 from kip33.formats.times import Time, milliseconds_of
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
+from kip33.spark.given_places import given_places
 from kip33.spark.store_settings import use_session
 from kip33.spark.tasks import Progress, run_on_bins
+from kip33.stores.filesystem_option import Filesystem
 from kip33.stores.locations import Location
-from kip33.stores.storage_options import StorageOptions, use_storage_options
+from kip33.stores.storage_options import StorageOptions
 
 
 def run_build(
@@ -70,6 +72,7 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
     parallelism: int | None = None,
     on_progress: Progress | None = None,
     storage_options: StorageOptions | None = None,
+    filesystem: Filesystem | None = None,
 ) -> BuildSummary:
     """Build the indexes of new and changed segments below `source`, commit a catalog snapshot.
 
@@ -88,12 +91,15 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
     - `fsync`: flush files to disk before the snapshot is committed
     - `parallelism`: the number of tasks; `on_progress`: called with tasks done and in all
     - `storage_options`: keys and endpoint of stores (`kip33.stores.storage_options`)
+    - `filesystem`: a pyarrow or fsspec filesystem instead, sent to Spark's tasks; paths are its
+      names, URIs of other schemes are places elsewhere (`kip33.stores.filesystem_option`)
 
     Damaged segments are rows of the catalog, not exceptions. Raises LocationError, CatalogError,
     LockedError or ValueError before anything is written, PublishError where the disk is full.
     """
-    places = [Location.of(place) for place in (source, index_dir, catalog) if place]
-    use_storage_options(storage_options, places)
+    source, (index_dir, catalog) = given_places(
+        spark, source, (index_dir, catalog), storage_options, filesystem, writes=True
+    )
     use_session(spark)
     plan = plan_build(
         source,

@@ -20,7 +20,7 @@ from kip33.spark.connect import cores_of, is_connect, map_bins, map_rows
 from kip33.spark.packing import bin_count, pack
 from kip33.spark.session import SparkJobError, job_failure
 from kip33.spark.store_settings import use_session
-from kip33.stores.settings import use_settings
+from kip33.stores.filesystems import filesystems_for_tasks, use_stores
 
 Result = TypeVar("Result")
 Progress = Callable[[int, int], None]
@@ -91,10 +91,12 @@ def run_on_rows(
     settings = use_session(spark)
     if is_connect(spark):
         return map_rows(rows, run, schema, settings)
-    stores = spark.sparkContext.broadcast(settings)  # secrets among them: never in a closure
+    stores = spark.sparkContext.broadcast(
+        (settings, filesystems_for_tasks())
+    )  # secrets: never in a closure
 
     def run_partition(partition: Iterable[Row]) -> Iterable[Sequence[Any]]:
-        use_settings(stores.value)
+        use_stores(*stores.value)
         return run(row.asDict(recursive=True) for row in partition)
 
     return spark.createDataFrame(rows.rdd.mapPartitions(run_partition), schema)
@@ -128,10 +130,12 @@ def _map_partitions(
     on_progress: Progress | None,
 ) -> list[Result]:
     context = spark.sparkContext
-    stores = context.broadcast(use_session(spark))  # secrets among them: never in a closure
+    stores = context.broadcast(
+        (use_session(spark), filesystems_for_tasks())
+    )  # secrets: never in a closure
 
     def run_partition(partition: Iterable[tuple[int, bytes]]) -> Iterable[Result]:
-        use_settings(stores.value)
+        use_stores(*stores.value)
         for number, data in partition:
             yield from run(number, data)
 

@@ -13,10 +13,11 @@ from kip33.indexing.verification import SegmentVerdict, with_missing_offset_inde
 from kip33.indexing.verify_tree import VerifyPlan, plan_verify, verify_bin
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
+from kip33.spark.given_places import given_places
 from kip33.spark.store_settings import use_session
 from kip33.spark.tasks import Progress, run_on_bins
-from kip33.stores.locations import Location
-from kip33.stores.storage_options import StorageOptions, use_storage_options
+from kip33.stores.filesystem_option import Filesystem
+from kip33.stores.storage_options import StorageOptions
 
 
 def run_verify(
@@ -58,19 +59,19 @@ def verify_index(  # parameters: a notebook user sees each option as a keyword
     parallelism: int | None = None,
     on_progress: Progress | None = None,
     storage_options: StorageOptions | None = None,
+    filesystem: Filesystem | None = None,
 ) -> DataFrame:
     """Verify every index file of a tree against its log; return a row for each segment, by path.
 
-    The index files are in `index_dir`, or beside the logs. The settings and
-    `storage_options` are those of `build_index`.
-    The work is done when this returns. Columns (`verdicts` in `kip33/api/RESULTS.md`): `log_uri`,
-    `index_uri`, `verdict`, `dialect`, `offset_index_verdict`, `transaction_index_verdict`,
-    `log_status`, `log_error`: string; `problems`: array of strings; `entries`: bigint, a number;
-    `largest_gap_bytes`, `offset_index_largest_gap_bytes`: bigint, bytes of the log. Raises
-    LocationError for a missing directory or one without segments, ValueError for a wrong argument.
+    The index files are in `index_dir`, or beside the logs. The settings, `storage_options` and
+    `filesystem` are those of `build_index`. The work is done when this returns. Columns (`verdicts`
+    in `kip33/api/RESULTS.md`): `log_uri`, `index_uri`, `verdict`, `dialect`,
+    `offset_index_verdict`, `transaction_index_verdict`, `log_status`, `log_error`: string;
+    `problems`: array of strings; `entries`: bigint, a number; `largest_gap_bytes`,
+    `offset_index_largest_gap_bytes`: bigint, bytes of the log. Raises LocationError for a missing
+    directory or one without segments, ValueError for a wrong argument.
     """
-    places = [Location.of(place) for place in (source, index_dir) if place]
-    use_storage_options(storage_options, places)
+    source, (index_dir,) = given_places(spark, source, (index_dir,), storage_options, filesystem)
     use_session(spark)
     default = IndexSettings(dialect, index_interval_bytes, segment_index_bytes, check_crc)
     settings = load_topic_settings(default, kafka_configs)

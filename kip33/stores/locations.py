@@ -5,6 +5,9 @@
     hdfs://host:port/path, hdfs:///path     HDFS (`kip33.stores.hdfs`); `///`: default name node
     gs://, abfs://                          passed to pyarrow unchanged (untested)
 
+A caller's filesystem goes before these, and may have a scheme of its own
+(`kip33.stores.filesystem_option`).
+
 A URI that ends in `#` and one of INSIDES means a part of that file (`kip33.stores.containers`).
 
 This module only chooses one of pyarrow's filesystems. A `Location` is sent to executors as its URI;
@@ -24,6 +27,7 @@ from pyarrow import fs
 
 from kip33.errors import LocationError
 from kip33.formats.byte_sources import ReadInto
+from kip33.stores.filesystems import BUCKET_SCHEMES, given_filesystem
 from kip33.stores.hdfs import open_hdfs
 from kip33.stores.s3 import open_bucket
 from kip33.stores.s3_role import keys_period
@@ -61,7 +65,8 @@ class Location(NamedTuple):
             return cls("file://", path)
         raw, inside = split_uri(raw)
         parts = _split(raw)
-        if parts.scheme not in SCHEMES:
+        is_given = given_filesystem(f"{parts.scheme}://{parts.netloc}") is not None
+        if parts.scheme not in SCHEMES and not is_given:
             raise LocationError(
                 f"{without_secrets(raw)}: unknown scheme {parts.scheme}://, expected a local path "
                 "or one of " + ", ".join(f"{scheme}://" for scheme in SCHEMES)
@@ -72,12 +77,13 @@ class Location(NamedTuple):
             path = unquote(parts.path, errors="surrogateescape").rstrip("/") or "/"
             _require_text(path)
             return cls("file://", path, inside)
-        if not parts.netloc and parts.scheme != "hdfs":  # hdfs:/// is the default name node
+        # hdfs:/// is the default name node
+        if not parts.netloc and parts.scheme != "hdfs" and parts.scheme in SCHEMES:
             raise LocationError(f"{raw}: expected a bucket after {parts.scheme}://")
         _require_authority(parts)
         scheme = "s3a" if parts.scheme == "s3" else parts.scheme
         path = raw.split("://", 1)[1][len(parts.netloc) :].rstrip("/")
-        if scheme == "s3a":  # an object store's path begins with its bucket
+        if scheme in BUCKET_SCHEMES:  # an object store's path begins with its bucket
             path = parts.netloc + path
         return cls(f"{scheme}://{parts.netloc}", path or "/", inside)
 
@@ -87,7 +93,8 @@ class Location(NamedTuple):
         path = self.path
         if self.is_local and not _UNQUOTED.fullmatch(path):
             path = quote(path)
-        before = "s3a://" if self.root.startswith("s3a://") else self.root
+        scheme, _, _ = self.root.partition("://")
+        before = f"{scheme}://" if scheme in BUCKET_SCHEMES else self.root
         return f"{before}{path}#{self.inside}" if self.inside else before + path
 
     @property
@@ -188,7 +195,7 @@ _LOCAL: Final = fs.LocalFileSystem()
 def _filesystem(root: str) -> fs.FileSystem:
     if root == "file://":
         return _LOCAL
-    return _opened(root, generation(), _period(root))
+    return given_filesystem(root) or _opened(root, generation(), _period(root))
 
 
 def _period(root: str) -> int:

@@ -10,6 +10,7 @@ then on and override its settings, so that listed segments and an opened catalog
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
+from kip33.stores.filesystems import forget_filesystem
 from kip33.stores.locations import Location
 from kip33.stores.settings import PREFIXES, SPARK_PREFIX, add_options
 
@@ -26,9 +27,15 @@ _S3: Final = "s3a://"
 
 
 def use_storage_options(options: StorageOptions | None, places: Iterable[Location]) -> None:
-    """Apply options to all stores that this process opens from now on; None changes nothing."""
+    """Apply options to all stores that this process opens from now on; None changes nothing.
+
+    A filesystem that was given for a store of `places` is no longer used for it.
+    """
     if options:
+        places = list(places)
         add_options(hadoop_options(options, places))
+        for place in places:
+            forget_filesystem(place.root)
 
 
 def hadoop_options(options: StorageOptions, places: Iterable[Location]) -> dict[str, str]:

@@ -1,0 +1,197 @@
+"""What a caller reaches a store with: `filesystem=` of the public functions.
+
+    filesystem=pyarrow.fs.S3FileSystem(...)           path "bucket/indexes", URI s3://bucket/indexes
+    filesystem=pyarrow.fs.SubTreeFileSystem(base, f)  a path below `base` on f
+    filesystem=fsspec.filesystem("memory")            path "/indexes", URI memory:///indexes
+
+A path is what the filesystem calls it. It becomes a `Location` with an absolute URI, because
+catalogs, plans and tasks name places by URI. The filesystem is used for this root from then on in
+this process (`kip33.stores.filesystems`).
+"""
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+
+from pyarrow import fs
+
+from kip33.stores.filesystems import BUCKET_SCHEMES, can_travel, given_filesystem, use_filesystem
+from kip33.stores.fsspec_handler import FsspecHandler
+from kip33.stores.locations import SCHEMES, Location
+from kip33.stores.storage_options import StorageOptions, use_storage_options
+
+
+class FsspecFilesystem(Protocol):
+    """What fsspec's `AbstractFileSystem` has; fsspec itself is not needed."""
+
+    protocol: str | tuple[str, ...]
+
+    def info(self, path: str) -> dict[str, Any]:
+        """Return what the store says of a file."""
+
+
+Filesystem: TypeAlias = fs.FileSystem | FsspecFilesystem
+"""A `pyarrow.fs.FileSystem`, or one of fsspec."""
+
+_SCHEMES: Final = {  # pyarrow's type names, and fsspec's protocols
+    **{"local": "file", "s3": "s3a", "gcs": "gs", "hdfs": "hdfs"},
+    **{"file": "file", "s3a": "s3a", "gs": "gs"},
+}
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*")
+
+
+class _Store(NamedTuple):
+    """A filesystem without what only changes its paths."""
+
+    filesystem: fs.FileSystem
+    scheme: str  # of the URIs of its places
+    above: str = ""  # the directory that a SubTreeFileSystem begins in
+    fsspec: Any = None
+
+
+def place_on(
+    text: str | os.PathLike[str],
+    storage_options: StorageOptions | None = None,
+    filesystem: Filesystem | None = None,
+) -> Location:
+    """Return the place that a caller names; its options or filesystem apply from now on.
+
+    ValueError for options and a filesystem at once, a filesystem that is not supported, and a URI
+    of another scheme than the filesystem's; LocationError for a path that no URI can name.
+    """
+    return places_on([text], storage_options, filesystem)[0]
+
+
+def places_on(
+    texts: Sequence[str | os.PathLike[str]],
+    storage_options: StorageOptions | None = None,
+    filesystem: Filesystem | None = None,
+) -> list[Location]:
+    """Return the places of a call, as `place_on`; a URI of another scheme is not on `filesystem`.
+
+    ValueError where no place is on it.
+    """
+    if filesystem is None:
+        places = [Location.of(text) for text in texts]
+        use_storage_options(storage_options, places)
+        return places
+    if storage_options:
+        raise ValueError("storage_options and filesystem found, expected one of them")
+    store = _store_of(filesystem)
+    places = []
+    for text in texts:
+        raw = os.fspath(text)
+        scheme, separator, _ = raw.partition("://")
+        is_its = not separator or {"s3": "s3a"}.get(scheme, scheme) == store.scheme
+        places.append(_place(raw, store) if is_its else Location.of(raw))
+    roots = {place.root for place in places if place.root.startswith(f"{store.scheme}://")}
+    if not roots:
+        raise ValueError(
+            f"filesystem: it has URIs of {store.scheme}://, {os.fspath(texts[0])} found; expected "
+            "a path on this filesystem"
+        )
+    return places
+
+
+def require_writable_store(places: Iterable[Location]) -> None:
+    """Raise ValueError for a place whose given filesystem cannot replace a file atomically."""
+    for place in places:
+        store = given_filesystem(place.root)
+        if store and not place.is_object_store and isinstance(store, fs.PyFileSystem):
+            raise ValueError(
+                f"{place.uri}: kip33 writes no files through this filesystem, it may not replace "
+                "a file atomically; expected a local path, S3, GCS or HDFS"
+            )
+
+
+def require_for_tasks(places: Iterable[Location]) -> None:
+    """Raise ValueError for a place whose given filesystem Spark's tasks cannot use."""
+    for place in places:
+        store = given_filesystem(place.root)
+        if store and not can_travel(place.root, store):
+            raise ValueError(
+                f"{place.uri}: the filesystem cannot be sent to Spark's tasks (it does not pickle, "
+                "or its files are in this process's memory); expected storage_options or a "
+                "filesystem that pickles"
+            )
+
+
+def _place(text: str, store: _Store) -> Location:
+    """Return the place of a path or URI on a store, which is used for its root from now on."""
+    if store.scheme == "file":
+        return Location.of(text if "://" in text else _below(store, text))
+    if "://" not in text:
+        text = _below(store, text)
+        if store.fsspec is not None and store.scheme not in BUCKET_SCHEMES:
+            text = _stripped(store, text)
+        slash = "" if store.scheme in BUCKET_SCHEMES else "/"
+        text = f"{store.scheme}://{slash}{text.lstrip('/')}"
+    if store.scheme in SCHEMES:
+        place = Location.of(text)
+        use_filesystem(place.root, store.filesystem)
+        return place
+    root, path = _root_and_path(text)
+    found = _stripped(store, text).rstrip("/") or "/"
+    if found != path:
+        raise ValueError(
+            f"{text}: the filesystem calls it {found!r}, expected {path!r}; kip33 supports fsspec "
+            "filesystems whose paths begin with / and have no host in them"
+        )
+    use_filesystem(root, store.filesystem)
+    return Location.of(text)
+
+
+def _below(store: _Store, text: str) -> str:
+    """Return the path of a store itself for one below its directory."""
+    if store.above and ".." in text.split("/"):
+        raise ValueError(f"{text}: '..' found, expected a path below {store.above}")
+    return f"{store.above}{text.lstrip('/')}" if store.above else text
+
+
+def _root_and_path(uri: str) -> tuple[str, str]:
+    scheme, _, rest = uri.partition("://")
+    authority, slash, path = rest.partition("/")
+    return f"{scheme}://{authority}", (slash + path).rstrip("/") or "/"
+
+
+def _stripped(store: _Store, text: str) -> str:
+    return str(store.fsspec._strip_protocol(text))
+
+
+def _store_of(filesystem: Any) -> _Store:
+    """Return the store behind subtrees and wrappers; ValueError for one that is not supported."""
+    above = ""
+    while True:
+        if isinstance(filesystem, fs.SubTreeFileSystem):
+            above = f"{filesystem.base_path.rstrip('/')}/{above}"
+            filesystem = filesystem.base_fs
+        elif isinstance(filesystem, fs.PyFileSystem) and hasattr(filesystem.handler, "fs"):
+            filesystem = filesystem.handler.fs
+        elif _protocol(filesystem) == "dir":
+            above = f"{filesystem.path.rstrip('/')}/{above}"
+            filesystem = filesystem.fs
+        else:
+            break
+    if isinstance(filesystem, fs.FileSystem):
+        scheme = _SCHEMES.get(filesystem.type_name)
+        if scheme:
+            return _Store(filesystem, scheme, above)
+    elif protocol := _protocol(filesystem):
+        scheme = _SCHEMES.get(protocol, protocol)
+        if _SCHEME.fullmatch(scheme) and (scheme in _SCHEMES.values() or scheme not in SCHEMES):
+            handled = fs.PyFileSystem(FsspecHandler(filesystem))  # type: ignore[abstract]
+            return _Store(handled, scheme, above, filesystem)
+    found = getattr(filesystem, "type_name", type(filesystem).__name__)
+    raise ValueError(
+        f"filesystem: {found} found, expected a pyarrow filesystem (local, S3, GCS, HDFS or a "
+        "SubTreeFileSystem of these) or one of fsspec"
+    )
+
+
+def _protocol(filesystem: Any) -> str | None:
+    """Return the first protocol of an fsspec filesystem, None for anything else."""
+    if isinstance(filesystem, fs.FileSystem) or not hasattr(filesystem, "_strip_protocol"):
+        return None
+    found = filesystem.protocol
+    return str(found if isinstance(found, str) else found[0])
