@@ -14,7 +14,7 @@ from kip33.formats.batch import MAX_INT32
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.formats.time_index import TIME_ENTRY_BYTES
 from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
-from kip33.rules.quantities import duration_ms
+from kip33.rules.quantities import DURATION_EXPECTED, duration_ms
 from kip33.rules.retention import NO_LIMIT
 from kip33.stores.settings import configured, settings_from
 
@@ -130,7 +130,14 @@ def _hadoop_settings(ctx: click.Context, conf: Mapping[str, str]) -> Mapping[str
 
 def _limit_ms(text: str) -> int:
     """Return a limit in ms; -1 is none."""
-    return NO_LIMIT if text.strip() == str(NO_LIMIT) else duration_ms(text)
+    if text.strip() == str(NO_LIMIT):
+        return NO_LIMIT
+    try:
+        return duration_ms(text)
+    except ValueError as error:
+        raise ValueError(
+            f"{text!r} found, expected {DURATION_EXPECTED}, from -1 to 2^63 - 1"
+        ) from error
 
 
 TOPICS_HELP: Final = "Only topics that match; !GLOB excludes topics that match. May be repeated."

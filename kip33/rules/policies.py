@@ -12,7 +12,7 @@ with snapshots, to which topic settings do not apply whoever gives them.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -62,12 +62,16 @@ _READ_KEYS: Final = (
     "segment.jitter.ms",
     "segment.ms",
 )
-# The least that Kafka takes, where it is not 0; of segment.bytes before 4.0.
+# The least that Kafka takes, where it is not 0; of segment.bytes before 4.0. Kafka has no least
+# retention.bytes: any negative number is no limit. `LogConfig.CONFIG` of 3.9 and 4.3.
 _LEAST: Final = {
+    "flush.messages": 1,
+    "internal.segment.bytes": -(2**31),
     "local.retention.bytes": -2,
     "local.retention.ms": -2,
     "max.compaction.lag.ms": 1,
-    "retention.bytes": NO_LIMIT,
+    "min.insync.replicas": 1,
+    "retention.bytes": -(2**63),
     "retention.ms": NO_LIMIT,
     "segment.bytes": 14,
     "segment.index.bytes": 4,
@@ -75,7 +79,13 @@ _LEAST: Final = {
 }
 _INT32_KEYS: Final = (
     *("index.interval.bytes", "internal.segment.bytes", "max.message.bytes"),
-    *("segment.bytes", "segment.index.bytes"),
+    *("min.insync.replicas", "segment.bytes", "segment.index.bytes"),
+)
+_COUNT_KEYS: Final = ("flush.messages", "min.insync.replicas")
+_RATIO_KEY: Final = "min.cleanable.dirty.ratio"
+_BOOLEAN_KEYS: Final = (
+    *("message.downconversion.enable", "preallocate", "remote.log.copy.disable"),
+    *("remote.log.delete.on.disable", "remote.storage.enable", "unclean.leader.election.enable"),
 )
 _NEGATIVE = re.compile(r"\s*-[0-9]{1,19}\s*")
 _GLOB_TOKEN = re.compile(r"\[!?\]?[^\]]*\]|.", re.DOTALL)
@@ -235,7 +245,11 @@ def _value(section: str, key: str, value: Any) -> Value:
     """Return a setting's value as Kafka has it: a number for ms and bytes, else text."""
     try:
         if key.endswith((".ms", ".bytes")):
+            number = _number(key, value)
+            return max(number, NO_LIMIT) if key == "retention.bytes" else number
+        if key in _COUNT_KEYS:
             return _number(key, value)
+        _require_form(key, value)
         if key in _READ_KEYS and not isinstance(value, str):
             raise ValueError(f"{value!r} found, expected text")
     except ValueError as error:
@@ -259,10 +273,15 @@ def _number(key: str, value: Any) -> int:
     """Return milliseconds or bytes; ValueError for what Kafka has no such setting of."""
     least = _LEAST.get(key, 0)
     most, limit = (2**31 - 1, "2^31 - 1") if key in _INT32_KEYS else (MAX_INT64, "2^63 - 1")
-    parse, form = (
-        (duration_ms, DURATION_EXPECTED) if key.endswith(".ms") else (size_bytes, SIZE_EXPECTED)
-    )
-    expected = f"{value!r} found, expected {form}, from {least} to {limit}"
+    parse: Callable[[str | int], int]
+    if key in _COUNT_KEYS:
+        parse, form = _count, "an integer"
+    elif key.endswith(".ms"):
+        parse, form = duration_ms, DURATION_EXPECTED
+    else:
+        parse, form = size_bytes, SIZE_EXPECTED
+    lowest = "any negative number" if least == -(2**63) else str(least)
+    expected = f"{value!r} found, expected {form}, from {lowest} to {limit}"
     if isinstance(value, str) and _NEGATIVE.fullmatch(value):
         value = int(value)
     try:
@@ -272,6 +291,26 @@ def _number(key: str, value: Any) -> int:
     if not least <= number <= most:
         raise ValueError(expected)
     return number
+
+
+def _count(value: str | int) -> int:
+    if isinstance(value, bool):
+        raise ValueError
+    return int(value)
+
+
+def _require_form(key: str, value: Any) -> None:
+    """Raise ValueError for no boolean and no ratio where Kafka wants one; nothing reads them."""
+    text = str(value).strip()
+    if key in _BOOLEAN_KEYS and text.lower() not in ("true", "false"):
+        raise ValueError(f"{value!r} found, expected true or false")
+    if key == _RATIO_KEY:
+        try:
+            is_ratio = 0 <= float(text) <= 1
+        except ValueError:
+            is_ratio = False
+        if not is_ratio:
+            raise ValueError(f"{value!r} found, expected a number from 0 to 1")
 
 
 def _topic_or_glob(match: str) -> str:

@@ -1,6 +1,5 @@
 """An fsspec filesystem as pyarrow calls it, with modification times and without cached listings."""
 
-from datetime import datetime
 from typing import Any, Final
 
 from pyarrow import fs
@@ -31,8 +30,9 @@ class FsspecHandler(fs.FSSpecHandler):
     def _modified(self, path: str, info: dict[str, Any]) -> Any:
         """Return a file's modification time, None where the filesystem has none."""
         for key in _TIMES:
-            if isinstance(info.get(key), datetime | int | float):
-                return info[key]
+            found = info.get(key)
+            if isinstance(found, int | float) or hasattr(found, "timestamp"):  # a datetime
+                return found
         if info["type"] != "file":
             return None
         try:

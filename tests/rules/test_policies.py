@@ -251,8 +251,12 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a list": ({"retention.ms": [1]}, f"retention.ms: [1] found, {TIME}"),
     "words": ({"retention.ms": "7 days"}, f"retention.ms: '7 days' found, {TIME}"),
     "a size for a time": ({"retention.ms": "7GiB"}, f"retention.ms: '7GiB' found, {TIME}"),
-    "a time for a size": ({"retention.bytes": "7d"}, f"retention.bytes: '7d' found, {SIZE} -1 to"),
-    "a size below -1": ({"retention.bytes": -2}, f"retention.bytes: -2 found, {SIZE} -1 to"),
+    "a time for a size": ({"retention.bytes": "7d"}, f"retention.bytes: '7d' found, {SIZE} any"),
+    "a size beyond int64": ({"retention.bytes": -(2**63) - 1}, f"{SIZE} any negative number to 2^"),
+    "no message": ({"flush.messages": 0}, "flush.messages: 0 found, expected an integer, from 1"),
+    "half a replica": ({"min.insync.replicas": "1.5"}, "'1.5' found, expected an integer, from 1"),
+    "a ratio above 1": ({"min.cleanable.dirty.ratio": 1.1}, "expected a number from 0 to 1"),
+    "no boolean": ({"preallocate": "yes"}, "preallocate: 'yes' found, expected true or false"),
     "a segment beyond int32": ({"segment.bytes": "2GiB"}, f"{SIZE} 14 to 2^31 - 1"),
     "a segment of no size": ({"segment.bytes": 0}, f"segment.bytes: 0 found, {SIZE} 14"),
     "a segment of no time": ({"segment.ms": 0}, f"segment.ms: 0 found, {TIME} 1 to"),
@@ -295,8 +299,18 @@ def test_an_unknown_section() -> None:
 
 @pytest.mark.parametrize("key", sorted(TOPIC_KEYS))
 def test_every_key_of_kafka_is_taken(key: str) -> None:
-    texts = {"cleanup.policy": "delete", "message.timestamp.type": "CreateTime"}
-    policies_of(orders={key: texts.get(key, "20")})
+    texts = {
+        "cleanup.policy": "delete",
+        "message.timestamp.type": "CreateTime",
+        "min.cleanable.dirty.ratio": "0.5",
+    }
+    is_flag = key.endswith((".disable", ".enable", "preallocate"))
+    policies_of(orders={key: texts.get(key, "True" if is_flag else "20")})
+
+
+def test_any_negative_size_is_no_limit_as_for_kafka() -> None:
+    for value in (-2, "-1", str(-(2**63))):
+        assert policies_of(orders={"retention.bytes": value}).of("orders").retention_bytes == -1
 
 
 TOPIC_NAMES = st.one_of(

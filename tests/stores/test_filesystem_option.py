@@ -34,6 +34,16 @@ class Azure(MemoryFileSystem):
     protocol = "abfs"
 
 
+class Hosted(MemoryFileSystem):
+    """Stands for those whose paths begin with a host or a container."""
+
+    protocol = "hosted"
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return path.removeprefix("hosted://").lstrip("/")
+
+
 @pytest.fixture(autouse=True)
 def _process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_settings._Process, "settings", {})
@@ -182,7 +192,7 @@ def test_uris_of_other_schemes_are_places_elsewhere(tmp_path: Path) -> None:
         ("x", "memory", "str found"),
         ("x", fs._MockFileSystem(), "mock found"),
         ("s3://bucket/x", LOCAL, "s3://bucket/x found"),
-        ("x/y", fsspec.filesystem("data"), "paths begin with /"),
+        ("x/y", Hosted(), "paths begin with /"),
         ("container/x", Azure(), "Azure found"),
     ],
 )

@@ -23,7 +23,7 @@ PLACES = [
     ("hdfs://name:8020/kafka/", "hdfs://name:8020", "/kafka", "hdfs://name:8020/kafka"),
     ("hdfs://name", "hdfs://name", "/", "hdfs://name/"),
     ("hdfs:///kafka", "hdfs://", "/kafka", "hdfs:///kafka"),
-    ("gs://bucket/a", "gs://bucket", "/a", "gs://bucket/a"),
+    ("gs://bucket/a", "gs://bucket", "bucket/a", "gs://bucket/a"),
 ]
 
 
