@@ -59,7 +59,9 @@ def build_bin(build: BuildSpec, staging: Location, number: int, files: pa.Table)
     pending = PartWriter(staging, number, "pending", PENDING)
     bytes_read = 0
     flusher = IndexFlusher()
-    for built in map_in_order(build.source, _segments(files), partial(_build_one, build)):
+    work = _segments(files)
+    run = partial(_build_one, build)
+    for built in map_in_order(build.source, work, run, held_bytes=_log_bytes):
         if built.pending:
             pending.append(built.pending.as_dict())
         else:
@@ -86,6 +88,10 @@ def _segments(files: pa.Table) -> Iterator[_Work]:
         for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             *fields, ours, transaction_index_ours, log_is_new = row
             yield _Work(Segment(*fields), ours, transaction_index_ours, log_is_new)
+
+
+def _log_bytes(work: _Work) -> int:
+    return work.segment.size_bytes or 0
 
 
 def _build_one(build: BuildSpec, work: _Work) -> "Built":

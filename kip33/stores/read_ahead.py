@@ -15,7 +15,8 @@ FetchRange: TypeAlias = Callable[[int, int], memoryview]
 """`(position, count) -> bytes`: fewer than `count` only at the end; never changed afterwards."""
 
 RANGE_BYTES: Final = 8 << 20
-AHEAD: Final = 1  # ranges in flight while one is used: 16 MiB per file, whatever its size
+AHEAD: Final = 1  # ranges in flight while one is used
+MOST_HELD_BYTES: Final = (1 + AHEAD) * RANGE_BYTES  # per file, whatever its size
 
 
 @contextmanager
@@ -24,8 +25,12 @@ def reading_ahead(
 ) -> Iterator[tuple[ReadInto, ViewAt]]:
     """Yield two ways to read a file of `size_bytes`: by copying, and as views of the ranges.
 
-    One thread calls `fetch_range`, another calls the yielded functions. They raise its errors.
+    One thread calls `fetch_range`, another calls the yielded functions. They raise its errors. A
+    file of one range has nothing to fetch ahead, so one thread does both.
     """
+    if size_bytes <= range_bytes:
+        yield _one_range(fetch_range, size_bytes)
+        return
     with ThreadPoolExecutor(1, thread_name_prefix="kip33-read") as pool:
         ranges: dict[int, Future[memoryview]] = {}
 
@@ -63,3 +68,20 @@ def reading_ahead(
         finally:
             for future in ranges.values():
                 future.cancel()
+
+
+def _one_range(fetch_range: FetchRange, size_bytes: int) -> tuple[ReadInto, ViewAt]:
+    """Return the two ways to read a file that is fetched by one request, when it is asked for."""
+    fetched: list[memoryview] = []
+
+    def view_at(position: int) -> memoryview:
+        if not fetched:
+            fetched.append(fetch_range(0, size_bytes) if size_bytes else memoryview(b""))
+        return fetched[0][position:]
+
+    def read(position: int, view: memoryview) -> int:
+        data = view_at(position)[: len(view)]
+        view[: len(data)] = data
+        return len(data)
+
+    return read, view_at

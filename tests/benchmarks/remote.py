@@ -20,7 +20,7 @@ from pyarrow import fs
 from kip33.archive.listing import list_tree
 from kip33.spark.build import build_index
 from kip33.stores import settings as store_settings
-from kip33.stores.concurrently import FILES_AT_ONCE
+from kip33.stores.concurrently import LARGE_FILES_AT_ONCE
 from kip33.stores.locations import Location
 from tests.benchmarks.archives import BROKER, Shape, link_archive
 from tests.benchmarks.page import Section, tell
@@ -66,7 +66,7 @@ def sections(data: Path, *, quick: bool) -> list[Section]:
     ]
     rows.append("")
     for store, peak in peaks(data / "remote-hollow"):
-        what = f"builds {FILES_AT_ONCE} segments of 256 MiB at once over {store}"
+        what = f"builds {LARGE_FILES_AT_ONCE} segments of 256 MiB at once over {store}"
         rows.append(f"- Most that is resident of a process that {what}: {peak:.0f} MiB.")
         ratios.append(Ratio(f"memory of a worker, {store}", "", peak, "MiB", at_least=MOST_MIB))
     return [Section("Remote stores", [*head, *rows, *notes()], ratios)]
@@ -74,7 +74,7 @@ def sections(data: Path, *, quick: bool) -> list[Section]:
 
 def peaks(archive: Path) -> Iterator[tuple[str, float]]:
     """Yield the most MiB resident of a process that builds large segments side by side."""
-    for number in range(FILES_AT_ONCE):
+    for number in range(LARGE_FILES_AT_ONCE):
         log = archive / BROKER / f"large-{number}" / segment_name()
         log.parent.mkdir(parents=True, exist_ok=True)
         write_hollow_segment(log, filling(256 * MIB, 64 << 10))

@@ -7,11 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip33.stores.concurrently import FILES_AT_ONCE, map_in_order
+from kip33.stores.concurrently import (
+    HELD_BYTES,
+    LARGE_FILES_AT_ONCE,
+    SMALL_FILES_AT_ONCE,
+    map_in_order,
+)
 from kip33.stores.locations import Location
-from kip33.stores.read_ahead import AHEAD, reading_ahead
+from kip33.stores.read_ahead import AHEAD, MOST_HELD_BYTES, reading_ahead
 
-REMOTE = Location("s3a://bucket", "bucket/key")
+BUCKET = Location("s3a://bucket", "bucket/key")
+HDFS = Location("hdfs://name:8020", "/key")
 
 
 class Store:
@@ -76,24 +82,74 @@ def test_a_fault_of_the_store_is_raised_where_its_bytes_are_wanted() -> None:
             read(20, memoryview(bytearray(1)))
 
 
-def test_results_come_in_order_and_only_so_many_run_at_once() -> None:
-    running, most = 0, 0
-    lock, go = threading.Lock(), threading.Barrier(FILES_AT_ONCE)
+class Meeting:
+    """Work that ends only when so many of its kind run at once, and counts how many did."""
 
-    def run(number: int) -> int:
-        nonlocal running, most
-        with lock:
-            running += 1
-            most = max(most, running)
-        go.wait(timeout=10)
-        with lock:
-            running -= 1
+    def __init__(self, together: int) -> None:
+        self.most = self._running = 0
+        self._lock, self._all_here = threading.Lock(), threading.Barrier(together)
+
+    def run(self, number: int) -> int:
+        with self._lock:
+            self._running += 1
+            self.most = max(self.most, self._running)
+        self._all_here.wait(timeout=30)
+        with self._lock:
+            self._running -= 1
         return number
 
-    assert list(map_in_order(REMOTE, range(3 * FILES_AT_ONCE), run)) == list(
-        range(3 * FILES_AT_ONCE)
-    )
-    assert most == FILES_AT_ONCE
+
+@pytest.mark.parametrize(
+    ("source", "size_bytes", "together"),
+    [
+        pytest.param(HDFS, 0, SMALL_FILES_AT_ONCE, id="empty files"),
+        pytest.param(HDFS, 64 << 10, SMALL_FILES_AT_ONCE, id="small files"),
+        pytest.param(HDFS, 1 << 30, LARGE_FILES_AT_ONCE, id="large files"),
+        pytest.param(HDFS, 8 << 20, 2 * LARGE_FILES_AT_ONCE, id="files of one range"),
+        pytest.param(BUCKET, 64 << 10, LARGE_FILES_AT_ONCE, id="small objects"),
+        pytest.param(BUCKET, 1 << 30, LARGE_FILES_AT_ONCE, id="large objects"),
+    ],
+)
+def test_results_come_in_order_and_as_many_run_as_memory_holds(
+    source: Location, size_bytes: int, together: int
+) -> None:
+    meeting = Meeting(together)
+    numbers = range(2 * together)
+    done = map_in_order(source, numbers, meeting.run, held_bytes=lambda _: size_bytes)
+    assert list(done) == list(numbers)
+    assert meeting.most == together
+
+
+def test_small_files_wait_for_the_memory_of_large_ones() -> None:
+    """Of large and small files in turns no more are under way than memory is for."""
+    sizes = [MOST_HELD_BYTES, 0] * 50
+    lock = threading.Lock()
+    held, most = 0, 0
+
+    def run(size_bytes: int) -> int:
+        nonlocal held, most
+        with lock:
+            held += size_bytes
+            most = max(most, held)
+        with lock:
+            held -= size_bytes
+        return size_bytes
+
+    assert list(map_in_order(HDFS, sizes, run, held_bytes=lambda size: size)) == sizes
+    assert most <= HELD_BYTES
+
+
+def test_a_file_of_one_range_is_read_in_the_thread_that_wants_it() -> None:
+    threads = []
+
+    def fetch_range(position: int, count: int) -> memoryview:
+        threads.append(threading.current_thread())
+        return memoryview(bytes(count))
+
+    with reading_ahead(fetch_range, 100) as (read_into, view_at):
+        assert read_into(10, memoryview(bytearray(60))) == 60
+        assert len(view_at(90)) == 10
+    assert threads == [threading.current_thread()]
 
 
 def test_on_local_disk_one_runs_after_the_other(tmp_path: Path) -> None:
@@ -109,6 +165,6 @@ def test_the_first_failure_ends_the_work() -> None:
             raise OSError("two")
         return number
 
-    done = map_in_order(REMOTE, range(100), run)
+    done = map_in_order(HDFS, range(100), run)
     with pytest.raises(OSError, match="two"):
         list(done)
