@@ -22,7 +22,7 @@ ARCHAIC = re.compile(
 # Private turns of speech: of docstrings and comments in packages that were rewritten.
 RIDDLES = re.compile(
     rf"{ARCHAIC.pattern}|\b(is|are|was|were|be|has|have|had|already|just|now) gone\b"
-    r"|(?<![Oo]ne )\bpass(es|ed|ing)? over\b|\b(as|is|what) none\b|\bof ours\b"
+    r"|(?<![Oo]ne )(?<!the )\bpass(es|ed|ing)? over\b|\b(as|is|what) none\b|\bof ours\b"
     r"|\bfor what is no\b|\bmay be had\b"
 )
 PLAIN = ("archive", "catalog", "indexing", "retention", "search", "builds")

@@ -1,5 +1,4 @@
-"""Index and verify one segment, or list a tree, without Spark: the functions for notebooks and
-scripts.
+"""Index and verify one segment, or list a tree, without Spark: functions for notebooks and scripts.
 
 A segment is a path, a URI or a `Segment` of `list_segments`. A missing file raises
 LocationError; damage is a status or a verdict. `storage_options` are those of
@@ -102,8 +101,7 @@ def read_time_index(
 def base_offset_and_topic(
     file: Location, base_offset: int | None, segment: SegmentLike = ""
 ) -> tuple[int, str]:
-    """Return base offset and topic of a `Segment`, or else those that the names say; the topic may
-    be empty.
+    """Return base offset and topic of a `Segment`, else those in the names; the topic may be empty.
 
     Raises UnsupportedFormatError if the file's name has no offset and none was given.
     """
@@ -123,7 +121,7 @@ def base_offset_and_topic(
 
 
 def topic_of(path: str) -> str | None:
-    """Return the topic that the name of a segment's directory says, None if it says no topic."""
+    """Return the topic in the name of a segment's directory, None if it has no topic."""
     directory = parse_partition_dir(Location.of(path).parent.name)
     return directory.topic if directory else None
 
@@ -210,5 +208,5 @@ def _has_offset_indexes(*files: Location) -> bool:
             for directory in directories
             for entry in entries_of(directory)
         )
-    except OSError:  # then nothing says that one is expected
+    except OSError:  # then no `.index` is expected
         return False

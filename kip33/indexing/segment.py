@@ -1,11 +1,12 @@
-"""One segment end to end: read it, scan it, apply the rules, and say what Kafka would do with it.
+"""One segment end to end: read it, scan it, apply the rules, report what Kafka would do with it.
 
 The status, and what it means for the index (D2):
 
     ok          every byte belongs to a valid batch
     empty       the file has 0 bytes; the index is empty, too
     truncated   a valid prefix of `valid_bytes` bytes, which recovery keeps; `error` says why
-    invalid     Kafka would write no index (it does not load, splits or empties the log): nor do we
+    invalid     Kafka would write no index (it does not load, splits or empties the log), so neither
+                does kip33
     unreadable  the bytes could not be read
 """
 
@@ -34,13 +35,13 @@ from kip33.stores.locations import Location
 
 @dataclass(frozen=True)
 class BuiltIndexes:
-    """The two indexes of one segment, and what was seen while reading it.
+    """The two indexes of one segment, and the results of scanning it.
 
     `time_index_data` and `offset_index_data` are the bytes of the index files, None if Kafka writes
     no index. `time_index` and `offset_index` are the same as a `TimeIndex` and an `OffsetIndex`.
     `status` is one of the module's statuses; `error` says in one line why it is not `ok` or
     `empty`. Sizes are in bytes. `summary` is a record of `rules.segment_summary.SUMMARY_RECORD`
-    with the magics that were seen. `transactions` gives the `.txnindex`, see
+    with the magics of its batches. `transactions` gives the `.txnindex`, see
     `rules.transaction_index`.
     """
 
@@ -53,7 +54,7 @@ class BuiltIndexes:
     summary: np.void
     magics: tuple[int, ...]
     bytes_read: int
-    transactions: TransactionSummary | None = None  # None where Kafka leaves no index
+    transactions: TransactionSummary | None = None  # None if Kafka writes no index
     base_offset: int = 0
 
     @property
@@ -70,7 +71,7 @@ class BuiltIndexes:
 
 
 class _Gathered:
-    """What the pass over a segment collects besides its indexes."""
+    """The data that a scan collects besides the indexes."""
 
     def __init__(self) -> None:
         self.summary = new_summary()
@@ -110,7 +111,7 @@ class _Gathered:
 
 
 Watcher: TypeAlias = Callable[[BatchColumns, Speed], None]
-"""Something else that wants to see every batch of the same pass: verification."""
+"""Another consumer of the same batches: verification."""
 
 
 def index_segment(  # parameters: where the bytes come from, and how the scan runs
@@ -127,10 +128,10 @@ def index_segment(  # parameters: where the bytes come from, and how the scan ru
 ) -> BuiltIndexes:
     """Return the indexes of the segment that `read_into` reads, `size_bytes` long.
 
-    `view_at` gives its bytes where they are in memory already.
+    `view_at` gives its bytes if they are already in memory.
 
-    Damage, refusals and load failures are a status, not an exception; OSError and a file that
-    shrinks while it is read (CorruptSegmentError) are left to the caller.
+    Damage, refusals and load failures are a status, not an exception. OSError is passed on, and so
+    is CorruptSegmentError for a file that shrinks while it is read.
     """
     gathered = _Gathered()
     if size_bytes > MAX_SEGMENT_BYTES:
@@ -173,7 +174,7 @@ def index_segment(  # parameters: where the bytes come from, and how the scan ru
 def _outcome(
     scan: BatchScan, builder: IndexBuilder, gathered: _Gathered
 ) -> tuple[str, str | None, int]:
-    """Return status, error and valid bytes: what Kafka would make of the segment."""
+    """Return status, error and valid bytes, as Kafka's recovery would treat the segment."""
     refusals = [refusal for refusal in (builder.refusal, gathered.failure) if refusal]
     if refusals:
         position, why = min(refusals)

@@ -23,7 +23,7 @@ class TailIndexes(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """What the end of an index and the start of a log tell."""
+    """The facts from the end of an index and the start of a log."""
 
     files: TailIndexes
     last_entry: TimestampOffset
@@ -40,7 +40,7 @@ def read_tail(
     segment_index_bytes: int,
     offset_index: bool,
 ) -> Tail | None:
-    """Return what is known without reading `log`, None if the index cannot be trusted.
+    """Return the facts known without reading `log`, None if the index cannot be trusted.
 
     With `offset_index`, the `.index` must be there, too. A file that cannot be read is not trusted:
     the caller then reads the log and finds the error.

@@ -3,7 +3,7 @@
 The open transactions are known:
 
     at offset 0                               none are open
-    if the segment before ends there          those open at its end (`rules.transaction_chain`)
+    if the previous segment ends there        those open at its end (`rules.transaction_chain`)
     if a `.snapshot` is beside the log        those it lists; a corrupt one is ignored
 
 Kafka's recovery does the same: it loads the newest snapshot and reads the segments after it.
@@ -23,7 +23,7 @@ from kip33.stores.locations import Location
 
 MOST_SNAPSHOT_BYTES: Final = 1 << 28
 Key: TypeAlias = tuple[Any, ...]
-"""A partition: what its segments have in common."""
+"""The key of a partition, shared by its segments."""
 
 
 class ChainLink(NamedTuple):
@@ -33,15 +33,15 @@ class ChainLink(NamedTuple):
     log_uri: str
     last_offset: int | None
     open_transactions: str | None
-    transactions: str | None = None  # the TransactionSummary, where entries are asked for
+    transactions: str | None = None  # the TransactionSummary, if entries are needed
 
 
 def completed_by_log(links: Mapping[Key, Sequence[ChainLink]]) -> dict[str, CompletedTransactions]:
-    """Return what becomes of each pending segment, by the URI of its log."""
+    """Return the completed transactions of each pending segment, by the URI of its log."""
     done = {}
     for segments in links.values():
         chain = TransactionChain()
-        unchanged: list[ChainLink] = []  # without a hole, up to here
+        unchanged: list[ChainLink] = []  # without a gap, up to here
         for one in sorted(segments):
             start = chain.open_at(one.base_offset)
             if not chain.goes_on_at(one.base_offset):
@@ -63,7 +63,7 @@ def completed_by_log(links: Mapping[Key, Sequence[ChainLink]]) -> dict[str, Comp
 
 
 def _from_snapshots(segments: Sequence[ChainLink]) -> Open | None:
-    """Return what is open where the last of `segments` begins; the others have no transactions."""
+    """Return the transactions open at the start of the last of `segments`; others have none."""
     for one in reversed(segments):
         start = snapshot_beside(Location.of(one.log_uri))
         if start is not None:

@@ -1,4 +1,4 @@
-"""Verdicts on `.txnindex` files, given when all segments of a partition were read."""
+"""Verdicts on `.txnindex` files, possible after all segments of a partition were read."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from kip33.stores.locations import Location
 
 
 class SeenTransactions(NamedTuple):
-    """What a scan saw that a verdict on a `.txnindex` needs, and the file itself."""
+    """The data from a scan that a verdict on a `.txnindex` needs, and the file itself."""
 
     partition: Key
     link: ChainLink
@@ -29,7 +29,7 @@ class VerifiedSegment(NamedTuple):
     """A verdict without the one on the `.txnindex`."""
 
     verdict: SegmentVerdict
-    seen: SeenTransactions | None = None  # None: nothing can be said
+    seen: SeenTransactions | None = None  # None: no verdict is possible
 
 
 def seen_transactions(
@@ -40,7 +40,7 @@ def seen_transactions(
     *,
     base_offset: int,
 ) -> SeenTransactions | None:
-    """Return what the pass that gave `index` saw; the `.txnindex` is where the `.index` is."""
+    """Return the data from the scan that gave `index`; the `.txnindex` is beside the `.index`."""
     summary = index.transactions
     if summary is None or offset_index.inside:
         return None

@@ -1,4 +1,4 @@
-"""Verdicts as rows: what `kip33 verify` prints and `kip33.spark.verify_index` returns."""
+"""Verdicts as rows, for the output of `kip33 verify` and `kip33.spark.verify_index`."""
 
 from typing import Any, Final
 
@@ -19,4 +19,4 @@ _FIELDS: list["pa.Field[Any]"] = [
     pa.field("transaction_index_verdict", pa.string()),
 ]
 SEGMENT_VERDICTS: Final = pa.schema(_FIELDS)
-"""The fields of `SegmentVerdict`, in order; one row a segment."""
+"""The fields of `SegmentVerdict`, in order; one row per segment."""

@@ -115,7 +115,7 @@ def with_missing_offset_indexes(verdicts: Iterable[SegmentVerdict]) -> list[Segm
 
 
 class IndexCheck(Protocol):
-    """Verifies one index file while the batches of its log pass: a subclass for each kind."""
+    """Verifies one index file while its log is scanned; one implementation per kind."""
 
     def append(self, batches: BatchColumns, speed: Speed) -> None:
         """Watch the next batches of the pass."""
@@ -133,7 +133,7 @@ class TimeIndexCheck:
         """Take the file's bytes, None if it is missing."""
         self._data, self._settings = data, settings
         asked = DIALECTS[settings.dialect]
-        self._others = {  # in which the entries mean the same
+        self._others = {  # dialects whose entries have the same meaning
             name: IndexBuilder(dialect, settings, base_offset=base_offset, topic=topic)
             for name, dialect in DIALECTS.items()
             if dialect != asked and dialect.next_offset == asked.next_offset
@@ -146,7 +146,7 @@ class TimeIndexCheck:
             repeats,
             interval_bytes=settings.index_interval_bytes,
         )
-        self.unseen_append_bytes = 0  # which no entry tells of: see `rules.index_gaps`
+        self.unseen_append_bytes = 0  # without an entry: see `rules.index_gaps`
 
     def append(self, batches: BatchColumns, speed: Speed) -> None:
         """Watch the next batches of the pass."""
@@ -234,7 +234,7 @@ def _judge(kind: IndexKind, data: IndexBytes, settings: IndexSettings, judge: _J
 
 
 class Verification:
-    """What one pass over a log must see to judge its index files."""
+    """The checks of a log's index files during one scan."""
 
     def __init__(
         self,
@@ -277,11 +277,11 @@ class Verification:
 
 
 def offset_index_of(log: Location, time_index: Location) -> Location:
-    """Return where a segment's `.index` is: beside its `.timeindex`, else beside its log."""
+    """Return the place of a segment's `.index`: beside its `.timeindex`, else beside its log."""
     place = beside(time_index, "index")
     try:
         is_there = size_of(place) is not None
-    except OSError:  # who reads it says why
+    except OSError:  # reported when it is read
         is_there = True
     return place if is_there else beside(log, "index")
 

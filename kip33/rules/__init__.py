@@ -1,1 +1,1 @@
-"""KIP-33's decisions: numbers in, decisions out."""
+"""The decisions of KIP-33 and of Kafka as pure functions: numbers in, decisions out."""

@@ -1,13 +1,13 @@
-"""What a broker does with a segment when it starts, and what the `.index` beside the log changes.
+"""What a broker does with a segment when it starts, depending on the `.index` beside the log.
 
-A broker recovers an old segment only while its `.index` is missing. Recovery cuts a damaged tail
-and writes all index files anew. While an `.index` is there, whatever is in it, the segment is taken
-as it is: a damaged tail stays, and consumers fail on it. A log that recovery cannot take, of status
-`invalid`, keeps the whole broker from starting while its `.index` is missing (kafka-storage 4.1:
-`LogLoader.loadSegmentFiles` has no handling for it).
+A broker recovers an old segment only if its `.index` is missing. Recovery cuts a damaged tail and
+rewrites all index files. If there is an `.index`, whatever its content, the segment is loaded
+unchanged: a damaged tail stays, and consumers fail on it. A log that recovery cannot process
+(status `invalid`) keeps the broker from starting if its `.index` is missing (kafka-storage 4.1:
+`LogLoader.loadSegmentFiles` does not handle this error).
 
-So an `.index` never goes beside a log that is not sound, and one that is there is treated by what
-its log is.
+So kip33 never puts an `.index` beside a damaged log. What it does with an existing one depends on
+the log.
 """
 
 from typing import Final, NamedTuple
@@ -16,7 +16,7 @@ from kip33.rules.index_entries import DIALECTS
 from kip33.rules.index_verdict import GOOD, MISSING, UNREADABLE
 from kip33.rules.segment_status import SegmentStatus
 
-# What a segment's status means for a broker that recovers it.
+# The meaning of a segment's status for a broker that recovers it.
 UNDAMAGED_STATUSES: Final = (SegmentStatus.OK, SegmentStatus.EMPTY)
 CUT: Final = SegmentStatus.TRUNCATED  # recovery cuts the log to its valid bytes
 REFUSED: Final = SegmentStatus.INVALID  # recovery fails, or empties or splits the segment
@@ -35,9 +35,9 @@ def may_have_offset_index(status: str) -> bool:
 def offset_index_note(
     status: str, *, index_uri: str, is_there: bool, valid_bytes: int, error: str | None
 ) -> str | None:
-    """Return what a row says of the `.index` beside a log that a broker would not keep as it is.
+    """Return a row's note on the `.index` beside a log that recovery would change, or None.
 
-    `error` says why the log has this status. None where there is nothing to say.
+    `error` says why the log has this status.
     """
     if status == CUT and is_there:
         return f"{index_uri} {HIDDEN} this log to its {valid_bytes} valid bytes: {REMOVE_THE_INDEX}"
@@ -60,7 +60,7 @@ def offset_index_note(
 
 
 def hidden_aborts_note(index_uri: str) -> str:
-    """Return what a row says of an `.index` whose segment lacks its `.txnindex`."""
+    """Return a row's note on an `.index` whose segment lacks its `.txnindex`."""
     return (
         f"{index_uri} {HIDDEN_ABORTS} of this log, so read_committed consumers may read aborted "
         f"records: {REMOVE_THE_INDEX}"
@@ -77,7 +77,7 @@ ACTIONS: Final = (WRITE, REMOVE, BROKER, BY_HAND, KEEP)
 
 
 class Repair(NamedTuple):
-    """What is to be done with a segment's index files, and why."""
+    """The repair of a segment's index files, and the reason."""
 
     time_index: str
     offset_index: str
@@ -85,7 +85,7 @@ class Repair(NamedTuple):
 
     @property
     def changes_files(self) -> bool:
-        """Return whether kip33 has something to do."""
+        """Return whether the repair changes files."""
         return bool({WRITE, REMOVE} & set(self[:2]))
 
 
@@ -102,11 +102,12 @@ def repair_of(
     cut_bytes: int = 0,
     aborts_lost: bool = False,
 ) -> Repair:
-    """Return what to do with a segment's index files so that a broker that starts reads them right.
+    """Return the repair of a segment's index files after which a broker reads them correctly.
 
-    The verdicts are those of `rules.index_verdict`; None: there is no `.index`. `time_dialect` says
-    whose entries the `.timeindex` has, `error` why the log has this status, `cut_bytes` how much of
-    it recovery would cut, `aborts_lost` whether aborted transactions are not in a `.txnindex`.
+    The verdicts are those of `rules.index_verdict`; None: there is no `.index`. `time_dialect` is
+    the dialect of the `.timeindex`, `error` says why the log has this status, `cut_bytes` is how
+    much of it recovery would cut, `aborts_lost` whether aborted transactions are missing from the
+    `.txnindex`.
     """
     has_offset_index = offset_verdict not in (None, MISSING)
     if status not in (*UNDAMAGED_STATUSES, CUT, REFUSED):

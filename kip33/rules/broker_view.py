@@ -1,18 +1,18 @@
-"""What a broker takes as a segment's largest timestamp, given the indexes that lie beside the log.
+"""The largest timestamp that a broker uses for a segment, given the indexes beside the log.
 
-Kafka 2.3 and later (KAFKA-7283), after a clean shutdown, for every segment alike, the last one too:
+Kafka 2.3 and later (KAFKA-7283), after a clean shutdown, for every segment including the last one:
 
     .index    .timeindex                   largest timestamp
     missing   anything                     the log's: the segment is recovered
     there     missing, or under 12 bytes   the log file's modification time
-    there     12 bytes or more             the last entry's timestamp, whatever it says; if that is
+    there     12 bytes or more             the last entry's timestamp, without any check; if it is
                                            negative, the log file's modification time
 
-Nothing is checked: zeros left by preallocation are a timestamp of 0 (KAFKA-10207), bytes after the
-last whole entry are ignored. A recovered log without a timestamp has its modification time, too.
+Zeros left by preallocation are read as a timestamp of 0 (KAFKA-10207); bytes after the last
+complete entry are ignored. A recovered log without a timestamp also gets its modification time.
 After an unclean shutdown the segment with the recovery point and all later ones are recovered, and
-what lies there does not matter. In the last segment, entries beyond segment.index.bytes keep the
-whole log from loading.
+their index files do not matter. In the last segment, entries beyond segment.index.bytes keep the
+log from loading.
 """
 
 from typing import Final, NamedTuple
@@ -35,7 +35,7 @@ FAULTS: Final = (MISSING_INDEX, EMPTY_INDEX, ZERO_TIMESTAMP, NEGATIVE_TIMESTAMP,
 
 
 class BrokerView(NamedTuple):
-    """What a broker judges a segment by."""
+    """The largest timestamp that a broker uses for a segment."""
 
     largest_timestamp: int
     source: str  # one of SOURCES
@@ -43,7 +43,7 @@ class BrokerView(NamedTuple):
 
 
 def last_entry_at(time_index_bytes: int) -> int | None:
-    """Return where the last whole entry of a `.timeindex` of this size begins, None without one.
+    """Return the position of the last complete entry of a `.timeindex` of this size, None without.
 
     >>> last_entry_at(30)
     12
@@ -60,10 +60,10 @@ def broker_view(
     max_timestamp: int,
     last_modified_ms: int,
 ) -> BrokerView:
-    """Return what a broker judges a segment by, and why that is not what its log says.
+    """Return the largest timestamp that a broker uses for a segment, and the fault if it is wrong.
 
-    `time_index_bytes` is None for a missing file; `last_entry` are the 12 bytes at
-    `last_entry_at`, otherwise unread. `max_timestamp` is the log's, -1 without a timestamp.
+    `time_index_bytes` is None for a missing file; `last_entry` has the 12 bytes at `last_entry_at`.
+    `max_timestamp` is the log's, -1 without a timestamp.
 
     >>> broker_view(
     ...     time_index_bytes=10485756,

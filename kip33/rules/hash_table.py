@@ -1,9 +1,9 @@
-"""A table from int64 keys to offsets that compiled code can change: what a dict is to Python.
+"""An open-addressing hash table (int64 to offset) usable from numba.
 
-A table is an array of slots (used, key, offset), a power of two of them and at most half of them
-used. A key stands at its home, or in the next slot after it that was free; what is removed leaves
-no trace, for the keys behind it move up. Only `new_table` allocates: a rule counts what it puts
-in, and when half the slots are used asks for `twice_as_large`.
+A table is an array of slots (used, key, offset). Their number is a power of two, and at most half
+of them are used. Collisions use linear probing, deletion uses backward shift. Only `new_table`
+allocates memory: a rule counts the keys it adds and calls `twice_as_large` when half the slots are
+used.
 """
 
 from typing import Any, Final, TypeAlias
@@ -14,12 +14,12 @@ import numpy.typing as npt
 from kip33.formats.native import Speed
 
 Table: TypeAlias = npt.NDArray[np.int64]
-USED: Final = 0  # the columns; 1 where the slot has a key, for any int64 may be one
+USED: Final = 0  # the columns; 1 in a used slot, because any int64 may be a key
 SLOT_KEY: Final = 1
 OFFSET: Final = 2
 FEWEST_SLOTS: Final = 64  # 1.5 KiB: few segments have more than 32 transactions open at once
 
-# 2^64 / golden ratio, odd: neighbours end up far apart. Without its top bit, which moves no home
+# 2^64 / golden ratio, odd: spreads neighbouring keys. The top bit is cleared: it changes no home
 # below 2^31 and would make numba's product a float.
 _MULTIPLIER: Final = 0x1E3779B97F4A7C15
 
@@ -30,23 +30,23 @@ def new_table(slots: int = FEWEST_SLOTS) -> Table:
 
 
 def twice_as_large(table: Table, speed: Speed) -> Table:
-    """Return a table of twice the slots with all that is in `table`."""
+    """Return a table with twice the slots and all keys of `table`."""
     larger = new_table(2 * len(table))
     speed(put_all)(table, larger)
     return larger
 
 
 def home_of(key: int, slots: int) -> int:
-    """Return the slot, of a power of two, where `key` stands if that is free.
+    """Return the home slot of `key`; `slots` is a power of two.
 
-    Bits 32 and up of a product depend on all lower bits, so the key's upper half is laid over its
-    lower one first. They are the same whether the product wraps at 64 bits or does not.
+    Bits 32 and up of a product depend on all lower bits, so the key's upper half is first combined
+    with its lower half. These bits are the same whether or not the product wraps at 64 bits.
     """
     return ((key ^ (key >> 32)) * _MULTIPLIER >> 32) & (slots - 1)
 
 
 def slot_of(table: Any, key: int) -> int:
-    """Return the slot that has `key`, or the unused one where `put` may put it."""
+    """Return the slot of `key`, or the unused slot where `put` may put it."""
     at = home_of(key, len(table))
     while table[at, USED] and table[at, SLOT_KEY] != key:
         at = (at + 1) & (len(table) - 1)
@@ -54,17 +54,17 @@ def slot_of(table: Any, key: int) -> int:
 
 
 def put(table: Any, at: int, key: int, offset: int) -> None:
-    """Put `key`, which the table does not have, at `slot_of` it."""
+    """Add `key`, which the table does not have, at its `slot_of`."""
     table[at, USED] = 1
     table[at, SLOT_KEY] = key
     table[at, OFFSET] = offset
 
 
 def remove(table: Any, at: int) -> None:
-    """Remove what is in slot `at`, which is used.
+    """Remove the key in slot `at`, which is used.
 
-    Every key behind it, up to the next unused slot, moves into the hole unless its home lies
-    behind the hole: so a search never stops at a hole before it is where its key stands.
+    Every later key, up to the next unused slot, moves into the free slot unless its home is after
+    it. So a search never stops at a free slot before it reaches its key.
     """
     hole = at
     at = (at + 1) & (len(table) - 1)
@@ -78,7 +78,7 @@ def remove(table: Any, at: int) -> None:
 
 
 def put_all(table: Any, larger: Any) -> None:
-    """Put all that is in `table` into `larger`, which has none of it."""
+    """Copy all keys of `table` to `larger`, which is empty."""
     for i in range(len(table)):
         if table[i, USED]:
             key = int(table[i, SLOT_KEY])

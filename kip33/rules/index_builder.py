@@ -1,4 +1,4 @@
-"""The two indexes of a segment, built from its batches as they pass."""
+"""Build the two indexes of a segment from its batches."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -21,12 +21,12 @@ from kip33.rules.index_entries import (
 )
 
 BYTES_VERSION: Final = 1
-"""Raised when a release gives other bytes for the same log and settings: rows made before are read
-again."""
+"""Increased when a release gives other bytes for the same log and settings: logs of older rows are
+then read again."""
 
 
 class IndexSettings(NamedTuple):
-    """What decides an index's bytes besides the log: Kafka's settings and the dialect."""
+    """The settings that determine an index's bytes: Kafka's settings and the dialect."""
 
     dialect: str = "recover"
     index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES
@@ -50,7 +50,7 @@ class IndexSettings(NamedTuple):
 
 
 class TopicSettings(NamedTuple):
-    """The index settings of every topic: its own where they are known, else the default."""
+    """The index settings of every topic: its own if known, else the default."""
 
     default: IndexSettings = IndexSettings()
     by_topic: tuple[tuple[str, IndexSettings], ...] = ()  # only those that differ, by name
@@ -61,7 +61,7 @@ class TopicSettings(NamedTuple):
         return cls(default, tuple(sorted(one for one in by_topic.items() if one[1] != default)))
 
     def of(self, topic: str | None) -> IndexSettings:
-        """Return the settings of a topic; the default where the topic is not known."""
+        """Return the settings of a topic; the default for an unknown topic."""
         return _by_topic(self.by_topic).get(topic, self.default)
 
 
@@ -73,7 +73,7 @@ def _by_topic(
 
 
 class IndexBuilder:
-    """Turns columns of batches into the two indexes' entries, a piece at a time."""
+    """Turns columns of batches into the entries of the two indexes, piece by piece."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class IndexBuilder:
         topic: str,
         most_rows: int = ROWS,
     ) -> None:
-        """Start with an empty segment; at most `most_rows` batches will come at once."""
+        """Start with an empty segment; each piece has at most `most_rows` batches."""
         self.base_offset = base_offset
         self._dialect = dialect
         self._topic = topic
@@ -95,7 +95,7 @@ class IndexBuilder:
         self._offset_pieces: list[npt.NDArray[np.int64]] = []
 
     def append(self, batches: BatchColumns, speed: Speed = plain) -> None:
-        """Take the next batches through the rule; none any more once it refused one."""
+        """Apply the rule to the next batches; after a refusal all batches are ignored."""
         if self.refusal:
             return
         recorded = self._dialect.recorded_offsets(batches, self._topic)
@@ -113,7 +113,7 @@ class IndexBuilder:
 
     @property
     def refusal(self) -> tuple[int, str] | None:
-        """Return (position, why) of the batch at which Kafka gives up on the segment, or None."""
+        """Return (position, reason) of the batch at which Kafka refuses the segment, or None."""
         state = self._state[0]
         if not state["refusal"]:
             return None
@@ -131,7 +131,7 @@ class IndexBuilder:
 
 
 def _wire(pieces: list[npt.NDArray[np.int64]], entry: np.dtype[np.void]) -> bytes:
-    """Return rows of numbers as a file's entries."""
+    """Return rows of numbers as the bytes of a file's entries."""
     rows = np.concatenate(pieces) if pieces else np.empty((0, 2), np.int64)
     file = np.empty(len(rows), entry)
     for column, name in enumerate(entry.names or ()):

@@ -1,11 +1,12 @@
 """KIP-33's first rule: which entries the two indexes of a segment get.
 
 `append_batches` is the loop of `LogSegment.recover` (kafka-storage 4.1; the same time index since
-0.10.1): after more than `index.interval.bytes` of log, the batch at hand enters the offset index,
-and with it the max timestamp so far enters the time index if it grew. `close_index` adds the entry
-a cleanly closed segment always has. A dialect says only which offset goes in with the timestamp.
+0.10.1): after more than `index.interval.bytes` of log, the current batch gets an entry in the
+offset index. The max timestamp so far then gets an entry in the time index if it grew.
+`close_index` adds the last entry of a cleanly closed segment. A dialect only says which offset the
+timestamp gets.
 
-All of it works on columns of `formats.batch.BATCH`, a piece at a time, with an ENTRY_STATE.
+The functions work on columns of `formats.batch.BATCH`, piece by piece, with an ENTRY_STATE.
 """
 
 from typing import Any, Final, NamedTuple
@@ -25,10 +26,10 @@ DEFAULT_SEGMENT_INDEX_BYTES: Final = 10_485_760
 class Dialect(NamedTuple):
     """Which offset a time index entry carries.
 
-    `first_record`: of the first record that bears the batch's max timestamp, where the batch is
-    uncompressed, CreateTime and v2; else, and in every other case, the batch's last offset.
+    `first_record`: the offset of the first record with the batch's max timestamp, if the batch is
+    uncompressed, CreateTime and v2. In all other cases the batch's last offset.
     `next_offset`: instead the offset after the batch at which the entry is inserted.
-    `written_by_brokers`: a release of Kafka writes such files, so a broker reads them as meant.
+    `written_by_brokers`: a release of Kafka writes such files, so brokers read them correctly.
     """
 
     name: str
@@ -39,7 +40,7 @@ class Dialect(NamedTuple):
     def recorded_offsets(self, batches: BatchColumns, topic: str) -> npt.NDArray[np.int64]:
         """Return each batch's offset of max timestamp as this dialect records it.
 
-        `__cluster_metadata` is written by Raft, past the validator that looked at records.
+        `__cluster_metadata` is written by Raft, without the validator that read the records.
         """
         if self.first_record and topic != "__cluster_metadata":
             return batches["offset_of_max_timestamp"]
@@ -73,7 +74,7 @@ ENTRY_STATE: Final = np.dtype(
     ]
 )
 
-# Why Kafka leaves no index (kafka-semantics 4.4): the refusal of a state.
+# Why Kafka writes no index: the refusal of a state.
 ACCEPTED: Final = 0
 OFFSET_BELOW_BASE: Final = 1
 OFFSET_BEYOND_INT32: Final = 2
@@ -120,13 +121,13 @@ def new_state(
 
 
 def preallocated_bytes(segment_index_bytes: int, entry_bytes: int) -> tuple[int, ...]:
-    """Return the sizes an active segment's index may have: whole entries, as set and by default."""
+    """Return the sizes an active segment's index may have, as set and by default."""
     sizes = (segment_index_bytes, DEFAULT_SEGMENT_INDEX_BYTES)
     return tuple(size // entry_bytes * entry_bytes for size in sizes)
 
 
 def refuse(state: Any, refusal: int, position: int) -> None:
-    """Note why, and at which byte, Kafka gives up on the segment."""
+    """Record why, and at which byte, Kafka refuses the segment."""
     state["refusal"] = refusal
     state["refused_position"] = position
 
@@ -134,14 +135,14 @@ def refuse(state: Any, refusal: int, position: int) -> None:
 def maybe_append(state: Any, offset: int, position: int, times: Any, count: int) -> int:
     """Append the max timestamp so far to the time index if it grew; return the entries in `times`.
 
-    `TimeIndex.maybeAppend` without its check for a full index: an offset that goes back is
-    refused, the same timestamp is passed over.
+    `TimeIndex.maybeAppend` without its check for a full index: a decreasing offset is refused, an
+    equal timestamp is ignored.
     """
     if state["time_entries"] > 0 and offset < state["last_entry_offset"]:
         refuse(state, TIME_OFFSETS_GO_BACK, position)
     elif state["max_timestamp"] > state["last_entry_timestamp"]:
         relative = java_sum(offset, -state["base_offset"])
-        if relative > MAX_INT32:  # D1: only "the next offset" can get here
+        if relative > MAX_INT32:  # D1: possible only with "the next offset"
             refuse(state, OFFSET_BEYOND_INT32, position)
             return count
         times[count, 0] = state["max_timestamp"]
@@ -156,10 +157,10 @@ def maybe_append(state: Any, offset: int, position: int, times: Any, count: int)
 def append_batches(
     batches: Any, recorded_offsets: Any, states: Any, times: Any, offsets: Any
 ) -> tuple[int, int]:
-    """Take `batches` in order; write new entries and return how many of each there are.
+    """Process `batches` in order; write new entries and return how many of each there are.
 
     `times` gets rows (timestamp, relative offset), `offsets` rows (relative offset, position);
-    both have room for one row a batch. Stops at the first batch that Kafka refuses.
+    both have room for one row per batch. Stops at the first batch that Kafka refuses.
     """
     state = states[0]
     time_count = 0
@@ -203,10 +204,10 @@ def append_batches(
 
 
 def close_index(states: Any, end_position: int, times: Any) -> int:
-    """Write the closing entry, if there is one to write, into `times`; return 1 or 0.
+    """Write the closing entry, if there is one, into `times`; return 1 or 0.
 
-    D1, kip33: the closing entry has the next segment's base offset where the partition goes on
-    without a hole, and then that is the last offset + 1; so no neighbour is needed.
+    D1, kip33: the closing entry has the next segment's base offset. If the partition has no gap,
+    that is the last offset + 1, so the next segment is not needed.
     """
     state = states[0]
     offset = state["offset_of_max"]

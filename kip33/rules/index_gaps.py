@@ -1,21 +1,21 @@
-"""How much log lies between the entries of an index: whether a true index is a sparse one.
+"""The gaps between the entries of an index: they decide whether a correct index is sparse.
 
-A broker adds an entry to the `.index` when a batch begins more than `index.interval.bytes` behind
-the last index point, and one to the `.timeindex` there if the max timestamp grew. The functions
-below follow that rule along the log, begin anew at each entry of the file, and count the entries
-that are missing in between. A gap is:
+A broker adds an entry to the `.index` when a batch begins more than `index.interval.bytes` after
+the last index point. It also adds one to the `.timeindex` if the max timestamp grew. The functions
+below apply that rule along the log, start again at each entry of the file, and count the missing
+entries in between. A gap is:
 
-    .index       the bytes from where an entry's append ends, or from the log's start, to the
+    .index       the bytes from the end of an entry's append, or from the log's start, to the
                  position of the next entry, or to the log's end
     .timeindex   the bytes from the first batch with a later timestamp than an entry, to the batch
                  of the next entry
 
-A restart of the broker begins a new interval, and so costs one entry at most. An append of several
-batches gets one entry at most: where an entry names such an append, the batches inside it get none.
-An append that got no entry leaves no trace. So an index is sparse where
+A restart of the broker begins a new interval, so at most one entry is missing after it. An append
+of several batches gets at most one entry: if an entry names such an append, the batches inside it
+get none. An append without an entry cannot be recognized. So an index is sparse if
 
-    two entries in a row are missing, in a gap that one append of the size of the largest one
-    that the `.index` names does not explain (for a `.timeindex`: two such appends), or
+    two entries in a row are missing, in a gap that is not explained by one append of the size of
+    the largest one that the `.index` names (for a `.timeindex`: by two such appends), or
     three entries are missing, and more than half as many as are there (files without such appends)
 
 Lookups in a sparse index give right answers, but read more than two intervals of the log.
@@ -30,10 +30,10 @@ from kip33.formats.batch import NO_TIMESTAMP, BatchColumns
 GAPS: Final = np.dtype(
     [
         ("interval_bytes", np.int64),
-        ("next", np.int64),  # number of the entry that comes next in the file
+        ("next", np.int64),  # number of the next entry in the file
         ("in_gap", np.int64),  # 1: between entries
         ("gap_start", np.int64),
-        ("point", np.int64),  # where the last index point is, an entry's or a missing one's
+        ("point", np.int64),  # position of the last index point, present or missing
         ("max_timestamp", np.int64),
         ("wanted_offset", np.int64),  # the last offset of the append that an entry names
         ("append_start", np.int64),
@@ -44,13 +44,13 @@ GAPS: Final = np.dtype(
         ("largest_start", np.int64),
         ("largest_with_two", np.int64),  # of the gaps in which two or more are missing
         ("largest_with_two_start", np.int64),
-        ("largest_append", np.int64),  # of several batches; 0: there is none
+        ("largest_append", np.int64),  # of several batches; 0: no such append
     ]
 )
 
 
 def end_gap(state: Any, position: int) -> None:
-    """Take down the gap that ends at a byte."""
+    """Record the gap that ends at a position."""
     length = position - state["gap_start"]
     if length > state["largest"]:
         state["largest"] = length
@@ -63,7 +63,7 @@ def end_gap(state: Any, position: int) -> None:
 
 
 def count_missing(state: Any, position: int) -> None:
-    """Count an entry as missing where a broker would have written one for the batch there."""
+    """Count a missing entry if a broker would have written one for the batch at `position`."""
     if state["in_gap"] == 1 and position - state["point"] > state["interval_bytes"]:
         state["in_row"] += 1
         state["missing"] += 1
@@ -71,14 +71,14 @@ def count_missing(state: Any, position: int) -> None:
 
 
 def watch_offset_gaps(batches: Any, states: Any, offsets: Any, positions: Any) -> None:
-    """Take batches as they pass; `offsets` and `positions` are a true `.index`'s entries."""
+    """Process the next batches; `offsets` and `positions` are the entries of a correct `.index`."""
     state = states[0]
     for i in range(batches.size):
         batch = batches[i]
         position = batch["position"]
         last_offset = batch["last_offset"]
         number = state["next"]
-        while number < positions.size and positions[number] < position:  # of an untrue index
+        while number < positions.size and positions[number] < position:  # only in a wrong index
             number += 1
         if number < positions.size and positions[number] == position:
             if state["in_gap"] == 1:
@@ -101,7 +101,7 @@ def watch_offset_gaps(batches: Any, states: Any, offsets: Any, positions: Any) -
 
 
 def watch_time_gaps(batches: Any, states: Any, stairs: Any) -> None:
-    """Take batches as they pass; `stairs` has the file's timestamps, sorted, without repeats."""
+    """Process the next batches; `stairs` has the file's timestamps, sorted, without repeats."""
     state = states[0]
     for i in range(batches.size):
         batch = batches[i]
@@ -129,11 +129,11 @@ class Gap(NamedTuple):
 
     size_bytes: int
     start: int  # its first byte
-    missing: int  # entries that are missing in all of the file, at the least
+    missing: int  # minimum of entries missing in the file
     interval_bytes: int
 
     def __str__(self) -> str:
-        """Return it in words."""
+        """Return a description."""
         return (
             f"at least {self.missing} entries are missing: {self.size_bytes} bytes of "
             f"the log from byte {self.start} on have no entry, although "
@@ -142,10 +142,10 @@ class Gap(NamedTuple):
 
 
 class IndexGaps:
-    """What is known of the gaps of one index, as the batches of its log pass."""
+    """Collects the gaps of one index from the batches of its log."""
 
     def __init__(self, entries: int, interval_bytes: int, *, in_gap: bool) -> None:
-        """Begin before the first batch, with the number of entries of the file."""
+        """Start before the first batch, with the number of entries of the file."""
         self._entries = entries
         self._state = np.zeros(1, GAPS)
         self._state["interval_bytes"] = interval_bytes
@@ -155,11 +155,11 @@ class IndexGaps:
     def watch_offsets(
         self, batches: BatchColumns, speed: Any, offsets: Any, positions: Any
     ) -> None:
-        """Let batches pass that a `.index` speaks of."""
+        """Process the next batches for a `.index`."""
         speed(watch_offset_gaps)(batches, self._state, offsets, positions)
 
     def watch_times(self, batches: BatchColumns, speed: Any, stairs: Any) -> None:
-        """Let batches pass that a `.timeindex` speaks of."""
+        """Process the next batches for a `.timeindex`."""
         speed(watch_time_gaps)(batches, self._state, stairs)
 
     def close(self) -> None:
@@ -169,7 +169,7 @@ class IndexGaps:
 
     @property
     def largest_bytes(self) -> int:
-        """Return the size of the largest gap, 0 if there is none."""
+        """Return the size of the largest gap, 0 without gaps."""
         self.close()
         return int(self._state["largest"][0])
 
@@ -179,9 +179,9 @@ class IndexGaps:
         return int(self._state["largest_append"][0])
 
     def sparse(self, unseen_append_bytes: int) -> Gap | None:
-        """Return the gap that makes the index a sparse one, None if it is as a broker writes it.
+        """Return the gap that makes the index sparse, None if it is not sparse.
 
-        A gap is explained by appends without an entry, of `unseen_append_bytes` together.
+        Appends without an entry, of `unseen_append_bytes` in total, explain a gap.
         """
         self.close()
         state = self._state[0]

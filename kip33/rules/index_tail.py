@@ -1,8 +1,8 @@
-"""Whether the end of a `.timeindex` can be believed without its log: what `--read tail` asks.
+"""Decide whether the end of a `.timeindex` can be trusted without its log, for `--read tail`.
 
-A closed segment's index ends in its largest timestamp. An index that a broker preallocated ends in
-zeros or stale entries, one of another log contradicts this one's first batch, or its neighbour.
-That an entry is missing at the end cannot be seen here: the row says `unverified`.
+A closed segment's index ends in its largest timestamp. A preallocated index ends in zeros or stale
+entries. The index of another log contradicts this log's first batch or the next segment. A missing
+last entry cannot be detected here, so the row has status `unverified`.
 """
 
 from typing import Final
@@ -23,9 +23,9 @@ LAST_HEADER_BYTES: Final = RECORD_BATCH_OVERHEAD
 def distrust(
     tail: TimeIndex, first_batch: BatchHeader, *, log_bytes: int, next_base_offset: int | None
 ) -> str | None:
-    """Return why the last entries of an index are not to be believed, None if they are.
+    """Return why the last entries of an index cannot be trusted, None if they can.
 
-    `tail` holds the last ENTRIES_READ entries or fewer, absolute offsets; `first_batch` is the
+    `tail` has the last ENTRIES_READ entries or fewer, with absolute offsets; `first_batch` is the
     log's, `log_bytes` its size.
     """
     last = tail.last_entry
@@ -37,7 +37,7 @@ def distrust(
         return "its last entries are out of order"
     if last.timestamp < first_batch.max_timestamp:
         return "it ends before the first batch's timestamp"
-    if first_batch.magic == 2 and last.offset < first_batch.base_offset:  # else of a wrapper's last
+    if first_batch.magic == 2 and last.offset < first_batch.base_offset:  # else a wrapper's last
         return f"offset {last.offset} is before the first batch"
     if next_base_offset is not None and last.offset > next_base_offset:
         return f"offset {last.offset} is in the next segment"
@@ -45,7 +45,7 @@ def distrust(
 
 
 def _strange(first_batch: BatchHeader, base_offset: int, log_bytes: int) -> str | None:
-    """Return what shows in the first header that recovery would not keep the log as it is."""
+    """Return what in the first header shows that recovery would change the log, or None."""
     if not 0 <= first_batch.magic <= 2:
         return f"magic {first_batch.magic}"
     if first_batch.last_offset < base_offset:

@@ -1,20 +1,20 @@
-"""Whether an index is true of its log: KIP-33's invariants, entry by entry.
+"""Check whether an index is true of its log: KIP-33's invariants, entry by entry.
 
-A live index cannot be compared byte by byte: restarts, truncations and larger appends leave no
-trace in the log. What every correct index obeys (kafka-semantics 4.7), and what is checked here:
+A broker's index cannot be compared byte by byte, because restarts, truncations and larger appends
+leave no trace in the log. Every correct index has these properties, which are checked here:
 
     a stair      a batch whose max timestamp is above all earlier ones and above -1
     time entry   (T, o): T is a stair's timestamp; o is that batch's last offset, or the offset of
                  its first record with T (leaders of 0.11 to 3.6). In the kip33 dialect o is the
                  offset after any batch at which T was the max so far
     closing      the last stair has its entry, unless the broker crashed while it was active
-    offset entry (o, p): a batch begins at p; o is the last offset of a batch at or behind p, and
-                 before the next entry's; before Kafka 2.0 it is the first offset of the batch at p,
-                 of a compressed set of v0 or v1 the first one inside. Sets are not opened: of one
-                 any offset behind the batch before it is taken, for it leads to the same batch
+    offset entry (o, p): a batch begins at p; o is the last offset of a batch at or after p, and
+                 before the next entry's. Before Kafka 2.0 it is the first offset of the batch at p;
+                 for a compressed set of v0 or v1, the first offset inside. Sets are not opened: any
+                 offset after the previous batch is accepted, because it leads to the same set
 
-`watch_*` take the batches as they pass, a piece at a time; the file's entries are searched, so
-memory follows the index, not the log.
+`watch_*` process the batches piece by piece and look up the file's entries, so memory depends on
+the index, not on the log.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ Int64s = npt.NDArray[np.int64]
 
 STAIR: Final = np.dtype(
     [
-        ("timestamp", np.int64),  # the entry's; the stair is sought
+        ("timestamp", np.int64),  # the entry's; its stair is searched
         ("wanted_offset", np.int64),  # the entry's
         ("found", np.int64),  # 1: a batch is the stair
         ("last_offset", np.int64),
@@ -55,7 +55,7 @@ LAST: Final = np.dtype([("offset", np.int64), ("position", np.int64)])  # positi
 
 
 def watch_stairs(batches: Any, watches: Any, stairs: Any) -> None:
-    """Fill `stairs`, sorted by timestamp without repeats, from the batches that pass."""
+    """Fill `stairs`, sorted by timestamp without repeats, from the next batches."""
     watch = watches[0]
     at = watch["at"]
     for i in range(batches.size):
@@ -100,21 +100,21 @@ def watch_places(batches: Any, cursors: Any, places: Any, lasts: Any) -> None:
     cursors[2] = offset_before
 
 
-MOST_PROBLEMS_NAMED: Final = 10  # problems of one file
+MOST_PROBLEMS_NAMED: Final = 10  # per file
 
 
 class Untrue(NamedTuple):
-    """The entries of one file that are not true of the log."""
+    """The wrong entries of one file."""
 
     entries: int
     first: int  # number of the first one, from 0
-    problems: tuple[str, ...]  # what is wrong with the first few
-    numbers: Int64s  # of all of them but repeats of the last one
-    reasons: dict[int, str]  # by number, for as many as was asked for
+    problems: tuple[str, ...]  # of the first few
+    numbers: Int64s  # of all, except repeats of the last entry
+    reasons: dict[int, str]  # by number, for the first `most_named`
 
 
 class TimeIndexTruth:
-    """Holds the entries of one `.timeindex`, and what the log says of each."""
+    """Checks the entries of one `.timeindex` against the log."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class TimeIndexTruth:
     ) -> None:
         """Take the file's entries: timestamps in ms, absolute offsets, in file order.
 
-        The last entry is repeated so many times behind these: zeros, of which one is held.
+        `repeats` of the last entry follow, if the file ends in zeros; they are only counted.
         """
         self.gaps = IndexGaps(timestamps.size, interval_bytes, in_gap=False)
         self._timestamps, self._offsets, self._repeats = timestamps, offsets, repeats
@@ -138,7 +138,7 @@ class TimeIndexTruth:
         self._watch["max_timestamp"] = NO_TIMESTAMP
 
     def append(self, batches: BatchColumns, speed: Any) -> None:
-        """Let batches pass, with `offset_of_max_timestamp` of the first record filled."""
+        """Process the next batches; their `offset_of_max_timestamp` is that of the first record."""
         speed(watch_stairs)(batches, self._watch, self._stairs)
         self.gaps.watch_times(batches, speed, self._stairs)
 
@@ -148,7 +148,7 @@ class TimeIndexTruth:
         return int(self._watch["max_timestamp"][0])
 
     def untrue(self, *, next_offset: bool, most_named: int = MOST_PROBLEMS_NAMED) -> Untrue | None:
-        """Return the entries that are not true, in Kafka's meaning or in the kip33 dialect's."""
+        """Return the wrong entries, in Kafka's meaning or in that of the kip33 dialect."""
         true = np.zeros(self._timestamps.size, np.bool_)
         for piece in _pieces(true.size):
             stairs = self._stairs_of(piece)
@@ -157,7 +157,7 @@ class TimeIndexTruth:
         if not true.all() or not _in_order(self._timestamps, self._offsets):
             out_of_order = self._drop_out_of_order(true, most_named)
         reasons: dict[int, str] = {}
-        faults = np.flatnonzero(~true)  # of a preallocated file a million: only a few are named
+        faults = np.flatnonzero(~true)  # up to a million if preallocated; a few are named
         for i in faults[:most_named].tolist():
             stair = self._stairs_of(slice(i, i + 1))
             if not stair["found"][0]:
@@ -187,9 +187,9 @@ class TimeIndexTruth:
     def _drop_out_of_order(
         self, true: npt.NDArray[np.bool_], most_named: int
     ) -> dict[int, tuple[int, int]]:
-        """Clear `true` where an entry does not follow the true ones before it.
+        """Clear `true` for entries that are out of order after the true ones before them.
 
-        Return the first few of those and the true entry before each.
+        Return the first few of these with the true entry before each.
         """
         last = NO_TIMESTAMP, -1
         dropped: dict[int, tuple[int, int]] = {}
@@ -210,7 +210,7 @@ def _in_order(timestamps: Int64s, offsets: Int64s) -> bool:
 
 
 def _pieces(count: int) -> Iterator[slice]:
-    """Yield the places of many entries in pieces: what is made of one piece at a time is small."""
+    """Yield slices over the entries, to bound the memory of whatever is computed from them."""
     for start in range(0, count, PIECE_ENTRIES):
         yield slice(start, min(start + PIECE_ENTRIES, count))
 
@@ -222,7 +222,7 @@ def _untrue(
     reasons: dict[int, str],
     says: Callable[[int], str],
 ) -> Untrue | None:
-    """Return what is not true of `entries` and the repeats of the last one, which follows none."""
+    """Return the wrong entries of `entries`; repeats of the last one are always out of order."""
     if not faults.size and not repeats:
         return None
     named = faults[:MOST_PROBLEMS_NAMED].tolist()
@@ -234,7 +234,7 @@ def _untrue(
 
 
 class OffsetIndexTruth:
-    """Holds the entries of one `.index`, and what the log says of each."""
+    """Checks the entries of one `.index` against the log."""
 
     def __init__(
         self,
@@ -247,7 +247,7 @@ class OffsetIndexTruth:
     ) -> None:
         """Take the file's entries: absolute offsets, positions in bytes, in file order.
 
-        The last entry is repeated so many times behind these: zeros, of which one is held.
+        `repeats` of the last entry follow, if the file ends in zeros; they are only counted.
         """
         self.gaps = IndexGaps(offsets.size, interval_bytes, in_gap=True)
         self._offsets, self._positions, self._repeats = offsets, positions, repeats
@@ -261,18 +261,18 @@ class OffsetIndexTruth:
         self._cursors[2] = base_offset - 1
 
     def append(self, batches: BatchColumns, speed: Any) -> None:
-        """Let batches pass."""
+        """Process the next batches."""
         speed(watch_places)(batches, self._cursors, self._places, self._lasts)
         self.gaps.watch_offsets(batches, speed, self._offsets, self._positions)
 
     def untrue(self, *, most_named: int = MOST_PROBLEMS_NAMED) -> Untrue | None:
-        """Return the entries that are not true of the log."""
+        """Return the wrong entries."""
         places = self._places[np.searchsorted(self._places["position"], self._positions)]
         lasts = self._lasts[np.searchsorted(self._lasts["offset"], self._offsets)]
         inside = (places["offset_before"] < self._offsets) & (self._offsets < places["base_offset"])
         begins = (places["base_offset"] == self._offsets) | ((places["is_set"] == 1) & inside)
         true = (places["found"] == 1) & (begins | (lasts["position"] >= self._positions))
-        ends = np.where(begins, self._positions, lasts["position"])  # of the append, at the least
+        ends = np.where(begins, self._positions, lasts["position"])  # of the append, at least
         in_order = np.ones(true.size, np.bool_)
         in_order[1:] = (np.diff(self._offsets) > 0) & (
             self._positions[1:] > np.maximum(self._positions[:-1], ends[:-1])

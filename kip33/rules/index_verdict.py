@@ -1,20 +1,20 @@
-"""What to call an index file that lies beside its log.
+"""The verdict on an index file, compared with its log.
 
-    missing      there is none
-    malformed    its length is no multiple of an entry's
-    identical    the bytes a dialect gives
-    padded       zero or more true entries, then zeros. Stale entries count as padding only behind
-                 a true entry, in a file that ends in zeros or has a preallocated file's size
-    wrong        an entry is not true of the log, order included
-    incomplete   every entry is true, but the closing one is absent: retention would misjudge
+    missing      there is no file
+    malformed    its length is not a multiple of an entry's
+    identical    it has the bytes that a dialect gives
+    padded       zero or more true entries, then zeros. Stale entries are padding only after a true
+                 entry, in a file that ends in zeros or has a preallocated file's size
+    wrong        an entry is not true of the log, or is out of order
+    incomplete   every entry is true, but the closing one is missing: retention would misjudge
     sparse       every entry is true, but some are missing, so that lookups read much of the log:
-                 `rules.index_gaps` says how many, compared with the interval that was asked for
+                 `rules.index_gaps` counts them, for the given interval
     consistent   every entry is true and the last stair is there; only the density differs
 
-The entries of a `.timeindex` have two meanings (`rules.index_truth`). It is judged in that of the
-dialect that was asked for. One flipped bit may turn Kafka's meaning into the kip33 dialect's.
+The entries of a `.timeindex` have two meanings (`rules.index_truth`). It is judged in the meaning
+of the given dialect. One flipped bit may turn Kafka's meaning into the kip33 dialect's.
 
-The first that applies, except that `padded` is looked for where an entry is untrue.
+The first verdict that applies is returned, except that `padded` is tried only if an entry is wrong.
 """
 
 from collections.abc import Mapping
@@ -74,9 +74,9 @@ def time_index_verdict(
     unseen_append_bytes: int,
     preallocated_bytes: tuple[int, ...],
 ) -> Verdict:
-    """Return the verdict on a `.timeindex` of whole entries, given each dialect's own bytes.
+    """Return the verdict on a `.timeindex` of complete entries, given each dialect's own bytes.
 
-    `dialect_bytes` has the dialects of the meaning asked for, `next_offset` says which that is.
+    `dialect_bytes` has the dialects of one meaning, and `next_offset` says which one.
     """
     for dialect, expected in dialect_bytes.items():
         if data == expected:
@@ -111,7 +111,7 @@ def offset_index_verdict(
     *,
     preallocated_bytes: tuple[int, ...],
 ) -> Verdict:
-    """Return the verdict on an `.index` of whole entries, given what recovery would write."""
+    """Return the verdict on an `.index` of complete entries, given what recovery would write."""
     if data == expected:
         return Verdict(IDENTICAL)
     faults = truth.untrue()

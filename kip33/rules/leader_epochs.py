@@ -1,8 +1,8 @@
-"""Where recovery's leader epoch cache makes a log fail to load.
+"""Detect batches for which recovery's leader epoch cache makes a log fail to load.
 
 `LogSegment.recover` assigns every new leader epoch the base offset of its first batch, and the
-cache refuses a negative one (Kafka 4.1: `LeaderEpochFileCache.assign`). Only a hand-made or damaged
-batch has one while its last offset is still in range.
+cache refuses a negative one (Kafka 4.1: `LeaderEpochFileCache.assign`). Only a crafted or damaged
+batch has a negative base offset while its last offset is in range.
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ class LeaderEpochs:
         self._latest = -1
 
     def append(self, batches: BatchColumns, speed: Speed = plain) -> tuple[int, str] | None:
-        """Take `batches` in order; return (position, why) of the first that Kafka fails on."""
+        """Process `batches` in order; return (position, reason) of the first that Kafka refuses."""
         row, self._latest = speed(refused_epoch)(batches, self._latest)
         if row < 0:
             return None

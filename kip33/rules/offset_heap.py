@@ -1,6 +1,6 @@
-"""A binary heap of offsets in an array, usable from compiled code: the smallest stands at 0.
+"""A binary heap of offsets in an array, usable from compiled code: the smallest is at 0.
 
-Offsets that come in growing order, as a log's do, are pushed without a swap.
+Offsets in growing order, as in a log, are pushed without a swap.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ def push(heap: Any, size: int, offset: int) -> None:
 
 
 def pop(heap: Any, size: int) -> None:
-    """Remove the smallest of the `size` offsets of `heap`, at least one."""
+    """Remove the smallest of the `size` offsets of `heap`; `size` is at least 1."""
     size -= 1
     last = heap[size]
     at = 0

@@ -1,8 +1,8 @@
-"""Segments of one partition that have offsets twice: uploads tried twice, replicas in one place, a
-leader's segments that another leader wrote differently.
+"""Segments of one partition that share offsets: repeated uploads, replicas in one place, or
+segments that two leaders wrote differently.
 
-Nothing is wrong with such a segment by itself, so this is a finding about an archive. Rows are held
-against those before them, by base offset:
+Each of these segments may be correct, so this is a finding about the archive. Rows are compared
+with earlier ones, by base offset:
 
     SAME_BASE   an earlier row begins at the same offset
     OVERLAP     it begins at or before the last offset of an earlier row
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 APART, SAME_BASE, OVERLAP = range(3)
 NAMES: Final = {SAME_BASE: "same base offset", OVERLAP: "overlapping"}
-UNKNOWN_OFFSET: Final = -1  # for a last offset: the row covers nothing
+UNKNOWN_OFFSET: Final = -1  # as last offset: the row covers no offsets
 
 Int64s = npt.NDArray[np.int64]
 
@@ -25,8 +25,8 @@ def overlaps(
 ) -> npt.NDArray[np.uint8]:
     """Return for each row APART, SAME_BASE or OVERLAP.
 
-    `partitions` are numbers, the rows of one partition together and by base offset, equal ones in
-    the order in which the first counts as the earlier; last offsets are inclusive or UNKNOWN.
+    `partitions` are numbers. The rows of one partition are adjacent and sorted by base offset; of
+    equal ones the first is the earlier. Last offsets are inclusive or UNKNOWN_OFFSET.
 
     >>> overlaps(np.array([1, 1, 1, 2]), np.array([0, 5, 5, 7]), np.array([5, 9, 9, 8])).tolist()
     [0, 2, 1, 0]
@@ -37,7 +37,7 @@ def overlaps(
         return found
     begins = np.ones(rows, bool)  # a partition
     begins[1:] = partitions[1:] != partitions[:-1]
-    # The largest last offset so far, within a partition: ranks fit beside the partition's number.
+    # The largest last offset so far, per partition: a rank and the partition's number fit an int64.
     values, ranks = np.unique(last_offsets, return_inverse=True)
     keys = np.cumsum(begins) * len(values) + ranks.reshape(-1)
     largest = values[np.maximum.accumulate(keys) % len(values)]

@@ -1,10 +1,10 @@
-"""Durations and sizes as people and Kafka write them: `7d` or 604800000, `10GiB` or 10737418240.
+"""Durations and sizes, with units or as in Kafka: `7d` or 604800000, `10GiB` or 10737418240.
 
     duration   7d  36h  15m  30s  500ms     or milliseconds
     size       2TiB  10GiB  5MiB  1KiB      or bytes
 
-A plain integer is what Kafka's settings hold. Fractions, sums (`1d12h`) and `GB`, which is two
-things to two people, are refused rather than guessed.
+A plain integer is in the unit of Kafka's settings. Fractions, sums (`1d12h`) and `GB`, which is
+ambiguous, are refused.
 """
 
 import re

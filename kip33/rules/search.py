@@ -1,11 +1,12 @@
-"""Where the first record at or after a time may lie: what segments and index entries promise.
+"""Where the first record at or after a time may be: what segments and index entries promise.
 
-A segment cannot hold a record later than its batches' largest timestamp. An entry (T, o) of its
-time index says that no record later than T lies before o (kip33), nor at o (recover, live). So a
-search for a later time than T begins there, in the first segment that can hold it, and goes on.
+A segment cannot contain a record later than its batches' largest timestamp. An entry (T, o) of its
+time index says that no record later than T is before o (kip33), nor at o (recover, live). So a
+search for a time later than T begins there, in the first segment that can contain it, and
+continues.
 
-Kafka takes one segment only, the first whose `largestTimestamp()` is not below the target, and
-answers "unknown" where that one has no such record: `UnifiedLog.searchOffsetInLocalLog` (4.1).
+Kafka searches only one segment, the first whose `largestTimestamp()` is not below the target, and
+answers "unknown" if it has no such record: `UnifiedLog.searchOffsetInLocalLog` (4.1).
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from kip33.formats.time_index import TimestampOffset
 
 LATEST: Final = -1  # the offset after the last record
 EARLIEST: Final = -2  # the log's start
-MAX_TIMESTAMP: Final = -3  # the first record that bears the largest timestamp
+MAX_TIMESTAMP: Final = -3  # the first record with the largest timestamp
 SPECIAL_TARGETS: Final = (LATEST, EARLIEST, MAX_TIMESTAMP)
 TARGETS: Final = {"earliest": EARLIEST, "latest": LATEST, "max-timestamp": MAX_TIMESTAMP}
 
@@ -48,21 +49,21 @@ TRAPS: Final = {
     ),
 }
 
-# What `--as kafka:VERSION` follows. Answers for times are the same since 3.0.
-OLDEST_KAFKA: Final = (3, 0)  # the first to be asked for the largest timestamp
+# Versions for `--as kafka:VERSION`. Answers for times are the same since 3.0.
+OLDEST_KAFKA: Final = (3, 0)  # the first that answers for the largest timestamp
 NEWEST_KAFKA: Final = (4, 3)
-READS_THE_MAX: Final = (3, 8)  # the first to look its record up in the log; before: the index entry
+READS_THE_MAX: Final = (3, 8)  # the first that finds its record in the log; before: the index entry
 
 _NAMES_NEXT: Final = "kip33"  # the dialect whose entries name the offset after a batch
-_NAME_THE_RECORD: Final = ("recover", "live")  # theirs names one that bears the timestamp, or later
+_NAME_THE_RECORD: Final = ("recover", "live")  # theirs names one with the timestamp, or a later one
 
 
 class Claim(NamedTuple):
-    """What an index entry says of the batches behind a position, to be checked against them.
+    """What an index entry says about the batches after a position, to be checked against them.
 
-    The batch of the entry bears its timestamp, and all between have none above it. `next_offset`:
-    the entry names the offset after its batch. `tight`: the batches begin one index point before
-    the entry's, so one of them must bear its timestamp whatever the dialect.
+    The entry's batch has its timestamp, and no batch in between has a later one. `next_offset`: the
+    entry names the offset after its batch. `tight`: the batches begin one index point before the
+    entry's, so one of them must have its timestamp in every dialect.
     """
 
     entry: TimestampOffset
@@ -71,7 +72,7 @@ class Claim(NamedTuple):
 
 
 def require_target(target_ms: int) -> None:
-    """Raise ValueError for a target that is no time and none of SPECIAL_TARGETS."""
+    """Raise ValueError for a target that is neither a time nor one of SPECIAL_TARGETS."""
     if target_ms < 0 and target_ms not in SPECIAL_TARGETS:
         raise ValueError(
             f"target {target_ms}: expected milliseconds since 1970, or {LATEST} "
@@ -97,12 +98,12 @@ def parse_kafka_version(text: str) -> tuple[int, int]:
 
 
 def may_hold(max_timestamp: int | None, target_ms: int) -> bool:
-    """Return whether a segment may have a record at or after a time; None: its max is not known."""
+    """Return whether a segment may have a record at or after a time; None: its max is unknown."""
     return max_timestamp is None or max_timestamp >= target_ms
 
 
 def kafkas_choice(largest_timestamps: Sequence[int | None], target_ms: int) -> int | None:
-    """Return which segment a broker looks into for a time, the only one; None: it looks nowhere.
+    """Return the number of the one segment that a broker searches for a time; None: it has none.
 
     >>> kafkas_choice([1000, None, 2000, 3000], 1001)
     2
@@ -114,37 +115,37 @@ def kafkas_choice(largest_timestamps: Sequence[int | None], target_ms: int) -> i
 
 
 def trap(*, max_timestamp: int | None, target_ms: int, begins_below_start: bool) -> str:
-    """Return which of TRAPS a broker's choice is that gives it no record."""
+    """Return which of TRAPS makes the segment that a broker chose give no record."""
     if not may_hold(max_timestamp, target_ms):
         return FILE_TIME
     return BELOW_LOG_START if begins_below_start else EMPTIED
 
 
 def largest_of(max_timestamps: Sequence[int | None]) -> int:
-    """Return the largest timestamp of a partition as far as it is known, else NO_TIMESTAMP."""
+    """Return the largest known timestamp of a partition, else NO_TIMESTAMP."""
     return max((known for known in max_timestamps if known is not None), default=NO_TIMESTAMP)
 
 
 def choice_for_max(max_timestamps: Sequence[int | None]) -> int | None:
-    """Return in which segment a broker looks for the largest timestamp: the first that has it.
+    """Return the number of the segment in which a broker finds the largest timestamp: the first.
 
-    Where no record has one this is the first segment, and -1 the largest.
+    If no record has a timestamp, this is the first segment, and the largest is -1.
     """
     largest = largest_of(max_timestamps)
     return max_timestamps.index(largest) if largest in max_timestamps else None
 
 
 def not_found(max_timestamps: Sequence[int | None]) -> str:
-    """Return AFTER_END, or NO_TIMESTAMPS where no segment that is known has one."""
+    """Return AFTER_END, or NO_TIMESTAMPS if no known segment has a timestamp."""
     return AFTER_END if largest_of(max_timestamps) > NO_TIMESTAMP else NO_TIMESTAMPS
 
 
 def first_offset_after(entry: TimestampOffset, dialect: str | None) -> int:
-    """Return the first offset at which a record later than the entry's time may lie.
+    """Return the first offset at which a record later than the entry's time may be.
 
-    With `recover` and `live` the entry's record, or one of its batch that comes later, bears the
-    largest timestamp so far: it and all before it are not later. `kip33` names the offset after
-    that. Of an index of an unknown writer the smaller of the two holds.
+    With `recover` and `live` the entry's record, or a later one of its batch, has the largest
+    timestamp so far, so it and all records before it are not later. `kip33` names the offset after
+    that. For an unknown writer the smaller of the two is returned.
 
     >>> first_offset_after(TimestampOffset(1000, 41), "recover")
     42
@@ -155,14 +156,14 @@ def first_offset_after(entry: TimestampOffset, dialect: str | None) -> int:
 
 
 def names_next_offset(dialect: str | None) -> bool:
-    """Return whether an entry's offset is the one after the last that it speaks of."""
+    """Return whether an entry's offset is the one after its batch."""
     return dialect == _NAMES_NEXT
 
 
 def require_order(
     neighbours: Sequence[TimestampOffset], *, base_offset: int, last_offset: int | None
 ) -> None:
-    """Raise CorruptIndexError unless neighbours in a time index go up and lie in their segment."""
+    """Raise CorruptIndexError unless neighbouring entries increase and are in their segment."""
     for low, high in pairwise(neighbours):
         if low.timestamp >= high.timestamp or low.offset > high.offset:
             raise CorruptIndexError(f"entries out of order: {tuple(low)}, {tuple(high)}")
@@ -176,10 +177,10 @@ def require_order(
 
 
 def bears_out(headers: Sequence[BatchHeader], claim: Claim, target_ms: int) -> bool:
-    """Return whether batches are what an entry claims, the last of them being the entry's.
+    """Return whether the batches match an entry's claim; the last of them is the entry's.
 
-    `headers` go from the place where a search for `target_ms` would begin to the first batch whose
-    last offset reaches the entry's (kip33: the offset before).
+    `headers` are from the position where a search for `target_ms` would begin to the first batch
+    whose last offset reaches the entry's (kip33: the offset before).
     """
     timestamp, offset = claim.entry
     if not headers:
@@ -192,10 +193,10 @@ def bears_out(headers: Sequence[BatchHeader], claim: Claim, target_ms: int) -> b
         return False
     if claim.next_offset:
         return last.last_offset == offset - 1
-    # Of a wrapper both are its last offset, the one that every writer records.
+    # For a wrapper both are its last offset, the one that every writer records.
     return last.max_timestamp == timestamp and last.base_offset <= offset <= last.last_offset
 
 
 def reach_of(claim: Claim) -> int:
-    """Return the offset that the entry's batch reaches."""
+    """Return the offset that the entry's batch must reach."""
     return claim.entry.offset - claim.next_offset

@@ -1,4 +1,4 @@
-"""What a build found a segment's log to be: the column `status` of the catalog."""
+"""The status of a segment's log as found by a build: the column `status` of the catalog."""
 
 from enum import StrEnum
 

@@ -1,4 +1,4 @@
-"""What the catalog says of a segment's batches, gathered while they pass by."""
+"""The catalog's figures about a segment's batches, collected during the scan."""
 
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ SUMMARY_RECORD: Final = np.dtype(
     [
         ("batch_count", np.int64),
         ("record_count", np.int64),
-        ("wrappers", np.int64),  # v0, v1: their records cannot be counted unopened
+        ("wrappers", np.int64),  # v0, v1: their records are not counted
         ("first_batch_timestamp", np.int64),
         ("last_offset", np.int64),
         ("max_timestamp", np.int64),
@@ -76,7 +76,7 @@ def largest_timestamp(max_timestamp: int, last_modified_ms: int) -> tuple[int, s
     """Return a segment's largest timestamp and where it is from, `log` or `last_modified`.
 
     `LogSegment.largestTimestamp`: the max timestamp if it is 0 or more, else the file's
-    modification time, which every copy resets (D3: marked, so that nobody trusts it unawares).
+    modification time, which every copy resets (D3: marked, so that readers can tell).
     """
     return (max_timestamp, "log") if max_timestamp >= 0 else (last_modified_ms, "last_modified")
 

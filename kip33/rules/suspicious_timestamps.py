@@ -1,6 +1,6 @@
-"""Timestamps that are hardly what their writer meant, told apart.
+"""Detect timestamps that their writer hardly meant, by kind.
 
-Nobody knows what a producer meant, so each kind is a range that real timestamps do not fall into.
+The intention of a producer is unknown, so each kind is a range that contains no real timestamps.
 """
 
 from typing import Final
@@ -16,16 +16,16 @@ NANOSECONDS: Final = "nanoseconds"
 BEFORE_1990: Final = "before_1990"
 BACKFILL: Final = "backfill"
 SUSPICIONS: Final = (FUTURE, SECONDS, MICROSECONDS, NANOSECONDS, BEFORE_1990, BACKFILL)
-"""What `suspicion_of` may say.
+"""The values of `suspicion_of`.
 
     future        later than now by more than message.timestamp.after.max.ms
     seconds       since 1990, if taken for seconds: as milliseconds January 1970, expired at once
     microseconds  between 1990 and a year from now, if taken for micro- or nanoseconds: as
     nanoseconds     milliseconds tens of thousands of years ahead, never expired (KAFKA-6482)
     before_1990   earlier than any record
-    backfill      CreateTime so old that the file, when last written, held nothing that retention
-                  would keep: the segment expires on arrival (KIP-33, "bootstrap"). A copy that
-                  did not keep the file's time looks the same
+    backfill      CreateTime so old that retention would have deleted the segment when its file was
+                  last written: it expires on arrival (KIP-33, "bootstrap"). A copy that did not
+                  keep the file's time looks the same
 """
 
 
@@ -40,8 +40,8 @@ def suspicion_of(
 ) -> str | None:
     """Return what is suspicious about a segment's largest message timestamp, None if nothing is.
 
-    `after_max_ms` is how far ahead a broker lets a timestamp be. `last_modified_ms` and
-    `retention_ms` (-1: no limit) are asked for backfills only.
+    `after_max_ms` is how far ahead a broker allows a timestamp. `last_modified_ms` and
+    `retention_ms` (-1: no limit) are used only for `backfill`.
     """
     for scale, name in ((1_000, MICROSECONDS), (1_000_000, NANOSECONDS)):
         if YEAR_1990_MS * scale <= timestamp < (now_ms + YEAR_MS) * scale:

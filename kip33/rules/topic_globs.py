@@ -1,11 +1,11 @@
-"""Which topics a list of globs asks for: what `--topics` and `--topic` mean, in one place.
+"""Select topics by a list of globs: the meaning of `--topics` and `--topic`.
 
     orders*           topics whose names begin with orders
     !*-changelog      all topics but those that end in -changelog
-    orders* !*-test   of the first kind, those that are not of the second
+    orders* !*-test   topics that match the first glob but not the second
 
-A topic is asked for if it matches one glob without `!`, or if there is none of these, and if it
-matches no glob with `!`. Kafka allows no `!` in a topic's name.
+A topic is selected if it matches a glob without `!`, or if no such glob is given, and if it matches
+no glob with `!`. Kafka allows no `!` in a topic's name.
 """
 
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ EXCLUDES: Final = "!"
 
 
 class TopicGlobs(NamedTuple):
-    """The globs to match, and those to leave out, both without `!`."""
+    """The globs to include and those to exclude, both without `!`."""
 
     included: tuple[str, ...]
     excluded: tuple[str, ...]
 
     @classmethod
     def of(cls, globs: Sequence[str]) -> "TopicGlobs":
-        """Return what the user wrote; ValueError for a `!` with nothing behind it."""
+        """Return the parsed globs of a user; ValueError for a `!` with nothing after it."""
         if EXCLUDES in globs:
             raise ValueError("--topics '!': expected a glob after !, such as '!*-changelog'")
         return cls(
@@ -32,7 +32,7 @@ class TopicGlobs(NamedTuple):
         )
 
     def matches(self, topic: str) -> bool:
-        """Return whether the topic is asked for.
+        """Return whether the topic is selected.
 
         >>> TopicGlobs.of(["orders*", "!*-test"]).matches("orders-test")
         False
@@ -42,12 +42,12 @@ class TopicGlobs(NamedTuple):
 
     @property
     def included_regex(self) -> str | None:
-        """Return the regular expression of the globs to match, for Java as well; None: all."""
+        """Return the regular expression of the globs to include, also valid in Java; None: all."""
         return _regex(self.included)
 
     @property
     def excluded_regex(self) -> str | None:
-        """Return the regular expression of the globs to leave out; None: none."""
+        """Return the regular expression of the globs to exclude; None: no such globs."""
         return _regex(self.excluded)
 
 

@@ -1,11 +1,11 @@
-"""Which transactions are open where each segment of a partition begins.
+"""Find the transactions that are open at the start of each segment of a partition.
 
-The catalog's column `open_transactions` says what is open at a segment's end, as JSON:
+The catalog's column `open_transactions` has the transactions open at a segment's end, as JSON:
 
-    {"5": 1000}    of producer 5 one that began at offset 1000, of nobody else
-    {}             none
-    "unchanged"    the segment has no transaction: what was open before it is open after it
-    null           not known
+    {"5": 1000}    only one: producer 5's, which began at offset 1000
+    {}             no transaction is open
+    "unchanged"    the segment has no transactions: the same are open at its start and at its end
+    null           unknown
 """
 
 import json
@@ -26,7 +26,7 @@ def open_as_json(open_at_end: Open | None) -> str | None:
 
 
 def open_from_json(text: str | None, open_at_start: Open | None) -> Open | None:
-    """Return what the column's value says is open at the segment's end; None: not known.
+    """Return the transactions open at the segment's end from the column's value; None: unknown.
 
     >>> open_from_json('{"5": 1000}', None), open_from_json(UNCHANGED, {6: 7})
     ({5: 1000}, {6: 7})
@@ -39,32 +39,32 @@ def open_from_json(text: str | None, open_at_start: Open | None) -> Open | None:
 
 
 class TransactionChain:
-    """Walks over a partition's segments, oldest first, and knows what is open between them.
+    """Tracks open transactions over a partition's segments, oldest first.
 
-    What lies in a hole between two segments is not known, nor what lies before the first one,
-    unless that is the start of the partition.
+    They are unknown after a gap between two segments, and before the first segment unless it starts
+    at offset 0.
     """
 
     def __init__(self) -> None:
-        """Stand before the oldest segment."""
+        """Start before the oldest segment."""
         self._base_offset: int | None = None
         self._next_offset: int | None = None
         self._open: Open | None = None
 
     def open_at(self, base_offset: int) -> Open | None:
-        """Return what is open where the next segment begins; None: not known."""
+        """Return the transactions open at the start of the next segment; None: unknown."""
         if base_offset == 0:
             return {}
         return self._open if self.goes_on_at(base_offset) else None
 
     def goes_on_at(self, base_offset: int) -> bool:
-        """Return whether the segment before ends where this one begins."""
+        """Return whether the previous segment ends where this one begins."""
         return base_offset == self._next_offset
 
     def pass_segment(
         self, base_offset: int, last_offset: int | None, open_at_end: Open | None
     ) -> None:
-        """Go over a segment. Two of one base offset may differ: what follows is not known."""
+        """Process a segment. After two with one base offset, which may differ, it is unknown."""
         is_second = base_offset == self._base_offset
         self._base_offset = base_offset
         self._next_offset = None if last_offset is None else last_offset + 1

@@ -1,8 +1,8 @@
-"""The `.txnindex` of a segment, once the transactions that are open at its start are known.
+"""The `.txnindex` of a segment, computed when the transactions open at its start are known.
 
-`complete_transactions` gives what Kafka's recovery gives when it begins with these transactions,
-without another look at the log: a transaction that was open at the start is ended by its producer's
-first marker in the segment, and until then no transaction of the segment itself is older.
+`complete_transactions` gives the result of Kafka's recovery with these transactions, without
+reading the log again. A transaction that was open at the start is ended by its producer's first
+marker in the segment, and until then no transaction of the segment itself is older.
 """
 
 from collections.abc import Mapping
@@ -18,8 +18,7 @@ START_UNKNOWN: Final = "the open transactions at the segment's start are not kno
 class CompletedTransactions(NamedTuple):
     """The entries of a segment's `.txnindex`, and the transactions open at its end, by producer.
 
-    `aborted` is None where the entries are not known, `open_at_end` where that is not known;
-    `problem` says why the entries are not.
+    `aborted` and `open_at_end` are None if unknown; `problem` says why the entries are unknown.
     """
 
     aborted: tuple[AbortedTransaction, ...] | None
@@ -32,8 +31,8 @@ def complete_transactions(
 ) -> CompletedTransactions:
     """Return a segment's aborted and open transactions, given those open at its start.
 
-    `open_at_start` has the first offset of each producer's open transaction; None: not known. Then
-    the entries are known only where the segment has no ABORT marker that counts.
+    `open_at_start` has the first offset of each producer's open transaction; None: unknown. Then
+    the entries are known only if the segment has no ABORT marker that could need them.
     """
     problem = None if open_at_start is None else _doubt(summary, open_at_start, base_offset)
     if open_at_start is None or problem:
@@ -53,7 +52,7 @@ def complete_transactions(
 def _doubt(
     summary: TransactionSummary, open_at_start: Mapping[int, int], base_offset: int
 ) -> str | None:
-    """Return why the transactions cannot have been open at the start, or None."""
+    """Return why these transactions cannot have been open at the start, or None."""
     firsts = open_at_start.values()
     if not firsts:
         return None
@@ -70,7 +69,7 @@ def _doubt(
 def _aborted(
     summary: TransactionSummary, open_at_start: Mapping[int, int]
 ) -> list[AbortedTransaction]:
-    """Return the entries; those of transactions from before take their first offset from there."""
+    """Return the entries; transactions open at the start have their first offset from there."""
     oldest_first = sorted((first, producer) for producer, first in open_at_start.items())
     oldest = 0
     entries = []

@@ -1,15 +1,15 @@
-"""What to call a `.txnindex`.
+"""The verdict on a `.txnindex`.
 
-identical    the bytes that recovery gives; no file, or an empty one, where nothing was aborted
-consistent   every aborted transaction is covered, and every entry has its ABORT marker: what a
-             broker's cleaner leaves, for instance
-incomplete   every entry is true, but an aborted transaction has none: consumers that read
-             committed records only would read its records
-wrong        an entry has no ABORT marker of its producer, begins after the transaction does,
-             or says too high a last stable offset; or entries go back
-malformed    its length is no multiple of an entry's, or an entry's version is not 0
-missing      there is none, but an `.index`: a broker does not write it anew
-unknown      which transactions are open where the segment begins is not known
+identical    the bytes that recovery gives; or no file or an empty one, if nothing was aborted
+consistent   every aborted transaction is covered, and every entry has its ABORT marker; for
+             example after a broker's cleaner
+incomplete   every entry is true, but an aborted transaction has no entry: `read_committed`
+             consumers would read its records
+wrong        an entry has no ABORT marker of its producer, begins after the transaction does, or has
+             a last stable offset that is too high; or entries are out of order
+malformed    its length is not a multiple of an entry's, or an entry's version is not 0
+missing      there is an `.index` but no `.txnindex`: a broker does not rebuild it
+unknown      the transactions that are open at the segment's start are unknown
 """
 
 from collections.abc import Iterator
@@ -41,9 +41,9 @@ def transaction_index_verdict(
     base_offset: int,
     is_expected: bool,
 ) -> Verdict | None:
-    """Return the verdict on a `.txnindex`, None where there is none and none is expected.
+    """Return the verdict on a `.txnindex`, None if there is no file and none is expected.
 
-    `data` is None where there is no file; `is_expected`: there is an `.index` beside it.
+    `data` is None if there is no file; `is_expected`: there is an `.index` beside it.
     """
     if data is None and not is_expected:
         return None
@@ -94,7 +94,7 @@ def _of_unknown(
 
 
 def _untrue(entries: list[AbortedTransaction], summary: TransactionSummary) -> Iterator[str]:
-    """Yield what the segment itself says against entries."""
+    """Yield the contradictions between entries and the segment."""
     markers = {(row[PRODUCER_ID], row[LAST_OFFSET]) for row in summary.aborts.tolist()}
     for number, one in enumerate(entries):
         if (one.producer_id, one.last_offset) not in markers:
@@ -109,7 +109,7 @@ def _untrue(entries: list[AbortedTransaction], summary: TransactionSummary) -> I
 def _other(
     entries: list[AbortedTransaction], aborted: tuple[AbortedTransaction, ...]
 ) -> Iterator[str]:
-    """Yield where an entry lets records of an aborted transaction through."""
+    """Yield the entries that do not cover all records of their aborted transaction."""
     expected = {(one.producer_id, one.last_offset): one for one in aborted}
     for number, one in enumerate(entries):
         true = expected.get((one.producer_id, one.last_offset))

@@ -1,12 +1,11 @@
-"""What a segment does to producers' transactions, and where that makes a log fail to load.
+"""The transactions in a segment, and batches of them that make a log fail to load.
 
-`LogSegment.recover` feeds every batch of a producer to a `ProducerStateManager`. An ABORT marker
-that ends a transaction gives an entry of the `.txnindex`; some batches make the log fail to load
-(kafka-semantics 4.8 and 10, rows 34 to 36).
+`LogSegment.recover` passes every batch of a producer to a `ProducerStateManager`. An ABORT marker
+that ends a transaction gives an entry of the `.txnindex`; some batches make the log fail to load.
 
-A segment is scanned without knowing which transactions are open where it begins. So a scan gives a
-`TransactionSummary`: the entries as if none were open, and what `rules.transaction_index` needs to
-complete them once the transactions of the segment before are known.
+A segment is scanned without knowing which transactions are open at its start. So a scan gives a
+`TransactionSummary`: the entries as if no transaction were open, and the data that
+`rules.transaction_index` needs to complete them when the previous segment's transactions are known.
 
 Kafka 4.1: `ProducerAppendInfo`, `ProducerStateManager.completeTxn`, `TransactionIndex.append`.
 """
@@ -38,8 +37,8 @@ TRANSACTION_STATE: Final = np.dtype(
     [
         ("open", np.int64),  # producers with an open transaction
         ("ongoing", np.int64),  # transactions by first offset, as Kafka keys them
-        ("waiting", np.int64),  # first offsets in the heap, some of transactions that have ended
-        ("enders", np.int64),  # producers that ended a transaction here, or would have
+        ("waiting", np.int64),  # first offsets in the heap, including some of ended transactions
+        ("enders", np.int64),  # producers that ended a transaction here, or may have
         ("ended", np.int64),  # first offset of the transaction that ended last
         ("aborts", np.int64),  # 1 once there was one
         ("last_abort", np.int64),  # offset of its marker
@@ -52,11 +51,11 @@ TRANSACTION_STATE: Final = np.dtype(
 # The columns of an abort row.
 PRODUCER_ID, FIRST_OFFSET, LAST_OFFSET, LAST_STABLE_OFFSET, KNOWN_BY = range(5)
 ABORT_COLUMNS: Final = 5
-BEGAN_HERE: Final = 1  # KNOWN_BY: the producer's transaction, or what goes on of it, began here
+BEGAN_HERE: Final = 1  # KNOWN_BY: the producer's transaction, or its continuation, began here
 FIRST_END: Final = 2  # KNOWN_BY: the producer's first marker here may end an earlier transaction
 HEAP_OFFSETS: Final = 1024
 
-# How far `append_batches` got: all rows, up to one that needs larger tables, or a failure.
+# How `append_batches` ended: all rows processed, larger tables needed, or a failure.
 TAKEN: Final = 0
 NO_ROOM: Final = 1
 WRITES_OUTSIDE: Final = 2
@@ -74,7 +73,7 @@ FAILURES: Final = {
 def first_marked(batches: Any) -> int:
     """Return the first row that is transactional or control, else the number of rows.
 
-    Most segments have none, and this is all that is done with them.
+    Most segments have no such row, and then nothing else is done with them.
     """
     for i in range(batches.size):
         if batches[i]["attributes"] & (TRANSACTIONAL | CONTROL):
@@ -91,9 +90,9 @@ def begin(
     producer_id: int,
     first_offset: int,
 ) -> int:
-    """Note the transaction, the producer's slot being `at`; return TAKEN or NO_ROOM.
+    """Record the transaction of the producer in slot `at`; return TAKEN or NO_ROOM.
 
-    `ProducerAppendInfo.appendDataBatch`; a first offset that is ongoing already is replaced there.
+    `ProducerAppendInfo.appendDataBatch`; Kafka replaces a first offset that is already ongoing.
     """
     if 2 * state["open"] >= len(open_of) or 2 * state["ongoing"] >= len(ongoing):
         return NO_ROOM
@@ -118,8 +117,8 @@ def last_stable_offset(
 ) -> int:
     """Return the first offset of the oldest ongoing transaction of another producer, else the next.
 
-    `ProducerStateManager.lastStableOffset`. What the heap has of transactions that ended, and of
-    the producer's own, which ends now, is dropped.
+    `ProducerStateManager.lastStableOffset`. Offsets in the heap of ended transactions and of the
+    producer's own transaction, which ends now, are dropped.
     """
     while state["waiting"] > 0:
         first_offset = int(heap[0])
@@ -141,10 +140,10 @@ def end(
     aborts: Any,
     batch: Any,
 ) -> int:
-    """Take a marker, the producer's slot being `at`; return TAKEN, NO_ROOM or a failure.
+    """Process a marker of the producer in slot `at`; return TAKEN, NO_ROOM or a failure.
 
-    `TransactionIndex.append` for an abort, then `ProducerStateManager.completeTxn`. A marker that
-    ends nothing here counts if it may end a transaction of an earlier segment.
+    `TransactionIndex.append` for an abort, then `ProducerStateManager.completeTxn`. A marker
+    without a transaction in this segment is recorded if it may end one of an earlier segment.
     """
     if 2 * state["enders"] >= len(enders):
         return NO_ROOM
@@ -207,16 +206,16 @@ def append_batches(
     enders: Any,
     aborts: Any,
 ) -> tuple[int, int]:
-    """Take `batches` from `row` on in order; return the row where that ends, and why.
+    """Process `batches` from `row` in order; return the row where this ends, and why.
 
-    That is (`batches.size`, TAKEN), or a row not taken and NO_ROOM, or one that fails and a key of
-    FAILURES. Tables of `offset_tables`: `open_of` has the first offset of each producer's open
-    transaction, `ongoing` the producer of each first offset, `enders` the offset of each producer's
-    first marker. `heap` has the first offsets of all that are ongoing. `aborts` gets the abort
-    rows and has as many rows as `batches`.
+    That is (`batches.size`, TAKEN), or a row that was not processed and NO_ROOM, or a row that
+    fails and a key of FAILURES. These are tables of `hash_table`: `open_of` has the first offset of
+    each producer's open transaction, `ongoing` the producer of each first offset, `enders` the
+    offset of each producer's first marker. `heap` has the first offsets of all ongoing
+    transactions. `aborts` gets the abort rows and has as many rows as `batches`.
     """
     state = states[0]
-    if row == 0 and state["open"] == 0:  # later rows are asked for with many open
+    if row == 0 and state["open"] == 0:  # called for later rows when many are open
         row = first_marked(batches)
     for i in range(row, batches.size):
         batch = batches[i]
@@ -242,14 +241,15 @@ def append_batches(
 
 
 class TransactionSummary(NamedTuple):
-    """What a segment does to transactions, as far as the segment itself tells.
+    """The transactions of a segment, as far as the segment alone shows them.
 
-    `aborts` has rows of ABORT_COLUMNS, in the log's order, as if nothing were open at the start.
+    `aborts` has rows of ABORT_COLUMNS, in the log's order, as if no transaction were open at the
+    start.
     """
 
     aborts: npt.NDArray[np.int64]
     first_ends: dict[int, int]  # offset of each producer's first marker
-    open_at_end: dict[int, int]  # first offset of what began here and is open, by producer
+    open_at_end: dict[int, int]  # first offset of those that began here, by producer
     lowest: int | None  # first offset of all that began here
 
     def to_json(self) -> str:
@@ -259,14 +259,14 @@ class TransactionSummary(NamedTuple):
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Return what `to_json` made text of."""
+        """Return the summary from the text of `to_json`."""
         aborts, first_ends, open_at_end, lowest = json.loads(text)
         rows = np.array(aborts, np.int64).reshape(-1, ABORT_COLUMNS)
         return cls(rows, dict(first_ends), dict(open_at_end), lowest)
 
     @property
     def changes_nothing(self) -> bool:
-        """Return whether no transaction begins or ends here, wherever it began."""
+        """Return whether no transaction begins or ends in this segment."""
         return not self.first_ends and not self.open_at_end
 
 
@@ -277,7 +277,7 @@ class OpenTransactions:
     """The transactions that are open after the batches seen so far, from the segment's start."""
 
     def __init__(self) -> None:
-        """Start with none: what a producer did in earlier segments is not in this one."""
+        """Start without open transactions: those of earlier segments are unknown here."""
         self._state = np.zeros(1, TRANSACTION_STATE)
         self._open_of, self._ongoing, self._enders = new_table(), new_table(), new_table()
         self._heap = np.empty(HEAP_OFFSETS, np.int64)
@@ -285,7 +285,7 @@ class OpenTransactions:
         self._aborts: list[npt.NDArray[np.int64]] = []
 
     def append(self, batches: BatchColumns, speed: Speed = plain) -> tuple[int, str] | None:
-        """Take `batches` in order; return (position, why) of the first that Kafka fails on."""
+        """Process `batches` in order; return (position, reason) of the first that Kafka refuses."""
         if len(self._rows) < len(batches):
             self._rows = np.empty((len(batches), ABORT_COLUMNS), np.int64)
         self._state["rows"] = 0
@@ -308,7 +308,7 @@ class OpenTransactions:
         return None if outcome == TAKEN else self._failure(batches[row], outcome)
 
     def summary(self) -> TransactionSummary:
-        """Return what the batches so far did."""
+        """Return the summary of the batches so far."""
         state = self._state[0]
         if not state["begun"] and not state["enders"]:
             return NO_TRANSACTIONS
@@ -327,7 +327,7 @@ class OpenTransactions:
             self._ongoing = twice_as_large(self._ongoing, speed)
         if 2 * state["enders"] >= len(self._enders):
             self._enders = twice_as_large(self._enders, speed)
-        if state["waiting"] >= len(self._heap):  # without those that ended
+        if state["waiting"] >= len(self._heap):  # drop ended transactions
             ongoing = np.sort(self._ongoing[self._ongoing[:, USED] == 1, SLOT_KEY])
             self._heap = np.empty(max(2 * len(ongoing), HEAP_OFFSETS), np.int64)
             self._heap[: len(ongoing)] = ongoing
