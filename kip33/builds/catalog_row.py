@@ -6,7 +6,7 @@ import kip33
 from kip33.archive.directory import Segment
 from kip33.builds.build_spec import BuildSpec
 from kip33.builds.index_files import Published
-from kip33.catalog.schema import KEPT
+from kip33.catalog.index_file_state import IndexFileState
 from kip33.formats.time_index import TIME_ENTRY_BYTES
 from kip33.indexing.segment import BuiltIndexes
 from kip33.indexing.tail import Tail
@@ -34,7 +34,7 @@ def tail_row(build: BuildSpec, segment: Segment, log: Location, tail: Tail) -> d
         "largest_timestamp_source": "time_index",
         "time_index_entries": (files.time_index_bytes or 0) // TIME_ENTRY_BYTES,
         "status": SegmentStatus.UNVERIFIED,
-        "index_file": KEPT,
+        "index_file": IndexFileState.KEPT,
         **_index_columns("time", files.time_index_bytes, files.time_index_modified_ms, None),
         **_index_columns("offset", *offset_index, None),
     }

@@ -17,9 +17,9 @@ from kip33.builds.task import TaskResult
 from kip33.builds.transaction_files import finish_transactions
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.draft import DEAD_AFTER_MS, Draft
+from kip33.catalog.index_file_state import IndexFileState
 from kip33.catalog.orphan_list import read_orphans
 from kip33.catalog.overlaps import DirectoriesOfPartitions
-from kip33.catalog.schema import KEPT, WRITTEN
 from kip33.catalog.snapshot import Candidate, Snapshot, SnapshotPart
 from kip33.errors import CatalogError, UnreadableCatalogError
 from kip33.rules.broker_start import HIDDEN, HIDDEN_ABORTS, MAY_NOT_START
@@ -276,8 +276,8 @@ def _counted(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
         totals["log_bytes"] += pc.sum(piece["size_bytes"]).as_py() or 0
         totals["index_bytes"] += sum(pc.sum(piece[size]).as_py() or 0 for size in sizes)
         states = _counts(piece["index_file"])
-        totals["written"] += states.get(WRITTEN, 0)
-        totals["kept"] += states.get(KEPT, 0)
+        totals["written"] += states.get(IndexFileState.WRITTEN, 0)
+        totals["kept"] += states.get(IndexFileState.KEPT, 0)
         other = pc.match_substring(piece["error"], NOT_OURS)
         totals["kept_though_other"] += piece.filter(other).num_rows
         for name, text in NOTES.items():
@@ -297,7 +297,8 @@ def _counted(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
 def _failed(rows: pa.Table) -> pa.Table:
     """Return the rows whose logs give index files that are not there as they should be."""
     is_expected = pc.is_valid(rows["time_index_entries"])
-    is_there = pc.is_in(rows["index_file"], value_set=pa.array([WRITTEN, KEPT]))
+    good = pa.array([IndexFileState.WRITTEN, IndexFileState.KEPT])
+    is_there = pc.is_in(rows["index_file"], value_set=good)
     return rows.filter(pc.and_(is_expected, pc.invert(is_there)))
 
 

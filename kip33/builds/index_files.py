@@ -1,16 +1,13 @@
 """What happened to a segment's index files (D10): the catalog's column `index_file`.
 
-written   we own the files, and they match the log
-kept      at least one file belongs to another program and was kept
-stale     we own the files, but one could not be replaced, removed or written beside the other:
-          the row is never reused, the next build tries again
-null      the file is missing, or could not be written
+`catalog.index_file_state` says what each state means. A `stale` row is never reused: the next
+build tries again.
 """
 
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from kip33.catalog.schema import KEPT, STALE, WRITTEN
+from kip33.catalog.index_file_state import IndexFileState
 from kip33.indexing.segment import BuiltIndexes
 from kip33.rules.broker_start import CUT, offset_index_note
 from kip33.stores.file_owners import correct_owner, publish_beside
@@ -49,14 +46,15 @@ class PublishedFile(NamedTuple):
 _NO_FILE: Final = (None, None)
 
 
-def state_together(states: Iterable[str | None]) -> str | None:
+def state_together(states: Iterable[IndexFileState | None]) -> IndexFileState | None:
     """Return the state of a segment's index files from those of each file: `Published.state`."""
     states = set(states)
-    if KEPT not in states and (STALE in states or states == {WRITTEN, None}):
-        return STALE
+    is_ours = IndexFileState.KEPT not in states
+    if is_ours and (IndexFileState.STALE in states or states == {IndexFileState.WRITTEN, None}):
+        return IndexFileState.STALE
     if not states or None in states:
         return None
-    return WRITTEN if states == {WRITTEN} else KEPT
+    return IndexFileState.WRITTEN if states == {IndexFileState.WRITTEN} else IndexFileState.KEPT
 
 
 class Published:
@@ -72,11 +70,11 @@ class Published:
         self._log_changed = log_changed
         self.notes: list[str] = []
         self._log = log
-        self._states: list[str | None] = []
+        self._states: list[IndexFileState | None] = []
         self._files: list[PublishedFile | None] = []
 
     @property
-    def state(self) -> str | None:
+    def state(self) -> IndexFileState | None:
         """Return WRITTEN if all are ours, KEPT if one is not, None if one is not there.
 
         STALE if what is there is ours, but not all as it should be: the next build tries again.
@@ -97,18 +95,18 @@ class Published:
         """
         built_before = ours
         ours = ours or not file.listed
-        state: str | None
+        state: IndexFileState | None
         published: PublishedFile | None = None
         try:
             if file.data is None:
                 state, published = _withdraw(file.place, ours=ours, proves_nothing=proves_nothing)
             elif file.good_entries is not None:
-                state = WRITTEN if ours else KEPT
+                state = IndexFileState.WRITTEN if ours else IndexFileState.KEPT
                 published = _as_published(status_of(file.place), file.good_settings)
             else:
                 state, published = self._place(file, file.data, ours=ours, overwrite=overwrite)
         except OSError as error:
-            state = STALE if built_before else None
+            state = IndexFileState.STALE if built_before else None
             what = ": cannot be removed, though the log gives none: "
             what = CANNOT_BE_WRITTEN if file.data is not None else what
             self.notes.append(f"{file.place.uri}{what}{one_line(error)}")
@@ -117,7 +115,7 @@ class Published:
 
     def _place(
         self, file: Wanted, data: bytes, *, ours: bool, overwrite: bool
-    ) -> tuple[str, PublishedFile | None]:
+    ) -> tuple[IndexFileState, PublishedFile | None]:
         """Publish `data` unless the place has the same bytes or a file of another program."""
         place = file.place
         asks = file.listed or not place.is_object_store  # a put in place of our own costs less
@@ -126,26 +124,26 @@ class Published:
         if same_size and read_whole(place, most_bytes=len(data)) == data:
             if self._log and ours:
                 correct_owner(place, self._log, self.notes)
-            state = WRITTEN if ours or overwrite else KEPT
+            state = IndexFileState.WRITTEN if ours or overwrite else IndexFileState.KEPT
             return state, _as_published(there, file.settings)
         if there and not ours and not overwrite:
             what = f"{NOT_OURS}{BEFORE_LOG}" if file.before_log else NOT_OURS
             self.notes.append(f"kept {place.uri}: {what}; --overwrite replaces it")
-            return KEPT, _as_published(there, None)
+            return IndexFileState.KEPT, _as_published(there, None)
         if there and there != file.seen and self._log_changed():
             self.notes.append(
                 f"{place.uri}: another build wrote this file after this build listed "
                 "its log, and the log has changed: the file is kept, and the next "
                 "build reads the log again"
             )
-            return STALE, _as_published(there, None)
+            return IndexFileState.STALE, _as_published(there, None)
         if self._log:
             status = publish_beside(
                 place, data, self._log, self.notes, ours=ours, durable=there is not None
             )
         else:
             status = publish(place, data, durable=there is not None)
-        return WRITTEN, _as_published(status, file.settings)
+        return IndexFileState.WRITTEN, _as_published(status, file.settings)
 
     def withhold(self, place: Location, index: BuiltIndexes, *, ours: bool, asked: bool) -> None:
         """In place, see to the `.index` of a log that a broker does not keep as it is.
@@ -170,19 +168,19 @@ class Published:
         )
         self.notes += [note] if note else []
         if there and asked:
-            self._states.append(STALE if ours else KEPT)
+            self._states.append(IndexFileState.STALE if ours else IndexFileState.KEPT)
             self._files.append(_as_published(there, None))
 
 
 def _withdraw(
     place: Location, *, ours: bool, proves_nothing: bool
-) -> tuple[str | None, PublishedFile | None]:
+) -> tuple[IndexFileState | None, PublishedFile | None]:
     """Delete an index of ours that the log no longer gives; an unreadable log proves nothing."""
     there = status_of(place)
     if there is None or not ours:
         return _NO_FILE
     if proves_nothing:
-        return WRITTEN, _as_published(there, None)  # it stays, and stays ours
+        return IndexFileState.WRITTEN, _as_published(there, None)  # it stays, and stays ours
     remove(place)
     return _NO_FILE
 

@@ -8,7 +8,7 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 
-from kip33.catalog.schema import KEPT, WRITTEN
+from kip33.catalog.index_file_state import IndexFileState
 from kip33.errors import PublishError
 from kip33.stores.durable_files import flush, flush_filesystems, is_flushing
 from kip33.stores.files import one_line
@@ -38,7 +38,8 @@ class IndexFlusher:
 
         A `stale` row promises nothing of its files, and the next build writes them again.
         """
-        uri = row.get("index_uri") if row.get("index_file") in (WRITTEN, KEPT) else None
+        is_promised = row.get("index_file") in (IndexFileState.WRITTEN, IndexFileState.KEPT)
+        uri = row.get("index_uri") if is_promised else None
         if not is_flushing() or not uri or not uri.startswith("file:"):
             return
         place = Location.of(uri)

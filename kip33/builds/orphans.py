@@ -22,8 +22,8 @@ from kip33.archive.uri_columns import Column, index_uris
 from kip33.builds.build_spec import BuildSpec
 from kip33.builds.reuse import Mask, ReusableRows
 from kip33.builds.snapshot_merge import Looked
+from kip33.catalog.index_file_state import IndexFileState
 from kip33.catalog.orphan_list import ORPHANS
-from kip33.catalog.schema import STALE, WRITTEN
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.files import FileStatus, entries_of
 from kip33.stores.locations import Location
@@ -214,8 +214,9 @@ def merge_orphans(
 def without_named(orphans: pa.Table, rows: Iterable[pa.Table]) -> pa.Table:
     """Return the orphaned files without those that a row of ours names; `rows` as NAMED_BY_ROWS."""
     named: set[str] = set()
+    ours = pa.array([IndexFileState.WRITTEN, IndexFileState.STALE])
     for piece in rows:
-        is_ours = pc.is_in(piece["index_file"], value_set=pa.array([WRITTEN, STALE]))
+        is_ours = pc.is_in(piece["index_file"], value_set=ours)
         has_orphans = pc.is_in(piece["log_uri"], value_set=orphans["log_uri"])
         for row in piece.filter(pc.and_(is_ours, has_orphans)).to_pylist():
             stem = (row["index_uri"] or "").removesuffix(_SUFFIXES[TIME])

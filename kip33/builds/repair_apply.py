@@ -1,18 +1,22 @@
 """Carry out a repair: write or remove index files; verify each segment before and after."""
 
 from concurrent.futures import ThreadPoolExecutor
+from enum import StrEnum
 from functools import partial
 from os import cpu_count
-from typing import Final
 
 from kip33.archive.segment_paths import beside
 from kip33.builds.repair_plan import Progress, RepairPlan, SegmentRepair, verified
-from kip33.rules.broker_start import REMOVE, WRITE
+from kip33.rules.broker_start import RepairAction
 from kip33.stores.file_owners import publish_beside
 from kip33.stores.files import one_line, remove
 
-REPAIR_DONE: Final = "done"
-FAILED: Final = "failed"
+
+class RepairOutcome(StrEnum):
+    """How a repair ended: the beginning of `SegmentRepair.outcome`."""
+
+    DONE = "done"
+    FAILED = "failed"
 
 
 def apply_repair(plan: RepairPlan, on_progress: Progress | None = None) -> list[SegmentRepair]:
@@ -39,7 +43,8 @@ def _repair_one(plan: RepairPlan, planned: SegmentRepair) -> SegmentRepair:
     now, index = verified(plan.log_dir, settings, segment)
     if now.repair[:2] != planned.repair[:2] or index is None:
         return now._replace(
-            outcome=f"{FAILED}: the segment changed after the plan was made; run the command again"
+            outcome=f"{RepairOutcome.FAILED}: the segment changed after the plan was made; "
+            "run the command again"
         )
     log = segment.log(plan.log_dir)
     wanted = (
@@ -50,17 +55,19 @@ def _repair_one(plan: RepairPlan, planned: SegmentRepair) -> SegmentRepair:
     try:
         for kind, action, data in wanted:
             place = beside(log, kind)
-            if action == REMOVE:
+            if action == RepairAction.REMOVE:
                 remove(place)
-            elif action == WRITE and data is not None:
+            elif action == RepairAction.WRITE and data is not None:
                 publish_beside(place, data, log, notes, ours=False)
     except OSError as error:
         return now._replace(
-            outcome=f"{FAILED}: {place.uri}: {one_line(error)}; fix it and run the command again"
+            outcome=f"{RepairOutcome.FAILED}: {place.uri}: {one_line(error)}; "
+            "fix it and run the command again"
         )
     after, _ = verified(plan.log_dir, settings, segment)
     if after.repair.changes_files:
         return now._replace(
-            outcome=f"{FAILED}: after the repair, {after.repair.why}; run the command again"
+            outcome=f"{RepairOutcome.FAILED}: after the repair, {after.repair.why}; "
+            "run the command again"
         )
-    return now._replace(outcome="; ".join((REPAIR_DONE, *notes)))
+    return now._replace(outcome="; ".join((RepairOutcome.DONE, *notes)))

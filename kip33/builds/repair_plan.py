@@ -17,9 +17,9 @@ from kip33.errors import CorruptIndexError, LocationError
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.segment import BuiltIndexes
 from kip33.indexing.verification import SegmentVerdict, verify_file
-from kip33.rules.broker_start import ACTIONS, BY_HAND, Repair, repair_of
+from kip33.rules.broker_start import Repair, RepairAction, repair_of
 from kip33.rules.index_builder import IndexSettings, TopicSettings
-from kip33.rules.index_verdict import UNREADABLE
+from kip33.rules.index_verdict import IndexVerdict
 from kip33.rules.segment_status import SegmentStatus
 from kip33.rules.transactions import (
     BEGAN_HERE,
@@ -81,13 +81,13 @@ class RepairPlan:
         return sum(
             counts.get(action, 0)
             for counts in self.by_action.values()
-            for action in ("write", "remove")
+            for action in (RepairAction.WRITE, RepairAction.REMOVE)
         )
 
     @property
     def by_hand(self) -> int:
         """Return how many segments neither kip33 nor a broker can repair."""
-        return sum(1 for one in self.repairs if BY_HAND in one.repair[:2])
+        return sum(1 for one in self.repairs if RepairAction.BY_HAND in one.repair[:2])
 
 
 def list_log_dir(
@@ -127,7 +127,7 @@ def plan_repair(
             if on_progress:
                 on_progress(done, total)
     by_action = {
-        name: {action: count[action] for action in ACTIONS if count[action]}
+        name: {str(action): count[action] for action in RepairAction if count[action]}
         for name, count in counts.items()
     }
     return RepairPlan(listing.source, settings, total, repairs, by_action, listing.passed_over)
@@ -148,7 +148,15 @@ def verified(
     if segment.error or segment.base_offset is None or segment.topic is None:
         problem = (f"cannot be read: {segment.error}",)
         verdict = SegmentVerdict(
-            log.uri, time_index.uri, UNREADABLE, None, None, problem, None, UNREADABLE, None
+            log.uri,
+            time_index.uri,
+            IndexVerdict.UNREADABLE,
+            None,
+            None,
+            problem,
+            None,
+            SegmentStatus.UNREADABLE,
+            None,
         )
         return SegmentRepair(segment, verdict, _repair_of(verdict, segment.error, 0), 0), None
     verdict, index = verify_file(

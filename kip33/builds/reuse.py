@@ -21,7 +21,7 @@ from kip33.archive.uri_columns import Column, index_uris, uris_beside
 from kip33.builds.build_spec import BuildSpec
 from kip33.builds.index_files import FOREIGN_TRANSACTION_INDEX
 from kip33.catalog.catalog import Catalog
-from kip33.catalog.schema import KEPT, STALE, WRITTEN
+from kip33.catalog.index_file_state import IndexFileState
 from kip33.catalog.snapshot import Snapshot
 from kip33.rules.segment_status import SegmentStatus
 from kip33.rules.transaction_chain import UNCHANGED
@@ -111,15 +111,15 @@ def _piece(table: pa.Table, build: BuildSpec) -> tuple[Any, ...]:
     # An index that is expected is there, or it could not be written: then it is tried again.
     place = _index_places(table, build)
     there = pc.or_(pc.is_null(table["time_index_entries"]), pc.is_valid(table["index_file"]))
-    stale = pc.equal(table["index_file"], STALE).fill_null(False)
+    stale = pc.equal(table["index_file"], IndexFileState.STALE).fill_null(False)
     wrote_all = pc.match_substring(table["build_settings"], '"offset_index": true').fill_null(False)
     holds = pc.and_not(pc.and_(pc.and_(settings, sound), there), stale)
     if build.overwrite:  # a file of another program is to be replaced now
-        kept = pc.equal(table["index_file"], KEPT).fill_null(False)
+        kept = pc.equal(table["index_file"], IndexFileState.KEPT).fill_null(False)
         holds = pc.and_(
             holds, pc.or_(pc.invert(kept), pc.equal(table["status"], SegmentStatus.UNVERIFIED))
         )
-    ours = pc.or_(pc.equal(table["index_file"], WRITTEN).fill_null(False), stale)
+    ours = pc.or_(pc.equal(table["index_file"], IndexFileState.WRITTEN).fill_null(False), stale)
     return (
         table["log_uri"],
         table["topic"],

@@ -27,7 +27,7 @@ from kip33.indexing.tail import TailIndexes, read_tail
 from kip33.indexing.verification import verify_file
 from kip33.rules.broker_start import CUT, REFUSED
 from kip33.rules.index_tail import LAST_HEADER_BYTES
-from kip33.rules.index_verdict import GOOD, IDENTICAL
+from kip33.rules.index_verdict import GOOD, IndexVerdict
 from kip33.rules.segment_status import SegmentStatus
 from kip33.rules.transaction_chain import UNCHANGED
 from kip33.stores.concurrently import map_in_order
@@ -199,9 +199,10 @@ def _indexes(
         )
         good = verdict.entries if verdict.verdict in GOOD else None
         offset_good = 0 if verdict.offset_index_verdict in GOOD else None
-        if (verdict.verdict, verdict.dialect) == (IDENTICAL, build.settings.dialect):
+        if (verdict.verdict, verdict.dialect) == (IndexVerdict.IDENTICAL, build.settings.dialect):
             good_settings = settings
-        offset_settings = settings if verdict.offset_index_verdict == IDENTICAL else None
+        is_same = verdict.offset_index_verdict == IndexVerdict.IDENTICAL
+        offset_settings = settings if is_same else None
     else:
         index = index_file(
             log, base_offset=base_offset, topic=topic, settings=build.settings, native=native

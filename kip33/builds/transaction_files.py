@@ -24,8 +24,8 @@ from kip33.builds.index_files import (
 )
 from kip33.builds.index_flusher import IndexFlusher
 from kip33.builds.pending_rows import PendingRow, pending_rows, read_staged
+from kip33.catalog.index_file_state import IndexFileState
 from kip33.catalog.part_writer import PartWriter
-from kip33.catalog.schema import STALE
 from kip33.catalog.snapshot import SnapshotPart
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.transaction_chains import ChainLink, Key, completed_by_log
@@ -189,7 +189,8 @@ def _publish_offset_index(build: BuildSpec, pending: PendingRow, beside_it: Loca
         try:
             make_durable(beside_it)  # a power failure must not leave the .index without it
         except OSError as error:
-            row["index_file"] = row["index_file"] and STALE  # the next build tries again
+            if row["index_file"]:
+                row["index_file"] = IndexFileState.STALE  # the next build tries again
             return [f"{place.uri}{CANNOT_BE_WRITTEN}{beside_it.name}: {one_line(error)}"]
     published = Published(Location.of(row["log_uri"]) if build.in_place else None)
     wanted = Wanted(place, pending.waiting_offset_index, pending.index_settings, listed=False)

@@ -14,6 +14,7 @@ compared. Rows of both snapshots are matched by `log_uri`, including rows of dir
 not be listed.
 """
 
+from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -23,9 +24,17 @@ import pyarrow.compute as pc
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.snapshot import Snapshot
 
-ADDED, GONE, GROWN, SHRUNK = "added", "gone", "grown", "shrunk"
-STATUS_CHANGED, MODIFIED = "status changed", "modified"
-CHANGES: Final = (ADDED, GONE, GROWN, SHRUNK, STATUS_CHANGED, MODIFIED)
+
+class SegmentChange(StrEnum):
+    """A change of a segment's log file; each member is its own text."""
+
+    ADDED = "added"
+    GONE = "gone"
+    GROWN = "grown"
+    SHRUNK = "shrunk"
+    STATUS_CHANGED = "status changed"
+    MODIFIED = "modified"
+
 
 _FIGURES: Final = (
     "size_bytes",  # known in only one snapshot: neither grown nor shrunk
@@ -72,8 +81,8 @@ def difference(catalog: Catalog, before: Snapshot, after: Snapshot) -> pa.Table:
     gone = old.select(_SHOWN).filter(pa.array(is_gone))
     added = new.select(_SHOWN).filter(pc.invert(in_both))
     pieces = [
-        _rows(gone["log_uri"], gone, _nothing(gone), _all(GONE, gone)),
-        _rows(added["log_uri"], _nothing(added), added, _all(ADDED, added)),
+        _rows(gone["log_uri"], gone, _nothing(gone), _all(SegmentChange.GONE, gone)),
+        _rows(added["log_uri"], _nothing(added), added, _all(SegmentChange.ADDED, added)),
         _changed(stayed),
     ]
     return pa.concat_tables(pieces).sort_by("log_uri")
@@ -83,7 +92,7 @@ def count_changes(changed: pa.Table) -> dict[str, int]:
     """Return the number of rows of a DIFFERENCE for each change that occurs."""
     names: Any = pc.list_flatten(changed["changes"])
     number = {pair["values"]: pair["counts"] for pair in names.value_counts().to_pylist()}
-    return {change: number[change] for change in CHANGES if change in number}
+    return {change: number[change] for change in SegmentChange if change in number}
 
 
 class _Stayed(NamedTuple):
@@ -114,10 +123,10 @@ class _Stayed(NamedTuple):
 def _changed(stayed: _Stayed) -> pa.Table:
     """Return a row for each segment that is in both snapshots and changed."""
     before, after = stayed.both("size_bytes")
-    changes = np.zeros((len(before), len(CHANGES)), bool)
-    grown, shrunk, status, modified = (
-        changes[:, CHANGES.index(name)] for name in (GROWN, SHRUNK, STATUS_CHANGED, MODIFIED)
-    )
+    changes = np.zeros((len(before), len(SegmentChange)), bool)
+    column = {change: changes[:, place] for place, change in enumerate(SegmentChange)}
+    grown, shrunk = column[SegmentChange.GROWN], column[SegmentChange.SHRUNK]
+    status, modified = column[SegmentChange.STATUS_CHANGED], column[SegmentChange.MODIFIED]
     grown[:] = _flags(pc.fill_null(pc.greater(after, before), False))
     shrunk[:] = _flags(pc.fill_null(pc.less(after, before), False))
     status[:] = stayed.differs("status")
@@ -133,7 +142,7 @@ def _changed(stayed: _Stayed) -> pa.Table:
 
 def _rows(uris: Any, old: pa.Table, new: pa.Table, changes: _Flags) -> pa.Table:
     """Return a DIFFERENCE from aligned rows of `old` and `new`, with one flag per change."""
-    names: Any = pa.array(CHANGES)
+    names: Any = pa.array(list(SegmentChange))
     ends = np.concatenate([[0], np.cumsum(changes.sum(axis=1))])
     lists = pa.ListArray.from_arrays(
         pa.array(ends, pa.int32()), names.take(pa.array(np.nonzero(changes)[1]))
@@ -150,7 +159,7 @@ def _nothing(rows: pa.Table) -> pa.Table:
 
 def _all(change: str, rows: pa.Table) -> _Flags:
     """Return flags that give all rows this one change."""
-    return np.tile(np.array([name == change for name in CHANGES]), (rows.num_rows, 1))
+    return np.tile(np.array([name == change for name in SegmentChange]), (rows.num_rows, 1))
 
 
 def _flags(booleans: Any) -> _Flags:

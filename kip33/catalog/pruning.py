@@ -20,6 +20,7 @@ A time in the future is treated as young, and so is a missing one.
 """
 
 from collections.abc import Callable, Iterator
+from enum import StrEnum
 from typing import Final, NamedTuple, Self
 
 from pyarrow import fs
@@ -40,13 +41,19 @@ from kip33.stores.locations import Location
 
 YOUNG_MS: Final = 60 * 60 * 1000
 
-OLD, DAMAGED, DEAD_BUILD = "old snapshot", "damaged snapshot", "dead build"
+
+class RemovalKind(StrEnum):
+    """What a removal removes; each member is its own text."""
+
+    OLD_SNAPSHOT = "old snapshot"
+    DAMAGED_SNAPSHOT = "damaged snapshot"
+    DEAD_BUILD = "dead build"
 
 
 class Removal(NamedTuple):
     """One thing to remove: its files in this order, then its folder if it is removed, too."""
 
-    what: str  # OLD | DAMAGED | DEAD_BUILD
+    what: RemovalKind
     name: str
     files: tuple[Location, ...]
     folder: Location | None
@@ -131,7 +138,7 @@ def _carry_out(catalog: Catalog, plan: Plan, removed: list[Removal]) -> Iterator
             folder = catalog.snapshot_folder(removal.name)
             is_snapshot = removal.folder == folder or any(map(folder.contains, removal.files))
             is_snapshot |= catalog.orphaned_place(removal.name) in removal.files
-            is_dead = removal.what == DEAD_BUILD
+            is_dead = removal.what == RemovalKind.DEAD_BUILD
             if is_snapshot and is_dead and size_of(place) is not None:
                 continue  # a build that seemed dead has committed it since
             for place in removal.files:
@@ -237,7 +244,7 @@ class _CatalogFiles(NamedTuple):
         places += [self.catalog.orphaned_place(name)] if orphans else []
         sizes = (commit.size, orphans and orphans.size, folder and folder.size_bytes)
         return Removal(
-            DAMAGED if candidate.problem else OLD,
+            RemovalKind.DAMAGED_SNAPSHOT if candidate.problem else RemovalKind.OLD_SNAPSHOT,
             name,
             tuple(places),
             self.catalog.snapshot_folder(name) if folder else None,
@@ -298,21 +305,23 @@ class _CatalogFiles(NamedTuple):
                 if path != CLAIMS and has_own_name(path)
             }
             if self._is_dead(name) and not self._needs_claims(name):
-                yield Removal(DEAD_BUILD, name, (), place, folder.size_bytes)
+                yield Removal(RemovalKind.DEAD_BUILD, name, (), place, folder.size_bytes)
             elif self._is_dead(name) and others:
                 files = tuple(place.child(path) for path in others)
-                yield Removal(DEAD_BUILD, name, files, None, sum(others.values()))
+                yield Removal(RemovalKind.DEAD_BUILD, name, files, None, sum(others.values()))
         for info in self.commits.values():
             if info.base_name.endswith(TEMPORARY_SUFFIX) and self._is_past(
                 modified_ms(info), DEAD_AFTER_MS
             ):  # from a killed commit
                 place = self.catalog.location.child(f"commits/{info.base_name}")
-                yield Removal(DEAD_BUILD, info.base_name, (place,), None, info.size or 0)
+                yield Removal(
+                    RemovalKind.DEAD_BUILD, info.base_name, (place,), None, info.size or 0
+                )
         yield from self._dead_orphan_lists()
         for name, folder in sorted(self.folders.items()):
             if self.whole and name not in self.commits and self._is_dead(name):
                 place = self.catalog.snapshot_folder(name)
-                yield Removal(DEAD_BUILD, name, (), place, folder.size_bytes)
+                yield Removal(RemovalKind.DEAD_BUILD, name, (), place, folder.size_bytes)
 
     def _dead_orphan_lists(self) -> Iterator[Removal]:
         """Yield removals of orphan lists that no commit names: their builds died before it."""
@@ -320,7 +329,7 @@ class _CatalogFiles(NamedTuple):
             is_named = name in self.commits or not self.whole
             if not is_named and self._is_past(modified_ms(info), DEAD_AFTER_MS):
                 place = self.catalog.location.child(f"orphaned/{info.base_name}")
-                yield Removal(DEAD_BUILD, name, (place,), None, info.size or 0)
+                yield Removal(RemovalKind.DEAD_BUILD, name, (place,), None, info.size or 0)
 
     def _needs_claims(self, name: str) -> bool:
         if CLAIMS not in self.staging[name].sizes:

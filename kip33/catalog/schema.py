@@ -6,11 +6,6 @@ import pyarrow as pa
 
 SCHEMA_VERSION: Final = 2  # 1 ended with `offset_index_bytes`: later columns read as null
 
-# The state of a segment's index files: the column `index_file` (`builds.index_files`).
-WRITTEN: Final = "written"
-KEPT: Final = "kept"
-STALE: Final = "stale"
-
 _FIELDS: list["pa.Field[Any]"] = [
     pa.field("log_dir", pa.string()),  # between SOURCE and the partition's directory
     pa.field("topic", pa.string()),

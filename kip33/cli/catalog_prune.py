@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from kip33.catalog.catalog import Catalog
-from kip33.catalog.pruning import DAMAGED, DEAD_BUILD, OLD, Plan, Pruned, Removal, prune
+from kip33.catalog.pruning import Plan, Pruned, Removal, RemovalKind, prune
 from kip33.cli.output import human_bytes, print_json, print_table, warn
 
 
@@ -37,10 +37,12 @@ def prune_catalog(opened: Catalog, keep: int, output_format: str) -> None:
         print_json(
             {
                 "catalog": opened.location.uri,
-                "snapshots_removed": pruned.count(OLD, DAMAGED),
+                "snapshots_removed": pruned.count(
+                    RemovalKind.OLD_SNAPSHOT, RemovalKind.DAMAGED_SNAPSHOT
+                ),
                 "snapshots_kept": pruned.plan.kept,
                 "kept_younger_than_an_hour": pruned.plan.kept_young,
-                "leftovers_removed": pruned.count(DEAD_BUILD),
+                "leftovers_removed": pruned.count(RemovalKind.DEAD_BUILD),
                 "bytes_freed": pruned.bytes_freed,
                 "removed": [_as_row(removal) for removal in pruned.removed],
                 "foreign": list(pruned.plan.foreign),
@@ -64,13 +66,13 @@ def _print_plan(plan: Plan) -> None:
 
 
 def _print_pruned(pruned: Pruned) -> None:
-    damaged = pruned.count(DAMAGED)
-    removed = f"{pruned.count(OLD, DAMAGED):,}"
+    damaged = pruned.count(RemovalKind.DAMAGED_SNAPSHOT)
+    removed = f"{pruned.count(RemovalKind.OLD_SNAPSHOT, RemovalKind.DAMAGED_SNAPSHOT):,}"
     rows = [
         ("snapshots removed", removed + (f", {damaged:,} of them damaged" if damaged else "")),
         ("kept", f"{pruned.plan.kept:,}"),
         ("the newest within the last hour", f"{pruned.plan.kept_young:,}"),
-        ("leftovers removed", f"{pruned.count(DEAD_BUILD):,}"),
+        ("leftovers removed", f"{pruned.count(RemovalKind.DEAD_BUILD):,}"),
         ("freed", human_bytes(pruned.bytes_freed)),
     ]
     if pruned.failures:

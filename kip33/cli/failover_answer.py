@@ -22,7 +22,7 @@ from kip33.cli.progress import progress_bar
 from kip33.cli.search_options import FailoverRequest
 from kip33.cli.search_tables import partition_name
 from kip33.cli.snapshot_choice import choose_and_warn
-from kip33.rules.search import EARLIEST, NO_SUCH_PARTITION
+from kip33.rules.search import EARLIEST, SearchResult
 from kip33.search.catalog_search import by_partition, rows_of
 from kip33.search.failover import ResumePoint, Rows, resume_points
 from kip33.search.request_files import load_group_offsets
@@ -129,7 +129,8 @@ def _print_table(points: Sequence[ResumePoint], buffer_ms: int, seconds: float) 
 
 
 def _why_not(point: ResumePoint) -> str:
-    return point.result if point.result == NO_SUCH_PARTITION else point.note or point.result
+    is_there = point.result != SearchResult.NO_SUCH_PARTITION
+    return (is_there and point.note) or point.result
 
 
 def _twice(point: ResumePoint) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kip33.builds.repair_apply import FAILED
+from kip33.builds.repair_apply import RepairOutcome
 from kip33.cli.options import (
     TOPICS_HELP,
     format_option,
@@ -44,7 +44,7 @@ MOST_ROWS: Final = 1_000  # of a table
 @click.option(
     "--fail-on",
     multiple=True,
-    type=click.Choice([DAMAGED, FINDING_BY_HAND, FAILED]),
+    type=click.Choice([DAMAGED, FINDING_BY_HAND, RepairOutcome.FAILED.value]),
     help="Exit 3. damaged: kip33 has files to write or remove (without --apply). by-hand: "
     "neither kip33 nor a broker can repair a segment. failed: a repair of --apply "
     "failed. May be repeated.",
@@ -117,7 +117,7 @@ def repair(
 _WARNINGS: Final = {
     DAMAGED: "nothing was changed; --apply writes and removes these index files",
     FINDING_BY_HAND: "some segments must be repaired by hand; their rows say what to do",
-    FAILED: "some repairs failed; their rows say why",
+    RepairOutcome.FAILED: "some repairs failed; their rows say why",
 }
 
 
@@ -128,15 +128,15 @@ def _summary(
     found = {
         DAMAGED: not applied and plan.files_to_change,
         FINDING_BY_HAND: plan.by_hand,
-        FAILED: outcomes[FAILED],
+        RepairOutcome.FAILED: outcomes[RepairOutcome.FAILED],
     }
     return {
         "log_dir": plan.log_dir.uri,
         "applied": applied,
         "segments": plan.segments,
         "by_action": plan.by_action,
-        "segments_done": outcomes["done"],
-        "segments_failed": outcomes[FAILED],
+        "segments_done": outcomes[RepairOutcome.DONE],
+        "segments_failed": outcomes[RepairOutcome.FAILED],
         "segments_by_hand": plan.by_hand,
         "cut_bytes": sum(one.cut_bytes for one in repairs),
         "passed_over": dict(plan.passed_over),

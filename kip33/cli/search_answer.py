@@ -19,15 +19,7 @@ from kip33.cli.snapshot_choice import choose_and_warn
 from kip33.cli.targets import parse_target
 from kip33.cli.times import current_ms
 from kip33.errors import CatalogError, LocationError
-from kip33.rules.search import (
-    EARLIEST,
-    LATEST,
-    NEWEST_KAFKA,
-    NO_SUCH_PARTITION,
-    NO_TIMESTAMPS,
-    RECORD,
-    UNSURE,
-)
+from kip33.rules.search import EARLIEST, LATEST, NEWEST_KAFKA, Exactness, SearchResult
 from kip33.rules.topic_globs import TopicGlobs
 from kip33.search import answers as search_answers
 from kip33.search.catalog_search import (
@@ -200,7 +192,7 @@ def _ends(
     asked = [
         TimeQuestion(answer["topic"], answer["partition"], LATEST, answer["log_dir"])
         for answer in answers
-        if answer["offset"] is None and answer["result"] != NO_SUCH_PARTITION
+        if answer["offset"] is None and answer["result"] != SearchResult.NO_SUCH_PARTITION
     ]
     rows = rows_of(catalog, snapshot, {question.topic for question in asked})
     found = search_rows(rows, asked, SearchOptions())
@@ -221,7 +213,7 @@ def _ranges(
         until_ms = parse_target(until_text, now_ms)
     except ValueError as error:
         raise click.BadParameter(f"--until: {error}") from error
-    there = [answer for answer in answers if answer["result"] != NO_SUCH_PARTITION]
+    there = [answer for answer in answers if answer["result"] != SearchResult.NO_SUCH_PARTITION]
     asked = [TimeQuestion(a["topic"], a["partition"], until_ms, a["log_dir"]) for a in there]
     untils = answers_to(
         catalog, snapshot, asked, SearchOptions(max_batch_bytes=options.max_batch_bytes), options
@@ -306,12 +298,12 @@ def _offsets(
 
 def _unsafe(answer: Answer, end: search_answers.Answer | None, emit: str) -> str | None:
     """Return why an offset may skip or delete records that were not meant, None if it cannot."""
-    exactness = {answer["exactness"], end.exactness if end else RECORD}
-    if answer["passed_over"] or UNSURE in exactness:
+    exactness = {answer["exactness"], end.exactness if end else Exactness.RECORD}
+    if answer["passed_over"] or Exactness.UNSURE in exactness:
         notes = dict.fromkeys(filter(None, (answer["note"], end.note if end else None)))
         return f"unsure, {'; '.join(notes)}"
-    if answer["result"] == NO_TIMESTAMPS and answer["target_ms"] != EARLIEST:
+    if answer["result"] == SearchResult.NO_TIMESTAMPS and answer["target_ms"] != EARLIEST:
         return "no record has a timestamp, so the end of the partition would be used"
-    if emit == DELETE_RECORDS and exactness != {RECORD}:
-        return f"exactness {answer['exactness']} found, expected {RECORD}"
+    if emit == DELETE_RECORDS and exactness != {Exactness.RECORD}:
+        return f"exactness {answer['exactness']} found, expected {Exactness.RECORD}"
     return None

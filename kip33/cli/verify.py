@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 
@@ -17,10 +17,12 @@ from kip33.cli.summary_file import publish_summary, summary_option
 from kip33.indexing.by_path import topic_of, verify_segment
 from kip33.indexing.verification import INDEX_KINDS, IndexKind, SegmentVerdict
 from kip33.rules.index_builder import IndexSettings
-from kip33.rules.index_verdict import VERDICTS
+from kip33.rules.index_verdict import IndexVerdict
 from kip33.stores.locations import Location
 
 FILES = (".log", ".timeindex", ".index", ".txnindex")
+Counts: TypeAlias = dict[IndexKind, Counter[IndexVerdict | None]]
+"""Index files of each kind by their verdict, None for those that are not there."""
 
 
 @click.command(epilog="Example: kip33 verify /archive/kafka-logs --fail-on wrong --fail-on missing")
@@ -34,7 +36,7 @@ FILES = (".log", ".timeindex", ".index", ".txnindex")
 @click.option(
     "--fail-on",
     multiple=True,
-    type=click.Choice(VERDICTS),
+    type=click.Choice([verdict.value for verdict in IndexVerdict]),
     help="Exit 3 if any index file has this verdict. May be repeated.",
 )
 @summary_option
@@ -100,10 +102,12 @@ def verify(
                 parallelism=parallelism,
                 on_progress=bar.advance if bar else None,
             )
-    counts = {kind: Counter(verdict.on(kind) for verdict in verdicts) for kind in INDEX_KINDS}
+    counts: Counts = {
+        kind: Counter(verdict.on(kind) for verdict in verdicts) for kind in INDEX_KINDS
+    }
     summary: dict[str, Any] = {"segments": len(verdicts)}
     for kind, found in counts.items():
-        summary[kind.count_field] = {name: found[name] for name in VERDICTS if found[name]}
+        summary[kind.count_field] = {name: found[name] for name in IndexVerdict if found[name]}
     for kind in INDEX_KINDS:
         if kind.gap_field is None:
             continue
@@ -117,7 +121,7 @@ def verify(
         print_json(summary | {"verdicts": [verdict.as_row() for verdict in verdicts]})
     else:
         _print_tables(verdicts, counts, below)
-    if any(found[name] for found in counts.values() for name in fail_on):
+    if any(found[IndexVerdict(name)] for found in counts.values() for name in fail_on):
         sys.exit(3)
 
 
@@ -139,12 +143,10 @@ def _verify_one(path: str, index_dir: str | None, settings: IndexSettings) -> Se
     return verdict.with_missing_offset_index() if suffix == ".index" else verdict
 
 
-def _print_tables(
-    verdicts: list[SegmentVerdict], counts: dict[IndexKind, Counter[str | None]], below: str
-) -> None:
+def _print_tables(verdicts: list[SegmentVerdict], counts: Counts, below: str) -> None:
     rows = [
         (name, *(found[name] for found in counts.values()))
-        for name in VERDICTS
+        for name in IndexVerdict
         if any(found[name] for found in counts.values())
     ]
     what = f"{len(verdicts)} segment{'' if len(verdicts) == 1 else 's'}"

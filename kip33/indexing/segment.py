@@ -45,7 +45,7 @@ class BuiltIndexes:
     `rules.transaction_index`.
     """
 
-    status: str
+    status: SegmentStatus
     error: str | None
     size_bytes: int
     valid_bytes: int
@@ -87,7 +87,7 @@ class _Gathered:
 
     def result(
         self,
-        status: str,
+        status: SegmentStatus,
         error: str | None,
         *,
         size_bytes: int,
@@ -173,7 +173,7 @@ def index_segment(  # parameters: where the bytes come from, and how the scan ru
 
 def _outcome(
     scan: BatchScan, builder: IndexBuilder, gathered: _Gathered
-) -> tuple[str, str | None, int]:
+) -> tuple[SegmentStatus, str | None, int]:
     """Return status, error and valid bytes, as Kafka's recovery would treat the segment."""
     refusals = [refusal for refusal in (builder.refusal, gathered.failure) if refusal]
     if refusals:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from kip33.indexing.segment import BuiltIndexes
 from kip33.indexing.transaction_chains import ChainLink, Key, completed_by_log
 from kip33.indexing.verification import SegmentVerdict
-from kip33.rules.index_verdict import MISSING, UNREADABLE, Verdict
+from kip33.rules.index_verdict import IndexVerdict, Verdict
 from kip33.rules.transaction_chain import UNCHANGED
 from kip33.rules.transaction_verdict import transaction_index_verdict
 from kip33.rules.transactions import NO_TRANSACTIONS, TransactionSummary
@@ -80,7 +80,7 @@ def with_transaction_verdicts(segments: Iterable[VerifiedSegment]) -> list[Segme
     for verdict, seen in segments:
         done = seen and completed.get(seen.link.log_uri)
         if seen and seen.failure:
-            found: Verdict | None = Verdict(UNREADABLE, None, (seen.failure,))
+            found: Verdict | None = Verdict(IndexVerdict.UNREADABLE, None, (seen.failure,))
         elif seen and done:
             found = transaction_index_verdict(
                 seen.data,
@@ -89,7 +89,7 @@ def with_transaction_verdicts(segments: Iterable[VerifiedSegment]) -> list[Segme
                 else NO_TRANSACTIONS,
                 done,
                 base_offset=seen.link.base_offset,
-                is_expected=verdict.offset_index_verdict not in (None, MISSING),
+                is_expected=verdict.offset_index_verdict not in (None, IndexVerdict.MISSING),
             )
         else:
             found = None

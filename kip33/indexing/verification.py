@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
 from typing import Any, Final, NamedTuple, Protocol
 
 from kip33.archive.segment_paths import beside
@@ -12,11 +13,17 @@ from kip33.formats.offset_index import OFFSET_ENTRY_BYTES, OffsetIndex
 from kip33.formats.time_index import TIME_ENTRY_BYTES, TimeIndex
 from kip33.formats.transaction_index import TRANSACTION_ENTRY_BYTES
 from kip33.indexing.segment import BuiltIndexes, index_file
-from kip33.rules import index_verdict as rule
 from kip33.rules.index_builder import IndexBuilder, IndexSettings
 from kip33.rules.index_entries import DIALECTS, preallocated_bytes
 from kip33.rules.index_truth import OffsetIndexTruth, TimeIndexTruth
-from kip33.rules.index_verdict import Verdict
+from kip33.rules.index_verdict import (
+    GOOD,
+    TRUE,
+    IndexVerdict,
+    Verdict,
+    offset_index_verdict,
+    time_index_verdict,
+)
 from kip33.rules.segment_status import SegmentStatus
 from kip33.stores.files import one_line, read_index, size_of
 from kip33.stores.locations import Location
@@ -64,28 +71,31 @@ class SegmentVerdict:
 
     log_uri: str
     index_uri: str
-    verdict: str
+    verdict: IndexVerdict
     dialect: str | None
     entries: int | None
     problems: tuple[str, ...]
-    offset_index_verdict: str | None
-    log_status: str
+    offset_index_verdict: IndexVerdict | None
+    log_status: SegmentStatus
     log_error: str | None
     largest_gap_bytes: int | None = None
     offset_index_largest_gap_bytes: int | None = None
-    transaction_index_verdict: str | None = None
+    transaction_index_verdict: IndexVerdict | None = None
 
     def as_row(self) -> dict[str, Any]:
-        """Return the fields in order, problems as a list, the status as plain text.
+        """Return the fields in order, problems as a list, statuses and verdicts as plain text.
 
         Spark 3.5 turns rows into its own by pickling them, and knows no enumeration.
         """
-        plain = {"problems": list(self.problems), "log_status": str(self.log_status)}
-        return asdict(self) | plain
+        fields = asdict(self) | {"problems": list(self.problems)}
+        return {
+            name: str(value) if isinstance(value, StrEnum) else value
+            for name, value in fields.items()
+        }
 
-    def on(self, kind: IndexKind) -> str | None:
+    def on(self, kind: IndexKind) -> IndexVerdict | None:
         """Return the verdict on one kind of index file."""
-        verdict: str | None = getattr(self, kind.verdict_field)
+        verdict: IndexVerdict | None = getattr(self, kind.verdict_field)
         return verdict
 
     def largest_gap(self, kind: IndexKind) -> int | None:
@@ -96,14 +106,14 @@ class SegmentVerdict:
     @property
     def is_good(self) -> bool:
         """Return whether no index file has a problem."""
-        return all(self.on(kind) in (*rule.GOOD, None) for kind in INDEX_KINDS)
+        return all(self.on(kind) in (*GOOD, None) for kind in INDEX_KINDS)
 
     def with_missing_offset_index(self) -> "SegmentVerdict":
         """Return the verdict of a segment whose `.index` is expected: `missing` if it has none."""
-        if self.offset_index_verdict is not None or self.verdict == rule.UNREADABLE:
+        if self.offset_index_verdict is not None or self.verdict == IndexVerdict.UNREADABLE:
             return self
         problems = (*self.problems, ".index: missing, but other segments here have one")
-        return replace(self, offset_index_verdict=rule.MISSING, problems=problems)
+        return replace(self, offset_index_verdict=IndexVerdict.MISSING, problems=problems)
 
 
 def with_missing_offset_indexes(verdicts: Iterable[SegmentVerdict]) -> list[SegmentVerdict]:
@@ -157,7 +167,7 @@ class TimeIndexCheck:
     def verdict(self, index: BuiltIndexes) -> Verdict:
         """Return the verdict after the pass that gave `index`."""
         if self._data is None:
-            return Verdict(rule.MISSING, None, ("the .timeindex is missing",))
+            return Verdict(IndexVerdict.MISSING, None, ("the .timeindex is missing",))
         return _judge(TIME_INDEX_KIND, self._data, self._settings, self._judge_entries(index))
 
     def _judge_entries(self, index: BuiltIndexes) -> "_Judge":
@@ -167,7 +177,7 @@ class TimeIndexCheck:
                 for name in DIALECTS
                 if name == self._settings.dialect or name in self._others
             }
-            return rule.time_index_verdict(
+            return time_index_verdict(
                 data,
                 self.truth,
                 built,
@@ -215,7 +225,7 @@ class OffsetIndexCheck:
             return None
 
         def judge(data: IndexBytes, preallocated: tuple[int, ...]) -> Verdict:
-            return rule.offset_index_verdict(
+            return offset_index_verdict(
                 data, self.truth, index.offset_index_data, preallocated_bytes=preallocated
             )
 
@@ -229,7 +239,7 @@ def _judge(kind: IndexKind, data: IndexBytes, settings: IndexSettings, judge: _J
     """Return an existing file's verdict; `judge` is called only if its entries are complete."""
     if len(data) % kind.entry_bytes:
         what = f"{len(data)} bytes found, expected a multiple of {kind.entry_bytes}"
-        return Verdict(rule.MALFORMED, None, (what,))
+        return Verdict(IndexVerdict.MALFORMED, None, (what,))
     return judge(data, preallocated_bytes(settings.segment_index_bytes, kind.entry_bytes))
 
 
@@ -270,7 +280,7 @@ class Verification:
 
     def largest_gap(self, kind: IndexKind, verdict: Verdict | None) -> int | None:
         """Return the largest gap of a correct index in bytes, None for other indexes."""
-        if verdict is None or verdict.verdict not in rule.TRUE:
+        if verdict is None or verdict.verdict not in TRUE:
             return None
         check = self._times if kind == TIME_INDEX_KIND else self._offsets
         return check.truth.gaps.largest_bytes
@@ -318,7 +328,7 @@ def verify_file(
     if failure is None and index.status == SegmentStatus.UNREADABLE:
         failure = f"the log cannot be read: {index.error}"
     if failure:
-        time, offset = Verdict(rule.UNREADABLE, None, (failure,)), None
+        time, offset = Verdict(IndexVerdict.UNREADABLE, None, (failure,)), None
     else:
         time, offset = check.time_verdict(index), check.offset_verdict(index)
     offset_problems = offset.problems if offset else ()

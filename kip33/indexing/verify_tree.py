@@ -14,7 +14,8 @@ from kip33.archive.sources import require_segments
 from kip33.indexing.transaction_verification import VerifiedSegment, seen_transactions
 from kip33.indexing.verification import SegmentVerdict, offset_index_of, verify_file
 from kip33.rules.index_builder import IndexSettings, TopicSettings
-from kip33.rules.index_verdict import UNREADABLE
+from kip33.rules.index_verdict import IndexVerdict
+from kip33.rules.segment_status import SegmentStatus
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.files import require_directory
 from kip33.stores.locations import Location
@@ -78,7 +79,15 @@ def unreadable_verdict(segment: Segment, log: Location, time_index: Location) ->
     what = "directory cannot be listed" if segment.is_directory else "log cannot be read"
     problem = (f"the {what}: {segment.error}",)
     return SegmentVerdict(
-        log.uri, time_index.uri, UNREADABLE, None, None, problem, None, UNREADABLE, None
+        log.uri,
+        time_index.uri,
+        IndexVerdict.UNREADABLE,
+        None,
+        None,
+        problem,
+        None,
+        SegmentStatus.UNREADABLE,
+        None,
     )
 
 

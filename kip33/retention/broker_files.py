@@ -1,19 +1,21 @@
 """What a broker would see of a segment: the index files beside its log, as they are there now."""
 
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from pyarrow import fs
 
 from kip33.archive.segment_paths import beside
 from kip33.formats.time_index import TIME_ENTRY_BYTES
-from kip33.rules.broker_view import BrokerView, broker_view, last_entry_at
+from kip33.rules.broker_view import (
+    BrokerTimestampSource,
+    BrokerView,
+    IndexFault,
+    broker_view,
+    last_entry_at,
+)
 from kip33.stores.files import has_text_name, modified_ns, opened
 from kip33.stores.locations import Location
-
-INDEX_UNREADABLE: Final = (
-    "unreadable"  # beside the faults of rules.broker_view: nothing can be said
-)
 
 
 class BrokerViewRow(Protocol):
@@ -28,8 +30,8 @@ class SeenByBroker(NamedTuple):
 
     log_uri: str
     broker_largest_timestamp: int | None
-    broker_largest_timestamp_source: str | None
-    broker_index_fault: str | None
+    broker_largest_timestamp_source: BrokerTimestampSource | None
+    broker_index_fault: IndexFault | None
 
 
 def seen_by_broker(rows: Iterable[BrokerViewRow]) -> Iterator[SeenByBroker]:
@@ -51,7 +53,7 @@ def seen_by_broker(rows: Iterable[BrokerViewRow]) -> Iterator[SeenByBroker]:
             view = None if infos is None else _view(log, infos, row.max_timestamp)
         except OSError:
             view = None
-        yield SeenByBroker(row.log_uri, *(view or (None, None, INDEX_UNREADABLE)))
+        yield SeenByBroker(row.log_uri, *(view or (None, None, IndexFault.UNREADABLE)))
 
 
 def _view(

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Catalog
-from kip33.catalog.schema import SEGMENTS, WRITTEN
+from kip33.catalog.index_file_state import IndexFileState
+from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.snapshot import Snapshot
 from kip33.formats.names import partition_dir_of
 from kip33.rules.retention import Decision, Limits, SegmentFigures, judge
@@ -139,7 +140,7 @@ def _columns(catalog: Catalog, snapshot: Snapshot) -> pa.Table:
 def _compact(rows: pa.Table) -> pa.Table:
     directory, name = _split(rows["log_uri"])
     index_directory, _ = _split(rows["index_uri"])
-    is_written = pc.equal(rows["index_file"], WRITTEN).fill_null(False)
+    is_written = pc.equal(rows["index_file"], IndexFileState.WRITTEN).fill_null(False)
     is_elsewhere = pc.and_(is_written, pc.not_equal(index_directory, directory).fill_null(False))
     columns = {
         **{column: rows[column] for column in _READ},

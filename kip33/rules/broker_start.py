@@ -10,10 +10,11 @@ So kip33 never puts an `.index` beside a damaged log. What it does with an exist
 the log.
 """
 
+from enum import StrEnum
 from typing import Final, NamedTuple
 
 from kip33.rules.index_entries import DIALECTS
-from kip33.rules.index_verdict import GOOD, MISSING, UNREADABLE
+from kip33.rules.index_verdict import GOOD, IndexVerdict
 from kip33.rules.segment_status import SegmentStatus
 
 # The meaning of a segment's status for a broker that recovers it.
@@ -67,35 +68,36 @@ def hidden_aborts_note(index_uri: str) -> str:
     )
 
 
-# What `kip33 repair` does with an index file.
-KEEP: Final = "keep"
-WRITE: Final = "write"
-REMOVE: Final = "remove"
-BROKER: Final = "broker"  # left to the broker, which writes it when it starts
-BY_HAND: Final = "by hand"  # neither kip33 nor a broker can repair it
-ACTIONS: Final = (WRITE, REMOVE, BROKER, BY_HAND, KEEP)
+class RepairAction(StrEnum):
+    """What a repair does with one index file; each member is its own text.
+
+    The order is that of summaries.
+    """
+
+    WRITE = "write"
+    REMOVE = "remove"
+    BROKER = "broker"  # left to the broker, which writes it when it starts
+    BY_HAND = "by hand"  # neither kip33 nor a broker can repair it
+    KEEP = "keep"
 
 
 class Repair(NamedTuple):
     """The repair of a segment's index files, and the reason."""
 
-    time_index: str
-    offset_index: str
+    time_index: RepairAction
+    offset_index: RepairAction
     why: str | None = None
 
     @property
     def changes_files(self) -> bool:
         """Return whether the repair changes files."""
-        return bool({WRITE, REMOVE} & set(self[:2]))
-
-
-NO_REPAIR: Final = Repair(KEEP, KEEP)
+        return bool({RepairAction.WRITE, RepairAction.REMOVE} & set(self[:2]))
 
 
 def repair_of(
     status: str,
-    time_verdict: str,
-    offset_verdict: str | None,
+    time_verdict: IndexVerdict,
+    offset_verdict: IndexVerdict | None,
     *,
     time_dialect: str | None = None,
     error: str | None = None,
@@ -109,49 +111,57 @@ def repair_of(
     much of it recovery would cut, `aborts_lost` whether aborted transactions are missing from the
     `.txnindex`.
     """
-    has_offset_index = offset_verdict not in (None, MISSING)
+    has_offset_index = offset_verdict not in (None, IndexVerdict.MISSING)
     if status not in (*UNDAMAGED_STATUSES, CUT, REFUSED):
         return Repair(
-            BY_HAND, BY_HAND, f"the log cannot be read: {error}; fix it and run the command again"
+            RepairAction.BY_HAND,
+            RepairAction.BY_HAND,
+            f"the log cannot be read: {error}; fix it and run the command again",
         )
-    if UNREADABLE in (time_verdict, offset_verdict):
+    if IndexVerdict.UNREADABLE in (time_verdict, offset_verdict):
         return Repair(
-            BY_HAND, BY_HAND, "an index file cannot be read; fix it and run the command again"
+            RepairAction.BY_HAND,
+            RepairAction.BY_HAND,
+            "an index file cannot be read; fix it and run the command again",
         )
     if status == REFUSED:
         what = "leave the .index where it is" if has_offset_index else "the .index is missing"
         return Repair(
-            KEEP,
-            BY_HAND,
+            RepairAction.KEEP,
+            RepairAction.BY_HAND,
             f"{what}: {MAY_NOT_START} if it has to recover this log ({error}); restore "
             "the log from a replica or a backup",
         )
     if not has_offset_index:
         cut = f", and cuts {cut_bytes} damaged bytes of the log" if status == CUT else ""
         return Repair(
-            BROKER, BROKER, f"a starting broker writes both, because the .index is missing{cut}"
+            RepairAction.BROKER,
+            RepairAction.BROKER,
+            f"a starting broker writes both, because the .index is missing{cut}",
         )
     if status == CUT:
         return Repair(
-            BROKER,
-            REMOVE,
+            RepairAction.BROKER,
+            RepairAction.REMOVE,
             f"if the .index is missing, a starting broker cuts {cut_bytes} damaged "
             f"bytes of the log ({error}) and writes both",
         )
     if aborts_lost:
         return Repair(
-            BROKER,
-            REMOVE,
+            RepairAction.BROKER,
+            RepairAction.REMOVE,
             "the .txnindex lacks aborted transactions, which read_committed consumers "
             "would read; if the .index is missing, a starting broker writes all three",
         )
+    reasons = []
+    time_index = offset_index = RepairAction.KEEP
     if time_dialect in DIALECTS and not DIALECTS[time_dialect].written_by_brokers:
-        time_verdict = f"the dialect is {time_dialect}, which brokers do not write"
-    time_index = KEEP if time_verdict in GOOD else WRITE
-    offset_index = KEEP if offset_verdict in GOOD else WRITE
-    reasons = [
-        f"the {name} is {verdict}"
-        for name, verdict in ((".timeindex", time_verdict), (".index", offset_verdict))
-        if verdict not in GOOD
-    ]
+        time_index = RepairAction.WRITE
+        reasons.append(f"the .timeindex has dialect {time_dialect}, which brokers do not write")
+    elif time_verdict not in GOOD:
+        time_index = RepairAction.WRITE
+        reasons.append(f"the .timeindex is {time_verdict}")
+    if offset_verdict not in GOOD:
+        offset_index = RepairAction.WRITE
+        reasons.append(f"the .index is {offset_verdict}")
     return Repair(time_index, offset_index, "; ".join(reasons) or None)

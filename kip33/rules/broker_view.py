@@ -15,31 +15,37 @@ their index files do not matter. In the last segment, entries beyond segment.ind
 log from loading.
 """
 
-from typing import Final, NamedTuple
+from enum import StrEnum
+from typing import NamedTuple
 
 from kip33.formats.time_index import TIME_ENTRY, TIME_ENTRY_BYTES
-from kip33.rules.segment_summary import largest_timestamp
 
-FROM_TIME_INDEX: Final = "time_index"
-LAST_MODIFIED: Final = "last_modified"
-RECOVERED: Final = "recovered"
-SOURCES: Final = (FROM_TIME_INDEX, LAST_MODIFIED, RECOVERED)
 
-# What is wrong with a time index that is believed.
-MISSING_INDEX: Final = "missing"
-EMPTY_INDEX: Final = "empty"  # or shorter than one entry
-ZERO_TIMESTAMP: Final = "zero_timestamp"  # padding, most likely: such a segment expires at once
-NEGATIVE_TIMESTAMP: Final = "negative_timestamp"
-OTHER_TIMESTAMP: Final = "other_timestamp"
-FAULTS: Final = (MISSING_INDEX, EMPTY_INDEX, ZERO_TIMESTAMP, NEGATIVE_TIMESTAMP, OTHER_TIMESTAMP)
+class BrokerTimestampSource(StrEnum):
+    """Where a broker takes a segment's largest timestamp from; each member is its own text."""
+
+    TIME_INDEX = "time_index"
+    LAST_MODIFIED = "last_modified"
+    RECOVERED = "recovered"
+
+
+class IndexFault(StrEnum):
+    """What is wrong with a time index that a broker believes; each member is its own text."""
+
+    MISSING = "missing"
+    EMPTY = "empty"  # or shorter than one entry
+    ZERO_TIMESTAMP = "zero_timestamp"  # padding, most likely: such a segment expires at once
+    NEGATIVE_TIMESTAMP = "negative_timestamp"
+    OTHER_TIMESTAMP = "other_timestamp"
+    UNREADABLE = "unreadable"  # nothing can be said
 
 
 class BrokerView(NamedTuple):
     """The largest timestamp that a broker uses for a segment."""
 
     largest_timestamp: int
-    source: str  # one of SOURCES
-    fault: str | None  # one of FAULTS; None if the log itself says the same
+    source: BrokerTimestampSource
+    fault: IndexFault | None  # None if the log itself says the same
 
 
 def last_entry_at(time_index_bytes: int) -> int | None:
@@ -71,20 +77,26 @@ def broker_view(
     ...     has_offset_index=True,
     ...     max_timestamp=1700000000250,
     ...     last_modified_ms=1700000009000,
-    ... )
-    BrokerView(largest_timestamp=0, source='time_index', fault='zero_timestamp')
+    ... ).fault
+    <IndexFault.ZERO_TIMESTAMP: 'zero_timestamp'>
     """
-    true_time, true_source = largest_timestamp(max_timestamp, last_modified_ms)
     recorded = max_timestamp >= 0
+    if not has_offset_index and recorded:
+        return BrokerView(max_timestamp, BrokerTimestampSource.RECOVERED, None)
     if not has_offset_index:
-        return BrokerView(true_time, RECOVERED if recorded else true_source, None)
+        return _by_file(last_modified_ms, None)
     if time_index_bytes is None or last_entry_at(time_index_bytes) is None:
-        fault = MISSING_INDEX if time_index_bytes is None else EMPTY_INDEX
-        return BrokerView(last_modified_ms, LAST_MODIFIED, fault if recorded else None)
+        fault = IndexFault.MISSING if time_index_bytes is None else IndexFault.EMPTY
+        return _by_file(last_modified_ms, fault if recorded else None)
     if len(last_entry) != TIME_ENTRY_BYTES:
         raise ValueError(f"the last entry has {len(last_entry)} bytes, expected {TIME_ENTRY_BYTES}")
     timestamp = int.from_bytes(last_entry[: TIME_ENTRY["timestamp"].itemsize], "big", signed=True)
     if timestamp < 0:
-        return BrokerView(last_modified_ms, LAST_MODIFIED, NEGATIVE_TIMESTAMP if recorded else None)
-    fault = ZERO_TIMESTAMP if timestamp == 0 else OTHER_TIMESTAMP
-    return BrokerView(timestamp, FROM_TIME_INDEX, None if timestamp == max_timestamp else fault)
+        return _by_file(last_modified_ms, IndexFault.NEGATIVE_TIMESTAMP if recorded else None)
+    fault = IndexFault.ZERO_TIMESTAMP if timestamp == 0 else IndexFault.OTHER_TIMESTAMP
+    is_right = timestamp == max_timestamp
+    return BrokerView(timestamp, BrokerTimestampSource.TIME_INDEX, None if is_right else fault)
+
+
+def _by_file(last_modified_ms: int, fault: IndexFault | None) -> BrokerView:
+    return BrokerView(last_modified_ms, BrokerTimestampSource.LAST_MODIFIED, fault)

@@ -18,6 +18,7 @@ The first verdict that applies is returned, except that `padded` is tried only i
 """
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Final, NamedTuple
 
 from kip33.formats.batch import NO_TIMESTAMP
@@ -27,40 +28,36 @@ from kip33.formats.time_index import TIME_ENTRY_BYTES
 from kip33.rules.index_gaps import IndexGaps
 from kip33.rules.index_truth import OffsetIndexTruth, TimeIndexTruth, Untrue
 
-MISSING: Final = "missing"
-MALFORMED: Final = "malformed"
-IDENTICAL: Final = "identical"
-PADDED: Final = "padded"
-WRONG: Final = "wrong"
-INCOMPLETE: Final = "incomplete"
-SPARSE: Final = "sparse"
-CONSISTENT: Final = "consistent"
-UNKNOWN_VERDICT: Final = (
-    "unknown"  # of a .txnindex: what is open where the segment begins is not known
-)
-UNREADABLE: Final = "unreadable"  # the log or the index could not be read: nothing is held
-VERDICTS: Final = (
-    *(
-        IDENTICAL,
-        CONSISTENT,
-        SPARSE,
-        INCOMPLETE,
-        PADDED,
-        WRONG,
-        MALFORMED,
-        MISSING,
-        UNKNOWN_VERDICT,
-    ),
-    UNREADABLE,
-)
-TRUE: Final = (IDENTICAL, CONSISTENT, SPARSE, INCOMPLETE)  # every entry is
-GOOD: Final = (IDENTICAL, CONSISTENT)
+
+class IndexVerdict(StrEnum):
+    """The verdict on a `.timeindex`, a `.index` or a `.txnindex`; each member is its own text.
+
+    The order is that of summaries.
+
+    >>> IndexVerdict.SPARSE == "sparse"
+    True
+    """
+
+    IDENTICAL = "identical"
+    CONSISTENT = "consistent"
+    SPARSE = "sparse"
+    INCOMPLETE = "incomplete"
+    PADDED = "padded"
+    WRONG = "wrong"
+    MALFORMED = "malformed"
+    MISSING = "missing"
+    UNKNOWN = "unknown"  # of a .txnindex: what is open where the segment begins is not known
+    UNREADABLE = "unreadable"  # the log or the index could not be read
+
+
+GOOD: Final = (IndexVerdict.IDENTICAL, IndexVerdict.CONSISTENT)
+TRUE: Final = (*GOOD, IndexVerdict.SPARSE, IndexVerdict.INCOMPLETE)  # every entry is
 
 
 class Verdict(NamedTuple):
     """The verdict on one file; `dialect` says whose bytes or meaning it has, None: Kafka's."""
 
-    verdict: str
+    verdict: IndexVerdict
     dialect: str | None = None
     problems: tuple[str, ...] = ()
 
@@ -80,11 +77,11 @@ def time_index_verdict(
     """
     for dialect, expected in dialect_bytes.items():
         if data == expected:
-            return Verdict(IDENTICAL, dialect)
+            return Verdict(IndexVerdict.IDENTICAL, dialect)
     faults = truth.untrue(next_offset=next_offset)
     if faults:
         verdict = _untrue(data, faults, TIME_ENTRY_BYTES, preallocated_bytes)
-        if verdict.verdict == WRONG and not truth.untrue(next_offset=not next_offset):
+        if verdict.verdict == IndexVerdict.WRONG and not truth.untrue(next_offset=not next_offset):
             other = "recover or live" if next_offset else "kip33"
             hint = (
                 f"every entry is correct in another dialect; is this a file of --dialect {other}?"
@@ -100,7 +97,7 @@ def time_index_verdict(
         problem = (
             f"the closing entry is missing: the log's max timestamp is {truth.max_timestamp}, "
         ) + (f"the last entry says {last}" if entries else "the index has no entry")
-        return Verdict(INCOMPLETE, dialect_of_truth, (problem,))
+        return Verdict(IndexVerdict.INCOMPLETE, dialect_of_truth, (problem,))
     return _true(truth.gaps, unseen_append_bytes, dialect_of_truth)
 
 
@@ -113,7 +110,7 @@ def offset_index_verdict(
 ) -> Verdict:
     """Return the verdict on an `.index` of complete entries, given what recovery would write."""
     if data == expected:
-        return Verdict(IDENTICAL)
+        return Verdict(IndexVerdict.IDENTICAL)
     faults = truth.untrue()
     if faults:
         return _untrue(data, faults, OFFSET_ENTRY_BYTES, preallocated_bytes)
@@ -122,7 +119,9 @@ def offset_index_verdict(
 
 def _true(gaps: IndexGaps, unseen_append_bytes: int, dialect: str | None = None) -> Verdict:
     gap = gaps.sparse(unseen_append_bytes)
-    return Verdict(SPARSE, dialect, (str(gap),)) if gap else Verdict(CONSISTENT, dialect)
+    if gap:
+        return Verdict(IndexVerdict.SPARSE, dialect, (str(gap),))
+    return Verdict(IndexVerdict.CONSISTENT, dialect)
 
 
 def _untrue(
@@ -132,14 +131,14 @@ def _untrue(
     tail = data[true_entries * entry_bytes :]
     if tail.is_zeros:
         what = f"{true_entries} correct entries, then {len(tail)} zero bytes"
-        return Verdict(PADDED, None, (what,))
+        return Verdict(IndexVerdict.PADDED, None, (what,))
     if true_entries and (data[-entry_bytes:].is_zeros or len(data) in preallocated_bytes):
         what = (
             f"{true_entries} correct entries, then stale entries; the file ends with "
             f"{tail.zeros} zero bytes of {len(data)}"
         )
-        return Verdict(PADDED, None, (what,))
+        return Verdict(IndexVerdict.PADDED, None, (what,))
     problems = faults.problems
     if faults.entries > len(problems):
         problems += (f"and {faults.entries - len(problems)} more wrong entries",)
-    return Verdict(WRONG, None, problems)
+    return Verdict(IndexVerdict.WRONG, None, problems)

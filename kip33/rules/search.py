@@ -10,6 +10,7 @@ answers "unknown" if it has no such record: `UnifiedLog.searchOffsetInLocalLog` 
 """
 
 from collections.abc import Sequence
+from enum import StrEnum
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -23,27 +24,38 @@ MAX_TIMESTAMP: Final = -3  # the first record with the largest timestamp
 SPECIAL_TARGETS: Final = (LATEST, EARLIEST, MAX_TIMESTAMP)
 TARGETS: Final = {"earliest": EARLIEST, "latest": LATEST, "max-timestamp": MAX_TIMESTAMP}
 
-FOUND: Final = "found"
-BEFORE_START: Final = "before_start"  # found: the partition's first record, later than the target
-AFTER_END: Final = "after_end"
-NO_TIMESTAMPS: Final = "no_timestamps"
-NO_SUCH_PARTITION: Final = "no_such_partition"
-SEARCH_RESULTS: Final = (FOUND, BEFORE_START, AFTER_END, NO_TIMESTAMPS, NO_SUCH_PARTITION)
 
-RECORD: Final = "record"  # the very record
-INDEX: Final = "index"  # no log was opened: no record at or after the target lies before the offset
-EXACT_TO_BATCH: Final = "batch"  # the same promise, for a batch whose records cannot be decoded
-UNSURE: Final = "unsure"  # a segment was passed over: an earlier record could be there
-EXACTNESS: Final = (RECORD, INDEX, EXACT_TO_BATCH, UNSURE)
+class SearchResult(StrEnum):
+    """The result of a search for one target; each member is its own text."""
 
-# What hides later records from a broker that looks into one segment only.
-FILE_TIME: Final = "file_time"
-BELOW_LOG_START: Final = "below_log_start"
-EMPTIED: Final = "emptied"
+    FOUND = "found"
+    BEFORE_START = "before_start"  # found: the partition's first record, later than the target
+    AFTER_END = "after_end"
+    NO_TIMESTAMPS = "no_timestamps"
+    NO_SUCH_PARTITION = "no_such_partition"
+
+
+class Exactness(StrEnum):
+    """How exact the answer of a search is; each member is its own text."""
+
+    RECORD = "record"  # the very record
+    INDEX = "index"  # no log was opened: no record at or after the target is before the offset
+    BATCH = "batch"  # the same promise, for a batch whose records cannot be decoded
+    UNSURE = "unsure"  # a segment was skipped: an earlier record could be there
+
+
+class Trap(StrEnum):
+    """What hides later records from a broker that looks into one segment only."""
+
+    FILE_TIME = "file_time"
+    BELOW_LOG_START = "below_log_start"
+    EMPTIED = "emptied"
+
+
 TRAPS: Final = {
-    FILE_TIME: "it has no timestamps, so its file's modification time is used",
-    BELOW_LOG_START: "no record at or after the log start offset is late enough",
-    EMPTIED: (
+    Trap.FILE_TIME: "it has no timestamps, so its file's modification time is used",
+    Trap.BELOW_LOG_START: "no record at or after the log start offset is late enough",
+    Trap.EMPTIED: (
         "a batch header has a timestamp that is late enough, but no record has; compaction "
         "may have removed it"
     ),
@@ -114,11 +126,11 @@ def kafkas_choice(largest_timestamps: Sequence[int | None], target_ms: int) -> i
     return None
 
 
-def trap(*, max_timestamp: int | None, target_ms: int, begins_below_start: bool) -> str:
-    """Return which of TRAPS makes the segment that a broker chose give no record."""
+def trap(*, max_timestamp: int | None, target_ms: int, begins_below_start: bool) -> Trap:
+    """Return the trap: why the segment that a broker chose gives no record."""
     if not may_hold(max_timestamp, target_ms):
-        return FILE_TIME
-    return BELOW_LOG_START if begins_below_start else EMPTIED
+        return Trap.FILE_TIME
+    return Trap.BELOW_LOG_START if begins_below_start else Trap.EMPTIED
 
 
 def largest_of(max_timestamps: Sequence[int | None]) -> int:
@@ -135,9 +147,11 @@ def choice_for_max(max_timestamps: Sequence[int | None]) -> int | None:
     return max_timestamps.index(largest) if largest in max_timestamps else None
 
 
-def not_found(max_timestamps: Sequence[int | None]) -> str:
+def not_found(max_timestamps: Sequence[int | None]) -> SearchResult:
     """Return AFTER_END, or NO_TIMESTAMPS if no known segment has a timestamp."""
-    return AFTER_END if largest_of(max_timestamps) > NO_TIMESTAMP else NO_TIMESTAMPS
+    if largest_of(max_timestamps) > NO_TIMESTAMP:
+        return SearchResult.AFTER_END
+    return SearchResult.NO_TIMESTAMPS
 
 
 def first_offset_after(entry: TimestampOffset, dialect: str | None) -> int:

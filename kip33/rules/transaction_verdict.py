@@ -17,16 +17,7 @@ from itertools import pairwise
 
 from kip33.errors import CorruptIndexError
 from kip33.formats.transaction_index import AbortedTransaction, TransactionIndex
-from kip33.rules.index_verdict import (
-    CONSISTENT,
-    IDENTICAL,
-    INCOMPLETE,
-    MALFORMED,
-    MISSING,
-    UNKNOWN_VERDICT,
-    WRONG,
-    Verdict,
-)
+from kip33.rules.index_verdict import IndexVerdict, Verdict
 from kip33.rules.transaction_index import CompletedTransactions
 from kip33.rules.transactions import LAST_OFFSET, PRODUCER_ID, TransactionSummary
 
@@ -57,23 +48,23 @@ def transaction_index_verdict(
             f"the .txnindex is missing, and {count} "
             f"transaction{'s were' if count > 1 else ' was'} aborted"
         )
-        return Verdict(MISSING, None, (what,))
+        return Verdict(IndexVerdict.MISSING, None, (what,))
     expected = TransactionIndex.from_entries(completed.aborted, base_offset=base_offset)
     if data == expected.to_bytes():
-        return Verdict(IDENTICAL)
+        return Verdict(IndexVerdict.IDENTICAL)
     try:
         entries = list(TransactionIndex.from_bytes(data, base_offset=base_offset))
     except CorruptIndexError as error:
-        return Verdict(MALFORMED, None, (str(error),))
+        return Verdict(IndexVerdict.MALFORMED, None, (str(error),))
     wrong = [*_untrue(entries, summary), *_other(entries, completed.aborted)]
     if wrong:
-        return Verdict(WRONG, None, tuple(wrong[:MOST_PROBLEMS]))
+        return Verdict(IndexVerdict.WRONG, None, tuple(wrong[:MOST_PROBLEMS]))
     found = {(one.producer_id, one.last_offset) for one in entries}
     lost = [one for one in completed.aborted if (one.producer_id, one.last_offset) not in found]
     if lost:
         what = f"{len(lost)} of {len(completed.aborted)} aborted transactions have no entry"
-        return Verdict(INCOMPLETE, None, (f"{what}; the first is {_named(lost[0])}",))
-    return Verdict(CONSISTENT)
+        return Verdict(IndexVerdict.INCOMPLETE, None, (f"{what}; the first is {_named(lost[0])}",))
+    return Verdict(IndexVerdict.CONSISTENT)
 
 
 def _of_unknown(
@@ -85,12 +76,12 @@ def _of_unknown(
     try:
         entries = list(TransactionIndex.from_bytes(data or b"", base_offset=base_offset))
     except CorruptIndexError as error:
-        return Verdict(MALFORMED, None, (str(error),))
+        return Verdict(IndexVerdict.MALFORMED, None, (str(error),))
     wrong = list(_untrue(entries, summary))
     if wrong:
-        return Verdict(WRONG, None, tuple(wrong[:MOST_PROBLEMS]))
+        return Verdict(IndexVerdict.WRONG, None, tuple(wrong[:MOST_PROBLEMS]))
     what = "the .txnindex is missing; " if data is None else ""
-    return Verdict(UNKNOWN_VERDICT, None, (f"{what}{completed.problem}",))
+    return Verdict(IndexVerdict.UNKNOWN, None, (f"{what}{completed.problem}",))
 
 
 def _untrue(entries: list[AbortedTransaction], summary: TransactionSummary) -> Iterator[str]:

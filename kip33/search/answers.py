@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kip33.rules.search import FOUND, RECORD, UNSURE
+from kip33.rules.search import Exactness, SearchResult
 
 
 class Answer(NamedTuple):
@@ -19,8 +19,8 @@ class Answer(NamedTuple):
     target_ms: int
     offset: int | None
     timestamp: int | None
-    result: str
-    exactness: str
+    result: SearchResult
+    exactness: Exactness
     bytes_read: int
     note: str | None
     passed_over: bool = False
@@ -45,19 +45,19 @@ class Pending:
 
     def settle(
         self,
-        result: str = FOUND,
+        result: SearchResult = SearchResult.FOUND,
         offset: int | None = None,
         timestamp: int | None = None,
-        exactness: str = RECORD,
+        exactness: Exactness = Exactness.RECORD,
     ) -> None:
         """Give the answer, but for what was read and noted."""
         self.answer = Answer(self.target_ms, offset, timestamp, result, exactness, 0, None)
 
-    def settled(self, otherwise: str, exactness: str) -> Answer:
+    def settled(self, otherwise: SearchResult, exactness: Exactness) -> Answer:
         """Return the answer with what was read and noted; `otherwise` is the result without one."""
         answer = self.answer or Answer(self.target_ms, None, None, otherwise, exactness, 0, None)
         note = "; ".join(dict.fromkeys(self.notes)) or None
         answer = answer._replace(bytes_read=self.bytes_read, note=note)
         if self.passed_over:
-            return answer._replace(exactness=UNSURE, passed_over=True)
+            return answer._replace(exactness=Exactness.UNSURE, passed_over=True)
         return answer

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from kip33.formats.group_offsets import GroupOffset
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
-from kip33.rules.search import AFTER_END, BEFORE_START, EARLIEST, NO_SUCH_PARTITION, RECORD
+from kip33.rules.search import EARLIEST, Exactness, SearchResult
 from kip33.search.log_window import Meter
 from kip33.search.offset_lookup import record_before, record_from
 from kip33.search.partition_search import Answer, search_partition
@@ -58,7 +58,7 @@ class ResumePoint(NamedTuple):
     target_ms: int
     resume_offset: int | None
     resume_timestamp: int | None
-    result: str
+    result: SearchResult
     read_twice_at_most: int | None
     topic_wide: bool
     guarantee: str | None
@@ -180,7 +180,8 @@ def _point(
     offset = answer.offset
     is_target_sure = target_ms == EARLIEST or all(read.is_sure for read in reads)
     read = None if wide else reads[0]
-    if offset is None and not answer.passed_over and answer.result != NO_SUCH_PARTITION:
+    is_there = answer.result != SearchResult.NO_SUCH_PARTITION
+    if offset is None and not answer.passed_over and is_there:
         offset, end_note = log_end(segments)
         note = _joined(note, "no record there is late enough: resume at the end", end_note)
     doubt = _doubt_of(segments, offset)
@@ -224,14 +225,14 @@ def _first_record(
     [first] = search_partition(segments, [target_ms], max_batch_bytes=most)
     answer = first
     for _ in range(_MOST_MARKERS):
-        if answer.offset is None or answer.exactness != RECORD or target_ms == EARLIEST:
+        if answer.offset is None or answer.exactness != Exactness.RECORD or target_ms == EARLIEST:
             return answer, True
         located = record_from(segments, answer.offset, Meter(most))
         is_it = located.record and located.record.offset == answer.offset
         if located.passed_over or is_it:
             return answer, not located.passed_over
         if located.record is None:
-            return answer._replace(offset=None, timestamp=None, result=AFTER_END), True
+            return answer._replace(offset=None, timestamp=None, result=SearchResult.AFTER_END), True
         start = located.record.offset
         [answer] = search_partition(
             segments, [target_ms], log_start_offset=start, max_batch_bytes=most
@@ -257,7 +258,7 @@ def _read_twice(reads: Sequence[_Read], target_ms: int, most: int) -> int | None
         if answer.passed_over or not read.is_sure:
             return None
         begins = read.one.offset if answer.offset is None else answer.offset
-        if answer.result == BEFORE_START or begins <= read.segments[0].base_offset:
+        if answer.result == SearchResult.BEFORE_START or begins <= read.segments[0].base_offset:
             begins = 0
         total += max(0, read.one.offset - begins)
     return total

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, NamedTuple
+from enum import StrEnum
+from typing import Any, NamedTuple
 
 from kip33.formats.group_offsets import GroupOffset
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.policies import Policies, Policy
 from kip33.rules.retention import Limits, SegmentFigures, judge
-from kip33.rules.search import FOUND, NO_SUCH_PARTITION
 from kip33.search.log_window import Meter
 from kip33.search.offset_lookup import record_from
 from kip33.search.replicas import (
@@ -23,18 +23,16 @@ from kip33.search.replicas import (
 )
 from kip33.search.searched_segment import SearchedSegment, losses_of, next_bases_of
 
-AT_END: Final = "at_end"  # nothing is unread
-LAG_UNKNOWN: Final = "unknown"  # nothing that can be read is unread, but the log's end is not known
-LAG_BEFORE_START: Final = "before_start"  # the next record is no longer in the archive
-LAG_AFTER_END: Final = "after_end"  # the archive ends before it: copied before the group read
-LAG_RESULTS: Final = (
-    FOUND,
-    AT_END,
-    LAG_BEFORE_START,
-    LAG_AFTER_END,
-    NO_SUCH_PARTITION,
-    LAG_UNKNOWN,
-)
+
+class LagResult(StrEnum):
+    """What is known of a group's place in a partition; each member is its own text."""
+
+    FOUND = "found"
+    AT_END = "at_end"  # nothing is unread
+    BEFORE_START = "before_start"  # the next record is no longer in the archive
+    AFTER_END = "after_end"  # the archive ends before it: copied before the group read
+    NO_SUCH_PARTITION = "no_such_partition"
+    UNKNOWN = "unknown"  # nothing that can be read is unread, but the log's end is not known
 
 
 class GroupLag(NamedTuple):
@@ -53,7 +51,7 @@ class GroupLag(NamedTuple):
     topic: str
     partition: int
     offset: int
-    result: str
+    result: LagResult
     timestamp: int | None = None
     newest_timestamp: int | None = None
     log_start_offset: int | None = None
@@ -102,7 +100,9 @@ def _lag(
     replicas = replicas_of(rows)
     log_dir = most_complete(replicas)
     if log_dir is None:
-        return GroupLag(one.group, None, one.topic, one.partition, one.offset, NO_SUCH_PARTITION)
+        return GroupLag(
+            one.group, None, one.topic, one.partition, one.offset, LagResult.NO_SUCH_PARTITION
+        )
     segments = replicas[log_dir]
     start, end, note = segments[0].base_offset, *log_end(segments)
     is_known = note is None
@@ -113,7 +113,7 @@ def _lag(
     newest = max((s.max_timestamp for s in segments if s.max_timestamp is not None), default=-1)
     newest = -1 if hidden else newest
     lag = GroupLag(
-        *(one.group, log_dir, one.topic, one.partition, one.offset, FOUND),
+        *(one.group, log_dir, one.topic, one.partition, one.offset, LagResult.FOUND),
         newest_timestamp=newest if newest >= 0 else None,
         log_start_offset=start,
         log_end_offset=end if is_known else None,
@@ -121,18 +121,19 @@ def _lag(
         note=_joined(note, *hidden),
     )
     if one.offset >= end and not is_known:
-        return lag._replace(result=LAG_UNKNOWN)
+        return lag._replace(result=LagResult.UNKNOWN)
     if one.offset >= end:
-        return lag._replace(result=AT_END if one.offset == end else LAG_AFTER_END, lag_ms=0)
+        result = LagResult.AT_END if one.offset == end else LagResult.AFTER_END
+        return lag._replace(result=result, lag_ms=0)
     located = record_from(segments, one.offset, meter)
     lag = lag._replace(
-        result=LAG_BEFORE_START if one.offset < start else FOUND,
+        result=LagResult.BEFORE_START if one.offset < start else LagResult.FOUND,
         bytes_read=meter.bytes_read,
         note=_joined(note, located.note, *hidden),
     )
     is_sure = is_known and not (hidden or located.passed_over)
     if located.record is None and is_sure:  # markers only
-        return lag._replace(result=AT_END, lag_ms=0)
+        return lag._replace(result=LagResult.AT_END, lag_ms=0)
     unread_from = located.record.offset if located.record else max(one.offset, start)
     expires_at_ms = _expires_at(segments, unread_from, policy, now_ms)
     lag = lag._replace(unread_expires_at_ms=expires_at_ms)

@@ -28,18 +28,14 @@ from typing import Final
 from kip33.errors import Kip33Error
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.search import (
-    BEFORE_START,
     EARLIEST,
-    EXACT_TO_BATCH,
-    FOUND,
-    INDEX,
     LATEST,
     MAX_TIMESTAMP,
     NEWEST_KAFKA,
-    NO_SUCH_PARTITION,
     READS_THE_MAX,
-    RECORD,
     TRAPS,
+    Exactness,
+    SearchResult,
     choice_for_max,
     kafkas_choice,
     largest_of,
@@ -86,7 +82,8 @@ def search_partition(
         require_target(target)
     ordered = sorted(segments, key=lambda segment: segment.base_offset)
     if not ordered:
-        return [Answer(t, None, None, NO_SUCH_PARTITION, RECORD, 0, None) for t in targets_ms]
+        none = SearchResult.NO_SUCH_PARTITION
+        return [Answer(t, None, None, none, Exactness.RECORD, 0, None) for t in targets_ms]
     search = _Search(
         ordered,
         as_kafka and not index_only,
@@ -135,7 +132,7 @@ class _Search:
         if target_ms == EARLIEST:
             if self._losses[0]:
                 pending.notes.append(f"{self._segments[0].log_uri}: {self._losses[0]}")
-            pending.settle(FOUND, self._start_offset)
+            pending.settle(SearchResult.FOUND, self._start_offset)
         elif target_ms == LATEST:
             self._settle_latest(pending)
         elif target_ms == MAX_TIMESTAMP:
@@ -143,7 +140,7 @@ class _Search:
             pending.time_ms = _NO_LIMIT if unknown else largest_of(self._maxima)
             pending.choice = choice_for_max(self._maxima)
             if self._max_of_index and pending.choice is not None and pending.time_ms < 0:
-                pending.settle(FOUND, self._segments[pending.choice].base_offset)
+                pending.settle(SearchResult.FOUND, self._segments[pending.choice].base_offset)
         else:
             largest = [None if s.doubt else s.largest_timestamp for s in self._segments]
             pending.choice = kafkas_choice(largest, target_ms)
@@ -152,12 +149,12 @@ class _Search:
     def _settle_latest(self, pending: Pending) -> None:
         last = self._segments[-1]
         if last.last_offset is not None and not last.doubt:
-            pending.settle(FOUND, max(last.last_offset + 1, self._start_offset))
+            pending.settle(SearchResult.FOUND, max(last.last_offset + 1, self._start_offset))
         elif last.is_bare or (last.status == SegmentStatus.TRUNCATED and not last.doubt):
-            pending.settle(FOUND, max(last.base_offset, self._start_offset))
+            pending.settle(SearchResult.FOUND, max(last.base_offset, self._start_offset))
         else:
             pending.pass_over(f"{last.log_uri}: {last.status}, so the last offset is not known")
-            pending.settle(FOUND)
+            pending.settle(SearchResult.FOUND)
         if self._losses[-1] and not last.doubt:
             pending.pass_over(f"{last.log_uri}: {self._losses[-1]}, so the log may end later")
 
@@ -204,7 +201,7 @@ class _Search:
                 offset = max(indexes.first_offset_for(pending.time_ms), self._start_offset)
                 pending.bytes_read += self._meter.bytes_read - before
                 pending.notes += [f"{segment.log_uri}: {note}" for note in indexes.notes]
-                pending.settle(FOUND, offset, None, INDEX)
+                pending.settle(SearchResult.FOUND, offset, None, Exactness.INDEX)
 
     def _ask_segment(self, place: int, asking: list[Pending]) -> None:
         segment = self._segments[place]
@@ -241,13 +238,12 @@ class _Search:
             )
             pending.settle(not_found(self._maxima))
             return
-        if self._as_kafka and hit.exactness == EXACT_TO_BATCH:
+        if self._as_kafka and hit.exactness == Exactness.BATCH:
             pending.notes.append("a broker returns an error there")
         is_later = hit.timestamp is not None and hit.timestamp > pending.time_ms
         is_first = is_later and search.begins_with(hit) and self._is_bare_before(place, pending)
-        pending.settle(
-            BEFORE_START if is_first else FOUND, hit.offset, hit.timestamp, hit.exactness
-        )
+        result = SearchResult.BEFORE_START if is_first else SearchResult.FOUND
+        pending.settle(result, hit.offset, hit.timestamp, hit.exactness)
 
     def _is_bare_before(self, place: int, pending: Pending) -> bool:
         """Return whether no earlier segment has a record that counts.
@@ -313,7 +309,7 @@ class _Search:
             hit = best[1]
             if hit.note:
                 pending.notes.append(hit.note)
-            pending.settle(FOUND, hit.offset, hit.timestamp, hit.exactness)
+            pending.settle(SearchResult.FOUND, hit.offset, hit.timestamp, hit.exactness)
         pending.bytes_read += self._meter.bytes_read - before
 
     def _largest(
@@ -346,7 +342,8 @@ class _Search:
 
     def answers(self, asked: list[Pending]) -> list[Answer]:
         """Return the answers now that every segment was asked; one asked twice was read once."""
-        otherwise, exactness = not_found(self._maxima), INDEX if self._index_only else RECORD
+        otherwise = not_found(self._maxima)
+        exactness = Exactness.INDEX if self._index_only else Exactness.RECORD
         answers = []
         for pending in asked:
             is_trapped = self._as_kafka and pending.choice is not None and pending.time_ms >= 0

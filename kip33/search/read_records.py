@@ -14,7 +14,7 @@ from kip33.formats.batch import CONTROL, BatchHeader, has_any_offset
 from kip33.formats.byte_sources import pieces_of
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES, Record, iterate_records
 from kip33.formats.times import Time, milliseconds_of
-from kip33.rules.search import EXACT_TO_BATCH
+from kip33.rules.search import Exactness
 from kip33.rules.segment_status import SegmentStatus
 from kip33.search.index_pages import OFFSET_WIDTHS, IndexPages
 from kip33.search.log_window import LOCAL_BYTES, REMOTE_BYTES, Damage, LogWindow, Meter
@@ -82,7 +82,7 @@ def find_offset(
                 row, Meter(max_batch_bytes), start_offset=log.base_offset, check_crc=True
             ) as search:
                 hit = search.find(timestamp_ms)
-                if hit and hit.exactness == EXACT_TO_BATCH:
+                if hit and hit.exactness == Exactness.BATCH:
                     raise CorruptSegmentError(hit.note or "", hit.position)
                 if hit:
                     batches = _Batches(log, search.log, max_batch_bytes)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
-from kip33.rules.search import NEWEST_KAFKA, UNSURE
+from kip33.rules.search import NEWEST_KAFKA, Exactness, SearchResult
 from kip33.search.partition_search import Answer, search_partition
 from kip33.search.replicas import (
     most_complete,
@@ -65,7 +65,8 @@ def answers_of(
             log_dirs = sorted(replicas) if how.all_replicas else [best] if best is not None else []
         found = [log_dir for log_dir in log_dirs if log_dir in replicas]
         if not found:
-            nothing = Answer(request.target_ms, None, None, "no_such_partition", "record", 0, None)
+            no_such, record = SearchResult.NO_SUCH_PARTITION, Exactness.RECORD
+            nothing = Answer(request.target_ms, None, None, no_such, record, 0, None)
             yield ReplicaAnswer(number, request.log_dir, nothing)
         for log_dir in found:
             asked.setdefault(log_dir, []).append((number, request.target_ms))
@@ -94,4 +95,4 @@ def _with_notes(answer: Answer, twice: Sequence[SearchedSegment], note: str | No
     if note is None and about_offset is None:
         return answer
     joined = "; ".join(filter(None, (answer.note, about_offset, note)))
-    return answer._replace(note=joined, exactness=UNSURE)
+    return answer._replace(note=joined, exactness=Exactness.UNSURE)

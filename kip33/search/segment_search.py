@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from kip33.errors import CorruptIndexError, CorruptSegmentError, UnsupportedFormatError
 from kip33.formats.batch import CODEC_MASK, LOG_APPEND_TIME, NO_TIMESTAMP, BatchHeader
 from kip33.formats.records import Record, iterate_records
-from kip33.rules.search import EXACT_TO_BATCH, RECORD, bears_out, reach_of
+from kip33.rules.search import Exactness, bears_out, reach_of
 from kip33.search.index_lookup import IndexLookup, Start
 from kip33.search.log_window import LOCAL_BYTES, REMOTE_BYTES, LogWindow, Meter
 from kip33.search.searched_segment import SearchedSegment
@@ -24,7 +24,7 @@ class Hit(NamedTuple):
 
     offset: int
     timestamp: int | None
-    exactness: str = RECORD
+    exactness: Exactness = Exactness.RECORD
     note: str | None = None
     is_first_of_batch: bool = False
     position: int = 0  # of the batch
@@ -183,7 +183,7 @@ class SegmentSearch:
         hit: Hit | None = None
         while True:
             found = self._first(stairs, header, largest, first_offset)
-            if found is None or found.exactness == EXACT_TO_BATCH:
+            if found is None or found.exactness == Exactness.BATCH:
                 return found or hit
             hit, largest = found, found.claimed + 1
 
@@ -274,7 +274,7 @@ class SegmentSearch:
                 least = max(least, header.base_offset)
             note = f"{self._segment.log_uri}: {error}: its records cannot be read"
             return Hit(
-                *(least, None, EXACT_TO_BATCH, note),
+                *(least, None, Exactness.BATCH, note),
                 position=header.position,
                 claimed=header.max_timestamp,
             )

@@ -6,6 +6,7 @@ A session of Spark Connect has no RDDs: there it is `mapInArrow` (`kip33.spark.c
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from enum import StrEnum
 from typing import Any, Final, TypeVar
 from uuid import uuid4
 
@@ -97,9 +98,14 @@ def run_on_rows(
 
     def run_partition(partition: Iterable[Row]) -> Iterable[Sequence[Any]]:
         use_stores(*stores.value)
-        return run(row.asDict(recursive=True) for row in partition)
+        return map(plain_row, run(row.asDict(recursive=True) for row in partition))
 
     return spark.createDataFrame(rows.rdd.mapPartitions(run_partition), schema)
+
+
+def plain_row(row: Iterable[Any]) -> tuple[Any, ...]:
+    """Return a row with its enumerations as plain text: Spark 3.5 cannot pickle an enumeration."""
+    return tuple(str(value) if isinstance(value, StrEnum) else value for value in row)
 
 
 def cores(spark: SparkSession) -> int:

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from kip33.catalog.catalog import Catalog
 from kip33.formats.scan import BatchScan
-from kip33.rules.search import FOUND
+from kip33.rules.search import SearchResult
 from kip33.search.catalog_search import TimeQuestion, rows_of, search_rows
 from kip33.search.replica_search import SearchOptions
 from kip33.spark import load_catalog, offsets_for_times
@@ -43,7 +43,9 @@ def main() -> None:
             segments = load_catalog(spark, place)
             answers = offsets_for_times(segments, requests, index_only=index_only).collect()
             seconds.append(time.perf_counter() - begin)
-        if len(answers) != len(asked) or any(answer.result != FOUND for answer in answers):
+        if len(answers) != len(asked) or any(
+            answer.result != SearchResult.FOUND for answer in answers
+        ):
             raise ValueError(f"{place}: {answers[0]}")
         bytes_read = sum(answer.bytes_read for answer in answers)
         found[name] = {"first": seconds[0], "again": min(seconds[1:]), "bytes_read": bytes_read}

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from kip33.indexing.segment import BuiltIndexes, index_segment
 from kip33.indexing.verification import Verification
 from kip33.rules.index_builder import IndexSettings
-from kip33.rules.index_verdict import VERDICTS
+from kip33.rules.index_verdict import IndexVerdict
 from tests.builders.segment_builder import (
     Record,
     crc32c,
@@ -399,7 +399,7 @@ def run_one(random: Random, base: Base, outcomes: Counter[str]) -> list[str]:
     watched = index_of(check)
     times, offsets = check.time_verdict(watched), check.offset_verdict(watched)
     outcomes[times.verdict] += 1
-    if not {times.verdict, offsets.verdict if offsets else times.verdict} <= set(VERDICTS):
+    if not {times.verdict, offsets.verdict if offsets else times.verdict} <= set(IndexVerdict):
         faults.append(f"verdicts {times} and {offsets}")
     if (watched.status, watched.time_index_data) != (index.status, index.time_index_data):
         faults.append(f"{watched.status} while verified, {index.status} else")

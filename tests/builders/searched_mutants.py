@@ -14,7 +14,7 @@ from random import Random
 from typing import NamedTuple
 
 from kip33.rules.index_builder import IndexSettings
-from kip33.rules.search import INDEX, LATEST, MAX_TIMESTAMP
+from kip33.rules.search import LATEST, MAX_TIMESTAMP, Exactness
 from kip33.search.partition_search import search_partition
 from kip33.search.searched_segment import SearchedSegment
 from tests.builders.generated_segments import Written, plain_batch, wire_of
@@ -149,7 +149,11 @@ def ask_broken(random: Random, case: Case) -> Iterator[tuple[str, str | None]]:
         expected = [brute(case.records, target)[0] for target in targets] + [end, first]
         for answer, right in zip(found, expected, strict=True):
             is_right = answer.offset == right
-            if answer.exactness == INDEX and answer.offset is not None and right is not None:
+            if (
+                answer.exactness == Exactness.INDEX
+                and answer.offset is not None
+                and right is not None
+            ):
                 is_right = answer.offset <= right
             if is_right or answer.passed_over:
                 yield f"{'right' if is_right else 'other'}, {answer.exactness}", None

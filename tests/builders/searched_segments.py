@@ -9,7 +9,7 @@ from typing import Any
 
 from kip33.indexing.segment import index_file
 from kip33.rules.index_builder import IndexSettings
-from kip33.rules.search import AFTER_END, BEFORE_START, FOUND, NO_TIMESTAMPS
+from kip33.rules.search import SearchResult
 from kip33.rules.segment_summary import largest_timestamp
 from kip33.search.searched_segment import SearchedSegment
 from kip33.stores.locations import Location
@@ -114,7 +114,11 @@ class Partition:
         offset, time, result = brute(self.records, target, start_offset)
         if offset is None:
             claims = [entry.max_timestamp for _, entries in self.segments for entry in entries]
-            return None, None, AFTER_END if max([-1, *claims]) >= 0 else NO_TIMESTAMPS
+            return (
+                None,
+                None,
+                SearchResult.AFTER_END if max([-1, *claims]) >= 0 else SearchResult.NO_TIMESTAMPS,
+            )
         return offset, time, result
 
 
@@ -125,5 +129,15 @@ def brute(
     counted = [(offset, time) for offset, time in records if offset >= start_offset]
     for place, (offset, time) in enumerate(counted):
         if time >= target:
-            return offset, time, BEFORE_START if place == 0 and time > target else FOUND
-    return None, None, AFTER_END if any(time >= 0 for _, time in counted) else NO_TIMESTAMPS
+            return (
+                offset,
+                time,
+                SearchResult.BEFORE_START if place == 0 and time > target else SearchResult.FOUND,
+            )
+    return (
+        None,
+        None,
+        SearchResult.AFTER_END
+        if any(time >= 0 for _, time in counted)
+        else SearchResult.NO_TIMESTAMPS,
+    )

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kip33.catalog.catalog import Catalog
-from kip33.catalog.difference import CHANGES, DIFFERENCE, count_changes, difference
+from kip33.catalog.difference import DIFFERENCE, SegmentChange, count_changes, difference
 from kip33.catalog.part_writer import ROWS_PER_GROUP
 from kip33.catalog.schema import SEGMENTS
 from kip33.errors import CatalogError
@@ -170,7 +170,7 @@ def test_back_and_forth_are_each_others_opposite(catalog: Catalog) -> None:
     back = count_changes(difference(catalog, other, one))
     assert there == {"added": 1, "gone": 1, "grown": 1, "modified": 1}
     assert back == {"added": 1, "gone": 1, "shrunk": 1, "modified": 1}
-    assert list(there) == [name for name in CHANGES if name in there]
+    assert list(there) == [name for name in SegmentChange if name in there]
     assert difference(catalog, one, one).num_rows == 0
 
 

@@ -12,7 +12,7 @@ from pyarrow import fs
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.draft import CLAIMS, Draft
 from kip33.catalog.part_writer import PartWriter
-from kip33.catalog.pruning import DAMAGED, DEAD_BUILD, OLD, Plan, prune
+from kip33.catalog.pruning import Plan, RemovalKind, prune
 from kip33.catalog.schema import SCHEMA_VERSION
 from kip33.catalog.snapshot import Snapshot
 from kip33.errors import CatalogError
@@ -74,7 +74,7 @@ def test_the_newest_stay(catalog: Catalog, keep: int, left: list[int]) -> None:
     ]
     pruned = prune(catalog, keep=keep, now_ms=NOW_MS)
     assert [one.sequence for one in catalog.snapshots()] == left
-    assert pruned.count(OLD) == len(pruned.removed) == 4 - len(left)
+    assert pruned.count(RemovalKind.OLD_SNAPSHOT) == len(pruned.removed) == 4 - len(left)
     assert (pruned.plan.kept, pruned.plan.kept_young, pruned.failures) == (len(left), 0, ())
     assert pruned.bytes_freed == sum(sizes[: 4 - len(left)])
     folders = sorted(path.name for path in path_of(catalog.location.child("snapshots")).iterdir())
@@ -103,7 +103,7 @@ def test_a_commit_file_that_was_never_finished_goes_after_a_day(
     half = commit_path(catalog, newest).with_name(f".{newest.name}.json.0f.tmp")
     half.write_text("{")
     set_age(half, age_ms)
-    assert prune(catalog, keep=1, now_ms=NOW_MS).count(DEAD_BUILD) == goes
+    assert prune(catalog, keep=1, now_ms=NOW_MS).count(RemovalKind.DEAD_BUILD) == goes
     assert half.exists() != goes
     assert names(catalog) == [newest.name]
 
@@ -186,7 +186,9 @@ def test_a_damaged_snapshot_before_the_newest_whole_one_goes(
     bad = damaged(catalog, damage)
     good = snapshot_of(catalog)
     pruned = prune(catalog, keep=5, now_ms=NOW_MS)
-    assert [(one.what, one.name) for one in pruned.removed] == [(DAMAGED, bad.name)]
+    assert [(one.what, one.name) for one in pruned.removed] == [
+        (RemovalKind.DAMAGED_SNAPSHOT, bad.name)
+    ]
     assert (pruned.plan.kept, pruned.plan.problems) == (1, ())
     assert files_of(catalog) == {
         f"commits/{good.name}.json",
@@ -263,7 +265,7 @@ def test_the_staging_folder_of_a_build_that_put_nothing_for_a_day_goes(
     draft = dead_draft(catalog, age_ms=age_ms)
     pruned = prune(catalog, keep=1, now_ms=NOW_MS)
     assert path_of(draft.staging).exists() != goes
-    assert pruned.count(DEAD_BUILD) == goes
+    assert pruned.count(RemovalKind.DEAD_BUILD) == goes
     assert len(names(catalog)) == 1
 
 
@@ -327,7 +329,7 @@ def test_a_snapshot_folder_without_a_commit_goes_after_a_day(
     snapshot_of(catalog)
     pruned = prune(catalog, keep=1, now_ms=NOW_MS)
     assert folder.exists() != goes
-    assert pruned.count(DEAD_BUILD) == goes
+    assert pruned.count(RemovalKind.DEAD_BUILD) == goes
 
 
 def test_what_a_zombie_wrote_after_its_commit_goes_and_its_snapshot_stays(catalog: Catalog) -> None:
@@ -338,7 +340,7 @@ def test_what_a_zombie_wrote_after_its_commit_goes_and_its_snapshot_stays(catalo
     (staging / CLAIMS).write_bytes(b"told by the snapshot")
     set_age(staging, DAY)
     pruned = prune(catalog, keep=1, now_ms=NOW_MS)
-    assert [(one.what, one.size_bytes) for one in pruned.removed] == [(DEAD_BUILD, 24)]
+    assert [(one.what, one.size_bytes) for one in pruned.removed] == [(RemovalKind.DEAD_BUILD, 24)]
     assert not staging.exists()
     assert catalog.require_newest() == newest
 
@@ -347,7 +349,7 @@ def test_claims_stay_until_a_newer_snapshot_is_committed(catalog: Catalog) -> No
     snapshot_of(catalog)
     draft = dead_draft(catalog, claims=True)
     [removed] = prune(catalog, keep=1, now_ms=NOW_MS).removed
-    assert (removed.what, removed.folder) == (DEAD_BUILD, None)
+    assert (removed.what, removed.folder) == (RemovalKind.DEAD_BUILD, None)
     assert [path.name for path in path_of(draft.staging).iterdir()] == [CLAIMS]
     set_age(path_of(draft.staging), 30 * DAY)
     assert prune(catalog, keep=1, now_ms=NOW_MS).removed == ()
@@ -485,7 +487,7 @@ def test_a_folder_that_does_not_go_is_told_and_is_no_snapshot_any_more(
     assert (pruned.removed, pruned.bytes_freed) == ((), 0)
     assert names(catalog) == [newest.name]
     disk.refused = ()
-    assert prune(catalog, keep=1, now_ms=NOW_MS + DAY).count(DEAD_BUILD) == 1
+    assert prune(catalog, keep=1, now_ms=NOW_MS + DAY).count(RemovalKind.DEAD_BUILD) == 1
 
 
 def test_what_another_pruning_removed_meanwhile_is_no_failure(catalog: Catalog) -> None:
@@ -579,7 +581,11 @@ def test_a_file_of_others_stays_and_is_named(catalog: Catalog, name: str) -> Non
 
     for folder in folders:
         assert [str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()] == [name]
-    assert (pruned.failures, pruned.count(OLD), pruned.count(DEAD_BUILD)) == ((), 1, 1)
+    assert (
+        pruned.failures,
+        pruned.count(RemovalKind.OLD_SNAPSHOT),
+        pruned.count(RemovalKind.DEAD_BUILD),
+    ) == ((), 1, 1)
     for one in (pruned, again):
         assert sorted(line.partition(": ")[0] for line in one.plan.foreign) == sorted(
             folder.as_uri() for folder in folders

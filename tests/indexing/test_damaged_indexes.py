@@ -11,7 +11,7 @@ import pytest
 from kip33.indexing.segment import index_segment
 from kip33.indexing.verification import Verification
 from kip33.rules.index_builder import IndexSettings
-from kip33.rules.index_verdict import VERDICTS
+from kip33.rules.index_verdict import IndexVerdict
 from tests.builders.damaged_indexes import (
     INDEX_BYTES,
     Case,
@@ -69,7 +69,7 @@ def test_each_file_has_the_verdict_of_its_definition(
         assert found == expected, (f"case {SEED!r} {number}", case.damage, case.interval, problems)
         seen["time", found.time] += 1
         seen["offset", found.offset] += 1
-    judged = set(VERDICTS) - {"missing", "unreadable", "incomplete", "unknown"}
+    judged = set(IndexVerdict) - {"missing", "unreadable", "incomplete", "unknown"}
     assert min(seen["offset", verdict] for verdict in judged) > cases // 200, seen
     assert min(seen["time", verdict] for verdict in {*judged, "incomplete"}) > cases // 200, seen
 

@@ -10,7 +10,7 @@ import pytest
 
 from kip33 import build_time_index, verify_segment
 from kip33.indexing.verification import SegmentVerdict
-from kip33.rules.index_verdict import CONSISTENT, IDENTICAL, MALFORMED, MISSING, SPARSE, WRONG
+from kip33.rules.index_verdict import IndexVerdict
 from tests.formats.real_segments import FOLDER, REAL_SEGMENTS, needs_real_segments
 
 pytestmark = needs_real_segments
@@ -64,11 +64,15 @@ def test_rebuilt_byte_for_byte_where_the_manifest_says_so(name: str, dialect: st
 def test_what_a_broker_left_is_true(name: str) -> None:
     log, time_index, _ = files_of(name)
     seen = verdict_on(log)
-    assert seen.verdict not in (WRONG, MALFORMED, MISSING), seen.problems
-    assert seen.offset_index_verdict not in (WRONG, MALFORMED), seen.problems
+    assert seen.verdict not in (IndexVerdict.WRONG, IndexVerdict.MALFORMED, IndexVerdict.MISSING), (
+        seen.problems
+    )
+    assert seen.offset_index_verdict not in (IndexVerdict.WRONG, IndexVerdict.MALFORMED), (
+        seen.problems
+    )
     assert seen.entries == manifest()[name].entries == time_index.stat().st_size // 12
     if manifest()[name].dialects:
-        assert seen.verdict == IDENTICAL
+        assert seen.verdict == IndexVerdict.IDENTICAL
         assert seen.dialect in manifest()[name].dialects
 
 
@@ -80,14 +84,14 @@ def test_how_many_there_are() -> None:
 
 def test_the_others_are_consistent_or_padded() -> None:
     seen = Counter(verdict_on(log).verdict for log in REAL_SEGMENTS.values())
-    assert seen[IDENTICAL] >= 70
-    assert seen[IDENTICAL] + seen[CONSISTENT] >= 80, seen
+    assert seen[IndexVerdict.IDENTICAL] >= 70
+    assert seen[IndexVerdict.IDENTICAL] + seen[IndexVerdict.CONSISTENT] >= 80, seen
 
 
 def test_none_is_sparse() -> None:
     seen = [verdict_on(log) for log in REAL_SEGMENTS.values()]
-    assert SPARSE not in {verdict.verdict for verdict in seen}
-    assert SPARSE not in {verdict.offset_index_verdict for verdict in seen}
+    assert IndexVerdict.SPARSE not in {verdict.verdict for verdict in seen}
+    assert IndexVerdict.SPARSE not in {verdict.offset_index_verdict for verdict in seen}
 
 
 LONG = [
@@ -107,4 +111,4 @@ def test_with_half_of_its_entries_an_offset_index_is_sparse(name: str, tmp_path:
     for kept in ([], entries[: len(entries) // 2], entries[::2]):
         (directory / offset_index.name).write_bytes(b"".join(kept))
         seen = verify_segment(str(directory / log.name))
-        assert seen.offset_index_verdict == SPARSE
+        assert seen.offset_index_verdict == IndexVerdict.SPARSE

@@ -14,19 +14,8 @@ from typing import Any, NamedTuple
 import pytest
 from pyarrow import fs
 
-from kip33.retention.broker_files import INDEX_UNREADABLE, SeenByBroker, seen_by_broker
-from kip33.rules.broker_view import (
-    EMPTY_INDEX,
-    FAULTS,
-    FROM_TIME_INDEX,
-    LAST_MODIFIED,
-    MISSING_INDEX,
-    NEGATIVE_TIMESTAMP,
-    OTHER_TIMESTAMP,
-    RECOVERED,
-    ZERO_TIMESTAMP,
-    BrokerView,
-)
+from kip33.retention.broker_files import SeenByBroker, seen_by_broker
+from kip33.rules.broker_view import BrokerTimestampSource, BrokerView, IndexFault
 from kip33.stores.locations import Location
 from tests.faults.privileges import AS_ANY_OWNER, shut, why_not
 from tests.rules.test_broker_view import (
@@ -40,6 +29,15 @@ from tests.rules.test_broker_view import (
     entries,
 )
 
+FROM_TIME_INDEX, LAST_MODIFIED, RECOVERED = BrokerTimestampSource
+(
+    MISSING_INDEX,
+    EMPTY_INDEX,
+    ZERO_TIMESTAMP,
+    NEGATIVE_TIMESTAMP,
+    OTHER_TIMESTAMP,
+    INDEX_UNREADABLE,
+) = IndexFault
 NOTHING = (None, None, INDEX_UNREADABLE)
 LOG, INDEX, TIMEINDEX = (f"{0:020d}.{kind}" for kind in ("log", "index", "timeindex"))
 
@@ -383,4 +381,4 @@ def test_every_fault_was_seen_on_files(tmp_path: Path) -> None:
     rows = [write(tmp_path / "t-0", f"{n:020d}", one) for n, one in enumerate(states.values())]
     gone = Row(Location.of(tmp_path / "t-0" / f"{99:020d}.log").uri)
     assert [fault for *_, fault in seen(*rows, gone)] == [*states, INDEX_UNREADABLE]
-    assert {*states, INDEX_UNREADABLE} == {*FAULTS, None, INDEX_UNREADABLE}
+    assert {*states, INDEX_UNREADABLE} == {*IndexFault, None}

@@ -11,23 +11,17 @@ from typing import NamedTuple
 import pytest
 
 from kip33.rules.broker_view import (
-    EMPTY_INDEX,
-    FAULTS,
-    FROM_TIME_INDEX,
-    LAST_MODIFIED,
-    MISSING_INDEX,
-    NEGATIVE_TIMESTAMP,
-    OTHER_TIMESTAMP,
-    RECOVERED,
-    SOURCES,
-    ZERO_TIMESTAMP,
+    BrokerTimestampSource,
     BrokerView,
+    IndexFault,
     broker_view,
     last_entry_at,
 )
 
 LARGEST = 1_700_000_000_000
 EARLIER, LATER = LARGEST - 5000, LARGEST + 86_400_000
+FROM_TIME_INDEX, LAST_MODIFIED, RECOVERED = BrokerTimestampSource
+MISSING_INDEX, EMPTY_INDEX, ZERO_TIMESTAMP, NEGATIVE_TIMESTAMP, OTHER_TIMESTAMP, _ = IndexFault
 MODIFIED = 1_690_000_000_123
 
 
@@ -125,8 +119,8 @@ def test_view_of_a_broker(beside: Beside, view: BrokerView) -> None:
 
 
 def test_every_source_and_fault_has_a_row() -> None:
-    assert {view.source for _, _, view in STATES} == set(SOURCES)
-    assert {view.fault for _, _, view in STATES} == {*FAULTS, None}
+    assert {view.source for _, _, view in STATES} == set(BrokerTimestampSource)
+    assert {view.fault for _, _, view in STATES} == {*IndexFault, None} - {IndexFault.UNREADABLE}
 
 
 @pytest.mark.parametrize(

@@ -20,21 +20,12 @@ from kip33.indexing.segment import index_segment
 from kip33.indexing.verification import Verification
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_truth import OffsetIndexTruth, TimeIndexTruth
-from kip33.rules.index_verdict import (
-    CONSISTENT,
-    GOOD,
-    IDENTICAL,
-    INCOMPLETE,
-    MALFORMED,
-    MISSING,
-    PADDED,
-    SPARSE,
-    VERDICTS,
-    WRONG,
-)
+from kip33.rules.index_verdict import GOOD, IndexVerdict
 from tests.builders.generated_segments import LONG_MAX, Written, segments, wire_of
 from tests.builders.segment_builder import Record, v0_message, v1_message, v2_batch, wrapper
 from tests.long_forms import examples
+
+IDENTICAL, CONSISTENT, SPARSE, INCOMPLETE, PADDED, WRONG, MALFORMED, MISSING, *_ = IndexVerdict
 
 BATCH_BYTES = 98
 INTERVAL = 100
@@ -212,7 +203,7 @@ def test_time_index(
 
 def test_every_verdict_but_unreadable_is_seen_above() -> None:
     seen = {case.values[1] for case in TIME_VERDICTS}
-    assert seen == set(VERDICTS) - {"unreadable", "unknown"}
+    assert seen == set(IndexVerdict) - {"unreadable", "unknown"}
 
 
 ASKED_FOR_KIP33 = [

@@ -6,14 +6,10 @@ from kip33.errors import CorruptIndexError
 from kip33.formats.batch import BatchHeader
 from kip33.formats.time_index import TimestampOffset
 from kip33.rules.search import (
-    AFTER_END,
-    BELOW_LOG_START,
-    EMPTIED,
-    FILE_TIME,
-    NO_TIMESTAMPS,
-    SEARCH_RESULTS,
     TRAPS,
     Claim,
+    SearchResult,
+    Trap,
     bears_out,
     choice_for_max,
     first_offset_after,
@@ -49,12 +45,12 @@ def test_kafka_takes_the_first_that_is_late_enough(
 @pytest.mark.parametrize(
     ("maxima", "choice", "largest", "result"),
     [
-        ([], None, -1, NO_TIMESTAMPS),
-        ([-1, -1], 0, -1, NO_TIMESTAMPS),
-        ([None, -1], 1, -1, NO_TIMESTAMPS),
-        ([None], None, -1, NO_TIMESTAMPS),
-        ([0], 0, 0, AFTER_END),
-        ([3, 9, None, 9], 1, 9, AFTER_END),
+        ([], None, -1, SearchResult.NO_TIMESTAMPS),
+        ([-1, -1], 0, -1, SearchResult.NO_TIMESTAMPS),
+        ([None, -1], 1, -1, SearchResult.NO_TIMESTAMPS),
+        ([None], None, -1, SearchResult.NO_TIMESTAMPS),
+        ([0], 0, 0, SearchResult.AFTER_END),
+        ([3, 9, None, 9], 1, 9, SearchResult.AFTER_END),
     ],
 )
 def test_the_largest_of_a_partition(
@@ -62,7 +58,7 @@ def test_the_largest_of_a_partition(
 ) -> None:
     assert (choice_for_max(maxima), largest_of(maxima)) == (choice, largest)
     assert not_found(maxima) == result
-    assert result in SEARCH_RESULTS
+    assert result in SearchResult
 
 
 def test_what_a_segment_may_hold() -> None:
@@ -71,7 +67,12 @@ def test_what_a_segment_may_hold() -> None:
 
 @pytest.mark.parametrize(
     ("max_timestamp", "below", "name"),
-    [(-1, False, FILE_TIME), (4, True, FILE_TIME), (5, True, BELOW_LOG_START), (5, False, EMPTIED)],
+    [
+        (-1, False, Trap.FILE_TIME),
+        (4, True, Trap.FILE_TIME),
+        (5, True, Trap.BELOW_LOG_START),
+        (5, False, Trap.EMPTIED),
+    ],
 )
 def test_traps(max_timestamp: int, below: bool, name: str) -> None:
     assert trap(max_timestamp=max_timestamp, target_ms=5, begins_below_start=below) == name

@@ -16,7 +16,7 @@ from kip33.errors import BatchTooLargeError, CorruptSegmentError
 from kip33.formats import records
 from kip33.formats.codecs import decompress
 from kip33.formats.records import Record, iterate_records
-from kip33.rules.search import EXACT_TO_BATCH, FOUND, MAX_TIMESTAMP
+from kip33.rules.search import MAX_TIMESTAMP, Exactness, SearchResult
 from kip33.search import segment_search
 from kip33.search.log_window import Meter
 from kip33.search.offset_lookup import record_before
@@ -83,7 +83,7 @@ def test_headers_that_claim_too_much_are_decoded_once_each(
     log = lying_headers(batches, rising=rising)
     row = write_segment(tmp_path, 0, log)
     [answer] = search_partition([row], [MAX_TIMESTAMP])
-    assert answer[1:4] == (6, 6, FOUND)
+    assert answer[1:4] == (6, 6, SearchResult.FOUND)
     assert count.batches <= 3 * batches, count.batches
     assert answer.bytes_read <= 8 * len(log), answer.bytes_read
 
@@ -178,7 +178,7 @@ def test_a_batch_that_decompresses_to_too_much_is_named(tmp_path: Path, kind: st
     assert done.exit_code == 0 and re.search(says, done.output), done.output
     row = write_segment(tmp_path, 0, log.read_bytes())
     [answer] = search_partition([row], [1000], max_batch_bytes=limit)
-    assert answer.exactness == EXACT_TO_BATCH and re.search(says, answer.note or ""), answer
+    assert answer.exactness == Exactness.BATCH and re.search(says, answer.note or ""), answer
 
 
 def test_a_snappy_block_is_held_twice_and_counts_so() -> None:

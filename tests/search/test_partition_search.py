@@ -14,20 +14,12 @@ from hypothesis import strategies as st
 
 from kip33.formats.time_index import TIME_INDEX_PREALLOCATED_BYTES
 from kip33.rules.search import (
-    AFTER_END,
-    BEFORE_START,
     EARLIEST,
-    EMPTIED,
-    EXACT_TO_BATCH,
-    FILE_TIME,
-    FOUND,
-    INDEX,
     LATEST,
     MAX_TIMESTAMP,
-    NO_SUCH_PARTITION,
-    NO_TIMESTAMPS,
-    RECORD,
-    UNSURE,
+    Exactness,
+    SearchResult,
+    Trap,
 )
 from kip33.search import index_lookup, segment_search
 from kip33.search.index_lookup import WALKED_BYTES
@@ -38,6 +30,9 @@ from tests.builders.generated_segments import Written, plain_batch, segments, wi
 from tests.builders.searched_segments import Partition, write_segment
 from tests.builders.segment_builder import Record, v2_batch
 from tests.long_forms import examples, one_in
+
+FOUND, BEFORE_START, AFTER_END, NO_TIMESTAMPS, NO_SUCH_PARTITION = SearchResult
+RECORD, INDEX, EXACT_TO_BATCH, UNSURE = Exactness
 
 DIALECTS = ("recover", "live", "kip33")
 INDEX_BYTES = 64 * 1024
@@ -422,15 +417,15 @@ def test_kafkas_traps_are_named_and_the_default_goes_on(tmp_path: Path) -> None:
     kafkas = search_partition(rows, targets, as_kafka=True)
     assert [a[1:4] for a in kafkas] == [(None, None, AFTER_END)] * 3
     notes = [a.note or "" for a in kafkas]
-    assert all(note.startswith(FILE_TIME) for note in notes)
+    assert all(note.startswith(Trap.FILE_TIME) for note in notes)
     assert ["offset 10" in notes[0], "offset 21" in notes[1], "offset" in notes[2]] == [
         *(True, True, False)
     ]
     [emptied] = search_partition(rows[1:], [650], as_kafka=True)
     assert emptied[1:4] == (None, None, AFTER_END)
-    assert (emptied.note or "").startswith(EMPTIED) and "offset 21" in (emptied.note or "")
+    assert (emptied.note or "").startswith(Trap.EMPTIED) and "offset 21" in (emptied.note or "")
     [last] = search_partition(rows[1:2], [650], as_kafka=True)
-    assert (last.note or "").startswith(EMPTIED) and "offset" not in (last.note or "")
+    assert (last.note or "").startswith(Trap.EMPTIED) and "offset" not in (last.note or "")
     assert search_partition(rows[1:], [50, 900], as_kafka=True)[0][1:] == (
         *(10, 100, BEFORE_START, RECORD),
         *search_partition(rows[1:], [50])[0][5:],
@@ -446,7 +441,7 @@ def test_max_timestamp_finds_a_record_where_kafka_finds_none(tmp_path: Path) -> 
     assert answers(rows, [MAX_TIMESTAMP]) == [(22, 600, FOUND)]
     [kafkas] = search_partition(rows, [MAX_TIMESTAMP], as_kafka=True)
     assert (kafkas.offset, kafkas.result) == (None, AFTER_END)
-    assert (kafkas.note or "").startswith(EMPTIED)
+    assert (kafkas.note or "").startswith(Trap.EMPTIED)
     unknown = [row._replace(max_timestamp=None) for row in rows]
     assert answers(unknown, [MAX_TIMESTAMP]) == [(22, 600, FOUND)]
     assert answers(rows, [MAX_TIMESTAMP], log_start_offset=23) == [(31, 600, FOUND)]

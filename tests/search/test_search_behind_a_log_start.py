@@ -10,13 +10,14 @@ from random import Random
 
 import pytest
 
-from kip33.rules.search import BEFORE_START, FOUND
+from kip33.rules.search import SearchResult
 from kip33.search.partition_search import search_partition
 from tests.builders.generated_segments import Written, plain_batch, random_segment, wire_of
 from tests.builders.searched_segments import Partition, brute, write_segment
 from tests.builders.segment_builder import Record, v2_batch
 from tests.long_forms import short_and_long
 
+FOUND, BEFORE_START, *_ = SearchResult
 SEED = os.environ.get("KIP33_SEED", "1")
 
 

@@ -18,7 +18,7 @@ from kip33 import build_time_index, find_offset, read_records, scan_batches
 from kip33.errors import CorruptSegmentError, UnsupportedFormatError
 from kip33.formats.records import iterate_records
 from kip33.rules.index_builder import IndexSettings
-from kip33.rules.search import EXACT_TO_BATCH, MAX_TIMESTAMP, RECORD
+from kip33.rules.search import MAX_TIMESTAMP, Exactness
 from kip33.search.partition_search import search_partition
 from kip33.search.searched_segment import SearchedSegment
 from kip33.stores.locations import Location
@@ -90,7 +90,11 @@ def test_every_time_of_a_segment(name: str) -> None:
         before = content.latest_so_far[content.offsets < offset]
         assert not len(before) or before[-1] < time, "no search would come to the damage"
         [answer] = search_partition([content.row], [time])
-        assert (answer.offset, answer.timestamp, answer.exactness) == (offset, None, EXACT_TO_BATCH)
+        assert (answer.offset, answer.timestamp, answer.exactness) == (
+            offset,
+            None,
+            Exactness.BATCH,
+        )
         assert "cannot be read" in (answer.note or "")
         return
     rng = random.Random(name)
@@ -98,7 +102,9 @@ def test_every_time_of_a_segment(name: str) -> None:
     together = sorted(rng.sample(targets, min(TOGETHER, len(targets))))
     for answer in search_partition([content.row], together):
         found = None if answer.offset is None else (answer.offset, answer.timestamp)
-        assert (found, answer.exactness) == (content.first(answer.target_ms), RECORD), answer
+        assert (found, answer.exactness) == (content.first(answer.target_ms), Exactness.RECORD), (
+            answer
+        )
     for target in rng.sample(targets, min(ALONE, len(targets))):
         [answer] = search_partition([content.row], [target])
         found = None if answer.offset is None else (answer.offset, answer.timestamp)

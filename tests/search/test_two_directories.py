@@ -7,7 +7,7 @@ import pytest
 from kip33.builds.commit import warnings_of
 from kip33.formats.group_offsets import GroupOffset
 from kip33.formats.names import two_directories_in
-from kip33.rules.search import UNSURE
+from kip33.rules.search import Exactness
 from kip33.search.failover import resume_points
 from kip33.search.group_lag import group_lags
 from kip33.search.replica_search import Request, SearchOptions, answers_of
@@ -55,7 +55,7 @@ def test_a_build_names_the_two_directories(tmp_path: Path) -> None:
 def test_a_search_is_unsure(rows: list[SearchedSegment], target_ms: int) -> None:
     [found] = answers_of(catalog_rows(rows), [Request(target_ms)], SearchOptions())
 
-    assert found.answer.exactness == UNSURE
+    assert found.answer.exactness == Exactness.UNSURE
     assert SAID in (found.answer.note or "")
 
 

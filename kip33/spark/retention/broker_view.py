@@ -25,7 +25,7 @@ ADDED: Final = (*SeenByBroker._fields[1:], "broker_deletable", "broker_reason")
 def with_broker_view(judged: DataFrame, question: RuleQuestion) -> DataFrame:
     """Return what `evaluate_retention` returned, with a broker's answer to the same question.
 
-    Added: `broker_largest_timestamp`, its `_source` (`rules.broker_view.SOURCES`), what is wrong
+    Added: `broker_largest_timestamp`, its `_source` (`BrokerTimestampSource`), what is wrong
     with the index (`broker_index_fault`), `broker_deletable`, `broker_reason`. One task reads the
     end of each `.timeindex` of its partitions' directories. A broker believes what it reads: to it
     no segment is doubtful but one of which nothing can be told.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kip33.builds.repair_apply import FAILED, apply_repair
+from kip33.builds.repair_apply import RepairOutcome, apply_repair
 from kip33.builds.repair_plan import list_log_dir, plan_repair
 from kip33.indexing.by_path import verify_segment
 from kip33.rules.index_builder import TopicSettings
@@ -119,7 +119,9 @@ def test_kafka_loads_what_its_own_recovery_would_leave(
                 file.unlink()
         plan = plan_repair(list_log_dir(Location.of(repaired.parent)), TopicSettings())
         done = apply_repair(plan)
-        assert not [one for one in done if (one.outcome or "").startswith(FAILED)], number
+        assert not [one for one in done if (one.outcome or "").startswith(RepairOutcome.FAILED)], (
+            number
+        )
 
         times = [START_MS + chance.randint(-1, 10_001) for _ in range(20)]
         print("seed", SEED + number)

@@ -15,15 +15,13 @@ import pytest
 
 from kip33.formats.batch import CODEC_MASK, CODEC_NAMES, CONTROL
 from kip33.rules.search import (
-    BELOW_LOG_START,
     EARLIEST,
-    EMPTIED,
-    FILE_TIME,
     LATEST,
     MAX_TIMESTAMP,
     READS_THE_MAX,
-    RECORD,
     TRAPS,
+    Exactness,
+    Trap,
 )
 from kip33.search.partition_search import Answer, search_partition
 from kip33.search.searched_segment import SearchedSegment
@@ -94,7 +92,7 @@ def cases_of(
         kind = {LATEST: "latest", EARLIEST: "earliest", MAX_TIMESTAMP: "max"}
         name = kind.get(answer.target_ms, answer.result)
         yield f"{name}, {'nothing' if answer.offset is None else 'a record'}"
-        assert answer.exactness == RECORD, answer
+        assert answer.exactness == Exactness.RECORD, answer
         for trap in TRAPS:
             if (answer.note or "").startswith(trap):
                 yield f"{trap}, {'a later segment has it' if truth.offset is not None else 'none'}"
@@ -123,9 +121,9 @@ def codecs_by_offset(log: SearchedLog) -> Iterator[tuple[int, str]]:
 INTERESTING = (
     *("found, a record", "before_start, a record", "after_end, nothing", "no_timestamps, nothing"),
     *("latest, a record", "earliest, a record", "max, a record", "max, nothing"),
-    *(f"{FILE_TIME}, a later segment has it", f"{FILE_TIME}, none"),
-    *(f"{EMPTIED}, a later segment has it", f"{EMPTIED}, none"),
-    f"{BELOW_LOG_START}, a later segment has it",
+    *(f"{Trap.FILE_TIME}, a later segment has it", f"{Trap.FILE_TIME}, none"),
+    *(f"{Trap.EMPTIED}, a later segment has it", f"{Trap.EMPTIED}, none"),
+    f"{Trap.BELOW_LOG_START}, a later segment has it",
     *("found at the time", "found later", "out of order", "log start offset inside"),
     *("empty segment", "ok segment", "5 segments"),
     *(f"found in v2 {codec}" for codec in CODEC_NAMES[:5]),

@@ -12,8 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kip33.catalog.schema import SEGMENTS
-from kip33.retention.broker_files import INDEX_UNREADABLE
-from kip33.rules.broker_view import FAULTS, SOURCES, broker_view, last_entry_at
+from kip33.rules.broker_view import BrokerTimestampSource, IndexFault, broker_view, last_entry_at
 from kip33.rules.policies import Policies
 from kip33.rules.retention import Limits, SegmentFigures, judge
 from kip33.spark.retention.broker_view import ADDED
@@ -155,7 +154,7 @@ def read_beside(row: Row) -> tuple[int | None, str | None, str | None]:
     index, has_offset_index = log.with_suffix(".timeindex"), log.with_suffix(".index").exists()
     max_timestamp = row["max_timestamp"]
     if not log.exists() or (max_timestamp is None and not has_offset_index):
-        return None, None, INDEX_UNREADABLE
+        return None, None, IndexFault.UNREADABLE
     data = index.read_bytes() if index.exists() else None
     at = last_entry_at(len(data or b""))
     return broker_view(
@@ -192,12 +191,8 @@ def test_spark_answers_as_a_loop_over_the_files(
     }
     assert not differences, f"seed {SEED}"
     faults = Counter(row.broker_index_fault for row in judged)
-    assert {fault for fault, count in faults.items() if count > 5} == {
-        None,
-        *FAULTS,
-        INDEX_UNREADABLE,
-    }
-    assert {row.broker_largest_timestamp_source for row in judged} == {None, *SOURCES}
+    assert {fault for fault, count in faults.items() if count > 5} == {None, *IndexFault}
+    assert {row.broker_largest_timestamp_source for row in judged} == {None, *BrokerTimestampSource}
     otherwise = Counter((row.deletable, row.broker_deletable) for row in judged)
     assert min(otherwise[True, False], otherwise[False, True]) > 20, otherwise
 
