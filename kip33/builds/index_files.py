@@ -33,6 +33,7 @@ class Wanted(NamedTuple):
     good_settings: str | None = None  # that give the bytes of the file that is left; None: unknown
     seen: FileStatus | None = None  # of the file that was there
     before_log: bool = False  # the file was there before this catalog knew its log
+    flush_first: bool = False  # its bytes are on the disk before it has its name
 
 
 class PublishedFile(NamedTuple):
@@ -139,7 +140,13 @@ class Published:
             return IndexFileState.STALE, _as_published(there, None)
         if self._log:
             status = publish_beside(
-                place, data, self._log, self.notes, ours=ours, durable=there is not None
+                place,
+                data,
+                self._log,
+                self.notes,
+                ours=ours,
+                durable=there is not None,
+                flush_first=file.flush_first,
             )
         else:
             status = publish(place, data, durable=there is not None)

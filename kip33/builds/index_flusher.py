@@ -51,21 +51,34 @@ class IndexFlusher:
         while len(self._waiting) > MOST_WAITING:
             self._wait_for_oldest()
 
+    def add_folder(self, row: dict[str, Any]) -> None:
+        """Flush the folder of a row's index files in the end, because a file of it has its name."""
+        uri = row.get("index_uri")
+        if uri and uri.startswith("file:") and is_flushing():
+            folder = Location.of(uri).parent
+            self._folders.setdefault(folder.path, folder)
+
     def flush(self) -> None:
-        """Wait until all files are on the disk; PublishError where they cannot be. Called once."""
+        """Wait as `wait` does; called once, at the end."""
+        try:
+            self.wait()
+        finally:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def wait(self) -> None:
+        """Wait until all files and folders so far are on the disk; PublishError if that fails."""
         try:
             while self._waiting:
                 self._wait_for_oldest()
             for one in [self._pool.submit(flush, folder) for folder in self._folders]:
                 one.result()
             flush_filesystems(sorted(self._not_flushed, key=lambda folder: folder.path))
+            self._folders, self._not_flushed = {}, set()
         except OSError as error:
             raise PublishError(
                 f"index files cannot be flushed to the disk: {one_line(error)}; the snapshot is "
                 "not committed: fix it and run the command again, or build with --no-fsync"
             ) from error
-        finally:
-            self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _wait_for_oldest(self) -> None:
         folder, one = self._waiting.popleft()

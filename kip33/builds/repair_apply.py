@@ -8,6 +8,7 @@ from os import cpu_count
 from kip33.archive.segment_paths import beside
 from kip33.builds.repair_plan import Progress, RepairPlan, SegmentRepair, verified
 from kip33.rules.broker_start import RepairAction
+from kip33.stores.durable_files import flush
 from kip33.stores.file_owners import publish_beside
 from kip33.stores.files import one_line, remove
 
@@ -57,8 +58,9 @@ def _repair_one(plan: RepairPlan, planned: SegmentRepair) -> SegmentRepair:
             place = beside(log, kind)
             if action == RepairAction.REMOVE:
                 remove(place)
+                flush(place.parent.path)
             elif action == RepairAction.WRITE and data is not None:
-                publish_beside(place, data, log, notes, ours=False)
+                publish_beside(place, data, log, notes, ours=False, durable=True)
     except OSError as error:
         return now._replace(
             outcome=f"{RepairOutcome.FAILED}: {place.uri}: {one_line(error)}; "

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -14,11 +15,16 @@ from kip33.builds.index_files import Published, Wanted
 from kip33.builds.index_flusher import IndexFlusher
 from kip33.builds.pending_rows import (
     PENDING,
-    PendingRow,
     is_pending,
     offset_index_waits,
     pending_row,
     withdraw_transaction_index,
+)
+from kip33.builds.waiting_indexes import (
+    Built,
+    WaitingIndexes,
+    waits_for_time_index,
+    with_offset_index,
 )
 from kip33.catalog.part_writer import PartWriter
 from kip33.catalog.snapshot import SnapshotPart
@@ -59,18 +65,18 @@ def build_bin(build: BuildSpec, staging: Location, number: int, files: pa.Table)
     pending = PartWriter(staging, number, "pending", PENDING)
     bytes_read = 0
     flusher = IndexFlusher()
+    waiting = WaitingIndexes(build, flusher)
     work = _segments(files)
-    run = partial(_build_one, build)
-    for built in map_in_order(build.source, work, run, held_bytes=_log_bytes):
+    read = map_in_order(build.source, work, partial(_build_one, build), held_bytes=_log_bytes)
+    for built in chain(chain.from_iterable(map(waiting.complete, read)), waiting.complete_all()):
         if built.pending:
             pending.append(built.pending.as_dict())
         else:
             writer.append(built.row)
-        flusher.add(built.row)
         bytes_read += built.bytes_read
     flusher.flush()
-    waiting = pending.publish() if pending.rows else None
-    return TaskResult(writer.publish(), bytes_read, waiting)
+    pending_part = pending.publish() if pending.rows else None
+    return TaskResult(writer.publish(), bytes_read, pending_part)
 
 
 class _Work(NamedTuple):
@@ -94,22 +100,15 @@ def _log_bytes(work: _Work) -> int:
     return work.segment.size_bytes or 0
 
 
-def _build_one(build: BuildSpec, work: _Work) -> "Built":
-    return build_segment(
+def _build_one(build: BuildSpec, work: _Work) -> Built:
+    built = build_segment(
         build,
         work.segment,
         ours=work.ours,
         transaction_index_ours=work.transaction_index_ours,
         log_is_new=work.log_is_new,
     )
-
-
-class Built(NamedTuple):
-    """A catalog row and the figures of its work."""
-
-    row: dict[str, Any]
-    bytes_read: int  # of the log
-    pending: PendingRow | None = None  # the row, if it waits for its `.txnindex`
+    return built if build.source.is_local else with_offset_index(build, built)
 
 
 def build_segment(
@@ -128,7 +127,7 @@ def build_segment(
     `log_is_new`: no build before this one knew the log, so a note says of a file that stays that
     it was there first.
     Nothing that happens to the file is raised: a fault of the log or of publishing is the row's
-    `status` and `error`. A `.txnindex` is not written here.
+    `status` and `error`. A `.txnindex` is not written here, nor an `.index` that waits.
     """
     build = build.of_topic(segment.topic)
     log = segment.log(build.source)
@@ -146,7 +145,9 @@ def build_segment(
     published = Published(
         log if build.in_place else None, log_changed=partial(_has_changed, log, segment)
     )
-    for file in wanted[:1] if waits else wanted:
+    waits_here = not waits and waits_for_time_index(build, segment, index.status)
+    waiting = wanted[1]._replace(flush_first=True) if waits_here and len(wanted) > 1 else None
+    for file in wanted[:1] if waits or waiting else wanted:
         published.add(
             file._replace(before_log=log_is_new),
             ours=ours,
@@ -163,14 +164,15 @@ def build_segment(
     if build.offset_index and index.transactions:
         row["open_transactions"] = UNCHANGED if index.transactions.changes_nothing else None
         if is_pending(segment, index.transactions):
-            waiting = index.offset_index_data if waits else None
-            pending = pending_row(build, segment, row, index.transactions, waiting)
-            return Built(row, index.bytes_read, pending._replace(ours=transaction_index_ours))
+            waiting_data = index.offset_index_data if waits else None
+            pending = pending_row(build, segment, row, index.transactions, waiting_data)
+            pending = pending._replace(ours=transaction_index_ours)
+            return Built(row, index.bytes_read, pending, waiting)
     elif build.offset_index and transaction_index_ours:
         withdraw_transaction_index(
             build, segment, row, is_unreadable=index.status == SegmentStatus.UNREADABLE
         )
-    return Built(row, index.bytes_read)
+    return Built(row, index.bytes_read, waiting=waiting)
 
 
 def _indexes(

@@ -24,6 +24,7 @@ from kip33.builds.index_files import (
 )
 from kip33.builds.index_flusher import IndexFlusher
 from kip33.builds.pending_rows import PendingRow, pending_rows, read_staged
+from kip33.builds.waiting_indexes import LEFT_TO_THE_BROKER, publish_offset_index
 from kip33.catalog.index_file_state import IndexFileState
 from kip33.catalog.part_writer import PartWriter
 from kip33.catalog.snapshot import SnapshotPart
@@ -124,9 +125,7 @@ def _finish(
         if is_there:
             notes += _publish_offset_index(build, pending, place)
         else:
-            notes.append(
-                "the .index is not written either: a broker rebuilds both if it finds no .index"
-            )
+            notes.append(LEFT_TO_THE_BROKER)
     elif build.in_place and _hides_aborts(pending, completed, is_there=is_there):
         notes.append(hidden_aborts_note(beside(place, "index").uri))
     row["error"] = "; ".join(filter(None, (row["error"], *notes))) or None
@@ -192,14 +191,11 @@ def _publish_offset_index(build: BuildSpec, pending: PendingRow, beside_it: Loca
             if row["index_file"]:
                 row["index_file"] = IndexFileState.STALE  # the next build tries again
             return [f"{place.uri}{CANNOT_BE_WRITTEN}{beside_it.name}: {one_line(error)}"]
-    published = Published(Location.of(row["log_uri"]) if build.in_place else None)
-    wanted = Wanted(place, pending.waiting_offset_index, pending.index_settings, listed=False)
-    published.add(wanted, ours=True, overwrite=build.overwrite, proves_nothing=False)
-    left = published.files[0]
-    if left:
-        row["offset_index_bytes"] = left.size_bytes
-        row["offset_index_modified_ms"] = left.modified_ms
-        row["offset_index_settings"] = left.settings
-    if row["index_file"]:
-        row["index_file"] = state_together((row["index_file"], published.state))
-    return published.notes
+    wanted = Wanted(
+        place,
+        pending.waiting_offset_index,
+        pending.index_settings,
+        listed=False,
+        flush_first=True,
+    )
+    return publish_offset_index(build, row, wanted, ours=True)

@@ -45,6 +45,7 @@ def publish_beside(
     *,
     ours: bool,
     durable: bool = False,
+    flush_first: bool = False,
 ) -> FileStatus:
     """Publish an index file beside its log, as `files.publish` does, and set its owner.
 
@@ -54,7 +55,7 @@ def publish_beside(
     stores have no owners to set.
     """
     if not place.is_local or log.inside:
-        return publish(place, data, durable=durable)
+        return publish(place, data, durable=durable, flush_first=flush_first)
     owner = (None if ours else FileOwner.of(place.path)) or FileOwner.of(log.path)
     problems: list[str | None] = []
     published = publish(
@@ -62,6 +63,7 @@ def publish_beside(
         data,
         before_rename=lambda at: problems.append(_give(at, owner)),
         durable=durable,
+        flush_first=flush_first,
     )
     notes.extend(_note(place, owner, problem) for problem in problems if problem)
     return published

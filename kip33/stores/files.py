@@ -255,6 +255,7 @@ def publish(
     *,
     before_rename: Callable[[str], None] | None = None,
     durable: bool = False,
+    flush_first: bool = False,
 ) -> FileStatus:
     """Write `data` as one file: a reader sees the old file or the new one, never a part.
 
@@ -262,7 +263,8 @@ def publish(
     old file; on an object store it is one put. The size is read back: OSError if the store kept
     another number of bytes than it was sent. `before_rename` is called with the temporary path, if
     there is one, after the bytes are written and before the rename. `durable`: the file is on the
-    disk when this returns. Returns the new file's size and time.
+    disk when this returns. `flush_first`: its bytes are there before its name. Returns
+    the new file's size and time.
     """
     target = location.path
     renames = not location.is_object_store
@@ -281,7 +283,7 @@ def publish(
         if renames:
             if before_rename:
                 before_rename(target)
-            if durable and location.is_local:
+            if (durable or flush_first) and location.is_local:
                 flush(target)
             _rename_over(location, target)
             if durable and location.is_local:

@@ -61,6 +61,21 @@ def test_a_damaged_log_gets_no_offset_index_and_its_row_says_why(archive: Changi
     assert archive.build(offset_index=True).reused == 3
 
 
+def test_there_is_no_new_offset_index_without_a_time_index(archive: ChangingArchive) -> None:
+    """A folder has the name of a `.timeindex`, which therefore cannot be written."""
+    archive.index(P, MIDDLE).mkdir()
+    archive.build(offset_index=True)
+    assert offset_indexes(archive) == {SOUND, ACTIVE}
+    row = archive.row(P, MIDDLE)
+    assert (row["status"], row["index_file"], row["offset_index_bytes"]) == ("ok", None, None)
+    assert "the .index is not written either" in row["error"]
+
+    archive.index(P, MIDDLE).rmdir()
+    archive.build(offset_index=True)
+    assert offset_indexes(archive) == {SOUND, MIDDLE, ACTIVE}
+    assert archive.row(P, MIDDLE)["index_file"] == "written"
+
+
 @pytest.mark.parametrize(
     "how",
     [
