@@ -26,7 +26,7 @@ RIDDLES = re.compile(
     r"|\bfor what is no\b|\bmay be had\b"
 )
 PLAIN = ("archive", "catalog", "indexing", "retention", "search", "builds")
-REWRITTEN = ("stores", "formats", "archive", "catalog", "api")
+REWRITTEN = ("stores", "formats", "archive", "catalog", "api", "indexing", "search")
 TEXTS = [
     PROJECT / "README.md",
     *sorted(PACKAGE.rglob("*.md")),

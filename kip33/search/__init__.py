@@ -1,1 +1,1 @@
-"""Offsets for times, and records: in a segment, a partition, a catalog."""
+"""Find offsets for times, and read records: in a segment, a partition, a catalog."""

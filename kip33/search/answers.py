@@ -1,4 +1,4 @@
-"""The answer of a search for one target, and a target on its way to it."""
+"""The answer of a search for one target, and a target that is not answered yet."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -9,11 +9,10 @@ from kip33.rules.search import Exactness, SearchResult
 class Answer(NamedTuple):
     """The answer for one target.
 
-    `offset` and `timestamp` are null unless there is a record; with exactness `batch` or `index`
-    the offset is one before which there is no such record, and there is no timestamp.
-    `bytes_read` is what this target added to what smaller ones had read. `note` says what a user
-    should know. `passed_over`: records that cannot be read could change the answer, and the
-    exactness is `unsure`.
+    `offset` and `timestamp` are null unless a record was found. With exactness `batch` or `index`
+    no such record is before the offset, and there is no timestamp. `bytes_read` counts the bytes
+    read for this target in addition to those for smaller targets. `note` is for the user.
+    `passed_over`: unreadable records could change the answer, and the exactness is `unsure`.
     """
 
     target_ms: int
@@ -28,18 +27,18 @@ class Answer(NamedTuple):
 
 @dataclass
 class Pending:
-    """A target on its way through the segments."""
+    """A target that is searched in segment after segment."""
 
-    target_ms: int  # as asked
-    time_ms: int  # what is looked for
-    choice: int | None = None  # the only segment that a broker looks into
+    target_ms: int  # as given
+    time_ms: int  # the time to search for
+    choice: int | None = None  # the only segment that a broker searches
     answer: Answer | None = None
     bytes_read: int = 0
     notes: list[str] = field(default_factory=list)
     passed_over: bool = False
 
     def pass_over(self, note: str) -> None:
-        """Note that something could not be read that could change the answer."""
+        """Record that something unreadable could change the answer."""
         self.notes.append(note)
         self.passed_over = True
 
@@ -50,11 +49,11 @@ class Pending:
         timestamp: int | None = None,
         exactness: Exactness = Exactness.RECORD,
     ) -> None:
-        """Give the answer, but for what was read and noted."""
+        """Set the answer, without bytes read and notes."""
         self.answer = Answer(self.target_ms, offset, timestamp, result, exactness, 0, None)
 
     def settled(self, otherwise: SearchResult, exactness: Exactness) -> Answer:
-        """Return the answer with what was read and noted; `otherwise` is the result without one."""
+        """Return the answer with bytes read and notes; `otherwise`: the result without a record."""
         answer = self.answer or Answer(self.target_ms, None, None, otherwise, exactness, 0, None)
         note = "; ".join(dict.fromkeys(self.notes)) or None
         answer = answer._replace(bytes_read=self.bytes_read, note=note)

@@ -1,4 +1,4 @@
-"""A few questions to a catalog, answered here and now: no Spark, threads for what stores take."""
+"""Answer a few questions from a catalog directly, without Spark, in threads for slow stores."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +21,7 @@ COUNTED: Final = (
 
 
 class TimeQuestion(NamedTuple):
-    """A time to look for in a partition; None: in each there is, in whichever replica."""
+    """A time to find in a partition; None: in all partitions, in any replica."""
 
     topic: str
     partition: int | None
@@ -30,7 +30,7 @@ class TimeQuestion(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What was found for a question, its place among them, and in which partition."""
+    """The answer to a question, with the question's number and the partition."""
 
     question: int
     topic: str
@@ -47,7 +47,7 @@ def topics_of(catalog: Catalog, snapshot: Snapshot) -> list[str]:
 
 
 def rows_of(catalog: Catalog, snapshot: Snapshot, topics: Iterable[str]) -> "pa.Table":
-    """Return a snapshot's rows of some topics with what a search asks for; CatalogError if damaged.
+    """Return a snapshot's rows of some topics for a search; CatalogError if damaged.
 
     The columns are `topic`, `partition` and SEARCHED.
     """
@@ -69,7 +69,7 @@ def _read(
 def partition_rows(
     catalog: Catalog, snapshot: Snapshot, topics: Iterable[str]
 ) -> dict[ReplicaKey, list[dict[str, Any]]]:
-    """Return the rows of some topics with what `range_size` asks, by log_dir, topic, partition."""
+    """Return rows of some topics for `range_size`, by log_dir, topic, partition."""
     partitions: dict[ReplicaKey, list[dict[str, Any]]] = {}
     for row in _read(catalog, snapshot, topics, COUNTED).to_pylist():
         if row["base_offset"] is not None:
@@ -93,9 +93,9 @@ def search_rows(
     how: SearchOptions,
     starts: LogStartOffsets | None = None,
 ) -> list[Found]:
-    """Return what is found for each question, in their order, then by partition and replica.
+    """Return the answers to each question, in their order, then by partition and replica.
 
-    Records below the log start offset in `starts` do not count.
+    Records below the log start offset in `starts` are ignored.
     """
     by_topic_partition: dict[PartitionKey, dict[str, int]] = {}
     for (log_dir, topic, number), offset in (starts or {}).items():
@@ -121,7 +121,7 @@ def search_rows(
 
 
 def _asked_for(rows: "pa.Table", questions: Sequence[TimeQuestion]) -> "pa.Table":
-    """Return the rows without the partitions that no question names, if each names one."""
+    """Return the rows of the partitions that questions name; all rows if one names no partition."""
     numbers = [question.partition for question in questions]
     if None in numbers:
         return rows

@@ -1,12 +1,13 @@
-"""Where groups go on after a failover: what they read last on one cluster, found on another.
+"""Translate consumer-group offsets to another cluster, by timestamp, for a failover.
 
-KIP-33, use case 3. The timestamp of the last record that a group read of a partition, minus a
-buffer for latency and clocks, is searched in the other cluster's archive. No record at or after
-that time is before the answer, so what was not read on the first cluster is read on the second
-if its timestamp is no older than the buffer allows.
+KIP-33, use case 3. `failover` takes the timestamp of the last record that a group read from a
+partition and subtracts a buffer for latency and clock differences. It searches for that time in the
+other cluster's archive. No record at or after that time is before the answer. So every record that
+the group has not read on the first cluster is read on the second, unless its timestamp is older
+than the buffer allows.
 
-Where a topic's partitions differ, it is unknown which record went where: the smallest of its times
-holds for all of its partitions.
+If the clusters have different partitions of a topic, it is unknown which record went where. Then
+the smallest of the topic's times is used for all of its partitions.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,23 +38,23 @@ Rows: TypeAlias = dict[PartitionKey, list[dict[str, Any]]]
 
 NOT_ONE: Final = "the archive has none of the records that were read: resume at the start"
 BARE: Final = "the last record that was read has no timestamp: resume at the start"
-_MOST_MARKERS: Final = 100  # that are passed over
+_MOST_MARKERS: Final = 100  # to skip
 
 
 class ResumePoint(NamedTuple):
-    """Where a group goes on in a partition of the second cluster.
+    """The offset at which a group continues in a partition of the second cluster.
 
-    `last_read_timestamp` is that of the last record it read on the first, `target_ms` what was
-    searched (-2: the start). `read_twice_at_most` counts the records between that time and the
-    group's offset on the first cluster, of all partitions if `topic_wide`; None: not known. It
-    holds if the second cluster has the records in the same order. No `guarantee`: no such
-    partition, or part of it cannot be read.
+    `last_read_timestamp` is that of the last record read on the first cluster, `target_ms` the time
+    that was searched (-2: the start). `read_twice_at_most` counts the records between that time and
+    the group's offset on the first cluster, of all partitions if `topic_wide`; None: unknown. The
+    number is right if the second cluster has the records in the same order. There is no `guarantee`
+    if the partition does not exist or part of it cannot be read.
     """
 
     group: str
     topic: str
     partition: int | None
-    committed_offset: int | None  # on the first cluster; None where partitions differ
+    committed_offset: int | None  # on the first cluster; None if partitions differ
     last_read_timestamp: int | None
     target_ms: int
     resume_offset: int | None
@@ -66,14 +67,14 @@ class ResumePoint(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """What a group read of one partition of the first cluster."""
+    """A group's progress in one partition of the first cluster."""
 
     one: GroupOffset
     segments: list[SearchedSegment]
     timestamp: int | None  # of the last record
     target_ms: int
     note: str | None
-    is_sure: bool = True  # nothing was passed over on the way to that record
+    is_sure: bool = True  # nothing was skipped before that record
 
 
 def resume_points(
@@ -84,9 +85,9 @@ def resume_points(
     buffer_ms: int,
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
 ) -> list[ResumePoint]:
-    """Return where each group goes on, by group, topic and partition of the second cluster.
+    """Return where each group continues, by group, topic and partition of the second cluster.
 
-    A batch that decompresses to more than `max_batch_bytes` is not read, and a note says so.
+    A batch that decompresses to more than `max_batch_bytes` is not read, and a note says so. Raises
     ValueError for a negative buffer.
     """
     if buffer_ms < 0:
@@ -209,7 +210,7 @@ def _point(
 
 
 def _doubt_of(segments: list[SearchedSegment], offset: int | None) -> str | None:
-    """Return why an answer at an offset depends on which of two logs or segments is read."""
+    """Return why an answer depends on which of two logs or segments is read, else None."""
     about_offset = None if offset is None else overlap_note(offset, overlapping(segments))
     return _joined(about_offset, two_directories_note(segments))
 
@@ -217,10 +218,11 @@ def _doubt_of(segments: list[SearchedSegment], offset: int | None) -> str | None
 def _first_record(
     segments: list[SearchedSegment], target_ms: int, most: int
 ) -> tuple[Answer, bool]:
-    """Return the first record at or after a time, and whether it is one: it may be a marker.
+    """Return the first record at or after a time, and whether it is a record or a marker.
 
-    A marker bears its coordinator's clock, so earlier records may follow it: they would be read
-    twice and not be counted. Where too many such follow one another the first is the answer.
+    A marker has the timestamp of its coordinator's clock, so earlier records may follow it. These
+    would be read twice without being counted, so markers are skipped. If there are too many in a
+    row, the first one is the answer.
     """
     [first] = search_partition(segments, [target_ms], max_batch_bytes=most)
     answer = first
@@ -246,9 +248,10 @@ def _first_record(
 
 
 def _read_twice(reads: Sequence[_Read], target_ms: int, most: int) -> int | None:
-    """Return how many offsets before the groups' are at or after where the target begins.
+    """Return the number of offsets from the target's position up to the groups' offsets.
 
-    What is before the archive or after it was read as well: the second cluster may have it.
+    Records before and after the archive were also read and are counted: the second cluster may have
+    them.
     """
     total = 0
     for read in reads:

@@ -1,4 +1,4 @@
-"""How far groups are behind, in records and in time: committed offsets compared with an archive."""
+"""The lag of groups in records and in time: committed offsets compared with an archive."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,14 +36,14 @@ class LagResult(StrEnum):
 
 
 class GroupLag(NamedTuple):
-    """One group's place in one partition; what cannot be told is None, and `note` says why.
+    """One group's position in one partition; unknown values are None, and `note` says why.
 
     `timestamp` is that of the record the group reads next, `newest_timestamp` the partition's
-    largest. `lag_records` counts offsets, as Kafka does, holes and markers too. `lag_ms` is the
-    newest timestamp minus the next record's. Where records cannot be read, at or after the offset,
-    the newest timestamp and the time are None; where the log's end is not known, so is the
-    lag. `unread_expires_at_ms` is when retention may begin to
-    delete what is unread, None: never, or no policy was given.
+    largest. `lag_records` counts offsets, as Kafka does, including gaps and markers. `lag_ms` is
+    the newest timestamp minus the next record's. If records at or after the offset cannot be read,
+    the newest timestamp and `lag_ms` are None; if the log's end is unknown, the lag is also None.
+    `unread_expires_at_ms` is when retention may begin to delete unread records; None: never, or no
+    policy was given.
     """
 
     group: str
@@ -75,7 +75,7 @@ def group_lags(
     """Return a row for each committed offset, in their order.
 
     `partitions` are the catalog's rows, `by_partition` of `catalog_search`. The replica with most
-    valid bytes answers. `retention_ms`: what if the policies said that. A batch that
+    valid bytes is used. `retention_ms` overrides the policies as a what-if. A batch that
     decompresses to more than `max_batch_bytes` is not read, and a note says so.
     """
 
@@ -132,12 +132,12 @@ def _lag(
         note=_joined(note, located.note, *hidden),
     )
     is_sure = is_known and not (hidden or located.passed_over)
-    if located.record is None and is_sure:  # markers only
+    if located.record is None and is_sure:  # only markers follow
         return lag._replace(result=LagResult.AT_END, lag_ms=0)
     unread_from = located.record.offset if located.record else max(one.offset, start)
     expires_at_ms = _expires_at(segments, unread_from, policy, now_ms)
     lag = lag._replace(unread_expires_at_ms=expires_at_ms)
-    if located.record is None:  # nothing can be read
+    if located.record is None:  # nothing is readable
         return lag
     timestamp = located.record.timestamp
     if timestamp < 0 or newest < 0:
@@ -160,7 +160,7 @@ def _joined(*notes: str | None) -> str | None:
 def _expires_at(
     segments: Sequence[SearchedSegment], offset: int, policy: Policy | None, now_ms: int
 ) -> int | None:
-    """Return when the segment of the first unread offset may go, by itself or with those before."""
+    """Return when retention may delete the segment of the first unread offset, or None."""
     if policy is None:
         return None
     limits = Limits(

@@ -1,12 +1,12 @@
-"""A segment's index files, asked where in its log a search for a time begins.
+"""Use a segment's index files to find where in its log a search for a time begins.
 
-The time index is the catalog's, else the one beside the log; the offset index is beside the time
-index, else beside the log. Neither is believed: what they say is a `Start`, with a claim that the
-headers there must confirm. They are opened when first asked.
+The time index is the catalog's, else the one beside the log. The offset index is beside the time
+index, else beside the log. Neither is trusted: a result is a `Start` with a claim that the headers
+there must confirm. The files are opened at first use.
 
-A row says which settings made each of its files, and their sizes and modification times. Only a
-file with that size and time is the file of the row: its dialect is known. Any other file is
-unknown, and its entries are read in the way that promises less, or in both ways.
+A row has the settings, sizes and modification times of its files. Only a file with that size and
+time is the file of the row, so that its dialect is known. Any other file is unknown, and its
+entries are read in the way that promises less, or in both ways.
 """
 
 import json
@@ -31,20 +31,20 @@ from kip33.search.searched_segment import SearchedSegment
 from kip33.stores.files import one_line, opened, status_of
 from kip33.stores.locations import Location
 
-WALKED_BYTES: Final = 16 * 1024  # a shorter stretch of log is read, whatever an index says of it
-ENTRY_PROOF_BYTES: Final = 8 * 1024  # what it costs to check one entry, about
+WALKED_BYTES: Final = 16 * 1024  # a shorter stretch of log is read without an index
+ENTRY_PROOF_BYTES: Final = 8 * 1024  # approximate cost of checking one entry
 
 POINTS_BACK: Final = (1, 8, 64)  # index points, tried one after the other
 
 
 class Start(NamedTuple):
-    """Where a search for a time begins, if the headers there bear the claim out."""
+    """Where a search for a time begins, if the headers there confirm the claim."""
 
     position: int
-    first_offset: int  # no record at or after the time lies before it
+    first_offset: int  # no record at or after the time is before it
     claim: Claim
     expected_bytes: int | None  # up to the next index point's header; None: to the end
-    last_offset: int  # of the batch there, as the offset index says
+    last_offset: int  # of the batch there, from the offset index
     is_exact: bool = False  # the batch there must have that last offset
 
 
@@ -52,14 +52,14 @@ class _Opened(NamedTuple):
     place: Location
     pages: IndexPages
     size_bytes: int
-    settings: str | None  # that made this file; None: not known
+    settings: str | None  # of this file; None: unknown
 
 
 class IndexLookup:
-    """The two index files of one segment; what is wrong with them is in `notes`."""
+    """The two index files of one segment; their faults are in `notes`."""
 
     def __init__(self, segment: SearchedSegment, files: ExitStack, meter: Meter) -> None:
-        """Open nothing yet; what is opened later closes with `files`."""
+        """Open nothing yet; files opened later are closed with `files`."""
         self.notes: list[str] = []
         self._segment, self._files, self._meter = segment, files, meter
         self._log = Location.of(segment.log_uri)
@@ -70,23 +70,23 @@ class IndexLookup:
         self._latest: tuple[int, int, list[Start]] = (0, 0, [])
 
     def distrust(self, why: str) -> None:
-        """Never ask these files again."""
+        """Stop using these files."""
         self._is_bad = True
         self.notes.append(f"the index is not used: {why}")
 
     @property
     def dialect(self) -> str | None:
-        """Return the dialect of the time index, None if it is missing or not known."""
+        """Return the dialect of the time index, None if it is missing or unknown."""
         self._times()
         return self._dialect
 
     def starts_for(self, target_ms: int, end: int) -> list[Start]:
-        """Return where to begin in a log of `end` bytes; one of them must bear its claim out.
+        """Return where to begin in a log of `end` bytes; the first confirmed start is used.
 
-        There are two where the dialect is not known. None at all: begin at the first batch.
+        There are two if the dialect is unknown. Without any, the search begins at the first batch.
         """
         low, high, starts = self._latest
-        if low < target_ms <= high:  # between the same two entries as the time before
+        if low < target_ms <= high:  # between the same two entries as the previous time
             return [] if self._is_bad else starts
         try:
             entry, after = self._around(target_ms)
@@ -98,11 +98,11 @@ class IndexLookup:
         return starts
 
     def upper_start_for(self, target_ms: int, end: int) -> Start | None:
-        """Return an index point near the first entry at or after a time, None if no entry is.
+        """Return an index point near the first entry at or after a time, None if there is no entry.
 
-        Both files must come from the same pass over the log: a later largest timestamp that an
-        entry records then came after the last index point before that entry, or an entry for it
-        were there already. It may be used only if all entries are true: a lost one says nothing.
+        Both files must come from the same scan. Then the timestamp of an entry was reached after
+        the last index point before it; otherwise there would be an earlier entry for it. The
+        result may be used only if all entries are true, because a lost entry would hide records.
         """
         try:
             entry, after = self._around(target_ms)
@@ -118,14 +118,14 @@ class IndexLookup:
 
     @property
     def proof_bytes(self) -> int:
-        """Return about what it costs to check all entries: a shorter stretch of log is walked."""
+        """Return the approximate cost of checking all entries; a shorter stretch is walked."""
         return max(WALKED_BYTES, len(self._time.pages) * ENTRY_PROOF_BYTES if self._time else 0)
 
     def all_starts(self, end: int) -> Iterator[Start | None]:
-        """Yield for each entry where its batch is looked for; None ends it: it cannot be right.
+        """Yield for each entry where its batch is expected; None, at the end: an entry is wrong.
 
-        The entries go up to the largest timestamp of the segment. If all of them are true then none
-        is missing, since a row's file has as many as the pass gave.
+        The entries end with the largest timestamp of the segment. If all of them are true, no entry
+        is missing, because the row's file has as many as the scan produced.
         """
         times = self._times()
         before: TimestampOffset | None = None
@@ -141,9 +141,9 @@ class IndexLookup:
             yield None
 
     def first_offset_for(self, target_ms: int) -> int:
-        """Return an offset before which no record at or after a time is, from the entries alone.
+        """Return, from the entries alone, an offset with no record at or after a time before it.
 
-        The segment's base offset where they do not tell.
+        Without a usable entry this is the segment's base offset.
         """
         base_offset = self._segment.base_offset
         try:
@@ -156,20 +156,20 @@ class IndexLookup:
         return max(base_offset, first_offset_after(entry, self._dialect))
 
     def _starts_at(self, entry: TimestampOffset, end: int) -> Iterator[Start]:
-        """Yield where the batch of an entry is looked for, in each way to read the entry."""
+        """Yield where the batch of an entry is expected, for each way to read the entry."""
         readings = (False, True) if self._dialect is None else (names_next_offset(self._dialect),)
         for next_offset in readings:
-            # An entry that names the next offset names no batch with its timestamp. That batch is
-            # among those from an earlier index point on; from which one only one pass tells.
+            # An entry with the next offset does not name the batch with its timestamp. That batch
+            # is after an earlier index point; which one is known only if one scan wrote both files.
             claim = Claim(entry, next_offset, tight=next_offset)
             is_told = not next_offset or self._are_of_one_pass()
             for points_back in (0,) if is_told else POINTS_BACK:
                 yield from self._place(claim, reach_of(claim) - next_offset, end, points_back)
 
     def _around(self, target_ms: int) -> tuple[TimestampOffset | None, TimestampOffset | None]:
-        """Return the last entry strictly below a time and the one behind it.
+        """Return the last entry strictly below a time and the one after it.
 
-        Entries of zeros are padding: not below anything, and none.
+        Entries of zeros are padding and ignored.
         """
         times = self._times()
         if times is None:
@@ -192,9 +192,9 @@ class IndexLookup:
         return TimestampOffset(timestamp, self._segment.base_offset + relative)
 
     def _place(self, claim: Claim, offset: int, end: int, points_back: int = 0) -> Iterator[Start]:
-        """Yield the last index point at or before an offset, or one further back; or the start.
+        """Yield the last index point at or before an offset, or one further back, or the start.
 
-        Nothing where there is no offset index.
+        Yields nothing if there is no offset index.
         """
         offsets = self._offsets()
         if offsets is None:
@@ -204,7 +204,7 @@ class IndexLookup:
         slot -= points_back
         if slot < 0:
             if points_back > POINTS_BACK[0] and self._dialect is None:
-                return  # an index of an unknown writer that is not true
+                return  # a wrong index of an unknown writer
             first = offsets[0][1] if len(offsets) else 0
             expected = first + RECORD_BATCH_OVERHEAD if 0 < first < end else None
             yield Start(0, self._segment.base_offset, claim, expected, -1)
@@ -252,7 +252,7 @@ class IndexLookup:
         return self._offset.pages if self._offset else None
 
     def _are_of_one_pass(self) -> bool:
-        """Return whether both files have the bytes that one pass of the same settings gives."""
+        """Return whether both files have the bytes that one scan with the same settings gives."""
         if self._offsets() is None or not self._time or not self._offset:
             return False
         return self._time.settings is not None and self._time.settings == self._offset.settings
@@ -274,7 +274,7 @@ class IndexLookup:
 def _settings_of(
     file: _Opened, settings: str | None, size_bytes: int | None, modified_ms: int | None
 ) -> str | None:
-    """Return a row's settings if an opened file is the one that the row speaks of, else None."""
+    """Return a row's settings if an opened file is the row's file, else None."""
     if settings is None or modified_ms is None or file.size_bytes != size_bytes:
         return None
     try:

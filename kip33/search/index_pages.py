@@ -1,4 +1,4 @@
-"""An index file searched by a few small reads, without loading it."""
+"""Search an index file with a few small reads, without loading it."""
 
 from collections.abc import Callable
 from typing import Final
@@ -13,13 +13,13 @@ WHOLE_BYTES: Final = 8192  # a file up to here is one page
 
 
 class IndexPages:
-    """Entries of two big-endian integers; pages are read when they are asked for, and kept.
+    """Entries of two big-endian integers; pages are read on demand and kept.
 
-    Half an entry at the end of the file is not looked at.
+    An incomplete entry at the end of the file is ignored.
     """
 
     def __init__(self, read_into: ReadInto, size_bytes: int, widths: tuple[int, int]) -> None:
-        """Take an open file of `size_bytes`, whose entries are integers of these two widths."""
+        """Take an open file of `size_bytes` with entries of two integers of these widths."""
         self._read_into = read_into
         self._split, self._entry_bytes = widths[0], sum(widths)
         self._entries = size_bytes // self._entry_bytes
@@ -28,11 +28,11 @@ class IndexPages:
         self._pages: dict[int, bytes] = {}
 
     def __len__(self) -> int:
-        """Return the number of entries, padding and all."""
+        """Return the number of entries, including padding."""
         return self._entries
 
     def __getitem__(self, slot: int) -> tuple[int, int]:
-        """Return an entry's two numbers; CorruptIndexError where the file has become shorter."""
+        """Return an entry's two numbers; CorruptIndexError if the file has become shorter."""
         page, place = divmod(slot, self._page_entries)
         at = place * self._entry_bytes
         entry = self._page(page)[at : at + self._entry_bytes]
@@ -42,10 +42,10 @@ class IndexPages:
         return int.from_bytes(first, signed=True), int.from_bytes(second, signed=True)
 
     def last(self, is_before: Callable[[int, int], bool]) -> int:
-        """Return the slot of an entry that is before while the next is not; -1: the first is not.
+        """Return the slot of the last entry for which `is_before` is true; -1: not even the first.
 
-        In an index in order there is one such place. Where entries are out of order there may be
-        several: the caller looks at the neighbours.
+        In an ordered index there is one such slot. If entries are out of order there may be
+        several, so the caller checks the neighbours.
         """
         low, high = -1, self._entries
         while high - low > 1:

@@ -1,4 +1,4 @@
-"""A part of a log in memory, moved along as headers are walked and records are read."""
+"""The part of a log in memory; it moves while headers are walked and records are read."""
 
 from collections.abc import Iterator
 from typing import Final, Self
@@ -17,19 +17,19 @@ from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 
 FIRST_BYTES: Final = 4096
 LOCAL_BYTES: Final = 1 << 18
-REMOTE_BYTES: Final = 1 << 22  # where a request takes longer than a megabyte
+REMOTE_BYTES: Final = 1 << 22  # for stores where a request costs more than a megabyte
 
 
 class Meter:
-    """Counts the bytes that files gave, and says how many one batch may decompress to."""
+    """Counts the bytes read from files, and has the limit for one decompressed batch."""
 
     def __init__(self, max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES) -> None:
-        """Begin at nothing."""
+        """Start at 0."""
         self.bytes_read = 0
         self.max_batch_bytes = max_batch_bytes
 
     def metered(self, read_into: ReadInto) -> ReadInto:
-        """Return `read_into`, counted."""
+        """Return `read_into` with its bytes counted."""
 
         def counted(position: int, view: memoryview) -> int:
             count = read_into(position, view)
@@ -40,12 +40,12 @@ class Meter:
 
 
 class Damage(str):
-    """Why a walk over a log ended, in words; `position` is where."""
+    """The reason why a walk over a log ended, with its `position`."""
 
     position: int
 
     def __new__(cls, why: str, position: int) -> Self:
-        """Keep the position with the words."""
+        """Store the position with the text."""
         damage = super().__new__(cls, why)
         damage.position = position
         return damage
@@ -54,8 +54,8 @@ class Damage(str):
 class LogWindow:
     """The batches of one open log; `kip33.formats.records` reads a batch from it as from a file.
 
-    Windows grow from FIRST_BYTES to `most_bytes` while a walk goes on. What of a batch is behind
-    its window is read only if its records are asked for.
+    Windows grow from FIRST_BYTES to `most_bytes` during a walk. The part of a batch after its
+    window is read only if its records are needed.
     """
 
     def __init__(
@@ -67,9 +67,9 @@ class LogWindow:
         check_crc: bool = False,
         max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
     ) -> None:
-        """Take an open log, of which the bytes up to `end` are looked at.
+        """Take an open log and read only the bytes up to `end`.
 
-        With `check_crc` a header is given out only if its batch matches the CRC.
+        With `check_crc` a header is returned only if its batch matches the CRC.
         """
         self.end = end
         self.damage: str | None = None
@@ -82,15 +82,15 @@ class LogWindow:
         self._position = 0
 
     def expect(self, count: int) -> None:
-        """Say how much a walk that begins now will read, as far as that is known."""
+        """Set the expected number of bytes for the next walk."""
         self._next_bytes = min(count, self._most_bytes)
         self._grown_bytes = FIRST_BYTES
 
     def headers(self, position: int) -> Iterator[BatchHeader]:
-        """Yield the headers from `position` on, where a batch begins, up to the end or to damage.
+        """Yield the headers from `position`, where a batch begins, up to the end or to damage.
 
-        Where a batch is whole is decided as in `kip33.formats.walk`; `damage`, a Damage, then says
-        why the walk ended before the end.
+        Whether a batch is complete is decided as in `kip33.formats.walk`. If the walk ends before
+        the end, `damage`, a Damage, says why.
         """
         while position < self.end - HEADER_SIZE_UP_TO_MAGIC:
             head = self._peek(position, min(RECORD_BATCH_OVERHEAD, self.end - position))

@@ -1,9 +1,8 @@
-"""The record at an offset of a partition, and the last one before it: what a group reads next, and
-what it read last.
+"""Find the record that a group reads next, at an offset of a partition, and the last one it read.
 
-Control records are passed over, as consumers pass over them. A segment's `.index` says where to
-begin; what it says is taken only if the batch there ends at or before the offset. Every batch on
-the way is checked against its CRC before its header is believed.
+Control records are skipped, as consumers skip them. A segment's `.index` says where to begin; it is
+used only if the batch there ends at or before the offset. Every batch on the way is checked against
+its CRC before its header is used.
 """
 
 from array import array
@@ -34,9 +33,9 @@ _UINT32: Final = 2**32 - 1
 
 
 class FoundRecord(NamedTuple):
-    """A record without its key and value, None if none was found; `note`: what was skipped.
+    """A record without its key and value, None if not found; `note` says what was skipped.
 
-    `passed_over`: another record could be the right one, in what cannot be read.
+    `passed_over`: the right record could be among those that cannot be read.
     """
 
     record: Record | None
@@ -51,7 +50,7 @@ def record_from(segments: Sequence[SearchedSegment], offset: int, meter: Meter) 
     next_bases = next_bases_of(segments)
     for segment, loss, next_base in zip(segments, losses, next_bases, strict=True):
         is_lost = loss is not None and (next_base is None or next_base > offset)
-        last_offset = segment.last_offset  # 0: perhaps of a wrapper that does not say its offsets
+        last_offset = segment.last_offset  # 0: perhaps a wrapper without known offsets
         is_earlier = last_offset is not None and 0 < last_offset < offset
         if segment.is_bare or segment.doubt or is_earlier:
             notes += [f"{segment.log_uri}: {loss}, skipped"] if is_lost else []
@@ -95,9 +94,9 @@ def record_before(segments: Sequence[SearchedSegment], offset: int, meter: Meter
 
 
 def counts_from(segment: SearchedSegment, offset: int, meter: Meter) -> bool:
-    """Return whether a segment has a record at or after an offset, be it a control record.
+    """Return whether a segment has a record, or control record, at or after an offset.
 
-    CorruptSegmentError where damage hides whether it has one; OSError as the store does.
+    Raises CorruptSegmentError if damage hides it, and the OSError of the store.
     """
     with _opened(segment, meter) as log:
         for header in log.window.headers(log.position_for(offset)):
@@ -109,15 +108,15 @@ def counts_from(segment: SearchedSegment, offset: int, meter: Meter) -> bool:
 
 
 def _located(record: Record | None, notes: list[str]) -> FoundRecord:
-    """Return what was found; every note is of something that was passed over."""
+    """Return the found record; every note is about something that was skipped."""
     return FoundRecord(record, "; ".join(notes) or None, bool(notes))
 
 
 def _last_before(window: LogWindow, position: int, offset: int) -> Record | None:
-    """Return the last record before an offset, of the batches from `position` on.
+    """Return the last record before an offset, from the batches at or after `position`.
 
-    Of the batches that may have it only the positions are held, and of these only such as come
-    behind the last one that is known to have a record before the offset.
+    Only the positions of batches that may contain it are kept, and only those after the last batch
+    that certainly contains a record before the offset.
     """
     places = array("I" if window.end <= _UINT32 else "Q")
     for header in window.headers(position):
@@ -128,7 +127,7 @@ def _last_before(window: LogWindow, position: int, offset: int) -> Record | None
         if header.last_offset >= offset - 1 and not has_any_offset(header):
             break
     for place in reversed(places):
-        window.expect(RECORD_BATCH_OVERHEAD)  # one header: a walk backwards needs no more of it
+        window.expect(RECORD_BATCH_OVERHEAD)  # one header is enough for a walk backwards
         last: Record | None = None
         for again in islice(window.headers(place), 1):
             for record in _records(window, again):
@@ -145,13 +144,13 @@ def _may_have_records(header: BatchHeader) -> bool:
 
 
 def _surely_before(header: BatchHeader, offset: int) -> bool:
-    """Return whether the header alone shows a record before the offset: a plain old message."""
+    """Return whether the header alone proves a record before the offset: a plain v0, v1 message."""
     is_plain = header.magic < 2 and not header.attributes & CODEC_MASK
     return is_plain and header.last_offset < offset
 
 
 def _records(window: LogWindow, header: BatchHeader) -> Iterator[Record]:
-    """Yield a batch's records without keys and values; none of a control batch."""
+    """Yield a batch's records without keys and values; a control batch yields no records."""
     if header.magic >= 2 and header.attributes & CONTROL:
         return
     window.seek(header.position)
@@ -164,19 +163,19 @@ def _records(window: LogWindow, header: BatchHeader) -> Iterator[Record]:
 
 
 class _LogAndIndex(NamedTuple):
-    """An open log and where its `.index` may be."""
+    """An open log and its `.index`, if any."""
 
     window: LogWindow
     base_offset: int
     offsets: IndexPages | None
 
     def damage(self, segment: SearchedSegment) -> list[str]:
-        """Return what ended a walk before the log's end, as notes."""
+        """Return notes on the damage that ended a walk before the log's end."""
         damage = self.window.damage
         return [f"{segment.log_uri}: {damage}; the rest was not read"] if damage else []
 
     def position_for(self, offset: int) -> int:
-        """Return a position from which a walk comes by an offset: an index point, or 0."""
+        """Return a position at or before an offset where a walk can begin: an index point, or 0."""
         if self.offsets is None:
             return 0
         relative_offset = offset - self.base_offset
@@ -185,13 +184,13 @@ class _LogAndIndex(NamedTuple):
                 lambda relative, position: position > 0 and relative <= relative_offset
             )
             position = self.offsets[slot][1] if slot >= 0 else 0
-        except (OSError, CorruptIndexError):  # the log says it all
+        except (OSError, CorruptIndexError):  # the log is enough
             position = 0
         if position <= 0:
             return 0
         damage = self.window.damage
         first = next(self.window.headers(position), None) if position < self.window.end else None
-        self.window.damage = damage  # of a place that an index made up
+        self.window.damage = damage  # at a wrong position from the index
         return position if first and self.base_offset <= first.last_offset <= offset else 0
 
 
@@ -206,7 +205,7 @@ def _opened(segment: SearchedSegment, meter: Meter) -> Iterator[_LogAndIndex]:
 def _offset_index(
     segment: SearchedSegment, log: Location, files: ExitStack, meter: Meter
 ) -> IndexPages | None:
-    """Return the `.index` beside the catalog's `.timeindex`, else beside the log, None without."""
+    """Return the `.index` beside the catalog's `.timeindex`, else beside the log, else None."""
     places = [beside(log, "index")]
     if segment.index_uri:
         places.insert(0, beside(Location.of(segment.index_uri), "index"))

@@ -1,24 +1,25 @@
 """Offsets for times in one partition: the first record at or after each of them.
 
-A segment whose batches are all earlier is passed over unopened; of the others each is opened once,
-oldest first, and asked for the times that are not answered yet, in ascending order. The answer is
-exact to the record, and so is the reading: some KiB of an index, and the batches from the one that
-an entry names on. Without index files headers are walked from the segment's start.
+A segment whose batches are all earlier is not opened. Each other segment is opened once, oldest
+first, and searched for the times that are not answered yet, in ascending order. The answer is exact
+to the record. A search reads a few KiB of an index, and batches from the one that an entry names.
+Without index files it walks the headers from the segment's start.
 
-Where two entries of a time index are far apart in the log, a search can jump from the one to the
-other. That takes two index files of the same pass over the log (the row says with which settings
-each was made, and its size and modification time), and all entries of the time index are checked
-first. A stretch that costs less than this check is walked.
+If two entries of a time index are far apart in the log, a search can jump from one to the other.
+This needs two index files of the same scan (the row has the settings, size and modification time of
+each), and all entries of the time index are checked first. A stretch that costs less than this
+check is walked.
 
-An index is never believed: the batch that an entry names must be where the offset index says and
-bear the entry's timestamp, none from there to it may be later, and neighbours must go up. An entry
-of `kip33` names no batch, so one of the batches from an earlier index point on must bear its
-timestamp. What cannot be seen without reading everything: an entry that is right about its own
-batch while a later timestamp stands before the place it leads to; what was appended after the
-catalog was made; a record that is later than its batch's header says. CRCs are not checked.
+An index is never trusted: the batch that an entry names must be where the offset index says and
+have the entry's timestamp, no batch from there to it may be later, and neighbouring entries must
+increase. An entry of `kip33` names no batch, so one of the batches after an earlier index point
+must have its timestamp. A search cannot detect, without reading everything: an entry that is right
+about its own batch although a later timestamp is before the position it leads to; records appended
+after the catalog was built; a record that is later than its batch's header says. CRCs are not
+checked.
 
-A time that Kafka would answer with "unknown" although a later segment has a record is answered as
-Kafka does with `as_kafka`, and a note names what hid it; otherwise the search goes on.
+If Kafka would answer "unknown" although a later segment has a record, `as_kafka` gives that answer
+and a note names what hid the record; otherwise the search continues.
 """
 
 from collections.abc import Sequence
@@ -71,12 +72,11 @@ def search_partition(
     """Return the answer for each target, in their order; `segments` of one partition, any order.
 
     A target is a time in ms, or LATEST, EARLIEST or MAX_TIMESTAMP of `kip33.rules.search`; anything
-    else is a ValueError. Records below `log_start_offset` do not count. `as_kafka` answers what a
-    broker of `kafka_version` with sound indexes would. `index_only` opens no log, takes no heed of
-    `as_kafka`, and believes an entry whose neighbours are in order. A segment that cannot be
-    searched is passed over, and a note says so; nothing is raised for it. A batch that decompresses
-    to more than `max_batch_bytes` is read no further: where the answer may be in it, it has
-    exactness `batch`.
+    else is a ValueError. Records below `log_start_offset` are ignored. `as_kafka` answers as a
+    broker of `kafka_version` with correct indexes would. `index_only` opens no log, ignores
+    `as_kafka`, and trusts an entry whose neighbours are in order. A segment that cannot be searched
+    is skipped with a note; no error is raised. A batch that decompresses to more than
+    `max_batch_bytes` is not read further; if the answer may be in it, it has exactness `batch`.
     """
     for target in targets_ms:
         require_target(target)
@@ -99,7 +99,7 @@ def search_partition(
 
 
 class _Search:
-    """The segments of one partition, oldest first, and how they are to be searched."""
+    """The segments of one partition, oldest first, and the options of the search."""
 
     def __init__(
         self,
@@ -120,14 +120,14 @@ class _Search:
             for loss, next_base in zip(losses_of(segments), next_bases, strict=True)
         ]
         self._maxima = [None if s.doubt else -1 if s.is_bare else s.max_timestamp for s in segments]
-        # The log of an unverified segment may go on behind the last entry of its index.
+        # The log of an unverified segment may continue after the last entry of its index.
         if segments[-1].status == SegmentStatus.UNVERIFIED:
             segments[-1] = segments[-1]._replace(max_timestamp=None)
-        self._counting: dict[int, tuple[bool, str | None]] = {}  # by place: see _counts
+        self._counting: dict[int, tuple[bool, str | None]] = {}  # by segment number: see _counts
         self._meter = meter
 
     def pending(self, target_ms: int) -> Pending:
-        """Return a target, answered already where the catalog alone can."""
+        """Return a target, already answered if the catalog alone has the answer."""
         pending = Pending(target_ms, target_ms)
         if target_ms == EARLIEST:
             if self._losses[0]:
@@ -159,7 +159,7 @@ class _Search:
             pending.pass_over(f"{last.log_uri}: {self._losses[-1]}, so the log may end later")
 
     def ask(self, waiting: list[Pending]) -> None:
-        """Ask segment after segment for what is not answered."""
+        """Search segment after segment for the targets that are not answered."""
         for place, segment in enumerate(self._segments):
             unanswered = [pending for pending in waiting if pending.answer is None]
             if segment.doubt:
@@ -246,10 +246,10 @@ class _Search:
         pending.settle(result, hit.offset, hit.timestamp, hit.exactness)
 
     def _is_bare_before(self, place: int, pending: Pending) -> bool:
-        """Return whether no earlier segment has a record that counts.
+        """Return whether no earlier segment has a record at or after the log start offset.
 
-        A segment whose batches are all emptied by compaction has none. Nor has one whose records
-        are all below the log start offset, though its last batch ends behind it.
+        A segment may have batches without records, if compaction emptied them all. And its last
+        batch may end after the log start offset although all its records are before it.
         """
         return not any(self._counts(earlier, pending) for earlier in range(place))
 
@@ -269,7 +269,7 @@ class _Search:
         return counts
 
     def _looked_for_records(self, segment: SearchedSegment) -> tuple[bool, str | None]:
-        """Return whether a segment may have a record that counts, and a note if it is not known."""
+        """Return whether a segment may have such a record, and a note if that is unknown."""
         try:
             return counts_from(segment, self._start_offset, self._meter), None
         except (OSError, ValueError, Kip33Error) as error:
@@ -280,7 +280,7 @@ class _Search:
         return segment.last_offset is not None and segment.last_offset < self._start_offset
 
     def _trap(self, pending: Pending) -> str:
-        """Return why a broker finds nothing in the one segment that it looks into."""
+        """Return why a broker finds nothing in the one segment that it searches."""
         segment = self._segments[pending.choice or 0]
         why = trap(
             max_timestamp=segment.max_timestamp,
@@ -290,10 +290,10 @@ class _Search:
         return f"{why}: Kafka searches only {segment.log_uri} and finds no record: {TRAPS[why]}"
 
     def _seek_smaller(self, pending: Pending) -> None:
-        """Answer with the largest timestamp of a record where headers claim larger ones.
+        """Answer with the largest timestamp of a record if headers claim larger ones.
 
-        First the batches are decoded that claim the largest timestamps, then those that claim more
-        than these have. No batch is decoded twice: the cost follows the log's size.
+        First the batches with the largest claims are decoded, then those that claim more than these
+        have. No batch is decoded twice, so the cost is proportional to the log's size.
         """
         if pending.answer is not None or pending.time_ms < 0 or self._index_only:
             return
@@ -315,9 +315,9 @@ class _Search:
     def _largest(
         self, best: tuple[int, Hit] | None, claimed_from: int, claimed_below: int | None
     ) -> tuple[int, Hit] | None:
-        """Return the place of a segment and the hit there, or `best` where that is the larger one.
+        """Return a segment's number and its hit, or `best` if that is larger.
 
-        Of equal timestamps the first in the partition counts.
+        Of equal timestamps the first in the partition wins.
         """
         for place, segment in enumerate(self._segments):
             least = max(best[1].claimed, 0) if best else 0
@@ -328,7 +328,7 @@ class _Search:
                 with opened_search(segment, self._meter, start_offset=self._start_offset) as search:
                     hit = search.find_largest(least, claimed_from, claimed_below)
             except (OSError, ValueError, Kip33Error):
-                continue  # it was asked before, and a note says so
+                continue  # it was searched before, and a note says so
             if hit and (best is None or _is_larger(place, hit, best)):
                 best = place, hit
         return best
@@ -338,10 +338,10 @@ class _Search:
             with opened_search(segment, self._meter, start_offset=self._start_offset) as search:
                 return search.largest_below(time_ms)
         except (OSError, ValueError, Kip33Error):
-            return -1  # it was asked before, and a note says so
+            return -1  # it was searched before, and a note says so
 
     def answers(self, asked: list[Pending]) -> list[Answer]:
-        """Return the answers now that every segment was asked; one asked twice was read once."""
+        """Return the answers after all segments were searched; equal targets share one answer."""
         otherwise = not_found(self._maxima)
         exactness = Exactness.INDEX if self._index_only else Exactness.RECORD
         answers = []
@@ -356,5 +356,5 @@ class _Search:
 
 
 def _is_larger(place: int, hit: Hit, best: tuple[int, Hit]) -> bool:
-    """Return whether a hit is later than the best so far, or as late and before it."""
+    """Return whether a hit is later than the best so far, or equal and before it."""
     return (hit.claimed, -place, -hit.offset) > (best[1].claimed, -best[0], -best[1].offset)

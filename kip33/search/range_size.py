@@ -1,7 +1,7 @@
-"""How many records and bytes are between two offsets of a partition.
+"""Count the records and bytes between two offsets of a partition.
 
-Segments inside are counted by the catalog; of the one or two that the range cuts, headers
-are read, and of the batches that it cuts the records.
+Inner segments are counted from the catalog. For the one or two segments at the ends of the range,
+headers are read, and records of the batches at the ends.
 """
 
 import io
@@ -23,16 +23,16 @@ UNCOUNTED = (SegmentStatus.INVALID, SegmentStatus.UNREADABLE)
 
 
 class RangeSize(NamedTuple):
-    """The size of a range; `records` is None where that cannot be told, and `note` says why."""
+    """The size of a range; `records` is None if unknown, and `note` says why."""
 
     records: int | None
-    size_bytes: int  # of the batches that hold them
+    size_bytes: int  # of the batches with these records
     bytes_read: int
     note: str | None = None
 
 
 def range_size(rows: Sequence[Mapping[str, Any]], start: int, end: int) -> RangeSize:
-    """Return the size of the offsets from `start` up to `end`, which is not in it.
+    """Return the size of the range from `start` up to `end`, exclusive.
 
     `rows` are one partition's catalog rows with `log_uri, base_offset, last_offset, valid_bytes,
     record_count, status`.
@@ -60,7 +60,7 @@ def range_size(rows: Sequence[Mapping[str, Any]], start: int, end: int) -> Range
 
 
 def _lost_from(row: Mapping[str, Any]) -> int | None:
-    """Return the first offset of a segment that may be lost, None where all can be counted."""
+    """Return the first offset of a segment that may be lost, None if all can be counted."""
     if row["status"] in UNCOUNTED or (
         row["status"] == SegmentStatus.TRUNCATED and row["last_offset"] is None
     ):
@@ -90,7 +90,7 @@ def _scanned(row: Mapping[str, Any], start: int, end: int) -> RangeSize:
             firsts = _first_offsets(batches, next_offset)
             held = (batches["last_offset"] >= start) & (firsts < end)
             whole = held & (firsts >= start) & (batches["last_offset"] < end)
-            whole &= batches["records_count"] >= 0  # a wrapper's have to be counted
+            whole &= batches["records_count"] >= 0  # a wrapper's records must be counted
             size_bytes += int(batches["size_bytes"][held].sum())
             records += int(batches["records_count"][whole].sum())
             for batch in batches[held & ~whole]:
@@ -105,7 +105,7 @@ def _scanned(row: Mapping[str, Any], start: int, end: int) -> RangeSize:
 
 
 def _first_offsets(batches: BatchColumns, next_offset: int) -> "np.ndarray[Any, Any]":
-    """Return where each batch may begin; of v0 and v1 a header says the last offset only."""
+    """Return the smallest possible first offset of each batch: v0 and v1 have only the last."""
     after_previous = np.concatenate(([next_offset], batches["last_offset"][:-1] + 1))
     return np.where(batches["magic"] >= 2, batches["base_offset"], after_previous)
 

@@ -26,12 +26,12 @@ from kip33.stores.locations import Location
 from kip33.stores.storage_options import StorageOptions
 
 Segments: TypeAlias = SegmentLike | Iterable[SegmentLike]
-"""A partition's directory, a log, or several of either of one partition.
+"""A partition's directory, a log, or several of these from one partition.
 
 Each is a path, a URI or a `Segment`.
 """
 
-_HELD_BYTES: Final = 1 << 25  # a larger batch is read from the file twice
+_HELD_BYTES: Final = 1 << 25  # larger batches are read from the file twice
 
 
 class _OpenLog(NamedTuple):
@@ -53,14 +53,14 @@ def find_offset(
     storage_options: StorageOptions | None = None,
     filesystem: Filesystem | None = None,
 ) -> Record | None:
-    """Return the first record, by offset, at or after a time; None if there is no
+    """Return the first record, by offset, at or after a time; None if there is no such record.
 
-    such record. `time` is in ms since 1970, or a `datetime` with a time zone; else ValueError.
-    Control records count, as for Kafka. An index beside a log shortens the way where the log agrees
-    with it. Every batch on the way is checked against its CRC before its header is believed. Raises
-    LocationError where a file cannot be read. Raises CorruptSegmentError, with `valid_bytes`, where
-    a batch that comes first cannot be read: a record there could be earlier. BatchTooLargeError
-    where the batch of the record decompresses to more than `max_batch_bytes`.
+    `time` is in ms since 1970, or a `datetime` with a time zone; else ValueError. Control records
+    are included, as in Kafka. An index beside a log is used if the log agrees with it. Every batch
+    on the way is checked against its CRC before its header is used. Raises LocationError if a file
+    cannot be read. Raises CorruptSegmentError, with `valid_bytes`, if an earlier batch cannot be
+    read, because a record there could be the first. Raises BatchTooLargeError if the record's batch
+    decompresses to more than `max_batch_bytes`.
     """
     timestamp_ms = milliseconds_of(time)
     if timestamp_ms < 0:
@@ -116,20 +116,21 @@ def read_records(
     storage_options: StorageOptions | None = None,
     filesystem: Filesystem | None = None,
 ) -> Iterator[Record]:
-    """Yield the records with `start` <= offset < `end`, over the borders of segments.
+    """Yield the records with `start` <= offset < `end`, across segments.
 
-    Keys and values are bytes or None, as they were sent; offsets that compaction or a transaction's
-    marker took are passed over. Control records are left out unless asked for: no consumer sees
-    them. Records of aborted transactions are there, for `read_uncommitted`.
+    Keys and values are bytes or None, as they were sent. Offsets without a record, because of
+    compaction or a transaction's marker, are skipped. Control records are left out by default, as
+    consumers do not see them. Records of aborted transactions are included, as for
+    `read_uncommitted`.
 
-    Only the segments that may hold such offsets are opened, from the place that an `.index` beside
-    the log names; damage before that place is not seen. Every batch from there on is checked
-    against its CRC before its header is believed. Where a log ends in damage its records up to
-    there are yielded, as recovery would keep them, then CorruptSegmentError is raised, with
-    `valid_bytes`. No CRC covers a batch's offset. So CorruptSegmentError is raised too where
-    offsets go back at a batch that would be passed over, or right behind the last one that is read.
-    LocationError where a file cannot be read, BatchTooLargeError where a batch decompresses to more
-    than `max_batch_bytes`, ValueError for two segments of one base offset.
+    Only segments that may contain these offsets are opened, at the position from an `.index` beside
+    the log; damage before that position is not detected. From there every batch is checked against
+    its CRC before its header is used. If a log ends in damage, the records before it are yielded,
+    as recovery would keep them, then CorruptSegmentError is raised, with `valid_bytes`. No CRC
+    covers a batch's offset. So CorruptSegmentError is also raised if offsets decrease at a batch
+    that would be skipped, or right after the last one that is read. Raises LocationError if a file
+    cannot be read, BatchTooLargeError if a batch decompresses to more than `max_batch_bytes`,
+    ValueError for two segments with one base offset.
     """
     logs = _logs_of(segments, storage_options, filesystem)
     how = _How(include_control, check_crc, max_batch_bytes)
@@ -213,16 +214,16 @@ class _Batches:
         self._log, self._window, self._max_batch_bytes = log, window, max_batch_bytes
 
     def at(self, position: int) -> BatchHeader:
-        """Return the header of the batch at a position where one was seen before."""
+        """Return the header of the batch at a position where a batch was found before."""
         for header in self._window.headers(position):
             return header
         raise _corrupt(self._log, self._window.damage or "the log became shorter while it was read")
 
     def between(self, start: int, end: int | None, *, in_order: bool) -> Iterator[BatchHeader]:
-        """Yield the headers of batches that may hold an offset from `start` up to `end`.
+        """Yield the headers of batches that may contain an offset from `start` up to `end`.
 
-        CorruptSegmentError at damage; with `in_order` also where offsets go back at a batch that is
-        passed over, or behind the last one: what CRCs do not cover may be wrong there.
+        Raises CorruptSegmentError at damage. With `in_order` also if offsets decrease at a skipped
+        batch or after the last one: no CRC covers offsets, so they may be wrong there.
         """
         last_offset = self._log.base_offset - 1
         is_past_end = False
@@ -241,7 +242,7 @@ class _Batches:
             if not is_before and (end is None or header.magic < 2 or header.base_offset < end):
                 yield header
             is_past_end = end is not None and last_offset >= end - 1
-        if self._window.damage and not is_past_end:  # what follows is not asked for, damaged or not
+        if self._window.damage and not is_past_end:  # later batches are not needed, damaged or not
             raise _corrupt(self._log, self._window.damage)
 
     def records(self, header: BatchHeader) -> Iterator[Record]:
@@ -259,14 +260,14 @@ class _Batches:
             raise type(error)(f"{self._log.place.uri}: {error}") from error
 
     def _held(self, header: BatchHeader) -> bytes | LogWindow:
-        """Return a batch's bytes, or the file at its place where it is too large to hold."""
+        """Return a batch's bytes, or the file at its position if it is too large for memory."""
         if header.size_bytes > _HELD_BYTES:
             return self._window
         end = header.position + header.size_bytes
         return b"".join(pieces_of(self._window, header.position, end))
 
     def _place_for(self, start: int) -> int:
-        """Return the position that the `.index` beside the log names, if the batch there fits."""
+        """Return the position from the `.index` beside the log, if the batch there matches."""
         relative_offset = start - self._log.base_offset
         log = self._log.place
         if relative_offset <= 0:
@@ -279,7 +280,7 @@ class _Batches:
         except (OSError, Kip33Error):
             return 0
         header = next(self._window.headers(position), None) if position > 0 else None
-        self._window.damage = None  # of a place that an index made up
+        self._window.damage = None  # at a wrong position from the index
         if header is None or not self._log.base_offset <= header.base_offset <= start:
             return 0
         return position

@@ -1,4 +1,4 @@
-"""All requests for one partition, answered from the replica that has most, or from each."""
+"""Answer all requests for one partition, from the most complete replica or from each one."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -16,30 +16,30 @@ from kip33.search.replicas import (
 from kip33.search.searched_segment import SearchedSegment
 
 SEARCHED: Final = ("log_dir", *SearchedSegment._fields)
-"""The catalog's columns that a search asks for."""
+"""The catalog's columns that a search needs."""
 
 
 class SearchOptions(NamedTuple):
-    """How all requests alike are answered."""
+    """The options for all requests."""
 
     as_kafka: bool = False  # with Kafka's traps
     index_only: bool = False  # no log is opened
-    all_replicas: bool = False  # else one, the fullest
-    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES  # a larger one, decompressed, is not read
+    all_replicas: bool = False  # else only the most complete one
+    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES  # larger decompressed batches are not read
     kafka_version: tuple[int, int] = NEWEST_KAFKA  # whose traps
 
 
 class Request(NamedTuple):
-    """A time to look for; `log_dir` None: in whichever replica."""
+    """A time to search for; `log_dir` None: in any replica."""
 
     target_ms: int
     log_dir: str | None = None
 
 
 class ReplicaAnswer(NamedTuple):
-    """An answer, and the replica it is from; None where there is no such partition."""
+    """An answer and its replica; None if there is no such partition."""
 
-    request: int  # its place among the requests
+    request: int  # the number of the request
     log_dir: str | None
     answer: Answer
 
@@ -50,10 +50,10 @@ def answers_of(
     how: SearchOptions,
     starts: Mapping[str, int] | None = None,
 ) -> Iterator[ReplicaAnswer]:
-    """Yield what is found for each request, given the catalog's rows of one topic and partition.
+    """Yield the answers to each request, given the catalog's rows of one topic and partition.
 
-    `rows` have SEARCHED, in no order, of all log directories. `starts`: log start offsets by log
-    directory; records below do not count.
+    `rows` have the columns SEARCHED, of all log directories, in any order. `starts`: log start
+    offsets by log directory; records below are ignored.
     """
     replicas = replicas_of(rows)
     best = most_complete(replicas)
@@ -87,9 +87,9 @@ def answers_of(
 
 
 def _with_notes(answer: Answer, twice: Sequence[SearchedSegment], note: str | None) -> Answer:
-    """Return the answer with a note where it depends on which of two segments is read.
+    """Return the answer, with a note if it depends on which of two segments is read.
 
-    `note`: what makes every answer of this replica unsure.
+    `note`: the reason why every answer of this replica is unsure, if any.
     """
     about_offset = None if answer.offset is None else overlap_note(answer.offset, twice)
     if note is None and about_offset is None:

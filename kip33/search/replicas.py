@@ -1,4 +1,4 @@
-"""A partition's replicas: the segments of each log directory, and what holds for all of them."""
+"""A partition's replicas: the segments of each log directory."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
@@ -11,7 +11,7 @@ from kip33.rules.overlaps import APART, UNKNOWN_OFFSET, overlaps
 from kip33.rules.segment_status import SegmentStatus
 from kip33.search.searched_segment import SearchedSegment, losses_of
 
-SEARCH_THREADS: Final = 16  # of a search: stores take most of its time
+SEARCH_THREADS: Final = 16  # per search: stores take most of its time
 
 PartitionKey: TypeAlias = tuple[str, int | None]  # topic, number
 ReplicaKey: TypeAlias = tuple[str | None, str, int | None]  # log_dir, topic, number
@@ -31,7 +31,8 @@ def replicas_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[SearchedSeg
 def most_complete(replicas: Mapping[str, list[SearchedSegment]]) -> str | None:
     """Return the log directory with most valid bytes, then the latest end, then the first name.
 
-    None where there is no replica. What damage or an early retention took counts against a copy.
+    None without replicas. A copy with damage, or with segments deleted by retention, has fewer
+    valid bytes.
     """
     return min(replicas, key=lambda log_dir: _rank(log_dir, replicas[log_dir]), default=None)
 
@@ -51,7 +52,7 @@ def _rank(log_dir: str, segments: list[SearchedSegment]) -> tuple[int, int, str]
 
 
 def overlapping(segments: Sequence[SearchedSegment]) -> list[SearchedSegment]:
-    """Return those of one partition's segments that have offsets of an earlier one.
+    """Return the segments of one partition that share offsets with an earlier one.
 
     `segments` are in order of their base offsets.
     """
@@ -62,19 +63,19 @@ def overlapping(segments: Sequence[SearchedSegment]) -> list[SearchedSegment]:
 
 
 def overlap_note(offset: int, twice: Sequence[SearchedSegment]) -> str | None:
-    """Return what a user should know of an answer at an offset, None if nothing.
+    """Return a note on an answer at an offset if segments overlap there, else None.
 
     `twice` are the segments that `overlapping` returns.
     """
     for one in twice:
         last = one.base_offset if one.last_offset is None else one.last_offset
-        if one.base_offset <= offset <= last + 1:  # what comes after the last depends on it as well
+        if one.base_offset <= offset <= last + 1:  # the next offset depends on it, too
             return f"{one.log_uri}: overlaps an earlier segment; their records may differ"
     return None
 
 
 def two_directories_note(segments: Sequence[SearchedSegment]) -> str | None:
-    """Return what a user should know of a replica with two directories, None otherwise."""
+    """Return a note on a replica with two directories, else None."""
     pair = two_directories_in(one.log_uri.rpartition("/")[0] for one in segments)
     if pair is None:
         return None
@@ -84,7 +85,7 @@ def two_directories_note(segments: Sequence[SearchedSegment]) -> str | None:
 
 
 def log_end(segments: Sequence[SearchedSegment]) -> tuple[int, str | None]:
-    """Return the offset after the last record as far as it is known, and a note if it is not."""
+    """Return the offset after the last known record, and a note if later records are unknown."""
     last, loss = segments[-1], losses_of(segments)[-1]
     is_known = last.is_bare or (last.last_offset is not None and not loss)
     note = (

@@ -1,4 +1,4 @@
-"""Files that a user gives with a question: committed offsets, and requests for times."""
+"""Input files of a user: committed offsets, and requests for times."""
 
 import csv
 import io
@@ -19,7 +19,7 @@ EXPECTED_COLUMNS: Final = "the columns topic,partition,time[,log_dir]"
 
 
 class TimeRequest(NamedTuple):
-    """A line of a request file; `time` is text, `partition` None for all of the topic."""
+    """A line of a request file; `time` is text, `partition` is None for all partitions."""
 
     line: int
     topic: str
@@ -29,7 +29,7 @@ class TimeRequest(NamedTuple):
 
 
 def load_group_offsets(file: str) -> list[GroupOffset]:
-    """Return committed offsets from a file, local or a URI; LocationError, one line, if not."""
+    """Return committed offsets from a path or URI; LocationError, one line, if it is wrong."""
     place = Location.of(file)
     try:
         return parse_group_offsets(_bytes(place).decode("utf-8-sig"))
@@ -95,7 +95,7 @@ def _request(line: int, row: dict[str, Any]) -> TimeRequest:
 
 
 def _text(cell: Any) -> str:
-    """Return a cell as text: of a Parquet file it may be a number or a timestamp."""
+    """Return a cell as text; in a Parquet file it may be a number or a timestamp."""
     if cell is None:
         return ""
     return str(cell.isoformat() if hasattr(cell, "isoformat") else cell).strip()

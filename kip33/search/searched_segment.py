@@ -1,4 +1,4 @@
-"""What a search knows of a segment before it opens anything: one row of the catalog."""
+"""The facts about a segment that a search has before it opens a file: one row of the catalog."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,52 +8,52 @@ from kip33.rules.segment_status import SegmentStatus
 
 
 class SearchedSegment(NamedTuple):
-    """A catalog row, as search needs it."""
+    """The fields of a catalog row that a search needs."""
 
     log_uri: str
     base_offset: int
     last_offset: int | None
     size_bytes: int | None
     valid_bytes: int | None
-    max_timestamp: int | None  # -1: no record has one; None: not known
-    largest_timestamp: int | None  # Kafka's: the file's time where there is no timestamp
+    max_timestamp: int | None  # -1: no timestamps; None: unknown
+    largest_timestamp: int | None  # Kafka's: the file's time if there are no timestamps
     status: str
     index_uri: str | None  # the .timeindex of the catalog
-    record_count: int | None = None  # None: not known
-    # How a build left the index files there: an index file of another size or time is another one.
+    record_count: int | None = None  # None: unknown
+    # Size and time of the index files after the build; a file with others is another file.
     time_index_bytes: int | None = None
     offset_index_bytes: int | None = None
-    time_index_settings: str | None = None  # JSON; of one pass if equal to the other's
+    time_index_settings: str | None = None  # JSON; from one scan if equal to the .index's
     offset_index_settings: str | None = None
     time_index_modified_ms: int | None = None
     offset_index_modified_ms: int | None = None
 
     @property
     def doubt(self) -> str | None:
-        """Return the status where the log's batches count for nothing: they are not searched."""
+        """Return the status if it excludes the log's batches from a search, else None."""
         is_lost = self.status in (SegmentStatus.INVALID, SegmentStatus.UNREADABLE)
         return self.status if is_lost else None
 
     @property
     def is_bare(self) -> bool:
-        """Return whether it is known to have no batch."""
+        """Return whether the segment certainly has no batch."""
         return not self.doubt and (self.status == SegmentStatus.EMPTY or self.size_bytes == 0)
 
     @property
     def end_offset(self) -> int:
-        """Return the offset after the last one that is known, its base offset without one."""
+        """Return the offset after the last known one, or the base offset."""
         return self.base_offset if self.last_offset is None else self.last_offset + 1
 
     def may_hold(self, target_ms: int) -> bool:
-        """Return whether it is worth opening for a time."""
+        """Return whether it may have a record at or after a time."""
         return not self.doubt and not self.is_bare and may_hold(self.max_timestamp, target_ms)
 
 
 def losses_of(segments: Sequence[SearchedSegment]) -> list[str | None]:
-    """Return for each segment what hides records of it, None where all of them can be read.
+    """Return for each segment why records may be lost, None if all of them can be read.
 
-    `segments` of one partition, in order. A truncated segment lost nothing if the next one goes on
-    where its valid bytes end.
+    `segments` are of one partition, in order. A truncated segment lost nothing if the next one
+    begins where its valid bytes end.
     """
     next_bases = next_bases_of(segments)
     return [_loss(one, next_base) for one, next_base in zip(segments, next_bases, strict=True)]

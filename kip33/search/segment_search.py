@@ -20,7 +20,7 @@ _PACKED_OR_STAMPED: Final = CODEC_MASK | LOG_APPEND_TIME
 
 
 class Hit(NamedTuple):
-    """A record, or the batch that should have it but cannot be decoded: no timestamp then."""
+    """A record, or, without a timestamp, the batch that should have it but cannot be decoded."""
 
     offset: int
     timestamp: int | None
@@ -28,30 +28,30 @@ class Hit(NamedTuple):
     note: str | None = None
     is_first_of_batch: bool = False
     position: int = 0  # of the batch
-    claimed: int = NO_TIMESTAMP  # the record's timestamp, or what the header of the batch claims
+    claimed: int = NO_TIMESTAMP  # the record's timestamp, or the one in the batch's header
 
 
 class RisingRecords:
-    """The records of one batch that are later than all before them, read as far as was asked.
+    """The records of one batch that are later than all records before them, read on demand.
 
-    The first record at or after a time is one of them. Times are asked in ascending order, so only
-    the last of these records is held, however many there are.
+    The first record at or after a time is one of them. Times are searched in ascending order, so
+    only the last of these records is kept in memory.
     """
 
     def __init__(self, records: Iterator[Record], start_offset: int) -> None:
-        """Take a batch's records; those below `start_offset` do not count."""
+        """Take a batch's records; those below `start_offset` are ignored."""
         self._records, self._start_offset = records, start_offset
         self._step: Record | None = None
         self._steps = 0
         self._damage: CorruptSegmentError | UnsupportedFormatError | None = None
         self.asked_ms: int | None = None
-        self.next_offset = start_offset  # after the last record that could be read
+        self.next_offset = start_offset  # after the last readable record
 
     def first(self, target_ms: int) -> tuple[Record, bool] | None:
         """Return the first record at or after a time and whether it is the batch's first, or None.
 
-        Raises what the records raise, where that comes before the record. ValueError for a time
-        before the one that was asked last.
+        Raises the error of an unreadable record before it, and ValueError for a time that is
+        smaller than the previous one.
         """
         if self.asked_ms is not None and target_ms < self.asked_ms:
             raise ValueError(f"{target_ms} was asked after {self.asked_ms}")
@@ -75,7 +75,7 @@ class RisingRecords:
 
 
 class SegmentSearch:
-    """One segment, open; ask for times in ascending order. `notes` says what was wrong with it."""
+    """One open segment; times must be searched in ascending order. `notes` has its faults."""
 
     def __init__(
         self,
@@ -84,26 +84,26 @@ class SegmentSearch:
         indexes: IndexLookup,
         start_offset: int,
     ) -> None:
-        """Take an open log; records below `start_offset` do not count."""
+        """Take an open log; records below `start_offset` are ignored."""
         self.log = log
         self._segment, self._indexes, self._start_offset = segment, indexes, start_offset
         self._resume = (
             0,
             segment.base_offset,
-        )  # position and offset: nothing before is late enough
+        )  # position and offset before which no record is late enough
         self._none_from: int | None = None
         self._stairs: tuple[int, RisingRecords] | None = None
         self._is_index_true: bool | None = None
-        self._first_position: int | None = None  # of the first batch with records that count
+        self._first_position: int | None = None  # of the first batch with a record to return
 
     @property
     def notes(self) -> list[str]:
-        """Return one line for each thing that was not as it should be."""
+        """Return one line per fault."""
         damage = [f"{self.log.damage}; the rest was not read"] if self.log.damage else []
         return [f"{self._segment.log_uri}: {note}" for note in (*self._indexes.notes, *damage)]
 
     def find(self, target_ms: int) -> Hit | None:
-        """Return the first record at or after a time; OSError where the log cannot be read."""
+        """Return the first record at or after a time; OSError if the log cannot be read."""
         if self._none_from is not None and target_ms >= self._none_from:
             return None
         position, first_offset = self._start(target_ms, self._resume)
@@ -120,10 +120,10 @@ class SegmentSearch:
     def find_max(self, timestamp: int) -> Hit | None:
         """Return the first record with this timestamp in the first batch that has it as its max.
 
-        What a broker answers for MAX_TIMESTAMP: it looks into no other batch and into none of
-        magic 0, and its log start offset does not count.
+        This is a broker's answer for MAX_TIMESTAMP: it reads no other batch and none of magic 0,
+        and it ignores its log start offset.
         """
-        at_start = (0, self._segment.base_offset)  # not at a record: an emptied batch counts here
+        at_start = (0, self._segment.base_offset)  # includes empty batches
         position, first_offset = self._start(timestamp, at_start)
         for header in self.log.headers(position):
             if header.max_timestamp == timestamp:
@@ -135,10 +135,11 @@ class SegmentSearch:
         return None
 
     def find_indexed_max(self, timestamp: int) -> Hit | None:
-        """Return what a time index records of the largest timestamp, without a look at records.
+        """Return the time index's offset for the largest timestamp, without reading records.
 
-        What a broker before 3.8 answers for MAX_TIMESTAMP: the last offset of the first batch that
-        has it. Where the index file is known to be `live`, a plain batch is named by its record.
+        This is the answer of brokers before 3.8 for MAX_TIMESTAMP: the last offset of the first
+        batch that has it. If the index file is known to be `live`, it is the offset of the record
+        in a plain batch.
         """
         for header in self.log.headers(0):
             if header.max_timestamp == timestamp:
@@ -151,7 +152,7 @@ class SegmentSearch:
         return None
 
     def largest_below(self, timestamp: int) -> int:
-        """Return the largest timestamp below this one that a batch with records claims, or -1."""
+        """Return the largest timestamp below this one in headers of batches with records, or -1."""
         claimed = -1
         for header in self.log.headers(0):
             counts = header.records_count and header.last_offset >= self._start_offset
@@ -162,9 +163,9 @@ class SegmentSearch:
     def find_largest(self, least: int, claimed_from: int, claimed_below: int | None) -> Hit | None:
         """Return the first record with the largest timestamp, which is at least `least`.
 
-        Only batches whose header claims a timestamp within the bounds are decoded, each of them
-        once, and none that claims less than a record found before it. A batch that cannot be
-        decoded counts with its claim.
+        Only batches whose header has a timestamp within the bounds are decoded, each of them once,
+        and only if it is not below a record found before. For a batch that cannot be decoded, the
+        timestamp in its header is used.
         """
         found: Hit | None = None
         first_offset = self._segment.base_offset
@@ -188,7 +189,7 @@ class SegmentSearch:
             hit, largest = found, found.claimed + 1
 
     def _start(self, target_ms: int, resume: tuple[int, int]) -> tuple[int, int]:
-        """Return a position to begin at, and an offset before which no record is late enough."""
+        """Return a position to begin, and an offset before which no record is late enough."""
         indexes, end = self._indexes, self.log.end
         starts = indexes.starts_for(target_ms, end)
         upper = indexes.upper_start_for(target_ms, end)
@@ -289,11 +290,11 @@ class SegmentSearch:
         )
 
     def begins_with(self, hit: Hit) -> bool:
-        """Return whether no record of the segment that counts is before a hit."""
+        """Return whether no record of the segment from the log start offset on is before a hit."""
         if not hit.is_first_of_batch or self._stairs is None:
             return False
         if self._first_position is None:
-            self.log.expect(0)  # one header tells, as a rule
+            self.log.expect(0)  # one header is usually enough
             for header in self.log.headers(0):
                 self._first_position = header.position
                 is_hit = header.position == self._stairs[0]
@@ -303,9 +304,9 @@ class SegmentSearch:
 
 
 def has_record_from(log: LogWindow, header: BatchHeader, offset: int) -> bool:
-    """Return whether a batch has a record at or after an offset; raises what its records raise.
+    """Return whether a batch has a record at or after an offset; raises the errors of its records.
 
-    A batch that ends behind the offset need not have one: compaction may have removed it.
+    A batch that ends after the offset may have none: compaction may have removed the record.
     """
     if not header.records_count or header.last_offset < offset:
         return False
@@ -327,9 +328,9 @@ def has_record_from(log: LogWindow, header: BatchHeader, offset: int) -> bool:
 def opened_search(
     segment: SearchedSegment, meter: Meter, *, start_offset: int, check_crc: bool = False
 ) -> Iterator[SegmentSearch]:
-    """Open a segment's log, and its indexes once they are needed; OSError as the store does.
+    """Open a segment's log, and its indexes on demand; raises the OSError of the store.
 
-    With `check_crc` no batch is believed that does not match its CRC: the log is damaged there.
+    With `check_crc` a batch that does not match its CRC is treated as damage.
     """
     with ExitStack() as files:
         window = opened_window(segment, files, meter, check_crc=check_crc)
@@ -339,7 +340,7 @@ def opened_search(
 def opened_window(
     segment: SearchedSegment, files: ExitStack, meter: Meter, *, check_crc: bool = False
 ) -> LogWindow:
-    """Return a window on what is valid of a segment's log, open until `files` close; OSError."""
+    """Return a window on the valid bytes of a segment's log, open until `files` close; OSError."""
     log = Location.of(segment.log_uri)
     read_into, size_bytes = files.enter_context(opened(log))
     end = size_bytes if segment.valid_bytes is None else min(size_bytes, segment.valid_bytes)
