@@ -1,9 +1,9 @@
-"""Carrying out a retention plan: exactly what it says, or a row that says why not.
+"""Carry out a retention plan exactly, or report in a row why not.
 
-Partitions go side by side, each one's segments in order (`retention.apply_partition`). Before
-anything is touched the plan has to pass all of `retention.apply_checks`, and no broker may hold the
-`.lock` of a log directory; it stays locked to the end. An apply that was interrupted goes on when
-the plan is applied again: the journal beside the catalog says where.
+Partitions are processed in parallel, the segments of each in order (`retention.apply_partition`).
+Before anything is changed, the plan must pass all of `retention.apply_checks`, and no broker may
+hold the `.lock` of a log directory, which stays locked until the end. If an apply is interrupted,
+applying the plan again continues it: the journal beside the catalog has its progress.
 """
 
 import threading
@@ -32,12 +32,12 @@ from kip33.stores.locations import Location
 MAX_AGE_MS: Final = 24 * 3_600_000
 LIMIT_BYTES: Final = 1 << 40
 OnRecord: TypeAlias = Callable[[Record], bool | None]
-"""What is told of each object of the journal; False: stop."""
+"""Called with each object of the journal; returns False to stop."""
 
 
 @dataclass(frozen=True)
 class Applied:
-    """What an apply did; of a dry run, what it would have done."""
+    """The result of an apply; for a dry run, the result it would have had."""
 
     plan_id: str
     run_id: str
@@ -75,10 +75,10 @@ def apply_plan(
 ) -> Applied:
     """Delete what the plan says, or move it to `trash`; return a row for each partition.
 
-    `clock` gives the time in ms; `on_record` is called with each object of the journal once it is
-    published, one at a time, in a dry run with the objects there would be. Where it returns False
-    it is not called again, and each partition ends with the segment under way. PlanError,
-    CatalogError or LocationError with nothing touched where the plan is refused.
+    `clock` gives the time in ms. `on_record` is called with each object of the journal after it is
+    published, one at a time; in a dry run, with the objects there would be. If it returns False, it
+    is not called again, and each partition ends with its current segment. Raises PlanError,
+    CatalogError or LocationError if the plan is refused; then nothing was changed.
     """
     require_fresh(plan, clock_ms=clock(), max_age_ms=max_age_ms)
     require_within(plan, limit_bytes)
@@ -93,7 +93,7 @@ def apply_plan(
         locks.enter_context(locked(directories, make=not dry_run))
         known = require_same_judgement(plan)
         if dry_run:
-            locks.close()  # it was free; a broker may start
+            locks.close()  # a dry run only tests the lock; a broker may start
         else:
             require_writable(journal, "the journal")
             if folder:
@@ -109,7 +109,7 @@ def apply_plan(
 def _side_by_side(
     run: Run, partitions: Sequence[PlannedPartition], threads: int
 ) -> tuple[PartitionResult, ...]:
-    """Return the results in order; an interrupt lets each partition end its segment, no more."""
+    """Return the results in order; after an interrupt each partition ends with its segment."""
     with ThreadPoolExecutor(threads) as pool:
         under_way = [pool.submit(delete_partition, run, partition) for partition in partitions]
         try:

@@ -1,4 +1,4 @@
-"""Deleting one partition's planned segments, oldest first: what remains never has a hole.
+"""Delete one partition's planned segments, oldest first: the rest never has a gap.
 
 The first difference from the plan ends the partition: nothing after it is deleted.
 """
@@ -14,22 +14,22 @@ from kip33.stores.files import one_line
 
 
 class PartitionResult(NamedTuple):
-    """What became of one partition's segments; in a dry run, what would."""
+    """The result for one partition; for a dry run, the result it would have."""
 
     log_dir: str
     topic: str
     partition: int
     segments_planned: int
-    segments_deleted: int  # by this run; moved ones as well
+    segments_deleted: int  # by this run, including moved ones
     segments_gone_already: int  # by other runs of this plan
     bytes_deleted: int  # of all files, by this run
     outcome: str  # done | stopped
     why: str | None
-    stopped_at: int | None  # base offset of the segment that is not done
+    stopped_at: int | None  # base offset of the first segment that is not done
 
 
 def delete_partition(run: Run, partition: PlannedPartition) -> PartitionResult:
-    """Delete the planned segments; a difference, or a fault of the store, is in the result."""
+    """Delete the planned segments; a difference or a fault of the store is in the result."""
     journal = Journal(run.plan, partition, run.run_id)
     files = PartitionFiles({}, frozenset())
     try:
@@ -66,7 +66,7 @@ def delete_partition(run: Run, partition: PlannedPartition) -> PartitionResult:
 
 
 def _hole(partition: PlannedPartition, files: PartitionFiles) -> str | None:
-    """Return why the directory could be left with a hole, None if it cannot."""
+    """Return why the directory could be left with a gap, None if it cannot."""
     planned = {segment.base_offset for segment in partition.segments}
     last = max(planned)
     logs = files.logs()

@@ -1,8 +1,8 @@
-"""Deleting one planned segment: look, put an intent, delete file by file, put a result.
+"""Delete one planned segment: check it, put an intent, delete file by file, put a result.
 
-The order is what makes the journal true whenever a run is killed: before a file goes there is an
-intent, and where a result says that all are gone, they are. A segment whose log is gone was begun
-by a run of this plan, or its absence is a difference: the intents tell.
+This order keeps the journal true even if a run is killed: an intent exists before a file is
+deleted, and a result exists only after all files are deleted. If a segment's log is missing, the
+intents show whether a run of this plan deleted it; otherwise it is a difference from the plan.
 """
 
 import threading
@@ -29,7 +29,7 @@ from kip33.stores.durable_files import flush
 from kip33.stores.files import one_line
 from kip33.stores.locations import Location
 
-DONE_BEFORE: Final = "done_before"  # by an earlier run, whose result stands: no record of it
+DONE_BEFORE: Final = "done_before"  # by an earlier run, which recorded the result: no new record
 
 Record: TypeAlias = dict[str, Any]
 """An object of the journal."""
@@ -37,11 +37,11 @@ Record: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True)
 class Run:
-    """One apply of a plan: what holds for all its partitions."""
+    """One apply of a plan: the values shared by all its partitions."""
 
     plan: RetentionPlan
     run_id: str
-    known: frozenset[str]  # URIs of the planned logs that the newest snapshot has
+    known: frozenset[str]  # URIs of the planned logs that are in the newest snapshot
     clock: Callable[[], int]
     trash: Location | None  # this plan's folder in it
     dry_run: bool
@@ -50,7 +50,7 @@ class Run:
 
 
 class Step(NamedTuple):
-    """What became of a segment; `why` is set where the partition has to stop."""
+    """The result for a segment; `why` is set if the partition has to stop."""
 
     outcome: str
     deleted: tuple[PlannedFile, ...] = ()  # by this run
@@ -62,7 +62,7 @@ class _StopError(Exception):
 
 
 class SegmentStep:
-    """One segment under way; `listed` are its files as the directory's listing showed them."""
+    """One segment in progress; `listed` are its files from the directory's listing."""
 
     def __init__(
         self,
@@ -72,14 +72,14 @@ class SegmentStep:
         journal: Journal,
         listed: list[PlannedFile],
     ) -> None:
-        """Begin; nothing has happened yet."""
+        """Take the segment; nothing is done yet."""
         self.run, self.partition, self.segment = run, partition, segment
         self.journal, self.listed = journal, listed
         self._deleted: list[PlannedFile] = []
         self._may_be_touched = False
 
     def take(self) -> Step:
-        """Delete the segment; a difference, or a fault of the store, is in the step's `why`."""
+        """Delete the segment; a difference or a fault of the store is in the step's `why`."""
         base_offset = self.segment.base_offset
         if self.journal.is_done(base_offset) and not any(is_log(file) for file in self.listed):
             return Step(DONE_BEFORE)
@@ -91,7 +91,7 @@ class SegmentStep:
                 if file not in look.gone:
                     self._delete(file)
                 if is_log(file):
-                    self._flush([file])  # without its log a segment is begun, never the reverse
+                    self._flush([file])  # a crash must not leave the log without its indexes
             self._flush(self.segment.files)
         except _StopError as stop:
             return self.stop(str(stop))
@@ -109,7 +109,7 @@ class SegmentStep:
         return Step(outcome, tuple(self._deleted))
 
     def stop(self, why: str) -> Step:
-        """Return the step that ends its partition, after it was recorded if that is possible."""
+        """Return the step that ends its partition, and record it if possible."""
         outcome = INCOMPLETE if self._may_be_touched else STOPPED
         try:
             self._put(outcome, self._deleted, why)
@@ -118,7 +118,7 @@ class SegmentStep:
         return Step(outcome, tuple(self._deleted), why)
 
     def _look(self) -> Look:
-        """Return what there is; where another run deletes it meanwhile, not half of what was."""
+        """Return the current files; if another run deletes them at the same time, look again."""
         look = look_at(self.partition, self.segment, self.listed)
         if look.gone:
             self.journal.load()
@@ -127,7 +127,7 @@ class SegmentStep:
         return look
 
     def _require_as_planned(self, look: Look) -> None:
-        """Raise _StopError unless all is as planned, or a run of this plan began with it."""
+        """Raise _StopError unless all files are as planned, or a run of this plan began earlier."""
         log = self._uri(self.segment.log)
         if look.others:
             raise _StopError(look.others[0])
@@ -145,7 +145,7 @@ class SegmentStep:
             )
 
     def _delete(self, file: PlannedFile) -> None:
-        """Delete or move one file that is still as planned; _StopError or OSError if not."""
+        """Delete or move one file that is still as planned; otherwise _StopError or OSError."""
         place = self.partition.place(file)
         info = info_of(place)
         if info is None:
@@ -158,7 +158,7 @@ class SegmentStep:
             self._deleted.append(file)
 
     def _went(self, place: Location, file: PlannedFile) -> bool:
-        """Delete or move a file; return whether it was this run, or another one meanwhile."""
+        """Delete or move a file; return whether this run did it; False: another run did."""
         touched_before, self._may_be_touched = self._may_be_touched, True
         try:
             self._remove(place, file)
@@ -172,7 +172,7 @@ class SegmentStep:
             if is_there or self.run.trash:
                 what = "moved" if self.run.trash else "deleted"
                 raise _StopError(f"{place.uri}: cannot be {what}: {one_line(error)}") from error
-        return True  # it went, even where the store says it did not
+        return True  # it was deleted, even if the store reports an error
 
     def _remove(self, place: Location, file: PlannedFile) -> None:
         if self.run.trash:
@@ -184,7 +184,7 @@ class SegmentStep:
             place.filesystem().delete_file(place.path)
 
     def _flush(self, files: Iterable[PlannedFile]) -> None:
-        """Wait until the disk knows that files are gone; _StopError where it cannot be told."""
+        """Flush the deletion of files to the disk; _StopError if that fails."""
         folders = {self.partition.place(file).parent for file in files}
         for folder in sorted(folders, key=lambda one: one.uri):
             if self.run.dry_run or not folder.is_local:
@@ -205,7 +205,7 @@ class SegmentStep:
             raise _StopError(f"{place.uri}: was deleted meanwhile, but not by this plan")
 
     def _put(self, what: str, files: list[PlannedFile], why: str | None = None) -> None:
-        """Publish an object of the journal, then tell it; a dry run only tells."""
+        """Publish an object of the journal, then report it; a dry run only reports."""
         is_intent = what == INTENT
         record = {
             "kind": "intent" if is_intent else "result",

@@ -1,12 +1,11 @@
 """The `.lock` of a broker's log directory: no file is deleted or replaced under a running broker.
 
-A broker holds it from its start to its end, through Java's `FileLock`, which is POSIX's lock of a
-file's bytes. Whoever holds it here keeps a broker from starting. Brokers of 4.x delete the file
-when they stop, those before leave it: where a log directory has `meta.properties`, as a broker's
-has, the file is made if it is not there, and removed in the end. An archive has neither, or a
-`.lock` that was copied and is not held.
+A broker holds it from start to stop, through Java's `FileLock`, which is a POSIX lock on a file's
+bytes. While kip33 holds it, no broker starts. Brokers of 4.x delete the file when they stop, older
+ones keep it. In a broker's log directory (with `meta.properties`) a missing file is created, and
+removed at the end. An archive has neither file, or a copied `.lock` that is not held.
 
-The lock is a process's: it does not tell two runs in one process from each other.
+The lock belongs to a process: it does not separate two runs in one process.
 """
 
 import fcntl
@@ -27,12 +26,12 @@ _TRIES: Final = 5
 
 @contextmanager
 def locked(partitions: Iterable[Location], *, make: bool = True) -> Iterator[None]:
-    """Hold the lock of every log directory on this machine of partition directories.
+    """Hold the lock of every local log directory that contains the partition directories.
 
-    `make`: also where a broker's log directory has no lock file now. Raises LockedError where a
-    broker, or another run of kip33, holds one, or it cannot be opened.
+    `make`: create the lock file of a broker's log directory if it is missing. Raises LockedError if
+    a broker or another run of kip33 holds one, or it cannot be opened.
     """
-    held: list[tuple[int, Location | None]] = []  # descriptor, and the file if we made it
+    held: list[tuple[int, Location | None]] = []  # descriptor, and the file if created here
     try:
         for log_dir in sorted(_log_dirs(partitions)):
             one = _take(log_dir, make=make)
@@ -43,12 +42,12 @@ def locked(partitions: Iterable[Location], *, make: bool = True) -> Iterator[Non
         for descriptor, made in held:
             if made:
                 with suppress(OSError):
-                    os.unlink(made.path)  # noqa: PTH108 - before it is let go, as Kafka does
+                    os.unlink(made.path)  # noqa: PTH108 - before unlocking, as Kafka does
             os.close(descriptor)
 
 
 def _log_dirs(partitions: Iterable[Location]) -> set[Location]:
-    """Return the parents of the directories, by their paths and behind links."""
+    """Return the parents of the directories, as named and with links resolved."""
     found = set()
     for partition in partitions:
         if partition.is_local:
@@ -69,7 +68,7 @@ def _take(log_dir: Location, *, make: bool) -> tuple[int, Location | None] | Non
         try:
             descriptor = os.open(place.path, flags, 0o644)
         except (FileNotFoundError, FileExistsError):
-            continue  # a broker stopped, or started, meanwhile
+            continue  # a broker stopped or started in between
         except OSError as error:
             raise _refusal(place, f"cannot be opened: {one_line(error)}") from error
         try:
@@ -79,7 +78,7 @@ def _take(log_dir: Location, *, make: bool) -> tuple[int, Location | None] | Non
         except BaseException:
             os.close(descriptor)
             raise
-        os.close(descriptor)  # a broker deleted it when it stopped: that is no lock any more
+        os.close(descriptor)  # a broker deleted it when it stopped: no longer a lock
     raise _refusal(place, "is created and deleted repeatedly")
 
 

@@ -5,14 +5,14 @@
         00000000000000000042-91aa3c5e7f02-intent.json        put before the first deletion
         00000000000000000042-91aa3c5e7f02-deleted.json       put after the last
 
-A step is a segment, named by its base offset; each apply, a run, has an id and writes objects of
-its own names, whole, since object stores cannot append. The names alone say how far a plan got:
+A step is one segment, named by its base offset. Each apply (a run) has an id and writes its own
+complete objects, because object stores cannot append. The names alone show how far a plan got:
 
-    intent         all files were as planned; from here on they may be gone
-    deleted        all are gone, by this run; with a trash `moved`
-    gone_already   all are gone; the log went by another run
-    incomplete     the log is gone, other files may be there: something stopped this run
-    stopped        nothing of the segment was touched by this run
+    intent         all files were as planned; from now on they may be deleted
+    deleted        this run deleted all files; with a trash `moved`
+    gone_already   all files are deleted; another run deleted the log
+    incomplete     the log is deleted, other files may exist: this run was stopped
+    stopped        this run changed no file of the segment
 """
 
 import json
@@ -38,10 +38,10 @@ def journal_place(plan: RetentionPlan) -> Location:
 
 
 class Journal:
-    """What is recorded of one partition, by all runs, and what this run adds."""
+    """The journal of one partition: the records of all runs, and those that this run adds."""
 
     def __init__(self, plan: RetentionPlan, partition: PlannedPartition, run_id: str) -> None:
-        """Open it; `load` reads it."""
+        """Take the place of the journal; `load` reads it."""
         below = partition.below(plan.basis.source)
         place = journal_place(plan)
         self._folder = place.child(below) if below else place
@@ -49,7 +49,7 @@ class Journal:
         self._by_step: dict[int, set[tuple[str, str]]] = {}  # (run id, what) by base offset
 
     def load(self) -> None:
-        """Read the names, those of other runs that go on meanwhile as well; OSError if not."""
+        """Read the names, including those of runs in progress; OSError if that fails."""
         self._by_step = {}
         for info in entries_of(self._folder):
             base_offset, _, rest = info.base_name.partition("-")
@@ -58,7 +58,7 @@ class Journal:
                 self._by_step.setdefault(int(base_offset), set()).add((run_id, what))
 
     def is_done(self, base_offset: int) -> bool:
-        """Return whether a run said that all files of a segment are gone."""
+        """Return whether a run recorded that all files of a segment are deleted."""
         return any(what in DONE_RESULTS for _, what in self._by_step.get(base_offset, ()))
 
     def is_begun(self, base_offset: int, *, by_another_run: bool = False) -> bool:
@@ -72,7 +72,7 @@ class Journal:
         )
 
     def put(self, base_offset: int, what: str, record: dict[str, Any]) -> None:
-        """Publish one object; PublishError where it cannot be."""
+        """Publish one object; PublishError if that fails."""
         name = f"{base_offset:020d}-{self._run_id}-{what}.json"
         data = (json.dumps(record) + "\n").encode()
         publish_or_raise(self._folder.child(name), data, _CONSEQUENCE)

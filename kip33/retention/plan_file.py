@@ -1,12 +1,12 @@
-"""A retention plan as a file of JSON objects, one a line.
+"""A retention plan as a file of JSON objects, one per line.
 
     {"kind": "plan", "version": 1, "plan_id": "5c1e...", "created_ms": ..., ...}
     {"kind": "partition", "log_dir": "broker-1", "topic": "orders", "partition": 0, ...}
     {"kind": "segment", "log_dir": "broker-1", ..., "base_offset": 0, ..., "files": [...]}
 
-A partition's line stands before those of its segments. `plan_id` is a SHA-256 over every byte of
-the file but itself, so a plan that was edited, cut short or damaged is refused. That says nothing
-of who made it: what a plan asks for is compared with the newest snapshot before it is carried out.
+A partition's line is before those of its segments. `plan_id` is a SHA-256 over every byte of the
+file except the id, so a plan that was edited, truncated or damaged is refused. The id does not
+prove who made the plan, so each plan is compared with the newest snapshot before it is carried out.
 """
 
 import hashlib
@@ -45,9 +45,9 @@ def with_plan_id(basis: Basis, partitions: Iterable[PlannedPartition]) -> Retent
 
 
 def write_plan(plan: RetentionPlan, place: Location) -> None:
-    """Publish a plan whole, over an older plan at most.
+    """Publish a plan atomically; the only file that it may replace is another plan.
 
-    LocationError for a name that does not end in `.jsonl` or is another file's, PublishError where
+    Raises LocationError if the name does not end in `.jsonl` or is another file's, PublishError if
     it cannot be written.
     """
     require_plan_place(place)
@@ -56,7 +56,7 @@ def write_plan(plan: RetentionPlan, place: Location) -> None:
 
 
 def read_plan(place: Location) -> RetentionPlan:
-    """Return the plan in a file, exactly as it was written; PlanError, one line, if it is not."""
+    """Return the plan in a file; PlanError, one line, if it is not exactly as it was written."""
     try:
         lines = read_whole(place, most_bytes=MOST_PLAN_BYTES).splitlines(keepends=True)
     except OSError as error:
@@ -87,7 +87,7 @@ def read_plan(place: Location) -> RetentionPlan:
 
 
 def _plan_id(lines: Iterable[bytes]) -> str:
-    """Return the id of lines of which the first has an empty one."""
+    """Return the id of a plan's lines; the first of them has an empty id."""
     digest = hashlib.sha256()
     for line in lines:
         digest.update(line)
@@ -147,7 +147,7 @@ def _segment_record(partition: PlannedPartition, segment: PlannedSegment) -> dic
 
 
 def file_record(partition: PlannedPartition, file: PlannedFile) -> dict[str, Any]:
-    """Return a file as plan and journal name it."""
+    """Return the record of a file in plan and journal."""
     return {
         "uri": partition.place(file).uri,
         "size_bytes": file.size_bytes,
@@ -174,7 +174,7 @@ def _basis(header: dict[str, Any]) -> Basis:
 
 
 def _partitions(basis: Basis, records: list[dict[str, Any]]) -> tuple[PlannedPartition, ...]:
-    """Return the partitions with their segments; ValueError for an order or place not ours."""
+    """Return the partitions with their segments; ValueError for a wrong order or place."""
     found: list[tuple[PlannedPartition, list[PlannedSegment]]] = []
     for record in records:
         if record["kind"] == "partition":

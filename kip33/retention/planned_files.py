@@ -1,4 +1,4 @@
-"""The files of a planned segment, looked at again before they are deleted."""
+"""Check the files of a planned segment again before they are deleted."""
 
 from typing import Final, NamedTuple
 
@@ -16,25 +16,25 @@ LINK: Final = (
 
 
 class Look(NamedTuple):
-    """A planned segment's files as they are now."""
+    """The current state of a planned segment's files."""
 
     there: list[PlannedFile]  # planned, and as planned
-    gone: list[PlannedFile]  # planned, and not there
-    others: list[str]  # a line each: not as planned, or not in the plan
+    gone: list[PlannedFile]  # planned, but missing
+    others: list[str]  # one line each: not as planned, or not in the plan
 
     @property
     def log_is_there(self) -> bool:
-        """Return whether its log is there, as planned or not."""
+        """Return whether its log exists, as planned or not."""
         return not any(is_log(file) for file in self.gone)
 
 
 def look_at(
     partition: PlannedPartition, segment: PlannedSegment, listed: list[PlannedFile]
 ) -> Look:
-    """Return what there is of a segment now; OSError where a store does not say.
+    """Return the current files of a segment; OSError if a store does not answer.
 
-    `listed` are the files that a listing of the directory showed before: they are looked at again,
-    as are all that Kafka may put beside the log.
+    `listed` are the files from an earlier listing of the directory. These are checked again, and so
+    are all files that Kafka may put beside the log.
     """
     stem = segment.log.name.removesuffix(".log")
     planned = {partition.place(file): file for file in segment.files}
@@ -56,7 +56,7 @@ def look_at(
 
 
 def infos_of(places: list[Location]) -> list[tuple[Location, fs.FileInfo]]:
-    """Return what the stores say of files, there or not, one request to each store."""
+    """Return the status of files, existing or not, with one request to each store."""
     found: list[tuple[Location, fs.FileInfo]] = []
     for root in dict.fromkeys(place.root for place in places):
         mine = [place for place in places if place.root == root]
@@ -66,13 +66,13 @@ def infos_of(places: list[Location]) -> list[tuple[Location, fs.FileInfo]]:
 
 
 def info_of(place: Location) -> fs.FileInfo | None:
-    """Return what a store says of a file, None if it is not there."""
+    """Return the status of a file, None if it does not exist."""
     [(_, info)] = infos_of([place])
     return None if info.type == fs.FileType.NotFound else info
 
 
 def difference_of(place: Location, file: PlannedFile, info: fs.FileInfo) -> str | None:
-    """Return in what a file that is there differs from the plan, None if it does not."""
+    """Return the difference of an existing file from the plan, None if there is no difference."""
     if info.type != fs.FileType.File:
         return f"{place.uri}: is not a file"
     if is_link(place):

@@ -1,13 +1,13 @@
-"""Policies from files: a TOML file of one's own, and what a cluster's own tools printed.
+"""Policies from files: a TOML file, and the saved output of Kafka's own tools.
 
     [defaults]                        settings in Kafka's key names, quoted or not
     retention.ms = "7d"
     [topics."orders*"]                a topic's name, or a glob
     "cleanup.policy" = "compact,delete"
 
-What the tools printed is a section of exactly its name for every topic; the TOML file's section of
-the same name goes over it key by key, its defaults fill what neither says. A glob of the TOML file
-says nothing of a topic that the tools named.
+The tools' output gives a section with the exact name of each topic. The TOML file's section with
+the same name overrides it key by key, and its defaults fill keys that are in neither. A glob of the
+TOML file does not apply to a topic in the tools' output.
 """
 
 import tomllib
@@ -21,7 +21,7 @@ from kip33.rules.policies import DEFAULTS_SECTION, Policies
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
 
-MOST_POLICY_BYTES: Final = 2**30  # what the tools print of a million topics
+MOST_POLICY_BYTES: Final = 2**30  # the tools' output for a million topics
 TOPICS: Final = "topics"
 SAVE_AGAIN: Final = "save the tool's output again, unchanged"
 _SECTIONS_EXPECTED: Final = 'expected [defaults] and [topics."NAME or GLOB"]'
@@ -32,9 +32,9 @@ _Table = dict[str, Any]
 def load_policies(policy: str | None = None, kafka_configs: str | None = None) -> Policies:
     """Return the policies of a TOML file, of the saved output of Kafka's tools, or of both.
 
-    Both are local paths or URIs. Without either nothing is said, and nothing expires. PolicyError,
-    one line with the file, what was found, what was expected and what to do, for a file that cannot
-    be read or taken as it is.
+    Both are local paths or URIs. Without either there are no policies, and nothing expires. Raises
+    PolicyError for an unreadable or wrong file: one line with the file, what was found, what was
+    expected and what to do.
     """
     defaults: _Table = {}
     topics: dict[str, _Table] = {}
@@ -50,9 +50,9 @@ def load_policies(policy: str | None = None, kafka_configs: str | None = None) -
 def policies_of(
     policy: str | None, kafka_configs: str | None, retention_ms: int | None
 ) -> Policies | None:
-    """Return the policies of files, else one of `retention_ms` for all topics; None without any.
+    """Return the policies of files, else one with `retention_ms` for all topics, else None.
 
-    Errors as those of `load_policies`.
+    Errors as in `load_policies`.
     """
     if policy or kafka_configs:
         return load_policies(policy, kafka_configs)
@@ -78,7 +78,7 @@ def _of_tools(file: str) -> dict[str, _Table]:
 def load_kafka_configs(file: str) -> dict[str, dict[str, str]]:
     """Return each topic's settings as Kafka's tools printed them into a local file or URI.
 
-    PolicyError, one line with the file, where it cannot be read or is another text.
+    Raises PolicyError, one line with the file, if it cannot be read or has another form.
     """
     text = _text(file)
     with _named(file, SAVE_AGAIN):
@@ -132,7 +132,7 @@ def _table(section: str, value: Any) -> _Table:
 
 
 def _text(file: str) -> str:
-    """Return a file's text; PolicyError, which names it, where that cannot be had."""
+    """Return a file's text; PolicyError, with its name, if it cannot be read."""
     try:
         return read_whole(Location.of(file), most_bytes=MOST_POLICY_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -149,7 +149,7 @@ def _text(file: str) -> str:
 
 @contextmanager
 def _named(file: str, remedy: str) -> Iterator[None]:
-    """Put the file before what is wrong in it, and what to do behind, on one line."""
+    """Add the file's name before an error and the remedy after it, on one line."""
     try:
         yield
     except PolicyError as error:

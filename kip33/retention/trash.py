@@ -1,10 +1,10 @@
-"""A trash: expired files are moved there, each whole in the one place or the other.
+"""A trash: expired files are moved there; each complete file is in one place or the other.
 
     TRASH/<plan id>/segments/broker-1/orders-0/00000000000000000042.log     as below SOURCE
     TRASH/<plan id>/indexes/broker-1/orders-0/00000000000000000042.index    as in an index directory
 
-On one filesystem that is a rename. Elsewhere the file is copied to a temporary name, the
-copy's size compared with the plan, renamed, and only then is the original deleted.
+On one filesystem the move is a rename. Otherwise the file is copied to a temporary name, the copy's
+size is compared with the plan, the copy is renamed, and then the original is deleted.
 """
 
 import errno
@@ -21,10 +21,10 @@ COPY_CHUNK_BYTES: Final = 1 << 20
 
 
 def move_to_trash(file: Location, target: Location, *, size_bytes: int) -> None:
-    """Move a file of that many bytes; OSError if it cannot be, FileNotFoundError if it is gone.
+    """Move a file of `size_bytes`; OSError if that fails, FileNotFoundError if it is missing.
 
-    A file that is there already is taken for ours if it has the same bytes: a move that was
-    killed between copy and deletion.
+    An existing target with the same bytes is treated as our copy, from a move that was killed
+    between copy and deletion.
     """
     if _is_taken(target):
         if size_of(target) is None or not _same_bytes(file, target):
@@ -39,14 +39,14 @@ def move_to_trash(file: Location, target: Location, *, size_bytes: int) -> None:
 
 
 def _is_taken(target: Location) -> bool:
-    """Return whether anything has the name: a rename would replace a link or a pipe as well."""
+    """Return whether the name is used: a rename would also replace a link or a pipe."""
     if target.is_local:
         return os.path.lexists(target.path)
     return size_of(target) is not None
 
 
 def _rename(file: Location, target: Location) -> bool:
-    """Rename a file if that is one atomic step; return whether it was."""
+    """Rename a file if that is one atomic step; return whether it was renamed."""
     if file.root != target.root or file.is_object_store:
         return False
     try:
@@ -59,7 +59,7 @@ def _rename(file: Location, target: Location) -> bool:
 
 
 def _copy(file: Location, target: Location, *, size_bytes: int) -> None:
-    """Let a whole copy appear at `target`, with the file's times and mode on a local disk."""
+    """Publish a complete copy at `target`, with the file's times and mode on a local disk."""
     temporary = target.parent.child(f".{target.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
     store = target.filesystem()
     if not target.is_object_store:
@@ -67,7 +67,7 @@ def _copy(file: Location, target: Location, *, size_bytes: int) -> None:
     try:
         if file.is_local and target.is_local:
             shutil.copy2(file.path, temporary.path)
-        elif file.root == target.root:  # the store copies by itself
+        elif file.root == target.root:  # the store itself copies
             store.copy_file(file.path, temporary.path)
         else:
             _stream(file, temporary)
@@ -76,7 +76,7 @@ def _copy(file: Location, target: Location, *, size_bytes: int) -> None:
             raise OSError(f"{target.uri}: {copied} bytes were copied, expected {size_bytes}")
         if target.is_local:
             flush(temporary.path)
-        move(temporary, target)  # which flushes the folder: the original goes next
+        move(temporary, target)  # it flushes the folder before the original is deleted
     except BaseException:
         remove_quietly(temporary)
         raise
