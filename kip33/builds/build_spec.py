@@ -1,4 +1,4 @@
-"""What one build does."""
+"""The settings of one build."""
 
 import json
 from functools import cache
@@ -11,18 +11,18 @@ from kip33.stores.locations import Location
 
 
 class BuildSpec(NamedTuple):
-    """What one build does; small and picklable, for it travels to every task."""
+    """The settings of one build; small and picklable, because it is sent to every task."""
 
     source: Location
-    index_dir: Location  # the source itself when built in place
+    index_dir: Location  # the source itself if built in place
     settings: IndexSettings
     offset_index: bool = False
     overwrite: bool = False
     only_damaged: bool = False
     read_tail: bool = False
     layout: str = "kafka"
-    by_topic: tuple[tuple[str, IndexSettings], ...] = ()  # topics whose settings are others
-    fsync: bool = True  # what is written is on the disk before the next step
+    by_topic: tuple[tuple[str, IndexSettings], ...] = ()  # topics with other settings
+    fsync: bool = True  # flush written files to the disk before the next step
 
     @property
     def in_place(self) -> bool:
@@ -37,16 +37,16 @@ class BuildSpec(NamedTuple):
 
     @property
     def build_settings(self) -> str:
-        """Return the settings a row was built with, as JSON in one fixed order."""
+        """Return the settings with which a row is built, as JSON in a fixed order."""
         return _as_json(self.settings, self.offset_index)
 
     @property
     def index_settings(self) -> str:
-        """Return what decides the bytes of each index file, as JSON in one fixed order."""
+        """Return the settings that determine the bytes of index files, as JSON in a fixed order."""
         return index_settings_json(self.settings)
 
     def index_location(self, segment: Segment) -> Location:
-        """Return where the segment's `.timeindex` goes: its path below SOURCE, kept."""
+        """Return the place of the segment's `.timeindex`: the same path as below SOURCE."""
         return self.index_dir.child(index_path(segment.path, "timeindex"))
 
 
@@ -59,5 +59,5 @@ def _as_json(settings: IndexSettings, offset_index: bool) -> str:
 
 @cache
 def index_settings_json(settings: IndexSettings) -> str:
-    """Return settings as the catalog's columns `*_index_settings` have them."""
+    """Return settings in the form of the catalog's columns `*_index_settings`."""
     return json.dumps(settings._asdict())

@@ -36,9 +36,9 @@ class CarryOver(NamedTuple):
 
     snapshot: Snapshot
     taken: Mask
-    unsettled: Mask  # of these rows: another build has to read again
-    active_segment: npt.NDArray[np.int8]  # 0 or 1 as the listing has it now; LEAVE as it was
-    gone: Mask  # dropped: their segments are no longer there
+    unsettled: Mask  # of these rows: another build must read the log again
+    active_segment: npt.NDArray[np.int8]  # 0 or 1 from the listing; LEAVE: unchanged
+    gone: Mask  # dropped: their segments no longer exist
     reused: int
     carried: int
     dropped: int
@@ -102,7 +102,7 @@ def is_below(log_uri: Column, directories: tuple[str, ...]) -> Mask:
 def carry_over_rows(draft: Draft, takeover: CarryOver) -> Iterator[SnapshotPart]:
     """Write the copied rows into staging; yield their parts, numbered from 0.
 
-    Raises CatalogError if the snapshot was damaged meanwhile, PublishError if a part cannot be
+    Raises CatalogError if the snapshot was damaged in between, PublishError if a part cannot be
     written.
     """
     yield from write_parts(draft, _taken_over(draft, takeover))
@@ -120,7 +120,7 @@ def _taken_over(draft: Draft, takeover: CarryOver) -> Iterator[pa.Table]:
 
 
 def write_parts(draft: Draft, tables: Iterable[pa.Table]) -> Iterator[SnapshotPart]:
-    """Write rows into staging, some hundred thousand a part; yield the parts, numbered from 0."""
+    """Write rows into staging, some 100,000 per part; yield the parts, numbered from 0."""
     number = 0
     writer = PartWriter(draft.staging, number)
     for table in tables:
@@ -139,7 +139,7 @@ def _with_active_segment(rows: pa.Table, active: npt.NDArray[np.int8]) -> pa.Tab
 
 
 def without_settings(rows: pa.Table, unsettled: Mask) -> pa.Table:
-    """Return the rows; those that are unsettled lose their settings."""
+    """Return the rows, without the settings of unsettled ones."""
     for name in SETTINGS:
         rows = _with_column(rows, name, pc.if_else(pa.array(unsettled), None, rows[name]))
     return rows

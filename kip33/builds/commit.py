@@ -1,4 +1,4 @@
-"""A build from its plan to its commit. Bins are built between `begin_build` and `commit_build`."""
+"""Begin and commit a build. Bins are built between `begin_build` and `commit_build`."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from kip33.stores.durable_files import set_flushing
 from kip33.stores.file_owners import NOT_GIVEN
 from kip33.stores.files import remove_quietly
 
-MOST_MERGES: Final = 10  # of one build: builds that commit at the same moment again and again
+MOST_MERGES: Final = 10  # per build: other builds may commit at the same moment repeatedly
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,15 @@ class BuildSummary:
     by_status: dict[str, int]
     entries: int
     log_bytes: int
-    index_bytes: int  # of the index files that are there
-    indexed: int  # read, or tried, by this build
-    reused: int  # rows taken over: their segments are unchanged
+    index_bytes: int  # of existing index files
+    indexed: int  # segments that this build read or tried to read
+    reused: int  # copied rows of unchanged segments
     dropped: int  # rows of segments that no longer exist
-    carried: int  # rows of topics or directories not looked at, or of a build beside this one
+    carried: int  # rows of topics or directories not listed, or of a concurrent build
     bytes_read: int  # of logs, by this build
-    written: int  # segments whose index files are ours, as they should be
-    kept: int  # with index files that kip33 did not write
-    kept_though_other: int  # of them: with other bytes than this build's
+    written: int  # segments with correct index files of kip33
+    kept: int  # segments with index files of other programs
+    kept_though_other: int  # of these, with other bytes than this build's
     failed: int  # segments of which an index file could not be written
     passed_over: dict[str, int]
     warnings: tuple[str, ...]
@@ -58,7 +58,7 @@ class BuildSummary:
     owner_not_given: int  # in place: with index files of another owner than the log's
     failed_example: str | None  # of `failed`: one index file, or log, and the reason
     two_directories: tuple[str, ...]  # "A and B", of each partition with two directories
-    orphaned: int  # index files of ours whose logs are no longer there
+    orphaned: int  # our index files whose logs no longer exist
     orphaned_bytes: int
 
 
@@ -87,9 +87,9 @@ def begin_build(plan: BuildPlan) -> Begun:
 
 
 def commit_build(begun: Begun, results: Sequence[TaskResult]) -> BuildSummary:
-    """Commit what the bins gave: `build_bin` with part numbers from `len(begun.taken)` on.
+    """Commit the results of the bins: `build_bin` with part numbers from `len(begun.taken)`.
 
-    The `.txnindex` files are written first; they need all segments to have been read.
+    The `.txnindex` files are written first, because they need all segments to have been read.
     """
     plan, draft, taken = begun
     parts = (*taken, *(result.part for result in results))
@@ -115,7 +115,7 @@ def commit_build(begun: Begun, results: Sequence[TaskResult]) -> BuildSummary:
     )
 
 
-NOTES: Final = {  # in `error` of a row: what a build in place could not repair
+NOTES: Final = {  # texts in a row's `error`: problems that a build in place cannot repair
     "hidden_from_recovery": HIDDEN,
     "aborts_hidden": HIDDEN_ABORTS,
     "may_not_start": MAY_NOT_START,
@@ -241,7 +241,7 @@ def _committed_beside(catalog: Catalog, snapshot: Snapshot, known: set[str]) -> 
 
 
 def _is_whole(catalog: Catalog, candidate: Candidate) -> bool:
-    """Return whether a snapshot is byte for byte what its commit says; a damaged one is ignored.
+    """Return whether a snapshot's bytes match its commit; a damaged one is ignored.
 
     Raises UnreadableCatalogError if a part cannot be read now, which does not prove damage.
     """
@@ -257,7 +257,7 @@ def _is_whole(catalog: Catalog, candidate: Candidate) -> bool:
 
 
 def _counted(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
-    """Return what is counted over all rows of a snapshot, a row group at a time."""
+    """Return the counts over all rows of a snapshot, computed one row group at a time."""
     by_status: dict[str, int] = {}
     totals = dict.fromkeys(
         ("entries", "log_bytes", "index_bytes", "written", "kept", "kept_though_other", "failed"), 0
@@ -295,7 +295,7 @@ def _counted(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _failed(rows: pa.Table) -> pa.Table:
-    """Return the rows whose logs give index files that are not there as they should be."""
+    """Return the rows whose logs give index files that are missing or wrong."""
     is_expected = pc.is_valid(rows["time_index_entries"])
     good = pa.array([IndexFileState.WRITTEN, IndexFileState.KEPT])
     is_there = pc.is_in(rows["index_file"], value_set=good)
@@ -303,7 +303,7 @@ def _failed(rows: pa.Table) -> pa.Table:
 
 
 def _example(failed: pa.Table) -> str | None:
-    """Return one file that could not be written, with the reason, as its row's `error` says it."""
+    """Return one file that could not be written and the reason, from its row's `error`."""
     for row in failed.slice(0, 1).to_pylist():
         notes: list[str] = (row["error"] or "").split("; ")
         unwritten = (note for note in notes if CANNOT_BE_WRITTEN in note)

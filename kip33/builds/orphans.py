@@ -1,12 +1,12 @@
-"""Index files of ours whose logs are no longer there: which they are, and when they are used again.
+"""Orphaned index files: ours, but their logs no longer exist. Find them, and use them again.
 
 An orphaned file was written by this catalog's builds for a log whose row was dropped, and it still
-has the size and the modification time that the row named. It stays orphaned until
+has the size and the modification time from the row. It stays orphaned until
 
-- the file is not there any more, or has another size or time: then it is unknown, not ours;
-- a build that writes this kind of file finds its log again: the file is ours, and is replaced.
+- it is deleted, or has another size or time: then it is unknown, not ours;
+- a build that writes this kind of file finds its log again: then it is ours, and is replaced.
 
-Topics and directories that a build does not look at keep their orphaned files as they are listed.
+Orphans of topics and directories that a build does not list stay on the list unchanged.
 """
 
 from collections.abc import Iterable
@@ -38,19 +38,19 @@ NAMED_BY_ROWS: Final = [
 
 
 class OrphanPlan(NamedTuple):
-    """The orphaned files of a build's snapshot, and what it decided about."""
+    """The orphaned files of a build's snapshot, and those about which the build decided."""
 
     table: pa.Table  # of ORPHANS
-    listed_before: pa.Table  # those that the newest snapshot listed when the build began
+    listed_before: pa.Table  # from the newest snapshot when the build began
 
     @classmethod
     def empty(cls) -> Self:
-        """Return that of a catalog without a snapshot."""
+        """Return the plan for a catalog without a snapshot."""
         return cls(ORPHANS.empty_table(), ORPHANS.empty_table())
 
 
 class Returned(NamedTuple):
-    """The orphaned files, and the listed segments whose index files they are now."""
+    """The orphaned files, and the listed segments to which they belong now."""
 
     kind: npt.NDArray[np.int64]  # of each orphaned file
     at: npt.NDArray[np.int64]  # its segment's number in the listing, -1: its log is not listed
@@ -58,10 +58,10 @@ class Returned(NamedTuple):
 
 
 def returned_orphans(orphans: pa.Table, files: pa.Table, wanted: Column) -> Returned:
-    """Return which of the index files that are listed beside their logs are orphaned ones.
+    """Return which of the listed index files are orphaned ones.
 
-    `files` is a LISTING, `wanted` the URIs of its `.timeindex` files. A file of another size or
-    time than the orphaned one is another file.
+    `files` is a LISTING, `wanted` the URIs of its `.timeindex` files. A file with another size or
+    time than the orphaned one is a different file.
     """
     masks = tuple(np.zeros(files.num_rows, bool) for _ in _KINDS)
     kind, stems = _kinds_and_stems(orphans["index_uri"])
@@ -84,7 +84,7 @@ def ours_by_orphans(
 ) -> Mask:
     """Return the segments whose index files are all ours because orphaned ones are among them.
 
-    `time_index_ours`: the `.timeindex` is ours anyway; `ours`: all that is there is.
+    `time_index_ours`: the `.timeindex` is already ours; `ours`: all existing files are.
     """
     time, offset, _ = returned.files
     some = time | offset if offset_index else time
@@ -100,7 +100,7 @@ def ours_by_orphans(
 def still_orphaned(
     returned: Returned, *, ours: Mask, transaction_index_ours: Mask, offset_index: bool
 ) -> Mask:
-    """Return which orphaned files no segment of this build takes for its own."""
+    """Return which orphaned files belong to no segment of this build."""
     taken = np.zeros(len(returned.at), bool)
     for number, of_segments in enumerate((ours, ours, transaction_index_ours)):
         if number == TIME or offset_index:
@@ -119,10 +119,9 @@ def find_orphans(
 ) -> pa.Table:
     """Return the orphaned files after a build, as a table of ORPHANS.
 
-    `gone`: the rows of the newest snapshot that are dropped; `suspect`: whose `.timeindex` a build
-    that was killed may have written again. `earlier`: orphaned files of earlier builds that this
-    one does not take for its own. Lists the directories of the files; where that is not
-    possible the files stay as they are listed.
+    `gone`: the dropped rows of the newest snapshot. `suspect`: rows whose `.timeindex` a killed
+    build may have rewritten. `earlier`: orphaned files of earlier builds that belong to no segment
+    of this one. The directories of the files are listed; if that fails, the files stay on the list.
     """
     rows = known.ours & gone
     dropped = _named_files(build, known, rows)
@@ -165,9 +164,9 @@ def _time_indexes(build: BuildSpec, known: ReusableRows, rows: Mask) -> Iterable
 
 
 def _as_they_are(build: BuildSpec, candidates: pa.Table, rewritten: set[str]) -> pa.Table:
-    """Return those of some index files that are there as they were; each file once.
+    """Return the index files that exist unchanged, each file once.
 
-    Of those `rewritten` a build that was killed may have changed size and time: they stay ours.
+    A killed build may have changed the size and time of those in `rewritten`: they stay ours.
     """
     rows = candidates.to_pylist()
     folders = sorted({row["index_uri"].rpartition("/")[0] for row in rows})
@@ -188,7 +187,7 @@ def _as_they_are(build: BuildSpec, candidates: pa.Table, rewritten: set[str]) ->
 
 
 def _statuses_in(folder: Location) -> Statuses | None:
-    """Return the index files in a folder, None where it cannot be listed."""
+    """Return the index files in a folder, None if it cannot be listed."""
     try:
         return index_statuses(folder, entries_of(folder))
     except NotADirectoryError:
@@ -202,8 +201,8 @@ def merge_orphans(
 ) -> pa.Table:
     """Return the orphaned files of a build, merged with those of a newer snapshot.
 
-    What this build did not look at is as the newer snapshot lists it. Of the rest it decided about
-    those that were listed before it began; others are new, and stay.
+    Files that this build did not check stay as in the newer snapshot. Of the others, it decided
+    about those that were listed before it began; the rest are new, and stay.
     """
     decided = pc.is_in(newer["index_uri"], value_set=listed_before["index_uri"])
     decided = pc.or_(decided, pc.is_in(newer["index_uri"], value_set=mine["index_uri"]))
@@ -212,7 +211,7 @@ def merge_orphans(
 
 
 def without_named(orphans: pa.Table, rows: Iterable[pa.Table]) -> pa.Table:
-    """Return the orphaned files without those that a row of ours names; `rows` as NAMED_BY_ROWS."""
+    """Return the orphaned files that none of our rows names; `rows` have NAMED_BY_ROWS."""
     named: set[str] = set()
     ours = pa.array([IndexFileState.WRITTEN, IndexFileState.STALE])
     for piece in rows:

@@ -1,8 +1,8 @@
 """Rows of segments with transactions, between the task that read them and the end of the build.
 
 A task does not know which transactions are open at the start of its segment: another task may have
-the segment before. It therefore writes the row into staging with what the segment itself says, and
-`builds.transaction_files` writes the `.txnindex` and completes the row.
+the previous segment. It therefore writes the row into staging with the segment's own transactions.
+Later `builds.transaction_files` writes the `.txnindex` and completes the row.
 
 In place, a new `.index` waits, too: a broker rebuilds a `.txnindex` only if the `.index` is
 missing.
@@ -31,13 +31,13 @@ MOST_PART_BYTES: Final = 2**31 - 1
 _EXTRA: list["pa.Field[Any]"] = [
     pa.field("transactions", pa.string()),  # the segment's TransactionSummary as JSON
     pa.field("transaction_index_uri", pa.string()),
-    pa.field("transaction_index_listed", pa.bool_()),  # whether there was one before the build
-    pa.field("ours", pa.bool_()),  # whether this catalog's builds wrote the files that are there
-    pa.field("waiting_offset_index", pa.binary()),  # of an `.index` that waits; null: none does
+    pa.field("transaction_index_listed", pa.bool_()),  # whether the file existed before the build
+    pa.field("ours", pa.bool_()),  # whether this catalog's builds wrote the existing files
+    pa.field("waiting_offset_index", pa.binary()),  # bytes of a waiting `.index`; null: not waiting
     pa.field("index_settings", pa.string()),  # that give its bytes
 ]
 PENDING: Final = pa.schema([*SEGMENTS, *_EXTRA])
-"""A row of SEGMENTS and what completes it."""
+"""A row of SEGMENTS with the data that completes it."""
 
 
 class PendingRow(NamedTuple):

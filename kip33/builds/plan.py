@@ -53,7 +53,7 @@ class BuildPlan(NamedTuple):
 
     build: BuildSpec
     catalog: Catalog
-    files: pa.Table  # to be read: a LISTING with what `builds.task` asks of each segment
+    files: pa.Table  # to read: a LISTING with more columns for `builds.task`
     claims: Column  # URIs of index files that the build may write
     takeover: CarryOver | None
     now_ms: int  # when the listing began
@@ -65,7 +65,7 @@ class BuildPlan(NamedTuple):
     beside_logs: tuple[Location, ...] = ()  # in place: the partitions' directories
 
     def locks(self) -> AbstractContextManager[None]:
-        """Hold the locks of all log directories that index files are written into.
+        """Hold the locks of all log directories into which index files are written.
 
         Raises LockedError if a broker or another run of kip33 holds one. Only builds in place take
         locks.
@@ -75,10 +75,10 @@ class BuildPlan(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions:
-    """What a build does beside the index settings, and where it writes."""
+    """The options of a build, except source, index directory and index settings."""
 
     in_place: bool = False  # index files go beside the logs
-    catalog: str | None = None  # its place, `index_dir/_catalog` unless given
+    catalog: str | None = None  # its path or URI; default `index_dir/_catalog`
     kafka_configs: str | None = None  # a file with the topics' own index settings
     topics: Sequence[str] = ()  # globs
     layout: str = "kafka"  # a name of `kip33.archive.layouts`, or a pattern
@@ -86,8 +86,8 @@ class BuildOptions:
     overwrite: bool = False  # replace index files that kip33 did not write
     only_damaged: bool = False
     full: bool = False  # read every segment again
-    read: str = "log"  # or "tail": believe a trustworthy `.timeindex` instead of reading its log
-    fsync: bool = True  # without it a power failure may lose what the build said was done
+    read: str = "log"  # or "tail": use a trustworthy `.timeindex` instead of its log
+    fsync: bool = True  # without it a power failure may lose files that were reported as written
 
     def require_valid(self) -> None:
         """Raise ValueError for options that cannot be combined."""
@@ -109,13 +109,13 @@ def plan_build(
     options: BuildOptions | None = None,
     on_listed: Listed | None = None,
 ) -> BuildPlan:
-    """Return the plan of a build: every segment below `source` and what is to be done with it.
+    """Return the plan of a build: which segments below `source` to read, which rows to reuse.
 
     Index files go to the same path below `index_dir`, or beside the logs. A catalog has one layout
     in all its builds. Rows of the newest snapshot that can be reused are carried over, none with
     `full` or `only_damaged`. `now_ms` is when the build begins, before the listing.
-    This needs no Spark, so a wrong argument is reported at once (LocationError, CatalogError,
-    ValueError), and in place a log directory that a broker uses now (LockedError).
+    This needs no Spark, so a wrong argument is reported immediately: LocationError, CatalogError or
+    ValueError, and LockedError in place if a broker uses the log directory.
     """
     settings, options = settings or IndexSettings(), options or BuildOptions()
     options.require_valid()
@@ -144,7 +144,7 @@ def plan_build(
         on_listed=on_listed,
     )
     beside_logs = partition_directories(listing) if options.in_place else ()
-    with locked(beside_logs, make=False):  # run_build holds the locks to its end
+    with locked(beside_logs, make=False):  # later the locks are held during the build
         pass
     if not options.in_place:
         require_outside_log_dirs(index_location, listing, "the index directory")
@@ -167,7 +167,7 @@ def plan_build(
 
 
 def require_layout(newest: Snapshot | None, layout: str, catalog_uri: str) -> None:
-    """Raise CatalogError where a catalog's newest snapshot was built by another layout."""
+    """Raise CatalogError if a catalog's newest snapshot was built with another layout."""
     if newest and newest.layout != layout:
         raise CatalogError(
             f"{catalog_uri}: built with --layout {newest.layout!r}, not {layout!r}; a "
@@ -283,13 +283,13 @@ def _plan(
 
 
 class _Past(NamedTuple):
-    """What earlier builds left."""
+    """The index files of earlier builds."""
 
     newest: Snapshot | None
     known: ReusableRows | None
     warnings: tuple[str, ...]
-    claimed: Column  # index files of ours that no snapshot may tell of
-    suspect: Column  # of them: perhaps written since the newest snapshot, so not as it says
+    claimed: Column  # our index files that may be in no snapshot
+    suspect: Column  # of these: perhaps rewritten since the newest snapshot
 
 
 def _look_back(catalog: Catalog, build: BuildSpec) -> _Past:
@@ -299,7 +299,7 @@ def _look_back(catalog: Catalog, build: BuildSpec) -> _Past:
         sequence = newest.sequence if newest else 0
         claimed = claimed_index_uris(catalog, since=sequence)
         suspect = claimed_index_uris(catalog, since=sequence + 1)
-        # A build that commits in between takes its claims with it: then its snapshot tells.
+        # A build that commits in between removes its claims; then its snapshot has the files.
         if set(catalog.commit_names()) <= committed:
             return _Past(newest, known, warnings, claimed, suspect)
 
@@ -339,7 +339,7 @@ def _ours_by_claims(
 ) -> tuple[Mask, Mask]:
     """Return the segments whose index files, and whose `.txnindex`, killed builds may have written.
 
-    A build without `--offset-index` claims no `.index`: one that is there is not ours by its claim.
+    A build without `--offset-index` claims no `.index`, so its claim does not make one ours.
     """
     all_kinds = _is_in(_offset_index_uris(wanted), claimed)
     time_index = _is_in(wanted, claimed)
@@ -361,7 +361,7 @@ def _may_write(build: BuildSpec, files: pa.Table) -> Column:
     no_transaction_index = pc.is_null(files["target_transaction_index_bytes"])
     transactions = pc.or_(files["transaction_index_ours"], no_transaction_index)
     may_write = pc.or_(files["ours"], nothing_there)
-    if build.offset_index:  # by a claim all index files of a segment are ours
+    if build.offset_index:  # a claim covers all index files of a segment
         may_write = pc.and_(may_write, transactions)
     return pc.and_(pc.is_valid(files["base_offset"]), may_write)
 

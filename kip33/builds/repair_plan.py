@@ -1,4 +1,4 @@
-"""Plan what `kip33 repair` does in a broker's log directory; no file is changed."""
+"""Plan the repairs of `kip33 repair` in a broker's log directory; no file is changed."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -32,9 +32,9 @@ from kip33.stores.files import MOST_INDEX_BYTES, read_whole, size_of
 from kip33.stores.locations import Location
 
 Progress = Callable[[int, int], None]
-"""Called with (segments read, segments in all)."""
+"""Called with (segments read, total segments)."""
 
-REPAIRS_AT_ONCE = 256  # segments that wait for a thread
+REPAIRS_AT_ONCE = 256  # segments waiting for a thread
 
 
 class SegmentRepair(NamedTuple):
@@ -43,8 +43,8 @@ class SegmentRepair(NamedTuple):
     segment: Segment
     verdict: SegmentVerdict
     repair: Repair
-    cut_bytes: int  # that a broker cuts from the log when it starts
-    outcome: str | None = None  # after `--apply`: what became of it
+    cut_bytes: int  # bytes that a broker cuts from the log when it starts
+    outcome: str | None = None  # the result, after `--apply`
 
     def as_row(self) -> dict[str, Any]:
         """Return the fields that `kip33 repair` prints."""
@@ -134,7 +134,7 @@ def plan_repair(
 
 
 def judge_segment(source: Location, settings: TopicSettings, segment: Segment) -> SegmentRepair:
-    """Return how to repair one segment's index files as they are now."""
+    """Return how to repair one segment's current index files."""
     one, _ = verified(source, settings.of(segment.topic), segment)
     return one
 
@@ -178,9 +178,8 @@ def verified(
 def _aborts_lost(log: Location, index: BuiltIndexes) -> bool:
     """Return whether the `.txnindex` lacks an aborted transaction of the log, or has too many.
 
-    Transactions that began in an earlier segment are not looked for, except where there is no entry
-    at all; last stable offsets are not compared. A file that cannot be looked at is taken for a
-    good one.
+    Transactions that began in an earlier segment are checked only if there is no entry at all; last
+    stable offsets are not compared. An unreadable file is treated as good.
     """
     if index.transactions is None or not len(index.transactions.aborts):
         return False

@@ -50,11 +50,11 @@ _COLUMNS: Final = [
     "index_file",
     "error",
 ]
-NO_INDEX, AT_TARGET, BESIDE_LOG, ELSEWHERE = range(4)  # where a row's index file is
+NO_INDEX, AT_TARGET, BESIDE_LOG, ELSEWHERE = range(4)  # the place of a row's index file
 NULL_NUMBER: Final = -1  # for a null size or time: no file has it
 
 
-SETTLED_MS: Final = 2_000  # the coarsest clock of a file store: two changes within it look like one
+SETTLED_MS: Final = 2_000  # coarsest resolution of file times: two changes within it look like one
 SET_AHEAD_MS: Final = 86_400_000
 
 
@@ -72,19 +72,19 @@ class ReusableRows(NamedTuple):
     offset_index_modified_ms: Int64s
     transaction_index_bytes: Int64s
     transaction_index_modified_ms: Int64s
-    transaction_index_built: Mask  # not a file of others that a build could not judge
+    transaction_index_built: Mask  # not a foreign file with an unknown verdict
     has_transactions: Mask  # or may have some
-    says_open_transactions: Mask  # which are open at its end
+    says_open_transactions: Mask  # it lists those open at its end
     place: npt.NDArray[np.uint8]
     is_unverified: Mask
     offset_of_max_timestamp: Int64s
     is_stale: Mask  # by a build that wrote all kinds of index files
-    holds: Mask  # as far as the row itself tells
+    holds: Mask  # reusable, as far as the row itself shows
     ours: Mask  # this catalog's builds wrote the index files that the row names
 
     @property
     def rows(self) -> int:
-        """Return how many there are."""
+        """Return the number of rows."""
         return len(self.size_bytes)
 
 
@@ -108,13 +108,13 @@ def _piece(table: pa.Table, build: BuildSpec) -> tuple[Any, ...]:
     if not build.read_tail:
         retried.append(SegmentStatus.UNVERIFIED)
     sound = pc.invert(pc.is_in(table["status"], value_set=pa.array(retried)))
-    # An index that is expected is there, or it could not be written: then it is tried again.
+    # A missing index that should exist could not be written: it is tried again.
     place = _index_places(table, build)
     there = pc.or_(pc.is_null(table["time_index_entries"]), pc.is_valid(table["index_file"]))
     stale = pc.equal(table["index_file"], IndexFileState.STALE).fill_null(False)
     wrote_all = pc.match_substring(table["build_settings"], '"offset_index": true').fill_null(False)
     holds = pc.and_not(pc.and_(pc.and_(settings, sound), there), stale)
-    if build.overwrite:  # a file of another program is to be replaced now
+    if build.overwrite:  # files of other programs are replaced now
         kept = pc.equal(table["index_file"], IndexFileState.KEPT).fill_null(False)
         holds = pc.and_(
             holds, pc.or_(pc.invert(kept), pc.equal(table["status"], SegmentStatus.UNVERIFIED))
@@ -194,11 +194,11 @@ def may_change_unseen(
 class ListingMatch(NamedTuple):
     """The rows of a snapshot that match a listing, in the listing's order."""
 
-    at: Int64s  # number of the file's row in the snapshot, -1: it has none
+    at: Int64s  # number of the file's row in the snapshot, -1: no row
     reusable: Mask
     ours: Mask
-    transaction_index_ours: Mask  # what is there is the `.txnindex` that a row of ours names
-    time_index_ours: Mask  # whatever `.index` is there
+    transaction_index_ours: Mask  # the existing `.txnindex` is that of our row
+    time_index_ours: Mask  # regardless of the `.index`
 
 
 def match_listing(
@@ -253,7 +253,7 @@ def match_listing(
     )
     holds = is_known & known.holds[at] & known.is_segment[at] & ~_refuted(known, at, files)
     ours = time_index_ours = is_known & known.ours[at]
-    if offset_index:  # an .index that our row does not name belongs to another program
+    if offset_index:  # an .index that is not in our row belongs to another program
         nothing_there = pc.is_null(files["target_offset_index_bytes"]).to_numpy()
         ours = ours & (~names_no_offset_index | nothing_there | known.is_stale[at])
     named = ~names_no_transaction_index | no_transaction_index | known.is_stale[at]

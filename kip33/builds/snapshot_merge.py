@@ -1,4 +1,4 @@
-"""Merge a build's rows with a snapshot that another build committed meanwhile.
+"""Merge a build's rows with a snapshot that another build committed in between.
 
 A build lists some segments and carries the other rows over from its base, the snapshot that was the
 newest when it began. If another snapshot is the newest when the build commits, the rows of both are
@@ -27,7 +27,7 @@ from kip33.errors import CatalogError
 
 Mask = npt.NDArray[np.bool_]
 Pieces = Callable[[list[str] | None], Iterator[pa.Table]]
-"""Reads rows of a build or a snapshot, a piece at a time; of all columns or of some."""
+"""Reads rows of a build or a snapshot piece by piece, with all columns or some."""
 
 _COMPARED: Final = [
     *("size_bytes", "last_modified_ms", "build_settings", "status", "kip33_version"),
@@ -39,7 +39,7 @@ _KEYS: Final = ["log_uri", "topic", "base_offset", *_COMPARED]
 
 
 class Looked(NamedTuple):
-    """What a build listed, and when."""
+    """The scope and the time of a build's listing."""
 
     base: Snapshot | None  # the newest snapshot when it began
     topics: Sequence[str]
@@ -65,7 +65,7 @@ class Merged(NamedTuple):
 def merge(catalog: Catalog, own: Pieces, newer: Snapshot, looked: Looked) -> Merged:
     """Return the rows of a build, which `own` reads, merged with those of `newer`.
 
-    Raises CatalogError where a part of either is damaged.
+    Raises CatalogError if a part of either is damaged.
     """
 
     def others(columns: list[str] | None) -> Iterator[pa.Table]:
@@ -111,7 +111,7 @@ def _taken(theirs: pa.Table, kept: pa.Table, base: pa.Table, looked: Looked) -> 
 def _base_rows(catalog: Catalog, base: Snapshot | None) -> pa.Table:
     try:
         return _table(catalog.read_pieces(base, _KEYS)) if base else _table(iter(()))
-    except CatalogError:  # pruned or damaged since: then nothing is known of before
+    except CatalogError:  # pruned or damaged since: the base is unknown
         return _table(iter(()))
 
 

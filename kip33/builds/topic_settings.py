@@ -1,4 +1,4 @@
-"""Each topic's own index settings, as a cluster's tools printed them: `--kafka-configs`."""
+"""Each topic's own index settings, from the saved output of Kafka's tools: `--kafka-configs`."""
 
 from typing import Final
 
@@ -12,12 +12,12 @@ MOST: Final = 2**31 - 1  # both are int32 in Kafka
 
 
 def load_topic_settings(default: IndexSettings, kafka_configs: str | None) -> TopicSettings:
-    """Return the settings of every topic: from the file what it says, the rest from `default`.
+    """Return the settings of every topic: those in the file, otherwise those of `default`.
 
     `kafka_configs` is a local path or URI with the saved output of `kafka-configs.sh --describe
     --entity-type topics --all` or of `kafka-topics.sh --describe`; None: every topic has the
-    default. Raises PolicyError, one line, for a file that cannot be read and for a value that Kafka
-    refuses; ValueError for such a default.
+    default. Raises PolicyError, one line, for a file that cannot be read or a value that Kafka
+    refuses; ValueError for a default that Kafka refuses.
     """
     default.require_valid()
     if kafka_configs is None:
@@ -40,7 +40,7 @@ def load_topic_settings(default: IndexSettings, kafka_configs: str | None) -> To
 
 
 def _number(file: str, topic: str, said: dict[str, str], key: str, default: int) -> int:
-    """Return a setting of a topic, `default` where nothing is said of it."""
+    """Return a setting of a topic, `default` if it is not set."""
     text = said.get(key)
     if text is None:
         return default

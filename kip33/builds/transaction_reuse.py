@@ -17,8 +17,9 @@ def transactions_may_differ(
 ) -> Mask:
     """Return which of `files` must be read again because an earlier segment is read.
 
-    `files` is a LISTING, `found` its match, `reusable` which rows would be reused. A row that did
-    not know what is open at its segment's end, and is tried again each night, changes nothing.
+    `files` is a LISTING, `found` its match, `reusable` which rows would be reused. A row with
+    unknown open transactions at its segment's end is read again each night and does not affect
+    later ones.
     """
     if not known.rows:
         return np.zeros(files.num_rows, bool)
