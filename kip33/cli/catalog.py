@@ -23,7 +23,7 @@ _STATUSES: Final = ("status_before", "status_after")
 
 
 def _by_hand(ctx: click.Context, param: click.Parameter, value: int | None) -> int | None:
-    """Refuse --keep from a file: a command that shows must not remove because of a default."""
+    """Refuse --keep from a file: a command that shows must not delete because of a default."""
     if ctx.get_parameter_source("keep") is ParameterSource.DEFAULT_MAP:
         raise click.BadParameter(
             "--keep removes snapshots: give it on the command line, not in the configuration file",
@@ -96,7 +96,7 @@ def catalog(
 def _require_one_of(
     path_only: bool, snapshot: str | None, diff: tuple[str, str] | None, keep: int | None
 ) -> None:
-    """Raise UsageError for options that exclude each other; --path and --snapshot do not."""
+    """Raise UsageError for options that exclude each other, unlike --path and --snapshot."""
     shown = [name for name, given in (("--path", path_only), ("--snapshot", snapshot)) if given]
     others = [name for name, given in (("--diff", diff), ("--keep", keep)) if given]
     if others and len(shown + others) > 1:
@@ -111,7 +111,7 @@ def _print_path(opened: Catalog, name: str | None) -> None:
         if name or candidate.name == shown.name:
             break
         if candidate.problem:
-            warn_of(candidate.problem)  # a newer one than what is taken for the newest
+            warn_of(candidate.problem)  # newer than the snapshot that is used
     folder = opened.snapshot_folder(shown.name)
     click.echo(folder.path if folder.is_local else folder.uri)
 
@@ -196,7 +196,7 @@ def _show_difference(opened: Catalog, a: str, b: str, output_format: str) -> Non
             click.echo("\n".join(rows))
     elif output_format == "json":
         head = json.dumps({"before": before.name, "after": after.name, "counts": counts})
-        click.echo(f'{head[:-1]}, "changes": [', nl=False)  # a million changes, not all at once
+        click.echo(f'{head[:-1]}, "changes": [', nl=False)  # streamed: up to a million changes
         for number, rows in enumerate(_json_rows(changed)):
             click.echo((", " if number else "") + ", ".join(rows), nl=False)
         click.echo("]}")

@@ -1,4 +1,4 @@
-"""`kip33 catalog --keep`: what will be removed, and what was."""
+"""`kip33 catalog --keep`: show what will be removed, remove it, show the result."""
 
 import sys
 import time
@@ -12,12 +12,12 @@ from kip33.cli.output import human_bytes, print_json, print_table, warn
 
 
 def warn_of(problem: str) -> None:
-    """Say on standard error that a snapshot counts as none, and why."""
+    """Print on standard error that a snapshot is ignored, and why."""
     click.echo(f"Warning: {problem}; this snapshot is ignored", err=True)
 
 
 def prune_catalog(opened: Catalog, keep: int, output_format: str) -> None:
-    """Show what will go, remove it, show what went; end with exit 1 where something did not."""
+    """Show what will be removed, remove it, show the result; exit 1 if a removal failed."""
     pruned = prune(
         opened,
         keep=keep,

@@ -1,4 +1,4 @@
-"""The entries of an index file as `kip33 dump` shows them, the untrue ones marked."""
+"""The entries of an index file for `kip33 dump`, with wrong ones marked."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -19,9 +19,9 @@ Row = dict[str, Any]
 
 
 def index_rows(location: Location, name: SegmentFile, dialect: str) -> Iterator[Row]:
-    """Return a row for each entry; an untrue one says why in `untrue`.
+    """Return a row for each entry; a wrong one has the reason in `untrue`.
 
-    Zeros at the end are counted, not shown. Raises CorruptIndexError for half an entry.
+    Zeros at the end are counted, not shown. Raises CorruptIndexError for an incomplete entry.
     """
     data = read_index(location)
     index: TimeIndex | OffsetIndex
@@ -47,11 +47,11 @@ def index_rows(location: Location, name: SegmentFile, dialect: str) -> Iterator[
 
 
 def _entries(data: IndexBytes, entry_bytes: int) -> tuple[bytes, int]:
-    """Return the entries up to those that are all zeros, and how many more of these follow."""
+    """Return the entries before the zeros at the end, and the number of zero entries."""
     if len(data) % entry_bytes:
         raise CorruptIndexError(f"{len(data)} bytes found, expected a multiple of {entry_bytes}")
     entries, zeros = data.entries(entry_bytes)
-    if zeros:  # two are enough to be padding, one may be an entry
+    if zeros:  # two zero entries are padding, one may be an entry
         entries, zeros = entries + bytes(entry_bytes), zeros - 1
     return entries, zeros
 

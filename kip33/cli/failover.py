@@ -1,4 +1,4 @@
-"""`kip33 failover`: where groups go on on another cluster."""
+"""`kip33 failover`: translate consumer-group offsets to another cluster, by timestamp."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Answering `kip33 failover`."""
+"""The answer of `kip33 failover`."""
 
 import csv
 import io
@@ -30,7 +30,7 @@ from kip33.stores.files import require_directory
 
 
 def show_failover(options: FailoverRequest) -> None:
-    """Answer on standard output what the options ask."""
+    """Print the answer to the options on standard output."""
     started = time.monotonic()
     offsets = load_group_offsets(options.offsets)
     topics = {one.topic for one in offsets}
@@ -59,7 +59,7 @@ def show_failover(options: FailoverRequest) -> None:
 
 
 def _rows(place: str, topics: set[str], option: str) -> tuple[Rows, Choice]:
-    """Return the rows of the newest snapshot that is not damaged, and the choice of it."""
+    """Return the rows of the newest undamaged snapshot, and that choice."""
     catalog = Catalog.at(place)
     require_directory(catalog.location, option)
     choice = choose_and_warn(catalog, None)

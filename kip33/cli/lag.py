@@ -1,4 +1,4 @@
-"""`kip33 lag`: how far groups are behind, in records and in time."""
+"""`kip33 lag`: the lag of groups in records and in time."""
 
 from typing import Any
 

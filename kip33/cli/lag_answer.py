@@ -1,4 +1,4 @@
-"""Answering `kip33 lag`."""
+"""The answer of `kip33 lag`."""
 
 import time
 
@@ -26,7 +26,7 @@ from kip33.stores.files import require_directory
 
 
 def show_lag(options: LagRequest) -> None:
-    """Answer on standard output what the options ask."""
+    """Print the answer to the options on standard output."""
     started = time.monotonic()
     catalog = Catalog.at(options.catalog_dir)
     require_directory(catalog.location, "CATALOG")

@@ -1,4 +1,4 @@
-"""`--layout`: how an archive is laid out, by name or by a pattern."""
+"""`--layout`: the layout of an archive, by name or pattern."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar

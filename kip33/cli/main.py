@@ -39,14 +39,14 @@ def get_command(name: str) -> click.Command:
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands' names and first lines without importing them."""
+    """A group that has its commands' names and first lines without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order a newcomer needs them."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command, None where there is none of this name."""
+        """Return the command, None for an unknown name."""
         return get_command(cmd_name) if cmd_name in COMMANDS else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -70,14 +70,14 @@ def kip33(ctx: click.Context) -> None:
 
 
 class Interrupted(BaseException):
-    """SIGINT or SIGTERM came. No KeyboardInterrupt: py4j would log the trace of one."""
+    """SIGINT or SIGTERM arrived. Not a KeyboardInterrupt: py4j would log its trace."""
 
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let SIGINT and SIGTERM raise Interrupted; put back afterwards what they did before.
+    """Make SIGINT and SIGTERM raise Interrupted; restore the previous handlers afterwards.
 
-    What then fails on the way out, since the JVM is gone as well, is no news.
+    Errors after an interrupt, because the JVM has ended too, are not reported.
     """
     came: list[Interrupted] = []
 
@@ -88,7 +88,7 @@ def _interruptible() -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         for number, handler in before.items():
-            if handler != signal.SIG_IGN:  # as nohup and a shell's `&` want it
+            if handler != signal.SIG_IGN:  # ignored by nohup and a shell's `&`
                 signal.signal(number, interrupt)
         yield
     except Exception:
@@ -101,15 +101,15 @@ def _interruptible() -> Iterator[None]:
 
 
 def run(command: click.Command) -> None:
-    """Run a command, turning what a user can fix into one line on standard error and exit 2."""
-    logging.getLogger().addHandler(logging.NullHandler())  # py4j logs traces of a JVM that is gone
+    """Run a command; errors that a user can fix become one line on standard error and exit 2."""
+    logging.getLogger().addHandler(logging.NullHandler())  # py4j logs traces of an ended JVM
     sys.excepthook = _show_bug
     _require_text(sys.argv[1:])
     try:
         with _interruptible(), guarded_output():
             sys.exit(command.main(standalone_mode=False))
     except OutputError as error:
-        if error.is_closed:  # who reads has seen enough, as `head` does
+        if error.is_closed:  # the reader has ended, as `head` does
             sys.exit(1)
         _fail(str(error), exit_code=1)
     except Interrupted as interrupted:
@@ -125,10 +125,10 @@ def run(command: click.Command) -> None:
         _fail(error.format_message().rstrip(".") + hint)
     except Kip33Error as error:
         _fail(str(error), exit_code=error.exit_code)
-    except OSError as error:  # of a place that is asked for more than it lets us do
+    except OSError as error:  # for example, a missing permission
         _fail(f"{error}; fix it and run the command again", exit_code=1)
     except Exception as error:
-        if type(error) is ValueError:  # of a wrong argument; pyarrow's are subclasses
+        if type(error) is ValueError:  # for a wrong argument; pyarrow's errors are subclasses
             _fail(str(error))
         if not type(error).__module__.startswith(("py4j", "pyspark")):
             raise  # a bug keeps its trace, which `_show_bug` prints
@@ -145,7 +145,7 @@ def _fail(message: str, *, exit_code: int = 2) -> NoReturn:
 
 
 def _show_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print the trace of a bug, without the keys that a URI in it may have: `sys.excepthook`."""
+    """Print the trace of a bug, without keys in its URIs: `sys.excepthook`."""
     from kip33.stores.locations import without_secrets
 
     lines = traceback.format_exception(kind, error, trace)
@@ -153,7 +153,7 @@ def _show_bug(kind: type[BaseException], error: BaseException, trace: TracebackT
 
 
 def _require_text(arguments: Sequence[str]) -> None:
-    """End the command, one line, for an argument that is not UTF-8: files hold what it names."""
+    """End the command, one line, for an argument that is not UTF-8: it may be written to files."""
     for argument in arguments:
         try:
             argument.encode()

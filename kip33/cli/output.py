@@ -1,4 +1,4 @@
-"""How results look: tables for people, one JSON object a line for programs."""
+"""The output of results: tables for people, one JSON object per line for programs."""
 
 import csv
 import io
@@ -12,15 +12,15 @@ import click
 
 MOST_TABLE_ROWS: Final = 1_000  # a table is for people
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-MOST_COLUMNS: Final = 10_000  # of a table that no terminal shows: a path stays on one line
-_DURATIONS: Final = (  # name, from which on, in ms
+MOST_COLUMNS: Final = 10_000  # width without a terminal: a path stays on one line
+_DURATIONS: Final = (  # name, smallest value, in ms
     ("years", 1_000 * 86_400_000, 365.25 * 86_400_000),
     ("d", 86_400_000, 86_400_000),
     ("h", 3_600_000, 3_600_000),
     ("min", 60_000, 60_000),
     ("s", 1_000, 1_000),
 )
-FORMULA: Final = re.compile(r"[=+\-@\t\r]")  # what a spreadsheet computes, or strips first
+FORMULA: Final = re.compile(r"[=+\-@\t\r]")  # what a spreadsheet evaluates, or strips first
 NUMBER: Final = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?")
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -54,9 +54,9 @@ def print_answers(
     output_format: str,
     context: Mapping[str, Any],
 ) -> None:
-    """Print rows as `print_rows` does; each JSON object has the keys of `context` at its end.
+    """Print rows as `print_rows` does; each JSON object ends with the keys of `context`.
 
-    CSV has only the columns: a program that reads them by their place still finds them.
+    CSV has only the columns, for programs that read them by position.
     """
     if output_format != "csv":
         rows = [{**row, **context} for row in rows]
@@ -64,7 +64,7 @@ def print_answers(
 
 
 def csv_cell(value: Any) -> Any:
-    """Return a cell that a spreadsheet takes for a text or a number, and for no formula.
+    """Return a cell that a spreadsheet reads as a text or a number, not as a formula.
 
     A text that begins with `=`, `+`, `-`, `@`, a tab or a carriage return gets an apostrophe before
     it, unless it is a number. JSON has every text as it is.
@@ -84,7 +84,7 @@ def warn(message: str) -> None:
 
 
 def iso_time(timestamp_ms: int | None) -> str:
-    """Return ISO 8601 in UTC, `-` for none, the number itself beyond the year 9999.
+    """Return ISO 8601 in UTC, `-` for None, the number itself after the year 9999.
 
     >>> iso_time(1700000000250)
     '2023-11-14T22:13:20.250Z'
@@ -99,7 +99,7 @@ def iso_time(timestamp_ms: int | None) -> str:
 
 
 def human_bytes(size: int) -> str:
-    """Return a size with three digits or so: `1.4 GiB`."""
+    """Return a size with about three digits: `1.4 GiB`."""
     value, unit = float(size), 0
     while value >= 1024 and unit < len(_UNITS) - 1:
         value, unit = value / 1024, unit + 1
@@ -107,7 +107,7 @@ def human_bytes(size: int) -> str:
 
 
 def human_duration(duration_ms: int) -> str:
-    """Return a duration in its largest unit: `7 d`, `1.5 h`; years from 1,000 days on.
+    """Return a duration in its largest unit: `7 d`, `1.5 h`; in years from 1,000 days.
 
     >>> human_duration(604800000), human_duration(-5400000)
     ('7 d', '-1.5 h')
@@ -121,7 +121,7 @@ def human_duration(duration_ms: int) -> str:
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None
 ) -> None:
-    """Print a table; numbers to the right. Not cut to the width where no terminal reads it."""
+    """Print a table with right-aligned numbers; it is not cut to a width without a terminal."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class ProgressBar:
-    """What a long command shows: the listing, Spark's start, then tasks done of all."""
+    """The progress of a long command: the listing, Spark's start, then finished tasks of all."""
 
     def __init__(self, progress: "Progress", bar: "TaskID", what: str) -> None:
         """Draw on a task of rich's."""
@@ -30,7 +30,7 @@ class ProgressBar:
 
 @contextmanager
 def progress_bar(what: str) -> Iterator[ProgressBar | None]:
-    """Yield a bar, or None where standard error is no terminal."""
+    """Yield a bar, or None if standard error is not a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -43,7 +43,7 @@ def progress_bar(what: str) -> Iterator[ProgressBar | None]:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    # A copy of standard error: while the JVM starts, the real one is not ours (spark.session).
+    # A copy of standard error, which is redirected while the JVM starts (spark.session).
     with (
         os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal,
         Progress(*columns, console=Console(file=terminal), transient=True) as progress,

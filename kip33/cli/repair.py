@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 DAMAGED: Final = "damaged"
 FINDING_BY_HAND: Final = "by-hand"
-MOST_ROWS: Final = 1_000  # of a table
+MOST_ROWS: Final = 1_000  # in a table
 
 
 @click.command(

@@ -1,4 +1,4 @@
-"""Offsets as the tools take them that people set offsets with."""
+"""Offsets in the forms of the tools that set offsets."""
 
 import json
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ _SPARK_LATEST: Final = -1
 
 
 class Offset(NamedTuple):
-    """Where to begin in a partition; `is_end`: it is the log's end, no record was found."""
+    """The offset to begin in a partition; `is_end`: the log's end, because no record was found."""
 
     topic: str
     partition: int
@@ -24,8 +24,8 @@ def offset_text(offsets: Iterable[Offset], emit: str) -> str:
     """Return offsets as one of EMITTED, ending in a newline.
 
     `reset-offsets`: CSV for `kafka-consumer-groups.sh --reset-offsets --from-file`; `spark`: the
-    JSON of `startingOffsets`, -1 for a log's end; `delete-records`: what
-    `kafka-delete-records.sh --offset-json-file` takes.
+    JSON of `startingOffsets`, -1 for a log's end; `delete-records`: the JSON of
+    `kafka-delete-records.sh --offset-json-file`.
     """
     ordered = sorted(offsets)
     if emit == RESET_OFFSETS:

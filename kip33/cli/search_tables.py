@@ -1,4 +1,4 @@
-"""How `kip33 search` answers: a table for people, JSON and CSV for programs."""
+"""The output of `kip33 search`: a table for people, JSON and CSV for programs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -23,7 +23,7 @@ ANSWER_COLUMNS: Final = (
 RANGE: Final = ("until_ms", "until_offset", "records", "size_bytes")
 
 Answer = dict[str, Any]
-"""A row with COLUMNS; of a range with RANGE as well."""
+"""A row with COLUMNS; for a range also with RANGE."""
 
 _NAMES: Final = {target: name for name, target in TARGETS.items()}
 
@@ -36,9 +36,9 @@ def print_search_answers(
     seconds: float,
     warnings: Sequence[str] = (),
 ) -> None:
-    """Print the answers; a table leaves `source`, the archive's URI, out of its notes.
+    """Print the answers; a table omits `source`, the archive's URI, from its notes.
 
-    `warnings`, said on standard error before, are in the JSON's summary as well.
+    `warnings`, already printed on standard error, are also in the JSON's summary.
     """
     bytes_read = sum(answer["bytes_read"] for answer in answers)
     if output_format == "json":
@@ -92,7 +92,7 @@ def _range_cells(answer: Answer) -> tuple[Any, ...]:
 
 
 def partition_name(answer: Mapping[str, Any]) -> str:
-    """Return `broker-1/orders-0`, as far as it is known."""
+    """Return `broker-1/orders-0`, or its known parts."""
     log_dir = f"{answer['log_dir']}/" if answer["log_dir"] else ""
     partition = "?" if answer["partition"] is None else answer["partition"]
     return f"{log_dir}{answer['topic']}-{partition}"

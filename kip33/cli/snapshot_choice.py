@@ -1,4 +1,4 @@
-"""The snapshot that a command answers from; what is passed over is said on standard error."""
+"""Choose the snapshot that a command uses, and print warnings about ignored ones."""
 
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.choosing import Choice, choose
@@ -6,7 +6,7 @@ from kip33.cli.output import warn
 
 
 def choose_and_warn(catalog: Catalog, text: str | None) -> Choice:
-    """Return `choose(...)`, each of its warnings printed as a line."""
+    """Return `choose(...)` and print each of its warnings on one line."""
     choice = choose(catalog, text)
     for warning in choice.warnings:
         warn(warning)

@@ -1,8 +1,8 @@
-"""Standard output that fails as itself: a full disk or a closed pipe is no fault of a file read.
+"""Standard output with its own error, so that a full disk is not mistaken for an unreadable log.
 
 `print` to a full disk raises OSError, and so does reading a log. Code that reads, deletes or
-publishes handles the OSErrors of its files; while a command runs, those of standard output are
-OutputErrors, which no such code catches.
+publishes files handles OSErrors. While a command runs, errors of standard output are OutputErrors,
+which such code does not catch.
 """
 
 import errno
@@ -17,13 +17,13 @@ class OutputError(Exception):
     """Standard output cannot be written; `is_closed`: its reader has ended, as `head` does."""
 
     def __init__(self, error: OSError) -> None:
-        """Take what the system said."""
+        """Take the system's error."""
         super().__init__(f"standard output cannot be written: {error.strerror or error}")
         self.is_closed = error.errno == errno.EPIPE
 
 
 class _Guarded:
-    """A text stream whose OSErrors are OutputErrors."""
+    """A text stream that raises OutputErrors instead of OSErrors."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -54,12 +54,12 @@ def _as_output_error() -> Iterator[None]:
 
 @contextmanager
 def guarded_output() -> Iterator[None]:
-    """Let a fault of standard output be an OutputError; at the end all is written, or one raised.
+    """Raise OutputErrors for faults of standard output, also for the last flush at the end.
 
-    What could not be written is dropped then, or Python would complain once more when it ends.
+    Unwritten output is then dropped; otherwise Python would report the fault again when it ends.
     """
     stream = sys.stdout
-    if stream is None:  # closed by who started us: nothing is printed
+    if stream is None:  # closed by the parent process: nothing is printed
         yield
         return
     sys.stdout = _Guarded(stream)

@@ -1,4 +1,4 @@
-"""`--summary FILE`: a run's figures as one JSON object, for whoever cannot read its output."""
+"""`--summary FILE`: a run's figures as a JSON object, for programs that cannot read its output."""
 
 import functools
 import json
@@ -17,7 +17,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 def summary_option(command: _Command) -> _Command:
     """Add --summary, a Location or None.
 
-    What cannot be one, and a file that it would replace, is an error before the work begins.
+    A wrong place, or a file that must not be replaced, is an error before the work begins.
     """
 
     @functools.wraps(command)
@@ -41,7 +41,7 @@ def _place(ctx: click.Context, param: click.Parameter, text: str | None) -> "Loc
 
     if text is None:
         return None
-    if not text.endswith(SUFFIX):  # a slip replaces no segment, index or Parquet file
+    if not text.endswith(SUFFIX):  # a slip must not replace a segment, index or Parquet file
         raise click.BadParameter(
             f"{without_secrets(text)!r} found, expected a name that ends in {SUFFIX}"
         )
@@ -49,7 +49,7 @@ def _place(ctx: click.Context, param: click.Parameter, text: str | None) -> "Loc
 
 
 def publish_summary(place: "Location | None", summary: Mapping[str, Any]) -> None:
-    """Put the summary there, whole, over a summary; PublishError where that fails."""
+    """Publish the summary, replacing an earlier one; PublishError if that fails."""
     from kip33.stores.files import publish_or_raise
 
     _require_replaceable(place)
@@ -59,7 +59,7 @@ def publish_summary(place: "Location | None", summary: Mapping[str, Any]) -> Non
 
 
 def _require_replaceable(place: "Location | None") -> None:
-    """Raise LocationError where something else than a summary is at the place."""
+    """Raise LocationError if the place has something other than a summary."""
     from kip33.archive.output_files import require_summary_place
 
     if place:

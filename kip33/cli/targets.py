@@ -1,11 +1,11 @@
-"""What a search looks for, as options and files say it: a time, or one of Kafka's three names."""
+"""The targets of a search in options and files: a time, or one of Kafka's three names."""
 
 from kip33.cli.times import parse_moment
 from kip33.rules.search import TARGETS
 
 
 def parse_target(text: str, now_ms: int) -> int:
-    """Return what to look for: ms since the epoch, or Kafka's -2, -1, -3 for a name.
+    """Return the target: ms since the epoch, or Kafka's -2, -1, -3 for a name.
 
     `-3h` is three hours before `now_ms`. ValueError with what was found and expected.
 

@@ -1,4 +1,4 @@
-"""Moments, durations and sizes as options: `2024-05-01T12:00Z`, `now-7d`, `36h`, `10GiB`."""
+"""Times, durations and sizes as options: `2024-05-01T12:00Z`, `now-7d`, `36h`, `10GiB`."""
 
 import re
 import time
@@ -17,15 +17,15 @@ _FROM_NOW = re.compile(r"now(?:([+-])(.+))?")
 
 
 def current_ms() -> int:
-    """Return the moment this runs, in ms since the epoch."""
+    """Return the current time in ms since the epoch."""
     return time.time_ns() // 1_000_000
 
 
 def parse_moment(text: str, now_ms: int) -> int:
-    """Return a moment in ms since the epoch; ValueError with what was found and expected.
+    """Return a time in ms since the epoch; ValueError with what was found and expected.
 
-    All digits are ms already, so that a year alone or `20240501` is not a date; a fraction of a
-    millisecond is cut off. `now` is `now_ms`, `now-7d` a week before.
+    A text of digits is ms, so a year alone or `20240501` is not a date. A fraction of a millisecond
+    is cut off. `now` is `now_ms`, `now-7d` a week before.
 
     >>> parse_moment("1970-01-02", 0), parse_moment("now-1s", 5000)
     (86400000, 4000)
@@ -57,16 +57,16 @@ def _of_iso(text: str) -> int | None:
 
 
 class Quantity(click.ParamType):  # type: ignore[type-arg]  # generic since 8.4; 8.1 serves
-    """An option's value as text, converted to an integer; what is wrong with it is one line."""
+    """The type of an option: a text that is converted to an integer; errors are one line."""
 
     def __init__(self, name: str, parse: Callable[[str], int], example: str) -> None:
-        """Take how the value is called, what converts it or raises ValueError, and an example."""
+        """Take the value's name, a function that converts it or raises ValueError, an example."""
         self.name = name
         self._parse = parse
         self._example = example
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the integer, or end the command: found, expected, for example."""
+        """Return the integer, or end the command with what was found, expected, and an example."""
         try:
             return self._parse(str(value))
         except ValueError as error:
@@ -74,7 +74,7 @@ class Quantity(click.ParamType):  # type: ignore[type-arg]  # generic since 8.4;
 
 
 def parse_clock(text: str) -> int:
-    """Return a moment to judge at, before the year 10000: sums with it stay within int64."""
+    """Return a time for a decision, before the year 10000, so that sums stay within int64."""
     now_ms = parse_moment(text, current_ms())
     if now_ms > LAST_MS:
         raise ValueError(f"{text.strip()!r} found, expected a moment before the year 10000")

@@ -1,4 +1,4 @@
-"""The jobs, as functions of a SparkSession or a DataFrame."""
+"""The jobs: functions that take a SparkSession or a DataFrame."""
 
 from kip33.builds.commit import BuildSummary
 from kip33.retention.policy_files import load_policies

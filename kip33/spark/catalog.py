@@ -15,7 +15,7 @@ from kip33.stores.settings import added_options
 from kip33.stores.storage_options import StorageOptions, use_storage_options
 
 _CHECKED: Final[set[str]] = set()
-"""Folders of snapshots whose parts were what the commit says."""
+"""Folders of snapshots whose parts were verified in this process."""
 
 
 def load_catalog(
@@ -25,12 +25,12 @@ def load_catalog(
     *,
     storage_options: StorageOptions | None = None,
 ) -> DataFrame:
-    """Return a snapshot's rows, one a segment file: the newest one's unless `snapshot` names one.
+    """Return a snapshot's rows, one per segment file; without `snapshot`, those of the newest one.
 
-    `snapshot` is a name, a sequence number or an id, as `kip33 catalog` shows them. Raises
-    CatalogError where there is none, or it is not whole: its parts are read and their CRCs checked
-    once in a process, because Spark does not check them. A later build does not change the result:
-    a snapshot is never rewritten. `storage_options`: `kip33.stores.storage_options`.
+    `snapshot` is a name, a sequence number or an id, as shown by `kip33 catalog`. Raises
+    CatalogError if there is no such snapshot or it is damaged: its parts are read and their CRCs
+    verified once per process, because Spark does not verify them. A later build does not change the
+    result: a snapshot is never rewritten. `storage_options`: `kip33.stores.storage_options`.
     """
     use_storage_options(storage_options, [Location.of(catalog)])
     use_session(spark)
@@ -40,16 +40,16 @@ def load_catalog(
     if folder not in _CHECKED:
         opened.require_whole(found)
         _CHECKED.add(folder)
-    read = spark.read.options(**added_options())  # also for files that the JVM reads
-    read = read.schema(from_arrow_schema(SEGMENTS))  # inferring it is a job of its own
+    read = spark.read.options(**added_options())  # the JVM needs them, too
+    read = read.schema(from_arrow_schema(SEGMENTS))  # inferring it would be another job
     return read.parquet(hadoop_glob(opened.snapshot_folder(found.name)))
 
 
 def hadoop_path(location: Location) -> str:
-    """Return a location as Spark writes to it: nothing percent-encoded."""
+    """Return a location in the form to which Spark writes: not percent-encoded."""
     return f"file://{location.path}" if location.is_local else location.uri
 
 
 def hadoop_glob(location: Location) -> str:
-    """Return a location as Spark reads it: no character means others."""
+    """Return a location in the form that Spark reads: glob characters are escaped."""
     return re.sub(r"([\\{}\[\]*?])", r"\\\1", hadoop_path(location))

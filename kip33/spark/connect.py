@@ -1,8 +1,8 @@
-"""Spark Connect: the same work per bin and per partition where a session has no RDDs.
+"""Spark Connect: the same work per bin and per partition in a session without RDDs.
 
-Through `mapInArrow`, which is all of Python that Connect runs on executors beside UDFs; it wants
-pandas installed (extra `connect`). Results travel as pickles in a binary column. Secrets travel as
-a file of the session's artifacts: a plan, and with it a closure, is shown and logged.
+It uses `mapInArrow`, which besides UDFs is the only way to run Python on executors with Connect. It
+needs pandas (extra `connect`). Results are sent as pickles in a binary column. Secrets are sent as
+a file of the session's artifacts, because plans with their closures are displayed and logged.
 """
 
 import json
@@ -31,12 +31,12 @@ _RESULT: Final = "result binary"
 
 
 def is_connect(spark: SparkSession) -> bool:
-    """Return whether a session is one of Connect's: no RDDs, no JVM to ask."""
+    """Return whether a session is a Connect session, without RDDs and JVM."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def cores_of(spark: SparkSession) -> int:
-    """Return how many tasks run at once: into so many partitions Spark cuts a range."""
+    """Return how many tasks run at once: the number of partitions of a range in Spark."""
     numbered = spark.range(10_000).select(sf.spark_partition_id().alias("number"))
     return numbered.distinct().count()
 
@@ -48,9 +48,9 @@ def map_bins(
     settings: Mapping[str, str],
     on_done: Callable[[int], None] | None,
 ) -> list[Result]:
-    """Return what `run(number, data)` gives for each of `work`, one task each, in its order.
+    """Return the results of `run(number, data)` for each of `work`, one task each, in order.
 
-    `on_done` is called with the tasks done so far, where the session tells (Spark 4).
+    `on_done` is called with the number of finished tasks, if the session reports it (Spark 4).
     """
     handed = _hand_over(spark, settings)
 
@@ -73,7 +73,7 @@ def map_rows(
     schema: StructType,
     settings: Mapping[str, str],
 ) -> DataFrame:
-    """Return a DataFrame of what `run` gives for the rows of each partition, of this schema."""
+    """Return a DataFrame, with this schema, of the results of `run` for each partition's rows."""
     handed = _hand_over(rows.sparkSession, settings)
     arrow = to_arrow_schema(schema)
 
@@ -88,7 +88,7 @@ def map_rows(
 
 
 def _hand_over(spark: SparkSession, settings: Mapping[str, str]) -> str | None:
-    """Send settings to where tasks can read them; return the file's name, None where none are."""
+    """Send settings to the tasks in a file; return its name, None without settings."""
     if not settings:
         return None
     name = f"kip33-{uuid4().hex}.json"
@@ -102,13 +102,13 @@ def _hand_over(spark: SparkSession, settings: Mapping[str, str]) -> str | None:
 
 
 def _take_over(handed: str | None) -> None:
-    """Let the settings that were sent hold in this worker, and none where none were."""
+    """Apply the settings that were sent to this worker, or no settings."""
     use_settings(json.loads(Path(SparkFiles.get(handed)).read_text()) if handed else {})
 
 
 @contextmanager
 def _cut_into(spark: SparkSession, partitions: int) -> Iterator[None]:
-    """Let Spark cut rows of the driver's into so many partitions: one bin each."""
+    """Make Spark split rows of the driver into this number of partitions, one per bin."""
     before = spark.conf.get(_PARTITIONS, None)
     spark.conf.set(_PARTITIONS, str(partitions))
     try:

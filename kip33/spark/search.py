@@ -1,4 +1,4 @@
-"""Offsets for times, thousands at once: all requests for a partition are one task's work."""
+"""Offsets for thousands of times in one job: one task answers all requests for a partition."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -48,16 +48,16 @@ def offsets_for_times(
 ) -> DataFrame:
     """Return for each request the first record at or after its time.
 
-    `requests` has `topic`, `partition` (null: each there is), `target_ms` (ms since 1970 or a
-    timestamp, or -1 latest, -2 earliest, -3 the largest timestamp), and may have `log_dir` (null:
-    the replica with most valid bytes, with `all_replicas` each). Its columns are kept, null
+    `requests` has `topic`, `partition` (null: all), `target_ms` (ms since 1970 or a timestamp, or
+    -1 latest, -2 earliest, -3 the largest timestamp), and may have `log_dir` (null: the replica
+    with most valid bytes, or each one with `all_replicas`). Its columns are kept, with null
     partitions and log directories filled in. Added: `offset` and `timestamp` of the record,
     `result` and `exactness` (`kip33.search.partition_search`), `bytes_read`, `note`, `passed_over`
-    (true: records that cannot be read could change the answer). `as_kafka` answers as a broker of
+    (true: unreadable records could change the answer). `as_kafka` answers as a broker of
     `kafka_version` would, `index_only` opens no log. Records below `log_start_offsets`, by log
-    directory, topic and partition, do not count. A batch that decompresses to more than
-    `max_batch_bytes` is read no further, and a note says so. ValueError for requests without these
-    columns.
+    directory, topic and partition, are ignored. A batch that decompresses to more than
+    `max_batch_bytes` is not read further, and a note says so. Raises ValueError for requests
+    without these columns.
     """
     missing = [name for name in KEYS[1:] if name not in requests.columns]
     if missing:
@@ -104,7 +104,7 @@ def _target_ms(requests: DataFrame) -> Column:
 
 
 def _each_partition(requests: DataFrame, segments: DataFrame) -> DataFrame:
-    """Return requests for a whole topic as one for each partition there is."""
+    """Replace each request for a topic by one request per partition."""
     of_topics = requests.where(sf.col("partition").isNull())
     there = segments.select("topic", sf.col("partition").alias("_each")).distinct()
     each = of_topics.join(there, "topic", "left").withColumn("partition", sf.col("_each"))

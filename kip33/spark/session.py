@@ -1,4 +1,4 @@
-"""A SparkSession for the command line, on a laptop as on a cluster."""
+"""A SparkSession for the command line, on a laptop or a cluster."""
 
 import atexit
 import os
@@ -25,9 +25,9 @@ from kip33.spark.store_settings import use_session
 SPARK_DEFAULTS: Final = {
     "spark.app.name": "kip33",
     "spark.sql.session.timeZone": "UTC",
-    "spark.ui.showConsoleProgress": "false",  # the command draws its own
-    "spark.python.unix.domain.socket.enabled": "true",  # 7 ms instead of 25 a Python task (4.1+)
-    "spark.python.unix.domain.socket.dir": "/tmp",  # a container's own is too long a path for one
+    "spark.ui.showConsoleProgress": "false",  # the command shows its own
+    "spark.python.unix.domain.socket.enabled": "true",  # 7 ms instead of 25 per Python task (4.1+)
+    "spark.python.unix.domain.socket.dir": "/tmp",  # the path of a container's own is too long
 }
 LOCAL_DEFAULTS: Final = {
     "spark.ui.enabled": "false",
@@ -37,7 +37,7 @@ LOCAL_DEFAULTS: Final = {
 SUBMIT_ARGS: Final = "PYSPARK_SUBMIT_ARGS"
 LOG4J2_FILE: Final = "log4j2.properties"
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
-# A command's JVM lives for seconds: the slow compiler waits ten times as long for code to be hot.
+# A command's JVM lives for seconds: the slow compiler starts ten times later than by default.
 JVM_OPTIONS: Final = (
     "-XX:+IgnoreUnrecognizedVMOptions",
     "-XX:Tier4InvocationThreshold=50000",
@@ -45,9 +45,9 @@ JVM_OPTIONS: Final = (
     "-XX:Tier4CompileThreshold=150000",
     "-XX:Tier4BackEdgeThreshold=400000",
 )
-COLLECTOR: Final = "-XX:+UseParallelGC"  # less work on the side than G1
+COLLECTOR: Final = "-XX:+UseParallelGC"  # less background work than G1
 CONNECT: Final = "sc://"
-# More than Spark's own `spark.redaction.regex`: Azure's and Google's keys, S3's of customers.
+# More than Spark's own `spark.redaction.regex`: also keys of Azure and Google, customer keys of S3.
 _SECRET: Final = re.compile(r"(?i)secret|password|token|access[.]?key|[.]key([.]|$)")
 _SAYS_WHAT: Final = re.compile(r"(Caused by: |Exception in thread \S+ )?[\w.$]*(Error|Exception): ")
 QUIET_LOG4J2: Final = """\
@@ -69,11 +69,11 @@ class JavaMissingError(Kip33Error):
 
 
 class SparkStartError(Kip33Error):
-    """Spark did not start: a master that is no master, a setting that it refuses."""
+    """Spark did not start: a wrong master, or a setting that it refuses."""
 
 
 class SparkJobError(Kip33Error):
-    """A Spark job did not end well: a task failed at every attempt, the JVM is gone."""
+    """A Spark job failed: a task failed at every attempt, or the JVM ended."""
 
     exit_code = 1
 
@@ -81,12 +81,12 @@ class SparkJobError(Kip33Error):
 def create_session(
     *, master: str | None = None, conf: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Return the session: what spark-submit set up, else a local one on all cores.
+    """Return the session of spark-submit, else a local one on all cores.
 
-    `conf` wins over everything; a master `sc://host:port` is a Spark Connect server. Workers run
-    this very Python unless PYSPARK_PYTHON says otherwise. What the JVM prints on standard error is
-    kept out of sight, unless PYSPARK_SUBMIT_ARGS or SPARK_CONF_DIR says that the user has set it
-    up. Raises JavaMissingError or SparkStartError, one line.
+    `conf` overrides everything; a master `sc://host:port` is a Spark Connect server. Workers run
+    the same Python unless PYSPARK_PYTHON is set. The JVM's output on standard error is hidden,
+    unless PYSPARK_SUBMIT_ARGS or SPARK_CONF_DIR shows that the user has configured it. Raises
+    JavaMissingError or SparkStartError, one line.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder
@@ -98,7 +98,7 @@ def create_session(
             settings |= LOCAL_DEFAULTS
     starts_jvm = not by_submit
     if master and master.startswith(CONNECT):
-        builder, settings = builder.remote(master), {}  # the server has its own, and its own Java
+        builder, settings = builder.remote(master), {}  # the server has its own settings and Java
         starts_jvm = False
     elif master:
         settings["spark.master"] = master
@@ -117,7 +117,7 @@ def create_session(
             if starts_jvm:
                 _start_jvm(settings)
             session: SparkSession = builder.getOrCreate()
-    except Exception as error:  # py4j's, pyspark's or a RuntimeError, by what went wrong
+    except Exception as error:  # of py4j or pyspark, or a RuntimeError
         said = log.read_text(errors="replace") if log else ""
         why = java_reason("\n".join((str(error), said)))
         raise SparkStartError(f"Spark did not start: {why}") from error
@@ -126,12 +126,12 @@ def create_session(
 
 
 def _start_jvm(settings: Mapping[str, str]) -> None:
-    """Start the JVM, where there is none yet, without the settings that may be secrets.
+    """Start the JVM, unless it is running, without the settings that may be secrets.
 
-    PySpark has it started by a command line with all of them, which everybody on this machine can
-    read. What the JVM itself needs has to be there; the rest reaches a JVM that runs by its
-    `SparkConf`, before there is a SparkContext. For a Connect server of its own on this machine
-    PySpark starts another JVM than this would be.
+    PySpark would put all of them on the JVM's command line, which every user of this machine can
+    read. Only the settings that the JVM itself needs are put there. The others are added to the
+    `SparkConf` of the running JVM, before there is a SparkContext. For a local Connect server
+    PySpark starts a different JVM.
     """
     if "connect" in (settings.get("spark.api.mode"), os.environ.get("SPARK_API_MODE")):
         return
@@ -140,7 +140,7 @@ def _start_jvm(settings: Mapping[str, str]) -> None:
 
 
 def _quiet_log() -> Path:
-    """Return a file for what the JVM prints, beside the settings of a log that shows errors."""
+    """Return a file for the JVM's output, beside log settings that show only errors."""
     folder = Path(tempfile.mkdtemp(prefix="kip33-"))
     (folder / LOG4J2_FILE).write_text(QUIET_LOG4J2)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -149,10 +149,10 @@ def _quiet_log() -> Path:
 
 @contextmanager
 def _submit_args(log: Path | None, java_options: str) -> Iterator[None]:
-    """Tell a JVM that starts meanwhile to log to `log`, by the variable PySpark reads.
+    """Make a JVM that starts now log to `log`, with the environment variable that PySpark reads.
 
-    `java_options` are the user's. This variable replaces that setting, so it repeats them. What
-    this process starts later gets its environment as it was.
+    `java_options` are the user's. This variable replaces that setting, so it repeats them. The
+    environment is restored afterwards.
     """
     if log is None:
         yield
@@ -167,7 +167,7 @@ def _submit_args(log: Path | None, java_options: str) -> Iterator[None]:
 
 
 def _jvm_options(java_options: str) -> tuple[str, ...]:
-    """Return how the JVM runs; no collector beside one of the user's: a JVM with two ends."""
+    """Return the JVM's options; no collector if the user chose one: a JVM refuses two."""
     said = (java_options, *map(os.environ.get, ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")))
     has_one = re.search(r"-XX:\+Use\w+GC\b", " ".join(filter(None, said)))
     return JVM_OPTIONS if has_one else (*JVM_OPTIONS, COLLECTOR)
@@ -175,7 +175,7 @@ def _jvm_options(java_options: str) -> tuple[str, ...]:
 
 @contextmanager
 def _stderr_to(path: Path | None) -> Iterator[None]:
-    """Let a child that starts meanwhile, the JVM, have `path` as its standard error."""
+    """Give `path` as standard error to a child process, the JVM, that starts now."""
     if path is None:
         yield
         return
@@ -193,10 +193,10 @@ def _stderr_to(path: Path | None) -> Iterator[None]:
 
 @contextmanager
 def _signals_wait_for_the_jvm() -> Iterator[None]:
-    """Keep the handlers of SIGINT and SIGTERM, and hold these back until the JVM can be reached.
+    """Keep the handlers of SIGINT and SIGTERM, and delay these signals until the JVM has started.
 
-    A JVM whose start is interrupted never ends: PySpark removes the folder in which the two meet.
-    PySpark's own handler of SIGINT asks the JVM in the middle of an answer of the JVM.
+    A JVM whose start is interrupted never ends: PySpark removes the folder through which the two
+    connect. PySpark's own handler of SIGINT calls the JVM while another call is in progress.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -223,7 +223,7 @@ def _signals_wait_for_the_jvm() -> Iterator[None]:
 
 
 def job_failure(error: BaseException) -> str:
-    """Return one line on why a Spark job failed, from the exception that came back.
+    """Return one line on why a Spark job failed, from its exception.
 
     Spark names the last attempt's failure first, then its causes, down to "EOFException".
     """
@@ -247,7 +247,7 @@ def java_reason(trace: str) -> str:
 
 
 def require_java() -> None:
-    """Raise JavaMissingError, one line on how to get it, where there is no Java for Spark."""
+    """Raise JavaMissingError, one line on how to install Java, if there is no Java for Spark."""
     home = os.environ.get("JAVA_HOME")
     in_home = home and (Path(home) / "bin" / "java").exists()
     if not in_home and shutil.which("java") is None:

@@ -15,7 +15,7 @@ from kip33.stores.settings import (
     use_settings,
 )
 
-_DEFAULTS: Final = ("core-default.xml", "hdfs-default.xml")  # what nobody has said
+_DEFAULTS: Final = ("core-default.xml", "hdfs-default.xml")  # Hadoop's defaults
 _SECRETS: Final = ("access.key", "secret.key", "session.token")
 _PROVIDER_PATHS: Final = (
     "hadoop.security.credential.provider.path",
@@ -24,10 +24,10 @@ _PROVIDER_PATHS: Final = (
 
 
 def use_session(spark: SparkSession) -> Mapping[str, str]:
-    """Let the session's settings hold for the stores of this process; return them.
+    """Use the session's settings for the stores of this process; return them.
 
-    Of Hadoop's configuration in the JVM, `spark.hadoop.*` and what was set since included, its
-    credential stores too; of a session without a JVM (Connect) its `spark.hadoop.*`.
+    They are Hadoop's configuration in the JVM, including `spark.hadoop.*`, later changes and
+    credential stores. For a session without a JVM (Connect) they are its `spark.hadoop.*`.
     """
     jvm = getattr(spark, "_jsc", None)
     found = _of_hadoop(jvm.hadoopConfiguration(), spark) if jvm else _of_connect(spark)
@@ -42,7 +42,7 @@ def _of_connect(spark: SparkSession) -> dict[str, str]:
 
 
 def _of_hadoop(configuration: Any, spark: SparkSession) -> dict[str, str]:
-    """Return what anybody has set in a Hadoop `Configuration`, in one question to the JVM."""
+    """Return the settings of a Hadoop `Configuration` except defaults, with one call to the JVM."""
     jvm: Any = spark._jvm
     writer = jvm.java.io.StringWriter()
     configuration.writeXml(writer)
@@ -58,7 +58,7 @@ def _of_hadoop(configuration: Any, spark: SparkSession) -> dict[str, str]:
 
 
 def _of_credential_stores(configuration: Any, found: Mapping[str, str]) -> dict[str, str]:
-    """Return the keys to S3 that Hadoop's credential stores (JCEKS) hold, for each bucket named."""
+    """Return the S3 keys in Hadoop's credential stores (JCEKS), for each named bucket."""
     parts = (key.removeprefix("fs.s3a.bucket.") for key in found if "fs.s3a.bucket." in key)
     buckets = {part.partition(".")[0] for part in parts}
     prefixes = ["fs.s3a.", *(f"fs.s3a.bucket.{bucket}." for bucket in sorted(buckets))]

@@ -1,4 +1,4 @@
-"""Small tables on their way from Python to the JVM."""
+"""Send small tables from Python to the JVM."""
 
 from contextlib import suppress
 from typing import Final
@@ -12,13 +12,13 @@ _TAKES_ARROW: Final = int(pyspark.__version__.partition(".")[0]) >= 4
 
 
 def small_table(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """Return an Arrow table as a DataFrame whose rows the JVM has.
+    """Return an Arrow table as a DataFrame whose rows are in the JVM.
 
-    From a list of rows Spark starts Python workers, which costs seconds the first time (3.5 knows
-    no other way).
+    For a list of rows Spark starts Python workers, which takes seconds the first time (Spark 3.5
+    has no other way).
     """
     if _TAKES_ARROW:
-        with suppress(ImportError):  # this PySpark wants a newer pyarrow
+        with suppress(ImportError):  # this PySpark needs a newer pyarrow
             return spark.createDataFrame(table)
     rows = [tuple(row.values()) for row in table.to_pylist()]
     return spark.createDataFrame(rows, from_arrow_schema(table.schema))
