@@ -1,7 +1,8 @@
 """spark-submit jobs/retention.py CATALOG --policy FILE: the same options as `kip33 retention`."""
 
+from kip33.cli.engine_option import SparkJob
 from kip33.cli.main import run
 from kip33.cli.retention import retention
 
 if __name__ == "__main__":
-    run(retention)
+    run(retention, SparkJob())

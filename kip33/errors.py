@@ -14,6 +14,7 @@
       LocationError             a path or URI that cannot be used
       PolicyError               a retention policy that cannot be read, or is unknown to Kafka
       PublishError              a part or commit file that cannot be written: nothing is committed
+      WorkerLostError           a worker process that was killed, twice: nothing is committed
 
 `exit_code` is the exit code of a command. A wrong argument is a plain `ValueError`.
 """
@@ -76,6 +77,12 @@ class PolicyError(Kip33Error):
 
 class PublishError(Kip33Error):
     """A file that a build needs to write and cannot: a full disk, a missing permission."""
+
+    exit_code = 1
+
+
+class WorkerLostError(Kip33Error):
+    """A worker process of this machine that was killed at both attempts at a bin."""
 
     exit_code = 1
 

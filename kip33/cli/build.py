@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from kip33.cli.engine_option import EngineOptions, engine_options, open_engine
 from kip33.cli.layout_option import layout_option
 from kip33.cli.options import format_option, index_options, spark_options
 from kip33.cli.output import human_bytes, print_json, print_table, warn
@@ -77,6 +78,7 @@ UNWRITTEN: Final = "unwritten"  # a finding of --fail-on beside the statuses
     "written. May be repeated.",
 )
 @summary_option
+@engine_options
 @spark_options
 @format_option("table", "json", "jsonl")
 def build(
@@ -98,6 +100,9 @@ def build(
     read: str,
     fail_on: tuple[str, ...],
     summary_file: "Location | None",
+    engine: str,
+    workers: int | None,
+    verbose: bool,
     topics: tuple[str, ...],
     parallelism: int | None,
     master: str | None,
@@ -115,11 +120,11 @@ def build(
     continues from it.
     """
     from kip33.builds.commit import warnings_of
+    from kip33.builds.execution import execute_build
     from kip33.builds.plan import BuildOptions, plan_build
-    from kip33.spark.build import run_build
-    from kip33.spark.session import create_session
 
     started = time.time()
+    opened = open_engine(EngineOptions(engine, workers, verbose, master, conf))
     with progress_bar("build") as bar:
         plan = plan_build(
             source,
@@ -145,15 +150,19 @@ def build(
         )
         for warning in plan.warnings:
             warn(warning)
-        summary = run_build(
-            create_session(master=master, conf=conf),
+        summary = execute_build(
             plan,
+            opened,
             parallelism=parallelism,
             on_progress=bar.advance if bar else None,
         )
     for warning in (*summary.warnings[len(plan.warnings) :], *warnings_of(summary)):
         warn(warning)
-    record = asdict(summary) | {"seconds": round(time.time() - started, 3)}
+    record = asdict(summary) | {
+        "engine": opened.name,
+        "workers": opened.workers,
+        "seconds": round(time.time() - started, 3),
+    }
     publish_summary(summary_file, record)
     if output_format == "table":
         _print_summary(record)
@@ -206,5 +215,11 @@ def _print_summary(record: dict[str, Any]) -> None:
         )
     for what, count in record["passed_over"].items():
         rows.append(("skipped", f"{count:,} {what}"))
+    rows.append(("engine", _engine(record)))
     rows.append(("seconds", f"{record['seconds']:.1f}"))
     print_table(("build", ""), rows)
+
+
+def _engine(record: dict[str, Any]) -> str:
+    workers = record["workers"]
+    return f"{record['engine']}, {workers:,} worker{'' if workers == 1 else 's'}"

@@ -100,14 +100,17 @@ def _interruptible() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def run(command: click.Command) -> None:
-    """Run a command; errors that a user can fix become one line on standard error and exit 2."""
+def run(command: click.Command, of_job: object = None) -> None:
+    """Run a command; errors that a user can fix become one line on standard error and exit 2.
+
+    `of_job` is what a script of `jobs/` says of itself (`kip33.cli.engine_option.SparkJob`).
+    """
     logging.getLogger().addHandler(logging.NullHandler())  # py4j logs traces of an ended JVM
     sys.excepthook = _show_bug
     _require_text(sys.argv[1:])
     try:
         with _interruptible(), guarded_output():
-            sys.exit(command.main(standalone_mode=False))
+            sys.exit(command.main(standalone_mode=False, obj=of_job))
     except OutputError as error:
         if error.is_closed:  # the reader has ended, as `head` does
             sys.exit(1)

@@ -174,7 +174,8 @@ _SPARK: Final = (
     click.option(
         "--parallelism",
         type=click.IntRange(1, MOST_TASKS),
-        help="Number of Spark tasks [default: 3 per core, more if a task would read over 16 GiB].",
+        help="Number of shares of the work, which on Spark are tasks [default: 3 per core, more "
+        "if one would read over 16 GiB].",
     ),
     *_SESSION,
 )

@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from kip33.cli.engine_option import engine_options
 from kip33.cli.options import TOPICS_HELP, format_option, max_batch_bytes_option, session_options
 from kip33.cli.times import MOMENT
 from kip33.formats.batch import MAX_INT32
@@ -105,6 +106,7 @@ class AnswersAs(click.ParamType):  # type: ignore[type-arg]  # generic since 8.4
     help="With --as kafka: CSV topic,partition,offset[,log_dir]. Overrides the archive's "
     "log-start-offset-checkpoint.",
 )
+@engine_options
 @session_options
 @format_option("table", "json", "jsonl", "csv")
 def search(**options: Any) -> None:
@@ -112,8 +114,8 @@ def search(**options: Any) -> None:
 
     If there is no such record, the result says why: after_end, no_timestamps or
     no_such_partition. before_start means that the time is before the partition's first record. An
-    answer is unsure if records that cannot be read could change it. A few searches run on this
-    machine at once, many as a Spark job.
+    answer is unsure if records that cannot be read could change it. On Spark, up to 500
+    searches run without a session, unless --engine or --master asks for one.
     """
     from kip33.cli.search_answer import search_catalog
     from kip33.cli.search_options import SearchRequest

@@ -7,9 +7,11 @@ from typing import Final
 
 import click
 
+from kip33.archive.engine_name import EngineName
 from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.snapshot import Snapshot
+from kip33.cli.engine_option import EngineChoice, engine_choice, open_session
 from kip33.cli.output import warn
 from kip33.cli.progress import progress_bar
 from kip33.cli.search_emit import DELETE_RECORDS, Offset, offset_text
@@ -46,6 +48,7 @@ def search_catalog(options: SearchRequest) -> None:
     require_directory(catalog.location, "CATALOG")
     choice = choose_and_warn(catalog, options.snapshot)
     snapshot = choice.snapshot
+    engine = engine_choice(options.engine_options)
     how = SearchOptions(
         options.as_whom is not None,
         options.index_only,
@@ -56,12 +59,12 @@ def search_catalog(options: SearchRequest) -> None:
     questions = questions_of(catalog, snapshot, options)
     starts = _log_start_offsets(catalog, snapshot, questions, options)
     with progress_bar("search"):
-        answers = answers_to(catalog, snapshot, questions, how, options, starts)
+        answers = answers_to(catalog, snapshot, questions, how, options, engine, starts)
         ends: dict[ReplicaKey, search_answers.Answer] = {}
         if options.emit or options.until:
             ends = _ends(catalog, snapshot, answers)
         if options.until:
-            answers = _ranges(catalog, snapshot, answers, ends, options, options.until)
+            answers = _ranges(catalog, snapshot, answers, ends, options, engine, options.until)
     if options.emit:
         offsets = _offsets(answers, ends, options.emit, allow_unsafe=options.allow_unsafe)
         click.echo(offset_text(offsets, options.emit), nl=False)
@@ -132,6 +135,7 @@ def answers_to(
     questions: Sequence[TimeQuestion],
     how: SearchOptions,
     options: SearchRequest,
+    engine: EngineChoice,
     starts: LogStartOffsets | None = None,
 ) -> list[Answer]:
     """Return the answers in the order of the questions, then by partition and replica."""
@@ -140,7 +144,8 @@ def answers_to(
     of_topics = rows.group_by(["topic", "partition"]).aggregate([])["topic"].to_pylist()
     partitions = Counter(of_topics)
     most = sum(1 if q.partition is not None else partitions[q.topic] for q in questions)
-    if most > MOST_BY_THREADS or options.master:
+    is_worth_it = most > MOST_BY_THREADS or options.master or engine.is_asked_for
+    if engine.name == EngineName.SPARK and is_worth_it:
         return _by_spark(catalog, snapshot, questions, how, options, starts)
     return [
         dict(
@@ -162,11 +167,10 @@ def _by_spark(
     options: SearchRequest,
     starts: LogStartOffsets | None,
 ) -> list[Answer]:
-    from kip33.spark import session
     from kip33.spark.catalog import load_catalog
     from kip33.spark.search import offsets_for_times
 
-    spark = session.create_session(master=options.master, conf=options.conf)
+    spark = open_session(options.engine_options)
     schema = "topic string, partition int, target_ms bigint, log_dir string, request int"
     requests = spark.createDataFrame(
         [(*question, number) for number, question in enumerate(questions)], schema
@@ -205,6 +209,7 @@ def _ranges(
     answers: Sequence[Answer],
     ends: Mapping[ReplicaKey, search_answers.Answer],
     options: SearchRequest,
+    engine: EngineChoice,
     until_text: str,
 ) -> list[Answer]:
     """Return the answers with the offset at --until, and what lies between."""
@@ -216,7 +221,12 @@ def _ranges(
     there = [answer for answer in answers if answer["result"] != SearchResult.NO_SUCH_PARTITION]
     asked = [TimeQuestion(a["topic"], a["partition"], until_ms, a["log_dir"]) for a in there]
     untils = answers_to(
-        catalog, snapshot, asked, SearchOptions(max_batch_bytes=options.max_batch_bytes), options
+        catalog,
+        snapshot,
+        asked,
+        SearchOptions(max_batch_bytes=options.max_batch_bytes),
+        options,
+        engine,
     )
     until_ends = _ends(catalog, snapshot, untils)
     rows = partition_rows(catalog, snapshot, {answer["topic"] for answer in there})

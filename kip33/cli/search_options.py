@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kip33.cli.engine_option import EngineOptions
+
 
 @dataclass(frozen=True, kw_only=True)
 class SearchRequest:
@@ -23,9 +25,17 @@ class SearchRequest:
     max_batch_bytes: int
     allow_unsafe: bool
     log_start_offsets: str | None  # a file
+    engine: str
+    workers: int | None
+    verbose: bool
     master: str | None
     conf: Mapping[str, str]
     output_format: str
+
+    @property
+    def engine_options(self) -> EngineOptions:
+        """Return what is asked about the engine."""
+        return EngineOptions(self.engine, self.workers, self.verbose, self.master, self.conf)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,11 @@ from typing import Any, TypeAlias
 
 import click
 
+from kip33.archive.engine_name import EngineName
 from kip33.archive.segment_paths import index_path
 from kip33.builds.topic_settings import load_topic_settings
 from kip33.cli.dialect_option import dialect_option
+from kip33.cli.engine_option import EngineOptions, engine_options, open_engine
 from kip33.cli.layout_option import layout_option
 from kip33.cli.options import format_option, index_options, spark_options
 from kip33.cli.output import print_json, print_table
@@ -40,6 +42,7 @@ Counts: TypeAlias = dict[IndexKind, Counter[IndexVerdict | None]]
     help="Exit 3 if any index file has this verdict. May be repeated.",
 )
 @summary_option
+@engine_options
 @spark_options
 @format_option("table", "json", "jsonl")
 def verify(
@@ -53,6 +56,9 @@ def verify(
     no_check_crc: bool,
     fail_on: tuple[str, ...],
     summary_file: Location | None,
+    engine: str,
+    workers: int | None,
+    verbose: bool,
     topics: tuple[str, ...],
     parallelism: int | None,
     master: str | None,
@@ -78,14 +84,14 @@ def verify(
     """
     default = IndexSettings(dialect, index_interval_bytes, segment_index_bytes, not no_check_crc)
     settings = load_topic_settings(default, kafka_configs)
+    ran = {"engine": EngineName.LOCAL, "workers": 1}
     below = ""  # what every index's URI begins with, left out of tables
     if source.endswith(FILES):
         verdicts = [_verify_one(source, index_dir, settings.of(topic_of(source)))]
     else:
-        from kip33.indexing.verify_tree import plan_verify
-        from kip33.spark.session import create_session
-        from kip33.spark.verify import run_verify
+        from kip33.indexing.verify_tree import execute_verify, plan_verify
 
+        opened = open_engine(EngineOptions(engine, workers, verbose, master, conf))
         with progress_bar("verify") as bar:
             plan = plan_verify(
                 source,
@@ -96,12 +102,13 @@ def verify(
                 on_listed=bar.listed if bar else None,
             )
             below = plan.verify.index_dir.uri + "/"
-            verdicts = run_verify(
-                create_session(master=master, conf=conf),
+            verdicts = execute_verify(
                 plan,
+                opened,
                 parallelism=parallelism,
                 on_progress=bar.advance if bar else None,
             )
+        ran = {"engine": opened.name, "workers": opened.workers}
     counts: Counts = {
         kind: Counter(verdict.on(kind) for verdict in verdicts) for kind in INDEX_KINDS
     }
@@ -113,6 +120,7 @@ def verify(
             continue
         gaps = [gap for verdict in verdicts if (gap := verdict.largest_gap(kind)) is not None]
         summary[kind.gap_field] = max(gaps, default=None)
+    summary |= ran
     publish_summary(summary_file, summary)
     if output_format == "jsonl":
         for verdict in verdicts:

@@ -6,13 +6,23 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from kip33.archive.bins import Engine, Progress
 from kip33.archive.directory import Segment
 from kip33.archive.layouts import layout_of
 from kip33.archive.listing import Listed, segments_of
 from kip33.archive.segment_paths import beside, index_path
 from kip33.archive.sources import require_segments
-from kip33.indexing.transaction_verification import VerifiedSegment, seen_transactions
-from kip33.indexing.verification import SegmentVerdict, offset_index_of, verify_file
+from kip33.indexing.transaction_verification import (
+    VerifiedSegment,
+    seen_transactions,
+    with_transaction_verdicts,
+)
+from kip33.indexing.verification import (
+    SegmentVerdict,
+    offset_index_of,
+    verify_file,
+    with_missing_offset_indexes,
+)
 from kip33.rules.index_builder import IndexSettings, TopicSettings
 from kip33.rules.index_verdict import IndexVerdict
 from kip33.rules.segment_status import SegmentStatus
@@ -61,6 +71,28 @@ def plan_verify(
     )
     require_directory(index_location, "the index directory")
     return VerifyPlan(Verify(source_location, index_location, settings), listing.table)
+
+
+def execute_verify(
+    plan: VerifyPlan,
+    engine: Engine,
+    *,
+    parallelism: int | None = None,
+    on_progress: Progress | None = None,
+) -> list[SegmentVerdict]:
+    """Return one verdict a segment, in order of path.
+
+    If one segment of the tree has a `.index`, those without one are `missing` theirs.
+    """
+    verdicts = engine.run_on_bins(
+        plan.files,
+        partial(verify_bin, plan.verify),
+        parallelism=parallelism,
+        on_progress=on_progress,
+    )
+    verified = with_transaction_verdicts(verdicts)
+    in_order_of_path = sorted(verified, key=lambda verdict: verdict.log_uri)
+    return with_missing_offset_indexes(in_order_of_path)
 
 
 def verify_bin(verify: Verify, number: int, files: pa.Table) -> Iterator[VerifiedSegment]:

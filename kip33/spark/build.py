@@ -1,23 +1,20 @@
-"""The build job: a plan's files, packed, scanned with `mapPartitions`, committed as a snapshot."""
+"""The build job, for notebooks: a plan carried out in tasks of a session."""
 
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Sequence
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from kip33.builds.build_spec import BuildSpec
-from kip33.builds.commit import BuildSummary, begin_build, commit_build
+from kip33.archive.bins import Progress
+from kip33.builds.commit import BuildSummary
+from kip33.builds.execution import execute_build
 from kip33.builds.plan import BuildOptions, BuildPlan, plan_build
-from kip33.builds.task import TaskResult, build_bin
 from kip33.formats.times import Time, milliseconds_of
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
 from kip33.spark.given_places import given_places
+from kip33.spark.spark_engine import SparkEngine
 from kip33.spark.store_settings import use_session
-from kip33.spark.tasks import Progress, run_on_bins
 from kip33.stores.filesystem_option import Filesystem
-from kip33.stores.locations import Location
 from kip33.stores.storage_options import StorageOptions
 
 
@@ -34,17 +31,8 @@ def run_build(
     place the log directories are locked to the end, as a broker locks them; LockedError where a
     broker, or another run of kip33, holds a lock.
     """
-    with plan.locks():
-        begun = begin_build(plan)
-        results = run_on_bins(
-            spark,
-            plan.files,
-            partial(_build_bin, plan.build, begun.draft.staging, len(begun.taken)),
-            reads_files=not plan.build.read_tail,
-            parallelism=parallelism,
-            on_progress=on_progress,
-        )
-        return commit_build(begun, results)
+    engine = SparkEngine(lambda: spark)
+    return execute_build(plan, engine, parallelism=parallelism, on_progress=on_progress)
 
 
 # So many parameters: each is an option of `kip33 build`, with its name and default.
@@ -121,9 +109,3 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
         ),
     )
     return run_build(spark, plan, parallelism=parallelism, on_progress=on_progress)
-
-
-def _build_bin(
-    build: BuildSpec, staging: Location, first_part: int, number: int, files: pa.Table
-) -> Iterator[TaskResult]:
-    yield build_bin(build, staging, first_part + number, files)

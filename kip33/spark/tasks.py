@@ -7,25 +7,20 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from enum import StrEnum
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import StructType
 
+from kip33.archive.bins import Progress, Result, rows_of_bins, weights
 from kip33.spark.connect import cores_of, is_connect, map_bins, map_rows
-from kip33.spark.packing import bin_count, pack
 from kip33.spark.session import SparkJobError, job_failure
 from kip33.spark.store_settings import use_session
 from kip33.stores.filesystems import filesystems_for_tasks, use_stores
-
-Result = TypeVar("Result")
-Progress = Callable[[int, int], None]
-"""Called with (tasks done, tasks in all) while a job runs, from a thread of its own."""
 
 POLL_SECONDS: Final = 0.2
 
@@ -56,17 +51,13 @@ def run_on_bins(
     parallelism: int | None,
     on_progress: Progress | None,
 ) -> list[Result]:
-    """Call `run(bin number, its rows of files)` in one task a bin; return all results.
+    """Do as `kip33.archive.bins.Engine` says, in one task a bin; SparkJobError where the job fails.
 
-    `files` has a column `size_bytes`, which is what a file weighs if `run` reads it; otherwise all
-    weigh the same. The heaviest bin starts first. `parallelism` is the number of bins, None: as
-    the weights and Spark's cores suggest. SparkJobError where the job fails.
+    `on_progress` is called from a thread of its own.
     """
     if not files.num_rows:
         return []
-    sizes = pc.fill_null(files["size_bytes"], 0).to_numpy() * reads_files
-    bins = parallelism or bin_count(sizes, cores(spark))
-    packed = pack(sizes, max(1, min(bins, len(sizes))))
+    packed = rows_of_bins(weights(files, reads_files=reads_files), cores(spark), parallelism)
     work = [(number, to_ipc(files.take(rows))) for number, rows in enumerate(packed)]
 
     def run_bin(number: int, data: bytes) -> Iterable[Result]:

@@ -1,21 +1,20 @@
 """The verify job: every index file of a tree against its log."""
 
 from collections.abc import Sequence
-from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from kip33.archive.bins import Progress
 from kip33.builds.topic_settings import load_topic_settings
-from kip33.indexing.transaction_verification import with_transaction_verdicts
 from kip33.indexing.verdict_rows import SEGMENT_VERDICTS
-from kip33.indexing.verification import SegmentVerdict, with_missing_offset_indexes
-from kip33.indexing.verify_tree import VerifyPlan, plan_verify, verify_bin
+from kip33.indexing.verification import SegmentVerdict
+from kip33.indexing.verify_tree import VerifyPlan, execute_verify, plan_verify
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
 from kip33.spark.given_places import given_places
+from kip33.spark.spark_engine import SparkEngine
 from kip33.spark.store_settings import use_session
-from kip33.spark.tasks import Progress, run_on_bins
 from kip33.stores.filesystem_option import Filesystem
 from kip33.stores.storage_options import StorageOptions
 
@@ -31,16 +30,8 @@ def run_verify(
 
     If one segment of the tree has a `.index`, those without one are `missing` theirs.
     """
-    verdicts = run_on_bins(
-        spark,
-        plan.files,
-        partial(verify_bin, plan.verify),
-        parallelism=parallelism,
-        on_progress=on_progress,
-    )
-    verified = with_transaction_verdicts(verdicts)
-    in_order_of_path = sorted(verified, key=lambda verdict: verdict.log_uri)
-    return with_missing_offset_indexes(in_order_of_path)
+    engine = SparkEngine(lambda: spark)
+    return execute_verify(plan, engine, parallelism=parallelism, on_progress=on_progress)
 
 
 # So many parameters: each is an option of `kip33 verify`, with its name and default.

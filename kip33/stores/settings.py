@@ -70,6 +70,11 @@ def settings() -> Mapping[str, str]:
     return {**found, **_Process.options} if _Process.options else found
 
 
+def settings_in_use() -> Mapping[str, str] | None:
+    """Return the settings if anybody has asked for them; None: no remote store was opened."""
+    return None if _Process.settings is None else settings()
+
+
 def generation() -> int:
     """Return a number that grows whenever the settings change."""
     settings()
@@ -86,12 +91,19 @@ def configured(conf: Mapping[str, str] | None = None) -> dict[str, str]:
     if hadoop_conf_dir:
         for name in _SITES:
             found |= _site(Path(hadoop_conf_dir) / name)
+    return found | hadoop_keys(spark_defaults()) | hadoop_keys(conf or {})
+
+
+def spark_defaults() -> dict[str, str]:
+    """Return the pairs of Spark's `spark-defaults.conf`, where Spark itself looks for it.
+
+    Raises LocationError where the file is there and cannot be understood.
+    """
     for spark_conf_dir in _spark_conf_dirs():
         defaults = spark_conf_dir / "spark-defaults.conf"
         if defaults.is_file():
-            found |= hadoop_keys(_properties(defaults))
-            break
-    return found | hadoop_keys(conf or {})
+            return _properties(defaults)
+    return {}
 
 
 def require_expanded(key: str, value: str) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from kip33.cli.main import main
-from kip33.spark.build import build_index
 from tests.cli.console import Command, Finished
 from tests.demo_archive import COPIED_MS, make_archive, make_sensors
+from tests.faults.builds import build_here
 
 
 @pytest.fixture(scope="package")
@@ -20,13 +20,13 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="package")
-def built(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demo archive with its sensors, indexed by a build a day after it was copied."""
     root = tmp_path_factory.mktemp("built")
     make_archive(root / "archive")
     make_sensors(root / "archive")
     now_ms = COPIED_MS + 86_400_000
-    build_index(spark, str(root / "archive"), str(root / "indexes"), now_ms=now_ms)
+    build_here(root / "archive", root / "indexes", now_ms=now_ms)
     return root
 
 
@@ -49,6 +49,7 @@ def command(
 ) -> Command:
     """Return a function that runs the console script in a folder with ./archive."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KIP33_ENGINE", "local")  # whatever session other tests have started
     main_module = sys.modules["__main__"]  # click names a program by it: not `python -m pytest`
     monkeypatch.setattr(main_module, "__package__", None, raising=False)
     (tmp_path / "archive").symlink_to(archive)
@@ -67,4 +68,5 @@ def command(
 def spark_command(command: Command, spark: Any, monkeypatch: pytest.MonkeyPatch) -> Command:
     """Return `command` with the tests' session in place of a new one."""
     monkeypatch.setattr("kip33.spark.session.create_session", lambda **_: spark)
+    monkeypatch.setenv("KIP33_ENGINE", "spark")
     return command

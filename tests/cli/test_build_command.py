@@ -17,11 +17,11 @@ BUILD = ("build", "nightly", "--index-dir", "indexes")
 
 
 @pytest.fixture
-def nightly(spark_command: Command, archive: Path, tmp_path: Path) -> Command:
+def nightly(command: Command, archive: Path, tmp_path: Path) -> Command:
     """Return the command beside ./nightly, an archive of its own that one build has seen."""
     shutil.copytree(archive, tmp_path / "nightly")
-    spark_command(*BUILD, "--format", "json")
-    return spark_command
+    command(*BUILD, "--format", "json")
+    return command
 
 
 def summary_of(done: Finished) -> dict[str, Any]:

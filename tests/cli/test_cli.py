@@ -100,7 +100,7 @@ def test_build_in_a_pipe_prints_one_object_and_no_process_needs_pandas(
 
     done = subprocess_of(
         *(KIP33, "build", archive, "--index-dir", "indexes", "--format", "json"),
-        *("--fail-on", "invalid"),
+        *("--fail-on", "invalid", "--engine", "spark"),
         cwd=tmp_path,
         PYTHONPATH=str(tmp_path),
         STARTED=str(started),
@@ -128,10 +128,10 @@ def test_build_in_a_pipe_prints_one_object_and_no_process_needs_pandas(
     ids=lambda value: ",".join(value) or "nothing" if isinstance(value, list) else "",
 )
 def test_findings_are_an_exit_code_only_on_request(
-    spark_command: Command, fail_on: list[str], exit_code: int
+    command: Command, fail_on: list[str], exit_code: int
 ) -> None:
     options = [word for status in fail_on for word in ("--fail-on", status)]
-    done = spark_command(*BUILD, "--topics", "clicks", "--format", "json", *options)
+    done = command(*BUILD, "--topics", "clicks", "--format", "json", *options)
     assert (done.exit_code, done.stderr) == (exit_code, "")
     assert done.lines[0]["by_status"] == {"empty": 1, "invalid": 1, "truncated": 2}
 
@@ -139,12 +139,12 @@ def test_findings_are_an_exit_code_only_on_request(
 @pytest.mark.spark
 @pytest.mark.parametrize(("fail_on", "exit_code"), [("unwritten", 3), ("invalid", 0)])
 def test_a_build_that_could_write_no_index_file_warns_and_fails_on_request(
-    spark_command: Command, fail_on: str, exit_code: int
+    command: Command, fail_on: str, exit_code: int
 ) -> None:
     Path("indexes").mkdir()
     for broker in ("broker-1", "broker-2"):
         Path("indexes", broker).touch()  # no directory can be made here
-    done = spark_command(
+    done = command(
         *(*BUILD, "--topics", "orders", "--format", "json", "--catalog", "catalog"),
         *("--fail-on", fail_on),
     )
@@ -160,13 +160,13 @@ def test_a_build_that_could_write_no_index_file_warns_and_fails_on_request(
 
 
 @pytest.mark.spark
-def test_build_prints_a_table_that_names_what_is_not_as_expected(spark_command: Command) -> None:
+def test_build_prints_a_table_that_names_what_is_not_as_expected(command: Command) -> None:
     kept = Path(f"indexes/broker-1/payments-0/{FIRST}.timeindex")
     kept.parent.mkdir(parents=True)
     kept.write_bytes(b"somebody else's")
     Path(f"indexes/broker-1/audit.v1-0/{FIRST}.timeindex").mkdir(parents=True)
 
-    done = spark_command(*BUILD)
+    done = command(*BUILD)
 
     table = {
         cells[1].strip(): cells[2].strip()
@@ -185,10 +185,10 @@ def test_build_prints_a_table_that_names_what_is_not_as_expected(spark_command: 
 
 
 @pytest.mark.spark
-def test_options_of_build_reach_the_build(spark_command: Command) -> None:
+def test_options_of_build_reach_the_build(command: Command) -> None:
     options = ("--segment-index-bytes", "120", "--index-interval-bytes", "512", "--no-check-crc")
     options += ("--parallelism", "1", "--dialect", "live", "--offset-index")
-    done = spark_command(*BUILD, "--topics", "clicks", *options, "--format", "json")
+    done = command(*BUILD, "--topics", "clicks", *options, "--format", "json")
 
     [commit] = (Path("indexes/_catalog/commits")).iterdir()
     record = json.loads(commit.read_text())
@@ -206,7 +206,7 @@ def test_options_of_build_reach_the_build(spark_command: Command) -> None:
 
 
 @pytest.mark.spark
-def test_damaged_files_are_repaired_in_place_and_others_left(spark_command: Command) -> None:
+def test_damaged_files_are_repaired_in_place_and_others_left(command: Command) -> None:
     make_archive(Path("logs"))
     in_place = ("build", "logs", "--in-place", "--catalog", "catalog", "--only", "damaged")
     logs = [path for path in sorted(Path("logs").rglob("*.log")) if "clicks-2" not in str(path)]
@@ -218,12 +218,12 @@ def test_damaged_files_are_repaired_in_place_and_others_left(spark_command: Comm
     damaged = Path(f"logs/broker-2/orders-0/{FIRST}.timeindex")
     before = damaged.read_bytes()
 
-    first = spark_command(*in_place, "--format", "json").lines[0]
+    first = command(*in_place, "--format", "json").lines[0]
     assert (first["kept"], first["kept_though_other"]) == (3, 2)
     assert damaged.read_bytes() == before
     assert logs[2].with_suffix(".timeindex").read_bytes() == sparse
 
-    second = spark_command(*in_place, "--overwrite", "--format", "json").lines[0]
+    second = command(*in_place, "--overwrite", "--format", "json").lines[0]
     assert (second["kept"], second["kept_though_other"]) == (1, 0)
     for log in logs:
         expected = dense if log == logs[1] else true[log]
@@ -268,12 +268,12 @@ def test_the_offset_index_beside_the_log_is_held_against_it_for_one_file_too(
 
 
 @pytest.mark.spark
-def test_build_tells_what_it_passed_over(spark_command: Command) -> None:
+def test_build_tells_what_it_passed_over(command: Command) -> None:
     directory_named("logs/b-0.0123456789abcdef0123456789abcdef-delete")
     partition = directory_named("logs/a-0")
     for name in ("00.log", "01.log.deleted", "notes.log"):
         Path(partition, name).touch()
-    done = spark_command("build", "logs", "--index-dir", "indexes", "--format", "jsonl")
+    done = command("build", "logs", "--index-dir", "indexes", "--format", "jsonl")
     [summary] = done.lines
     assert summary["segments"] == 1
     assert summary["passed_over"] == {
@@ -308,14 +308,14 @@ def test_build_tells_what_it_passed_over(spark_command: Command) -> None:
     ],
 )
 def test_a_configuration_file_gives_defaults(
-    spark_command: Command, config: str | None, options: list[str], dialect: str, interval: int
+    command: Command, config: str | None, options: list[str], dialect: str, interval: int
 ) -> None:
     path = str(PROJECT / "conf" / "kip33.toml")
     if config != "the project's":
         path = file_named("kip33.toml", (config or "").encode())
     given = ["--config", path] if config else []
 
-    done = spark_command(*BUILD, "--topics", "payments", *given, *options, "--format", "json")
+    done = command(*BUILD, "--topics", "payments", *given, *options, "--format", "json")
 
     assert (done.exit_code, done.stderr) == (0, "")
     catalog = Path("elsewhere" if "elsewhere" in (config or "") else "indexes/_catalog").absolute()
@@ -364,14 +364,14 @@ def read_all(terminal: int) -> str:
 
 
 @pytest.mark.spark
-def test_verify_prints_one_object_or_a_table(spark_command: Command) -> None:
-    done = spark_command("verify", "archive/broker-2", "--topics", "orders", "--format", "json")
+def test_verify_prints_one_object_or_a_table(command: Command) -> None:
+    done = command("verify", "archive/broker-2", "--topics", "orders", "--format", "json")
     [found] = done.lines
     assert (done.exit_code, done.stderr) == (0, "")
     assert (found["segments"], len(found["verdicts"])) == (3, 3)
     assert found["by_verdict"] == {"wrong": 1, "missing": 2}
 
-    table = spark_command("verify", "archive", "--topics", "orders").stdout
+    table = command("verify", "archive", "--topics", "orders").stdout
     assert "6 segments" in table
     assert "0 correct entries, then 10485756 zero bytes" in table
     assert f"broker-2/orders-0/{FIRST}.timeindex" in table
@@ -465,11 +465,11 @@ def test_verify_of_one_file_finds_its_index_in_an_index_directory(command: Comma
 
 
 @pytest.mark.spark
-def test_catalog_lists_snapshots_and_totals(spark_command: Command) -> None:
-    newest = spark_command(*BUILD, "--topics", "payments", "--format", "json").lines[0]
-    newest = spark_command(*BUILD, "--format", "json").lines[0]
+def test_catalog_lists_snapshots_and_totals(command: Command) -> None:
+    newest = command(*BUILD, "--topics", "payments", "--format", "json").lines[0]
+    newest = command(*BUILD, "--format", "json").lines[0]
 
-    [found] = spark_command("catalog", "indexes/_catalog", "--format", "json").lines
+    [found] = command("catalog", "indexes/_catalog", "--format", "json").lines
 
     assert [s["segments"] for s in found["snapshots"]] == [13, 1]
     assert found["snapshots"][0]["snapshot"] == newest["snapshot"]
@@ -490,12 +490,12 @@ def test_catalog_lists_snapshots_and_totals(spark_command: Command) -> None:
         "overlaps": {},
     }
 
-    lines = spark_command("catalog", "indexes/_catalog", "--format", "jsonl").lines
+    lines = command("catalog", "indexes/_catalog", "--format", "jsonl").lines
     assert [line["kind"] for line in lines] == ["snapshot"] * 2 + ["topic"] * 5
 
-    table = spark_command("catalog", "indexes/_catalog").stdout
+    table = command("catalog", "indexes/_catalog").stdout
     assert "2023-11-14T22:13:20.002Z" in table
     assert "1 invalid, 2 truncated" in table
 
-    path = spark_command("catalog", "indexes/_catalog", "--path").stdout
+    path = command("catalog", "indexes/_catalog", "--path").stdout
     assert path == f"{Path('indexes/_catalog').absolute()}/snapshots/{newest['snapshot']}\n"

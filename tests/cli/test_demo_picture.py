@@ -23,13 +23,13 @@ SHOWN = text_of(PICTURE.read_text(encoding="utf-8"))
 @pytest.mark.integration
 @pytest.mark.spark
 def test_the_picture_shows_what_the_commands_print(
-    spark_command: Command, monkeypatch: pytest.MonkeyPatch
+    command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`python -m tests.demo_picture` draws it again."""
     with tempfile.TemporaryDirectory(prefix=Path(PLACE).name, dir=Path(PLACE).parent) as name:
         make_demo(Path(name))
         monkeypatch.chdir(name)
-        printed = transcript(Path(name), lambda arguments: spark_command(*arguments).stdout)
+        printed = transcript(Path(name), lambda arguments: command(*arguments).stdout)
 
     assert printed == SHOWN
 

@@ -191,7 +191,8 @@ def run(command: Command, built: Path, monkeypatch: pytest.MonkeyPatch) -> Calla
 def fault_of(done: Finished) -> str | None:
     """Return what is wrong with how a command ended, None if nothing is."""
     lines = done.stderr.splitlines()
-    errors = [line for line in lines if not line.startswith(("Warning: ", "KIP33_RESULT "))]
+    others = ("Warning: ", "KIP33_RESULT ", "Engine: ")
+    errors = [line for line in lines if not line.startswith(others)]
     if done.exit_code not in (0, 1, 2, 3):
         return f"exit code {done.exit_code}"
     if "Traceback" in done.stderr + done.stdout:

@@ -47,12 +47,12 @@ def test_built_verified_searched_and_shown(spark_command: Command) -> None:
 
 
 @pytest.mark.spark
-def test_a_pattern_from_a_configuration_file(spark_command: Command) -> None:
+def test_a_pattern_from_a_configuration_file(command: Command) -> None:
     own(Path("mine"), made_segments())
     Path("own.toml").write_text(f"layout = {json.dumps(PATTERN)}\n")
     given = ("--index-dir", "i", "--config", "own.toml", "--format", "json")
-    assert spark_command("build", "mine", *given).lines[0]["by_status"] == {"ok": 5}
-    assert spark_command("verify", "mine", *given).lines[0]["by_verdict"] == {"identical": 5}
+    assert command("build", "mine", *given).lines[0]["by_status"] == {"ok": 5}
+    assert command("verify", "mine", *given).lines[0]["by_verdict"] == {"identical": 5}
 
 
 WRONG = [

@@ -214,7 +214,10 @@ def test_the_table_ends_with_what_was_found(search: Command) -> None:
     assert done.stdout.splitlines()[-1].startswith("2 answers, 2 found; ")
 
 
-def test_a_master_means_spark(spark_command: Command, built: Path) -> None:
+def test_a_master_means_spark(
+    spark_command: Command, built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KIP33_ENGINE")
     arguments = ("search", built / "indexes/_catalog", "--time", AT_107, "--format", "jsonl")
     here = [row | {"bytes_read": 0} for row in answers(spark_command(*arguments))]
 

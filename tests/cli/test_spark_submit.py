@@ -15,7 +15,7 @@ QUIET = (
 )
 LOCAL = ("--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1")
 OUR_CODE = f'File "{PROJECT / "kip33"}'  # in a trace; PySpark's workers may leave one of their own
-RUN_OF_ITS_OWN = ("snapshot", "catalog", "seconds")
+RUN_OF_ITS_OWN = ("snapshot", "catalog", "engine", "workers", "seconds")
 
 
 def spark_submit(job: str, *arguments: str, cwd: Path, master: str = "local[2]") -> Finished:
@@ -33,9 +33,9 @@ def files_below(root: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.integration
-def test_the_jobs_do_what_the_command_does(spark_command: Command, tmp_path: Path) -> None:
+def test_the_jobs_do_what_the_command_does(command: Command, tmp_path: Path) -> None:
     options = ("--offset-index", "--dialect", "live", "--format", "json", "--fail-on", "invalid")
-    here = spark_command("build", "archive", "--index-dir", "by-command", *options)
+    here = command("build", "archive", "--index-dir", "by-command", *options)
 
     built = spark_submit(
         "build_index.py", "archive", "--index-dir", "by-spark-submit", *options, cwd=tmp_path
@@ -48,13 +48,14 @@ def test_the_jobs_do_what_the_command_does(spark_command: Command, tmp_path: Pat
     assert [summary[key] for key in summary if key not in RUN_OF_ITS_OWN] == [
         expected[key] for key in expected if key not in RUN_OF_ITS_OWN
     ]
+    assert (summary["engine"], expected["engine"]) == ("spark", "local")
     assert summary["catalog"] == (tmp_path / "by-spark-submit" / "_catalog").as_uri()
     files = files_below(tmp_path / "by-spark-submit")
     assert len(files) == 25
     assert files == files_below(tmp_path / "by-command")
 
     options = ("--topics", "clicks", "--format", "jsonl", "--fail-on", "missing")
-    here = spark_command("verify", "archive", "--index-dir", "by-spark-submit", *options)
+    here = command("verify", "archive", "--index-dir", "by-spark-submit", *options)
     verified = spark_submit(
         "verify.py", "archive", "--index-dir", "by-spark-submit", *options, cwd=tmp_path
     )

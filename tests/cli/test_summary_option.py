@@ -22,12 +22,12 @@ def summary_in(path: Path | str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("output_format", ["table", "json"])
 def test_build_writes_what_json_prints_before_it_exits_3(
-    output_format: str, spark_command: Command
+    output_format: str, command: Command
 ) -> None:
     options = ("--fail-on", "invalid", "--format", output_format)
     given = ("build", "archive", "--index-dir", "indexes", *options)
 
-    done = spark_command(*given, "--summary", "out/build.json")
+    done = command(*given, "--summary", "out/build.json")
 
     assert done.exit_code == 3
     summary = summary_in("out/build.json")
@@ -39,10 +39,10 @@ def test_build_writes_what_json_prints_before_it_exits_3(
 
 
 @pytest.mark.parametrize("output_format", ["table", "json"])
-def test_verify_counts_by_verdict(output_format: str, spark_command: Command) -> None:
+def test_verify_counts_by_verdict(output_format: str, command: Command) -> None:
     options = ("--fail-on", "missing", "--format", output_format)
 
-    done = spark_command("verify", "archive", *options, "--summary", "verify.json")
+    done = command("verify", "archive", *options, "--summary", "verify.json")
 
     assert done.exit_code == 3
     summary = summary_in("verify.json")
@@ -53,6 +53,8 @@ def test_verify_counts_by_verdict(output_format: str, spark_command: Command) ->
         "by_transaction_index_verdict": {},
         "largest_gap_bytes": None,
         "offset_index_largest_gap_bytes": None,
+        "engine": "local",
+        "workers": 1,
     }
     if output_format == "json":
         [printed] = done.lines
@@ -60,16 +62,16 @@ def test_verify_counts_by_verdict(output_format: str, spark_command: Command) ->
         assert printed == summary
 
 
-def test_verify_of_one_file_and_of_offset_indexes(spark_command: Command) -> None:
-    spark_command("build", "archive", "--index-dir", "indexes", "--offset-index")
+def test_verify_of_one_file_and_of_offset_indexes(command: Command) -> None:
+    command("build", "archive", "--index-dir", "indexes", "--offset-index")
     log = "archive/broker-1/payments-0/00000000000000000000.log"
     one = ("--index-dir", "indexes/broker-1/payments-0", "--summary", "one.json")
 
-    assert spark_command("verify", log, *one).exit_code == 0
+    assert command("verify", log, *one).exit_code == 0
     assert summary_in("one.json")["by_verdict"] == {"identical": 1}
 
     every = ("--index-dir", "indexes", "--summary", "every.json")
-    assert spark_command("verify", "archive", *every).exit_code == 0
+    assert command("verify", "archive", *every).exit_code == 0
     summary = summary_in("every.json")
     found = summary["by_offset_index_verdict"]
     assert found.pop("missing") == 1  # a segment that a broker would not load has none

@@ -9,13 +9,11 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from kip33.builds.commit import BuildSummary, begin_build, commit_build
+from kip33.builds.commit import BuildSummary
+from kip33.builds.execution import execute_build
 from kip33.builds.plan import BuildPlan
-from kip33.builds.task import build_bin
 from kip33.catalog.catalog import Catalog
-from kip33.spark.packing import pack
+from kip33.local.local_engine import LocalEngine
 from tests.builders.plans import plan_build
 
 BINS = 3
@@ -29,7 +27,7 @@ INDEX_FILE_TIMES = (
 def build_here(
     source: Path | str, index_dir: Path | None, *, now_ms: int | None = None, **settings: Any
 ) -> BuildSummary:
-    """Do in this process what the Spark job does: plan, begin, every bin, commit."""
+    """Plan a build and carry it out in this process, in a few bins."""
     plan = plan_build(
         str(source),
         str(index_dir) if index_dir else None,
@@ -40,17 +38,8 @@ def build_here(
 
 
 def carry_out(plan: BuildPlan) -> BuildSummary:
-    """Begin, build every bin, commit: what `run_build` does on Spark."""
-    with plan.locks():
-        begun = begin_build(plan)
-        staging, first = begun.draft.staging, len(begun.taken)
-        sizes = np.array([size or 0 for size in plan.files["size_bytes"].to_pylist()], np.int64)
-        bins = pack(sizes, min(BINS, len(sizes))) if len(sizes) else []
-        results = [
-            build_bin(plan.build, staging, first + number, plan.files.take(rows))
-            for number, rows in enumerate(bins)
-        ]
-        return commit_build(begun, results)
+    """Carry a plan out in this process, in a few bins."""
+    return execute_build(plan, LocalEngine(1), parallelism=BINS)
 
 
 class Outcome(NamedTuple):

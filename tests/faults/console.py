@@ -1,25 +1,16 @@
-"""`kip33` as its console script runs it, but that `build` needs no JVM: every bin in this process.
+"""`kip33` as its console script runs it, on the local engine.
 
 python -m tests.faults.console build SOURCE --index-dir DIR ...
 """
 
-from typing import Any
+import os
 
 import kip33.cli.main
-import kip33.spark.build
-import kip33.spark.session
-from kip33.builds.commit import BuildSummary
-from kip33.builds.plan import BuildPlan
-from tests.faults.builds import carry_out
-
-
-def run_build(spark: None, plan: BuildPlan, **_: Any) -> BuildSummary:
-    return carry_out(plan)
+from kip33.cli.engine_option import ENGINE_VARIABLE
 
 
 def main() -> None:
-    kip33.spark.session.create_session = lambda **_: None  # type: ignore[assignment]
-    kip33.spark.build.run_build = run_build
+    os.environ[ENGINE_VARIABLE] = "local"
     kip33.cli.main.main()
 
 

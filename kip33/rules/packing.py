@@ -1,7 +1,7 @@
 """Which files go into which task: a few bins of even load, the heaviest first (D12).
 
-A Spark task of Python costs milliseconds to start, a file a little to open, a byte to read. Files
-are dealt largest first, each to the lightest bin ("longest processing time"), which is within
+A task costs something to start, a file a little to open, a byte to read. Files are dealt largest
+first, each to the lightest bin ("longest processing time"), which is within
 a third of the best there is and in practice within a percent.
 """
 
@@ -17,6 +17,11 @@ LEAST_BIN_COST: Final = 1 << 30  # a task's start costs about as much as reading
 BIN_BYTES: Final = 16 << 30
 
 
+def cost_bytes(sizes_bytes: npt.NDArray[np.int64]) -> int:
+    """Return what all files cost, as bytes read."""
+    return int(sizes_bytes.sum()) + FILE_COST_BYTES * len(sizes_bytes)
+
+
 def bin_count(sizes_bytes: npt.NDArray[np.int64], cores: int) -> int:
     """Return how many bins: three a core, but one where they would be light, more where they
     would exceed 16 GiB, and one a file at most.
@@ -24,8 +29,7 @@ def bin_count(sizes_bytes: npt.NDArray[np.int64], cores: int) -> int:
     >>> [bin_count(np.full(files, size), cores=2) for files, size in ((9, 5), (9, 1 << 30))]
     [2, 6]
     """
-    cost = int(sizes_bytes.sum()) + FILE_COST_BYTES * len(sizes_bytes)
-    light = min(max(cost // LEAST_BIN_COST, cores), BINS_PER_CORE * cores)
+    light = min(max(cost_bytes(sizes_bytes) // LEAST_BIN_COST, cores), BINS_PER_CORE * cores)
     wanted = max(light, -(-int(sizes_bytes.sum()) // BIN_BYTES))
     return max(1, min(wanted, len(sizes_bytes)))
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip33.spark.packing import (
+from kip33.rules.packing import (
     BIN_BYTES,
     BINS_PER_CORE,
     FILE_COST_BYTES,

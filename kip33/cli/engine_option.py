@@ -1,0 +1,179 @@
+"""`--engine`: whether this machine or Spark does a command's work.
+
+A command asks `engine_choice` once, and then either calls `open_engine` or, where it has no bins,
+looks at the choice itself. pyspark is imported only where Spark is chosen.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from kip33.archive.engine_name import EngineName
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kip33.archive.bins import Engine
+
+AUTO: Final = "auto"
+MOST_WORKERS: Final = 1_000
+BY_SPARK_SUBMIT: Final = "PYSPARK_GATEWAY_PORT"
+_MASTERS: Final = ("spark.master", "spark.remote")
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+class SparkJob:
+    """Said to a command by a script of `jobs/`: it is a Spark job however it was started."""
+
+
+class EngineOptions(NamedTuple):
+    """What a command's user says about its engine."""
+
+    engine: str
+    workers: int | None
+    verbose: bool
+    master: str | None
+    conf: Mapping[str, str]
+
+    @classmethod
+    def taken_from(cls, options: dict[str, Any]) -> "EngineOptions":
+        """Return them; they are no longer in `options` then."""
+        return cls(**{name: options.pop(name) for name in cls._fields})
+
+
+class EngineChoice(NamedTuple):
+    """The engine of a command, and why."""
+
+    name: EngineName
+    why: str
+    is_asked_for: bool  # by --engine, KIP33_ENGINE or a configuration file
+
+
+def engine_options(command: _Command) -> _Command:
+    """Add --engine, --workers and -v."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def engine_choice(options: EngineOptions) -> EngineChoice:
+    """Return which engine does the work; UsageError for options that contradict each other.
+
+    With -v a line on standard error says why.
+    """
+    choice = _choice(options)
+    typed = [name for name in ("master", "workers", "engine") if _is_typed(name)]
+    if "engine" in typed and "master" in typed and choice.name == EngineName.LOCAL:
+        raise click.UsageError(
+            "--master is for Spark: leave it out, or give --engine spark",
+            click.get_current_context(),
+        )
+    if "workers" in typed and choice.name == EngineName.SPARK:
+        raise click.UsageError(
+            f"--workers is for the local engine, and this runs on Spark: {choice.why}; give "
+            "--engine local, or --parallelism",
+            click.get_current_context(),
+        )
+    if options.verbose:
+        click.echo(f"Engine: {choice.name}, because {choice.why}", err=True)
+    return choice
+
+
+def open_engine(options: EngineOptions) -> "Engine":
+    """Return the engine that does the work. A Spark session is started when there is work."""
+    if engine_choice(options).name == EngineName.LOCAL:
+        from kip33.local.local_engine import LocalEngine
+
+        return LocalEngine(options.workers)
+    from kip33.spark.spark_engine import SparkEngine
+
+    return SparkEngine(lambda: open_session(options))
+
+
+def open_session(options: EngineOptions) -> "SparkSession":
+    """Return Spark's session; SparkStartError or JavaMissingError if it does not start."""
+    from kip33.spark import session
+
+    return session.create_session(master=options.master, conf=options.conf)
+
+
+def _choice(options: EngineOptions) -> EngineChoice:
+    if options.engine != AUTO:
+        return EngineChoice(EngineName(options.engine), _who_asks(), True)
+    why = _why_spark(options)
+    if why:
+        return EngineChoice(EngineName.SPARK, why, False)
+    return EngineChoice(EngineName.LOCAL, "no Spark master is configured", False)
+
+
+def _who_asks() -> str:
+    context = click.get_current_context()
+    source = context.get_parameter_source("engine")
+    names = {ParameterSource.ENVIRONMENT: ENGINE_VARIABLE, ParameterSource.DEFAULT_MAP: "--config"}
+    return f"{names.get(source, '--engine') if source else '--engine'} asks for it"
+
+
+def _why_spark(options: EngineOptions) -> str | None:
+    """Return why Spark is what the user means; None if nothing says so."""
+    if BY_SPARK_SUBMIT in os.environ:
+        return "spark-submit started this"
+    if isinstance(click.get_current_context().obj, SparkJob):
+        return "this is a Spark job"
+    if options.master:
+        return "--master is given"
+    for name in ("SPARK_MASTER", "SPARK_REMOTE"):
+        if os.environ.get(name):
+            return f"{name} is set"
+    for key in _MASTERS:
+        if options.conf.get(key):
+            return f"--conf has {key}"
+    from kip33.stores.settings import spark_defaults
+
+    for key in _MASTERS:
+        if spark_defaults().get(key):
+            return f"spark-defaults.conf has {key}"
+    if "pyspark.sql" in sys.modules and _has_session():
+        return "a Spark session is active"
+    return None
+
+
+def _has_session() -> bool:
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession() is not None
+
+
+def _is_typed(name: str) -> bool:
+    """Return whether an option is on the command line."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source == ParameterSource.COMMANDLINE
+
+
+ENGINE_VARIABLE: Final = "KIP33_ENGINE"
+_OPTIONS: Final = (
+    click.option(
+        "--engine",
+        type=click.Choice([AUTO, *(name.value for name in EngineName)]),
+        default=AUTO,
+        show_default=True,
+        envvar=ENGINE_VARIABLE,
+        show_envvar=True,
+        help="What does the work. local: processes of this machine. auto: Spark under "
+        "spark-submit, in a Spark session, or if a Spark master is configured (--master, "
+        "SPARK_MASTER, spark.master), else local.",
+    ),
+    click.option(
+        "--workers",
+        type=click.IntRange(1, MOST_WORKERS),
+        metavar="N",
+        help="Most processes of the local engine [default: one per core].",
+    ),
+    click.option(
+        "-v", "--verbose", is_flag=True, help="Also print which engine does the work, and why."
+    ),
+)

@@ -1,0 +1,71 @@
+"""The engine of this machine: small work in this process, other work in worker processes.
+
+A worker costs what reading a GiB costs, most of it for loading compiled code. So work of less than
+that is done at once, in this process. Threads would share one interpreter: many small segments, and
+large ones with small batches, take its lock for most of their time.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+
+import pyarrow as pa
+
+from kip33.archive.bins import Progress, Result, rows_of_bins, weights
+from kip33.archive.engine_name import EngineName
+from kip33.local.worker import Bin
+from kip33.local.worker_pool import WorkerPool
+from kip33.rules.packing import LEAST_BIN_COST, cost_bytes
+
+
+class LocalEngine:
+    """Works on bins in processes of this machine."""
+
+    name: EngineName = EngineName.LOCAL
+
+    def __init__(self, workers: int | None = None) -> None:
+        """Take the most workers there may be; None: one for each core of this process."""
+        self._most_workers = workers
+        self.workers = 0
+
+    def run_on_bins(
+        self,
+        files: pa.Table,
+        run: Callable[[int, pa.Table], Iterable[Result]],
+        *,
+        reads_files: bool = True,
+        parallelism: int | None = None,
+        on_progress: Progress | None = None,
+    ) -> list[Result]:
+        """Do as `kip33.archive.bins.Engine` says; WorkerLostError if a worker is killed twice.
+
+        What `run` raises is raised here.
+        """
+        if not files.num_rows:
+            return []
+        sizes = weights(files, reads_files=reads_files)
+        most = self._most_workers or cores()
+        is_small = self._most_workers is None and cost_bytes(sizes) <= LEAST_BIN_COST
+        packed = rows_of_bins(sizes, 1 if is_small else most, parallelism)
+        self.workers = 1 if is_small else min(most, len(packed))
+        on_progress = on_progress or _tell_nobody
+        on_progress(0, len(packed))
+        if self.workers == 1:
+            results: list[Result] = []
+            for number, rows in enumerate(packed):
+                results += run(number, files.take(rows))
+                on_progress(number + 1, len(packed))
+            return results
+        bins = (Bin(number, files.take(rows)) for number, rows in enumerate(packed))
+        with WorkerPool(run, self.workers) as pool:
+            return pool.results_of(bins, len(packed), on_progress)
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _tell_nobody(done: int, total: int) -> None:
+    pass

@@ -1,0 +1,156 @@
+"""Worker processes: each works on one bin at a time; one that is killed is replaced."""
+
+import multiprocessing
+import pickle
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkProcess, SpawnProcess
+from typing import Any, Final, Self
+
+import pyarrow as pa
+
+from kip33.archive.bins import Progress
+from kip33.errors import WorkerLostError
+from kip33.local.worker import Bin, Done, Stores, work_on_bins
+from kip33.stores.filesystems import filesystems_for_tasks
+from kip33.stores.settings import settings, settings_in_use
+
+BIN_ATTEMPTS: Final = 2  # at a bin whose worker is killed
+SECONDS_TO_END: Final = 5.0  # of a worker that was told to
+
+
+class WorkerPool:
+    """Some processes that work on bins; they have ended when it is closed."""
+
+    def __init__(self, run: Callable[[int, pa.Table], Iterable[Any]], workers: int) -> None:
+        """Take what to do with a bin. Workers are started when there are bins for them."""
+        self._run, self._most = run, workers
+        self._stores = _stores_in_use()
+        self._busy: dict[Connection, tuple[_Worker, Bin]] = {}
+        self._idle: list[_Worker] = []
+        self._attempts: dict[int, int] = {}
+
+    def __enter__(self) -> Self:
+        """Return the pool."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """End all workers: those without a bin by asking, the others by SIGTERM, then SIGKILL."""
+        for worker in self._idle:
+            worker.ask_to_end()
+        for busy, _bin in self._busy.values():
+            busy.process.terminate()
+        for worker in (*self._idle, *(busy for busy, _ in self._busy.values())):
+            worker.wait_for_end()
+
+    def results_of(self, bins: Iterable[Bin], total: int, on_progress: Progress) -> list[Any]:
+        """Return the results of all bins, bin by bin.
+
+        Raises what `run` raises, and WorkerLostError for a bin whose workers are killed.
+        """
+        waiting = iter(bins)
+        by_number: dict[int, list[Any]] = {}
+        while len(by_number) < total:
+            while len(self._busy) < self._most and (one := next(waiting, None)) is not None:
+                self._begin(one)
+            for connection in wait(list(self._busy)):
+                assert isinstance(connection, Connection)
+                done = self._finish(connection)
+                if done is not None:
+                    by_number[done.number] = done.results
+                    on_progress(len(by_number), total)
+        return [one for number in sorted(by_number) for one in by_number[number]]
+
+    def _begin(self, one: Bin) -> None:
+        worker = self._idle.pop() if self._idle else _Worker(self._run, self._stores)
+        self._attempts[one.number] = self._attempts.get(one.number, 0) + 1
+        self._busy[worker.connection] = worker, one
+        worker.send(one)
+
+    def _finish(self, connection: Connection) -> Done | None:
+        """Take a worker's answer; None if the worker was lost and another one has its bin now."""
+        worker, asked = self._busy[connection]
+        try:
+            done: Done = pickle.loads(connection.recv_bytes())
+        except (EOFError, OSError) as error:  # it has ended, perhaps in the middle of its answer
+            del self._busy[connection]
+            worker.wait_for_end()
+            if self._attempts[asked.number] == BIN_ATTEMPTS:
+                raise WorkerLostError(_lost(asked, worker.process.exitcode)) from error
+            self._begin(asked)
+            return None
+        del self._busy[connection]
+        self._idle.append(worker)
+        if done.error:
+            raise done.error
+        return done
+
+
+class _Worker:
+    """A process, and this end of the pipe to it."""
+
+    def __init__(
+        self, run: Callable[[int, pa.Table], Iterable[Any]], stores: Stores | None
+    ) -> None:
+        # A store's client has threads and connections, which a forked process would not have.
+        is_forked = stores is None and sys.platform == "linux"
+        context: Any = multiprocessing.get_context("fork" if is_forked else "spawn")
+        self.connection, theirs = context.Pipe()
+        self.process: ForkProcess | SpawnProcess = context.Process(
+            target=work_on_bins, args=(theirs, run, stores), name="kip33-worker", daemon=True
+        )
+        with _signals_wait():
+            self.process.start()
+        theirs.close()
+
+    def send(self, one: Bin) -> None:
+        """Send a bin; a worker that has ended is noticed when its answer is read."""
+        with suppress(OSError):
+            self.connection.send(one)
+
+    def ask_to_end(self) -> None:
+        """Tell a worker without a bin that no other comes."""
+        with suppress(OSError):
+            self.connection.send(None)
+
+    def wait_for_end(self) -> None:
+        """Wait until the process has ended; one that takes long is killed."""
+        self.process.join(SECONDS_TO_END)
+        if self.process.exitcode is None:
+            self.process.kill()
+            self.process.join()
+        self.connection.close()
+
+
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Hold SIGINT and SIGTERM back: a process begins without them, and `work_on_bins` lets them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _stores_in_use() -> Stores | None:
+    """Return how this process reaches remote stores; None if it has reached none."""
+    given = filesystems_for_tasks()
+    if settings_in_use() is None and not given:
+        return None
+    return Stores(settings(), given)
+
+
+def _lost(asked: Bin, exit_code: int | None) -> str:
+    """Return one line on a bin whose workers were killed."""
+    how = f"exit code {exit_code}"
+    if exit_code is not None and exit_code < 0:
+        how = signal.Signals(-exit_code).name
+    first, others = asked.files["path"][0].as_py(), asked.files.num_rows - 1
+    more = f" and {others:,} more segments" if others else ""
+    return (
+        f"{first}{more}: their worker process was ended by {how}, {BIN_ATTEMPTS} times; no file is "
+        "half-written: if memory ran out, give fewer --workers; run the command again"
+    )

@@ -1,0 +1,48 @@
+"""The engine of a Spark session, which is started when there is work for it."""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from kip33.archive.bins import Progress, Result
+from kip33.archive.engine_name import EngineName
+from kip33.spark.tasks import cores, run_on_bins
+
+
+class SparkEngine:
+    """Works on bins in tasks of a session. Without bins no session is asked for."""
+
+    name: EngineName = EngineName.SPARK
+
+    def __init__(self, session: Callable[[], SparkSession]) -> None:
+        """Take what gives the session."""
+        self._session: Final = session
+        self.workers = 0
+
+    def run_on_bins(
+        self,
+        files: pa.Table,
+        run: Callable[[int, pa.Table], Iterable[Result]],
+        *,
+        reads_files: bool = True,
+        parallelism: int | None = None,
+        on_progress: Progress | None = None,
+    ) -> list[Result]:
+        """Do as `kip33.archive.bins.Engine` says, one task a bin; SparkJobError if the job fails.
+
+        SparkStartError or JavaMissingError if the session does not start.
+        """
+        if not files.num_rows:
+            return []
+        spark = self._session()
+        self.workers = min(cores(spark), files.num_rows)
+        return run_on_bins(
+            spark,
+            files,
+            run,
+            reads_files=reads_files,
+            parallelism=parallelism,
+            on_progress=on_progress,
+        )

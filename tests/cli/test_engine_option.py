@@ -1,0 +1,210 @@
+"""`--engine`: which engine does the work, why, and that the two give the same."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from kip33.cli.engine_option import (
+    ENGINE_VARIABLE,
+    EngineOptions,
+    SparkJob,
+    engine_choice,
+    engine_options,
+)
+from kip33.cli.options import session_options
+from tests.cli.console import Command, Finished, subprocess_of
+
+Ask = Callable[..., tuple[str, str]]
+NOT_OF_THE_WORK = ("snapshot", "catalog", "engine", "workers", "seconds")
+
+
+@click.command()
+@engine_options
+@session_options
+def asking(engine: str, workers: int | None, verbose: bool, master: Any, conf: Any) -> None:
+    choice = engine_choice(EngineOptions(engine, workers, verbose, master, conf))
+    click.echo(f"{choice.name}|{choice.why}")
+
+
+@pytest.fixture
+def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
+    """Return a function that gives the engine and why, with no master configured anywhere."""
+    names = (ENGINE_VARIABLE, "PYSPARK_GATEWAY_PORT", "SPARK_MASTER", "SPARK_REMOTE")
+    for name in (*names, "SPARK_CONF_DIR", "SPARK_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("kip33.cli.engine_option._has_session", lambda: False)
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str, of_job: object = None, **environment: str) -> tuple[str, str]:
+        done = CliRunner().invoke(asking, arguments, obj=of_job, env=environment)
+        assert done.exit_code == 0, done.output
+        name, _, why = done.stdout.strip().partition("|")
+        return name, why
+
+    return run
+
+
+def test_without_a_word_of_spark_it_is_this_machine(ask: Ask) -> None:
+    assert ask() == ("local", "no Spark master is configured")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "why"),
+    [
+        ([], {"PYSPARK_GATEWAY_PORT": "4711"}, "spark-submit started this"),
+        (["--master", "local[2]"], {}, "--master is given"),
+        ([], {"SPARK_MASTER": "spark://host:7077"}, "SPARK_MASTER is set"),
+        ([], {"SPARK_REMOTE": "sc://host"}, "SPARK_REMOTE is set"),
+        (["--conf", "spark.master=yarn"], {}, "--conf has spark.master"),
+        (["--conf", "spark.remote=sc://host"], {}, "--conf has spark.remote"),
+        (["--engine", "spark"], {}, "--engine asks for it"),
+        ([], {ENGINE_VARIABLE: "spark"}, "KIP33_ENGINE asks for it"),
+    ],
+)
+def test_spark_is_taken_where_the_user_says_so(
+    arguments: list[str], environment: dict[str, str], why: str, ask: Ask
+) -> None:
+    assert ask(*arguments, **environment) == ("spark", why)
+
+
+@pytest.mark.parametrize("variable", ["SPARK_CONF_DIR", "SPARK_HOME"])
+def test_a_master_in_spark_defaults_is_one(variable: str, tmp_path: Path, ask: Ask) -> None:
+    folder = tmp_path / "spark" / ("conf" if variable == "SPARK_HOME" else "")
+    folder.mkdir(parents=True)
+    (folder / "spark-defaults.conf").write_text("spark.eventLog.enabled false\n")
+    assert ask(**{variable: str(tmp_path / "spark")})[0] == "local"
+
+    (folder / "spark-defaults.conf").write_text("spark.master  yarn\n")
+
+    found = ask(**{variable: str(tmp_path / "spark")})
+    assert found == ("spark", "spark-defaults.conf has spark.master")
+
+
+def test_an_active_session_is_used(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyspark.sql  # noqa: F401 - it is looked for where it has been imported
+
+    monkeypatch.setattr("kip33.cli.engine_option._has_session", lambda: True)
+
+    assert ask() == ("spark", "a Spark session is active")
+
+
+def test_a_script_of_jobs_is_a_spark_job_unless_told_otherwise(ask: Ask) -> None:
+    assert ask(of_job=SparkJob()) == ("spark", "this is a Spark job")
+    assert ask("--engine", "local", of_job=SparkJob()) == ("local", "--engine asks for it")
+
+
+def test_local_is_taken_where_it_is_asked_for(tmp_path: Path, ask: Ask) -> None:
+    (tmp_path / "kip33.toml").write_text("engine = 'local'\nmaster = 'yarn'\n")
+
+    assert ask("--engine", "local", SPARK_MASTER="yarn")[0] == "local"
+    assert ask(KIP33_ENGINE="local", SPARK_MASTER="yarn") == ("local", "KIP33_ENGINE asks for it")
+    assert ask("--config", "kip33.toml") == ("local", "--config asks for it")
+    assert ask("--config", "kip33.toml", "--engine", "spark") == ("spark", "--engine asks for it")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--engine", "local", "--master", "yarn"], "--master is for Spark"),
+        (["--engine", "spark", "--workers", "2"], "--workers is for the local engine"),
+        (["--master", "yarn", "--workers", "2"], "this runs on Spark: --master is given"),
+        (["--workers", "0"], "0 is not in the range"),
+        (["--engine", "dask"], "'dask' is not one of"),
+    ],
+)
+def test_what_contradicts_itself_is_wrong_usage(arguments: list[str], said: str, ask: Ask) -> None:
+    done = CliRunner().invoke(asking, arguments)
+
+    assert done.exit_code == 2
+    assert said in done.output
+
+
+def test_v_says_which_engine_and_why(command: Command, tmp_path: Path) -> None:
+    done = command("build", "archive", "--index-dir", "indexes", "-v")
+
+    assert done.stderr == "Engine: local, because KIP33_ENGINE asks for it\n"
+    assert "│ engine        │ local, 1 worker" in done.stdout
+
+
+LOCAL_COMMANDS = """
+build archive --index-dir indexes --offset-index --format json --workers 2
+build archive --index-dir indexes --offset-index --format json
+verify archive --index-dir indexes --format json
+search indexes/_catalog --time 2023-11-15T12:00Z --format json
+lag indexes/_catalog --offsets offsets.csv --format json
+failover --from indexes/_catalog --to indexes/_catalog --offsets offsets.csv --buffer 1m
+repair archive/broker-2
+catalog indexes/_catalog
+"""
+WITHOUT_SPARK = """
+import sys
+from kip33.cli.main import main
+try:
+    main()
+finally:
+    found = sorted(name for name in sys.modules if name.partition(".")[0] in ("pyspark", "py4j"))
+    print("imported:", found, file=sys.stderr)
+"""
+
+
+def test_nothing_of_spark_is_imported_on_this_machine(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SPARK_MASTER", raising=False)
+    (tmp_path / "archive").symlink_to(archive)
+    (tmp_path / "offsets.csv").write_text("group,topic,partition,offset\ng,orders,0,5\n")
+    for line in LOCAL_COMMANDS.strip().splitlines():
+        done = subprocess_of(sys.executable, "-c", WITHOUT_SPARK, *line.split(), cwd=tmp_path)
+
+        imported = done.stderr.splitlines()[-1]
+        assert (done.exit_code, imported) == (0, "imported: []"), line
+
+
+def files_below(root: Path) -> dict[str, bytes]:
+    names = (".timeindex", ".index", ".txnindex")
+    found = (path for path in root.rglob("*") if path.suffix in names)
+    return {str(path.relative_to(root)): path.read_bytes() for path in found}
+
+
+def of_the_work(done: Finished) -> dict[str, Any]:
+    return {key: one for key, one in json.loads(done.stdout).items() if key not in NOT_OF_THE_WORK}
+
+
+@pytest.mark.spark
+def test_both_engines_leave_the_same(
+    spark_command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = {}
+    for engine in ("spark", "local"):
+        monkeypatch.setenv(ENGINE_VARIABLE, engine)
+        build = ("build", "archive", "--index-dir", engine, "--offset-index", "--format", "json")
+        first = spark_command(*build, "--fail-on", "invalid")
+        again = spark_command(*build, "--full")
+        verified = spark_command(
+            *("verify", "archive", "--index-dir", engine, "--format", "json"),
+            *("--fail-on", "missing"),
+        )
+        assert {json.loads(one.stdout)["engine"] for one in (first, again, verified)} == {engine}
+        exit_codes = [one.exit_code for one in (first, again, verified)]
+        text = json.dumps([of_the_work(one) for one in (first, again, verified)])
+        said[engine] = (exit_codes, text.replace(f"/{engine}/", "/indexes/"))
+
+    assert said["local"] == said["spark"]
+    assert said["local"][0] == [3, 0, 3]
+    assert files_below(tmp_path / "local") == files_below(tmp_path / "spark") != {}
+
+
+def test_two_workers_leave_what_one_process_leaves(command: Command, tmp_path: Path) -> None:
+    build = ("build", "archive", "--offset-index", "--format", "json", "--index-dir")
+    alone = command(*build, "alone")
+    together = command(*build, "together", "--workers", "2")
+
+    assert [json.loads(one.stdout)["workers"] for one in (alone, together)] == [1, 2]
+    assert of_the_work(alone) == of_the_work(together)
+    assert files_below(tmp_path / "alone") == files_below(tmp_path / "together") != {}

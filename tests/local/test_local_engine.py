@@ -1,0 +1,153 @@
+"""The engine of this machine: bins in order, errors as they are, workers that are killed."""
+
+import os
+import re
+import signal
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from kip33.errors import PublishError, WorkerLostError
+from kip33.local.local_engine import LocalEngine, cores
+from kip33.rules.packing import LEAST_BIN_COST
+
+
+def files_of(*sizes: int) -> pa.Table:
+    return pa.table(
+        {
+            "path": [f"orders-0/{number:020d}.log" for number in range(len(sizes))],
+            "size_bytes": pa.array(sizes, pa.int64()),
+        }
+    )
+
+
+def pid_of_bin(number: int, files: pa.Table) -> Iterator[tuple[int, list[str], int]]:
+    yield number, files["path"].to_pylist(), os.getpid()
+
+
+def killed_at_first(folder: Path, number: int, files: pa.Table) -> Iterator[tuple[int, int]]:
+    """Kill this worker in each bin, unless a worker has been killed there before."""
+    mark = folder / str(number)
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    yield number, files.num_rows
+
+
+def killed_always(number: int, files: pa.Table) -> Iterator[int]:
+    if number == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    yield number
+
+
+def refused(number: int, files: pa.Table) -> Iterator[int]:
+    raise PublishError(f"bin {number}: the disk is full")
+    yield number
+
+
+class UnpicklableError(Exception):
+    def __init__(self, one: int, other: int) -> None:
+        super().__init__(one + other)
+
+
+def broken(number: int, files: pa.Table) -> Iterator[int]:
+    raise UnpicklableError(1, 2)
+    yield number
+
+
+def test_small_work_is_done_in_this_process() -> None:
+    engine = LocalEngine()
+
+    found = engine.run_on_bins(files_of(5, 9, 7), pid_of_bin)
+
+    assert found == [(0, files_of(5, 9, 7)["path"].to_pylist(), os.getpid())]
+    assert engine.workers == 1
+
+
+def test_without_files_nothing_is_run() -> None:
+    engine = LocalEngine(2)
+
+    assert engine.run_on_bins(files_of(), killed_always) == []
+    assert engine.workers == 0
+
+
+def test_large_work_is_done_in_a_process_for_each_core() -> None:
+    engine = LocalEngine()
+
+    found = engine.run_on_bins(files_of(*[LEAST_BIN_COST] * 2 * cores()), pid_of_bin)
+
+    assert engine.workers == cores()
+    if cores() > 1:
+        assert os.getpid() not in {pid for *_, pid in found}
+
+
+def test_results_are_in_the_order_of_bins_and_every_file_is_in_one() -> None:
+    engine = LocalEngine(2)
+    told: list[tuple[int, int]] = []
+
+    found = engine.run_on_bins(
+        files_of(*range(50)),
+        pid_of_bin,
+        parallelism=7,
+        on_progress=lambda *counts: told.append(counts),
+    )
+
+    assert [number for number, *_ in found] == list(range(7))
+    paths = [path for _, paths, _ in found for path in paths]
+    assert sorted(paths) == files_of(*range(50))["path"].to_pylist()
+    assert len({pid for *_, pid in found}) <= 2
+    assert told == [(done, 7) for done in range(8)]
+
+
+def test_a_bin_whose_worker_is_killed_is_tried_again(tmp_path: Path) -> None:
+    run = partial(killed_at_first, tmp_path)
+
+    found = LocalEngine(2).run_on_bins(files_of(1, 2, 3, 4, 5), run, parallelism=4)
+
+    assert [number for number, _ in found] == [0, 1, 2, 3]
+    assert sum(rows for _, rows in found) == 5
+
+
+def test_a_bin_whose_worker_is_killed_twice_is_named_in_one_line() -> None:
+    with pytest.raises(WorkerLostError) as lost:
+        LocalEngine(2).run_on_bins(files_of(9, 9, 1, 1, 1), killed_always, parallelism=2)
+
+    line = str(lost.value)
+    assert line.startswith("orders-0/00000000000000000001.log")
+    assert "1 more segment" in line and "SIGKILL, 2 times" in line
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_error_of_a_bin_is_the_error_of_all(workers: int) -> None:
+    with pytest.raises(PublishError) as found:
+        LocalEngine(workers).run_on_bins(files_of(1, 2), refused, parallelism=2)
+
+    assert re.fullmatch(r"bin \d: the disk is full", str(found.value))
+
+
+def test_the_trace_of_a_bug_arrives_from_a_worker() -> None:
+    with pytest.raises(Exception, match="UnpicklableError") as found:
+        LocalEngine(2).run_on_bins(files_of(1, 2), broken, parallelism=2)
+
+    assert "in broken" in str(found.value)
+
+
+def test_workers_have_ended_when_the_work_has() -> None:
+    found = LocalEngine(2).run_on_bins(files_of(1, 2, 3), pid_of_bin, parallelism=3)
+
+    for *_, pid in found:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_no_thread_is_left() -> None:
+    before = threading.active_count()
+
+    LocalEngine(2).run_on_bins(files_of(1, 2, 3), pid_of_bin, parallelism=3)
+
+    assert threading.active_count() == before
