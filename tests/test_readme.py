@@ -69,7 +69,7 @@ def test_the_example_runs(example: Example, archive: Path, tmp_path: Path) -> No
         env=os.environ | {"PATH": path, "KIP33": str(PROJECT)},
         capture_output=True,
         text=True,
-        timeout=420,
+        timeout=1800,
     )
     assert done.returncode == 0, done.stderr
     assert OUR_CODE not in done.stderr

@@ -320,7 +320,7 @@ UNFINISHED = f".{NAME}.timeindex.{'0a' * 16}.tmp"
 
 def test_directories_are_listed_side_by_side(archive: Path) -> None:
     put(archive, *(f"a-{n}/1.log" for n in range(2 * DIRECTORIES_AT_ONCE)))
-    all_at_once = threading.Barrier(DIRECTORIES_AT_ONCE, timeout=30)  # one alone waits in vain
+    all_at_once = threading.Barrier(DIRECTORIES_AT_ONCE, timeout=300)  # one alone waits in vain
 
     def list_together(visit: Visit) -> Directory:
         if visit.below:

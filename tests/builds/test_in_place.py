@@ -249,7 +249,7 @@ def test_an_owner_that_cannot_be_given_is_said(archive: ChangingArchive, tmp_pat
         capture_output=True,
         text=True,
         cwd=Path(__file__).parents[2],
-        timeout=120,
+        timeout=900,
     )
     assert done.returncode == 0, done.stderr
     error = archive.row(P, SOUND)["error"]

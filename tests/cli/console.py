@@ -37,7 +37,7 @@ def subprocess_of(*arguments: Any, cwd: Path, **environment: str) -> Finished:
         env=os.environ | {"PATH": f"{VENV_BIN}:{os.environ['PATH']}"} | environment,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=1200,
     )
     return Finished(done.returncode, done.stdout, done.stderr)
 

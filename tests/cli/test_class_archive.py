@@ -11,7 +11,7 @@ from tests.faults.builds import build_here
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
-WRITTEN_WITHIN_S = 60  # the JVM writes it after the command has ended
+WRITTEN_WITHIN_S = 600  # the JVM writes it after the command has ended
 READING = "-XX:SharedArchiveFile={} -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+load:file={}"
 
 

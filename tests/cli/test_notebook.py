@@ -119,7 +119,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
             transport="ipc",
         )
         inherited = {name: os.environ[name] for name in os.environ.keys() - NOT_INHERITED}
-        NotebookClient(notebook, km=kernel, timeout=240).execute(
+        NotebookClient(notebook, km=kernel, timeout=1800).execute(
             cleanup_kc=True,
             cwd=str(root / "jobs"),
             env=inherited | {"IPYTHONDIR": str(root / "ipython"), "JDK_JAVA_OPTIONS": QUICK_JVM},

@@ -30,7 +30,7 @@ def in_shell(command: str, cwd: Path) -> Ended:
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=1200,
     )
     return Ended(done.returncode, done.stderr)
 
@@ -41,7 +41,7 @@ def to_an_ended_reader(command: str, cwd: Path) -> Ended:
     os.close(reader)
     try:
         done = subprocess.run(
-            command.split(), cwd=cwd, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=120
+            command.split(), cwd=cwd, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=1200
         )
     finally:
         os.close(writer)

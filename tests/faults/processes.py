@@ -73,7 +73,7 @@ def ancestors(process: Process) -> list[Process]:
     return line
 
 
-def wait_until(said: str, happened: Callable[[], object], *, seconds: float = 120) -> float:
+def wait_until(said: str, happened: Callable[[], object], *, seconds: float = 900) -> float:
     """Wait until something is true; return after how many seconds, fail after too many."""
     begin = time.monotonic()
     while not happened():

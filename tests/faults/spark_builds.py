@@ -65,13 +65,13 @@ class SparkBuild:
         """Wait until this share of the new index files is there, or the build has ended."""
         wait_until(f"{share:.0%} built", lambda: self.progress >= share or self.ended)
 
-    def finish(self, *, seconds: float = 120) -> Finished:
+    def finish(self, *, seconds: float = 900) -> Finished:
         """Wait for the driver's end."""
         exit_code = self._process.wait(timeout=seconds)
         logs = self._place.index_dir.parent
         return Finished(exit_code, (logs / "stdout").read_text(), (logs / "stderr").read_text())
 
-    def wait_until_all_are_gone(self, *, seconds: float = 60) -> float:
+    def wait_until_all_are_gone(self, *, seconds: float = 600) -> float:
         """Wait until nothing of it runs any more; return after how many seconds."""
         return wait_until("every process gone", lambda: not self.processes, seconds=seconds)
 

@@ -106,7 +106,7 @@ def test_an_interrupted_build_says_so_in_one_line_and_leaves_no_process(
         wait_for(moment, build)
         os.killpg(build.pid, number)
         done = build.finish()
-        seconds = build.wait_until_all_are_gone(seconds=30)
+        seconds = build.wait_until_all_are_gone()
     print(f"JVM and workers ended {seconds:.1f} s after the driver")
 
     said = f"Error: interrupted by {number.name}; no file is half-written: run the command again\n"
@@ -120,7 +120,7 @@ def test_a_driver_that_alone_is_told_to_end_takes_its_jvm_along(place: Place, ni
         build.wait_for_progress(0.05)
         os.kill(build.pid, signal.SIGTERM)
         done = build.finish()
-        build.wait_until_all_are_gone(seconds=30)
+        build.wait_until_all_are_gone()
 
     said = "Error: interrupted by SIGTERM; no file is half-written: run the command again\n"
     assert (done.exit_code, done.stdout, done.stderr) == (1, "", said)

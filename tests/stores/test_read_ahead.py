@@ -93,7 +93,7 @@ class Meeting:
         with self._lock:
             self._running += 1
             self.most = max(self.most, self._running)
-        self._all_here.wait(timeout=30)
+        self._all_here.wait(timeout=300)
         with self._lock:
             self._running -= 1
         return number

@@ -113,7 +113,7 @@ class Airflow(NamedTuple):
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=420,
+            timeout=1800,
         )
         assert done.returncode == 0, done.stdout[-4_000:]
         return done.stdout

@@ -147,7 +147,7 @@ def night(folder: Path, archive: Path, *remote: str) -> dict[str, Any]:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=1800,
         check=False,
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]

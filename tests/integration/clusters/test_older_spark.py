@@ -54,7 +54,7 @@ def test_the_spark_tests_pass() -> None:
         env=os.environ | {"PYSPARK_PYTHON": str(python), "PYTHONPATH": str(PROJECT)},
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=2400,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-3000:]

@@ -21,7 +21,7 @@ KAFKA_VERSION = os.environ.get("KIP33_KAFKA", NEWEST)
 # The tools of 4.3 print other columns and want another jackson than the oracle's.
 BROKER_VERSION = os.environ.get("KIP33_KAFKA", KAFKA_4_1)
 LEGACY_CLIENT_VERSION = "3.9.1"
-MAVEN_ENDS_WITHIN_S = 600
+MAVEN_ENDS_WITHIN_S = 1800
 
 # The module that compiles with a version, by the first version it compiles with.
 MODULES = {(4, 1): "kafka-4", (3, 7): "kafka-3.9", (3, 5): "kafka-3.6", (3, 0): "kafka-3.1"}

@@ -54,7 +54,7 @@ class JavaProcess:
         assert self._process.stdin is not None and self._process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
-        self._process.wait(timeout=30)
+        self._process.wait(timeout=300)
         self._process.stdout.close()
         self._complaints.close()
 

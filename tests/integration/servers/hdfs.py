@@ -21,8 +21,8 @@ from tests.integration.servers.processes import ServerError, free_port, require_
 PROJECT = Path(__file__).with_name("hdfs")
 HADOOP_VERSION = "3.5.0"
 NAMESERVICE = "ha"
-STARTS_WITHIN_S = 120
-ANSWERS_WITHIN_S = 60
+STARTS_WITHIN_S = 900
+ANSWERS_WITHIN_S = 600
 # Short lives: the first compiler only, one collector thread, little memory.
 JVM = ("java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 # Room for a driver and two executors; limits of memory and disk belong to the machine, not to YARN.

@@ -91,7 +91,7 @@ def _crate(folder: Path) -> Path:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1800,
         check=False,
     )
     if cargo.returncode != 0:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.integration.servers.processes import ServerMissingError, cache_folder, require_program
 
-RESOLVES_WITHIN_S = 900
+RESOLVES_WITHIN_S = 1800
 
 
 def resolved_jars(project: Path, name: str) -> Path:

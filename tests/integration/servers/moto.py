@@ -28,7 +28,7 @@ LOCK = Path(__file__).with_name("moto.lock")
 IN_MOTO = Path(__file__).with_name("in_moto.py")
 NAME = "moto-5.2.5"
 REGION = "us-east-1"
-STARTS_WITHIN_S = 60
+STARTS_WITHIN_S = 600
 
 
 def moto_python() -> Path:
@@ -144,12 +144,12 @@ class MotoServer:
         request = urllib.request.Request(
             f"{self.url}/moto-api/reset-auth", data=b"0", headers={"Content-Type": "text/plain"}
         )
-        with urllib.request.urlopen(request, timeout=10):
+        with urllib.request.urlopen(request, timeout=120):
             pass
 
     def _answers(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.url}/moto-api/data.json", timeout=10) as answer:
+            with urllib.request.urlopen(f"{self.url}/moto-api/data.json", timeout=120) as answer:
                 return answer.status == 200
         except (urllib.error.URLError, OSError):
             time.sleep(0.05)

@@ -45,8 +45,8 @@ from tests.integration.servers.processes import (
 VERSION = "v1.8.0"
 MODULE = "github.com/versity/versitygw/cmd/versitygw"
 REGION = "us-east-1"
-BUILT_WITHIN_S = 900
-STARTS_WITHIN_S = 30
+BUILT_WITHIN_S = 1800
+STARTS_WITHIN_S = 300
 
 
 def build_versitygw() -> Path:
@@ -154,7 +154,7 @@ class S3Server:
 
     def _answers(self) -> bool:
         try:
-            with urllib.request.urlopen(f"http://{self.endpoint}/health", timeout=2) as answer:
+            with urllib.request.urlopen(f"http://{self.endpoint}/health", timeout=20) as answer:
                 return answer.status == 200
         except (urllib.error.URLError, OSError):
             time.sleep(0.02)

@@ -24,7 +24,7 @@ SPARK_HOME = Path(pyspark.__file__).parent
 DEPLOY = "org.apache.spark.deploy"
 ELECTED = "New state: ALIVE"
 REGISTERED = "Successfully registered with master"
-STARTS_WITHIN_S = 90
+STARTS_WITHIN_S = 600
 LOOPBACK = "127.0.0.1"
 
 

@@ -105,7 +105,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def test_server_dies_with_its_owner(tmp_path: Path, s3_server: S3Server):
     owner = subprocess.run(
-        [sys.executable, "-c", OWNER, tmp_path], cwd=ROOT, capture_output=True, timeout=60
+        [sys.executable, "-c", OWNER, tmp_path], cwd=ROOT, capture_output=True, timeout=600
     )
     orphan = S3Server(tmp_path)
     orphan.port = int(owner.stdout)
@@ -166,7 +166,7 @@ def test_libhdfs_reads_what_hdfs_native_wrote(hdfs_server: HdfsServer):
         environment = libhdfs_environment(hdfs_server.conf_dir)
     write(client_of(hdfs_server), "/native", b"content")
     reader = subprocess.run(
-        [sys.executable, "-c", READER], env=environment, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", READER], env=environment, capture_output=True, text=True, timeout=600
     )
     assert "b'content'" in reader.stdout.splitlines(), reader.stderr  # Hadoop warns there, too
 
