@@ -168,7 +168,7 @@ def test_retention_is_what_spark_says(opened: kip33.OpenedCatalog, spark: Any) -
         assert sorted(table.to_pylist(), key=lambda one: one["log_uri"]) == expected != []
 
 
-def test_retention_is_in_order_and_of_the_topics_asked_for(opened: kip33.OpenedCatalog) -> None:
+def test_retention_is_in_order_and_limited_to_the_given_topics(opened: kip33.OpenedCatalog) -> None:
     rows = opened.retention(POLICIES, now=COPIED_MS, topics=["o*"]).to_pylist()
     keys = [
         (one["log_dir"], one["topic"], one["partition"], one["base_offset"] or -1) for one in rows
@@ -177,7 +177,7 @@ def test_retention_is_in_order_and_of_the_topics_asked_for(opened: kip33.OpenedC
     assert {one["topic"] for one in rows} == {"orders"}
 
 
-def test_a_plan_is_made_tried_kept_and_carried_out(tmp_path: Path) -> None:
+def test_a_plan_is_made_tested_written_and_carried_out(tmp_path: Path) -> None:
     archive = ExpiringArchive.with_two_partitions(tmp_path)
     opened = kip33.open_catalog(archive.catalog.location.uri)
     plan = opened.plan_retention(WEEK, now=NOW_MS)

@@ -15,7 +15,7 @@ def log_dir(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_summary_and_a_plan_may_lie_in_a_log_directory(log_dir: Path) -> None:
+def test_a_summary_and_a_plan_are_allowed_in_a_log_directory(log_dir: Path) -> None:
     require_summary_place(Location.of(log_dir / "summary.json"))
     require_plan_place(Location.of(log_dir / "plan.jsonl"))
 

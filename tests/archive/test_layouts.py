@@ -92,7 +92,7 @@ def test_a_segment_uploaded_twice_is_two_rows(tmp_path: Path, name: str) -> None
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_directory_that_is_no_archive(tmp_path: Path, layout: str) -> None:
+def test_a_directory_that_is_not_an_archive(tmp_path: Path, layout: str) -> None:
     put(tmp_path / "photos" / "0001.jpg", b"x")
     put(tmp_path / "orders-0" / "README", b"x")
     put(tmp_path / "orders-0-1" / "7" / "x.log", b"x")
@@ -101,7 +101,7 @@ def test_a_directory_that_is_no_archive(tmp_path: Path, layout: str) -> None:
     assert "\n" not in str(raised.value)
 
 
-def test_another_layouts_archive_says_what_was_passed_over(tmp_path: Path) -> None:
+def test_an_archive_of_another_layout_reports_the_ignored_files(tmp_path: Path) -> None:
     archives.kafka(tmp_path, [ONE])
     with pytest.raises(LocationError, match=r"\(skipped: 3 files not named as segments\)"):
         require_segments(Location.of(tmp_path), layout=layout_of("hdfs-rsm"))
@@ -119,7 +119,7 @@ def test_an_encrypted_segment_is_a_row_that_says_so(tmp_path: Path) -> None:
     assert encrypted["index_uri"] is None
 
 
-def test_a_log_without_its_manifest_is_passed_over_and_counted(tmp_path: Path) -> None:
+def test_a_log_without_its_manifest_is_ignored_and_counted(tmp_path: Path) -> None:
     archives.aiven(tmp_path, [ONE, NEXT, ONE._replace(upload=1)])
     stems = {one: aiven_stem(tmp_path, one) for one in (ONE, NEXT)}
     stems[ONE].with_name(f"{stems[ONE].name}.rsm-manifest").unlink()
@@ -152,9 +152,7 @@ def cut(text: str) -> str:
         (other_offset, "it describes orders-0 from offset 3 on, but its key names another segment"),
     ],
 )
-def test_a_manifest_that_is_none_is_a_row(
-    tmp_path: Path, change: Callable[[str], str], says: str
-) -> None:
+def test_a_wrong_manifest_is_a_row(tmp_path: Path, change: Callable[[str], str], says: str) -> None:
     archives.aiven(tmp_path / "a", [ONE, NEXT])
     stem = aiven_stem(tmp_path / "a", ONE)
     path = stem.with_name(f"{stem.name}.rsm-manifest")
@@ -170,7 +168,7 @@ def test_a_manifest_that_is_none_is_a_row(
     assert [row["status"] for row in outcome(tmp_path / "i").rows] == ["ok", "ok"]
 
 
-def test_an_index_of_ours_stays_ours_while_its_manifest_cannot_be_read(tmp_path: Path) -> None:
+def test_our_index_stays_ours_while_its_manifest_is_unreadable(tmp_path: Path) -> None:
     archives.aiven(tmp_path / "a", [ONE])
     build_here(tmp_path / "a", tmp_path / "i", now_ms=NOW_MS, layout="aiven")
     before = outcome(tmp_path / "i")
@@ -187,7 +185,7 @@ def test_an_index_of_ours_stays_ours_while_its_manifest_cannot_be_read(tmp_path:
 
 
 @pytest.mark.parametrize("name", ["hdfs files", "hdfs directories"])
-def test_an_index_of_ours_stays_ours_while_its_hdfs_segment_cannot_be_read(
+def test_our_index_stays_ours_while_its_hdfs_segment_is_unreadable(
     tmp_path: Path, name: str
 ) -> None:
     _, write, _ = WRITERS[name]
@@ -246,7 +244,7 @@ def test_bits_of_a_hash_are_no_part_of_the_log_dir(tmp_path: Path) -> None:
     assert found == sorted([("base/c2", 0), ("c1", 0), ("c1", 1), (f"{wrong}/c1", 1)])
 
 
-def test_two_topics_of_one_name_are_told_by_nothing_but_their_ids(tmp_path: Path) -> None:
+def test_two_topics_with_one_name_differ_only_in_their_ids(tmp_path: Path) -> None:
     archives.local_tiered(tmp_path, [ONE])
     stem = f"orders-0-{uuid22('another')}/{0:020d}-{uuid22(1)}"
     archives.beside(tmp_path / stem, ONE)
@@ -322,14 +320,16 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("layout", "says"), WRONG)
-def test_what_is_no_layout(layout: str, says: str) -> None:
+def test_texts_that_are_not_layouts(layout: str, says: str) -> None:
     with pytest.raises(ValueError, match=says) as raised:
         layout_of(layout)
     assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("name", ["aiven raw", "hdfs files", "hdfs directories", "pattern"])
-def test_in_place_is_refused_where_no_index_lies_beside_a_log(tmp_path: Path, name: str) -> None:
+def test_in_place_is_refused_for_layouts_without_indexes_beside_logs(
+    tmp_path: Path, name: str
+) -> None:
     layout, write, _ = WRITERS[name]
     write(tmp_path / "a", [ONE])
     catalog = str(tmp_path / "c")
@@ -361,7 +361,7 @@ def test_another_layout_on_the_same_catalog_is_refused(tmp_path: Path) -> None:
         plan_build(str(tmp_path / "a"), str(tmp_path / "i"), now_ms=NOW_MS)
 
 
-def test_a_build_of_another_layout_that_came_between_is_seen(tmp_path: Path) -> None:
+def test_a_concurrent_build_of_another_layout_is_detected(tmp_path: Path) -> None:
     archives.kafka(tmp_path / "a", [ONE])
     late = plan_build(str(tmp_path / "a"), str(tmp_path / "i"), now_ms=NOW_MS)
     pattern = "{log_dir}/{topic}-{partition}/{base_offset}.log"

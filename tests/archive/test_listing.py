@@ -117,7 +117,7 @@ PASSED_OVER = [
 
 
 @pytest.mark.parametrize(("path", "kind"), PASSED_OVER)
-def test_passed_over_and_counted(archive: Path, path: str, kind: str) -> None:
+def test_ignored_files_are_counted(archive: Path, path: str, kind: str) -> None:
     put(archive, "z-0/7.log", path)
     listing = listed(archive)
     assert [s.path for s in listing.segments()] == ["z-0/7.log"]
@@ -144,7 +144,7 @@ NOT_COUNTED = [
 
 
 @pytest.mark.parametrize("path", NOT_COUNTED)
-def test_no_business_of_ours(archive: Path, path: str) -> None:
+def test_unrelated_files_are_not_counted(archive: Path, path: str) -> None:
     put(archive, "z-0/7.log", path)
     listing = listed(archive)
     assert [s.path for s in listing.segments()] == ["z-0/7.log"]
@@ -225,7 +225,7 @@ def test_links_to_segments_are_followed(archive: Path, tmp_path: Path) -> None:
     assert [(s.path, s.size_bytes) for s in segments(archive)] == [("a-0/7.log", 7)]
 
 
-def test_nothing_there_is_an_empty_table(archive: Path) -> None:
+def test_an_empty_source_is_an_empty_table(archive: Path) -> None:
     archive.mkdir()
     assert listed(archive).table.schema == LISTING
     assert segments(archive) == []

@@ -37,7 +37,7 @@ def test_every_log_directory_has_its_own(archive: Path) -> None:
     assert log_start_offsets(Location.of(archive), iter((*LOG_DIRS, *LOG_DIRS))) == expected
 
 
-def test_only_the_log_directories_that_are_asked(archive: Path) -> None:
+def test_only_the_given_log_directories_are_read(archive: Path) -> None:
     offsets = log_start_offsets(Location.of(archive), ["broker-2"])
     assert {log_dir for log_dir, _, _ in offsets} == {"broker-2"}
     assert log_start_offsets(Location.of(archive), []) == {}
@@ -61,7 +61,9 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize(("data", "message"), DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_checkpoint_is_no_absent_one(archive: Path, data: bytes, message: str) -> None:
+def test_a_damaged_checkpoint_is_an_error_not_missing(
+    archive: Path, data: bytes, message: str
+) -> None:
     (archive / "broker-2" / NAME).write_bytes(data)
     with pytest.raises(LocationError) as raised:
         log_start_offsets(Location.of(archive), LOG_DIRS)
@@ -120,7 +122,7 @@ FILES: dict[str, tuple[str, LogStartOffsets]] = {
 
 
 @pytest.mark.parametrize(("text", "over"), FILES.values(), ids=FILES)
-def test_a_file_goes_over_the_checkpoints(archive: Path, text: str, over: LogStartOffsets) -> None:
+def test_a_file_overrides_the_checkpoints(archive: Path, text: str, over: LogStartOffsets) -> None:
     file = archive.parent / "starts.csv"
     file.write_text(text)
     source = Location.of(archive)

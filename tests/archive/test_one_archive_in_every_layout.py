@@ -87,7 +87,7 @@ def test_a_second_build_reads_nothing_again(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_searched_alike(tmp_path: Path, of_kafka: Outcome, name: str) -> None:
+def test_searches_give_the_same_answers(tmp_path: Path, of_kafka: Outcome, name: str) -> None:
     rows = built(tmp_path, name, made_segments()).rows
 
     def found(rows: list[dict[str, Any]]) -> list[Any]:
@@ -142,7 +142,7 @@ def test_indexes_of_real_brokers_are_found_where_the_archive_has_them(
 
 @needs_real_segments
 @pytest.mark.parametrize("name", OTHERS)
-def test_tail_believes_the_archives_own_indexes(tmp_path: Path, name: str) -> None:
+def test_tail_trusts_the_archives_own_indexes(tmp_path: Path, name: str) -> None:
     kafka(tmp_path / "k", real_segments())
     build_here(tmp_path / "k", tmp_path / "ki", **SETTINGS | {"read": "tail"})
     expected = by_key(outcome(tmp_path / "ki").rows)
@@ -160,7 +160,7 @@ def test_tail_believes_the_archives_own_indexes(tmp_path: Path, name: str) -> No
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_judged_alike_and_planned_in_log_directories_only(
+def test_retention_is_the_same_and_plans_only_in_log_directories(
     tmp_path: Path, of_kafka: Outcome, name: str
 ) -> None:
     built(tmp_path, name, made_segments())
@@ -184,7 +184,7 @@ def test_judged_alike_and_planned_in_log_directories_only(
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_lag_alike(tmp_path: Path, of_kafka: Outcome, name: str) -> None:
+def test_lag_is_the_same(tmp_path: Path, of_kafka: Outcome, name: str) -> None:
     offsets = [GroupOffset("g", "orders", 0, offset) for offset in (0, 77, 600, 1499, 1500, 9999)]
 
     def lags(rows: list[dict[str, Any]]) -> list[GroupLag]:

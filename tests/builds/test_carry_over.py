@@ -101,7 +101,7 @@ def test_hundreds_of_rows_in_as_many_parts_as_you_like(
     assert archive.outcome() == archive.fresh()
 
 
-def test_every_column_of_a_row_goes_over_as_it_was(tmp_path: Path) -> None:
+def test_every_column_of_a_row_is_copied_unchanged(tmp_path: Path) -> None:
     archive = ChangingArchive(tmp_path)
     archive.write(archive.log("b/t-0"), batches(0, 9))
     archive.write(archive.log("b/t-0", 20), b"")
@@ -115,7 +115,7 @@ def test_every_column_of_a_row_goes_over_as_it_was(tmp_path: Path) -> None:
         assert archive.rows() == before
 
 
-def test_an_empty_snapshot_is_one_to_take_nothing_from(tmp_path: Path) -> None:
+def test_an_empty_snapshot_has_no_rows_to_copy(tmp_path: Path) -> None:
     archive = ChangingArchive(tmp_path)
     archive.write(archive.log("b/t-0"), batches(0, 9))
     catalog, source = Catalog.at(str(archive.catalog)), Location.of(archive.source)

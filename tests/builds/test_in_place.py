@@ -108,7 +108,7 @@ def test_an_offset_index_that_hides_damage_stays_and_is_named(
         assert archive.build(**how).hidden_from_recovery == 0, "the removed file was noticed"
 
 
-def test_an_offset_index_of_ours_is_removed_when_its_log_is_damaged(
+def test_our_offset_index_is_removed_if_its_log_is_damaged(
     archive: ChangingArchive,
 ) -> None:
     archive.build(offset_index=True)
@@ -132,7 +132,7 @@ def test_a_log_that_recovery_refuses_keeps_the_offset_index_that_is_there(
     assert summary.may_not_start == 1
 
 
-def test_a_log_that_recovery_refuses_is_named_where_no_offset_index_lies(
+def test_a_log_that_recovery_refuses_is_named_without_an_offset_index(
     archive: ChangingArchive,
 ) -> None:
     archive.write(archive.log(P, MIDDLE), INVALID)
@@ -208,7 +208,7 @@ def test_a_replaced_index_file_keeps_its_owner(archive: ChangingArchive) -> None
 
 
 @only_root
-def test_a_file_of_ours_that_belongs_to_root_is_given_to_the_owner_of_its_log(
+def test_our_file_owned_by_root_is_given_to_the_owner_of_its_log(
     archive: ChangingArchive,
 ) -> None:
     archive.build()
@@ -238,7 +238,7 @@ print(json.dumps([summary.owner_not_given, *warnings_of(summary)]))
 
 
 @only_root
-def test_an_owner_that_cannot_be_given_is_said(archive: ChangingArchive, tmp_path: Path) -> None:
+def test_an_owner_that_cannot_be_set_is_reported(archive: ChangingArchive, tmp_path: Path) -> None:
     """Run by a user who may write there, but not give files away."""
     if not AS_ANY_OWNER:
         pytest.skip("needs setpriv")

@@ -47,14 +47,14 @@ def test_a_broker_that_starts_after_the_plan_refuses_the_build(archive: Changing
 
 
 @pytest.mark.parametrize("source", ["b2", "b2/orders-0"], ids=["log directory", "partition"])
-def test_the_lock_is_looked_for_upwards(archive: ChangingArchive, source: str) -> None:
+def test_the_lock_is_searched_in_parent_directories(archive: ChangingArchive, source: str) -> None:
     lock = archive.source / "b2/.lock"
     archive.source = archive.source / source
     with held_by_another(lock), pytest.raises(LockedError, match=HELD):
         archive.plan()
 
 
-def test_a_linked_partition_is_locked_where_it_lies(
+def test_a_linked_partition_is_locked_at_its_real_place(
     archive: ChangingArchive, tmp_path: Path
 ) -> None:
     lock = archive.source / "b2/.lock"

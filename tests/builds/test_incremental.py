@@ -172,7 +172,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("change", "expected", "settings"), CHANGES)
-def test_a_change_is_read_the_rest_is_taken_over_and_all_is_as_if_built_anew(
+def test_changed_segments_are_read_others_reused_and_the_result_is_that_of_a_full_build(
     archive: ChangingArchive, change: Change, expected: Counts, settings: dict[str, Any]
 ) -> None:
     settings = {"offset_index": True} | settings
@@ -246,7 +246,7 @@ AGES = [
 
 
 @pytest.mark.parametrize(("age_ms", "again"), AGES)
-def test_what_may_have_changed_unseen_is_read_again(
+def test_logs_that_may_have_changed_undetected_are_read_again(
     tmp_path: Path, age_ms: int, again: bool
 ) -> None:
     archive = ChangingArchive(tmp_path)
@@ -391,7 +391,7 @@ SWITCHED = [
 
 
 @pytest.mark.parametrize("settings", SWITCHED)
-def test_what_we_wrote_stays_ours_whatever_is_switched(
+def test_files_that_we_wrote_stay_ours_with_any_options(
     tmp_path: Path, settings: list[dict[str, Any]]
 ) -> None:
     archive = ChangingArchive(tmp_path)
@@ -438,7 +438,7 @@ def test_a_second_index_directory_gets_all_files_and_its_rows(tmp_path: Path) ->
 NOT_OURS = b"somebody's!!"
 
 
-def test_somebody_elses_index_is_kept_and_its_row_reused_until_overwrite(
+def test_a_foreign_index_is_kept_and_its_row_reused_until_overwrite(
     archive: ChangingArchive,
 ) -> None:
     log = archive.log(A, 60)

@@ -223,7 +223,7 @@ def without_settings(row: Row) -> Row:
 
 
 @pytest.mark.parametrize("walks", short_and_long(5, 40, "KIP33_WALKS"))
-def test_no_night_tells_what_the_nights_before_did(walks: int) -> None:
+def test_a_nights_result_does_not_depend_on_earlier_nights(walks: int) -> None:
     run_state_machine_as_test(
         Nights,
         settings=hypothesis_settings(

@@ -50,7 +50,7 @@ A_0, A_20, B_0 = (
 )
 
 
-def test_the_index_files_of_a_log_that_went_are_listed_and_counted(
+def test_index_files_of_a_deleted_log_are_listed_and_counted(
     archive: ChangingArchive,
 ) -> None:
     archive.log(A).unlink()
@@ -67,7 +67,7 @@ def test_the_index_files_of_a_log_that_went_are_listed_and_counted(
     assert archive.build(offset_index=True).orphaned == 2, "the next build knows them, too"
 
 
-def test_directories_whose_logs_all_went_are_looked_into(archive: ChangingArchive) -> None:
+def test_directories_without_remaining_logs_are_checked(archive: ChangingArchive) -> None:
     shutil.rmtree(archive.log(A).parent)
     assert archive.build(offset_index=True).orphaned == 4
     shutil.rmtree(archive.index(A).parent)
@@ -147,7 +147,7 @@ def test_a_foreign_file_of_the_first_build_has_the_note_it_always_had(tmp_path: 
     assert archive.build().orphaned == 0, "what was not ours is not orphaned"
 
 
-def test_topics_that_are_not_looked_at_keep_their_orphaned_files(archive: ChangingArchive) -> None:
+def test_topics_that_are_not_listed_keep_their_orphaned_files(archive: ChangingArchive) -> None:
     archive.log(A).unlink()
     archive.build(offset_index=True)
     archive.index(A).unlink()
@@ -232,7 +232,7 @@ def test_a_commit_without_a_list_is_read_as_before(archive: ChangingArchive) -> 
 
 
 @pytest.mark.parametrize("mine_looks_at", ["a", "b"])
-def test_builds_at_once_lose_no_orphaned_files(
+def test_concurrent_builds_lose_no_orphaned_files(
     archive: ChangingArchive, mine_looks_at: str
 ) -> None:
     """Each finds the orphaned files of its own topics; the last commit lists both."""
@@ -248,7 +248,7 @@ def test_builds_at_once_lose_no_orphaned_files(
     assert orphaned_files(archive) == names_of(A_0, A_20, B_0)
 
 
-def test_of_builds_at_once_that_look_at_the_same_each_keeps_what_it_found(
+def test_concurrent_builds_of_one_topic_keep_their_findings(
     archive: ChangingArchive,
 ) -> None:
     early = archive.plan(offset_index=True)

@@ -128,7 +128,7 @@ REPLACING = [
 
 
 @pytest.mark.parametrize(("before", "ours", "overwrite", "after", "says"), REPLACING)
-def test_what_becomes_of_a_file_that_is_there(
+def test_an_existing_file_is_published_kept_or_removed(
     archive: Archive, before: bytes | None, ours: bool, overwrite: bool, after: bytes, says: str
 ) -> None:
     if before is not None:
@@ -192,7 +192,7 @@ def test_an_unreadable_log_proves_nothing(archive: Archive) -> None:
     assert row["error"]
 
 
-def test_a_fifo_named_like_a_segment_is_a_row_and_nobody_waits_for_it(archive: Archive) -> None:
+def test_a_fifo_named_like_a_segment_is_a_row_and_does_not_block(archive: Archive) -> None:
     archive.log.unlink()
     os.mkfifo(archive.log)
     (segment,) = list_tree(Location.of(archive.source)).segments()
@@ -235,7 +235,7 @@ def test_records_in_a_wrapper_are_not_counted(archive: Archive) -> None:
     assert (row["magics"], row["codecs"]) == ([1], ["gzip"])
 
 
-def test_a_place_that_cannot_be_written_is_told(archive: Archive) -> None:
+def test_a_place_that_cannot_be_written_is_reported(archive: Archive) -> None:
     archive.index_dir.mkdir()
     (archive.index_dir / "b1").write_bytes(b"a file in the way")
     row = archive.build().row
@@ -305,7 +305,7 @@ def test_what_is_left_of_another_interval_has_no_settings(archive: Archive) -> N
     assert row["offset_index_settings"] is None
 
 
-def test_only_damaged_does_not_replace_what_is_not_ours_unasked(archive: Archive) -> None:
+def test_only_damaged_keeps_foreign_files_without_overwrite(archive: Archive) -> None:
     archive.place(WRONG)
     row = archive.build(only_damaged=True).row
     assert archive.time_index.read_bytes() == WRONG

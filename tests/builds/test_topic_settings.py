@@ -102,9 +102,7 @@ def test_a_topic_whose_settings_changed_is_read_again(tmp_path: Path, configs: P
     assert (without.indexed, without.reused) == (2, 1)
 
 
-def test_verify_holds_one_file_against_its_topics_own_settings(
-    tmp_path: Path, configs: Path
-) -> None:
+def test_verify_of_one_file_uses_its_topics_own_settings(tmp_path: Path, configs: Path) -> None:
     archive = ChangingArchive(tmp_path, in_place=True)
     archive.write(archive.log("dense-0"), batches(0, 20))
     archive.build(kafka_configs=str(configs), offset_index=True)

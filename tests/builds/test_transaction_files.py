@@ -122,7 +122,7 @@ def test_without_offset_index_no_transaction_index_is_written(
     assert {row["open_transactions"] for row in archive.rows()} == {None}
 
 
-def test_a_segment_without_transactions_lies_between_two_with_some(
+def test_a_segment_without_transactions_between_two_with_transactions(
     archive: TransactionalArchive,
 ) -> None:
     archive.write(archive.log(T), segment([data(0, P)]))
@@ -182,7 +182,7 @@ def test_random_logs_night_after_night(tmp_path: Path) -> None:
             assert (archive.built(base_offset) or b"") == expected, f"{log}, {base_offset}"
 
 
-def test_what_lies_before_the_first_segment_is_not_known(archive: TransactionalArchive) -> None:
+def test_transactions_before_the_first_segment_are_unknown(archive: TransactionalArchive) -> None:
     archive.write_segments(3, 6)
     archive.build(offset_index=True)
     assert [archive.built(3), archive.built(6)] == [None, None]
@@ -193,7 +193,7 @@ def test_what_lies_before_the_first_segment_is_not_known(archive: TransactionalA
     assert archive.build(offset_index=True).reused == 2
 
 
-def test_a_segment_without_an_abort_needs_no_file_whatever_lies_before_it(
+def test_a_segment_without_an_abort_never_needs_a_file(
     archive: TransactionalArchive,
 ) -> None:
     archive.write(archive.log(T, 3), segment([data(3, P), commit(4, P)]))
@@ -202,7 +202,7 @@ def test_a_segment_without_an_abort_needs_no_file_whatever_lies_before_it(
     assert archive.row(T, 3)["open_transactions"] is None
 
 
-def test_a_snapshot_beside_the_log_says_what_lies_before(archive: TransactionalArchive) -> None:
+def test_a_snapshot_beside_the_log_has_the_open_transactions(archive: TransactionalArchive) -> None:
     archive.write_segments(3, 6)
     archive.log(T, 3).with_suffix(".snapshot").write_bytes(snapshot(p5=0, p7=-1))
     archive.build(offset_index=True)
@@ -219,9 +219,7 @@ def test_a_snapshot_beside_the_log_says_what_lies_before(archive: TransactionalA
         pytest.param(snapshot(p5=1, p7=1), id="of two that begin together"),
     ],
 )
-def test_a_snapshot_that_cannot_be_true_says_nothing(
-    archive: TransactionalArchive, damaged: bytes
-) -> None:
+def test_an_impossible_snapshot_is_ignored(archive: TransactionalArchive, damaged: bytes) -> None:
     archive.write_segments(3)
     archive.log(T, 3).with_suffix(".snapshot").write_bytes(damaged)
     archive.build(offset_index=True)
@@ -230,7 +228,7 @@ def test_a_snapshot_that_cannot_be_true_says_nothing(
 
 
 @pytest.mark.parametrize("lost", ["a segment", "the end of a segment"])
-def test_what_lies_behind_a_hole_is_not_known(archive: TransactionalArchive, lost: str) -> None:
+def test_transactions_after_a_gap_are_unknown(archive: TransactionalArchive, lost: str) -> None:
     archive.write_segments(0, 6)
     if lost == "the end of a segment":
         archive.write(archive.log(T, 3), SECOND[:-1])
@@ -239,7 +237,7 @@ def test_what_lies_behind_a_hole_is_not_known(archive: TransactionalArchive, los
     assert NOT_KNOWN in archive.error(6)
 
 
-def test_a_changed_segment_makes_those_behind_it_be_read_again(
+def test_later_segments_are_read_again_after_a_changed_one(
     archive: TransactionalArchive,
 ) -> None:
     archive.write_segments()
@@ -288,7 +286,7 @@ def test_a_transaction_index_that_kip33_did_not_write_stays(archive: Transaction
     assert archive.error(0) == archive.error(3) == ""
 
 
-def test_a_transaction_index_of_others_is_not_ours_because_a_build_could_not_judge_it(
+def test_a_foreign_transaction_index_does_not_become_ours(
     archive: TransactionalArchive,
 ) -> None:
     """The row names it, for a later change shows; a build that knows more does not replace it."""
@@ -304,7 +302,7 @@ def test_a_transaction_index_of_others_is_not_ours_because_a_build_could_not_jud
     assert archive.built(6) == wire(6)
 
 
-def test_a_file_of_ours_goes_when_its_log_no_longer_gives_one(
+def test_our_file_is_deleted_if_its_log_no_longer_gives_one(
     archive: TransactionalArchive,
 ) -> None:
     archive.write_segments()

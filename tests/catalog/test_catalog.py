@@ -115,7 +115,7 @@ def test_sequence_numbers_of_more_than_one_digit(catalog: Catalog) -> None:
     assert snapshots[-1].name.startswith("00000000000000000012-")
 
 
-def test_what_is_not_committed_is_not_there(catalog: Catalog) -> None:
+def test_an_uncommitted_snapshot_is_invisible(catalog: Catalog) -> None:
     committed = write(catalog, [row(0)])
     draft = Draft.begin(catalog, SOURCE)
     PartWriter(draft.staging, 0).publish()
@@ -166,7 +166,7 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_newest_snapshot_counts_as_none(
+def test_a_damaged_newest_snapshot_is_ignored(
     catalog: Catalog, damage: Callable[[Catalog, Snapshot], None]
 ) -> None:
     good, newer = write(catalog, [row(0)]), write(catalog, [row(1)])
@@ -183,7 +183,7 @@ def test_a_commit_file_that_is_no_text(catalog: Catalog) -> None:
     assert catalog.require_newest() == good
 
 
-def test_strange_files_among_the_commits_are_passed_over(catalog: Catalog) -> None:
+def test_unknown_files_among_the_commits_are_ignored(catalog: Catalog) -> None:
     good = write(catalog, [row(0)])
     commits = path_of(catalog.location.child("commits"))
     for name in ("README", "latest.json", ".00000000000000000009-x.json.tmp", f"{9:020d}.json"):
@@ -192,7 +192,7 @@ def test_strange_files_among_the_commits_are_passed_over(catalog: Catalog) -> No
     assert Draft.begin(catalog, SOURCE).sequence == 2
 
 
-def test_a_newer_schema_version_is_told(catalog: Catalog) -> None:
+def test_a_newer_schema_version_is_an_error(catalog: Catalog) -> None:
     write(catalog, [row(0)])
     newer = write(catalog, [row(1)])
     later = f'"schema_version": {SCHEMA_VERSION + 1}'
@@ -213,7 +213,7 @@ def test_one_source_per_catalog(catalog: Catalog) -> None:
         Draft.begin(catalog, Location.of("/other"))
 
 
-def test_rows_that_do_not_match_the_commit_are_told(catalog: Catalog) -> None:
+def test_rows_that_do_not_match_the_commit_are_an_error(catalog: Catalog) -> None:
     snapshot = write(catalog, [row(0)])
     commit = commit_path(catalog, snapshot)
     record = json.loads(commit.read_text())
@@ -223,7 +223,7 @@ def test_rows_that_do_not_match_the_commit_are_told(catalog: Catalog) -> None:
         catalog.read(catalog.require_newest())
 
 
-def test_a_part_of_the_same_size_with_another_byte_is_told(catalog: Catalog) -> None:
+def test_a_part_with_a_changed_byte_is_an_error(catalog: Catalog) -> None:
     snapshot = write(catalog, [row(0)])
     file = part_path(catalog, snapshot)
     data = bytearray(file.read_bytes())
@@ -233,7 +233,7 @@ def test_a_part_of_the_same_size_with_another_byte_is_told(catalog: Catalog) -> 
         catalog.read(catalog.require_newest())
 
 
-def test_a_part_that_is_no_parquet_is_told(catalog: Catalog) -> None:
+def test_a_part_that_is_not_parquet_is_an_error(catalog: Catalog) -> None:
     snapshot = write(catalog, [row(0)])
     data = bytes(snapshot.parts[0].size_bytes)
     part_path(catalog, snapshot).write_bytes(data)
@@ -265,7 +265,7 @@ def test_a_snapshot_is_named_by(catalog: Catalog, of: str) -> None:
     assert [catalog.named(str(getattr(one, of))) for one in (first, second)] == [first, second]
 
 
-def test_a_number_of_two_snapshots_or_of_none_is_told(catalog: Catalog, tmp_path: Path) -> None:
+def test_an_ambiguous_or_unknown_number_is_an_error(catalog: Catalog, tmp_path: Path) -> None:
     names = " and ".join(one.name for one in two_of_one_number(catalog, tmp_path))
     with pytest.raises(CatalogError, match=f": 1 matches {names}; give one of these"):
         catalog.named("1")

@@ -103,7 +103,7 @@ def test_the_order_of_rows_and_parts_is_no_change(catalog: Catalog) -> None:
     assert difference(catalog, before, after).num_rows == 0
 
 
-def test_each_segment_is_held_against_itself_across_row_groups(catalog: Catalog) -> None:
+def test_segments_are_matched_across_row_groups(catalog: Catalog) -> None:
     """Forty thousand segments in another order, in other parts; every hundredth has grown."""
     number = 2 * ROWS_PER_GROUP + 3
     rows = [row(n, size_bytes=n, codecs=None, magics=None) for n in range(number)]
@@ -174,7 +174,7 @@ def test_back_and_forth_are_each_others_opposite(catalog: Catalog) -> None:
     assert difference(catalog, one, one).num_rows == 0
 
 
-def test_a_damaged_part_is_told(catalog: Catalog) -> None:
+def test_a_damaged_part_is_reported(catalog: Catalog) -> None:
     before, after = write(catalog, [row(0)]), write(catalog, [row(0)])
     part_path(catalog, before).unlink()
     with pytest.raises(CatalogError, match=r"part-00000\.parquet: this part is missing"):

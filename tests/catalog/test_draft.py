@@ -97,7 +97,7 @@ def put_a_file_for_the_commits(draft: Draft, part: SnapshotPart) -> None:
         pytest.param(put_a_file_for_the_commits, PublishError, "written", id="no commit can be"),
     ],
 )
-def test_a_commit_that_fails_is_none(
+def test_a_failed_commit_leaves_no_snapshot(
     draft: Draft, harm: Callable[[Draft, SnapshotPart], None], error: type[Kip33Error], says: str
 ) -> None:
     part = published(draft, 0)
@@ -125,21 +125,21 @@ def test_claims_outlive_a_killed_build(catalog: Catalog) -> None:
     assert claimed_index_uris(catalog, since=killed.sequence + 1).to_pylist() == []
 
 
-def test_claims_are_gone_with_the_commit(draft: Draft) -> None:
+def test_the_commit_removes_the_claims(draft: Draft) -> None:
     draft.claim(pa.array(["file:///i/0.timeindex"]))
     snapshot = draft.commit([published(draft, 0)], settings={}, now_ms=NOW_MS)
     assert commit_path(draft.catalog, snapshot).exists()
     assert claimed_index_uris(draft.catalog, since=0).to_pylist() == []
 
 
-def test_a_build_that_claims_nothing_shows_all_the_same_that_it_runs(draft: Draft) -> None:
+def test_a_build_without_claims_also_shows_that_it_runs(draft: Draft) -> None:
     draft.claim(pa.array([], pa.string()))
     assert names_in(draft.staging) == [CLAIMS]
     assert len(claimed_index_uris(draft.catalog, since=0)) == 0
 
 
 @pytest.mark.parametrize("data", [b"", b"half a claim", bytes(100)], ids=["empty", "text", "zeros"])
-def test_claims_that_cannot_be_read_count_for_nothing(draft: Draft, data: bytes) -> None:
+def test_unreadable_claims_are_ignored(draft: Draft, data: bytes) -> None:
     other = Draft.begin(draft.catalog, SOURCE)
     other.claim(pa.array(["file:///i/0.timeindex"]))
     path_of(draft.staging.child(CLAIMS)).write_bytes(data)

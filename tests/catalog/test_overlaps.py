@@ -56,7 +56,7 @@ def test_counted_by_topic(place: Path) -> None:
     assert (clicks.overlaps, orders.overlaps) == ({}, expected["orders"])
 
 
-def test_replicas_in_several_log_directories_are_no_finding(tmp_path: Path) -> None:
+def test_replicas_in_several_log_directories_are_not_a_finding(tmp_path: Path) -> None:
     for broker in ("b1", "b2"):
         archives.kafka(tmp_path / "a" / broker, [FIRST, LAST])
     build_here(tmp_path / "a", tmp_path / "i", now_ms=NOW_MS)

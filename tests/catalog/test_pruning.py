@@ -96,7 +96,7 @@ def test_a_newest_snapshot_with_a_rotten_byte_does_not_cost_the_last_good_one(
 
 
 @pytest.mark.parametrize(("age_ms", "goes"), [(DAY, True), (DAY - 1, False)])
-def test_a_commit_file_that_was_never_finished_goes_after_a_day(
+def test_an_unfinished_commit_file_is_removed_after_a_day(
     catalog: Catalog, age_ms: int, goes: bool
 ) -> None:
     newest = snapshot_of(catalog)
@@ -122,7 +122,7 @@ def test_the_snapshot_that_was_the_newest_within_the_last_hour_stays(
 
 
 @pytest.mark.parametrize("keep", [0, -1])
-def test_to_keep_none_is_wrong(catalog: Catalog, keep: int) -> None:
+def test_keeping_no_snapshot_is_refused(catalog: Catalog, keep: int) -> None:
     snapshot_of(catalog)
     with pytest.raises(ValueError, match="expected 1 or more"):
         prune(catalog, keep=keep, now_ms=NOW_MS)
@@ -180,7 +180,7 @@ def damaged(
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_snapshot_before_the_newest_whole_one_goes(
+def test_a_damaged_snapshot_before_the_newest_undamaged_one_is_removed(
     catalog: Catalog, damage: Callable[[Catalog, Snapshot], None]
 ) -> None:
     bad = damaged(catalog, damage)
@@ -220,7 +220,7 @@ def test_a_damaged_snapshot_is_not_counted_among_those_to_keep_and_stays_if_it_i
     assert bad.name in problem
 
 
-def test_nothing_goes_while_no_snapshot_is_whole(catalog: Catalog) -> None:
+def test_nothing_is_removed_while_no_snapshot_is_undamaged(catalog: Catalog) -> None:
     for damage in DAMAGES:
         damaged(catalog, damage)
     before = files_of(catalog)
@@ -228,7 +228,7 @@ def test_nothing_goes_while_no_snapshot_is_whole(catalog: Catalog) -> None:
     assert (files_of(catalog), pruned.removed, pruned.plan.kept) == (before, (), len(DAMAGES))
 
 
-def test_commit_files_that_are_out_of_sight_do_not_cost_the_data(catalog: Catalog) -> None:
+def test_unavailable_commit_files_do_not_cost_the_data(catalog: Catalog) -> None:
     snapshot_of(catalog)
     commits = path_of(catalog.location.child("commits"))
     commits.rename(commits.with_name("elsewhere"))
@@ -258,7 +258,7 @@ def test_a_snapshot_of_a_later_version_ends_it_before_anything_is_removed(catalo
     [(DAY, True), (DAY - 1, False), (-HOUR, False)],
     ids=["a day ago", "less", "in the future"],
 )
-def test_the_staging_folder_of_a_build_that_put_nothing_for_a_day_goes(
+def test_the_staging_folder_of_a_build_idle_for_a_day_is_removed(
     catalog: Catalog, age_ms: int, goes: bool
 ) -> None:
     snapshot_of(catalog)
@@ -293,7 +293,7 @@ def move_a_part(draft: Draft) -> None:
 
 
 @pytest.mark.parametrize("sign", [put_a_part, put_deep_below, touch_the_folder, move_a_part])
-def test_a_build_that_gave_a_sign_of_life_keeps_all_it_has(
+def test_an_active_build_keeps_all_its_files(
     catalog: Catalog, sign: Callable[[Draft], None]
 ) -> None:
     snapshot_of(catalog)
@@ -322,7 +322,7 @@ def uncommitted(catalog: Catalog, age_ms: int) -> Path:
 
 
 @pytest.mark.parametrize(("age_ms", "goes"), [(DAY, True), (DAY - 1, False)], ids=["day", "less"])
-def test_a_snapshot_folder_without_a_commit_goes_after_a_day(
+def test_a_snapshot_folder_without_a_commit_is_removed_after_a_day(
     catalog: Catalog, age_ms: int, goes: bool
 ) -> None:
     folder = uncommitted(catalog, age_ms)
@@ -332,7 +332,9 @@ def test_a_snapshot_folder_without_a_commit_goes_after_a_day(
     assert pruned.count(RemovalKind.DEAD_BUILD) == goes
 
 
-def test_what_a_zombie_wrote_after_its_commit_goes_and_its_snapshot_stays(catalog: Catalog) -> None:
+def test_files_of_a_zombie_after_its_commit_are_removed_and_its_snapshot_stays(
+    catalog: Catalog,
+) -> None:
     newest = snapshot_of(catalog)
     staging = path_of(catalog.staging_folder(newest.name))
     staging.mkdir(parents=True)
@@ -386,7 +388,7 @@ def test_a_build_that_is_committed_needs_its_base_no_more(catalog: Catalog) -> N
     assert removed == [base.name]
 
 
-def test_what_has_no_snapshots_name_is_nobodys_to_remove(catalog: Catalog) -> None:
+def test_files_without_a_snapshots_name_are_kept(catalog: Catalog) -> None:
     snapshot_of(catalog)
     root = path_of(catalog.location)
     for name in ("snapshots/backup/part", "staging/mine/part", "staging/00000000000000000001-file"):
@@ -435,7 +437,7 @@ class Disk:
         self.removed.append(path)
 
 
-def test_a_commit_goes_before_its_parts_and_the_oldest_first(
+def test_commits_are_removed_before_parts_and_the_oldest_first(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second, _ = (snapshot_of(catalog) for _ in range(3))
@@ -459,7 +461,7 @@ def test_a_commit_goes_before_its_parts_and_the_oldest_first(
     assert [plan.removals for plan in plans] == [pruned.removed]
 
 
-def test_a_commit_file_that_does_not_go_keeps_its_parts_and_the_rest_goes_on(
+def test_a_commit_file_that_cannot_be_removed_keeps_its_parts(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second, newest = (snapshot_of(catalog) for _ in range(3))
@@ -475,7 +477,7 @@ def test_a_commit_file_that_does_not_go_keeps_its_parts_and_the_rest_goes_on(
     assert catalog.damage(first) is None
 
 
-def test_a_folder_that_does_not_go_is_told_and_is_no_snapshot_any_more(
+def test_a_folder_that_cannot_be_removed_is_reported_and_is_no_longer_a_snapshot(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, newest = snapshot_of(catalog), snapshot_of(catalog)
@@ -490,7 +492,7 @@ def test_a_folder_that_does_not_go_is_told_and_is_no_snapshot_any_more(
     assert prune(catalog, keep=1, now_ms=NOW_MS + DAY).count(RemovalKind.DEAD_BUILD) == 1
 
 
-def test_what_another_pruning_removed_meanwhile_is_no_failure(catalog: Catalog) -> None:
+def test_a_file_removed_by_a_concurrent_pruning_is_not_a_failure(catalog: Catalog) -> None:
     snapshots = [snapshot_of(catalog) for _ in range(3)]
     dead_draft(catalog)
     others = []
@@ -551,7 +553,7 @@ class Keys(Disk):
         ]
 
 
-def test_on_an_object_store_files_alone_tell_the_age(
+def test_on_an_object_store_only_files_have_an_age(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     snapshot_of(catalog)
@@ -565,7 +567,7 @@ def test_on_an_object_store_files_alone_tell_the_age(
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "inner/copy-of-part.parquet", "00000000.log"])
-def test_a_file_of_others_stays_and_is_named(catalog: Catalog, name: str) -> None:
+def test_a_foreign_file_stays_and_is_named(catalog: Catalog, name: str) -> None:
     old, dead = snapshot_of(catalog), dead_draft(catalog)
     snapshot_of(catalog)
     folders = [path_of(catalog.snapshot_folder(old.name)), path_of(dead.staging)]
@@ -592,7 +594,7 @@ def test_a_file_of_others_stays_and_is_named(catalog: Catalog, name: str) -> Non
         )
 
 
-def test_a_file_of_others_in_staging_stays_after_a_commit(catalog: Catalog) -> None:
+def test_a_foreign_file_in_staging_stays_after_a_commit(catalog: Catalog) -> None:
     draft = Draft.begin(catalog, SOURCE)
     note = path_of(draft.staging) / "notes.txt"
     note.write_bytes(b"mine")

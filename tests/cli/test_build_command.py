@@ -47,7 +47,7 @@ def test_the_second_night_reads_nothing_and_full_reads_everything(nightly: Comma
     assert [full[name] for name in same] == [again[name] for name in same]
 
 
-def test_what_is_new_gone_and_not_looked_at_is_counted(nightly: Command) -> None:
+def test_new_deleted_and_unlisted_segments_are_counted(nightly: Command) -> None:
     source = Path("nightly/broker-1")
     grown = source / f"payments-0/{FIRST}.log"
     shutil.copy(grown, source / "orders-0/00000000000000009000.log")
@@ -87,7 +87,7 @@ def test_the_table_says_how_much_was_read_and_what_became_of_the_rest(nightly: C
     assert {"dropped", "carried over"} & set(lines_of(nightly(*BUILD, "--full"))) == set()
 
 
-def test_read_tail_believes_the_indexes_that_an_earlier_build_left(nightly: Command) -> None:
+def test_read_tail_trusts_the_indexes_of_an_earlier_build(nightly: Command) -> None:
     read = summary_of(nightly(*BUILD, "--full", "--format", "json"))
     tail = summary_of(nightly(*BUILD, "--catalog", "another", "--read", "tail", "--format", "json"))
     assert tail["by_status"] == {"empty": 1, "invalid": 1, "ok": 1, "unverified": 10}

@@ -147,7 +147,7 @@ def test_the_table_says_whose_totals_it_shows(command: Command, three: list[Snap
     assert three[2].name not in title
 
 
-def test_snapshots_that_count_as_none_are_told_on_standard_error(
+def test_ignored_snapshots_are_reported_on_standard_error(
     command: Command, catalog: Catalog, three: list[Snapshot]
 ) -> None:
     newest = write(catalog, [row(0)])
@@ -176,7 +176,7 @@ def test_snapshots_that_count_as_none_are_told_on_standard_error(
     ids=lambda options: " ".join(map(str, options)),
 )
 @pytest.mark.parametrize("is_there", [True, False], ids=["damaged", "not there"])
-def test_a_snapshot_that_is_none_is_one_line(
+def test_an_unknown_snapshot_is_one_line(
     command: Command, catalog: Catalog, three: list[Snapshot], options: list[Any], is_there: bool
 ) -> None:
     if is_there:
@@ -257,7 +257,7 @@ def test_keep_removes_the_others_and_prints_what_it_did(
     assert catalog.snapshots() == three[1:]
 
 
-def test_keep_in_a_table_lists_what_goes_and_then_what_went(
+def test_keep_in_a_table_lists_the_plan_and_then_the_removals(
     command: Command, catalog: Catalog, three: list[Snapshot]
 ) -> None:
     make_old(catalog)
@@ -291,7 +291,7 @@ def test_keep_tells_damaged_snapshots_from_old_ones(
     assert catalog.newest() == three[2]
 
 
-def test_keep_in_jsonl_prints_what_went(
+def test_keep_in_jsonl_prints_the_removals(
     command: Command, catalog: Catalog, three: list[Snapshot]
 ) -> None:
     make_old(catalog)

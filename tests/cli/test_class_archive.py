@@ -54,7 +54,7 @@ def test_a_later_command_reads_them_and_answers_the_same(archive: Path) -> None:
     assert line.endswith("source: shared objects file (top)")
 
 
-def test_a_file_that_is_none_is_passed_over_in_silence(archive: Path) -> None:
+def test_a_file_that_is_not_a_class_archive_is_ignored(archive: Path) -> None:
     other = archive.with_name("other.jsa")
     other.write_bytes(bytes(4096))
     done = judged(archive.parent, READING.format(other, archive.with_name("loaded-otherwise.log")))

@@ -255,7 +255,7 @@ def test_verify_without_crc_does_not_see_bit_rot(
     assert command("verify", log, *options, "--format", "jsonl").lines[0]["log_status"] == status
 
 
-def test_the_offset_index_beside_the_log_is_held_against_it_for_one_file_too(
+def test_verify_of_one_file_includes_the_offset_index_beside_the_log(
     command: Command,
 ) -> None:
     make_archive(Path("logs"))
@@ -268,7 +268,7 @@ def test_the_offset_index_beside_the_log_is_held_against_it_for_one_file_too(
 
 
 @pytest.mark.spark
-def test_build_tells_what_it_passed_over(command: Command) -> None:
+def test_build_reports_ignored_files(command: Command) -> None:
     directory_named("logs/b-0.0123456789abcdef0123456789abcdef-delete")
     partition = directory_named("logs/a-0")
     for name in ("00.log", "01.log.deleted", "notes.log"):

@@ -90,7 +90,7 @@ b,orders,1,7045
 """
 
 
-def test_where_a_group_goes_on(failover: Command) -> None:
+def test_the_offset_at_which_a_group_continues(failover: Command) -> None:
     where = offsets("orders,0,27\norders,1,64\n")
 
     first, second = points(failover(*where, *BUFFER, "--format", "jsonl"))
@@ -193,7 +193,7 @@ def moved_away(root: Path, name: str, do: Any) -> Any:
         (root / "elsewhere").rename(directory)
 
 
-def test_segments_of_the_second_are_gone(failover: Command, built: Path) -> None:
+def test_segments_of_the_second_cluster_were_deleted(failover: Command, built: Path) -> None:
     where = (*offsets("orders,0,27\norders,1,64\n"), *BUFFER)
 
     [row, other] = moved_away(built, "two", lambda: points(failover(*where, "--format", "jsonl")))
@@ -207,7 +207,7 @@ def test_segments_of_the_second_are_gone(failover: Command, built: Path) -> None
     assert emitted.stderr.count("\n") == 1
 
 
-def test_half_of_the_second_is_gone(failover: Command, built: Path) -> None:
+def test_half_of_the_second_cluster_was_deleted(failover: Command, built: Path) -> None:
     log = built / f"two/broker-9/orders-0/{7_000:020d}.log"
     where = (*offsets("orders,0,27\norders,1,64\n"), *BUFFER, "--emit", "reset-offsets")
     log.rename(built / "log")
@@ -221,7 +221,7 @@ def test_half_of_the_second_is_gone(failover: Command, built: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_segments_of_the_first_are_gone(failover: Command, built: Path) -> None:
+def test_segments_of_the_first_cluster_were_deleted(failover: Command, built: Path) -> None:
     where = (*offsets("orders,0,27\n"), *BUFFER, "--format", "jsonl")
 
     [row] = moved_away(built, "one", lambda: points(failover(*where)))

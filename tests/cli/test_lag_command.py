@@ -143,7 +143,7 @@ def test_a_table_of_more_than_a_thousand(lag: Command) -> None:
     assert lines[-1].startswith("1,002 offsets; 0 B read in ")
 
 
-def test_a_catalog_whose_segments_are_gone(lag: Command, built: Path) -> None:
+def test_a_catalog_whose_segments_were_deleted(lag: Command, built: Path) -> None:
     directory, moved = built / "archive/broker-1/sensors-1", built / "elsewhere"
     directory.rename(moved)
     try:

@@ -38,7 +38,7 @@ def damaged(built: Path, tmp_path: Path) -> tuple[Path, Path]:
 
 @pytest.mark.parametrize("output_format", ["table", "json"])
 @pytest.mark.parametrize("arguments", COMMANDS.values(), ids=COMMANDS)
-def test_every_command_says_that_the_newest_snapshot_counts_as_none(
+def test_every_command_reports_that_the_newest_snapshot_is_ignored(
     command: Command, damaged: tuple[Path, Path], arguments: Any, output_format: str
 ) -> None:
     catalog, part = damaged

@@ -99,7 +99,7 @@ DAMAGES: list[tuple[str, Callable[[Path], None], tuple[str, str]]] = [
 @pytest.mark.parametrize(
     ("damage", "actions"), [pytest.param(*one, id=name) for name, *one in DAMAGES]
 )
-def test_a_plan_names_the_damage_and_apply_sets_it_right(
+def test_a_plan_names_the_damage_and_apply_repairs_it(
     log_dir: LogDir, command: Command, damage: Callable[[Path], None], actions: tuple[str, str]
 ) -> None:
     right = log_dir.files()
@@ -175,7 +175,7 @@ def test_a_sound_log_directory_has_nothing_to_repair(log_dir: LogDir, command: C
     assert done.stderr == ""
 
 
-def test_the_bytes_that_a_broker_will_cut_are_said(log_dir: LogDir, command: Command) -> None:
+def test_the_bytes_that_a_broker_will_cut_are_reported(log_dir: LogDir, command: Command) -> None:
     log = log_dir.log("orders-0/0")
     damage_one_byte(log)
     index = build_time_index(str(log))
@@ -295,7 +295,7 @@ def test_written_files_belong_to_the_owner_of_the_log(log_dir: LogDir, command: 
     assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (4711, 4712, 0o640)
 
 
-def test_what_apply_leaves_verify_finds_right(log_dir: LogDir, command: Command) -> None:
+def test_verify_finds_no_damage_after_apply(log_dir: LogDir, command: Command) -> None:
     for name in ("orders-0/0", "orders-0/40", "orders-1/0"):
         flip(log_dir.log(name), ".timeindex")
         flip(log_dir.log(name), ".index")

@@ -285,9 +285,7 @@ def test_topics_are_left_out_by_globs(retention: Command) -> None:
     assert topics
 
 
-def test_a_broker_is_misled_by_the_index_files_that_lie_there(
-    movable: Path, spark_command: Command
-) -> None:
+def test_a_broker_is_misled_by_existing_index_files(movable: Path, spark_command: Command) -> None:
     directory = movable / "archive/broker-1/sensors-0"
     for log in directory.glob("*.log"):
         shutil.copyfile(
@@ -363,7 +361,7 @@ def test_a_plan_is_made_tried_and_carried_out(movable: Path, spark_command: Comm
     assert (twice["segments_deleted"], twice["segments_gone_already"]) == (0, 10)
 
 
-def test_what_lies_there_otherwise_stops_a_partition(movable: Path, spark_command: Command) -> None:
+def test_a_changed_file_stops_a_partition(movable: Path, spark_command: Command) -> None:
     policy = file_named("policy.toml", POLICY.encode())
     spark_command(
         *("retention", movable / "indexes/_catalog", "--policy", policy, "--now", NOW),

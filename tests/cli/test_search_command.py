@@ -226,7 +226,9 @@ def test_a_master_means_spark(
     assert [row | {"bytes_read": 0} for row in there] == here
 
 
-def test_a_catalog_whose_segments_are_gone(command: Command, built: Path, tmp_path: Path) -> None:
+def test_a_catalog_whose_segments_were_deleted(
+    command: Command, built: Path, tmp_path: Path
+) -> None:
     shutil.copytree(built / "indexes", tmp_path / "indexes")
     moved = built / "elsewhere"
     (built / "archive/broker-1/sensors-1").rename(moved)

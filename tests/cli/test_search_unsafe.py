@@ -53,7 +53,7 @@ def test_partitions_with_an_unsafe_answer_are_left_out_and_named(archive: Path, 
     assert done.stderr.count("the output leaves it out, --allow-unsafe prints it") == 2
 
 
-def test_a_segment_passed_over_makes_an_offset_unsafe(archive: Path) -> None:
+def test_a_skipped_segment_makes_an_offset_unsafe(archive: Path) -> None:
     done = search(archive, "--time", 450, "--topic", "torn", "--emit", "delete-records")
 
     assert json.loads(done.stdout)["partitions"] == []

@@ -109,7 +109,7 @@ def test_apply_writes_its_own(built: Path, spark_command: Command) -> None:
     assert summary_in("applied.json")["segments_deleted"] > 0
 
 
-def test_what_is_there_is_replaced_whole(command: Command) -> None:
+def test_an_existing_summary_is_replaced_atomically(command: Command) -> None:
     log = "archive/broker-1/payments-0/00000000000000000000.log"
     longer = {"segments": 1, "by_verdict": {}, "more": "x" * 10_000}
     Path("s.json").write_text(json.dumps(longer))
@@ -125,9 +125,7 @@ def test_what_is_there_is_replaced_whole(command: Command) -> None:
         ("", "'' found, expected a name that ends in .json"),
     ],
 )
-def test_a_place_that_cannot_be_is_told_before_the_work(
-    name: str, said: str, command: Command
-) -> None:
+def test_a_wrong_place_is_reported_before_the_work(name: str, said: str, command: Command) -> None:
     done = command("build", "archive", "--index-dir", "indexes", "--summary", name)
     assert (done.exit_code, done.stdout) == (2, "")
     assert said in done.stderr

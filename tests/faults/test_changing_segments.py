@@ -251,7 +251,7 @@ def test_a_segment_that_changes_while_it_is_read_is_a_row_and_read_again(
     assert archive.build(offset_index=True).indexed == 0
 
 
-def test_a_changed_log_leaves_no_index_of_ours_that_is_not_its_own(
+def test_a_changed_log_keeps_no_outdated_index_of_ours(
     archive: ChangingArchive,
 ) -> None:
     """Ours, of a log that turned bad after the listing: withdrawn, not left behind."""

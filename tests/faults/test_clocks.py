@@ -94,7 +94,7 @@ def test_a_store_whose_clock_is_ahead_makes_builds_read_again(
     assert archive.build().reused == 1
 
 
-def test_a_time_that_somebody_set_far_ahead_does_not_cost_a_reading_every_night(
+def test_a_time_set_far_ahead_does_not_cost_a_read_every_night(
     tmp_path: Path,
 ) -> None:
     archive = ChangingArchive(tmp_path)

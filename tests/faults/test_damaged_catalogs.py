@@ -144,7 +144,7 @@ DAMAGES = [*(pytest.param(d, id=d.__name__.replace("_", " ")) for d in SEEN_AT_O
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_snapshot_counts_as_none_is_told_and_the_next_is_as_if_it_never_was(
+def test_a_damaged_snapshot_is_reported_and_ignored(
     archive: ChangingArchive, damage: Damage
 ) -> None:
     undisturbed = archive.outcome()
@@ -170,7 +170,9 @@ def test_a_damaged_snapshot_counts_as_none_is_told_and_the_next_is_as_if_it_neve
 
 
 @pytest.mark.parametrize("damage", SEEN_AT_ONCE)
-def test_readers_take_the_newest_whole_one(archive: ChangingArchive, damage: Damage) -> None:
+def test_readers_use_the_newest_undamaged_snapshot(
+    archive: ChangingArchive, damage: Damage
+) -> None:
     catalog, snapshot = newest(archive)
     damage(catalog, snapshot)
     assert catalog.require_newest().sequence == snapshot.sequence - 1

@@ -46,7 +46,7 @@ def test_a_directory_whose_name_is_no_text_is_a_row_and_a_file_is_counted(archiv
     assert list_partition(Location.of(archive / "broker-1/orders-0")).logs() == [0]
 
 
-def test_names_that_are_no_text_in_the_index_directory_are_nobodys(archive: Path) -> None:
+def test_names_that_are_not_text_in_the_index_directory_are_ignored(archive: Path) -> None:
     indexes = archive.parent / "indexes"
     for folder in (
         "broker-1/orders-0",

@@ -55,7 +55,7 @@ def jvm_runs(build: SparkBuild) -> bool:
 
 
 @pytest.mark.parametrize("fifth", range(5))
-def test_a_driver_killed_at_any_moment_leaves_a_whole_snapshot_and_whole_files(
+def test_a_driver_killed_at_any_moment_leaves_a_complete_snapshot_and_complete_files(
     place: Place, night: Night, seconds_to_first_file: float, fifth: int
 ) -> None:
     """Two moments lie before the tasks, two among them and one at their end or behind it."""

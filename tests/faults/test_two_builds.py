@@ -127,7 +127,7 @@ def later_build(folder: Path) -> ChangingArchive:
     ),
     ids=str,
 )
-def test_a_whole_build_in_the_middle_of_another(
+def test_a_complete_build_during_another(
     archive: ChangingArchive, settings: dict[str, Any], step: int
 ) -> None:
     outer = steps(archive)

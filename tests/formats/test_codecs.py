@@ -46,7 +46,7 @@ def test_any_bytes_in_any_pieces(plain: bytes, codec: str, piece: int) -> None:
 
 
 @pytest.mark.parametrize("codec", ["codec-5", "codec-6", "codec-7", "brotli"])
-def test_codec_that_kafka_has_not(codec: str) -> None:
+def test_codec_unknown_to_kafka(codec: str) -> None:
     with pytest.raises(UnsupportedFormatError, match=f"magic 2 has no codec {codec}"):
         decompress([b"x"], codec, magic=2)
 
@@ -63,12 +63,12 @@ def test_concatenated_xerial_streams() -> None:
     assert inflate(stored, "snappy") == b"first second"
 
 
-def test_gzip_passes_over_what_follows_a_member() -> None:
+def test_gzip_ignores_bytes_after_the_last_member() -> None:
     assert inflate(compress(b"text", "gzip") + b"junk" * 9, "gzip") == b"text"
     assert inflate(compress(b"text", "gzip") + bytes(3), "gzip", piece=1) == b"text"
 
 
-def test_lz4_passes_over_what_follows_the_frame() -> None:
+def test_lz4_ignores_bytes_after_the_frame() -> None:
     assert inflate(lz4_frame(b"text") + lz4_frame(b"more"), "lz4") == b"text"
 
 
@@ -265,7 +265,7 @@ def test_a_prefix_is_what_decodes_byte_by_byte(codec: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_the_steps_to_a_prefix_follow_the_size(codec: str) -> None:
+def test_the_number_of_steps_to_a_prefix_is_proportional_to_the_size(codec: str) -> None:
     name = CODEC_NAMES[CODEC_BITS[codec]]
     stored = compress(Random(33).randbytes(1 << 20), codec)
     for damage in (stored, stored[:-3], stored[: 1 << 19], stored[:-40] + bytes(40)):

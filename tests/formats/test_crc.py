@@ -155,7 +155,7 @@ def test_folding_gives_the_crc_of_every_length_from_any_register(
 
 
 @has_wide_multiplication
-def test_nothing_is_touched_before_the_first_byte() -> None:
+def test_no_byte_before_the_first_is_read() -> None:
     """The first lane begins before it: here on a page that ends a process which reads it."""
     pages = mmap.mmap(-1, 2 * mmap.PAGESIZE)
     first_page = ctypes.addressof(ctypes.c_char.from_buffer(pages))

@@ -70,6 +70,6 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("text", "says"), WRONG.values(), ids=WRONG)
-def test_what_is_no_offset_names_its_line(text: str, says: str) -> None:
+def test_a_line_without_an_offset_is_named(text: str, says: str) -> None:
     with pytest.raises(ValueError, match=re.escape(says)):
         parse_group_offsets(text)

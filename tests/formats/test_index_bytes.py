@@ -18,7 +18,7 @@ def some_bytes(chance: Random) -> bytes:
 
 
 @pytest.mark.parametrize("count", short_and_long(200, 4_000, "KIP33_INDEX_BYTES"))
-def test_it_is_cut_compared_and_read_as_bytes_are(count: int) -> None:
+def test_index_bytes_are_sliced_and_compared_like_bytes(count: int) -> None:
     for seed in range(count):
         chance = Random(seed)
         data, other = some_bytes(chance), some_bytes(chance)

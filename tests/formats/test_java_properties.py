@@ -32,7 +32,7 @@ def test_a_pair_is_what_java_reads(text: str) -> None:
     assert parse_properties(f"# a comment\n! another\n\n{text}\n") == dict([CASES[text]])
 
 
-def test_the_last_of_two_counts() -> None:
+def test_the_last_of_two_values_wins() -> None:
     assert parse_properties("a=1\na=2") == {"a": "2"}
 
 

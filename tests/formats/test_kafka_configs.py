@@ -197,7 +197,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("text", "message"), WRONG.values(), ids=WRONG)
-def test_what_no_tool_printed(text: str, message: str) -> None:
+def test_text_that_no_tool_printed(text: str, message: str) -> None:
     with pytest.raises(PolicyError) as raised:
         parse_kafka_configs(text)
     assert message in str(raised.value)

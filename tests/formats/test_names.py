@@ -169,12 +169,12 @@ def test_partition_dir_names_parse_back(topic: str, partition: int, kind: str) -
     ("base_offset", "kind", "suffix"),
     [(-1, "log", ""), (LONG_MAX + 1, "log", ""), (0, "checkpoint", ""), (0, "log", "bak")],
 )
-def test_no_name_for_what_kafka_has_not(base_offset: int, kind: str, suffix: str) -> None:
+def test_names_unknown_to_kafka_are_refused(base_offset: int, kind: str, suffix: str) -> None:
     with pytest.raises(ValueError):
         segment_file_name(base_offset, kind, suffix)
 
 
 @pytest.mark.parametrize(("topic", "partition"), [("", 0), ("a/b", 0), ("a", -1), ("a", 2**31)])
-def test_no_directory_for_what_kafka_has_not(topic: str, partition: int) -> None:
+def test_directories_unknown_to_kafka_are_refused(topic: str, partition: int) -> None:
     with pytest.raises(ValueError):
         partition_dir_name(topic, partition)

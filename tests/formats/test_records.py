@@ -298,7 +298,7 @@ def test_sources(kind: type) -> None:
 
 
 @pytest.mark.slow
-def test_bomb_of_one_record_is_skipped_without_holding_it() -> None:
+def test_bomb_of_one_record_is_skipped_in_bounded_memory() -> None:
     entry = build.v2_batch(0, [build.Record(T, None, bytes(64 << 20))], codec="zstd")
     assert len(entry) < 10000
     assert list(iterate_records(entry, skip_key_value=True)) == [(0, T, None, None, ())]

@@ -312,7 +312,7 @@ MIB = 1 << 20
 
 @pytest.mark.parametrize("speed", SPEEDS)
 @pytest.mark.parametrize("chunk_bytes", [SMALLEST_CHUNK_BYTES, 4096, SCAN_CHUNK_BYTES])
-def test_without_crcs_bodies_are_passed_over(speed: str, chunk_bytes: int) -> None:
+def test_without_crcs_bodies_are_skipped(speed: str, chunk_bytes: int) -> None:
     data = b"".join(v2_batch(i, [Record(i, None, bytes(MIB))], crc=0) for i in range(4)) + batch(4)
     seen = scan(data, native=SPEEDS[speed], check_crc=False, chunk_bytes=chunk_bytes)
     assert [row[2] for row in seen.rows] == [0, 1, 2, 3, 4]
@@ -322,7 +322,7 @@ def test_without_crcs_bodies_are_passed_over(speed: str, chunk_bytes: int) -> No
 
 
 @pytest.mark.parametrize("speed", SPEEDS)
-def test_without_crcs_the_record_with_the_max_is_still_sought(speed: str) -> None:
+def test_without_crcs_the_record_with_the_max_is_still_searched(speed: str) -> None:
     records = [Record(5, None, bytes(900)), Record(9, None, bytes(900)), Record(9), Record(1)]
     data = v2_batch(0, records, crc=0) + v2_batch(4, records)
     for chunk_bytes in (SMALLEST_CHUNK_BYTES, 1000, SCAN_CHUNK_BYTES):
@@ -337,7 +337,7 @@ def test_without_crcs_the_record_with_the_max_is_still_sought(speed: str) -> Non
         assert seen.valid_bytes == len(data)
 
 
-def test_without_crcs_a_body_that_the_file_does_not_hold_is_torn() -> None:
+def test_without_crcs_a_body_beyond_the_file_is_torn() -> None:
     data = batch(0) + v2_batch(1, [Record(1, None, bytes(MIB))])[:-1]
     seen = scan(data, check_crc=False)
     assert (len(seen.rows), seen.valid_bytes) == (1, len(batch(0)))
@@ -418,7 +418,7 @@ NOT_FOUND = [
 
 
 @pytest.mark.parametrize("fields", NOT_FOUND)
-def test_where_no_record_is_found_the_last_offset_stands(
+def test_the_last_offset_is_used_if_no_record_is_found(
     fed: Callable[..., Scanned], fields: dict[str, object]
 ) -> None:
     entry = v2_batch(10, [Record(5), Record(6)], last_offset_delta=4, **fields)  # type: ignore[arg-type]
@@ -496,7 +496,7 @@ def test_a_cut_at_any_byte_gives_the_batches_before_it(
 
 @settings(max_examples=examples(80))
 @given(segments(min_size=1), st.data())
-def test_a_flipped_bit_leaves_what_stands_before_it(
+def test_a_flipped_bit_leaves_the_batches_before_it(
     entries: list[Written], data: st.DataObject
 ) -> None:
     whole = bytearray(wire_of(entries))

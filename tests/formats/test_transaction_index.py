@@ -82,7 +82,7 @@ def test_a_snapshot_that_kafka_would_not_load_is_corrupt(data: bytes, says: str)
         ProducerSnapshot.from_bytes(data)
 
 
-def test_every_flipped_bit_of_a_snapshot_is_seen() -> None:
+def test_every_flipped_bit_of_a_snapshot_is_detected() -> None:
     data = ProducerSnapshot((OPEN, NOT_OPEN)).to_bytes()
     for bit in range(8 * len(data)):
         damaged = bytearray(data)

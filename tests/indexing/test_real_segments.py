@@ -88,7 +88,7 @@ def test_the_others_are_consistent_or_padded() -> None:
     assert seen[IndexVerdict.IDENTICAL] + seen[IndexVerdict.CONSISTENT] >= 80, seen
 
 
-def test_none_is_sparse() -> None:
+def test_no_index_of_a_broker_is_sparse() -> None:
     seen = [verdict_on(log) for log in REAL_SEGMENTS.values()]
     assert IndexVerdict.SPARSE not in {verdict.verdict for verdict in seen}
     assert IndexVerdict.SPARSE not in {verdict.offset_index_verdict for verdict in seen}

@@ -103,13 +103,13 @@ def test_status(data: bytes, status: str, says: str | None, valid_bytes: int, na
         assert (index.time_index_data, index.offset_index_data) == (ONE_ENTRY, b"")
 
 
-def test_the_first_of_two_faults_is_told() -> None:
+def test_the_first_of_two_faults_is_reported() -> None:
     earlier, later = batch(-7), batch(2, **INSIDE) + batch(3, producer_id=5)
     assert "base offset" in (index_of(GOOD + earlier + later).error or "")
     assert "transaction" in (index_of(GOOD + later + earlier).error or "")
 
 
-def test_magics_and_bytes_read_are_told() -> None:
+def test_magics_and_bytes_read_are_reported() -> None:
     data = v0_message(0) + v1_message(1, 5) + batch(2) + batch(3, magic=7)
     index = index_of(data)
     assert index.magics == (0, 1, 2, 7)

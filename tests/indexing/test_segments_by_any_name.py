@@ -135,7 +135,7 @@ def test_a_time_may_be_an_aware_datetime(archive: Path, zone: timezone) -> None:
 
 
 @pytest.mark.parametrize("time", [datetime(2024, 5, 1), 1.5, "2024", None])
-def test_what_is_no_time_is_a_value_error_of_one_line(archive: Path, time: object) -> None:
+def test_a_wrong_time_is_a_value_error_of_one_line(archive: Path, time: object) -> None:
     with pytest.raises(ValueError, match="time zone") as error:
         kip33.find_offset(archive / "orders-0", time)  # type: ignore[arg-type]
     assert "\n" not in str(error.value)

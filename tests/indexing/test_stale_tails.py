@@ -85,7 +85,7 @@ def partition(random: Random, folder: Path) -> Case:
 
 
 @pytest.mark.parametrize("cases", short_and_long(150, 3_000, "KIP33_STALE_TAILS"))
-def test_a_stale_index_gives_no_wrong_row_that_looks_right_and_no_wrong_answer(
+def test_a_stale_index_gives_no_wrong_row_and_no_wrong_answer(
     cases: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seen = {"read": 0, "unverified, right": 0, "unverified, stale": 0}

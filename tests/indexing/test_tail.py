@@ -146,7 +146,7 @@ def test_a_log_that_cannot_be_opened_is_unreadable_whatever_its_index_says(
     assert archive.row(A)["status"] == "unreadable"
 
 
-def test_a_preallocated_file_is_not_believed_however_true_it_looks(
+def test_a_preallocated_file_is_never_trusted(
     archive: ChangingArchive,
 ) -> None:
     """Full of stale entries that go on growing: only its size tells."""
@@ -169,7 +169,7 @@ def build_after(archive: ChangingArchive, change: Callable[[], object]) -> None:
     archive.now_ms += DAY_MS
 
 
-def test_an_index_that_changes_after_the_listing_is_not_believed(archive: ChangingArchive) -> None:
+def test_an_index_that_changes_after_the_listing_is_not_trusted(archive: ChangingArchive) -> None:
     beside(archive.log(A)).write_bytes(TRUE[:-12])
     build_after(archive, lambda: beside(archive.log(A)).write_bytes(TRUE))
     assert archive.row(A)["status"] == "ok"
@@ -188,7 +188,7 @@ def test_a_log_that_grows_after_the_listing_has_the_size_it_has_now(
     assert archive.outcome() == archive.fresh(), "and it is asked again"
 
 
-def test_the_index_directory_is_asked_before_the_place_beside_the_log(
+def test_the_index_directory_is_tried_before_the_place_beside_the_log(
     archive: ChangingArchive,
 ) -> None:
     place = below_index_dir(archive, TRUE)
@@ -245,7 +245,7 @@ def test_a_build_that_reads_logs_reads_what_tail_did_not(archive: ChangingArchiv
     assert archive.build().reused == 2
 
 
-def test_tail_takes_over_what_was_read(archive: ChangingArchive) -> None:
+def test_tail_reuses_rows_of_logs_that_were_read(archive: ChangingArchive) -> None:
     beside(archive.log(A)).write_bytes(TRUE)
     archive.build()
     before = archive.rows()
@@ -273,7 +273,7 @@ CHANGES: list[Any] = [
 
 @pytest.mark.parametrize("read", ["log", "tail"])
 @pytest.mark.parametrize(("change", "settings"), CHANGES)
-def test_an_index_of_ours_is_not_believed_of_a_log_that_we_built_it_for_before_it_changed(
+def test_our_index_is_not_trusted_after_its_log_changed(
     archive: ChangingArchive,
     change: Callable[[ChangingArchive], object],
     settings: dict[str, Any],
@@ -285,7 +285,7 @@ def test_an_index_of_ours_is_not_believed_of_a_log_that_we_built_it_for_before_i
     assert archive.outcome() == archive.fresh(**settings)
 
 
-def test_our_index_is_mended_though_a_good_one_lies_beside_the_log(
+def test_our_index_is_repaired_even_with_a_good_one_beside_the_log(
     archive: ChangingArchive,
 ) -> None:
     archive.build()
@@ -297,7 +297,7 @@ def test_our_index_is_mended_though_a_good_one_lies_beside_the_log(
     assert archive.outcome() == archive.fresh(dialect="kip33"), "it is ours as before"
 
 
-def test_a_row_of_a_changed_log_is_not_taken_over(archive: ChangingArchive) -> None:
+def test_a_row_of_a_changed_log_is_not_reused(archive: ChangingArchive) -> None:
     log = archive.log(A)
     beside(log).write_bytes(TRUE)
     archive.build(read="tail")
@@ -312,7 +312,7 @@ def test_a_row_of_a_changed_log_is_not_taken_over(archive: ChangingArchive) -> N
 
 
 @pytest.mark.parametrize("dialect", ["recover", "kip33"])
-def test_a_neighbour_that_comes_later_can_refute_an_index(tmp_path: Path, dialect: str) -> None:
+def test_a_later_neighbour_can_contradict_an_index(tmp_path: Path, dialect: str) -> None:
     archive = ChangingArchive(tmp_path)
     log = archive.log(A)
     archive.write(log, LOG)
@@ -379,7 +379,7 @@ def test_real_indexes_tell_what_their_logs_tell(tmp_path: Path, offset_index: bo
 
 @pytest.mark.parametrize(("later_ms", "status"), [(0, "unverified"), (-1, "ok")])
 @pytest.mark.parametrize("where", ["beside the log", "in the index directory"])
-def test_an_index_older_than_its_log_is_not_believed(
+def test_an_index_older_than_its_log_is_not_trusted(
     archive: ChangingArchive, where: str, later_ms: int, status: str
 ) -> None:
     """A log that grew since has a last entry that is true, and stale."""

@@ -98,7 +98,7 @@ def test_malformed_files(log: Path) -> None:
     )
 
 
-def test_a_damaged_log_is_told_beside_the_verdict(log: Path) -> None:
+def test_a_damaged_log_is_reported_with_the_verdict(log: Path) -> None:
     log.write_bytes(LOG + with_broken_crc(v2_batch(BASE + 5, [Record(1)])))
     seen = verdict_on(log)
     assert (seen.verdict, seen.log_status) == ("identical", "truncated")

@@ -23,7 +23,7 @@ def archive(tmp_path: Path) -> ExpiringArchive:
     return ExpiringArchive.with_two_partitions(tmp_path)
 
 
-def test_what_is_planned_goes_and_nothing_else(archive: ExpiringArchive) -> None:
+def test_only_planned_files_are_deleted(archive: ExpiringArchive) -> None:
     plan, before = archive.plan(), archive.files()
     applied = archive.apply(plan)
     after = archive.files()
@@ -94,7 +94,7 @@ def test_the_journal(archive: ExpiringArchive) -> None:
     assert result == intent | {"kind": "result", "outcome": "deleted"}
 
 
-def test_who_reads_or_prunes_the_catalog_sees_no_journal(archive: ExpiringArchive) -> None:
+def test_readers_and_pruning_ignore_the_journal(archive: ExpiringArchive) -> None:
     plan = archive.plan()
     before = archive.catalog.read(archive.catalog.require_newest())
     archive.apply(plan)
@@ -105,7 +105,7 @@ def test_who_reads_or_prunes_the_catalog_sees_no_journal(archive: ExpiringArchiv
     assert archive.journal(plan) == journal
 
 
-def test_a_dry_run_says_the_same_and_touches_nothing(archive: ExpiringArchive) -> None:
+def test_a_dry_run_reports_the_same_and_changes_nothing(archive: ExpiringArchive) -> None:
     shutil.rmtree(archive.source / B)
     plan = archive.plan()
     before, dry, real = archive.files(), [], []
@@ -251,7 +251,7 @@ def apply_until(archive: ExpiringArchive, plan: RetentionPlan, last: str, **how:
 
 @pytest.mark.parametrize("snapshot_between", [False, True])
 @pytest.mark.parametrize("last", ["intent b1 100", "deleted b1 100", "intent b2 300"])
-def test_an_interrupted_apply_goes_on(
+def test_an_interrupted_apply_is_continued(
     archive: ExpiringArchive, last: str, snapshot_between: bool
 ) -> None:
     plan, before = archive.plan(), archive.files()
@@ -269,7 +269,7 @@ def test_an_interrupted_apply_goes_on(
     assert done == [4, 4]
 
 
-def test_files_left_of_a_segment_whose_log_went(archive: ExpiringArchive) -> None:
+def test_files_left_of_a_segment_whose_log_was_deleted(archive: ExpiringArchive) -> None:
     plan, told = archive.plan(), []
     apply_until(archive, plan, "intent b1 100")
     archive.log(100).unlink()

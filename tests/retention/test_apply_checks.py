@@ -103,7 +103,7 @@ def test_a_plan_is_refused(
         archive.apply(plan, dry_run=dry_run, **how)
 
 
-def test_the_very_limits_are_no_refusal(archive: ExpiringArchive) -> None:
+def test_a_plan_at_the_limits_is_accepted(archive: ExpiringArchive) -> None:
     plan = archive.plan()
     at_ms = NOW_MS + HOUR_MS
     how = {"max_age_ms": HOUR_MS, "limit_bytes": plan.size_bytes, "clock": lambda: at_ms}
@@ -125,7 +125,7 @@ def test_the_very_limits_are_no_refusal(archive: ExpiringArchive) -> None:
         ({"index_uri": "file:///elsewhere/b1/orders-0/2.timeindex"}, "has other index files"),
     ],
 )
-def test_a_newer_snapshot_judges_otherwise(
+def test_a_newer_snapshot_judges_differently(
     archive: ExpiringArchive, fields: dict[str, Any], said: str
 ) -> None:
     plan = archive.plan()
@@ -176,7 +176,7 @@ def test_a_catalog_of_another_source(archive: ExpiringArchive) -> None:
         archive.apply(plan)
 
 
-def test_no_catalog_any_more(archive: ExpiringArchive) -> None:
+def test_the_catalog_was_deleted(archive: ExpiringArchive) -> None:
     plan = archive.plan()
     shutil.rmtree(archive.folder / "catalog")
     with untouched(archive, "no committed snapshot found", CatalogError):
@@ -236,7 +236,7 @@ def test_segments_that_no_snapshot_knows(archive: ExpiringArchive) -> None:
     assert log.exists()
 
 
-def test_a_plan_that_would_leave_a_hole(archive: ExpiringArchive) -> None:
+def test_a_plan_that_would_leave_a_gap(archive: ExpiringArchive) -> None:
     plan = with_segments(archive.plan(), lambda segments: segments[1:])
     before = archive.files()
     first = archive.apply(plan).partitions[0]

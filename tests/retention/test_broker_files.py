@@ -101,7 +101,7 @@ def seen(*rows: Row) -> list[tuple[Any, ...]]:
 
 
 @each_state
-def test_files_are_taken_as_a_broker_takes_them(
+def test_files_are_read_as_a_broker_reads_them(
     beside: Beside, view: BrokerView, tmp_path: Path
 ) -> None:
     assert seen(write(tmp_path / "t-0", f"{42:020d}", beside)) == [view]
@@ -123,7 +123,7 @@ UNKNOWN = [
 @pytest.mark.parametrize(
     ("beside", "expected"), [pytest.param(b, e, id=name) for name, b, e in UNKNOWN]
 )
-def test_a_log_that_nobody_read(beside: Beside, expected: tuple[Any, ...], tmp_path: Path) -> None:
+def test_a_log_that_was_not_read(beside: Beside, expected: tuple[Any, ...], tmp_path: Path) -> None:
     row = write(tmp_path / "t-0", f"{0:020d}", beside)
     assert seen(row._replace(max_timestamp=None)) == [expected]
 
@@ -206,7 +206,7 @@ def test_a_time_index_that_changes_after_the_listing(
     assert seen(*rows) == [expected, (LARGEST, FROM_TIME_INDEX, None)]
 
 
-def test_a_time_index_that_goes_after_the_listing(tmp_path: Path, disk: Disk) -> None:
+def test_a_time_index_that_is_deleted_after_the_listing(tmp_path: Path, disk: Disk) -> None:
     rows = [write(tmp_path / "t-0", f"{base:020d}", Beside(RIGHT)) for base in (0, 10)]
     disk.before_opening = {TIMEINDEX: os.unlink}
     assert seen(*rows) == [NOTHING, (LARGEST, FROM_TIME_INDEX, None)]
@@ -282,7 +282,7 @@ def test_a_directory_that_may_not_be_listed(tmp_path: Path) -> None:
     assert seen_now == [(LARGEST, FROM_TIME_INDEX, None), NOTHING, (LARGEST, FROM_TIME_INDEX, None)]
 
 
-def test_a_directory_that_is_gone(tmp_path: Path) -> None:
+def test_a_directory_that_does_not_exist(tmp_path: Path) -> None:
     there = write(tmp_path / "a-0", f"{0:020d}", Beside(RIGHT))
     gone = Row(Location.of(tmp_path / "b-0" / LOG).uri)
     assert seen(gone, there, gone, gone, there) == [

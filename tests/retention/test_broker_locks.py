@@ -60,7 +60,7 @@ def orders(log_dir: Path) -> list[Location]:
     return [Location.of(log_dir / "orders-0")]
 
 
-def test_a_lock_that_nobody_holds_is_held(log_dir: Path, orders: list[Location]) -> None:
+def test_a_free_lock_is_taken(log_dir: Path, orders: list[Location]) -> None:
     (log_dir / ".lock").touch()
 
     with locked(orders):
@@ -69,7 +69,7 @@ def test_a_lock_that_nobody_holds_is_held(log_dir: Path, orders: list[Location])
     assert is_free(log_dir / ".lock")
 
 
-def test_a_lock_that_somebody_holds_refuses(log_dir: Path, orders: list[Location]) -> None:
+def test_a_held_lock_is_refused(log_dir: Path, orders: list[Location]) -> None:
     (log_dir / ".lock").touch()
 
     with held_by_another(log_dir / ".lock"):

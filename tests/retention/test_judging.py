@@ -47,7 +47,7 @@ def judged(catalog: Catalog, limits: Limits | None = WEEK) -> list[JudgedPartiti
     return list(judged_partitions(catalog, snapshot, lambda *_: limits, now_ms=NOW_MS))
 
 
-def test_rows_come_by_partition_and_oldest_first_wherever_they_lie(catalog: Catalog) -> None:
+def test_rows_are_by_partition_and_oldest_first(catalog: Catalog) -> None:
     rows = [
         segment(f"{log_dir}/{topic}-{number}", base)
         for log_dir in ("b10", "b2", "deep/b1")
@@ -132,7 +132,7 @@ def test_each_partition_is_judged_as_the_rule_does(catalog: Catalog) -> None:
         assert partition.limits == limits
 
 
-def test_limits_are_asked_for_by_partition_and_none_passes_one_over(catalog: Catalog) -> None:
+def test_limits_are_per_partition_and_none_skips_a_partition(catalog: Catalog) -> None:
     write(catalog, [segment(f"b1/{name}", base) for name in ("a-0", "a-1") for base in (0, 1)])
     asked = []
 

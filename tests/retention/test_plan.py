@@ -67,7 +67,7 @@ def test_the_active_segment_judged_as_kafka_does(archive: ExpiringArchive) -> No
     assert partition.first_kept_base_offset is None
 
 
-def test_files_are_in_kafkas_order_with_what_lies_there_now(archive: ExpiringArchive) -> None:
+def test_files_are_in_kafkas_order_with_their_current_state(archive: ExpiringArchive) -> None:
     log = archive.segment(A, 0, kinds=KINDS)
     archive.segment(A, 100)
     for name in ("leader-epoch-checkpoint", f"{0:020d}.snapshot", f"{0:020d}.log.deleted"):
@@ -108,7 +108,7 @@ def test_files_are_in_kafkas_order_with_what_lies_there_now(archive: ExpiringArc
         pytest.param((), {}, 3, id="none was written"),
     ],
 )
-def test_index_files_of_ours_go_with_the_log(
+def test_our_index_files_are_deleted_with_the_log(
     archive: ExpiringArchive, index_kinds: tuple[str, ...], fields: dict[str, Any], planned: int
 ) -> None:
     log = archive.segment(A, 0, index_kinds=index_kinds)
@@ -388,7 +388,7 @@ def test_policies_that_are_refused(
     assert "\n" not in str(refused.value)
 
 
-def test_a_topic_without_cleanup_policy_that_loses_nothing_is_none_of_our_business(
+def test_a_topic_without_cleanup_policy_that_loses_nothing_is_ignored(
     archive: ExpiringArchive,
 ) -> None:
     archive.partition(A, 3, expired=3)
@@ -399,7 +399,7 @@ def test_a_topic_without_cleanup_policy_that_loses_nothing_is_none_of_our_busine
     assert only(plan).topic == "orders"
 
 
-def test_a_time_that_has_not_come(archive: ExpiringArchive) -> None:
+def test_a_time_in_the_future(archive: ExpiringArchive) -> None:
     archive.partition(A, 3, expired=3)
     archive.snapshot()
     with pytest.raises(PlanError, match="1 ms in the future"):
@@ -408,7 +408,9 @@ def test_a_time_that_has_not_come(archive: ExpiringArchive) -> None:
 
 
 @pytest.mark.parametrize("how", [{"active_segment": "delete"}, {"boundary": "none"}])
-def test_no_such_way_to_judge(archive: ExpiringArchive, how: dict[str, str]) -> None:
+def test_unknown_choices_of_judgement_are_refused(
+    archive: ExpiringArchive, how: dict[str, str]
+) -> None:
     archive.snapshot()
     with pytest.raises(ValueError, match="unknown choice"):
         archive.plan(**how)
@@ -507,7 +509,7 @@ def test_cut_short_anywhere(written: Written) -> None:
         ('{"kind": "plan", "version": 1}', "edited, truncated or damaged"),
     ],
 )
-def test_what_is_no_plan(tmp_path: Path, content: str, said: str) -> None:
+def test_files_that_are_not_plans(tmp_path: Path, content: str, said: str) -> None:
     (tmp_path / "plan.jsonl").write_text(content)
     with pytest.raises(PlanError, match=said):
         read_plan(Location.of(tmp_path / "plan.jsonl"))

@@ -219,7 +219,7 @@ def test_wrong_output_of_the_tools(text: str, message: str) -> None:
     ],
     ids=lambda text: text[:12],
 )
-def test_a_file_that_cannot_be_had(file: str, message: str, first: bool) -> None:
+def test_a_file_that_cannot_be_read(file: str, message: str, first: bool) -> None:
     Path("folder").mkdir()
     Path("utf-16").write_bytes("[defaults]".encode("utf-16"))
     with pytest.raises(PolicyError) as raised:

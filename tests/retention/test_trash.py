@@ -54,7 +54,7 @@ def test_to_a_trash(
     assert archive.files() == before, "one copy brings everything back"
 
 
-def test_a_copy_that_is_not_whole(
+def test_an_incomplete_copy(
     archive: ExpiringArchive, trash: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other_device(monkeypatch)
@@ -105,7 +105,7 @@ def test_a_file_on_another_store_goes_to_the_trash_as_well(
     assert [path.name for path in tmp_path.rglob("*")] == ["trash", "file"]
 
 
-def test_a_trash_that_vanishes_is_no_file_that_is_gone(
+def test_a_vanished_trash_is_not_a_missing_file(
     archive: ExpiringArchive, trash: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both are "no such file"; an earlier run that was cut short makes them look alike."""
@@ -124,7 +124,7 @@ def test_a_trash_that_vanishes_is_no_file_that_is_gone(
 
 
 @pytest.mark.parametrize("with_trash", [False, True])
-def test_a_store_that_does_it_and_says_it_did_not(
+def test_a_store_that_deletes_but_reports_a_failure(
     archive: ExpiringArchive, trash: Location, with_trash: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A time-out: without a trash that is enough; with one the next run has to look."""

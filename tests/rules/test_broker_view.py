@@ -126,11 +126,11 @@ def test_every_source_and_fault_has_a_row() -> None:
 @pytest.mark.parametrize(
     ("size", "at"), [(0, None), (11, None), (12, 0), (23, 0), (24, 12), (10485760, 10485744)]
 )
-def test_where_the_last_whole_entry_begins(size: int, at: int | None) -> None:
+def test_the_position_of_the_last_complete_entry(size: int, at: int | None) -> None:
     assert last_entry_at(size) == at
 
 
-def test_half_an_entry_is_no_answer() -> None:
+def test_an_incomplete_entry_is_not_used() -> None:
     with pytest.raises(ValueError, match="8 bytes, expected 12"):
         broker_view(
             time_index_bytes=24,

@@ -44,7 +44,7 @@ BELIEVED = [
 
 
 @pytest.mark.parametrize(("entries", "first", "next_base_offset"), BELIEVED)
-def test_believed(
+def test_trusted_index_ends(
     entries: list[tuple[int, int]], first: bytes, next_base_offset: int | None
 ) -> None:
     assert why(entries, first, next_base_offset=next_base_offset) is None
@@ -97,19 +97,19 @@ NOT_BELIEVED = [
 
 
 @pytest.mark.parametrize(("entries", "first", "next_base_offset", "reason"), NOT_BELIEVED)
-def test_not_believed(
+def test_index_ends_that_are_not_trusted(
     entries: list[tuple[int, int]], first: bytes, next_base_offset: int | None, reason: str
 ) -> None:
     assert reason in (why(entries, first, next_base_offset=next_base_offset) or "believed")
 
 
-def test_an_offset_below_the_base_is_not_believed() -> None:
+def test_an_offset_below_the_base_is_not_trusted() -> None:
     tail = TimeIndex.from_bytes(bytes.fromhex("0000000000000190 ffffffff"), base_offset=BASE)
     header = decode_header(FIRST[:LAST_HEADER_BYTES], 0)
     assert distrust(tail, header, log_bytes=LOG_BYTES, next_base_offset=None)
 
 
 @pytest.mark.parametrize(("log_bytes", "believed"), [(2**31 - 1, True), (2**31, False)])
-def test_a_log_that_kafka_would_not_open_is_not_believed(log_bytes: int, believed: bool) -> None:
+def test_a_log_that_kafka_would_not_open_is_not_trusted(log_bytes: int, believed: bool) -> None:
     assert MAX_SEGMENT_BYTES == 2**31 - 1
     assert (why([(400, BASE + 9)], log_bytes=log_bytes) is None) is believed

@@ -301,18 +301,18 @@ LITTLE_TO_SAY = [
 
 
 @pytest.mark.parametrize(("log", "time_index", "verdict"), LITTLE_TO_SAY)
-def test_logs_with_little_to_say(
+def test_logs_without_stairs(
     judged: Callable[..., Judged], log: bytes, time_index: bytes, verdict: str
 ) -> None:
     assert judged(log, time_index).verdict == verdict
 
 
-def test_the_damaged_end_of_a_log_has_no_say(judged: Callable[..., Judged]) -> None:
+def test_the_damaged_end_of_a_log_is_ignored(judged: Callable[..., Judged]) -> None:
     assert judged(LOG[:-1], RECOVERED).verdict == WRONG
     assert judged(LOG[:-1], RECOVERED[:-12]).verdict == IDENTICAL
 
 
-def test_a_log_that_kafka_refuses_is_still_held_against_its_index(
+def test_a_log_that_kafka_refuses_is_still_compared_with_its_index(
     judged: Callable[..., Judged],
 ) -> None:
     log = log_of([(1000,), (1001,)], first_offset=2**31 - 1)
@@ -498,7 +498,7 @@ def test_of_a_compressed_batch_of_magic_2_only_its_first_and_last_offsets_are_tr
         assert seen.offset_verdict in (GOOD if is_true else (WRONG,))
 
 
-def test_no_offset_index_is_no_problem() -> None:
+def test_a_missing_offset_index_is_not_a_problem() -> None:
     assert judge(LOG, RECOVERED, None).offset_verdict is None
 
 

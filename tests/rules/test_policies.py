@@ -142,7 +142,7 @@ MERGED = {
 
 
 @pytest.mark.parametrize(("policies", "policy", "mode"), MERGED.values(), ids=MERGED)
-def test_what_holds(policies: Policies, policy: Policy, mode: str) -> None:
+def test_the_policy_of_a_topic(policies: Policies, policy: Policy, mode: str) -> None:
     assert policies.of("orders") == policy
     assert policies.of("orders").mode == mode
 
@@ -272,7 +272,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("settings", "message"), WRONG.values(), ids=WRONG)
-def test_what_no_section_may_say(settings: dict[str, Any], message: str) -> None:
+def test_settings_that_a_section_refuses(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(PolicyError) as raised:
         policies_of(orders=settings)
     assert str(raised.value).startswith('[topics."orders"] ')

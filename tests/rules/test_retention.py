@@ -241,7 +241,7 @@ CASES: list[tuple[str, list[SegmentFigures], Limits, list[str]]] = [
     ("segments", "limits", "reasons"),
     [pytest.param(*case[1:], id=case[0]) for case in CASES],
 )
-def test_each_segment_goes_or_stays_for_a_reason(
+def test_each_decision_has_its_reason(
     segments: list[SegmentFigures], limits: Limits, reasons: list[str]
 ) -> None:
     decisions = judge(segments, limits, now_ms=NOW)
@@ -270,7 +270,7 @@ def test_a_block_by_damage_does_not_end_by_itself() -> None:
     assert blocked.deletable_at_ms is None
 
 
-def test_what_goes_by_size_was_deletable_ever_since() -> None:
+def test_segments_over_the_size_limit_are_deletable_at_0() -> None:
     first, *_ = judge(of(FUTURE, OLD), limits(retention_bytes=10), now_ms=NOW)
 
     assert (first.deletable_at_ms, first.expires_at_ms) == (0, FUTURE + 101)
@@ -364,7 +364,7 @@ def test_the_three_checks_compose(segments: list[SegmentFigures], limits: Limits
 
 
 @given(partitions(), LIMITS, st.integers(0, 3 * NOW))
-def test_deletable_at_tells_the_answer_at_every_moment(
+def test_deletable_at_gives_the_answer_at_every_time(
     segments: list[SegmentFigures], limits: Limits, now_ms: int
 ) -> None:
     foretold = [d.deletable_at_ms for d in judge(segments, limits, now_ms=NOW)]

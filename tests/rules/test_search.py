@@ -36,7 +36,7 @@ from kip33.rules.search import (
         ([None], 5, None),
     ],
 )
-def test_kafka_takes_the_first_that_is_late_enough(
+def test_kafka_chooses_the_first_segment_that_is_late_enough(
     largest: list[int | None], target: int, choice: int | None
 ) -> None:
     assert kafkas_choice(largest, target) == choice
@@ -87,7 +87,7 @@ def test_the_first_offset_after_an_entry(dialect: str | None, offset: int) -> No
 
 
 @pytest.mark.parametrize("target", [-4, -7, -(2**63)])
-def test_no_such_target(target: int) -> None:
+def test_texts_that_are_not_targets(target: int) -> None:
     with pytest.raises(ValueError, match=f"target {target}"):
         require_target(target)
 

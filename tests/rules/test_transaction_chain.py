@@ -24,12 +24,12 @@ def test_a_segment_without_transactions_leaves_open_what_was_open() -> None:
     assert open_as_json(None) is None
 
 
-def test_a_partition_starts_with_nothing_open() -> None:
+def test_a_partition_starts_without_open_transactions() -> None:
     assert TransactionChain().open_at(0) == {}
     assert TransactionChain().open_at(1) is None
 
 
-def test_what_is_open_at_the_end_is_open_where_the_next_segment_begins() -> None:
+def test_transactions_open_at_the_end_are_open_in_the_next_segment() -> None:
     chain = TransactionChain()
     chain.pass_segment(0, 9, {5: 3})
     assert chain.open_at(10) == {5: 3}
@@ -43,13 +43,15 @@ def test_what_is_open_at_the_end_is_open_where_the_next_segment_begins() -> None
         pytest.param(None, 10, id="a segment without a batch"),
     ],
 )
-def test_what_is_open_after_a_hole_is_not_known(last_offset: int | None, base_offset: int) -> None:
+def test_open_transactions_are_unknown_after_a_gap(
+    last_offset: int | None, base_offset: int
+) -> None:
     chain = TransactionChain()
     chain.pass_segment(0, last_offset, {})
     assert chain.open_at(base_offset) is None
 
 
-def test_what_is_open_after_two_segments_of_one_base_offset_is_not_known() -> None:
+def test_open_transactions_are_unknown_after_two_segments_with_one_base_offset() -> None:
     chain = TransactionChain()
     chain.pass_segment(0, 9, {})
     chain.pass_segment(0, 9, {})

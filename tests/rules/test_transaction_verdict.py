@@ -82,7 +82,7 @@ def test_no_file_is_expected_where_there_is_no_index() -> None:
     assert verdict(None, None, is_expected=False) is None
 
 
-def test_without_the_start_an_untrue_entry_is_wrong_all_the_same() -> None:
+def test_without_the_start_a_wrong_entry_is_still_wrong() -> None:
     found = verdict(wire([(8, 10, 12, 3)]), None)
     assert found and found.verdict == "wrong"
 

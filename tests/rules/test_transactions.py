@@ -138,9 +138,7 @@ def test_a_log_that_fails_to_load(
 
 @pytest.mark.parametrize("speed", SPEEDS)
 @pytest.mark.parametrize("step", [None, 1000])
-def test_of_thousands_of_open_transactions_none_is_forgotten(
-    step: int | None, speed: Speed
-) -> None:
+def test_thousands_of_open_transactions_are_all_kept(step: int | None, speed: Speed) -> None:
     producers = range(5000)
     steps = [inside(producer, producer * 3) for producer in producers]
     steps += [commit(producer, 20_000) for producer in producers if producer != 4321]
@@ -152,7 +150,7 @@ def test_of_thousands_of_open_transactions_none_is_forgotten(
 
 
 @pytest.mark.parametrize("speed", SPEEDS)
-def test_a_transaction_that_ended_leaves_its_room_to_the_next(speed: Speed) -> None:
+def test_an_ended_transaction_frees_its_slot(speed: Speed) -> None:
     fit = FEWEST_SLOTS // 2
     steps: list[Step] = []
     for first in range(0, 50 * fit, fit):
@@ -173,7 +171,7 @@ def test_a_transaction_that_ended_leaves_its_room_to_the_next(speed: Speed) -> N
 
 
 @pytest.mark.parametrize("speed", SPEEDS)
-def test_who_goes_on_after_failures_finds_room(speed: Speed) -> None:
+def test_appending_after_failures_has_room(speed: Speed) -> None:
     transactions = OpenTransactions()
     assert transactions.append(columns([inside(0, 0), abort(0, 0)]), speed) is None
     for offset in range(1, 3 * FEWEST_SLOTS):

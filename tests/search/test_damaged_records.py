@@ -127,7 +127,7 @@ LAST_OFFSET_DELTA, MAX_TIMESTAMP = 23, 35
 
 
 @pytest.mark.parametrize("at", [LAST_OFFSET_DELTA, MAX_TIMESTAMP])
-def test_a_batch_whose_header_is_damaged_is_not_passed_over(tmp_path: Path, at: int) -> None:
+def test_a_batch_with_a_damaged_header_is_not_skipped(tmp_path: Path, at: int) -> None:
     batches = [v2_batch(4 * i, [Sent(i)] * 4) for i in range(3)]
     log = write(tmp_path, 0, batches[0], flipped(batches[1], at), batches[2])
     for start in (0, 4, 9):
@@ -140,7 +140,7 @@ def test_a_batch_whose_header_is_damaged_is_not_passed_over(tmp_path: Path, at: 
 
 
 @pytest.mark.parametrize(("now", "ends_at"), [(100, 2), (464, 3), (16784, 3)])
-def test_a_batch_whose_offset_is_damaged_is_not_passed_over(
+def test_a_batch_with_a_damaged_offset_is_not_skipped(
     tmp_path: Path, now: int, ends_at: int
 ) -> None:
     """No CRC covers the offset: the offsets before and behind show that it is wrong."""

@@ -176,7 +176,7 @@ ARCHIVED = st.sampled_from((slice(None), slice(None), slice(1, None), slice(0, -
 
 @QUICK
 @given(streams(), RANDOM, BUFFERS, ARCHIVED)
-def test_nothing_unread_is_missed(
+def test_every_unread_record_is_read(
     some: list[Stream], rng: random.Random, buffer_ms: int, archived: slice
 ) -> None:
     """In whatever order the second cluster has them: late by up to the buffer, or mixed up."""
@@ -346,7 +346,7 @@ def test_an_offset_behind_the_archive(tmp_path: Path) -> None:
     )
 
 
-def test_the_second_has_nothing_as_late(tmp_path: Path) -> None:
+def test_the_second_cluster_has_no_record_as_late(tmp_path: Path) -> None:
     first = ten_batches(tmp_path, "a", from_ms=9_000)
 
     [point] = resumed(topic(first), topic(ten_batches(tmp_path, "b", 700)), 27)
@@ -428,7 +428,7 @@ def test_an_empty_topic_on_both(tmp_path: Path) -> None:
     assert (point.guarantee, point.note) == (FROM_THE_START, NOT_ONE)
 
 
-def test_a_topic_that_the_second_has_not(tmp_path: Path) -> None:
+def test_a_topic_missing_on_the_second_cluster(tmp_path: Path) -> None:
     [point] = resumed(topic(ten_batches(tmp_path, "a")), {}, 27)
 
     assert (point.partition, point.last_read_timestamp, point.target_ms) == (0, 1_500, 1_300)
@@ -436,7 +436,7 @@ def test_a_topic_that_the_second_has_not(tmp_path: Path) -> None:
     assert (point.guarantee, point.read_twice_at_most) == (None, None)
 
 
-def test_a_topic_that_the_first_has_not(tmp_path: Path) -> None:
+def test_a_topic_missing_on_the_first_cluster(tmp_path: Path) -> None:
     [point] = resumed({}, topic(ten_batches(tmp_path, "b", 700)), 27)
 
     assert (point.target_ms, point.resume_offset) == (EARLIEST, 700)
@@ -445,13 +445,13 @@ def test_a_topic_that_the_first_has_not(tmp_path: Path) -> None:
     assert point.note.endswith(NOT_ONE)
 
 
-def test_a_topic_that_neither_has() -> None:
+def test_a_topic_missing_on_both_clusters() -> None:
     [point] = resumed({}, {}, 27)
 
     assert (point.partition, point.resume_offset, point.result) == (0, None, "no_such_partition")
 
 
-def test_a_partition_that_neither_has(tmp_path: Path) -> None:
+def test_a_partition_missing_on_both_clusters(tmp_path: Path) -> None:
     first, second = ten_batches(tmp_path, "a"), ten_batches(tmp_path, "b")
 
     points = resumed(topic(first), topic(second), 27, 5)
@@ -536,7 +536,7 @@ def test_no_time_before_1970(tmp_path: Path) -> None:
     assert point.read_twice_at_most == 27
 
 
-def test_what_compaction_took_before_the_first_record_may_be_read_twice(tmp_path: Path) -> None:
+def test_records_compacted_before_the_first_one_may_be_read_twice(tmp_path: Path) -> None:
     """The second cluster has not compacted yet."""
     first = write_segment(tmp_path, 0, wire_of([plain_batch(10, [1_000] * 5)]))
 
@@ -567,7 +567,7 @@ def after_markers(folder: Path, markers: int) -> ResumePoint:
     return point
 
 
-def test_the_seconds_markers_are_passed_over(tmp_path: Path) -> None:
+def test_markers_of_the_second_cluster_are_skipped(tmp_path: Path) -> None:
     point = after_markers(tmp_path, 3)
 
     assert (point.resume_offset, point.resume_timestamp, point.result) == (7, 104, "found")
@@ -600,7 +600,7 @@ def gone(folder: Path, base_offset: int) -> None:
     (folder / f"{base_offset:020d}.log").unlink()
 
 
-def test_the_seconds_log_is_gone(tmp_path: Path) -> None:
+def test_a_log_of_the_second_cluster_is_missing(tmp_path: Path) -> None:
     first, second = ten_batches(tmp_path, "a"), ten_batches(tmp_path, "b", 700)
     gone(tmp_path / "b", 700)
 
@@ -654,7 +654,7 @@ def torn_batches(folder: Path, name: str) -> list[SearchedSegment]:
         pytest.param(1_500, 50, False, id="none before it: one may be lost"),
     ],
 )
-def test_what_the_second_lost_may_be_late_enough(
+def test_records_lost_on_the_second_cluster_may_be_late_enough(
     from_ms: int, resume_offset: int, sure: bool, tmp_path: Path
 ) -> None:
     first, second = ten_batches(tmp_path, "a", from_ms=from_ms), torn_batches(tmp_path, "b")
@@ -675,7 +675,7 @@ def test_the_end_of_a_torn_log_is_not_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("buffer_ms", "twice"), [(800, 42), (300, None)])
-def test_what_the_first_lost_is_not_counted(
+def test_records_lost_on_the_first_cluster_are_not_counted(
     buffer_ms: int, twice: int | None, tmp_path: Path
 ) -> None:
     first, second = torn_batches(tmp_path, "a"), ten_batches(tmp_path, "b")
@@ -686,7 +686,7 @@ def test_what_the_first_lost_is_not_counted(
     assert point.guarantee
 
 
-def test_the_firsts_log_is_gone(tmp_path: Path) -> None:
+def test_a_log_of_the_first_cluster_is_missing(tmp_path: Path) -> None:
     """From the start: safe. What is read twice is still at most what was read."""
     first, second = ten_batches(tmp_path, "a"), ten_batches(tmp_path, "b", 700)
     gone(tmp_path / "a", 0)

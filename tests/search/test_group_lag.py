@@ -75,7 +75,7 @@ def expected(
 
 @settings(max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
 @given(logs(), st.sampled_from((0, 100, 4096)), st.booleans(), st.integers(0, 60))
-def test_every_offset_as_a_look_at_every_record(
+def test_every_offset_as_in_a_scan_of_all_records(
     log: list[tuple[int, list[Written]]], interval: int, with_index: bool, retention_ms: int
 ) -> None:
     policies = Policies({"topics": {"t": {"retention.ms": retention_ms}}})
@@ -134,7 +134,7 @@ def test_results(offset: int, says: tuple[Any, ...], tmp_path: Path) -> None:
     assert lag.note is None
 
 
-def test_what_would_be_read_next_is_gone(tmp_path: Path) -> None:
+def test_the_next_record_was_deleted(tmp_path: Path) -> None:
     lag = lag_of([ten_batches(tmp_path, 300)], 17)
 
     assert (lag.result, lag.timestamp, lag.log_start_offset) == ("before_start", 1_000, 300)
@@ -162,7 +162,7 @@ def test_an_empty_partition(tmp_path: Path) -> None:
     assert (lag.timestamp, lag.newest_timestamp, lag.lag_records, lag.lag_ms) == (None, None, 0, 0)
 
 
-def test_markers_alone_are_no_unread_data(tmp_path: Path) -> None:
+def test_markers_alone_are_not_unread_data(tmp_path: Path) -> None:
     log = [plain_batch(0, [1_000] * 3).wire, end_txn_marker(3, 1_000, producer_id=1)]
     lag = lag_of([write_segment(tmp_path, 0, b"".join(log))], 3, policies=KEPT_FOR_5_S)
 
@@ -227,7 +227,7 @@ def test_the_time_is_unknown_where_a_middle_segment_lost_records(
     assert lag.note and "truncated at offset" in lag.note
 
 
-def test_a_truncated_segment_that_the_next_one_continues_lost_nothing(tmp_path: Path) -> None:
+def test_a_truncated_segment_lost_no_records_if_the_next_one_continues_it(tmp_path: Path) -> None:
     rows = [ten_batches(tmp_path, base, from_ms=1_000 + base) for base in (0, 50)]
     log = tmp_path / f"{0:020d}.log"
     rows[0] = write_segment(tmp_path, 0, log.read_bytes() + bytes(40))
@@ -240,7 +240,7 @@ def test_a_truncated_segment_that_the_next_one_continues_lost_nothing(tmp_path: 
 
 
 @pytest.mark.parametrize("status", ["unreadable", "invalid"])
-def test_a_last_segment_that_counts_for_nothing(status: str, tmp_path: Path) -> None:
+def test_a_last_segment_that_is_ignored(status: str, tmp_path: Path) -> None:
     bad = ten_batches(tmp_path, 50)._replace(status=status, max_timestamp=None)
     rows = [ten_batches(tmp_path), bad._replace(last_offset=None)]
 
@@ -255,7 +255,7 @@ def test_a_last_segment_that_counts_for_nothing(status: str, tmp_path: Path) -> 
     assert lag.note.endswith(f"{status}, skipped")
 
 
-def test_a_segment_passed_over_on_the_way_is_named(tmp_path: Path) -> None:
+def test_a_skipped_segment_is_named(tmp_path: Path) -> None:
     rows = [ten_batches(tmp_path, base, from_ms=1_000 + base) for base in (0, 50, 100)]
     rows[1] = rows[1]._replace(status="unreadable", last_offset=None, max_timestamp=None)
 
@@ -265,7 +265,7 @@ def test_a_segment_passed_over_on_the_way_is_named(tmp_path: Path) -> None:
     assert lag.note == f"{rows[1].log_uri}: unreadable, skipped"
 
 
-def test_a_log_that_is_gone_is_no_end(tmp_path: Path) -> None:
+def test_a_missing_log_does_not_end_the_partition(tmp_path: Path) -> None:
     row = ten_batches(tmp_path)
     (tmp_path / f"{0:020d}.log").unlink()
 
@@ -277,7 +277,9 @@ def test_a_log_that_is_gone_is_no_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 40])
-def test_a_log_shorter_than_the_catalog_says_is_no_end(cut: int, tmp_path: Path) -> None:
+def test_a_log_shorter_than_in_the_catalog_does_not_end_the_partition(
+    cut: int, tmp_path: Path
+) -> None:
     row = ten_batches(tmp_path)
     log = tmp_path / f"{0:020d}.log"
     batch_bytes = len(log.read_bytes()) // 10
@@ -343,7 +345,7 @@ def test_a_damaged_index_does_not_hide_the_log(tmp_path: Path) -> None:
     assert (lag.timestamp, lag.note) == (1_300, None)
 
 
-def test_an_emptied_batch_is_passed_over(tmp_path: Path) -> None:
+def test_an_emptied_batch_is_skipped(tmp_path: Path) -> None:
     log = v2_batch(0, last_offset_delta=4, max_timestamp=9_000) + plain_batch(5, [1_000]).wire
     lag = lag_of([write_segment(tmp_path, 0, log)], 2)
 

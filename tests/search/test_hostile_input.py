@@ -111,7 +111,7 @@ def test_the_largest_timestamp_is_found_whatever_headers_claim(tmp_path: Path, s
         assert answer[1:3] == first, f"seed {seed}"
 
 
-def test_many_times_in_one_batch_read_it_once_and_hold_one_record(
+def test_many_times_in_one_batch_read_it_once_and_keep_one_record(
     tmp_path: Path, count: Count
 ) -> None:
     row = write_segment(tmp_path, 0, steps_of_one_batch(2000))
@@ -131,7 +131,7 @@ def peak_of(work: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
-def test_the_record_before_an_offset_is_found_without_holding_headers(tmp_path: Path) -> None:
+def test_the_record_before_an_offset_is_found_without_keeping_headers(tmp_path: Path) -> None:
     batches = 5000
     row = write_segment(tmp_path, 0, markers_only(batches), offset_index=False)
     found = record_before([row], batches, Meter()).record

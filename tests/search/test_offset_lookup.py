@@ -72,7 +72,7 @@ def test_an_index_that_leads_out_of_the_log_is_not_followed(tmp_path: Path) -> N
     assert after and before and (after.offset, before.offset) == (7, 6)
 
 
-def test_markers_are_passed_over(tmp_path: Path) -> None:
+def test_markers_are_skipped(tmp_path: Path) -> None:
     log = wire_of([plain_batch(0, [7] * 3)]) + segment([end_txn_marker(3, 9, producer_id=1)])
     row = write_segment(tmp_path, 0, log)
 
@@ -81,7 +81,7 @@ def test_markers_are_passed_over(tmp_path: Path) -> None:
     assert found and found.offset == 2
 
 
-def test_a_log_that_is_gone_is_named(tmp_path: Path) -> None:
+def test_a_missing_log_is_named(tmp_path: Path) -> None:
     row = write_segment(tmp_path, 0, wire_of([plain_batch(0, [7] * 3)]))
     (tmp_path / f"{0:020d}.log").unlink()
 
@@ -91,7 +91,7 @@ def test_a_log_that_is_gone_is_named(tmp_path: Path) -> None:
     assert found.note and "cannot be read" in found.note
 
 
-def test_a_header_is_believed_only_if_the_batch_matches_its_crc(tmp_path: Path) -> None:
+def test_a_header_is_used_only_if_the_batch_matches_its_crc(tmp_path: Path) -> None:
     row = write_segment(tmp_path, 0, wire_of([plain_batch(5 * i, [i] * 5) for i in range(20)]))
     (tmp_path / f"{0:020d}.index").unlink()
     log = tmp_path / f"{0:020d}.log"

@@ -199,7 +199,9 @@ def test_a_damaged_index_changes_no_answer(
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_stale_index_of_a_log_that_was_cut_and_went_on(tmp_path: Path, dialect: str) -> None:
+def test_a_stale_index_of_a_log_that_was_truncated_and_continued(
+    tmp_path: Path, dialect: str
+) -> None:
     """What a follower does; its old entries stay in the padded file."""
     before = log_of(RISING)
     after = (*before[:80], *log_of([RISING[i] - 5 for i in range(80, 200)], base_offset=160))
@@ -217,7 +219,7 @@ def test_a_stale_index_of_a_log_that_was_cut_and_went_on(tmp_path: Path, dialect
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_finer_offset_index_of_somebody_elses_skips_nothing(tmp_path: Path, dialect: str) -> None:
+def test_a_finer_foreign_offset_index_skips_nothing(tmp_path: Path, dialect: str) -> None:
     """Only two files of one build say that nothing later stands between their index points."""
     partition = Partition(((0, tuple(log_of(UNORDERED))),))
     partition.write_to(tmp_path, dialect=dialect, interval_bytes=0)
@@ -402,7 +404,7 @@ def compacted(first: int, last: int, time: int) -> bytes:
     return v2_batch(first, last_offset_delta=last - first, max_timestamp=time)
 
 
-def test_kafkas_traps_are_named_and_the_default_goes_on(tmp_path: Path) -> None:
+def test_kafkas_traps_are_named_and_the_default_continues(tmp_path: Path) -> None:
     rows = [
         write_segment(tmp_path, 0, wire_of([plain_batch(0, [-1, -1])]), modified_ms=9000),
         write_segment(tmp_path, 10, wire_of([plain_batch(10, [100])]) + compacted(11, 13, 700)),
@@ -482,7 +484,7 @@ def three_segments(folder: Path) -> list[SearchedSegment]:
 
 
 @pytest.mark.parametrize("status", ["invalid", "unreadable"])
-def test_a_segment_that_counts_for_nothing_is_passed_over(tmp_path: Path, status: str) -> None:
+def test_a_segment_without_usable_batches_is_skipped(tmp_path: Path, status: str) -> None:
     rows = three_segments(tmp_path)
     rows[1] = rows[1]._replace(status=status, max_timestamp=None, largest_timestamp=None)
     early, late, none = search_partition(rows, [20, 120, 900])
@@ -494,7 +496,7 @@ def test_a_segment_that_counts_for_nothing_is_passed_over(tmp_path: Path, status
     assert promise.offset == 20 and status in (promise.note or "")
 
 
-def test_a_log_that_is_gone_is_passed_over(tmp_path: Path) -> None:
+def test_a_missing_log_is_skipped(tmp_path: Path) -> None:
     rows = three_segments(tmp_path)
     (tmp_path / f"{10:020d}.log").unlink()
     early, late, end = search_partition(rows, [20, 120, 240])
@@ -550,9 +552,7 @@ def test_a_batch_whose_end_cannot_be_decoded(tmp_path: Path) -> None:
     ]
 
 
-def test_an_index_beside_the_log_serves_where_the_catalogs_is_gone(
-    tmp_path: Path, reads: Reads
-) -> None:
+def test_an_index_beside_the_log_replaces_a_missing_one(tmp_path: Path, reads: Reads) -> None:
     row = write_segment(tmp_path, 0, wire_of(log_of(RISING)), interval_bytes=500)
     elsewhere = row._replace(index_uri=Location.of(tmp_path / "gone" / "0.timeindex").uri)
     reads.clear()
@@ -595,7 +595,7 @@ BROKEN = ["first batch", "cut", "invalid", "unreadable"]
 
 @pytest.mark.parametrize("how", BROKEN)
 @pytest.mark.parametrize("mode", [{}, {"as_kafka": True}, {"index_only": True}])
-def test_nothing_behind_a_segment_that_lost_records_is_called_exact(
+def test_no_answer_after_lost_records_is_exact(
     tmp_path: Path, how: str, mode: dict[str, bool]
 ) -> None:
     sound = [write_segment(tmp_path, b, wire_of([plain_batch(b, [100 * b])])) for b in (10, 30)]

@@ -105,7 +105,7 @@ def test_any_range_over_any_borders(
             assert (first is None) == (brute(records, time)[0] is None)
 
 
-def test_control_records_are_asked_for(tmp_path: Path) -> None:
+def test_control_records_are_optional(tmp_path: Path) -> None:
     log = write(
         tmp_path,
         0,
@@ -164,7 +164,7 @@ def test_an_index_that_is_wrong_loses_nothing(tmp_path: Path, index: bytes) -> N
         assert [r.offset for r in read_records(log, start)] == list(range(start, 40))
 
 
-def test_a_batch_in_a_value_is_no_batch(tmp_path: Path) -> None:
+def test_a_batch_inside_a_value_is_not_read_as_a_batch(tmp_path: Path) -> None:
     """An index may lead into a record's value that looks like a batch; its CRC cannot be right."""
     fake = with_broken_crc(v2_batch(1, [Sent(5)]))
     log = write(tmp_path, 0, v2_batch(0, [Sent(1, None, fake)]), v2_batch(1, [Sent(2)]))
@@ -205,7 +205,7 @@ def test_without_a_check_a_broken_crc_goes_unseen(tmp_path: Path) -> None:
     assert [r.offset for r in read_records(log, check_crc=False)] == [0, 1, 2]
 
 
-def test_a_codec_that_kafka_has_not(tmp_path: Path) -> None:
+def test_a_codec_unknown_to_kafka(tmp_path: Path) -> None:
     log = write(tmp_path, 0, v2_batch(0, [Sent(3)], attributes=6))
     with pytest.raises(UnsupportedFormatError, match=r"\.log: batch at position 0: .*codec-6"):
         list(read_records(log))
@@ -214,7 +214,7 @@ def test_a_codec_that_kafka_has_not(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["torn", "zeros", "a codec that does not decode"])
-def test_find_offset_does_not_pass_over_damage(tmp_path: Path, damage: str) -> None:
+def test_find_offset_does_not_skip_damage(tmp_path: Path, damage: str) -> None:
     write(tmp_path, 0, GOOD, DAMAGE[damage])
     write(tmp_path, 9, v2_batch(9, [Sent(4)]))
     with pytest.raises(CorruptSegmentError):

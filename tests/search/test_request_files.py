@@ -110,7 +110,7 @@ LOADS = {"offsets": load_group_offsets, "requests": load_time_requests}
 
 
 @pytest.mark.parametrize("load", LOADS.values(), ids=LOADS)
-def test_places_that_hold_no_file(load: Callable[[str], Any], tmp_path: Path) -> None:
+def test_places_without_a_file(load: Callable[[str], Any], tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
 
     assert wrong(load, tmp_path / "none") == "cannot be read: No such file or directory"

@@ -39,7 +39,7 @@ def found(indexes: Path, target_ms: int, snapshot: str | None = None, **how: Any
 STEPS = [100, *[50] * 20, 300, *[60] * 20, 500, *[70] * 20]
 
 
-def test_index_files_of_two_builds_are_not_taken_for_one_pass(tmp_path: Path) -> None:
+def test_index_files_of_two_builds_are_not_treated_as_one_scan(tmp_path: Path) -> None:
     source, indexes = archived(tmp_path, STEPS)
     build_here(source, indexes, index_interval_bytes=4500)
     build_here(source, indexes, offset_index=True, only_damaged=True, index_interval_bytes=200)

@@ -13,7 +13,7 @@ SEED = os.environ.get("KIP33_SEED", "1")
 
 @pytest.mark.parametrize("questions", short_and_long(400, 5_000, "KIP33_SEARCHED_QUESTIONS"))
 @pytest.mark.parametrize("walked", [0, index_lookup.WALKED_BYTES])
-def test_no_answer_is_wrong_without_a_word(
+def test_every_wrong_answer_has_a_note(
     questions: int, walked: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Also where no stretch of log is too short to be jumped over."""

@@ -140,7 +140,7 @@ def test_records_by_path(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", random.Random(2).sample(sorted(REAL_SEGMENTS), 12))
-def test_an_index_of_ours_leads_to_the_same(name: str, tmp_path: Path) -> None:
+def test_our_index_leads_to_the_same_answers(name: str, tmp_path: Path) -> None:
     content, log = content_of(name), REAL_SEGMENTS[name]
     if content.damaged:
         return

@@ -365,7 +365,7 @@ def test_topics_chooses_by_glob(
     assert set(plan.files["topic"].to_pylist()) == built
 
 
-def test_of_the_other_topics_there_is_neither_a_file_nor_a_row(
+def test_other_topics_have_neither_files_nor_rows(
     spark: Any, unchanged_archive: Path, tmp_path: Path
 ) -> None:
     summary = build(spark, unchanged_archive, tmp_path, topics=["payments"])
@@ -509,7 +509,7 @@ def test_an_index_that_cannot_be_written_is_a_row_and_the_job_goes_on(
     assert not list(in_the_way.parent.glob(".*.tmp"))
 
 
-def test_an_index_of_ours_goes_when_the_log_no_longer_gives_one(
+def test_our_index_is_deleted_if_its_log_no_longer_gives_one(
     spark: Any, archive: Path, tmp_path: Path
 ) -> None:
     log, index = archive / f"{ORDERS}.log", tmp_path / f"indexes/{ORDERS}.timeindex"
@@ -538,7 +538,7 @@ def test_a_build_after_another_leaves_the_loaded_catalog_as_it_was(
 
 
 @pytest.mark.parametrize("name", ["two words", "100%25 [old] {a,b}*?", "grüße"])
-def test_a_catalog_may_lie_anywhere(spark: Any, archive: Path, tmp_path: Path, name: str) -> None:
+def test_a_catalog_may_be_anywhere(spark: Any, archive: Path, tmp_path: Path, name: str) -> None:
     build(spark, archive, tmp_path / name, topics=["metrics"])
     [row] = load_catalog(spark, str(tmp_path / name / "_catalog")).collect()
     assert row.index_uri == (tmp_path / name / f"broker-2/metrics-0/{FIRST}.timeindex").as_uri()

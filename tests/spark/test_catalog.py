@@ -224,7 +224,7 @@ def test_every_engine_reads_the_same_rows(
     assert found == rows
 
 
-def test_no_catalog_is_named_as_such(spark: Any, tmp_path: Path) -> None:
+def test_a_missing_catalog_is_reported(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(CatalogError, match=f"{tmp_path}: no committed snapshot found"):
         load_catalog(spark, str(tmp_path))
 

@@ -159,7 +159,7 @@ def test_requests_without_their_columns_are_refused(
         offsets_for_times(segments, requests)
 
 
-def test_a_catalog_whose_logs_are_gone_says_so(
+def test_a_catalog_whose_logs_were_deleted(
     spark: SparkSession, segments: DataFrame, tmp_path: Path
 ) -> None:
     gone = segments.withColumn("log_uri", sf.lit(f"file://{tmp_path}/gone.log"))

@@ -22,7 +22,7 @@ def hadoop(spark: Any) -> Iterator[Any]:
     use_session(spark)
 
 
-def test_hadoops_defaults_are_not_what_anybody_said(spark: Any, hadoop: Any) -> None:
+def test_hadoops_defaults_are_not_settings(spark: Any, hadoop: Any) -> None:
     assert hadoop.get("fs.s3a.path.style.access") == "false"
     assert "fs.s3a.path.style.access" not in use_session(spark)
 

@@ -134,7 +134,7 @@ def test_settings_and_topics_are_those_of_the_plan(spark: Any, archive: Path, bu
     assert all("/orders-0/" in v.log_uri for v in verdicts)
 
 
-def test_an_index_beside_the_log_is_held_where_the_index_directory_has_none(
+def test_an_index_beside_the_log_is_verified_if_the_index_directory_has_none(
     spark: Any, archive: Path, built: Path, tmp_path: Path
 ) -> None:
     source, index_dir = tmp_path / "source", tmp_path / "indexes"
@@ -200,7 +200,7 @@ def test_a_directory_that_cannot_be_listed_is_a_verdict(spark: Any, tmp_path: Pa
         ("empty", None, "no segments found"),
     ],
 )
-def test_wrong_places_are_told_at_once(
+def test_wrong_places_are_reported_immediately(
     archive: Path, tmp_path: Path, source: str, index_dir: str | None, problem: str
 ) -> None:
     (tmp_path / "empty").mkdir()

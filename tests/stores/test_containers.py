@@ -59,7 +59,7 @@ def test_any_chunk_sizes(sizes: list[int]) -> None:
 
 
 @given(st.binary(max_size=40), st.lists(st.integers(0, 2**31 - 1), max_size=6), st.data())
-def test_no_chunk_sizes_are_an_error_and_nothing_else(
+def test_bytes_that_are_not_chunk_sizes_raise_corrupt_index_error(
     data: bytes, sizes: list[int], draw: st.DataObject
 ) -> None:
     whole = encoded_sizes(sizes)
@@ -87,7 +87,9 @@ WRONG_HEADERS = [
 
 
 @pytest.mark.parametrize(("data", "size", "error", "says"), WRONG_HEADERS)
-def test_what_is_no_rsm_header(data: bytes, size: int, error: type[Exception], says: str) -> None:
+def test_bytes_that_are_not_an_rsm_header(
+    data: bytes, size: int, error: type[Exception], says: str
+) -> None:
     with pytest.raises(error, match=says):
         decode_rsm_header(data, size)
 
@@ -158,7 +160,7 @@ def test_chunks_read_as_plain_bytes(
         assert view[: len(expected)] == expected
 
 
-def test_a_few_chunks_are_held_and_each_is_read_once_in_a_scan(tmp_path: Path) -> None:
+def test_a_scan_reads_each_chunk_once_and_keeps_a_few(tmp_path: Path) -> None:
     log = os.urandom(64) * (1 << 15)  # 2 MiB
     chunk_bytes = 1 << 12
     chunks = [zstd(log[at : at + chunk_bytes]) for at in range(0, len(log), chunk_bytes)]
@@ -212,7 +214,9 @@ CHANGED: list[tuple[str, bytes | None, str]] = [
 
 
 @pytest.mark.parametrize(("suffix", "data", "says"), CHANGED)
-def test_what_is_not_as_it_should_be(tmp_path: Path, suffix: str, data: bytes, says: str) -> None:
+def test_a_segment_that_does_not_match_its_manifest(
+    tmp_path: Path, suffix: str, data: bytes, says: str
+) -> None:
     assert len(LOG) == 25120
     aiven(tmp_path, [ONE])
     stem = aiven_stem(tmp_path, ONE)
@@ -236,14 +240,14 @@ INDEXES = [
 
 
 @pytest.mark.parametrize("changes", INDEXES, ids=str)
-def test_a_chunk_index_that_is_none(changes: dict[str, Any]) -> None:
+def test_a_wrong_chunk_index(changes: dict[str, Any]) -> None:
     record = manifest(ONE, 5000, [5000, 120])
     record["chunkIndex"] |= changes
     with pytest.raises((CorruptSegmentError, UnsupportedFormatError), match="rsm-manifest"):
         parse_manifest(json.dumps(record).encode())
 
 
-def test_chunks_that_are_no_zstd_are_an_error(tmp_path: Path) -> None:
+def test_chunks_that_are_not_zstd_are_an_error(tmp_path: Path) -> None:
     aiven(tmp_path, [ONE], compressed=True)
     log = aiven_stem(tmp_path, ONE).with_name(f"{aiven_stem(tmp_path, ONE).name}.log")
     damaged = bytearray(log.read_bytes())
@@ -253,7 +257,7 @@ def test_chunks_that_are_no_zstd_are_an_error(tmp_path: Path) -> None:
         read(Location.of(f"{log.as_uri()}#aiven.log"))
 
 
-def test_what_is_not_there_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_part_has_no_size(tmp_path: Path) -> None:
     aiven(tmp_path, [ONE])
     stem = aiven_stem(tmp_path, ONE)
     index = Location.of(f"{stem.as_uri()}.indexes#aiven.timeindex")
@@ -287,7 +291,7 @@ def test_a_place_inside_a_file_as_uri(text: str, path: str, inside: str, uri: st
 
 
 @pytest.mark.parametrize("inside", sorted(INSIDES))
-def test_every_word_is_one_that_can_be_opened(tmp_path: Path, inside: str) -> None:
+def test_every_part_in_insides_can_be_opened(tmp_path: Path, inside: str) -> None:
     aiven(tmp_path, [ONE])
     put(tmp_path / "SEG", rsm_file(ONE))
     stem = aiven_stem(tmp_path, ONE).as_uri()

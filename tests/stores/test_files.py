@@ -229,7 +229,7 @@ def test_reason_is_one_line(error: Exception, line: str) -> None:
     assert one_line(error) == line
 
 
-def test_who_reads_meanwhile_sees_the_old_file_or_the_new_one(tmp_path: Path) -> None:
+def test_a_concurrent_reader_sees_the_old_file_or_the_new_one(tmp_path: Path) -> None:
     place = Location.of(tmp_path / "0.timeindex")
     versions = [bytes([n]) * (3_000_000 + n) for n in range(2)]
     publish(place, versions[0])

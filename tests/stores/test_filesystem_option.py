@@ -76,7 +76,7 @@ def first_log(folder: Path) -> str:
     )
 
 
-def test_a_subtree_of_a_disk_names_places_by_their_absolute_uris(folder: Path) -> None:
+def test_a_subtree_of_a_disk_gives_absolute_uris(folder: Path) -> None:
     subtree = fs.SubTreeFileSystem(str(folder), LOCAL)
     listed = kip33.list_segments("archive", filesystem=subtree)
     assert listed == kip33.list_segments(folder / "archive")
@@ -159,7 +159,7 @@ def test_a_bucket_is_served_by_the_filesystem_that_was_given_for_it() -> None:
     assert given_filesystem("s3a://archive") is None  # which of the two is not known
 
 
-def test_what_was_said_last_of_a_bucket_holds() -> None:
+def test_the_last_setting_of_a_bucket_is_used() -> None:
     store = bucket_store()
     place = place_on("one/indexes", None, store)
     use_storage_options({"endpoint": "http://mine:9000", "region": "x"}, [place])
@@ -233,7 +233,7 @@ def test_a_filesystem_of_this_process_alone_is_not_sent_to_tasks(memory: Any) ->
     assert list(filesystems.filesystems_for_tasks()) == ["s3a://bucket"]
 
 
-def test_what_does_not_pickle_cannot_travel() -> None:
+def test_a_filesystem_that_cannot_be_pickled_cannot_be_sent() -> None:
     class Stuck(MemoryFileSystem):
         def __reduce__(self) -> Any:
             raise RuntimeError("stuck")

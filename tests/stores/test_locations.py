@@ -49,7 +49,7 @@ def test_of_a_relative_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         ("c://x", "unknown scheme c"),
     ],
 )
-def test_what_cannot_be_a_location(text: str, says: str) -> None:
+def test_texts_that_are_not_locations(text: str, says: str) -> None:
     with pytest.raises(LocationError, match=says):
         Location.of(text)
 
@@ -87,7 +87,7 @@ def test_contains(outer: str, inner: str, expected: bool) -> None:
     assert Location.of(outer).contains(Location.of(inner)) is expected
 
 
-def test_contains_looks_through_links(tmp_path: Path) -> None:
+def test_contains_resolves_links(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     real, link = Location.of(tmp_path / "real"), Location.of(tmp_path / "link" / "x")

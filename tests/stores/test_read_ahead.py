@@ -70,7 +70,7 @@ def test_a_file_that_became_shorter_ends_early() -> None:
         assert read_into(0, memoryview(bytearray(30))) == 5
 
 
-def test_a_fault_of_the_store_is_raised_where_its_bytes_are_wanted() -> None:
+def test_a_fault_of_the_store_is_raised_by_the_read_that_needs_the_bytes() -> None:
     def fetch_range(position: int, count: int) -> memoryview:
         if position >= 20:
             raise OSError("the store is away")

@@ -139,7 +139,7 @@ def test_a_buckets_own_settings_go_over_all_others(
     assert arguments(own, bucket="another") == {}
 
 
-def test_an_environments_region_holds_for_a_server_without_one(
+def test_a_server_without_a_region_uses_the_environments(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("AWS_REGION", "eu-west-3")
@@ -154,7 +154,7 @@ def test_an_environments_region_holds_for_a_server_without_one(
         ({}, None),
     ],
 )
-def test_other_servers_are_sent_no_checksums_they_may_not_know(
+def test_servers_of_other_vendors_are_sent_no_checksums(
     settings: dict[str, str], expected: str | None
 ) -> None:
     arguments(prefixed(settings))
@@ -162,7 +162,7 @@ def test_other_servers_are_sent_no_checksums_they_may_not_know(
 
 
 @pytest.mark.parametrize("said, attempts", [({}, S3_ATTEMPTS), ({"attempts.maximum": "3"}, 3)])
-def test_a_request_is_tried_so_often(said: dict[str, str], attempts: int) -> None:
+def test_the_number_of_attempts_per_request(said: dict[str, str], attempts: int) -> None:
     found = client_arguments(prefixed(said), "archive")
     assert found["retry_strategy"].max_attempts == attempts
 
@@ -176,7 +176,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("key", WRONG)
-def test_what_cannot_be_understood_is_said_without_being_shown(key: str) -> None:
+def test_a_wrong_value_is_reported_but_not_shown(key: str) -> None:
     value, expected = WRONG[key]
     with pytest.raises(LocationError, match=f"fs.s3a.{key}: expected {expected}") as said:
         client_arguments({f"fs.s3a.{key}": value}, "archive")

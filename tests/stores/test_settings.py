@@ -35,7 +35,7 @@ def test_nothing_is_configured() -> None:
     assert store_settings.settings() == {}
 
 
-def test_spark_goes_over_hadoop_and_the_command_line_over_both(
+def test_spark_overrides_hadoop_and_the_command_line_overrides_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "core-site.xml").write_text(SITE)
@@ -87,7 +87,7 @@ def test_other_settings_are_another_generation() -> None:
     assert store_settings.generation() != before
 
 
-def test_a_source_is_asked_once_and_late() -> None:
+def test_a_source_of_settings_is_called_once_at_first_use() -> None:
     asked = []
 
     def source() -> dict[str, str]:
@@ -100,7 +100,7 @@ def test_a_source_is_asked_once_and_late() -> None:
     assert asked == [1]
 
 
-def test_what_another_file_includes_is_named_and_not_passed_over(
+def test_an_included_file_is_reported_not_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     include = '<xi:include xmlns:xi="http://www.w3.org/2001/XInclude" href="keys.xml"/>'

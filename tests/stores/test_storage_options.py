@@ -38,13 +38,13 @@ def test_two_buckets_have_their_own_keys() -> None:
     assert ["endpoint_override" in one for one in found] == [True, False]
 
 
-def test_keys_of_hadoop_hold_as_they_are() -> None:
+def test_hadoops_keys_are_used_unchanged() -> None:
     options = {"fs.s3a.path.style.access": True, "spark.hadoop.dfs.nameservices": "ns", "dfs.n": 3}
     expected = {"fs.s3a.path.style.access": "true", "dfs.nameservices": "ns", "dfs.n": "3"}
     assert hadoop_options(options, []) == expected
 
 
-def test_they_go_over_the_settings_that_come_later() -> None:
+def test_options_override_later_settings() -> None:
     before = store_settings.generation()
     use_storage_options({"fs.s3a.endpoint": "mine"}, [])
     after = store_settings.generation()
@@ -55,7 +55,7 @@ def test_they_go_over_the_settings_that_come_later() -> None:
     assert store_settings.settings() == {"fs.s3a.endpoint": "mine", "dfs.a": "b"}
 
 
-def test_their_keys_replace_another_provider() -> None:
+def test_keys_in_options_replace_another_provider() -> None:
     store_settings.use_settings({"fs.s3a.aws.credentials.provider": "Anonymous"})
     use_storage_options(KEYS, [ONE])
     assert client_arguments(store_settings.settings(), "one")["access_key"] == "AK"
@@ -98,7 +98,9 @@ def test_a_wrong_name_is_a_value_error_that_shows_no_value(
         lambda log, **options: kip33.find_offset(log, 5, **options),
     ],
 )
-def test_every_function_that_opens_a_store_takes_them(call: object, tmp_path: Path) -> None:
+def test_every_function_that_opens_a_store_takes_storage_options(
+    call: object, tmp_path: Path
+) -> None:
     assert callable(call)
     with pytest.raises((kip33.LocationError, kip33.PlanError)):
         call(tmp_path / f"{0:020d}.log", storage_options={"fs.s3a.endpoint": "mine"})

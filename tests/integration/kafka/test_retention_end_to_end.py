@@ -394,7 +394,7 @@ def test_the_plan_still_holds_after_a_clean_stop(applied: Tried) -> None:
     assert (summary["segments_deleted"], summary["stopped_partitions"]) == (9, 0)
 
 
-def test_what_was_planned_is_gone_and_nothing_else(applied: Tried) -> None:
+def test_only_planned_files_were_deleted(applied: Tried) -> None:
     gone = [of_segments(applied.before, name, bases) for name, bases in PLANNED.items()]
     # A log, two indexes beside it, one in the index directory.
     assert [len(files) for files in gone] == [4 * len(bases) for bases in PLANNED.values()]

@@ -111,7 +111,7 @@ def test_logs_that_cannot_be_read_are_rows_and_the_next_build_completes_them(
     assert archive.indexes("indexes") == expected
 
 
-def test_a_server_that_goes_for_good_ends_the_build_in_one_line(
+def test_a_server_that_stays_down_ends_the_build_in_one_line(
     archive: Archive, expected: dict[str, bytes]
 ) -> None:
     def before(request: Request) -> None:

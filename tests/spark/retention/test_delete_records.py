@@ -259,7 +259,7 @@ def test_a_directory_that_cannot_be_listed_keeps_its_partition(spark: Any, tmp_p
     assert told(spark, rows, tmp_path, KAFKA)["partitions"] == []
 
 
-def test_an_end_that_nobody_read_is_no_null(spark: Any, tmp_path: Any) -> None:
+def test_an_unread_end_is_not_null(spark: Any, tmp_path: Any) -> None:
     """Rows of `--read tail` have no last offset; before the newest one's base offset is safe."""
     case = Case("", "tails", [], NONE, NONE)
     rows = [row_of(case, 0, segment) | {"last_offset": None} for segment in old(0, 10)]
