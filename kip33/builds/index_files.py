@@ -1,7 +1,7 @@
-"""What happened to a segment's index files (D10): the catalog's column `index_file`.
+"""Publish a segment's index files, and determine the catalog's column `index_file` (D10).
 
-`catalog.index_file_state` says what each state means. A `stale` row is never reused: the next
-build tries again.
+`catalog.index_file_state` defines the states. A `stale` row is never reused: the next build tries
+again.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,25 +23,25 @@ CANNOT_BE_WRITTEN: Final = ": cannot be written: "  # in a note, between the fil
 
 
 class Wanted(NamedTuple):
-    """One index file and the bytes it should have; `good_entries` if it is to be left as it is."""
+    """One index file and the bytes it should have; with `good_entries` it is left unchanged."""
 
     place: Location
     data: bytes | None  # None: the log gives no index
-    settings: str  # that give `data`
-    listed: bool  # whether a file was there before this build began
+    settings: str  # the settings that give `data`
+    listed: bool  # whether the file existed before this build began
     good_entries: int | None = None
-    good_settings: str | None = None  # that give the bytes of the file that is left; None: unknown
-    seen: FileStatus | None = None  # of the file that was there
-    before_log: bool = False  # the file was there before this catalog knew its log
-    flush_first: bool = False  # its bytes are on the disk before it has its name
+    good_settings: str | None = None  # the settings of the file that is left; None: unknown
+    seen: FileStatus | None = None  # of the existing file
+    before_log: bool = False  # the file existed before this catalog knew its log
+    flush_first: bool = False  # flush its bytes before it gets its name
 
 
 class PublishedFile(NamedTuple):
-    """An index file as a build left it."""
+    """An index file after a build."""
 
     size_bytes: int
     modified_ms: int | None
-    settings: str | None  # whose pass over the log gives its bytes; None: not known
+    settings: str | None  # the settings that give its bytes from the log; None: unknown
 
 
 _NO_FILE: Final = (None, None)
@@ -59,14 +59,14 @@ def state_together(states: Iterable[IndexFileState | None]) -> IndexFileState | 
 
 
 class Published:
-    """What became of a segment's index files, the `.timeindex` first."""
+    """The results for a segment's index files, the `.timeindex` first."""
 
     def __init__(
         self, log: Location | None = None, *, log_changed: Callable[[], bool] = lambda: False
     ) -> None:
-        """Begin with none. `log`: in place, the log that the files are beside.
+        """Start without files. `log`: in place, the log beside the files.
 
-        `log_changed` tells whether the log is not as it was listed.
+        `log_changed` returns whether the log differs from its listing.
         """
         self._log_changed = log_changed
         self.notes: list[str] = []
@@ -76,23 +76,23 @@ class Published:
 
     @property
     def state(self) -> IndexFileState | None:
-        """Return WRITTEN if all are ours, KEPT if one is not, None if one is not there.
+        """Return WRITTEN if all files are ours, KEPT if one is not, None if one is missing.
 
-        STALE if what is there is ours, but not all as it should be: the next build tries again.
+        STALE: we own the files, but at least one is wrong; the next build tries again.
         """
         return state_together(self._states)
 
     @property
     def files(self) -> tuple[PublishedFile | None, PublishedFile | None]:
-        """Return `.timeindex` and `.index` as they are now, None for what is not there."""
+        """Return the current `.timeindex` and `.index`, None for a missing file."""
         time_index, offset_index = (*self._files, None, None)[:2]
         return time_index, offset_index
 
     def add(self, file: Wanted, *, ours: bool, overwrite: bool, proves_nothing: bool) -> None:
-        """Publish, leave or withdraw one file; a fault of the store is a note.
+        """Publish, keep or withdraw one file; a fault of the store is a note.
 
-        What was not there when the build began is ours as well: another attempt of this task, or a
-        build beside this one, put it there.
+        A file that did not exist when the build began is also ours: another attempt of this task or
+        a concurrent build wrote it.
         """
         built_before = ours
         ours = ours or not file.listed
@@ -119,7 +119,7 @@ class Published:
     ) -> tuple[IndexFileState, PublishedFile | None]:
         """Publish `data` unless the place has the same bytes or a file of another program."""
         place = file.place
-        asks = file.listed or not place.is_object_store  # a put in place of our own costs less
+        asks = file.listed or not place.is_object_store  # a put over our own file is cheaper
         there = status_of(place) if asks else None
         same_size = there is not None and there.size_bytes == len(data)
         if same_size and read_whole(place, most_bytes=len(data)) == data:
@@ -153,10 +153,10 @@ class Published:
         return IndexFileState.WRITTEN, _as_published(status, file.settings)
 
     def withhold(self, place: Location, index: BuiltIndexes, *, ours: bool, asked: bool) -> None:
-        """In place, see to the `.index` of a log that a broker does not keep as it is.
+        """In place, handle the `.index` of a log that a broker's recovery would change.
 
-        None is written. One of ours is removed where a broker then recovers the log; every other
-        stays, and a note says what to do. `asked`: the build writes `.index` files.
+        No `.index` is written. Ours is removed if a broker then recovers the log; any other stays,
+        and a note says what to do. `asked`: the build writes `.index` files.
         """
         try:
             there = status_of(place)
@@ -182,12 +182,12 @@ class Published:
 def _withdraw(
     place: Location, *, ours: bool, proves_nothing: bool
 ) -> tuple[IndexFileState | None, PublishedFile | None]:
-    """Delete an index of ours that the log no longer gives; an unreadable log proves nothing."""
+    """Delete our index if the log no longer gives one; an unreadable log proves nothing."""
     there = status_of(place)
     if there is None or not ours:
         return _NO_FILE
     if proves_nothing:
-        return IndexFileState.WRITTEN, _as_published(there, None)  # it stays, and stays ours
+        return IndexFileState.WRITTEN, _as_published(there, None)  # the file stays ours
     remove(place)
     return _NO_FILE
 

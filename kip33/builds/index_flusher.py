@@ -1,7 +1,7 @@
-"""Flushing index files to the disk while a task goes on, before a catalog row names them.
+"""Flush index files to the disk during a task, before a catalog row names them.
 
-A few threads flush one file each: the file system writes what several of them wait for at once, and
-the scan goes on meanwhile. At the end the folders are flushed, so that the names are safe as well.
+A few threads flush one file each: the file system then writes several files together, and the scan
+continues. At the end the folders are flushed, so that the names are safe, too.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ from kip33.stores.files import one_line
 from kip33.stores.locations import Location
 
 FLUSHING_THREADS: Final = 8
-MOST_WAITING: Final = 1024  # files; then the scan waits for the oldest
+MOST_WAITING: Final = 1024  # files; with more, the scan waits for the oldest
 INDEX_FILE_KINDS: Final = (
     ("time_index_bytes", "timeindex"),
     ("offset_index_bytes", "index"),
@@ -24,10 +24,10 @@ INDEX_FILE_KINDS: Final = (
 
 
 class IndexFlusher:
-    """Flushes the index files of some rows, and in the end their folders."""
+    """Flushes the index files of some rows, and at the end their folders."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start without files."""
         self._pool = ThreadPoolExecutor(FLUSHING_THREADS, thread_name_prefix="kip33-flush")
         self._waiting: deque[tuple[Location, Future[None]]] = deque()
         self._folders: dict[str, Location] = {}
@@ -36,7 +36,7 @@ class IndexFlusher:
     def add(self, row: dict[str, Any]) -> None:
         """Begin to flush the index files of a catalog row.
 
-        A `stale` row promises nothing of its files, and the next build writes them again.
+        The files of a `stale` row need no flush, because the next build writes them again.
         """
         is_promised = row.get("index_file") in (IndexFileState.WRITTEN, IndexFileState.KEPT)
         uri = row.get("index_uri") if is_promised else None
@@ -52,7 +52,7 @@ class IndexFlusher:
             self._wait_for_oldest()
 
     def add_folder(self, row: dict[str, Any]) -> None:
-        """Flush the folder of a row's index files in the end, because a file of it has its name."""
+        """Flush the folder of a row's index files at the end, because a file in it is new."""
         uri = row.get("index_uri")
         if uri and uri.startswith("file:") and is_flushing():
             folder = Location.of(uri).parent
@@ -84,5 +84,5 @@ class IndexFlusher:
         folder, one = self._waiting.popleft()
         try:
             one.result()
-        except (PermissionError, FileNotFoundError):  # it cannot be opened, or has another name now
+        except (PermissionError, FileNotFoundError):  # it cannot be opened, or was renamed
             self._not_flushed.add(folder)

@@ -1,4 +1,4 @@
-"""Build one segment's index files and its catalog row: what a task does for each file."""
+"""Build one segment's index files and its catalog row: the work of a task for each file."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -41,7 +41,7 @@ from kip33.stores.durable_files import set_flushing
 from kip33.stores.files import FileStatus, status_of
 from kip33.stores.locations import Location
 
-LISTED_ROWS_AT_ONCE = 4096  # of a bin's listing as Python's objects
+LISTED_ROWS_AT_ONCE = 4096  # rows of a bin's listing that are Python objects at one time
 
 
 class TaskResult(NamedTuple):
@@ -122,12 +122,11 @@ def build_segment(
 ) -> Built:
     """Read one segment, publish its index files, return its catalog row.
 
-    `ours`: this catalog's builds wrote the index files that are there, so they may be replaced;
-    others only with `overwrite` (D10); `transaction_index_ours` is the same of its `.txnindex`.
-    `log_is_new`: no build before this one knew the log, so a note says of a file that stays that
-    it was there first.
-    Nothing that happens to the file is raised: a fault of the log or of publishing is the row's
-    `status` and `error`. A `.txnindex` is not written here, nor an `.index` that waits.
+    `ours`: this catalog's builds wrote the existing index files, so they may be replaced; others
+    only with `overwrite` (D10). `transaction_index_ours` is the same for the `.txnindex`.
+    `log_is_new`: no earlier build knew the log, so a note says that a kept file existed before.
+    No error is raised: a fault of the log or of publishing is the row's `status` and `error`. A
+    `.txnindex` is not written here, nor an `.index` that waits.
     """
     build = build.of_topic(segment.topic)
     log = segment.log(build.source)
@@ -136,7 +135,7 @@ def build_segment(
         return Built(row_of(build, segment, log, index, Published()), 0)
     built_before = ours and segment.target_time_index_bytes is not None
     asks_tail = build.read_tail and not segment.error
-    if asks_tail and not built_before:  # ours is of the log as it was: else we were not asked
+    if asks_tail and not built_before:  # our index is of the log before its change
         row = _row_without_reading(build, segment, log)
         if row:
             return Built(row, LAST_HEADER_BYTES)
@@ -282,7 +281,7 @@ def _row_without_reading(
     )
     for files in places:
         if _is_older(files.time_index_modified_ms, log, segment):
-            continue  # the log may have grown since: its last entry may be stale
+            continue  # the log may have grown since: the last entry may be stale
         tail = read_tail(
             log,
             files,

@@ -1,8 +1,7 @@
-"""The `.txnindex` files of a build: written when all its segments were read, before the commit.
+"""The `.txnindex` files of a build: written after all its segments were read, before the commit.
 
-Where it is not known which transactions are open at a segment's start
-(`indexing.transaction_chains`), a segment with an ABORT marker gets no `.txnindex`, and its row
-says so.
+If the open transactions at a segment's start are unknown (`indexing.transaction_chains`), a segment
+with an ABORT marker gets no `.txnindex`, and its row says so.
 """
 
 from collections import defaultdict
@@ -53,8 +52,8 @@ def finish_transactions(
 ) -> list[SnapshotPart]:
     """Write the `.txnindex` files of `pending`; return its rows, completed, as parts from `number`.
 
-    `parts` are all other rows of the new snapshot, in staging as well. A fault of an index file is
-    its row's `error`; CatalogError where a part is not there, PublishError where none can be
+    `parts` are all other rows of the new snapshot, also in staging. A fault of an index file is its
+    row's `error`. Raises CatalogError if a part is missing, PublishError if a part cannot be
     written.
     """
     pending = [part for part in pending if part.rows]
@@ -133,9 +132,9 @@ def _finish(
 
 
 def _hides_aborts(pending: PendingRow, completed: CompletedTransactions, *, is_there: bool) -> bool:
-    """Return whether an `.index` keeps a broker from writing a `.txnindex` that is missing.
+    """Return whether an `.index` keeps a broker from writing a missing `.txnindex`.
 
-    One of ours that is not known to be right any more counts as missing, a broker's does not.
+    If the right content is unknown, our own `.txnindex` is treated as missing, a broker's is not.
     """
     row = pending.row
     has_index = may_have_offset_index(row["status"]) and row["offset_index_bytes"] is not None
@@ -149,11 +148,11 @@ def _publish_transaction_index(
     place: Location,
     published: Published,
 ) -> bool:
-    """Put the `.txnindex` where it belongs and say so in the row.
+    """Publish the `.txnindex` and record it in the row.
 
-    Returns whether there is one, or none is needed. Recovery leaves no file, or an empty one, where
-    no transaction was aborted. One of ours that is not known to be right any more is removed,
-    except in place, where the `.index` beside it would keep a broker from writing it anew.
+    Returns whether it exists or is not needed. Recovery writes no file, or an empty one, if no
+    transaction was aborted. If the right content is unknown, our own file is removed, except in
+    place, where the `.index` beside it would keep a broker from writing it again.
     """
     row, listed = pending.row, pending.transaction_index_listed
     data = None
@@ -181,7 +180,7 @@ def _publish_transaction_index(
 
 
 def _publish_offset_index(build: BuildSpec, pending: PendingRow, beside_it: Location) -> list[str]:
-    """Put the `.index` that waited into its place; return what to note of it."""
+    """Publish the `.index` that waited; return notes on it."""
     row = pending.row
     place = beside(beside_it, "index")
     if row["transaction_index_bytes"] is not None:
