@@ -26,7 +26,7 @@ RIDDLES = re.compile(
     r"|\bfor what is no\b|\bmay be had\b"
 )
 PLAIN = ("archive", "catalog", "indexing", "retention", "search", "builds")
-REWRITTEN = ("stores", "formats", "archive", "catalog", "api", "indexing", "search")
+REWRITTEN = ("stores", "formats", "archive", "catalog", "api", "indexing", "search", "builds")
 TEXTS = [
     PROJECT / "README.md",
     *sorted(PACKAGE.rglob("*.md")),
@@ -65,7 +65,7 @@ def test_no_message_has_words_that_were_replaced() -> None:
 @pytest.mark.parametrize("text", TEXTS, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_no_page_has_them(text: Path) -> None:
     words = " ".join(text.read_text().split())
-    assert [found[0] for rule in (NOT_SAID, ARCHAIC) for found in rule.finditer(words)] == []
+    assert [found[0] for rule in (NOT_SAID, RIDDLES) for found in rule.finditer(words)] == []
 
 
 def test_no_message_is_archaic() -> None:

@@ -3,6 +3,7 @@
 import re
 import types
 import typing
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,8 @@ def _arrow_type(field: Any) -> str:
 
 
 def _type(hint: Any) -> str:
+    if isinstance(hint, type) and issubclass(hint, StrEnum):  # each member is its own text
+        return "str"
     if isinstance(hint, types.UnionType):
         return " or ".join("None" if one is type(None) else one.__name__ for one in hint.__args__)
     return str(hint) if typing.get_origin(hint) else str(hint.__name__)
