@@ -1,7 +1,7 @@
-"""Bins: shares of a listing of even load, and what an engine does with them.
+"""Bins, which are parts of a listing with even load, and the engines that process them.
 
-A plan knows what is to be done with each bin and what becomes of the results. An engine knows where
-bins are worked on: `kip33.local` in processes of this machine, `kip33.spark` in tasks of a session.
+A plan defines the work on each bin and the use of the results. An engine decides where bins are
+processed: `kip33.local` in processes of this machine, `kip33.spark` in tasks of a session.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,14 +17,14 @@ from kip33.rules.packing import bin_count, pack
 
 Result = TypeVar("Result")
 Progress = Callable[[int, int], None]
-"""Called with (bins done, bins in all) while they are worked on."""
+"""Called with (finished bins, all bins) while they are processed."""
 
 
 class Engine(Protocol):
-    """What works on the bins of a plan."""
+    """Processes the bins of a plan."""
 
     name: EngineName
-    workers: int  # that worked on bins side by side; 0 where there was nothing to do
+    workers: int  # workers that processed bins in parallel; 0 without bins
 
     def run_on_bins(
         self,
@@ -37,16 +37,16 @@ class Engine(Protocol):
     ) -> list[Result]:
         """Call `run(bin number, its rows of files)` for each bin; return all results, bin by bin.
 
-        `files` has a column `size_bytes`, which is what a file weighs if `run` reads it; otherwise
-        all weigh the same. The heaviest bin starts first. `parallelism` is the number of bins,
-        None: as the weights and the workers suggest. A bin whose worker is lost is tried again, so
-        `run` may be called twice for one.
+        If `run` reads the files, a file's weight is its `size_bytes` in `files`; otherwise all have
+        the same weight. The heaviest bin starts first. `parallelism` is the number of bins; None:
+        chosen from the weights and the workers. A bin whose worker is lost is tried again, so `run`
+        may be called twice for it.
         """
         ...
 
 
 def weights(files: pa.Table, *, reads_files: bool) -> npt.NDArray[np.int64]:
-    """Return what each file of a listing weighs, in bytes to read."""
+    """Return the weight of each file of a listing, in bytes to read."""
     sizes: npt.NDArray[np.int64] = pc.fill_null(files["size_bytes"], 0).to_numpy()
     return sizes if reads_files else np.zeros_like(sizes)
 

@@ -1,10 +1,10 @@
-"""The names of the engines that work on bins (`kip33.archive.bins`)."""
+"""The names of the engines that process bins (`kip33.archive.bins`)."""
 
 from enum import StrEnum
 
 
 class EngineName(StrEnum):
-    """Where bins are worked on."""
+    """The engine that processes bins."""
 
     LOCAL = "local"
     SPARK = "spark"

@@ -1,4 +1,4 @@
-"""A build's plan, carried out on an engine."""
+"""Carry out a build's plan on an engine."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -22,9 +22,9 @@ def execute_build(
 ) -> BuildSummary:
     """Carry out a plan: index files, then one catalog snapshot.
 
-    Bad segments are rows, not exceptions. `on_progress` is called with bins done and in all. In
-    place the log directories are locked to the end, as a broker locks them; LockedError where a
-    broker, or another run of kip33, holds a lock.
+    Bad segments are rows, not exceptions. `on_progress` is called with (finished bins, all bins).
+    In place the log directories are locked until the end, as a broker locks them; LockedError if a
+    broker or another run of kip33 holds a lock.
     """
     with plan.locks():
         begun = begin_build(plan)

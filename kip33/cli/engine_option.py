@@ -1,7 +1,7 @@
-"""`--engine`: whether this machine or Spark does a command's work.
+"""`--engine`: choose whether a command's work runs on this machine or on Spark.
 
-A command asks `engine_choice` once, and then either calls `open_engine` or, where it has no bins,
-looks at the choice itself. pyspark is imported only where Spark is chosen.
+A command calls `engine_choice` once, and then `open_engine`; a command without bins uses the choice
+itself. pyspark is imported only if Spark is chosen.
 """
 
 import os
@@ -28,11 +28,11 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class SparkJob:
-    """Said to a command by a script of `jobs/`: it is a Spark job however it was started."""
+    """Set by the scripts of `jobs/`: the command is a Spark job, however it was started."""
 
 
 class EngineOptions(NamedTuple):
-    """What a command's user says about its engine."""
+    """A user's options about the engine."""
 
     engine: str
     workers: int | None
@@ -42,12 +42,12 @@ class EngineOptions(NamedTuple):
 
     @classmethod
     def taken_from(cls, options: dict[str, Any]) -> "EngineOptions":
-        """Return them; they are no longer in `options` then."""
+        """Remove them from `options` and return them."""
         return cls(**{name: options.pop(name) for name in cls._fields})
 
 
 class EngineChoice(NamedTuple):
-    """The engine of a command, and why."""
+    """The engine of a command, and the reason."""
 
     name: EngineName
     why: str
@@ -62,9 +62,9 @@ def engine_options(command: _Command) -> _Command:
 
 
 def engine_choice(options: EngineOptions) -> EngineChoice:
-    """Return which engine does the work; UsageError for options that contradict each other.
+    """Return the engine to use; UsageError for options that contradict each other.
 
-    With -v a line on standard error says why.
+    With -v a line on standard error gives the reason.
     """
     choice = _choice(options)
     typed = [name for name in ("master", "workers", "engine") if _is_typed(name)]
@@ -85,7 +85,7 @@ def engine_choice(options: EngineOptions) -> EngineChoice:
 
 
 def open_engine(options: EngineOptions) -> "Engine":
-    """Return the engine that does the work. A Spark session is started when there is work."""
+    """Return the engine. A Spark session is started when there is work."""
     if engine_choice(options).name == EngineName.LOCAL:
         from kip33.local.local_engine import LocalEngine
 
@@ -119,7 +119,7 @@ def _who_asks() -> str:
 
 
 def _why_spark(options: EngineOptions) -> str | None:
-    """Return why Spark is what the user means; None if nothing says so."""
+    """Return which option or environment selects Spark, else None."""
     if BY_SPARK_SUBMIT in os.environ:
         return "spark-submit started this"
     if isinstance(click.get_current_context().obj, SparkJob):

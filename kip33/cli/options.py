@@ -1,4 +1,4 @@
-"""Options that several commands share, and how a configuration file gives their defaults."""
+"""Options shared by several commands, and their defaults from a configuration file."""
 
 import os
 import tomllib
@@ -25,7 +25,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def _load_config(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:
-    """Take a command's defaults from a TOML file: its own table over the keys above all tables."""
+    """Take a command's defaults from a TOML file: its own table overrides the top-level keys."""
     if path is None:
         return
     try:
@@ -60,7 +60,7 @@ def _load_config(ctx: click.Context, param: click.Parameter, path: Path | None) 
 
 
 def _config_text(path: Path) -> str:
-    """Return a small file's text; a device without an end is no configuration."""
+    """Return a small file's text; an endless device is refused."""
     with path.open("rb") as file:
         data = file.read(MOST_CONFIG_BYTES + 1)
     if len(data) > MOST_CONFIG_BYTES:
@@ -69,9 +69,9 @@ def _config_text(path: Path) -> str:
 
 
 def _default_of(option: click.Option, value: Any) -> Any:
-    """Return a value of TOML as the command line would have it; ValueError with what is expected.
+    """Return a TOML value in the form of the command line; ValueError says what is expected.
 
-    Numbers become text, so that `1.5` is no integer here either.
+    Numbers become text, so that `1.5` is not accepted as an integer here either.
     """
     if option.is_flag:
         if not isinstance(value, bool):
@@ -91,12 +91,12 @@ def _is_plain(value: Any) -> bool:
 
 
 def _is_known(key: str) -> bool:
-    """Return whether any command has such an option: this one need not."""
+    """Return whether any command, not necessarily this one, has such an option."""
     return any(key.replace("_", "-") in _long_options(get_command(name)) for name in COMMANDS)
 
 
 def _long_options(command: click.Command) -> dict[str, click.Option]:
-    """Return a command's options as a configuration file names them."""
+    """Return a command's options by their names in a configuration file."""
     return {
         name.removeprefix("--"): option
         for option in command.params
@@ -107,7 +107,7 @@ def _long_options(command: click.Command) -> dict[str, click.Option]:
 
 
 def _take_conf(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> dict[str, str]:
-    """Return the pairs, those of --config first; stores have them, beside Spark's own settings."""
+    """Return the pairs, those of --config first; stores use them besides Spark's settings."""
     pairs = {}
     for value in (*((ctx.default_map or {}).get("conf") or ()), *values):
         key, sign, setting = value.partition("=")
@@ -119,7 +119,7 @@ def _take_conf(ctx: click.Context, param: click.Parameter, values: Sequence[str]
 
 
 def _hadoop_settings(ctx: click.Context, conf: Mapping[str, str]) -> Mapping[str, str]:
-    """Return how stores are reached: as spark-submit was told, if it started us."""
+    """Return the settings of stores, including those of spark-submit if it started this process."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return configured(conf)
     from kip33.spark.session import create_session
@@ -129,7 +129,7 @@ def _hadoop_settings(ctx: click.Context, conf: Mapping[str, str]) -> Mapping[str
 
 
 def _limit_ms(text: str) -> int:
-    """Return a limit in ms; -1 is none."""
+    """Return a limit in ms; -1: no limit."""
     if text.strip() == str(NO_LIMIT):
         return NO_LIMIT
     try:
@@ -263,7 +263,7 @@ def topic_setting_options(command: _Command) -> _Command:
 
 
 def store_options(command: _Command) -> _Command:
-    """Add --conf and --config, for commands without Spark; stores take the former's values."""
+    """Add --conf and --config, for commands without Spark; stores use the values of --conf."""
     return _CONFIG(_STORES(command))
 
 

@@ -1,4 +1,4 @@
-"""Answering `kip33 search`: which questions, by threads or by Spark, and how answers look."""
+"""The answer of `kip33 search`: its questions, threads or Spark, and the output."""
 
 import time
 from collections import Counter
@@ -42,7 +42,7 @@ MOST_BY_THREADS: Final = 500  # questions; more are worth a Spark job
 
 
 def search_catalog(options: SearchRequest) -> None:
-    """Answer on standard output what the options ask."""
+    """Print the answer to the options on standard output."""
     started = time.monotonic()
     catalog = Catalog.at(options.catalog_dir)
     require_directory(catalog.location, "CATALOG")
@@ -81,7 +81,7 @@ def search_catalog(options: SearchRequest) -> None:
 def questions_of(
     catalog: Catalog, snapshot: Snapshot, options: SearchRequest
 ) -> list[TimeQuestion]:
-    """Return what --requests or --time ask; UsageError or LocationError, one line, if nothing."""
+    """Return the questions of --requests or --time; UsageError or LocationError, one line."""
     now_ms = current_ms() if options.now is None else options.now
     if bool(options.requests) == bool(options.times):
         raise click.UsageError("give --time T or --requests FILE", click.get_current_context())
@@ -114,7 +114,7 @@ def _of_file(file: str, now_ms: int) -> list[TimeQuestion]:
 
 
 def _matching(topics: Sequence[str], globs: Sequence[str]) -> list[str]:
-    """Return the topics that match; one that is named and not there is asked for all the same."""
+    """Return the topics that match; a missing topic that is named without a glob is included."""
     if not globs:
         return list(topics)
     asked = TopicGlobs.of(globs)
@@ -192,7 +192,7 @@ def _key(answer: Answer) -> ReplicaKey:
 def _ends(
     catalog: Catalog, snapshot: Snapshot, answers: Sequence[Answer]
 ) -> dict[ReplicaKey, search_answers.Answer]:
-    """Return where the logs of partitions without an answer end, from the catalog alone."""
+    """Return the log ends of partitions without an answer, from the catalog alone."""
     asked = [
         TimeQuestion(answer["topic"], answer["partition"], LATEST, answer["log_dir"])
         for answer in answers
@@ -212,7 +212,7 @@ def _ranges(
     engine: EngineChoice,
     until_text: str,
 ) -> list[Answer]:
-    """Return the answers with the offset at --until, and what lies between."""
+    """Return the answers with the offset at --until, and the records and bytes in between."""
     now_ms = current_ms() if options.now is None else options.now
     try:
         until_ms = parse_target(until_text, now_ms)
@@ -253,7 +253,7 @@ def _log_start_offsets(
     questions: Sequence[TimeQuestion],
     options: SearchRequest,
 ) -> LogStartOffsets | None:
-    """Return where logs start for a broker: it does not look at what delete-records cut off."""
+    """Return the log start offsets of brokers, which do not search records before them."""
     if options.as_whom is None:
         if options.log_start_offsets:
             raise click.UsageError(
@@ -273,9 +273,9 @@ def _offsets(
     *,
     allow_unsafe: bool,
 ) -> Iterator[Offset]:
-    """Yield one offset a partition; without a record the log's end, as Kafka's own tool does.
+    """Yield one offset per partition; without a record the log's end, as Kafka's own tool does.
 
-    A partition whose answer is unsafe is left out and named, unless that is allowed.
+    A partition with an unsafe answer is left out and named, unless it is allowed.
     """
     seen = set()
     for answer in answers:
@@ -307,7 +307,7 @@ def _offsets(
 
 
 def _unsafe(answer: Answer, end: search_answers.Answer | None, emit: str) -> str | None:
-    """Return why an offset may skip or delete records that were not meant, None if it cannot."""
+    """Return why an offset could skip or delete wrong records, None if it cannot."""
     exactness = {answer["exactness"], end.exactness if end else Exactness.RECORD}
     if answer["passed_over"] or Exactness.UNSURE in exactness:
         notes = dict.fromkeys(filter(None, (answer["note"], end.note if end else None)))

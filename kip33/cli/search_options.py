@@ -1,4 +1,4 @@
-"""What `kip33 search`, `lag` and `failover` were asked, by the names of their options."""
+"""The options of `kip33 search`, `lag` and `failover` as typed values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from kip33.cli.engine_option import EngineOptions
 
 @dataclass(frozen=True, kw_only=True)
 class SearchRequest:
-    """The options of `kip33 search`; None where one was not given."""
+    """The options of `kip33 search`; None if not given."""
 
     catalog_dir: str
     times: tuple[str, ...]
@@ -34,13 +34,13 @@ class SearchRequest:
 
     @property
     def engine_options(self) -> EngineOptions:
-        """Return what is asked about the engine."""
+        """Return the options about the engine."""
         return EngineOptions(self.engine, self.workers, self.verbose, self.master, self.conf)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LagRequest:
-    """The options of `kip33 lag`; None where one was not given."""
+    """The options of `kip33 lag`; None if not given."""
 
     catalog_dir: str
     offsets: str  # a file
@@ -55,7 +55,7 @@ class LagRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class FailoverRequest:
-    """The options of `kip33 failover`; None where one was not given."""
+    """The options of `kip33 failover`; None if not given."""
 
     first: str  # a catalog: --from
     second: str  # a catalog: --to

@@ -80,9 +80,9 @@ def execute_verify(
     parallelism: int | None = None,
     on_progress: Progress | None = None,
 ) -> list[SegmentVerdict]:
-    """Return one verdict a segment, in order of path.
+    """Return one verdict per segment, in order of path.
 
-    If one segment of the tree has a `.index`, those without one are `missing` theirs.
+    If one segment of the tree has a `.index`, segments without one have the verdict `missing`.
     """
     verdicts = engine.run_on_bins(
         plan.files,

@@ -1,1 +1,1 @@
-"""The engine of this machine: bins in this process, or in worker processes beside it."""
+"""The local engine: processes bins in this process, or in worker processes."""

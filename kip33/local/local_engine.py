@@ -1,8 +1,8 @@
-"""The engine of this machine: small work in this process, other work in worker processes.
+"""The local engine: small work in this process, other work in worker processes.
 
-A worker costs what reading a GiB costs, most of it for loading compiled code. So work of less than
-that is done at once, in this process. Threads would share one interpreter: many small segments, and
-large ones with small batches, take its lock for most of their time.
+Starting a worker costs as much as reading a GiB, mainly for loading compiled code. So smaller work
+is done in this process. Threads would share one interpreter: many small segments, and large ones
+with small batches, hold its lock most of the time.
 """
 
 import os
@@ -18,12 +18,12 @@ from kip33.rules.packing import LEAST_BIN_COST, cost_bytes
 
 
 class LocalEngine:
-    """Works on bins in processes of this machine."""
+    """Processes bins in processes of this machine."""
 
     name: EngineName = EngineName.LOCAL
 
     def __init__(self, workers: int | None = None) -> None:
-        """Take the most workers there may be; None: one for each core of this process."""
+        """Take the maximum number of workers; None: one for each core of this process."""
         self._most_workers = workers
         self.workers = 0
 
@@ -36,9 +36,9 @@ class LocalEngine:
         parallelism: int | None = None,
         on_progress: Progress | None = None,
     ) -> list[Result]:
-        """Do as `kip33.archive.bins.Engine` says; WorkerLostError if a worker is killed twice.
+        """See `kip33.archive.bins.Engine`; WorkerLostError if a worker is killed twice.
 
-        What `run` raises is raised here.
+        Errors of `run` are raised here.
         """
         if not files.num_rows:
             return []

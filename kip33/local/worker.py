@@ -1,8 +1,7 @@
-"""What a worker process does: it works on the bins that it is sent, until it is told to end.
+"""A worker process: it processes the bins that it receives, until it is told to end.
 
-It ends at once when it gets SIGTERM and when the process that started it has ended, however that
-ended. It ignores SIGINT: Ctrl-C at a terminal reaches all processes of a command, and the one that
-was started by the user ends the others.
+It ends immediately on SIGTERM, and when its parent process has ended for any reason. It ignores
+SIGINT: Ctrl-C at a terminal reaches all processes of a command, and the parent ends the others.
 """
 
 import os
@@ -29,14 +28,14 @@ class Bin(NamedTuple):
 
 
 class Stores(NamedTuple):
-    """How remote stores are reached: settings, keys among them, and filesystems by their root."""
+    """Access to remote stores: settings, including keys, and filesystems by their root."""
 
     settings: Mapping[str, str]
     given: Mapping[str, fs.FileSystem]
 
 
 class Done(NamedTuple):
-    """What a worker answers for a bin: results, or what was raised instead."""
+    """A worker's answer for a bin: results or the error."""
 
     number: int
     results: list[Any]
@@ -44,7 +43,7 @@ class Done(NamedTuple):
 
 
 class UnportableError(Exception):
-    """An exception that cannot travel between processes: its trace."""
+    """The trace of an exception that cannot be sent between processes."""
 
 
 def work_on_bins(
@@ -71,7 +70,7 @@ def _answer(asked: Bin, run: Callable[[int, pa.Table], Iterable[Any]]) -> Done:
 
 
 def _portable(error: Exception) -> BaseException:
-    """Return the exception with its trace as a note, as it arrives in another process."""
+    """Return the exception in a form that can be sent, with its trace as a note."""
     trace = "".join(traceback.format_exception(error))
     try:
         arrived: BaseException = pickle.loads(pickle.dumps(error))

@@ -1,4 +1,4 @@
-"""Worker processes: each works on one bin at a time; one that is killed is replaced."""
+"""Worker processes: each processes one bin at a time; a killed worker is replaced."""
 
 import multiprocessing
 import pickle
@@ -18,15 +18,15 @@ from kip33.local.worker import Bin, Done, Stores, work_on_bins
 from kip33.stores.filesystems import filesystems_for_tasks
 from kip33.stores.settings import settings, settings_in_use
 
-BIN_ATTEMPTS: Final = 2  # at a bin whose worker is killed
-SECONDS_TO_END: Final = 5.0  # of a worker that was told to
+BIN_ATTEMPTS: Final = 2  # per bin, if its worker is killed
+SECONDS_TO_END: Final = 5.0  # grace period of a worker after it was told to end
 
 
 class WorkerPool:
-    """Some processes that work on bins; they have ended when it is closed."""
+    """Processes that work on bins; closing the pool ends them."""
 
     def __init__(self, run: Callable[[int, pa.Table], Iterable[Any]], workers: int) -> None:
-        """Take what to do with a bin. Workers are started when there are bins for them."""
+        """Take the function for a bin. Workers are started when there are bins for them."""
         self._run, self._most = run, workers
         self._stores = _stores_in_use()
         self._busy: dict[Connection, tuple[_Worker, Bin]] = {}
@@ -38,7 +38,7 @@ class WorkerPool:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """End all workers: those without a bin by asking, the others by SIGTERM, then SIGKILL."""
+        """End all workers: idle ones with a message, the others with SIGTERM, then SIGKILL."""
         for worker in self._idle:
             worker.ask_to_end()
         for busy, _bin in self._busy.values():
@@ -49,7 +49,7 @@ class WorkerPool:
     def results_of(self, bins: Iterable[Bin], total: int, on_progress: Progress) -> list[Any]:
         """Return the results of all bins, bin by bin.
 
-        Raises what `run` raises, and WorkerLostError for a bin whose workers are killed.
+        Raises errors of `run`, and WorkerLostError for a bin whose workers are killed.
         """
         waiting = iter(bins)
         by_number: dict[int, list[Any]] = {}
@@ -71,7 +71,7 @@ class WorkerPool:
         worker.send(one)
 
     def _finish(self, connection: Connection) -> Done | None:
-        """Take a worker's answer; None if the worker was lost and another one has its bin now."""
+        """Return a worker's answer; None if the worker was lost and another one got its bin."""
         worker, asked = self._busy[connection]
         try:
             done: Done = pickle.loads(connection.recv_bytes())
@@ -90,12 +90,12 @@ class WorkerPool:
 
 
 class _Worker:
-    """A process, and this end of the pipe to it."""
+    """A process and the parent's end of its pipe."""
 
     def __init__(
         self, run: Callable[[int, pa.Table], Iterable[Any]], stores: Stores | None
     ) -> None:
-        # A store's client has threads and connections, which a forked process would not have.
+        # A store's client has threads and connections that do not survive a fork.
         is_forked = stores is None and sys.platform == "linux"
         context: Any = multiprocessing.get_context("fork" if is_forked else "spawn")
         self.connection, theirs = context.Pipe()
@@ -112,12 +112,12 @@ class _Worker:
             self.connection.send(one)
 
     def ask_to_end(self) -> None:
-        """Tell a worker without a bin that no other comes."""
+        """Tell an idle worker that no more bins come."""
         with suppress(OSError):
             self.connection.send(None)
 
     def wait_for_end(self) -> None:
-        """Wait until the process has ended; one that takes long is killed."""
+        """Wait until the process has ended; kill it if it takes too long."""
         self.process.join(SECONDS_TO_END)
         if self.process.exitcode is None:
             self.process.kill()
@@ -127,7 +127,7 @@ class _Worker:
 
 @contextmanager
 def _signals_wait() -> Iterator[None]:
-    """Hold SIGINT and SIGTERM back: a process begins without them, and `work_on_bins` lets them."""
+    """Block SIGINT and SIGTERM: a process starts that way; `work_on_bins` unblocks them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     try:
         yield
@@ -136,7 +136,7 @@ def _signals_wait() -> Iterator[None]:
 
 
 def _stores_in_use() -> Stores | None:
-    """Return how this process reaches remote stores; None if it has reached none."""
+    """Return this process's access to remote stores; None if it has not used any."""
     given = filesystems_for_tasks()
     if settings_in_use() is None and not given:
         return None

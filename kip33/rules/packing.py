@@ -1,8 +1,8 @@
-"""Which files go into which task: a few bins of even load, the heaviest first (D12).
+"""Pack files into a few bins of even load, the heaviest first (D12).
 
-A task costs something to start, a file a little to open, a byte to read. Files are dealt largest
-first, each to the lightest bin ("longest processing time"), which is within
-a third of the best there is and in practice within a percent.
+Starting a task, opening a file and reading a byte each have a cost. Files are assigned largest
+first, each to the lightest bin ("longest processing time"). This is within a third of the optimum,
+and in practice within a percent.
 """
 
 import heapq
@@ -11,20 +11,20 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-FILE_COST_BYTES: Final = 1 << 20  # what opening, publishing and one row cost, as bytes read
-BINS_PER_CORE: Final = 3  # so that a core that is done early has more to do
+FILE_COST_BYTES: Final = 1 << 20  # cost of opening, publishing and one row, as bytes read
+BINS_PER_CORE: Final = 3  # a core that finishes early gets another bin
 LEAST_BIN_COST: Final = 1 << 30  # a task's start costs about as much as reading this
 BIN_BYTES: Final = 16 << 30
 
 
 def cost_bytes(sizes_bytes: npt.NDArray[np.int64]) -> int:
-    """Return what all files cost, as bytes read."""
+    """Return the cost of all files, as bytes read."""
     return int(sizes_bytes.sum()) + FILE_COST_BYTES * len(sizes_bytes)
 
 
 def bin_count(sizes_bytes: npt.NDArray[np.int64], cores: int) -> int:
-    """Return how many bins: three a core, but one where they would be light, more where they
-    would exceed 16 GiB, and one a file at most.
+    """Return the number of bins: three per core, fewer if they would be light, more if they would
+    exceed 16 GiB, and at most one per file.
 
     >>> [bin_count(np.full(files, size), cores=2) for files, size in ((9, 5), (9, 1 << 30))]
     [2, 6]
@@ -35,7 +35,7 @@ def bin_count(sizes_bytes: npt.NDArray[np.int64], cores: int) -> int:
 
 
 def pack(sizes_bytes: npt.NDArray[np.int64], bins: int) -> list[npt.NDArray[np.int64]]:
-    """Return the row numbers of each bin, heaviest bin first; inside a bin in the given order.
+    """Return the row numbers of each bin, heaviest bin first; rows of a bin in the given order.
 
     >>> [rows.tolist() for rows in pack(np.array([1, 9, 5, 4]) << 20, 2)]
     [[0, 1], [2, 3]]

@@ -27,9 +27,9 @@ def run_build(
 ) -> BuildSummary:
     """Carry out a plan: index files, then one catalog snapshot.
 
-    Bad segments are rows, not exceptions. `on_progress` is called with tasks done and in all. In
-    place the log directories are locked to the end, as a broker locks them; LockedError where a
-    broker, or another run of kip33, holds a lock.
+    Bad segments are rows, not exceptions. `on_progress` is called with (finished tasks, all tasks).
+    In place the log directories are locked until the end, as a broker locks them; LockedError if a
+    broker or another run of kip33 holds a lock.
     """
     engine = SparkEngine(lambda: spark)
     return execute_build(plan, engine, parallelism=parallelism, on_progress=on_progress)
@@ -68,14 +68,14 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
     catalog is `index_dir/_catalog` unless `catalog` names another place. Places are paths or URIs.
 
     - `now_ms`: when the build begins, ms since 1970 or a `datetime` with a time zone
-    - `dialect`: `recover`, `live` or `kip33`; the entries that such a writer leaves
+    - `dialect`: `recover`, `live` or `kip33`; which offsets the entries have
     - `index_interval_bytes`, `segment_index_bytes`: Kafka's settings, in bytes
     - `kafka_configs`: a file with the topics' own settings, as Kafka's tools print them
     - `topics`: globs, `!GLOB` leaves topics out; `layout`: a name or a pattern of paths
     - `check_crc`: check each batch; `offset_index`: write `.index` and `.txnindex` files too
     - `overwrite`: replace index files that kip33 did not write
     - `only_damaged`: verify first, write only what is damaged; `full`: read every segment again
-    - `read`: `log`, or `tail` to believe a trustworthy `.timeindex` instead of reading its log
+    - `read`: `log`, or `tail` to use a trustworthy `.timeindex` instead of reading its log
     - `fsync`: flush files to disk before the snapshot is committed
     - `parallelism`: the number of tasks; `on_progress`: called with tasks done and in all
     - `storage_options`: keys and endpoint of stores (`kip33.stores.storage_options`)
@@ -83,7 +83,7 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
       names, URIs of other schemes are places elsewhere (`kip33.stores.filesystem_option`)
 
     Damaged segments are rows of the catalog, not exceptions. Raises LocationError, CatalogError,
-    LockedError or ValueError before anything is written, PublishError where the disk is full.
+    LockedError or ValueError before anything is written, PublishError if the disk is full.
     """
     source, (index_dir, catalog) = given_places(
         spark, source, (index_dir, catalog), storage_options, filesystem, writes=True

@@ -1,4 +1,4 @@
-"""The places of a job's call, and whether Spark's tasks can reach them."""
+"""The places in a job's arguments, and whether Spark's tasks can reach them."""
 
 from collections.abc import Sequence
 
@@ -23,10 +23,10 @@ def given_places(
     *,
     writes: bool = False,
 ) -> tuple[str, list[str | None]]:
-    """Return a source and other places as a job takes them, None for what is not named.
+    """Return a source and other places in the form that a job takes, None for missing ones.
 
-    `storage_options` and `filesystem` apply from now on; with a filesystem the names come back as
-    URIs. ValueError for a filesystem that tasks cannot use, and with `writes` for one that cannot
+    `storage_options` and `filesystem` apply from now on; with a filesystem, names become URIs.
+    Raises ValueError for a filesystem that tasks cannot use, and with `writes` for one that cannot
     replace a file where the job writes.
     """
     named = [source, *(target for target in targets if target)]

@@ -1,4 +1,4 @@
-"""The engine of a Spark session, which is started when there is work for it."""
+"""The engine on Spark; its session is started when there is work."""
 
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -12,12 +12,12 @@ from kip33.spark.tasks import cores, run_on_bins
 
 
 class SparkEngine:
-    """Works on bins in tasks of a session. Without bins no session is asked for."""
+    """Works on bins in tasks of a session. Without bins no session is started."""
 
     name: EngineName = EngineName.SPARK
 
     def __init__(self, session: Callable[[], SparkSession]) -> None:
-        """Take what gives the session."""
+        """Take the function that returns the session."""
         self._session: Final = session
         self.workers = 0
 

@@ -1,6 +1,6 @@
-"""The one bridge to executors: a listing packed into bins, or a DataFrame, through `mapPartitions`.
+"""Run work on executors with `mapPartitions`: on bins of a listing, or on a DataFrame.
 
-A session of Spark Connect has no RDDs: there it is `mapInArrow` (`kip33.spark.connect`).
+A session of Spark Connect has no RDDs; there `mapInArrow` is used (`kip33.spark.connect`).
 """
 
 import threading
@@ -26,9 +26,9 @@ POLL_SECONDS: Final = 0.2
 
 
 def to_ipc(table: pa.Table) -> bytes:
-    """Return a table as an Arrow IPC stream: how a bin of files travels to its task.
+    """Return a table as an Arrow IPC stream, to send a bin of files to its task.
 
-    Compressed: paths shrink to a tenth, and the JVM holds every bin until its task is done.
+    It is compressed: paths shrink to a tenth, and the JVM keeps every bin until its task is done.
     """
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -75,9 +75,9 @@ def run_on_rows(
     run: Callable[[Iterable[dict[str, Any]]], Iterable[Sequence[Any]]],
     schema: StructType,
 ) -> DataFrame:
-    """Return what `run` gives for the rows of each partition, in columns of this schema.
+    """Return the results of `run` for the rows of each partition, in columns of this schema.
 
-    Nothing runs before the result is asked for. Tasks reach stores as the session does.
+    Nothing runs before the result is used. Tasks use the session's settings of stores.
     """
     spark = rows.sparkSession
     settings = use_session(spark)
@@ -147,7 +147,7 @@ def _map_partitions(
 
 
 class _Watcher:
-    """Asks Spark how many tasks of a job group are done, until the job is."""
+    """Asks Spark how many tasks of a job group are done, until the job is done."""
 
     def __init__(
         self, spark: SparkSession, group: str, total: int, on_progress: Progress | None
@@ -173,7 +173,7 @@ class _Watcher:
         while not self._done.wait(POLL_SECONDS):
             try:
                 done = self._tasks_done()
-            except (Py4JError, ConnectionError):  # the JVM is gone: the job itself says so
+            except (Py4JError, ConnectionError):  # the JVM has ended: the job itself reports it
                 return
             if self._on_progress:
                 self._on_progress(min(done, self._total), self._total)
