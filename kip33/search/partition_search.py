@@ -56,6 +56,10 @@ from kip33.stores.files import one_line
 __all__ = ["Answer", "SearchedSegment", "search_partition"]
 
 _PASSED_OVER: Final = "skipped: a record there could be earlier"
+_BELIEVED: Final = (
+    "unverified segments were skipped by the last entry of their .timeindex: entries that it lost "
+    "could name an earlier record"
+)
 _NO_LIMIT: Final = 2**63 - 1
 
 
@@ -120,10 +124,15 @@ class _Search:
             for loss, next_base in zip(losses_of(segments), next_bases, strict=True)
         ]
         self._maxima = [None if s.doubt else -1 if s.is_bare else s.max_timestamp for s in segments]
-        # The log of an unverified segment may continue after the last entry of its index.
-        if segments[-1].status == SegmentStatus.UNVERIFIED:
-            segments[-1] = segments[-1]._replace(max_timestamp=None)
-        self._counting: dict[int, tuple[bool, str | None]] = {}  # by segment number: see _counts
+        # The log of an unverified segment may go on after the last entry of its index, and the
+        # index may have lost its last entries. So such a log is searched, unless only the indexes
+        # are asked, or a broker's answer: then a note says so.
+        is_believed = index_only or as_kafka
+        for place, segment in enumerate(segments):
+            is_last = place + 1 == len(segments)
+            if segment.status == SegmentStatus.UNVERIFIED and (is_last or not is_believed):
+                segments[place] = segment._replace(max_timestamp=None)
+        self._counting: dict[int, tuple[bool, str | None]] = {}  # by place: see _counts
         self._meter = meter
 
     def pending(self, target_ms: int) -> Pending:
@@ -166,6 +175,10 @@ class _Search:
                 self._note_loss(place, unanswered)
                 continue
             asking = [pending for pending in unanswered if self._asks(pending, place)]
+            if segment.status == SegmentStatus.UNVERIFIED and segment.max_timestamp is not None:
+                for pending in unanswered:
+                    if pending not in asking:
+                        pending.pass_over(_BELIEVED)
             if asking and self._index_only:
                 self._ask_index(segment, asking)
             elif asking:

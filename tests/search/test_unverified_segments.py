@@ -1,0 +1,81 @@
+"""Times in segments whose `.timeindex` lost its last entries, though `--read tail` trusted it.
+
+What is expected comes from a build that reads every log.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kip33
+from tests.builders.changing_archive import START_MS, ChangingArchive, batches
+
+A = "a-0"
+STEP_MS = 7
+BASES = (0, 20, 40)
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> ChangingArchive:
+    """Return three segments of ten batches, times rising through all of them."""
+    archive = ChangingArchive(tmp_path)
+    for base in BASES:
+        log = batches(base, 10, first_ms=START_MS + base * STEP_MS, step_ms=STEP_MS)
+        archive.write(archive.log(A, base), log)
+    return archive
+
+
+def put_indexes(archive: ChangingArchive, lost: int) -> None:
+    """Put a broker's `.timeindex` beside each log but the last; they lost their last entries."""
+    for base in BASES[:-1]:
+        log = archive.log(A, base)
+        built = kip33.build_time_index(log, index_interval_bytes=100)
+        data = built.time_index.to_bytes()
+        log.with_suffix(".timeindex").write_bytes(data[: len(data) - 12 * lost])
+
+
+def answers(archive: ChangingArchive, **how: Any) -> list[dict[str, Any]]:
+    times = range(START_MS - 1, START_MS + (BASES[-1] + 11) * STEP_MS, 3)
+    opened = kip33.open_catalog(archive.catalog)
+    asked = [("a", 0, time) for time in times] + [("a", 0, "max-timestamp")]
+    return opened.offsets_for_times(asked, **how).to_pylist()
+
+
+def found(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return [(row["target_ms"], row["offset"], row["timestamp"], row["result"]) for row in rows]
+
+
+@pytest.mark.parametrize("lost", range(5))
+def test_answers_are_those_of_a_build_that_read_the_logs(
+    archive: ChangingArchive, lost: int
+) -> None:
+    archive.build()
+    expected = found(answers(archive))
+    archive.catalog = archive.folder / "another catalog"
+    archive.index_dir = archive.folder / "other indexes"
+    put_indexes(archive, lost)
+    archive.build(read="tail")
+    assert [archive.row(A, base)["status"] for base in BASES] == ["unverified"] * 2 + ["ok"]
+    assert found(answers(archive)) == expected
+
+
+@pytest.mark.parametrize("how", [{"index_only": True}, {"as_kafka": True}], ids=["index", "kafka"])
+def test_where_the_indexes_are_believed_a_late_answer_is_marked(
+    archive: ChangingArchive, how: dict[str, Any]
+) -> None:
+    archive.build()
+    expected = answers(archive)
+    archive.catalog = archive.folder / "another catalog"
+    archive.index_dir = archive.folder / "other indexes"
+    put_indexes(archive, 2)
+    archive.build(read="tail")
+    late = [
+        row
+        for row, right in zip(answers(archive, **how), expected, strict=True)
+        if right["offset"] is not None
+        and (row["offset"] is None or row["offset"] > right["offset"])
+        and row["target_ms"] >= 0
+    ]
+    assert late and all(row["passed_over"] for row in late)
+    assert "unverified" in late[0]["note"]
