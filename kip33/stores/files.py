@@ -1,6 +1,5 @@
 """Read files in ranges and publish files atomically: the only I/O below the catalog."""
 
-import errno
 import os
 import stat
 import uuid
@@ -8,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-import pyarrow as pa
 from pyarrow import fs
 
 from kip33.errors import LocationError, PublishError
@@ -16,6 +14,7 @@ from kip33.formats.byte_sources import PIECE_BYTES, ReadInto, ViewAt, read_fully
 from kip33.formats.index_bytes import IndexBytes, IndexBytesBuilder
 from kip33.stores.containers import opened_inside
 from kip33.stores.durable_files import flush, make_folder
+from kip33.stores.local_files import opened_locally, require_regular, write_new
 from kip33.stores.locations import Location
 from kip33.stores.read_ahead import FetchRange, reading_ahead
 
@@ -74,15 +73,6 @@ def modified_ns(info: fs.FileInfo, place: Location) -> int | None:
     return time_ns
 
 
-def _require_regular(location: Location) -> None:
-    """Raise OSError for a local FIFO or device: opening one may block for ever."""
-    if location.is_local:
-        mode = os.stat(location.path).st_mode  # noqa: PTH116 - a path, as the filesystem has it
-        if not stat.S_ISREG(mode):
-            number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
-            raise OSError(number, "not a regular file")  # EISDIR makes it an IsADirectoryError
-
-
 @contextmanager
 def opened(location: Location) -> Iterator[tuple[ReadInto, int]]:
     """Open a file; yield (read_into, its size in bytes now). Raises the OSError of the store.
@@ -93,19 +83,18 @@ def opened(location: Location) -> Iterator[tuple[ReadInto, int]]:
         with opened_inside(location, opened) as inside:
             yield inside
         return
-    _require_regular(location)
+    if location.is_local:
+        with opened_locally(location.path) as local:
+            yield local
+        return
     with location.filesystem().open_input_file(location.path) as file:
-
-        def read_into(position: int, view: memoryview) -> int:
-            file.seek(position)
-            return int(file.readinto(view))
 
         def read_at(position: int, view: memoryview) -> int:
             data = memoryview(file.read_at(len(view), position))  # type: ignore[call-arg]
             view[: len(data)] = data
             return len(data)
 
-        yield (read_into if location.is_local else read_at), file.size()
+        yield read_at, file.size()
 
 
 class Scanned(NamedTuple):
@@ -151,7 +140,8 @@ def read_whole(location: Location, *, most_bytes: int) -> bytes:
     """Return a small file's bytes; OSError if it cannot be read or is larger."""
     if location.inside:
         return _read_inside(location, most_bytes=most_bytes)
-    _require_regular(location)
+    if location.is_local:
+        require_regular(location.path)
     with location.filesystem().open_input_file(location.path) as file:
         size = file.size()
         if size > most_bytes:
@@ -272,8 +262,7 @@ def publish(
         name = f".{location.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"
         target = location.parent.child(name).path
     try:
-        with _created(location, target) as stream:
-            stream.write(data)
+        _write(location, target, data)
         status = status_of(location._replace(path=target))
         if status is None or status.size_bytes != len(data):
             found = status.size_bytes if status else None
@@ -295,16 +284,23 @@ def publish(
         raise
 
 
-def _created(location: Location, target: str) -> pa.NativeFile:
-    """Return a new file to write, in the directory of `location`, which is created if missing."""
-    store = location.filesystem()
+def _write(location: Location, target: str, data: bytes) -> None:
+    """Write a new file in the directory of `location`, which is created if missing."""
     try:
-        return store.open_output_stream(target)
+        _write_in_folder(location, target, data)
     except FileNotFoundError:
         if location.is_object_store:  # the bucket is missing, and kip33 creates no buckets
             raise
         make_folder(location.parent)
-        return store.open_output_stream(target)
+        _write_in_folder(location, target, data)
+
+
+def _write_in_folder(location: Location, target: str, data: bytes) -> None:
+    if location.is_local:
+        write_new(target, data)
+        return
+    with location.filesystem().open_output_stream(target) as stream:
+        stream.write(data)
 
 
 def _rename_over(location: Location, temporary: str) -> None:

@@ -159,11 +159,13 @@ def test_the_summary_is_one_json_object(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "out").iterdir()] == [SUMMARY_FILE]
 
 
-def test_a_summary_that_cannot_be_written_is_not_there(tmp_path: Path, disk: Any) -> None:
+def test_a_summary_that_cannot_be_written_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(tmp_path, *RESULTS, SUMMARY_FILE)
     require_results_place(Location.of(tmp_path), TABLES)
     before = all_in(tmp_path)
-    disk("open_output_stream")
+    monkeypatch.setattr("kip33.stores.files.write_new", Disk("")._fail)
     with pytest.raises(PublishError, match="the results have no summary: fix it and run"):
         write_summary(Location.of(tmp_path), {})
     assert all_in(tmp_path) == before

@@ -4,11 +4,8 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from pyarrow import fs
@@ -63,49 +60,48 @@ def test_a_reader_of_the_old_file_keeps_it(tmp_path: Path) -> None:
         assert reader.read() == b"old"
 
 
-class Failing:
-    """A filesystem that is the local one but for one call."""
-
-    def __init__(self, **failing: Any) -> None:
-        self._local = fs.LocalFileSystem()
-        self._failing = failing
-
-    def __getattr__(self, name: str) -> Any:
-        return self._failing.get(name) or getattr(self._local, name)
-
-
 def full(*_: object) -> None:
     raise OSError(28, "No space left on device")
 
 
-@contextmanager
-def lossy(path: str) -> Iterator[Any]:
-    """Open a file that keeps one byte of what is written to it."""
-    with Path(path).open("wb") as file:
-        yield SimpleNamespace(write=lambda data: file.write(data[:1]))
+def lossy(path: str, data: bytes) -> None:
+    """Write a file that keeps one byte of what is written to it."""
+    Path(path).write_bytes(data[:1])
+
+
+def full_after_one_byte(path: str, data: bytes) -> None:
+    lossy(path, data)
+    full()
 
 
 FAULTS = [
-    pytest.param({"open_output_stream": full}, "No space", id="nothing can be opened"),
-    pytest.param(
-        {"open_output_stream": lossy},
-        "3 bytes were written, but the file has 1",
-        id="bytes got lost",
-    ),
+    pytest.param(full, "No space", id="nothing can be opened"),
+    pytest.param(full_after_one_byte, "No space", id="the disk is full"),
+    pytest.param(lossy, "3 bytes were written, but the file has 1", id="bytes got lost"),
 ]
 
 
 @pytest.mark.parametrize(("failing", "says"), FAULTS)
 def test_a_failed_publish_leaves_the_old_file_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: dict[str, Any], says: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: Callable[..., None], says: str
 ) -> None:
     place = Location.of(tmp_path / "x")
     publish(place, b"old")
-    monkeypatch.setattr(Location, "filesystem", lambda self: Failing(**failing))
+    monkeypatch.setattr(files, "write_new", failing)
     with pytest.raises(OSError, match=says):
         publish(place, b"new")
     assert names_in(tmp_path) == ["x"]
     assert Path(place.path).read_bytes() == b"old"
+
+
+def test_a_disk_that_takes_one_byte_at_a_time_gets_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:1]))
+    place = Location.of(tmp_path / "x")
+    assert publish(place, b"twelve bytes").size_bytes == 12
+    assert Path(place.path).read_bytes() == b"twelve bytes"
 
 
 def test_a_failed_rename_leaves_the_old_file_alone(

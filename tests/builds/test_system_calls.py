@@ -1,0 +1,71 @@
+"""What a build asks of the operating system for each segment: of small ones that is much of it."""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.builders.segment_builder import Record, v2_batch
+
+PROJECT = Path(__file__).parents[2]
+SECONDS: Final = 300
+SEGMENTS: Final = 4
+SHOWN: Final = 2_000  # base offset of the segment whose calls are counted
+BUILD: Final = """
+import sys
+from tests.faults.builds import build_here
+build_here(sys.argv[1], sys.argv[2], now_ms=1_800_000_000_000, fsync=sys.argv[3] == "fsync")
+"""
+STATS: Final = ("stat", "fstat", "newfstatat", "lstat", "statx")
+READS: Final = ("read", "pread64", "preadv", "preadv2")
+
+LOG: Final = Counter(stat=3, open=1, read=1, close=1)  # listed, a regular file?, its size
+NEW_INDEX: Final = Counter(stat=2, open=1, write=1, close=1, rename=1)  # there?, its size and time
+FLUSH: Final = Counter(open=1, fsync=1, close=1)
+
+
+@pytest.mark.parametrize(
+    ("fsync", "expected"), [("fsync", LOG + NEW_INDEX + FLUSH), ("no-fsync", LOG + NEW_INDEX)]
+)
+def test_a_segment_and_its_new_index_file_take_few_calls(
+    tmp_path: Path, fsync: str, expected: Counter[str]
+) -> None:
+    assert calls_of_a_segment(tmp_path, fsync) == expected
+
+
+def calls_of_a_segment(folder: Path, fsync: str) -> Counter[str]:
+    """Build some segments under strace; return how often each call named a file of one of them.
+
+    Skips without strace.
+    """
+    strace = shutil.which("strace")
+    if strace is None:
+        pytest.skip("strace is not installed: nothing counts the calls")
+    partition = folder / "source" / "broker-1" / "orders-0"
+    partition.mkdir(parents=True)
+    for base_offset in range(0, SEGMENTS * 1_000, 1_000):
+        log = partition / f"{base_offset:020d}.log"
+        log.write_bytes(v2_batch(base_offset, [Record(1_000 + base_offset)]))
+    trace = folder / "trace"
+    command = [
+        *(strace, "-f", "-y", "-e", "trace=%file,%desc", "-o", str(trace)),
+        *(sys.executable, "-c", BUILD, str(folder / "source"), str(folder / "indexes"), fsync),
+    ]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=SECONDS)
+    if done.returncode and "ptrace" in done.stderr:
+        pytest.skip(f"strace may not trace here: {done.stderr.splitlines()[0]}")
+    assert done.returncode == 0, done.stderr
+    lines = trace.read_text().splitlines()
+    named = [line for line in lines if f"{SHOWN:020d}." in line and "resumed>" not in line]
+    return Counter(kind_of(match[1]) for line in named if (match := re.match(r"\d+ +(\w+)", line)))
+
+
+def kind_of(call: str) -> str:
+    """Return one name for the variants of a call."""
+    kinds = dict.fromkeys(STATS, "stat") | dict.fromkeys(READS, "read") | {"openat": "open"}
+    return kinds.get(call, call)
