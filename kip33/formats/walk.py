@@ -62,6 +62,8 @@ TORN: Final = 4  # the size field points past the end of the file
 SIZE_TOO_SMALL: Final = 5
 BAD_CRC: Final = 6
 
+COMPLETE: Final = -1  # of `why_incomplete`: the batch is complete
+
 # The largest start of a record: length, attributes, timestamp delta, offset delta.
 RECORD_START_BYTES: Final = 5 + 1 + 10 + 5
 
@@ -186,6 +188,20 @@ def read_header(
     return V2_CRC_START, uint32_at(data, at + 17)
 
 
+def why_incomplete(size: int, is_v2: bool, room: int) -> int:
+    """Return COMPLETE if a batch with this size field fits into `room` bytes of a file.
+
+    Else SIZE_TOO_SMALL or TORN, in the order in which Kafka checks.
+    """
+    if size < LEGACY_MIN_SIZE:
+        return SIZE_TOO_SMALL
+    if size > room - LOG_OVERHEAD:
+        return TORN
+    if is_v2 and size < RECORD_BATCH_OVERHEAD - LOG_OVERHEAD:
+        return SIZE_TOO_SMALL
+    return COMPLETE
+
+
 def walk(
     data: Bytes,
     at: int,
@@ -221,14 +237,8 @@ def walk(
                 break
             size = int32_at(data, at + 8)
             is_v2 = int8_at(data, at + 16) >= 2
-            if size < LEGACY_MIN_SIZE:
-                why = SIZE_TOO_SMALL
-                break
-            if entry > end - LOG_OVERHEAD - size:
-                why = TORN
-                break
-            if is_v2 and size < RECORD_BATCH_OVERHEAD - LOG_OVERHEAD:
-                why = SIZE_TOO_SMALL
+            why = why_incomplete(size, is_v2, end - entry)
+            if why != COMPLETE:
                 break
             if not check_crc:
                 ahead = at + HEADERS_AHEAD * (LOG_OVERHEAD + size)

@@ -26,6 +26,7 @@ from kip33.rules.search import (
     require_order,
 )
 from kip33.search.index_pages import OFFSET_WIDTHS, TIME_WIDTHS, IndexPages
+from kip33.search.index_points import last_point
 from kip33.search.log_window import Meter
 from kip33.search.searched_segment import SearchedSegment
 from kip33.stores.files import one_line, opened, status_of
@@ -199,9 +200,7 @@ class IndexLookup:
         offsets = self._offsets()
         if offsets is None:
             return
-        relative_offset = offset - self._segment.base_offset
-        slot = offsets.last(lambda relative, position: position > 0 and relative <= relative_offset)
-        slot -= points_back
+        slot = last_point(offsets, offset - self._segment.base_offset) - points_back
         if slot < 0:
             if points_back > POINTS_BACK[0] and self._dialect is None:
                 return  # a wrong index of an unknown writer

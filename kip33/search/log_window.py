@@ -5,8 +5,7 @@ from typing import Final, Self
 
 from kip33.formats.batch import (
     HEADER_SIZE_UP_TO_MAGIC,
-    LEGACY_MIN_SIZE,
-    LOG_OVERHEAD,
+    LEGACY_HEADER_BYTES,
     RECORD_BATCH_OVERHEAD,
     BatchHeader,
     decode_header,
@@ -14,6 +13,7 @@ from kip33.formats.batch import (
 from kip33.formats.batch_crc import BatchCrc
 from kip33.formats.byte_sources import ReadInto, read_fully
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
+from kip33.formats.walk import COMPLETE, why_incomplete
 
 FIRST_BYTES: Final = 4096
 LOCAL_BYTES: Final = 1 << 18
@@ -89,8 +89,8 @@ class LogWindow:
     def headers(self, position: int) -> Iterator[BatchHeader]:
         """Yield the headers from `position`, where a batch begins, up to the end or to damage.
 
-        Whether a batch is complete is decided as in `kip33.formats.walk`. If the walk ends before
-        the end, `damage`, a Damage, says why.
+        `kip33.formats.walk` says whether a batch is complete. If the walk ends before the end,
+        `damage`, a Damage, says why.
         """
         while position < self.end - HEADER_SIZE_UP_TO_MAGIC:
             head = self._peek(position, min(RECORD_BATCH_OVERHEAD, self.end - position))
@@ -98,13 +98,12 @@ class LogWindow:
                 self.damage = Damage(f"the file ended at byte {position + len(head)}", position)
                 return
             size = int.from_bytes(head[8:12], signed=True)
-            modern = 2 <= head[16] < 128
-            least = RECORD_BATCH_OVERHEAD - LOG_OVERHEAD if modern else LEGACY_MIN_SIZE
-            if size < least or position > self.end - LOG_OVERHEAD - size:
+            is_v2 = 2 <= head[16] < 128
+            if why_incomplete(size, is_v2, self.end - position) != COMPLETE:
                 what = f"at byte {position} of {self.end}: no complete batch begins there"
                 self.damage = Damage(what, position)
                 return
-            if len(head) < LOG_OVERHEAD + least:
+            if len(head) < (RECORD_BATCH_OVERHEAD if is_v2 else LEGACY_HEADER_BYTES):
                 self.damage = Damage(f"the file ended at byte {position + len(head)}", position)
                 return
             header = decode_header(head, position)

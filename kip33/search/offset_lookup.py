@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from kip33.archive.segment_paths import beside
-from kip33.errors import CorruptIndexError, CorruptSegmentError, Kip33Error
+from kip33.errors import CorruptSegmentError, Kip33Error
 from kip33.formats.batch import (
     CODEC_MASK,
     CONTROL,
@@ -21,14 +21,14 @@ from kip33.formats.batch import (
     has_any_offset,
 )
 from kip33.formats.records import Record, iterate_records
-from kip33.search.index_pages import IndexPages
+from kip33.search.index_pages import OFFSET_WIDTHS, IndexPages
+from kip33.search.index_points import checked_position
 from kip33.search.log_window import LogWindow, Meter
 from kip33.search.searched_segment import SearchedSegment, losses_of, next_bases_of
 from kip33.search.segment_search import has_record_from, opened_window
 from kip33.stores.files import one_line, opened
 from kip33.stores.locations import Location
 
-OFFSET_WIDTHS = (4, 4)
 _UINT32: Final = 2**32 - 1
 
 
@@ -107,6 +107,18 @@ def counts_from(segment: SearchedSegment, offset: int, meter: Meter) -> bool:
     return False
 
 
+def has_timestamp_from(segment: SearchedSegment, offset: int, meter: Meter) -> bool:
+    """Return whether a batch that ends at or after an offset has a timestamp.
+
+    Damage ends the walk; OSError as the store does.
+    """
+    with _opened(segment, meter) as log:
+        return any(
+            header.max_timestamp >= 0 and header.last_offset >= offset
+            for header in log.window.headers(log.position_for(offset))
+        )
+
+
 def _located(record: Record | None, notes: list[str]) -> FoundRecord:
     """Return the found record; every note is about something that was skipped."""
     return FoundRecord(record, "; ".join(notes) or None, bool(notes))
@@ -178,20 +190,9 @@ class _LogAndIndex(NamedTuple):
         """Return a position at or before an offset where a walk can begin: an index point, or 0."""
         if self.offsets is None:
             return 0
-        relative_offset = offset - self.base_offset
-        try:
-            slot = self.offsets.last(
-                lambda relative, position: position > 0 and relative <= relative_offset
-            )
-            position = self.offsets[slot][1] if slot >= 0 else 0
-        except (OSError, CorruptIndexError):  # the log is enough
-            position = 0
-        if position <= 0:
-            return 0
-        damage = self.window.damage
-        first = next(self.window.headers(position), None) if position < self.window.end else None
-        self.window.damage = damage  # at a wrong position from the index
-        return position if first and self.base_offset <= first.last_offset <= offset else 0
+        return checked_position(
+            self.window, self.offsets, base_offset=self.base_offset, offset=offset
+        )
 
 
 @contextmanager

@@ -48,7 +48,7 @@ from kip33.rules.segment_status import SegmentStatus
 from kip33.search.answers import Answer, Pending
 from kip33.search.index_lookup import IndexLookup
 from kip33.search.log_window import Meter
-from kip33.search.offset_lookup import counts_from
+from kip33.search.offset_lookup import counts_from, has_timestamp_from
 from kip33.search.searched_segment import SearchedSegment, losses_of
 from kip33.search.segment_search import Hit, SegmentSearch, opened_search
 from kip33.stores.files import one_line
@@ -132,6 +132,7 @@ class _Search:
             is_last = place + 1 == len(segments)
             if segment.status == SegmentStatus.UNVERIFIED and (is_last or not is_believed):
                 segments[place] = segment._replace(max_timestamp=None)
+        self._timed: dict[int, bool] = {}  # by place: see _has_timestamp
         self._counting: dict[int, tuple[bool, str | None]] = {}  # by place: see _counts
         self._meter = meter
 
@@ -249,7 +250,7 @@ class _Search:
             pending.notes.append(
                 f"{self._trap(pending)}; the record at offset {hit.offset} is late enough"
             )
-            pending.settle(not_found(self._maxima))
+            pending.settle(self._not_found())
             return
         if self._as_kafka and hit.exactness == Exactness.BATCH:
             pending.notes.append("a broker returns an error there")
@@ -288,6 +289,38 @@ class _Search:
         except (OSError, ValueError, Kip33Error) as error:
             unknown = "it may have the partition's first record"
             return True, f"{segment.log_uri}: cannot be read: {one_line(error)}; {unknown}"
+
+    def _not_found(self) -> SearchResult:
+        """Return the result of a search without a record: AFTER_END where a time is known.
+
+        If there are batches at or after the log start offset, only their times count: otherwise
+        batches without timestamps would be skipped as if they were before the target.
+        """
+        places = range(len(self._segments))
+        counted = [place for place in places if self._may_count(self._segments[place])]
+        if counted and not any(self._has_timestamp(place) for place in counted):
+            return SearchResult.NO_TIMESTAMPS
+        return not_found(self._maxima)
+
+    def _may_count(self, segment: SearchedSegment) -> bool:
+        return not (segment.doubt or segment.is_bare or self._is_below_start(segment))
+
+    def _has_timestamp(self, place: int) -> bool:
+        """Return whether a batch at or after the log start offset has a timestamp."""
+        segment, known = self._segments[place], self._maxima[place]
+        if known is None or known < 0:
+            return False
+        if self._index_only or segment.base_offset >= self._start_offset:
+            return True
+        if place not in self._timed:
+            self._timed[place] = self._looked_for_timestamp(segment)
+        return self._timed[place]
+
+    def _looked_for_timestamp(self, segment: SearchedSegment) -> bool:
+        try:
+            return has_timestamp_from(segment, self._start_offset, self._meter)
+        except (OSError, ValueError, Kip33Error):
+            return True  # the search that found nothing said why
 
     def _is_below_start(self, segment: SearchedSegment) -> bool:
         return segment.last_offset is not None and segment.last_offset < self._start_offset
@@ -355,7 +388,11 @@ class _Search:
 
     def answers(self, asked: list[Pending]) -> list[Answer]:
         """Return the answers after all segments were searched; equal targets share one answer."""
-        otherwise = not_found(self._maxima)
+        unanswered = [pending for pending in asked if pending.answer is None]
+        before = self._meter.bytes_read
+        otherwise = self._not_found() if unanswered else SearchResult.AFTER_END
+        for pending in unanswered[:1]:
+            pending.bytes_read += self._meter.bytes_read - before
         exactness = Exactness.INDEX if self._index_only else Exactness.RECORD
         answers = []
         for pending in asked:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from itertools import pairwise
 from typing import Final, NamedTuple, TypeAlias
 
@@ -17,6 +18,7 @@ from kip33.formats.times import Time, milliseconds_of
 from kip33.rules.search import Exactness
 from kip33.rules.segment_status import SegmentStatus
 from kip33.search.index_pages import OFFSET_WIDTHS, IndexPages
+from kip33.search.index_points import checked_position
 from kip33.search.log_window import LOCAL_BYTES, REMOTE_BYTES, Damage, LogWindow, Meter
 from kip33.search.searched_segment import SearchedSegment
 from kip33.search.segment_search import opened_search
@@ -268,22 +270,20 @@ class _Batches:
 
     def _place_for(self, start: int) -> int:
         """Return the position from the `.index` beside the log, if the batch there matches."""
-        relative_offset = start - self._log.base_offset
-        log = self._log.place
-        if relative_offset <= 0:
+        if start <= self._log.base_offset:
             return 0
-        try:
-            with opened(beside(log, "index")) as (read_into, size_bytes):
-                entries = IndexPages(read_into, size_bytes, OFFSET_WIDTHS)
-                slot = entries.last(lambda relative, at: at > 0 and relative <= relative_offset)
-                position = entries[slot][1] if slot >= 0 else 0
-        except (OSError, Kip33Error):
-            return 0
-        header = next(self._window.headers(position), None) if position > 0 else None
-        self._window.damage = None  # at a wrong position from the index
-        if header is None or not self._log.base_offset <= header.base_offset <= start:
-            return 0
-        return position
+        with ExitStack() as files:
+            try:
+                index = opened(beside(self._log.place, "index"))
+                read_into, size_bytes = files.enter_context(index)
+            except (OSError, Kip33Error):
+                return 0
+            return checked_position(
+                self._window,
+                IndexPages(read_into, size_bytes, OFFSET_WIDTHS),
+                base_offset=self._log.base_offset,
+                offset=start,
+            )
 
 
 def _corrupt(log: _OpenLog, damage: str) -> CorruptSegmentError:

@@ -109,16 +109,16 @@ class Partition:
     def expected(self, target: int, start_offset: int = 0) -> tuple[int | None, int | None, str]:
         """Return offset, timestamp and result for a time.
 
-        A batch that compaction emptied has a time, so it is `after_end` behind it.
+        A batch that compaction emptied has a time, so it is `after_end` behind it. Batches before
+        `start_offset` count only if there are no others.
         """
         offset, time, result = brute(self.records, target, start_offset)
         if offset is None:
-            claims = [entry.max_timestamp for _, entries in self.segments for entry in entries]
-            return (
-                None,
-                None,
-                SearchResult.AFTER_END if max([-1, *claims]) >= 0 else SearchResult.NO_TIMESTAMPS,
-            )
+            entries = [entry for _, entries in self.segments for entry in entries]
+            counted = [entry for entry in entries if entry.last_offset >= start_offset]
+            claims = [entry.max_timestamp for entry in counted or entries]
+            is_timed = max([-1, *claims]) >= 0
+            return None, None, SearchResult.AFTER_END if is_timed else SearchResult.NO_TIMESTAMPS
         return offset, time, result
 
 

@@ -1,0 +1,37 @@
+"""The position in a log that its `.index` gives for an offset.
+
+An `.index` is not trusted: the batch at the position must be one that a walk to the offset may
+begin with. Otherwise the walk begins at the start of the log.
+"""
+
+from kip33.errors import CorruptIndexError
+from kip33.search.index_pages import IndexPages
+from kip33.search.log_window import LogWindow
+
+
+def last_point(offsets: IndexPages, relative_offset: int) -> int:
+    """Return the slot of the last entry at or before an offset, -1 without one.
+
+    Entries with position 0 are padding.
+    """
+    return offsets.last(lambda relative, position: position > 0 and relative <= relative_offset)
+
+
+def checked_position(
+    window: LogWindow, offsets: IndexPages, *, base_offset: int, offset: int
+) -> int:
+    """Return a position from which a walk reaches an offset: that of an index point, or 0.
+
+    The batch at an index point must begin at or before the offset, and not before the segment.
+    """
+    try:
+        slot = last_point(offsets, offset - base_offset)
+        position = offsets[slot][1] if slot >= 0 else 0
+    except (OSError, CorruptIndexError):
+        return 0
+    if not 0 < position < window.end:
+        return 0
+    damage = window.damage
+    first = next(window.headers(position), None)
+    window.damage = damage  # not of the log: the index gave a wrong position
+    return position if first and base_offset <= first.base_offset <= offset else 0
