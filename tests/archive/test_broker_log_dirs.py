@@ -1,4 +1,4 @@
-"""Files of ours may lie in a broker's log directory, folders may not."""
+"""kip33 may put files, but no folders, into a broker's log directory."""
 
 from pathlib import Path
 

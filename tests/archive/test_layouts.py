@@ -1,4 +1,4 @@
-"""What each layout finds, passes over, and cannot read: a row or a count, never a crash."""
+"""Files that each layout finds, ignores, or cannot read: a row or a count, never a crash."""
 
 import json
 import re

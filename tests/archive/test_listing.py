@@ -1,4 +1,4 @@
-"""What a listing finds: layouts, names, the last segment, and what it passes over."""
+"""Listings: layouts, names, the last segment, and ignored files."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""Damaged segments by the thousand, and a recovery of forty lines to hold the results against.
+"""Thousands of damaged segments, and a recovery of forty lines to compare the results with.
 
 `python -m tests.builders.index_mutants SEED COUNT` damages prefixes of real segments, or of built
 ones where there are none, and prints what came of them as JSON. It runs in a process of its own, so

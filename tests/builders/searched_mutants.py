@@ -1,7 +1,7 @@
-"""Questions by the thousand over generated logs and index files that are damaged but called ours.
+"""Thousands of searches in generated logs with damaged index files that are recorded as ours.
 
-`python -m tests.builders.searched_mutants SEED QUESTIONS` asks them and prints what came of them as
-JSON. An answer that differs from a loop over all records and says nothing of it is a fault.
+`python -m tests.builders.searched_mutants SEED QUESTIONS` runs them and prints the outcomes as
+JSON. An answer that differs from a loop over all records without a note is a fault.
 """
 
 import json

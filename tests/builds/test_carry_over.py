@@ -1,4 +1,4 @@
-"""Rows that go from one snapshot to the next: many of them, in parts, from paths of any kind."""
+"""Rows copied from one snapshot to the next: many of them, in parts, from paths of any kind."""
 
 import shutil
 from pathlib import Path

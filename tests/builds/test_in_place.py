@@ -1,4 +1,4 @@
-"""Builds in place: what lies beside a broker's logs afterwards, and whose it is."""
+"""Builds in place: the files beside a broker's logs afterwards, and their owners."""
 
 import os
 import subprocess

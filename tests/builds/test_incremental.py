@@ -1,6 +1,6 @@
-"""What a second build reads again, takes over, carries along and drops, and that nobody sees it.
+"""Rows that a second build reads again, reuses, carries over and drops.
 
-After each change an incremental build is held against a build into a new place.
+After each change an incremental build is compared with a build into a new place.
 """
 
 import json

@@ -1,14 +1,14 @@
-"""A random walk: an archive changes, a build follows, and nobody can tell it read only a part.
+"""A random walk: an archive changes, a build follows, and its result is that of a full build.
 
-After every build: each row of a topic it looked at is what a build into a new place makes of the
-same archive, each index file that a row names is that build's to the byte, and rows of what it did
-not look at are as they were. A row that believes a `.timeindex` may tell less, never another.
-KIP33_WALKS is how many walks the long form has.
+After every build, each row of a listed topic is the same as in a build into a new place, each index
+file in a row has the same bytes, and rows of other topics are unchanged. A row that trusts a
+`.timeindex` may have fewer values, never different ones. KIP33_WALKS is the number of walks in the
+long form.
 
-A second walk asks whose index files are whose: others touch them, logs go and their index files
-stay, topics are created again, builds of two topics commit at once. Nothing foreign is changed,
-what is ours is as a build into a new place makes it, and the list of orphaned files is that of a
-naive model. KIP33_OWNER_SEEDS is how many seeds its long form has.
+A second walk tests the ownership of index files: other programs change them, logs are deleted and
+their index files stay, topics are created again, builds of two topics commit at the same time. No
+foreign file is changed, our files are the same as in a build into a new place, and the list of
+orphaned files is that of a naive model. KIP33_OWNER_SEEDS is the number of seeds in the long form.
 """
 
 import itertools
@@ -118,7 +118,7 @@ class Nights(RuleBasedStateMachine):
 
     @rule(segment=SEGMENTS)
     def goes(self, segment: tuple[str, int]) -> None:
-        """Its index files go with it: otherwise they would be nobody's when it comes back."""
+        """Its index files are deleted with it: otherwise their ownership would be lost later."""
         log = self.archive.log(*segment)
         if log.exists():
             self._forget_beside(log)
@@ -243,10 +243,10 @@ File = tuple[int, int, bytes]  # size, modification time in ms, bytes
 
 
 class Owners:
-    """An archive whose index files are touched by others, and a naive model of whose they are.
+    """An archive whose index files other programs change, and a naive model of their ownership.
 
-    A file is ours by the row of its log, or because it is orphaned and as it was. `ours` has the
-    files that rows of ours name, `orphaned` those whose logs went, with size and time of each.
+    A file is ours by the row of its log, or because it is orphaned and unchanged. `ours` has the
+    files in our rows, `orphaned` those whose logs were deleted, with size and time of each.
     """
 
     def __init__(self, folder: Path, seed: int) -> None:

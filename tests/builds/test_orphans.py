@@ -1,4 +1,4 @@
-"""Index files of ours whose logs are no longer there: listed, and used when a log returns."""
+"""Orphans, our index files whose logs no longer exist: listed, and reused when a log returns."""
 
 import json
 import os

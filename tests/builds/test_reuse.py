@@ -1,4 +1,4 @@
-"""Which modification times say that a file may change, or have changed, without showing it."""
+"""Modification times with which a file may change, or have changed, undetected."""
 
 import numpy as np
 import pytest

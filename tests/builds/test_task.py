@@ -1,4 +1,4 @@
-"""Building one segment: what is written, kept, replaced and withdrawn, and the row that says so."""
+"""Build one segment: files that are written, kept, replaced and withdrawn, and the row."""
 
 import json
 import os

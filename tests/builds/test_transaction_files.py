@@ -1,6 +1,6 @@
-"""`.txnindex` files of builds: from segment to segment, from night to night, and what is not known.
+"""`.txnindex` files of builds: across segments and nights, and with unknown transactions.
 
-What is expected comes from one scan over all segments of a partition as one log. `KIP33_SEED`
+The expected files come from one scan over all segments of a partition as one log. `KIP33_SEED`
 chooses other logs.
 """
 

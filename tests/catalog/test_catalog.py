@@ -1,4 +1,4 @@
-"""The catalog: what is committed is there whole, what is not is not there; any engine reads it."""
+"""The catalog: a snapshot is visible completely after its commit, not before; any engine reads it."""
 
 import json
 import shutil

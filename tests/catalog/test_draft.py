@@ -1,4 +1,4 @@
-"""A draft: nobody sees it before its commit, and only what the good attempts wrote is in it."""
+"""A draft is invisible before its commit and contains only the parts of successful attempts."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Every option of every command, given what nobody means: one line and an exit code, no trace.
+"""Every option of every command with hostile values: one line and an exit code, no trace.
 
 A value comes from the command line or from a --config file. Nothing here may start Spark, so the
 commands go as far as they go without. Seeds are printed with what failed.

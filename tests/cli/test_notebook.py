@@ -1,6 +1,6 @@
 """jobs/five_questions.ipynb, run from top to bottom in a kernel of its own, on the demo archive.
 
-What its Spark jobs say is held against the functions that need no Spark.
+The results of its Spark jobs are compared with those of the functions that need no Spark.
 """
 
 import ast

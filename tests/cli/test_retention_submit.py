@@ -1,4 +1,4 @@
-"""`spark-submit jobs/retention.py`: what a scheduler goes by, the exit code and the last line."""
+"""`spark-submit jobs/retention.py`: the exit code and the last line, which schedulers use."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`--summary FILE` of build, verify and retention: what was found, for who sees no output."""
+"""`--summary FILE` of build, verify and retention: the results, for programs without the output."""
 
 import json
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""An apply that a disk or a permission refuses: the partition stops, nothing is lost, it goes on.
+"""An apply that a disk or a permission stops: nothing is lost, and a later apply continues it.
 
-As root it runs without the privilege to pass over permissions.
+As root it runs without the privilege to bypass permissions.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Segments that change between the listing and the reading, and while they are read.
 
-Each is a row of a committed snapshot that says what is the matter, and the next undisturbed build
-leaves what one that was never disturbed leaves: the same rows and the same index files.
+Each is a row of a committed snapshot that states the fault. The next undisturbed build gives the
+same rows and the same index files as if there had been no disturbance.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""A stored snapshot that is damaged: it counts as none, it is told, and nothing else is lost.
+"""A damaged snapshot is ignored and reported, and nothing else is lost.
 
-Two snapshots are there before, of an archive that did not change, so that the older one tells what
-the newest did. Each damage hits the newest.
+There are two snapshots of an archive that did not change, so that the older one has the same rows.
+The newest one is damaged.
 """
 
 import json

@@ -1,8 +1,8 @@
-"""The driver killed with SIGKILL: a reader sees the old or the new, the next build mends the rest.
+"""The driver killed with SIGKILL: readers see the old or the new state, the next build repairs it.
 
-The builds are whole ones without a JVM. KIP33_SEED chooses the moments, KIP33_KILLS how many; the
-seed is printed. A moment is a time, so the same seed kills at the same times and not in the very
-same instruction; the kills at a rename do.
+The builds are complete, without a JVM. KIP33_SEED chooses the moments, KIP33_KILLS their number;
+the seed is printed. A moment is a time, so the same seed kills at the same times and not in the
+very same instruction; the kills at a rename do.
 """
 
 import os

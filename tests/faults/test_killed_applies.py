@@ -1,4 +1,4 @@
-"""An apply killed with SIGKILL, anywhere: nothing is lost, no hole, a true journal; it goes on.
+"""An apply killed with SIGKILL at any point: no lost file, no gap, a true journal; it continues.
 
 KIP33_SEED chooses the random moments, KIP33_KILLS how many the long form has; the seed is printed.
 A moment is a time; the kills around each operation are exact.

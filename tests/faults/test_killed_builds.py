@@ -1,4 +1,4 @@
-"""A Spark build whose driver is killed or interrupted: at any moment, as a whole."""
+"""A Spark build whose driver is killed or interrupted at any moment."""
 
 import os
 import random

@@ -1,6 +1,6 @@
 """Permission denied, on the archive, on the indexes, on the catalog.
 
-As root the command runs without the privilege to pass over permissions.
+As root the command runs without the privilege to bypass permissions.
 """
 
 import shutil

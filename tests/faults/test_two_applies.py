@@ -1,6 +1,6 @@
-"""Two applies at the same time, of one plan or of two: both end, nothing is lost, no hole.
+"""Two applies at the same time, of one plan or of two: both end, no lost file, no gap.
 
-KIP33_ROUNDS is how often the long form lets two processes meet.
+KIP33_ROUNDS is the number of rounds with two processes in the long form.
 """
 
 import itertools

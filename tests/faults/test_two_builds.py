@@ -1,7 +1,7 @@
-"""Two builds at the same time on one catalog: both end well, whichever comes first at any point.
+"""Two builds at the same time on one catalog: both succeed in every order of their steps.
 
-In one process the steps of a build interleave with a whole other build, at every point; two real
-processes then do as they like, many times.
+In one process a complete build runs between the steps of another, at every point. Then two real
+processes run freely, many times.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""An index file that cannot be written or removed once: the next build mends it, for it is ours."""
+"""An index file that cannot be written or removed once: the next build repairs it."""
 
 import errno
 from collections.abc import Callable

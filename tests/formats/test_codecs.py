@@ -1,4 +1,4 @@
-"""Bodies of every codec: whole, in pieces, damaged, and lying about their size."""
+"""Bodies of every codec: complete, in pieces, damaged, and with false sizes."""
 
 import struct
 import tracemalloc

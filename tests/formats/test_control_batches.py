@@ -1,6 +1,6 @@
 """Control batches that a random run against Kafka 4.1.1 found: a body that decodes up to a point.
 
-Kafka pulls bytes from the decoder as its records need them: what stands before the damage counts.
+Kafka reads bytes from the decoder as its records need them, so bytes before the damage are used.
 """
 
 import zlib

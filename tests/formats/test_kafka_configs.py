@@ -1,4 +1,4 @@
-"""What Kafka's own tools print, as they printed it, and what is made of it."""
+"""The saved output of Kafka's own tools, and the settings read from it."""
 
 import pytest
 

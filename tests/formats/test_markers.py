@@ -1,6 +1,6 @@
 """Control batches of a producer: what recovery keeps, stops after, and fails to load (rows 32-35).
 
-Every case stands between two plain batches, so what follows it tells whether the scan went on.
+Every case is between two plain batches, so the second one shows whether the scan continued.
 """
 
 import gzip

@@ -1,4 +1,4 @@
-"""Two tables, names and no names; what is formatted parses back."""
+"""Two tables, of valid and invalid names; formatted names parse back."""
 
 import pytest
 from hypothesis import given

@@ -1,7 +1,7 @@
 """The scan: every damage by name, fed in every way, plain and compiled.
 
-A case is a log and how it ends; `fed` runs it whole, in the smallest chunks, and from a source that
-answers one byte at a time.
+A case is a log and how it ends; `fed` runs it at once, in the smallest chunks, and from a source
+that returns one byte at a time.
 """
 
 import zlib

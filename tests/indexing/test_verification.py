@@ -1,4 +1,4 @@
-"""Index files held against their log, from files: what is read, and what cannot be."""
+"""Verify index files against their log, from files: readable and unreadable ones."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The texts that users see stand in one file, so that a change of wording is read as one."""
+"""All texts that users see are in one file, so that a change of wording is reviewed there."""
 
 from tests.messages.collect import MESSAGES, collected, messages_of
 

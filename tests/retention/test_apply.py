@@ -1,4 +1,4 @@
-"""Carrying out a plan: what goes, what stops a partition, what the journal says."""
+"""Carry out a plan: deleted files, reasons to stop a partition, the journal."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What a plan has to pass before anything is touched, and what no plan can ask for."""
+"""The checks of a plan before anything is changed, and plans that are always refused."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""What a broker would see of a segment, from the files that lie beside its log now.
+"""A broker's view of a segment, from the current files beside its log.
 
 What the files mean is `tests/rules/test_broker_view.py`; here they are real ones, some of them bad.
 """

@@ -1,4 +1,4 @@
-"""A broker's lock: while we hold it no broker starts, while one holds it nothing is deleted."""
+"""A broker's lock: no broker starts while kip33 holds it; while a broker has it, no deletion."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""A retention plan: what it takes, where it ends and says why, what it is as a file."""
+"""A retention plan: its segments, where it ends and why, and its file."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Policies from files: TOML, what Kafka's tools printed, both; and files that are neither."""
+"""Policies from files: TOML, output of Kafka's tools, both; and files that are neither."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A trash instead of deletion: every file whole in the one place or the other."""
+"""A trash instead of deletion: every complete file is in one place or the other."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""What a broker takes as a segment's largest timestamp, one state of its indexes a row.
+"""The largest timestamp that a broker uses for a segment, one state of its indexes per row.
 
 The same rows are shown to Kafka in `tests/integration/kafka/test_broker_view.py`.
 """

@@ -1,4 +1,4 @@
-"""Tables from int64 keys to offsets keep what a dict keeps, plain and compiled."""
+"""The hash table (int64 to offset) contains the same as a dict, plain and compiled."""
 
 import random
 from itertools import islice

@@ -1,4 +1,4 @@
-"""Which ends of a `.timeindex` are believed without the log, one reason a row."""
+"""Ends of a `.timeindex` that are trusted without the log, one reason per row."""
 
 import pytest
 

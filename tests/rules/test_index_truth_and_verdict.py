@@ -1,4 +1,4 @@
-"""What an index beside a log is called: every verdict, and every way of being true or untrue.
+"""The verdict on an index beside a log: every verdict, and every way to be true or wrong.
 
 The log of most cases is ten batches of 98 bytes at offsets 0 to 9 with timestamps 1000 to 1009 and
 an interval of 100, the worked example of kafka-semantics 4.5 and 4.7.

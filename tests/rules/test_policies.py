@@ -1,4 +1,4 @@
-"""Which section holds for a topic, what it says, and what no section may say."""
+"""The section that applies to a topic, its settings, and settings that are refused."""
 
 import json
 import pickle

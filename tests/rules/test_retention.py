@@ -1,4 +1,4 @@
-"""The retention rule: Kafka's three checks, oldest first, each stopping at what stays."""
+"""The retention rule: Kafka's three checks, oldest first, each up to the first kept segment."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which timestamps are hardly what their writer meant, one sentence a row."""
+"""Timestamps that their writer hardly meant, one case per row."""
 
 from collections.abc import Callable
 from typing import Any, Final

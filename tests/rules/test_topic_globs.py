@@ -1,4 +1,4 @@
-"""Which topics `--topics` asks for, `!GLOB` included."""
+"""The topics selected by `--topics`, including `!GLOB`."""
 
 import random
 import re

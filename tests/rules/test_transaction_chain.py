@@ -1,4 +1,4 @@
-"""What is open between the segments of a partition, and the catalog's column that says it."""
+"""Transactions that are open between the segments of a partition, and the catalog's column."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Where groups go on, on two clusters made from one stream of records: nothing unread is missed."""
+"""Failover between two clusters made from one stream of records: no unread record is missed."""
 
 import random
 import tempfile

@@ -1,4 +1,4 @@
-"""How far groups are behind, against a look at every record; each result; when the unread goes."""
+"""The lag of groups, compared with a scan of all records; each result; when unread records expire."""
 
 import random
 import tempfile

@@ -1,4 +1,4 @@
-"""The record at an offset and the last before it, against a look at every record."""
+"""The record at an offset and the last one before it, compared with a scan of all records."""
 
 import tempfile
 from pathlib import Path

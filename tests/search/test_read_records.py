@@ -1,4 +1,4 @@
-"""`find_offset` and `read_records` from segment files, held against what was written into them."""
+"""`find_offset` and `read_records` from segment files, compared with the written records."""
 
 import tempfile
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Files of committed offsets and of requests: what they may be, and every way to be wrong."""
+"""Files of committed offsets and of requests: valid forms, and every kind of error."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Search by time in what several builds left: index files of two passes, or of another dialect."""
+"""Search by time after several builds: index files of two scans, or of another dialect."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""An index is never believed: damaged index files that are called ours change no answer."""
+"""An index is never trusted: damaged index files that are recorded as ours change no answer."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Two directories of one partition, `t-0` and `t-00`: nobody knows whether they are one log."""
+"""Two directories of one partition, `t-0` and `t-00`: it is unknown whether they are one log."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A session of the command line's own: what its JVM is told, and by which way."""
+"""A session of the command line: the settings of its JVM, and how they are passed."""
 
 import json
 import os

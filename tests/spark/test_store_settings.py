@@ -1,4 +1,4 @@
-"""What a session says of stores, and what nobody has said."""
+"""A session's settings of stores, and Hadoop's defaults."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What lies inside other files: ranges, chunks, and what is wrong with them, byte by byte."""
+"""Logs and indexes inside other files: ranges, chunks, and their damage, byte by byte."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Publishing whole files or none, and reading them."""
+"""Publish files atomically, and read them."""
 
 import os
 import subprocess

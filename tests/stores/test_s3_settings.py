@@ -1,4 +1,4 @@
-"""What Hadoop's S3A settings say, said to pyarrow's client."""
+"""Hadoop's S3A settings become arguments of pyarrow's client."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Where a process has the settings of its stores from."""
+"""The sources of a process's store settings."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a caller says of a store, in short names or Hadoop's, and when it holds."""
+"""Store settings from a caller, by short names or Hadoop's, and their scope."""
 
 from pathlib import Path
 
