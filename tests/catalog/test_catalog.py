@@ -1,4 +1,4 @@
-"""The catalog: a snapshot is visible completely after its commit, not before; any engine reads it."""
+"""The catalog: a snapshot is visible after its commit, completely, and any engine reads it."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""The lag of groups, compared with a scan of all records; each result; when unread records expire."""
+"""The lag of groups compared with a scan of all records; each result; expiry of unread records."""
 
 import random
 import tempfile
