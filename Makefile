@@ -31,8 +31,10 @@ java:
 ##@ Send it to a cluster
 
 DIST ?= dist
+OBJECTS := kip33/formats/native/objects
 dist: venv  ## Make dist/kip33.zip for --py-files and dist/kip33-env.tar.gz for spark.archives
-	@rm -rf $(DIST) build && mkdir -p $(DIST)  # what setuptools left there would go along
+	@rm -rf $(DIST) build $(OBJECTS) && mkdir -p $(DIST)  # what setuptools left there would go along
+	$(BIN)/python -m kip33.indexing.object_files $(OBJECTS)  # so that no executor compiles
 	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir $(DIST) .
 	@mv $(DIST)/kip33-*.whl $(DIST)/kip33.zip  # a wheel is one; Spark takes no other name
 	$(PYTHON) -m venv $(DIST)/environment
@@ -40,7 +42,7 @@ dist: venv  ## Make dist/kip33.zip for --py-files and dist/kip33-env.tar.gz for 
 	  -c .ci/requirements.lock '.[hdfs,s3]'
 	@$(DIST)/environment/bin/pip uninstall --quiet --yes pyspark py4j pip  # a cluster has its own
 	tar -czf $(DIST)/kip33-env.tar.gz -C $(DIST)/environment .
-	@rm -rf $(DIST)/environment
+	@rm -rf $(DIST)/environment $(OBJECTS)
 	@ls -lh $(DIST)
 
 ##@ See it work
@@ -94,4 +96,4 @@ bench:  ## Measure all, half an hour; writes tests/benchmarks/results/
 bench-quick:  ## Measure some of it, in three minutes
 
 clean:  ## Remove what was made here
-	rm -rf $(VENV) $(DEMO) build $(DIST) *.egg-info tests/integration/kafka/oracle/target
+	rm -rf $(VENV) $(DEMO) build $(DIST) $(OBJECTS) *.egg-info tests/integration/kafka/oracle/target

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from kip33.formats.batch import LEGACY_CRC_START, V2_CRC_START, BatchHeader
 from kip33.formats.byte_sources import SeekableBytes, pieces_of
 from kip33.formats.crc import crc32, crc32c
+from kip33.formats.native import compiled, crc32c_tables
 from kip33.formats.scan import SMALL_BYTES
 
 
@@ -33,11 +34,10 @@ class BatchCrc:
     def _crc32c(self, value: int, piece: bytes) -> int:
         if self._checked_bytes <= SMALL_BYTES:
             return crc32c(value, piece, 0, len(piece), None)
-        from kip33.formats.native import compiler
-
         data = np.frombuffer(piece, np.uint8)
-        return int(compiler.compiled(_with_crc32c)(value, data, compiler.crc32c_tables()))
+        return int(compiled(with_crc32c)(value, data, crc32c_tables()))
 
 
-def _with_crc32c(value: int, data: npt.NDArray[np.uint8], tables: Any) -> int:
+def with_crc32c(value: int, data: npt.NDArray[np.uint8], tables: Any) -> int:
+    """Return the CRC-32C `value` with a piece added: what is compiled."""
     return crc32c(value, data, 0, data.size, tables)

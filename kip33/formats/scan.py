@@ -21,6 +21,7 @@ from kip33.formats.batch import (
 )
 from kip33.formats.batch import RECORD_BATCH_OVERHEAD as LONGEST_HEADER_BYTES
 from kip33.formats.byte_sources import ReadInto, ViewAt, read_fully
+from kip33.formats.native import compiled, crc32c_tables
 from kip33.formats.windows import Buffer, Views, Window
 
 ROWS: Final = 4096
@@ -134,10 +135,8 @@ class BatchScan:
             return lambda data, at, stop: walk.walk(
                 data, at, stop, state, columns, check, seek, None
             )
-        from kip33.formats.native import compiler
-
-        tables = compiler.crc32c_tables()
-        function = compiler.compiled(walk.walk)
+        tables = crc32c_tables()
+        function = compiled(walk.walk)
         return lambda data, at, stop: function(data, at, stop, state, columns, check, seek, tables)
 
     def _look_at_marker(self, row: np.void) -> bool:

@@ -4,6 +4,7 @@
 
     kafka      races against Kafka's recovery, kafka-python and aiokafka; needs Maven, for its jars
     jobs       whole Spark jobs against bare processes and Kafka
+    cold       the first batch of a process: object code, numba's cache, no cache
     commands   how long small commands take, and what a read of headers alone reads
     nightly    unchanged and `--read tail` builds against full ones, on large and many segments
     durability builds that flush to the disk, against builds that do not
@@ -32,6 +33,7 @@ from tests.benchmarks.page import tell
 GROUPS: Final = {
     "kafka": ["races"],
     "jobs": ["large_jobs"],
+    "cold": ["cold_start"],
     "commands": ["commands", "headers_only"],
     "nightly": ["nightly"],
     "durability": ["durability"],

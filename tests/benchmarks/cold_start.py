@@ -1,21 +1,25 @@
-"""What is paid once: importing numba, compiling, loading what was compiled."""
+"""What is paid once: importing numba, compiling, loading what was compiled, or object code."""
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Final
 
-from tests.benchmarks.segments import SegmentFile
+from kip33.formats.native.object_code import CPU_TARGETS
+from kip33.formats.native.object_kernels import is_for_this_machine
+from tests.benchmarks.page import Section, tell
+from tests.benchmarks.ratios import Ratio
+from tests.benchmarks.segments import KINDS, SegmentFile, write_segment
 
+ROUNDS: Final = 5
+SEGMENT_BYTES: Final = 64 << 20
+AT_MOST_SECONDS: Final = 0.5
 SCRIPT: Final = """
 import json, sys, time
-
-begin = time.perf_counter()
-import numba
-numba_there = time.perf_counter()
 from kip33.stores.locations import Location
 from kip33.rules.index_builder import IndexSettings
 from kip33.indexing.segment import index_file
@@ -27,9 +31,48 @@ def index():
     index_file(log, base_offset=0, topic="t", settings=IndexSettings(), native=True)
     return time.perf_counter() - begin
 
-first, second = index(), index()
+begin = time.perf_counter()
+if sys.argv[2] == "numba":
+    import numba
+numba_there = time.perf_counter()
+first = index()
+second = min(index() for _ in range(3))
 print(json.dumps({"import numba": numba_there - begin, "first index": first - second}))
 """
+
+
+def sections(data: Path, *, quick: bool) -> list[Section]:
+    """Measure and return this part of the page: the first batch, whatever it must load first."""
+    target = next(target for target in CPU_TARGETS if is_for_this_machine(target))
+    tell(f"cold starts: object code for {target.name}")
+    file = write_segment(KINDS[0], data / "cold", size_bytes=SEGMENT_BYTES)
+    with tempfile.TemporaryDirectory(prefix="kip33-objects-") as objects:
+        command = [sys.executable, "-m", "kip33.indexing.object_files", objects]
+        subprocess.run([*command, "--target", target.name], check=True)
+        rounds = [_round(file.path, objects) for _ in range(1 if quick else ROUNDS)]
+    median = {name: statistics.median(one[name] for one in rounds) for name in rounds[0]}
+    lines = [
+        "| the first segment costs more than a later one | seconds |",
+        "|---|---:|",
+        *(f"| {name} | {seconds:.2f} |" for name, seconds in median.items()),
+        "",
+        f"- Fresh processes, medians of {len(rounds)}; numba's import is in all but the first.",
+    ]
+    work = "first batch of a process, object code, no cache"
+    measured = median["object code, no cache"]
+    return [Section("Cold starts", lines, [Ratio(work, "", measured, "s", AT_MOST_SECONDS)])]
+
+
+def _round(log: Path, objects: str) -> dict[str, float]:
+    with tempfile.TemporaryDirectory(prefix="kip33-numba-") as cache:
+        loaded = in_fresh_process(log, cache, objects)
+        compiled = in_fresh_process(log, cache)
+        cached = in_fresh_process(log, cache)
+    return {
+        "object code, no cache": loaded["first index"],
+        "numba, no cache": sum(compiled.values()),
+        "numba, from its cache": sum(cached.values()),
+    }
 
 
 def cold_seconds(file: SegmentFile) -> dict[str, float]:
@@ -44,11 +87,11 @@ def cold_seconds(file: SegmentFile) -> dict[str, float]:
     }
 
 
-def in_fresh_process(log: Path, cache: str) -> dict[str, float]:
-    """Run the script with `cache` as numba's cache folder."""
+def in_fresh_process(log: Path, cache: str, objects: str = "") -> dict[str, float]:
+    """Run the script with `cache` as numba's cache folder, and this object code or none."""
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(log)],
-        env={**os.environ, "NUMBA_CACHE_DIR": cache},
+        [sys.executable, "-c", SCRIPT, str(log), "" if objects else "numba"],
+        env={**os.environ, "NUMBA_CACHE_DIR": cache, "KIP33_OBJECT_CODE": objects},
         capture_output=True,
         text=True,
         check=True,

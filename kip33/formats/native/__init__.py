@@ -4,6 +4,9 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
 Speed: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Takes a rule's plain function and returns what to call."""
 
@@ -15,8 +18,25 @@ def plain(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @cache
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function as machine code."""
+    """Return the function as machine code: object code where there is some, else by numba."""
+    from kip33.formats.native import object_kernels
+
+    kernel = object_kernels.kernel_of(function)
+    if kernel is not None:
+        return kernel
     from kip33.formats.native import compiler
 
     machine_code: Callable[..., Any] = compiler.compiled(function)
     return machine_code
+
+
+@cache
+def crc32c_tables() -> npt.NDArray[np.uint32] | None:
+    """Return what to pass to `crc.crc32c` in compiled code: None for the CPU's instruction."""
+    from kip33.formats.native import object_kernels
+
+    if object_kernels.loaded():  # its known answer came by the instruction
+        return None
+    from kip33.formats.native import compiler
+
+    return compiler.crc32c_tables()

@@ -27,6 +27,7 @@ from kip33.formats import bigendian, crc
 from kip33.formats.native import cpu, folding, lanes, loads
 from kip33.formats.native import forms as native_forms
 from kip33.formats.native.forms import CRC32C_TABLES, NATIVE_FORMS
+from kip33.formats.native.object_kernels import CHECKED_BYTES
 
 # What compiled code is made of besides the functions themselves.
 MACHINE_FORMS: Final = (native_forms, loads, lanes, folding, bigendian, crc)
@@ -43,18 +44,24 @@ def compiled(function: _Function) -> _Function:
 
 @cache
 def _compiled(function: _Function) -> _Function:
-    modules = {module.__name__ for module in MACHINE_FORMS}
-    _let_call(cast(FunctionType, function), modules)
+    modules = let_call(function)
     before = config.CACHE_DIR  # type: ignore[attr-defined]
     config.CACHE_DIR = str(cache_folder(modules))  # type: ignore[attr-defined]
     try:
-        # Without numba's runtime (nrt) arrays are not counted. Counting them costs two locked
-        # instructions at each call of a function that takes one, and nothing passes those: on
-        # 200 B batches they took a quarter of the walk's time. What allocates no longer compiles.
-        njit = cast(Any, numba.njit)  # `_nrt` is not in its signature
-        return cast(_Function, njit(cache=True, nogil=True, _nrt=False)(function))
+        return cast(_Function, dispatcher(function, cache=True))
     finally:
         config.CACHE_DIR = before  # type: ignore[attr-defined]
+
+
+def dispatcher(function: Callable[..., Any], *, cache: bool = False) -> Any:
+    """Return numba's form of a function whose callees can be called, see `let_call`.
+
+    Without numba's runtime (nrt) arrays are not counted. Counting them costs two locked
+    instructions at each call of a function that takes one, and nothing passes those: on 200 B
+    batches they took a quarter of the walk's time. What allocates no longer compiles.
+    """
+    njit = cast(Any, numba.njit)  # `_nrt` is not in its signature
+    return njit(cache=cache, nogil=True, _nrt=False)(function)
 
 
 def cache_folder(modules: Iterable[str]) -> Path:
@@ -90,6 +97,13 @@ def _cache_root() -> Path:
     return ours
 
 
+def let_call(function: Callable[..., Any]) -> set[str]:
+    """Make what `function` calls callable from compiled code; return the modules of all that."""
+    modules = {module.__name__ for module in MACHINE_FORMS}
+    _let_call(cast(FunctionType, function), modules)
+    return modules
+
+
 def _let_call(function: FunctionType, modules: set[str]) -> None:
     """Make the plain functions that `function` calls callable from compiled code.
 
@@ -108,10 +122,6 @@ def _make_jitable(function: FunctionType) -> None:
     register_jitable(function)
 
 
-# Long enough for each machine form: lanes folded side by side, one after another, and a front.
-_CHECKED: Final = bytes(range(256)) * 5 + b"123456789"
-
-
 def crc32c_of(data: npt.NDArray[np.uint8], tables: Any) -> int:
     """Return the CRC-32C of a uint8 array; compiled, this is the known-answer check."""
     return crc.crc32c(0, data, 0, data.size, tables)
@@ -121,7 +131,7 @@ def crc32c_of(data: npt.NDArray[np.uint8], tables: Any) -> int:
 def crc32c_tables() -> npt.NDArray[np.uint32] | None:
     """Return what to pass to `crc.crc32c` here: None for the instruction, else slicing tables."""
     if cpu.has_crc32c():
-        known = crc.crc32c(0, _CHECKED, 0, len(_CHECKED), None)
-        if compiled(crc32c_of)(np.frombuffer(_CHECKED, np.uint8), None) == known:
+        known = crc.crc32c(0, CHECKED_BYTES, 0, len(CHECKED_BYTES), None)
+        if compiled(crc32c_of)(np.frombuffer(CHECKED_BYTES, np.uint8), None) == known:
             return None
     return CRC32C_TABLES
