@@ -1,9 +1,11 @@
 """Flush index files to the disk during a task, before a catalog row names them.
 
-A few threads flush one file each: the file system then writes several files together, and the scan
-continues. At the end the folders are flushed, so that the names are safe, too.
+A few threads flush some files each, one after the other: the file system then writes files of
+several threads together, and the scan continues. At the end the folders are flushed, so that the
+names are safe, too.
 """
 
+import os
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
@@ -15,6 +17,7 @@ from kip33.stores.files import one_line
 from kip33.stores.locations import Location
 
 FLUSHING_THREADS: Final = 8
+FILES_AT_ONCE: Final = 32  # of one thread's work: handing over files one by one costs more CPU
 MOST_WAITING: Final = 1024  # files; with more, the scan waits for the oldest
 INDEX_FILE_KINDS: Final = (
     ("time_index_bytes", "timeindex"),
@@ -29,9 +32,10 @@ class IndexFlusher:
     def __init__(self) -> None:
         """Start without files."""
         self._pool = ThreadPoolExecutor(FLUSHING_THREADS, thread_name_prefix="kip33-flush")
-        self._waiting: deque[tuple[Location, Future[None]]] = deque()
+        self._next: list[str] = []  # files that no thread has yet
+        self._waiting: deque[Future[list[str]]] = deque()
         self._folders: dict[str, Location] = {}
-        self._not_flushed: set[Location] = set()  # folders of files that could not be opened
+        self._not_flushed: list[str] = []  # files that could not be opened
 
     def add(self, row: dict[str, Any]) -> None:
         """Begin to flush the index files of a catalog row.
@@ -47,9 +51,11 @@ class IndexFlusher:
         stem = place.path.removesuffix("timeindex")
         for column, kind in INDEX_FILE_KINDS:
             if row.get(column) is not None:
-                self._waiting.append((place.parent, self._pool.submit(flush, stem + kind)))
-        while len(self._waiting) > MOST_WAITING:
-            self._wait_for_oldest()
+                self._next.append(stem + kind)
+        if len(self._next) >= FILES_AT_ONCE:
+            self._begin_next()
+        while len(self._waiting) > MOST_WAITING // FILES_AT_ONCE:
+            self._not_flushed += self._waiting.popleft().result()
 
     def add_folder(self, row: dict[str, Any]) -> None:
         """Flush the folder of a row's index files at the end, because a file in it is new."""
@@ -68,21 +74,32 @@ class IndexFlusher:
     def wait(self) -> None:
         """Wait until all files and folders so far are on the disk; PublishError if that fails."""
         try:
+            self._begin_next()
             while self._waiting:
-                self._wait_for_oldest()
+                self._not_flushed += self._waiting.popleft().result()
             for one in [self._pool.submit(flush, folder) for folder in self._folders]:
                 one.result()
-            flush_filesystems(sorted(self._not_flushed, key=lambda folder: folder.path))
-            self._folders, self._not_flushed = {}, set()
+            folders = {os.path.dirname(path) for path in self._not_flushed}  # noqa: PTH120
+            flush_filesystems(self._folders[folder] for folder in sorted(folders))
+            self._folders, self._not_flushed = {}, []
         except OSError as error:
             raise PublishError(
                 f"index files cannot be flushed to the disk: {one_line(error)}; the snapshot is "
                 "not committed: fix it and run the command again, or build with --no-fsync"
             ) from error
 
-    def _wait_for_oldest(self) -> None:
-        folder, one = self._waiting.popleft()
+    def _begin_next(self) -> None:
+        if self._next:
+            self._waiting.append(self._pool.submit(_flush_files, self._next))
+            self._next = []
+
+
+def _flush_files(paths: list[str]) -> list[str]:
+    """Flush files; return those that cannot be opened, or have another name now."""
+    not_flushed = []
+    for path in paths:
         try:
-            one.result()
-        except (PermissionError, FileNotFoundError):  # it cannot be opened, or was renamed
-            self._not_flushed.add(folder)
+            flush(path)
+        except (PermissionError, FileNotFoundError):
+            not_flushed.append(path)
+    return not_flushed
