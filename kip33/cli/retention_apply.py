@@ -1,4 +1,4 @@
-"""`kip33 retention --apply`: a plan carried out, and what became of each partition."""
+"""`kip33 retention --apply`: carry out a plan and show the result for each partition."""
 
 import json
 import sys
@@ -24,9 +24,9 @@ MOST_RECORDS: Final = 1_000
 
 
 def apply_file(file: str, options: RetentionRequest) -> set[str]:
-    """Carry out the plan in `file`; return the findings: `stopped` or none.
+    """Carry out the plan in `file`; return the findings: `stopped`, or no findings.
 
-    With jsonl the journal's objects are printed as they come; a dry run shows them in any format.
+    With jsonl the journal's objects are printed immediately; a dry run shows them in any format.
     """
     started = time.monotonic()
     output_format, dry_run = options.output_format, options.dry_run
@@ -36,7 +36,7 @@ def apply_file(file: str, options: RetentionRequest) -> set[str]:
             click.get_current_context(),
         )
     plan = read_plan(Location.of(file))
-    records: list[Record] = []  # for one JSON object, or a table of what would be done
+    records: list[Record] = []  # for one JSON object, or the table of a dry run
     steps_done = 0
     unwritten: list[OutputError] = []
     with progress_bar("retention: segments") as bar:
@@ -82,7 +82,7 @@ def apply_file(file: str, options: RetentionRequest) -> set[str]:
 
 
 class _UntoldError(Kip33Error):
-    """What an apply did cannot be printed."""
+    """The result of an apply cannot be printed."""
 
     exit_code = 1
 
@@ -127,7 +127,7 @@ def _summary(applied: Applied) -> dict[str, Any]:
 
 
 def _print_journal(records: list[Record]) -> None:
-    """Print what each step would do, in the order of the steps."""
+    """Print the effect of each step, in the order of the steps."""
     rows = [
         (
             f"{record['log_dir']}/{record['topic']}-{record['partition']}".lstrip("/"),

@@ -1,8 +1,8 @@
-"""What is asked of a retention plan before anything is touched; each refusal is one line.
+"""The checks of a retention plan before anything is changed; each refusal is one line.
 
-A plan's id shows that it was not changed, not that it is right. So its segments are judged again,
-by the plan's own policies at its own time, on the rows of the newest snapshot: always, for a plan
-may have been made by hand, or before the last build.
+A plan's id shows that it was not changed, not that it is right: it may have been made by hand, or
+before the last build. So its segments are always judged again, by the plan's own policies at its
+own time, on the rows of the newest snapshot.
 """
 
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ def require_fresh(plan: RetentionPlan, *, clock_ms: int, max_age_ms: int) -> Non
 
 
 def require_within(plan: RetentionPlan, limit_bytes: int) -> None:
-    """Raise PlanError for a plan that deletes more bytes than that."""
+    """Raise PlanError for a plan that deletes more than `limit_bytes`."""
     if plan.size_bytes > limit_bytes:
         raise PlanError(
             f"the plan deletes {plan.size_bytes} bytes, expected at most {limit_bytes}: "
@@ -56,9 +56,9 @@ def require_within(plan: RetentionPlan, limit_bytes: int) -> None:
 
 
 def require_trash(plan: RetentionPlan, trash: Location) -> None:
-    """Raise PlanError for a trash on another store, or inside what the plan is about.
+    """Raise PlanError for a trash on another store, or inside a directory of the plan.
 
-    LocationError for one inside any broker's log directory.
+    Raises LocationError for a trash inside any broker's log directory.
     """
     basis = plan.basis
     if trash.root != basis.source.root:
@@ -75,8 +75,8 @@ def require_trash(plan: RetentionPlan, trash: Location) -> None:
 def require_same_judgement(plan: RetentionPlan) -> frozenset[str]:
     """Return the URIs of the planned logs that the newest snapshot has.
 
-    Raises PlanError where it would keep one of them, or has it otherwise; CatalogError where there
-    is no snapshot, or one of another source.
+    Raises PlanError if the snapshot would keep one of them or has other values for it, CatalogError
+    if there is no snapshot or it is of another source.
     """
     basis = plan.basis
     catalog = Catalog(basis.catalog)
@@ -109,7 +109,7 @@ def require_same_judgement(plan: RetentionPlan) -> frozenset[str]:
 
 
 class _Again(NamedTuple):
-    """A planned segment and what the newest snapshot says of it."""
+    """A planned segment and its row in the newest snapshot."""
 
     partition: PlannedPartition
     segment: PlannedSegment
@@ -118,7 +118,7 @@ class _Again(NamedTuple):
     decision: Decision
 
     def problem(self, *, trust_last_modified: bool) -> str | None:
-        """Return why it would not be planned now as it is in the plan, None if it would."""
+        """Return why it would not be planned now in the same way, None if it would."""
         row, log = self.row, self.segment.log
         why = self.judged.why_unplannable(row, trust_last_modified=trust_last_modified)
         if not self.decision.deletable:

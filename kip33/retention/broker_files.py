@@ -22,7 +22,7 @@ class BrokerViewRow(Protocol):
     """The columns of a catalog row that are asked for."""
 
     log_uri: str
-    max_timestamp: int | None  # None: no broker keeps such a segment, or nobody read it
+    max_timestamp: int | None  # None: no broker keeps the segment, or it was not read
 
 
 class SeenByBroker(NamedTuple):
@@ -60,13 +60,13 @@ def _view(
     log: Location, infos: dict[str, fs.FileInfo], max_timestamp: int | None
 ) -> BrokerView | None:
     if log.inside:
-        return None  # no broker opens such a file
+        return None  # a broker does not open such a file
     index_place = beside(log, "timeindex")
     info, time_index = infos.get(log.name), infos.get(index_place.name)
     has_offset_index = beside(log, "index").name in infos
     time_ns = modified_ns(info, log) if info else None
     if time_ns is None or (max_timestamp is None and not has_offset_index):
-        return None  # it is gone, or would be recovered and nobody knows to what
+        return None  # it was deleted, or its recovery has an unknown result
     size = time_index.size if time_index else None
     return broker_view(
         time_index_bytes=size,

@@ -1,9 +1,9 @@
-"""A retention plan by itself: which files may go, in which order, as they were when it was made.
+"""A retention plan: the files to delete, their order, and their state when the plan was made.
 
-Made by `retention.make_plan`, kept as text by `retention.plan_file`, carried out by
-`retention.apply`. Within a partition the order is Kafka's: oldest segment first, of a segment the
-log, the offset index, the time index, the transaction index; of each kind the file beside the log,
-then the one that a build put into the index directory.
+It is made by `retention.make_plan`, written to a file by `retention.plan_file`, and carried out by
+`retention.apply`. Within a partition the order is Kafka's: oldest segment first. Within a segment
+it is the log, the offset index, the time index, the transaction index; for each kind first the file
+beside the log, then the one that a build put into the index directory.
 """
 
 from collections.abc import Iterable, Iterator
@@ -41,7 +41,7 @@ class PlannedSegment(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """What may expire and is not in the plan, and why the first of it is not."""
+    """Deletable segments that are not in the plan, and why the first of them is not."""
 
     segments: int
     log_bytes: int
@@ -49,15 +49,15 @@ class LeftOut(NamedTuple):
 
 
 class PlannedPartition(NamedTuple):
-    """One partition's segments, oldest first; none where all were left out."""
+    """One partition's segments, oldest first; empty if all were left out."""
 
     log_dir: str
     topic: str
     partition: int
     directory: Location
-    index_directory: Location | None  # None where no file of the plan is there
-    log_start_offset: int | None  # that it was judged by
-    first_kept_base_offset: int | None  # of the log that was next in the directory
+    index_directory: Location | None  # None if the plan has no file there
+    log_start_offset: int | None  # used for the judgement
+    first_kept_base_offset: int | None  # of the next log in the directory
     segments: tuple[PlannedSegment, ...]
     left_out: LeftOut | None = None
 
@@ -72,21 +72,21 @@ class PlannedPartition(NamedTuple):
         return sum(segment.size_bytes for segment in self.segments)
 
     def place(self, file: PlannedFile) -> Location:
-        """Return where a file is."""
+        """Return the location of a file."""
         index_directory = self.index_directory or self.directory
         return (index_directory if file.in_index_dir else self.directory).child(file.name)
 
     def below(self, source: Location) -> str:
-        """Return the path of its directory below SOURCE, empty where it is SOURCE itself."""
+        """Return the path of its directory below SOURCE, empty if it is SOURCE itself."""
         return self.directory.path.removeprefix(source.path).strip("/")
 
 
 @dataclass(frozen=True)
 class Basis:
-    """What a plan was decided by."""
+    """The basis of a plan's decisions."""
 
     created_ms: int
-    now_ms: int  # the moment that it was judged at
+    now_ms: int  # the time of the judgement
     catalog: Location
     snapshot: str
     source: Location
@@ -97,7 +97,7 @@ class Basis:
     trust_last_modified: bool = False
 
     def limits(self, topic: str, log_start_offset: int | None) -> Limits:
-        """Return what a partition of a topic is judged by."""
+        """Return the limits for a partition of a topic."""
         policy = self.policies.of(topic)
         return Limits(
             policy.retention_ms,
@@ -128,7 +128,7 @@ class Basis:
 
 @dataclass(frozen=True)
 class RetentionPlan:
-    """What may be deleted, and nothing else; `plan_id` is a checksum of all the rest."""
+    """The segments to delete; `plan_id` is a checksum of everything else."""
 
     plan_id: str
     basis: Basis
@@ -145,7 +145,7 @@ class RetentionPlan:
         return sum(partition.size_bytes for partition in self.partitions)
 
     def totals(self) -> dict[str, Any]:
-        """Return how many partitions, segments and bytes, and how much was left out."""
+        """Return the numbers of partitions, segments and bytes, also of those left out."""
         left_out = [partition.left_out for partition in self.partitions if partition.left_out]
         return {
             "partitions": sum(1 for partition in self.partitions if partition.segments),
@@ -156,18 +156,18 @@ class RetentionPlan:
         }
 
     def with_segments(self) -> Iterator[PlannedPartition]:
-        """Yield the partitions that lose something."""
+        """Yield the partitions that lose segments."""
         return (partition for partition in self.partitions if partition.segments)
 
 
 def first_names(names: list[str], most: int = 3) -> str:
-    """Return the first names, and how many others there are."""
+    """Return the first names and the number of others."""
     others = len(names) - most
     return ", ".join(names[:most]) + (f" and {others} more" if others > 0 else "")
 
 
 def require_deletable(snapshot: Snapshot) -> None:
-    """Raise PlanError where the files of a snapshot are not a plan's to delete."""
+    """Raise PlanError if a plan must not delete the files of a snapshot."""
     why = layout_of(snapshot.layout).why_not_deleted
     if why:
         raise PlanError(

@@ -1,14 +1,14 @@
-"""What holds for each topic: sections of settings in Kafka's key names, and which one applies.
+"""Retention policies of topics: sections of settings in Kafka's key names, and which one applies.
 
-One section and the defaults apply to a topic. The section is the one of exactly its name, else the
-most specific glob that matches: most literal characters, then fewest wildcards, then the later in
-the file. Its keys go over those of the defaults; other sections that match say nothing. Where no
-section matches and there are no defaults, nobody said what holds, and nothing expires.
+One section and the defaults apply to a topic. The section is the one with exactly its name, else
+the most specific glob that matches: most literal characters, then fewest wildcards, then the later
+in the file. Its keys override those of the defaults; other matching sections are ignored. Without a
+matching section and defaults a topic has no policy, and nothing expires.
 
-Five topics are Kafka's own, and neither defaults nor globs reach them, only a section of exactly
-their name: `__consumer_offsets` and `__transaction_state` are compacted, `__remote_log_metadata`
-and `__share_group_state` kept for ever, as Kafka creates them. `__cluster_metadata` is a KRaft log
-with snapshots, to which topic settings do not apply whoever gives them.
+Five topics are Kafka's own. Defaults and globs do not apply to them, only a section with exactly
+their name. As Kafka creates them, `__consumer_offsets` and `__transaction_state` are compacted,
+`__remote_log_metadata` and `__share_group_state` are kept for ever. `__cluster_metadata` is a KRaft
+log with snapshots, to which topic settings never apply.
 """
 
 import re
@@ -92,7 +92,7 @@ _GLOB_TOKEN = re.compile(r"\[!?\]?[^\]]*\]|.", re.DOTALL)
 
 
 class Policy(NamedTuple):
-    """What holds for one topic; a limit that nobody gave is -1, none, not Kafka's own default."""
+    """The policy of one topic; a limit that is not set is -1 (no limit), not Kafka's default."""
 
     match: str  # the section: a name, a glob, "defaults" or "built in"; "" for none
     retention_ms: int = NO_LIMIT
@@ -127,8 +127,8 @@ class Policies:
         """Take `{"defaults": {KEY: VALUE}, "topics": {NAME_OR_GLOB: {KEY: VALUE}}}`, or nothing.
 
         Keys are Kafka's, values text or integers: `retention.ms` may be 604800000, "604800000" or
-        "7d". PolicyError, with section, key, found and expected, for what Kafka would not take.
-        Defaults without a key are none.
+        "7d". Raises PolicyError, with section, key, found and expected, for values that Kafka
+        refuses. Empty defaults are the same as no defaults.
         """
         tables = tables or {}
         for name in tables:
@@ -196,7 +196,7 @@ class Policies:
 
 
 def _policy(match: str, said: Mapping[str, Any], *, is_judged: bool = True) -> Policy:
-    """Return the policy of one section whose keys lie over all others already."""
+    """Return the policy of one section whose keys already override the defaults."""
     cleanup = said.get("cleanup.policy")
     return Policy(
         match,
