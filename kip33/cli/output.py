@@ -3,7 +3,9 @@
 import csv
 import io
 import json
+import os
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -22,6 +24,7 @@ _DURATIONS: Final = (  # name, smallest value, in ms
 )
 FORMULA: Final = re.compile(r"[=+\-@\t\r]")  # what a spreadsheet evaluates, or strips first
 NUMBER: Final = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?")
+_MARKUP: Final = re.compile(r"[\\[]|:\S*[a-z]\S*:")  # what rich would not print as it is
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -122,18 +125,97 @@ def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None
 ) -> None:
     """Print a table with right-aligned numbers; it is not cut to a width without a terminal."""
+    rows = [list(row) for row in rows]
+    numeric = [
+        bool(rows) and all(isinstance(row[number], int | float) for row in rows)
+        for number in range(len(columns))
+    ]
+    cells = [[_cell_text(cell) for cell in row] for row in rows]
+    lines = _plain_table(columns, cells, numeric, title)
+    if lines is None:
+        _print_by_rich(columns, cells, numeric, title)
+    else:
+        click.echo("\n".join(lines))
+
+
+def _cell_text(cell: Any) -> str:
+    if cell is None:
+        return ""
+    return f"{cell:,}" if isinstance(cell, int) else str(cell)
+
+
+def _plain_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    numeric: Sequence[bool],
+    title: str | None,
+) -> list[str] | None:
+    """Return the lines of a table as rich prints them, in a tenth of the time.
+
+    None where rich has to decide: on a terminal, or where a cell is not plain ASCII on one line.
+    """
+    if not _is_plain_output() or not all(map(_is_plain_row, (columns, *rows))):
+        return None
+    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    total = sum(widths) + 3 * len(widths) + 1
+    headings = [*columns, *([title] if title else [])]
+    if any(_MARKUP.search(heading) for heading in headings) or total > MOST_COLUMNS:
+        return None
+    if title and (len(title) > total or not _is_plain_row([title])):
+        return None
+
+    def line(cells: Sequence[str], edge: str) -> str:
+        padded = (
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(cells, widths, numeric, strict=True)
+        )
+        return f"{edge} " + f" {edge} ".join(padded) + f" {edge}"
+
+    def border(left: str, fill: str, between: str, right: str) -> str:
+        return left + between.join(fill * (width + 2) for width in widths) + right
+
+    return [
+        *([title.ljust(total)] if title else []),
+        border("┏", "━", "┳", "┓"),
+        line(columns, "┃"),
+        border("┡", "━", "╇", "┩"),
+        *(line(row, "│") for row in rows),
+        border("└", "─", "┴", "┘"),
+    ]
+
+
+def _is_plain_output() -> bool:
+    """Return whether standard output is a file or a pipe that takes the lines of a table."""
+    asked_for = ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
+    utf_8 = (sys.stdout.encoding or "").lower().startswith("utf")
+    in_notebook = "ipykernel" in sys.modules
+    return (
+        utf_8
+        and not sys.stdout.isatty()
+        and not in_notebook
+        and not any(name in os.environ for name in asked_for)
+    )
+
+
+def _is_plain_row(cells: Sequence[str]) -> bool:
+    return all(cell.isascii() and cell.isprintable() and cell == cell.strip() for cell in cells)
+
+
+def _print_by_rich(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    numeric: Sequence[bool],
+    title: str | None,
+) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    rows = [list(row) for row in rows]
     table = Table(title=title, title_justify="left", title_style="bold")
-    for number, name in enumerate(columns):
-        numeric = all(isinstance(row[number], int | float) for row in rows) and rows
-        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+    for name, right in zip(columns, numeric, strict=True):
+        table.add_column(name, justify="right" if right else "left", overflow="fold")
     for row in rows:
-        cells = ("" if cell is None else cell for cell in row)
-        table.add_row(*(Text(f"{c:,}" if isinstance(c, int) else str(c)) for c in cells))
+        table.add_row(*map(Text, row))
     console = Console()
     if not console.is_terminal:
         console = Console(width=MOST_COLUMNS)
