@@ -30,10 +30,13 @@ TREES = {
 # The same text with another meaning: module, text.
 OTHER_MEANINGS = {
     ("kip33/cli/dump.py", "index"),  # the kind of a file
+    ("kip33/cli/retention_tables.py", "blocked"),  # a column of the table
+    ("kip33/spark/retention/summary.py", "retention_bytes"),  # a column
+    ("kip33/retention/evaluation.py", "last_modified"),
     ("kip33/retention/judging.py", "last_modified"),  # the column largest_timestamp_source
     ("kip33/spark/retention/summary.py", "last_modified"),
     ("kip33/spark/retention/suspicious_timestamps.py", "last_modified"),
-    ("kip33/rules/retention.py", "keep"),  # an active segment
+    ("kip33/rules/retention_rows.py", "keep"),  # an active segment
     ("kip33/spark/retention/rule.py", "keep"),
 }
 

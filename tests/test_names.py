@@ -15,7 +15,7 @@ TWICE = {
     "broker_view": {"rules", "spark/retention"},
     "build": {"cli", "spark"},
     "catalog": {"catalog", "cli", "spark"},
-    "delete_records": {"formats", "spark/retention"},
+    "delete_records": {"formats", "retention", "spark/retention"},
     "failover": {"cli", "search"},
     "overlaps": {"catalog", "rules"},
     "plan": {"builds", "retention"},

@@ -25,8 +25,10 @@ from kip33.formats.group_offsets import GroupOffset
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.formats.times import Time, milliseconds_of
 from kip33.retention import make_plan
+from kip33.retention.evaluation import EvaluationRequest, evaluate_catalog
 from kip33.retention.plan import RetentionPlan
 from kip33.rules.policies import Policies
+from kip33.rules.retention import RuleQuestion, require_question
 from kip33.rules.search import NEWEST_KAFKA, TARGETS, parse_kafka_version, require_target
 from kip33.search import failover, group_lag
 from kip33.search.catalog_search import TimeQuestion, by_partition, rows_of, search_rows
@@ -224,18 +226,11 @@ class OpenedCatalog:
         """
         chosen = self._chosen(snapshot)
         held = _policies(policies)
-        basis = make_plan.basis_of(
-            self.catalog,
-            chosen,
-            held,
-            now_ms=now_or(now),
-            clock_ms=current_ms(),
-            active_segment=active_segment,
-            boundary=boundary,
-        )
         starts = _log_starts(chosen, self._log_dirs(chosen), log_start_offsets)
-        judged = make_plan.judge_by(basis, self.catalog, chosen, starts, topics)
-        return retention_table(judged, held)
+        question = RuleQuestion(now_or(now), active_segment, boundary)
+        require_question(question)
+        asked = EvaluationRequest(held, question, starts, topics)
+        return retention_table(evaluate_catalog(self.catalog, chosen, asked))
 
     # Nine parameters: each is an option of `kip33 retention --plan`.
     def plan_retention(

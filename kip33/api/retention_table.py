@@ -3,14 +3,12 @@
 The columns have the same names and meanings as those of `kip33.spark.evaluate_retention`.
 """
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 import pyarrow as pa
 
-from kip33.retention.judging import CatalogRow, JudgedPartition
-from kip33.rules.policies import Policies, Policy
-from kip33.rules.retention import Decision
+from kip33.retention.evaluated_tables import answer_columns
+from kip33.retention.evaluation import EvaluatedCatalog
 
 _FIELDS: list["pa.Field[Any]"] = [
     pa.field("log_dir", pa.string(), nullable=False),
@@ -39,27 +37,12 @@ _FIELDS: list["pa.Field[Any]"] = [
 RETENTION: Final = pa.schema(_FIELDS)
 
 
-def retention_table(judged: Iterable[JudgedPartition], policies: Policies) -> pa.Table:
-    """Return the judged segments as a table of RETENTION, in their order."""
-    batches = [_batch(one, policies.of(one.topic)) for one in judged]
-    return pa.Table.from_batches(batches, RETENTION)
-
-
-def _batch(judged: JudgedPartition, policy: Policy) -> pa.RecordBatch:
-    pairs = zip(judged.rows, judged.decisions, strict=True)
-    rows = [_row(row, decision, judged, policy) for row, decision in pairs]
-    return pa.RecordBatch.from_pylist(rows, RETENTION)
-
-
-def _row(
-    row: CatalogRow, decision: Decision, judged: JudgedPartition, policy: Policy
-) -> dict[str, Any]:
-    return {
-        **{name: getattr(row, name) for name in RETENTION.names if hasattr(row, name)},
-        "policy": policy.match,
-        "mode": policy.mode,
-        "retention_ms": policy.retention_ms,
-        "retention_bytes": policy.retention_bytes,
-        "log_start_offset": judged.limits.log_start_offset,
-        **decision._asdict(),
+def retention_table(evaluated: EvaluatedCatalog) -> pa.Table:
+    """Return the judged segments of known topics as a table of RETENTION, in their order."""
+    columns = evaluated.columns
+    answers = answer_columns(evaluated, 0, columns.size)
+    found = {
+        name: answers[name] if name in answers else columns.column(name) for name in RETENTION.names
     }
+    of_topics = pa.array(columns.codes("topic") >= 0)
+    return pa.table(found).filter(of_topics).cast(RETENTION)

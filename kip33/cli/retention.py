@@ -1,5 +1,6 @@
 """`kip33 retention`: what may expire, what blocks the rest, and carrying a plan out."""
 
+import os
 import sys
 from typing import Any, Final
 
@@ -172,7 +173,7 @@ def retention(
     given = {
         name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
-    request = RetentionRequest(**options)
+    request = RetentionRequest(**options, by_spark=_is_by_spark(options["master"]))
     if apply_file is None:
         _require_none(ctx, given & set(APPLYING), "requires --apply FILE")
         if catalog_dir is None:
@@ -192,6 +193,11 @@ def retention(
         found = carry_out(apply_file, request)
     if any(finding in found for finding in request.fail_on):
         sys.exit(3)
+
+
+def _is_by_spark(master: str | None) -> bool:
+    """Return whether Spark is what the user means: spark-submit, or a master."""
+    return bool(master or os.environ.get("SPARK_MASTER") or "PYSPARK_GATEWAY_PORT" in os.environ)
 
 
 def _require_none(ctx: click.Context, names: set[str], why: str) -> None:

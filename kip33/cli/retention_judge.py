@@ -1,21 +1,21 @@
-"""Judging a catalog: from options to Spark to what is printed, written and planned."""
+"""Judging a catalog: from options to an engine's answer to what is printed, written and planned."""
 
 import json
 import os
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
-from pyspark import StorageLevel
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as sf
 
 from kip33.archive.output_files import require_plan_place
 from kip33.cli.output import warn
 from kip33.cli.progress import progress_bar
+from kip33.cli.retention_answer import RESULT_TABLES, RetentionAnswer, require_equal_totals
 from kip33.cli.retention_lines import print_csv, print_lines, print_object
+from kip33.cli.retention_local import LocalAnswer
 from kip33.cli.retention_question import RetentionQuestion
 from kip33.cli.retention_tables import (
+    MOST_DIFFERENCES,
     MOST_PARTITIONS,
     RESULT,
     print_broker_differences,
@@ -24,23 +24,11 @@ from kip33.cli.retention_tables import (
 from kip33.cli.summary_file import publish_summary
 from kip33.errors import CatalogError, LocationError
 from kip33.retention.deletion_doubts import find_doubts
-from kip33.retention.make_plan import basis_of, plan_retention
+from kip33.retention.evaluation import EvaluatedCatalog
+from kip33.retention.make_plan import plan_judged
+from kip33.retention.output_folder import require_results_place, write_summary
 from kip33.retention.plan_file import write_plan
-from kip33.rules.topic_globs import TopicGlobs
-from kip33.spark import session
-from kip33.spark.catalog import load_catalog
-from kip33.spark.result_folder import require_results_place, write_summary, written
-from kip33.spark.retention.delete_records import delete_records
-from kip33.spark.retention.evaluate import evaluate_topics, question_of
-from kip33.spark.retention.summary import (
-    freed_by,
-    summarize_partitions,
-    totals_of,
-    worst_and_totals,
-)
 from kip33.stores.locations import Location
-
-TABLES = ("segments", "partitions", "freed")
 
 
 def judge_catalog(asked: RetentionQuestion) -> set[str]:
@@ -52,10 +40,9 @@ def judge_catalog(asked: RetentionQuestion) -> set[str]:
         require_plan_place(plan_place)
     if output:
         _require_apart(output, asked)
-        require_results_place(output, TABLES)
-    with progress_bar("retention: Spark evaluates segments"):
-        spark = session.create_session(master=asked.options.master, conf=asked.options.conf)
-        answer = _answer(spark, asked, output)
+        require_results_place(output, RESULT_TABLES)
+    with progress_bar("retention: evaluating segments"):
+        answer, evaluated = _answer(asked, output)
         summary = {
             "catalog": asked.catalog.location.uri,
             "snapshot": asked.snapshot.name,
@@ -72,12 +59,12 @@ def judge_catalog(asked: RetentionQuestion) -> set[str]:
     found = _findings(summary)
     summary["findings"] = sorted(found)
     if plan_place:
-        summary["plan"] = _plan(asked, plan_place)
+        summary["plan"] = _plan(asked, plan_place, evaluated)
     summary["seconds"] = round(time.monotonic() - started, 3)
     if output:
         write_summary(output, summary)
     publish_summary(asked.options.summary_file, summary)
-    _print(asked, answer, summary)
+    _print(asked, answer, evaluated, summary)
     return found
 
 
@@ -90,52 +77,33 @@ def _require_apart(output: Location, asked: RetentionQuestion) -> None:
             )
 
 
-class JudgedCatalog(NamedTuple):
-    """What Spark made of the question; `rows` is how many segments there are at most."""
-
-    judged: DataFrame
-    partitions: DataFrame
-    worst: list[Row]  # of the partitions, for a table
-    totals: dict[str, Any]
-    freed: DataFrame | None
-    rows: int
-
-
 def _answer(
-    spark: SparkSession, asked: RetentionQuestion, output: Location | None
-) -> JudgedCatalog:
+    asked: RetentionQuestion, output: Location | None
+) -> tuple[RetentionAnswer, EvaluatedCatalog | None]:
+    """Return the engine's answer, and the rule's in this process where that is needed.
+
+    A plan and --emit delete on the word of the rule in this process, so Spark's totals must be
+    equal to its totals.
+    """
     options = asked.options
-    rows = load_catalog(spark, asked.catalog.location.uri, asked.snapshot.name)
-    if options.topics:
-        globs = TopicGlobs.of(options.topics)
-        if globs.included_regex:
-            rows = rows.where(sf.col("topic").rlike(globs.included_regex))
-        if globs.excluded_regex:
-            rows = rows.where(~sf.col("topic").rlike(globs.excluded_regex))
-    judged = evaluate_topics(
-        rows,
-        asked.topics,
-        asked.policies,
-        question_of(asked.now_ms, options.active_segment, options.boundary),
-        log_start_offsets=asked.log_start_offsets,
-        what_if=asked.what_if,
-        broker_view=options.show_broker_view,
-    )
-    if output:
-        judged = written(spark, output, "segments", judged)
-    elif options.show_broker_view:
-        judged = judged.persist(StorageLevel.DISK_ONLY)  # index files are read once
-    partitions = summarize_partitions(judged, now_ms=asked.now_ms)
-    freed = freed_by(judged, asked.moments_ms) if asked.moments_ms else None
-    if output:
-        partitions = written(spark, output, "partitions", partitions)
-        freed = written(spark, output, "freed", freed) if freed is not None else None
-    if options.output_format == "table" and not options.emit:
-        worst, totals = worst_and_totals(partitions, MOST_PARTITIONS)
-    else:
-        partitions = partitions.persist()  # all of them are told as well
-        worst, totals = [], totals_of(partitions)
-    return JudgedCatalog(judged, partitions, worst, totals, freed, asked.snapshot.rows)
+    deletes = bool(options.plan_file or options.emit)
+    if not options.by_spark:
+        evaluated = asked.evaluate(with_files=deletes)
+        answer = LocalAnswer(asked, evaluated)
+        if output:
+            answer.write(output)
+        return answer, evaluated
+    from kip33.cli.retention_spark import SparkAnswer
+    from kip33.spark import session
+
+    spark = session.create_session(master=options.master, conf=options.conf)
+    is_table = options.output_format == "table" and not options.emit
+    by_spark = SparkAnswer(spark, asked, output, MOST_PARTITIONS if is_table else 0)
+    if not deletes:
+        return by_spark, None
+    evaluated = asked.without_index_files().evaluate(with_files=True)
+    require_equal_totals(by_spark.totals, evaluated.totals())
+    return by_spark, evaluated
 
 
 def _findings(summary: dict[str, Any]) -> set[str]:
@@ -148,20 +116,12 @@ def _findings(summary: dict[str, Any]) -> set[str]:
     return {name for name, count in found.items() if count}
 
 
-def _plan(asked: RetentionQuestion, place: Location) -> dict[str, Any]:
+def _plan(
+    asked: RetentionQuestion, place: Location, evaluated: EvaluatedCatalog | None
+) -> dict[str, Any]:
     """Write the plan; return what the summary says of it."""
-    plan = plan_retention(
-        asked.catalog,
-        asked.snapshot,
-        asked.policies,
-        now_ms=asked.now_ms,
-        clock_ms=asked.clock_ms,
-        active_segment=asked.options.active_segment,
-        boundary=asked.options.boundary,
-        log_start_offsets=asked.log_start_offsets,
-        trust_last_modified=asked.options.trust_last_modified,
-        topics=asked.options.topics,
-    )
+    judged = evaluated.judged.partitions() if evaluated else ()
+    plan = plan_judged(asked.basis, asked.snapshot, judged)
     write_plan(plan, place)
     left_out = [one.left_out for one in plan.partitions if one.left_out]
     for partition in plan.partitions:
@@ -180,46 +140,43 @@ def _plan(asked: RetentionQuestion, place: Location) -> dict[str, Any]:
     }
 
 
-def _print(asked: RetentionQuestion, answer: JudgedCatalog, summary: dict[str, Any]) -> None:
+def _print(
+    asked: RetentionQuestion,
+    answer: RetentionAnswer,
+    evaluated: EvaluatedCatalog | None,
+    summary: dict[str, Any],
+) -> None:
     output_format = asked.options.output_format
     if asked.options.emit:
-        _emit(asked, answer)
+        _emit(asked, answer, evaluated)
         _say_apart(summary)
     elif output_format == "table":
         if asked.options.show_broker_view:
-            print_broker_differences(answer.judged)
-        print_tables(answer.worst, answer.freed, summary)
+            print_broker_differences(answer.broker_differences(MOST_DIFFERENCES))
+        freed = answer.freed() if answer.tells_freed else None
+        print_tables(answer.worst(MOST_PARTITIONS), freed, summary)
     elif output_format == "csv":
-        print_csv(answer.judged, answer.rows)
+        print_csv(answer)
         _say_apart(summary)
     elif output_format == "jsonl":
-        print_lines(answer.judged, answer.partitions, answer.freed, answer.rows)
+        print_lines(answer)
         click.echo(json.dumps({"kind": "summary", **summary}))
     else:
-        print_object(answer.judged, answer.partitions, answer.freed, answer.rows, summary)
+        print_object(answer, summary)
 
 
-def _emit(asked: RetentionQuestion, answer: JudgedCatalog) -> None:
+def _emit(
+    asked: RetentionQuestion, answer: RetentionAnswer, evaluated: EvaluatedCatalog | None
+) -> None:
     """Print what may be deleted on brokers; warn of each partition that is left out in doubt."""
-    options = asked.options
-    basis = basis_of(
-        asked.catalog,
-        asked.snapshot,
-        asked.policies,
-        now_ms=asked.now_ms,
-        clock_ms=asked.clock_ms,
-        active_segment=options.active_segment,
-        boundary=options.boundary,
-        trust_last_modified=options.trust_last_modified,
-    )
-    starts, topics = asked.log_start_offsets, options.topics
-    doubts = find_doubts(basis, asked.catalog, asked.snapshot, starts or {}, topics)
+    judged = evaluated.judged.partitions() if evaluated else ()
+    doubts = find_doubts(asked.basis, judged, asked.catalog, asked.snapshot)
     for (topic, partition), why in doubts.partitions.items():
         warn(f"{topic}-{partition} is skipped: {why}")
     for uri in doubts.unlistable_uris:
         warn(f"{uri} could not be listed; it may have replicas that keep more")
-    trust = options.trust_last_modified
-    found = delete_records(answer.partitions, trust_last_modified=trust, left_out=doubts.partitions)
+    trust = asked.options.trust_last_modified
+    found = answer.delete_records(trust_last_modified=trust, left_out=doubts.partitions)
     click.echo(json.dumps(found))
 
 

@@ -39,3 +39,4 @@ class RetentionRequest:
     master: str | None
     conf: Mapping[str, str]
     output_format: str
+    by_spark: bool

@@ -1,18 +1,22 @@
 """What a command line asks of a catalog, before Spark is there."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import click
 
-from kip33.archive.log_start_offsets import log_start_offsets
+from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.snapshot import Snapshot
 from kip33.cli.retention_options import RetentionRequest
 from kip33.cli.snapshot_choice import choose_and_warn
 from kip33.cli.times import current_ms
+from kip33.retention.evaluation import EvaluatedCatalog, EvaluationRequest, evaluate_catalog
+from kip33.retention.make_plan import basis_of
+from kip33.retention.plan import Basis
 from kip33.retention.policy_files import policies_of
 from kip33.rules.policies import Policies
-from kip33.spark.retention.evaluate import LogStartOffsets, WhatIf
+from kip33.rules.retention import RuleQuestion, WhatIf
 from kip33.stores.files import require_directory
 from kip33.stores.locations import Location
 
@@ -66,6 +70,42 @@ class RetentionQuestion(NamedTuple):
             warnings,
         )
 
+    def evaluate(self, *, with_files: bool) -> EvaluatedCatalog:
+        """Return the snapshot evaluated in this process; `with_files` as a plan needs it."""
+        return evaluate_catalog(self.catalog, self.snapshot, self.evaluation, with_files=with_files)
+
+    def without_index_files(self) -> Self:
+        """Return the question without what a broker sees, which is asked of index files."""
+        return self._replace(options=replace(self.options, show_broker_view=False))
+
+    @property
+    def evaluation(self) -> EvaluationRequest:
+        """Return what is asked of the rows."""
+        options = self.options
+        return EvaluationRequest(
+            self.policies,
+            RuleQuestion(self.now_ms, options.active_segment, options.boundary),
+            self.log_start_offsets,
+            options.topics,
+            self.what_if,
+            options.show_broker_view,
+        )
+
+    @property
+    def basis(self) -> Basis:
+        """Return what a plan is decided by."""
+        options = self.options
+        return basis_of(
+            self.catalog,
+            self.snapshot,
+            self.policies,
+            now_ms=self.now_ms,
+            clock_ms=self.clock_ms,
+            active_segment=options.active_segment,
+            boundary=options.boundary,
+            trust_last_modified=options.trust_last_modified,
+        )
+
 
 def _policies(options: RetentionRequest) -> tuple[Policies, WhatIf | None]:
     """Return the policies that hold, and what --retention-ms and --ignore-future ask beside."""
@@ -102,7 +142,7 @@ def _moments(options: RetentionRequest, now_ms: int) -> tuple[int, ...]:
 
 
 def _log_dirs_and_topics(catalog: Catalog, snapshot: Snapshot) -> tuple[set[Any], set[Any]]:
-    """Return those of all rows. Spark would need a second for the topics, cold as it is."""
+    """Return those of all rows: checkpoints are read, and Spark is told the topics."""
     log_dirs: set[Any] = set()
     topics: set[Any] = set()
     for piece in catalog.read_pieces(snapshot, ["log_dir", "topic"]):

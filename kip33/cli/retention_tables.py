@@ -1,16 +1,14 @@
 """How `kip33 retention` answers people: partitions in a table, blocks in sentences."""
 
 import json
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 import click
-from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as sf
 
 from kip33.cli.output import human_bytes, human_duration, iso_time, print_table
 from kip33.formats.names import segment_file_name
-from kip33.spark.retention.rule import PARTITION
+from kip33.rules.retention import RetentionMode, RetentionReason
 
 MOST_PARTITIONS: Final = 1_000  # of a table: it is for people
 MOST_BLOCKS: Final = 20  # told in sentences
@@ -18,7 +16,12 @@ MOST_DIFFERENCES: Final = 100  # of a broker's view
 RESULT: Final = "KIP33_RESULT "  # begins the last line, which programs read
 
 
-def print_tables(rows: list[Row], freed: DataFrame | None, summary: dict[str, Any]) -> None:
+Row: TypeAlias = Mapping[str, Any]
+
+
+def print_tables(
+    rows: Sequence[Row], freed: Sequence[Row] | None, summary: Mapping[str, Any]
+) -> None:
     """Print the partitions, those that are blocked first, why they are, and the summary."""
     title = f"retention at {iso_time(summary['now_ms'])}, snapshot {summary['snapshot']}"
     columns = ["partition", "policy", "segments", "log", "deletable", "blocked", "remarks"]
@@ -30,20 +33,20 @@ def print_tables(rows: list[Row], freed: DataFrame | None, summary: dict[str, An
     if summary["partitions"] > len(rows):
         more = summary["partitions"] - len(rows)
         click.echo(f"and {more:,} more partitions; --format jsonl shows all of them")
-    blocked = [row for row in rows if row.blocked_segments]
+    blocked = [row for row in rows if row["blocked_segments"]]
     for row in blocked[:MOST_BLOCKS]:
         click.echo(f"- {_sentence(row)}")
     if freed is not None:
-        _print_freed(freed.collect())
+        _print_freed(freed)
     _print_summary(summary)
 
 
 def name_of(row: Row) -> str:
     """Return a partition's directory as its users know it: `broker-1/orders-0`."""
-    log_dir = f"{row.log_dir}/" if row.log_dir else ""
-    if row.topic is None:
+    log_dir = f"{row['log_dir']}/" if row["log_dir"] else ""
+    if row["topic"] is None:
         return f"{log_dir}?"
-    return f"{log_dir}{row.topic}-{row.partition}"
+    return f"{log_dir}{row['topic']}-{row['partition']}"
 
 
 def _cell(row: Row, column: str) -> Any:
@@ -53,15 +56,15 @@ def _cell(row: Row, column: str) -> Any:
         case "policy":
             return _policy(row)
         case "segments":
-            return row.segments
+            return row["segments"]
         case "log":
-            return human_bytes(row.bytes)
+            return human_bytes(row["bytes"])
         case "deletable" | "blocked":
             return _some(row[f"{column}_segments"], row[f"{column}_bytes"])
         case "what if":
-            return _some(row.what_if_deletable_segments, row.what_if_deletable_bytes)
+            return _some(row["what_if_deletable_segments"], row["what_if_deletable_bytes"])
         case "a broker":
-            return _some(row.broker_deletable_segments, row.broker_deletable_bytes)
+            return _some(row["broker_deletable_segments"], row["broker_deletable_bytes"])
     return ", ".join(_remarks(row))
 
 
@@ -70,71 +73,69 @@ def _some(segments: int, size: int) -> str:
 
 
 def _policy(row: Row) -> str:
-    if row["mode"] == "compact":
-        return f"{row.policy}: compact"
-    if row["mode"] != "delete":
-        return "not evaluated" if row["mode"] == "unjudged" else "none"
+    if row["mode"] == RetentionMode.COMPACT:
+        return f"{row['policy']}: compact"
+    if row["mode"] != RetentionMode.DELETE:
+        return "not evaluated" if row["mode"] == RetentionMode.UNJUDGED else "none"
     limits = []
-    if row.retention_ms >= 0:
-        limits.append(human_duration(row.retention_ms))
-    if row.retention_bytes >= 0:
-        limits.append(human_bytes(row.retention_bytes))
-    return f"{row.policy}: {', '.join(limits) or 'forever'}"
+    if row["retention_ms"] >= 0:
+        limits.append(human_duration(row["retention_ms"]))
+    if row["retention_bytes"] >= 0:
+        limits.append(human_bytes(row["retention_bytes"]))
+    return f"{row['policy']}: {', '.join(limits) or 'forever'}"
 
 
 def _remarks(row: Row) -> Iterator[str]:
-    for kind, count in sorted(row.suspicions.items()):
+    for kind, count in sorted(row["suspicions"].items()):
         yield f"{count:,} {kind.replace('_', ' ')}"
-    if row.last_modified_segments:
-        named = " ".join(map(str, row.last_modified_base_offsets))
-        more = " ..." if row.last_modified_segments > len(row.last_modified_base_offsets) else ""
-        yield f"{row.last_modified_segments:,} by file time ({named}{more})"
-    if row.active_expired_segments:
+    if row["last_modified_segments"]:
+        named = " ".join(map(str, row["last_modified_base_offsets"]))
+        more = (
+            " ..." if row["last_modified_segments"] > len(row["last_modified_base_offsets"]) else ""
+        )
+        yield f"{row['last_modified_segments']:,} by file time ({named}{more})"
+    if row["active_expired_segments"]:
         yield "last segment has expired, is kept"
-    if row.unverified_segments:
-        yield f"{row.unverified_segments:,} unverified"
-    if row.doubtful_segments:
-        yield f"{row.doubtful_segments:,} doubtful"
+    if row["unverified_segments"]:
+        yield f"{row['unverified_segments']:,} unverified"
+    if row["doubtful_segments"]:
+        yield f"{row['doubtful_segments']:,} doubtful"
 
 
 def _sentence(row: Row) -> str:
     """Return what blocks a partition: which segment, which timestamp, until when."""
-    waits = f"{name_of(row)}: {_counted(row.blocked_segments, 'segment')} of "
-    waits += f"{human_bytes(row.blocked_bytes)} expired, but blocked"
-    if row.blocking_base_offset is None:
+    waits = f"{name_of(row)}: {_counted(row['blocked_segments'], 'segment')} of "
+    waits += f"{human_bytes(row['blocked_bytes'])} expired, but blocked"
+    if row["blocking_base_offset"] is None:
         return f"{waits}: the directory cannot be listed"
-    file = segment_file_name(row.blocking_base_offset, "log")
-    if row.block_ends_at_ms is None:
+    file = segment_file_name(row["blocking_base_offset"], "log")
+    if row["block_ends_at_ms"] is None:
         ends = "the block does not end by itself"
     else:
-        ends = f"the block ends by itself at {iso_time(row.block_ends_at_ms)}"
-    only = f"this segment alone blocks {human_bytes(row.kept_only_by_blocker_bytes)}"
+        ends = f"the block ends by itself at {iso_time(row['block_ends_at_ms'])}"
+    only = f"this segment alone blocks {human_bytes(row['kept_only_by_blocker_bytes'])}"
     return f"{waits} by {file}, which {_why_it_stays(row)}; {ends}; {only}"
 
 
 def _why_it_stays(row: Row) -> str:
-    if row.blocking_reason != "not_expired":
-        return f"is kept: {row.blocking_reason.replace('_', ' ')}"
-    ahead_ms = row.blocking_ahead_of_now_ms
+    if row["blocking_reason"] != RetentionReason.NOT_EXPIRED:
+        return f"is kept: {row['blocking_reason'].replace('_', ' ')}"
+    ahead_ms = row["blocking_ahead_of_now_ms"]
     if ahead_ms > 0:
         how = f"{human_duration(ahead_ms)} in the future"
     else:
-        how = f"{human_duration(row.blocking_ahead_of_blocked_ms)} after the segments it blocks"
-    offset = row.blocking_offset_of_max_timestamp
+        how = f"{human_duration(row['blocking_ahead_of_blocked_ms'])} after the segments it blocks"
+    offset = row["blocking_offset_of_max_timestamp"]
     where = "" if offset is None else f" in the batch that ends at offset {offset}"
-    return f"has a timestamp of {iso_time(row.blocking_timestamp)}{where}, {how}"
+    return f"has a timestamp of {iso_time(row['blocking_timestamp'])}{where}, {how}"
 
 
 def _counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def print_broker_differences(judged: DataFrame) -> None:
+def print_broker_differences(rows: Sequence[Row]) -> None:
     """Print what a broker reads or judges otherwise, and what its index file is like."""
-    otherwise = sf.col("broker_deletable") != sf.col("deletable")
-    differ = judged.where(otherwise | sf.col("broker_index_fault").isNotNull())
-    order = (sf.desc(otherwise), *PARTITION, "base_offset")
-    rows = differ.orderBy(*order).limit(MOST_DIFFERENCES).collect()
     columns = (
         "partition",
         "segment",
@@ -147,12 +148,12 @@ def print_broker_differences(judged: DataFrame) -> None:
     table = [
         (
             name_of(row),
-            segment_file_name(row.base_offset, "log"),
-            "deletable" if row.deletable else row.reason,
-            "deletable" if row.broker_deletable else row.broker_reason,
-            iso_time(row.largest_timestamp),
-            iso_time(row.broker_largest_timestamp),
-            row.broker_index_fault or "",
+            segment_file_name(row["base_offset"], "log"),
+            "deletable" if row["deletable"] else row["reason"],
+            "deletable" if row["broker_deletable"] else row["broker_reason"],
+            iso_time(row["largest_timestamp"]),
+            iso_time(row["broker_largest_timestamp"]),
+            row["broker_index_fault"] or "",
         )
         for row in rows
     ]
@@ -162,12 +163,15 @@ def print_broker_differences(judged: DataFrame) -> None:
         )
 
 
-def _print_freed(rows: list[Row]) -> None:
-    table = [(iso_time(row.at_ms), row.topic, row.segments, human_bytes(row.bytes)) for row in rows]
+def _print_freed(rows: Sequence[Row]) -> None:
+    table = [
+        (iso_time(row["at_ms"]), row["topic"], row["segments"], human_bytes(row["bytes"]))
+        for row in rows
+    ]
     print_table(("up to", "topic", "newly deletable", "log"), table)
 
 
-def _print_summary(summary: dict[str, Any]) -> None:
+def _print_summary(summary: Mapping[str, Any]) -> None:
     rows = [
         ("catalog", summary["catalog"]),
         ("partitions", f"{summary['partitions']:,}"),
@@ -207,7 +211,7 @@ def _print_summary(summary: dict[str, Any]) -> None:
     click.echo(RESULT + json.dumps(summary))
 
 
-def _blocked(summary: dict[str, Any]) -> str:
+def _blocked(summary: Mapping[str, Any]) -> str:
     if not summary["blocked_segments"]:
         return "-"
     some = _some(summary["blocked_segments"], summary["blocked_bytes"])

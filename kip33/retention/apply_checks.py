@@ -19,7 +19,7 @@ from kip33.retention.plan import (
     first_names,
     require_deletable,
 )
-from kip33.rules.retention import Decision, Limits
+from kip33.rules.retention_rows import Decision, Limits
 from kip33.stores.locations import Location
 
 _MAKE_ANOTHER = "make another plan"

@@ -1,7 +1,7 @@
 """What a broker would see of a segment: the index files beside its log, as they are there now."""
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from pyarrow import fs
 
@@ -18,7 +18,7 @@ from kip33.stores.files import has_text_name, modified_ns, opened
 from kip33.stores.locations import Location
 
 
-class BrokerViewRow(Protocol):
+class BrokerViewRow(NamedTuple):
     """The columns of a catalog row that are asked for."""
 
     log_uri: str

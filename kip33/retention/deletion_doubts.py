@@ -4,7 +4,7 @@
 each partition of which a plan would leave out a segment, in any log directory, and says why.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import pyarrow.compute as pc
@@ -12,9 +12,8 @@ import pyarrow.compute as pc
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.snapshot import Snapshot
 from kip33.retention.judging import JudgedPartition
-from kip33.retention.make_plan import judge_by
 from kip33.retention.plan import Basis
-from kip33.rules.retention import DELETE
+from kip33.rules.retention import RetentionMode, RetentionReason
 
 
 class DeletionDoubts(NamedTuple):
@@ -25,26 +24,24 @@ class DeletionDoubts(NamedTuple):
 
 
 def find_doubts(
-    basis: Basis,
-    catalog: Catalog,
-    snapshot: Snapshot,
-    log_start_offsets: Mapping[tuple[str, str, int], int],
-    topics: Sequence[str],
+    basis: Basis, judged_partitions: Iterable[JudgedPartition], catalog: Catalog, snapshot: Snapshot
 ) -> DeletionDoubts:
     """Return which partitions a plan would not take as far as they may expire.
+
+    They are those of the snapshot that topics ask for, judged by `basis`.
 
     PlanError where the policies keep everything, or a topic that loses something has no
     cleanup.policy; CatalogError for a damaged snapshot.
     """
     doubts: dict[tuple[str, int], str] = {}
     losing: set[str] = set()
-    for judged in judge_by(basis, catalog, snapshot, log_start_offsets, topics):
-        if judged.limits.mode != DELETE:
+    for judged in judged_partitions:
+        if judged.limits.mode != RetentionMode.DELETE:
             continue
         why = _doubt(judged, trust_last_modified=basis.trust_last_modified)
         if why:
             doubts.setdefault((judged.topic, judged.partition), why)
-        if judged.deletable():
+        if judged.deletable_segments:
             losing.add(judged.topic)
     basis.require_policies(losing)
     return DeletionDoubts(doubts, _unlistable(catalog, snapshot))
@@ -52,9 +49,9 @@ def find_doubts(
 
 def _doubt(judged: JudgedPartition, *, trust_last_modified: bool) -> str | None:
     """Return why a plan would stop before the last deletable segment, None if it would not."""
-    if judged.rows[0].base_offset is None:
-        return f"{judged.rows[0].log_uri} could not be listed, so segments may be missing"
-    if any(decision.reason == "two_directories" for decision in judged.decisions):
+    if judged.first.base_offset is None:
+        return f"{judged.first.log_uri} could not be listed, so segments may be missing"
+    if judged.has(RetentionReason.TWO_DIRECTORIES):
         names = sorted({row.directory_uri for row in judged.rows})
         return f"{names[0]} and {names[1]} are directories of the same partition"
     whys = (

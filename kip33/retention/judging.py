@@ -1,36 +1,32 @@
-"""A snapshot's segments, partition by partition, with what retention decides of each.
+"""A snapshot's segments with what retention decides of each, as columns and by partition.
 
-The rows are sorted as Arrow columns; Python's objects are those of one partition, or of one batch
-of rows. `rules.retention` decides; here is only which rows make a partition, and which of the
-deletable ones may go into a plan (D11).
+`rules.retention` decides over the columns; here is only which rows make a partition, and which of
+the deletable ones may go into a plan (D11). Python's objects are made of the partitions that are
+looked at, one after another.
 """
 
-from collections.abc import Callable, Iterator
-from itertools import groupby
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, TypeAlias
 
-import pyarrow as pa
-import pyarrow.compute as pc
+import numpy as np
 
 from kip33.catalog.catalog import Catalog
-from kip33.catalog.index_file_state import IndexFileState
-from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.snapshot import Snapshot
-from kip33.formats.names import partition_dir_of
-from kip33.rules.retention import Decision, Limits, SegmentFigures, judge
+from kip33.retention.catalog_columns import CatalogColumns, read_columns
+from kip33.rules.retention import (
+    RetentionMode,
+    RetentionReason,
+    doubt_codes,
+    is_reason,
+    judge_columns,
+)
+from kip33.rules.retention_columns import Decisions, LimitColumns, SegmentColumns
+from kip33.rules.retention_rows import Decision, Limits, decision_rows, limit_columns
 from kip33.rules.segment_status import SegmentStatus
 
-JUDGED_ROWS_PER_BATCH: Final = 1 << 16  # as Python's objects
-_ORDER: Final = ("log_dir", "topic", "partition", "base_offset", "directory_uri", "name")
-_REPEATED: Final = (
-    *("log_dir", "topic", "directory_uri", "index_directory_uri"),
-    *("largest_timestamp_source", "status"),
-)
-_READ: Final = [
-    *("log_dir", "topic", "partition", "base_offset", "log_uri", "index_uri", "index_file"),
-    *("largest_timestamp_source", "status", "size_bytes", "last_modified_ms"),
-    *("largest_timestamp", "time_index_bytes", "offset_index_bytes"),
-]
+_PASSED_OVER = Limits(mode=RetentionMode.UNJUDGED)
 
 
 class CatalogRow(NamedTuple):
@@ -57,33 +53,69 @@ class CatalogRow(NamedTuple):
         return f"{self.directory_uri}/{self.name}"
 
 
-class JudgedPartition(NamedTuple):
-    """The rows of one partition, oldest first, and a decision for each."""
+@dataclass(frozen=True)
+class JudgedPartition:
+    """One partition: its rows, oldest first, and a decision for each."""
 
     log_dir: str
     topic: str
     partition: int
     limits: Limits
-    rows: list[CatalogRow]
-    decisions: list[Decision]
-    unlistable_uri: str | None  # a directory above it, or itself, that could not be listed
+    segments: int
+    deletable_segments: int  # the first ones
+    columns: CatalogColumns  # of all partitions, as the two below
+    all_decisions: Decisions
+    unlistable_uris: tuple[str, ...]  # directories that could not be listed
+    first_row: int
 
     @property
     def key(self) -> tuple[str, str, int]:
         """Return log_dir, topic and number."""
         return self.log_dir, self.topic, self.partition
 
+    @cached_property
+    def rows(self) -> list[CatalogRow]:
+        """Return the rows, oldest first."""
+        return self._rows(self.segments)
+
+    @cached_property
+    def decisions(self) -> list[Decision]:
+        """Return a decision for each row."""
+        return self._decisions(self.segments)
+
+    @cached_property
+    def unlistable_uri(self) -> str | None:
+        """Return a directory above it, or itself, that could not be listed."""
+        return _above(self.rows, self.unlistable_uris) if self.unlistable_uris else None
+
+    def has(self, reason: RetentionReason) -> bool:
+        """Return whether any row is deletable or kept for this reason."""
+        rows = slice(self.first_row, self.first_row + self.segments)
+        return bool(is_reason(self.all_decisions.reason[rows], reason).any())
+
     def deletable(self) -> list[tuple[CatalogRow, Decision]]:
         """Return what may expire: the oldest run, as the rule decides."""
-        pairs = zip(self.rows, self.decisions, strict=True)
-        return [(row, decision) for row, decision in pairs if decision.deletable]
+        count = self.deletable_segments
+        return list(zip(self._rows(count), self._decisions(count), strict=True))
+
+    @cached_property
+    def first(self) -> CatalogRow:
+        """Return the oldest row."""
+        return self._rows(1)[0]
+
+    def _rows(self, count: int) -> list[CatalogRow]:
+        columns = self.columns.rows(self.first_row, count, CatalogRow._fields)
+        return list(map(CatalogRow, *(columns[name] for name in CatalogRow._fields)))
+
+    def _decisions(self, count: int) -> list[Decision]:
+        return decision_rows(self.all_decisions.part(slice(self.first_row, self.first_row + count)))
 
     def why_unplannable(self, row: CatalogRow, *, trust_last_modified: bool) -> str | None:
         """Return why a deletable row may not go into a plan, None if it may (D11)."""
         if self.unlistable_uri:
             return f"{self.unlistable_uri} could not be listed, so segments may be missing"
-        if row.directory_uri != self.rows[0].directory_uri:
-            return f"{row.log_uri} and {self.rows[0].log_uri} belong to the same partition"
+        if row.directory_uri != self.first.directory_uri:
+            return f"{row.log_uri} and {self.first.log_uri} belong to the same partition"
         if row.status == SegmentStatus.UNVERIFIED:
             return f"{row.log_uri} is unverified: the build did not read its log"
         if row.largest_timestamp_source == "last_modified" and not trust_last_modified:
@@ -98,6 +130,58 @@ LimitsOf: TypeAlias = Callable[[str, str, int], Limits | None]
 """What a partition, by log_dir, topic and number, is judged by; None: it is passed over."""
 
 
+class JudgedColumns(NamedTuple):
+    """The rows of a snapshot, what each partition is judged by, and a decision for each row."""
+
+    columns: CatalogColumns
+    limits: Sequence[Limits | None]  # of each partition; None: passed over
+    segments: SegmentColumns
+    limits_of_rows: LimitColumns
+    decisions: Decisions
+
+    @classmethod
+    def of(
+        cls, columns: CatalogColumns, limits: Sequence[Limits | None], *, now_ms: int
+    ) -> "JudgedColumns":
+        """Return the columns judged; `limits` are those of each partition."""
+        segments = segments_of(columns)
+        of_rows = np.repeat(np.arange(columns.starts.size), columns.lengths)
+        limits_of_rows = limit_columns([one or _PASSED_OVER for one in limits], of_rows)
+        decisions = judge_columns(segments, limits_of_rows, now_ms=now_ms)
+        return cls(columns, limits, segments, limits_of_rows, decisions)
+
+    def partitions(self) -> Iterator[JudgedPartition]:
+        """Yield the partitions that were not passed over by log directory, topic and number."""
+        columns, base = self.columns, self.segments.base_offset
+        if not columns.size:
+            return
+        unlistable = tuple(f"{uri}/" for uri in columns.log_uris(np.flatnonzero(~base.known)))
+        counts = np.add.reduceat(self.decisions.deletable, columns.starts, dtype=np.int64)
+        each = zip(
+            columns.keys,
+            self.limits,
+            columns.lengths.tolist(),
+            counts.tolist(),
+            columns.starts.tolist(),
+            strict=True,
+        )
+        for (log_dir, topic, number), limits, segments, deletable, first in each:
+            if limits is None or topic is None or number is None:
+                continue
+            yield JudgedPartition(
+                log_dir or "",
+                topic,
+                number,
+                limits,
+                segments,
+                deletable,
+                columns,
+                self.decisions,
+                unlistable,
+                first,
+            )
+
+
 def judged_partitions(
     catalog: Catalog, snapshot: Snapshot, limits_of: LimitsOf, *, now_ms: int
 ) -> Iterator[JudgedPartition]:
@@ -105,91 +189,26 @@ def judged_partitions(
 
     Raises CatalogError where a part is damaged.
     """
-    rows = _columns(catalog, snapshot)
-    directories = rows.filter(pc.is_null(rows["base_offset"]))
-    unlistable = tuple(f"{row.log_uri}/" for row in _as_rows(directories))
-    rows = _in_order(rows.filter(pc.is_valid(rows["topic"])))
-    for (log_dir, topic, partition), group in groupby(_as_rows(rows), key=_partition_of):
-        limits = limits_of(log_dir, topic, partition)
-        if limits is None:
-            continue
-        segments = list(group)
-        figures = [
-            SegmentFigures(
-                row.base_offset,
-                row.size_bytes,
-                row.largest_timestamp,
-                row.status,
-                None
-                if row.base_offset is None
-                else partition_dir_of(row.log_uri, topic, partition),
-            )
-            for row in segments
-        ]
-        decisions = judge(figures, limits, now_ms=now_ms)
-        above = _above(segments, unlistable)
-        yield JudgedPartition(log_dir, topic, partition, limits, segments, decisions, above)
+    columns = read_columns(catalog, snapshot, with_files=True)
+    limits = [
+        None if topic is None or number is None else limits_of(log_dir or "", topic, number)
+        for log_dir, topic, number in columns.keys
+    ]
+    yield from JudgedColumns.of(columns, limits, now_ms=now_ms).partitions()
 
 
-def _columns(catalog: Catalog, snapshot: Snapshot) -> pa.Table:
-    """Return the columns of CatalogRow; what repeats, above all directories, stands there once."""
-    pieces = [_compact(piece) for piece in catalog.read_pieces(snapshot, _READ)]
-    return pa.concat_tables(pieces or [_compact(SEGMENTS.empty_table())]).unify_dictionaries()
-
-
-def _compact(rows: pa.Table) -> pa.Table:
-    directory, name = _split(rows["log_uri"])
-    index_directory, _ = _split(rows["index_uri"])
-    is_written = pc.equal(rows["index_file"], IndexFileState.WRITTEN).fill_null(False)
-    is_elsewhere = pc.and_(is_written, pc.not_equal(index_directory, directory).fill_null(False))
-    columns = {
-        **{column: rows[column] for column in _READ},
-        "directory_uri": directory,
-        "name": name,
-        "index_directory_uri": pc.if_else(is_elsewhere, index_directory, None),
-    }
-    compact = {
-        field: columns[field].dictionary_encode() if field in _REPEATED else columns[field]
-        for field in CatalogRow._fields
-    }
-    return pa.table(compact)
-
-
-def _split(uris: Any) -> tuple[Any, Any]:
-    """Return the directories of URIs and the names in them."""
-    parts = pc.split_pattern(uris, "/", max_splits=1, reverse=True)
-    return pc.list_element(parts, 0), pc.list_element(parts, 1)
-
-
-def _in_order(rows: pa.Table) -> pa.Table:
-    """Return the rows by partition, oldest first, and before these directories without offset."""
-    keys = {name: _ranks(rows[name]) for name in ("log_dir", "topic", "directory_uri")}
-    keys |= {"partition": rows["partition"], "name": rows["name"]}
-    keys["base_offset"] = pc.fill_null(rows["base_offset"], -1)
-    order = pc.sort_indices(pa.table(keys), sort_keys=[(key, "ascending") for key in _ORDER])
-    return rows.take(order)
-
-
-def _ranks(column: Any) -> Any:
-    """Return for each value of a dictionary encoded column its place in the order of all."""
-    if not column.num_chunks:
-        return pa.chunked_array([], pa.int32())
-    values = column.chunk(0).dictionary  # all chunks have the same one
-    ranks = pc.rank(values, sort_keys="ascending")
-    return pa.chunked_array([ranks.take(chunk.indices) for chunk in column.chunks])
-
-
-def _as_rows(table: pa.Table) -> Iterator[CatalogRow]:
-    for batch in table.to_batches(max_chunksize=JUDGED_ROWS_PER_BATCH):
-        plain = (
-            pc.cast(column, pa.string()) if field in _REPEATED else column
-            for field, column in zip(CatalogRow._fields, batch.columns, strict=True)
-        )
-        yield from map(CatalogRow, *(column.to_pylist() for column in plain))
-
-
-def _partition_of(row: CatalogRow) -> tuple[str, str, int]:
-    return row.log_dir, row.topic, row.partition
+def segments_of(columns: CatalogColumns) -> SegmentColumns:
+    """Return what the rule asks of a snapshot's rows."""
+    size = columns.int64("size_bytes")
+    statuses = columns.texts("status")
+    return SegmentColumns(
+        columns.starts,
+        columns.int64("base_offset"),
+        np.where(size.known, size.values, 0),
+        columns.int64("largest_timestamp"),
+        doubt_codes(statuses)[columns.codes("status")] if statuses else doubt_codes([]),
+        columns.directory_names,
+    )
 
 
 def _above(rows: list[CatalogRow], unlistable: tuple[str, ...]) -> str | None:

@@ -5,7 +5,7 @@ planned (D11), that is not as the snapshot has it, or behind a log that the snap
 what would then remain could have a hole.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, repeat
 from typing import Final, NamedTuple, Self
@@ -37,7 +37,8 @@ from kip33.retention.plan import (
 from kip33.retention.plan_file import with_plan_id
 from kip33.retention.planned_files import LINK
 from kip33.rules.policies import Policies
-from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES, Decision, Limits
+from kip33.rules.retention import RuleQuestion, require_question
+from kip33.rules.retention_rows import Decision, Limits
 from kip33.stores.files import one_line
 from kip33.stores.locations import Location
 
@@ -65,12 +66,6 @@ def plan_retention(  # parameters: every question of the command is a keyword he
     where a topic has no cleanup.policy or the policies keep everything, CatalogError where the
     snapshot is damaged.
     """
-    if now_ms > clock_ms:
-        raise PlanError(
-            f"--now is {now_ms}, {now_ms - clock_ms} ms in the future: a plan may "
-            "contain only segments that have already expired; give an earlier time"
-        )
-    require_deletable(snapshot)
     basis = basis_of(
         catalog,
         snapshot,
@@ -82,10 +77,33 @@ def plan_retention(  # parameters: every question of the command is a keyword he
         trust_last_modified=trust_last_modified,
     )
     judged = judge_by(basis, catalog, snapshot, log_start_offsets or {}, topics)
-    runs = [run for one in judged if (run := _run(one, trust_last_modified=trust_last_modified))]
-    basis.require_policies(run.key[1] for run in runs)
+    return plan_judged(basis, snapshot, judged, threads=threads)
+
+
+def plan_judged(
+    basis: Basis,
+    snapshot: Snapshot,
+    judged: Iterable[JudgedPartition],
+    *,
+    threads: int = DIRECTORIES_AT_ONCE,
+) -> RetentionPlan:
+    """Return what may be deleted of partitions that were judged by `basis`; see `plan_retention`.
+
+    Their columns have what a plan asks of index files (`catalog_columns.read_columns`).
+    """
+    if basis.now_ms > basis.created_ms:
+        raise PlanError(
+            f"--now is {basis.now_ms}, {basis.now_ms - basis.created_ms} ms in the future: a plan "
+            "may contain only segments that have already expired; give an earlier time"
+        )
+    require_deletable(snapshot)
+    losing = [one for one in judged if one.deletable_segments]
+    basis.require_policies(one.topic for one in losing)
     with ThreadPoolExecutor(threads) as pool:
-        return with_plan_id(basis, pool.map(_planned, runs))
+        runs = pool.map(
+            lambda one: _planned(_run(one, trust_last_modified=basis.trust_last_modified)), losing
+        )
+        return with_plan_id(basis, runs)
 
 
 def basis_of(
@@ -100,10 +118,7 @@ def basis_of(
     trust_last_modified: bool = False,
 ) -> Basis:
     """Return what a snapshot is judged by; ValueError for a choice that there is not."""
-    if active_segment not in ACTIVE_SEGMENT or boundary not in BOUNDARIES:
-        raise ValueError(
-            f"active_segment {active_segment!r}, boundary {boundary!r}: unknown choice"
-        )
+    require_question(RuleQuestion(now_ms, active_segment, boundary))
     index_dir = snapshot.settings.get("index_dir")
     return Basis(
         clock_ms,
@@ -151,10 +166,8 @@ class _Run(NamedTuple):
         return LeftOut(len(rest), sum(row.size_bytes or 0 for row in rest), why) if why else None
 
 
-def _run(judged: JudgedPartition, *, trust_last_modified: bool) -> _Run | None:
+def _run(judged: JudgedPartition, *, trust_last_modified: bool) -> _Run:
     deletable = judged.deletable()
-    if not deletable:
-        return None
     plannable, why = 0, None
     for row, _ in deletable:
         why = judged.why_unplannable(row, trust_last_modified=trust_last_modified)

@@ -15,7 +15,7 @@ from kip33.archive.partition_files import PlannedFile
 from kip33.catalog.snapshot import Snapshot
 from kip33.errors import PlanError
 from kip33.rules.policies import Policies
-from kip33.rules.retention import Limits
+from kip33.rules.retention_rows import Limits
 from kip33.stores.locations import Location
 
 

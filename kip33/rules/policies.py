@@ -29,7 +29,7 @@ from kip33.rules.quantities import (
     duration_ms,
     size_bytes,
 )
-from kip33.rules.retention import COMPACT, DELETE, NO_LIMIT, NO_POLICY, UNJUDGED
+from kip33.rules.retention import NO_LIMIT, RetentionMode
 
 Value = str | int  # of a setting
 Settings = tuple[tuple[str, Value], ...]  # of one section, by key
@@ -107,13 +107,14 @@ class Policy(NamedTuple):
     is_judged: bool = True  # False: __cluster_metadata
 
     @property
-    def mode(self) -> str:
-        """Return what retention may do: one of `rules.retention.MODES`."""
+    def mode(self) -> RetentionMode:
+        """Return what retention may do: a `rules.retention.RetentionMode`."""
         if not self.is_judged:
-            return UNJUDGED
+            return RetentionMode.UNJUDGED
         if not self.match:
-            return NO_POLICY
-        return DELETE if self.cleanup_policy is None or DELETE in self.cleanup_policy else COMPACT
+            return RetentionMode.NO_POLICY
+        deletes = self.cleanup_policy is None or RetentionMode.DELETE in self.cleanup_policy
+        return RetentionMode.DELETE if deletes else RetentionMode.COMPACT
 
 
 @dataclass(frozen=True, init=False)
@@ -164,7 +165,8 @@ class Policies:
             self._section(DEFAULTS_SECTION, ()),
         ]
         return not any(
-            policy.mode == DELETE and (policy.retention_ms >= 0 or policy.retention_bytes >= 0)
+            policy.mode == RetentionMode.DELETE
+            and (policy.retention_ms >= 0 or policy.retention_bytes >= 0)
             for policy in policies
         )
 

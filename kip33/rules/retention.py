@@ -1,14 +1,30 @@
-"""What may expire: Kafka's three checks on the segments of one partition, oldest first.
+"""What may expire: Kafka's three checks on the segments of partitions, as whole columns.
 
 `UnifiedLog.deleteOldSegments` (Kafka 4.1) asks, in this order, the log start offset, the size and
 the time. Each check begins at the oldest segment that is left and stops at the first that stays,
-so what is deletable is always the oldest run. The first two hold for a run from the oldest on by
-their nature, hence one walk decides: a segment goes if any check wants it and all before it go.
+so what is deletable is always the oldest run. The first two want a run from the oldest on by their
+nature. So a segment is deletable if any check wants it and all before it are deletable.
+
+A column has one value a segment. The segments of a partition stand together, oldest first, so that
+"all before it" is a running count. `rules.retention_rows` asks the same for one partition's rows.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable
+from enum import StrEnum
 from typing import Final, NamedTuple
 
+import numpy as np
+
+from kip33.rules.retention_columns import (
+    NO_CODE,
+    Bools,
+    Codes,
+    Decisions,
+    Int64Column,
+    Int64s,
+    LimitColumns,
+    SegmentColumns,
+)
 from kip33.rules.segment_status import SegmentStatus
 
 NO_LIMIT: Final = -1  # of retention.ms and retention.bytes
@@ -18,211 +34,249 @@ DOUBTFUL_STATUSES: Final = (
     SegmentStatus.INVALID,
     SegmentStatus.UNREADABLE,
 )
-
-# What a policy lets retention do with a topic.
-DELETE: Final = "delete"  # all three checks
-COMPACT: Final = "compact"  # the log start offset only, since Kafka 2.1
-UNJUDGED: Final = "unjudged"  # nothing: __cluster_metadata
-NO_POLICY: Final = "no_policy"  # nothing: nobody said what holds for the topic
-MODES: Final = (DELETE, COMPACT, UNJUDGED, NO_POLICY)
-
 ACTIVE_SEGMENT: Final = ("keep", "kafka")  # the last segment: kept (D5), or judged as a broker does
 BOUNDARIES: Final = ("local", "remote")  # remote: tiered storage's comparison until KAFKA-20091
 
-DELETABLE_REASONS: Final = ("log_start_offset", "retention_bytes", "retention_ms")
-KEPT_REASONS: Final = (
-    *(UNJUDGED, NO_POLICY),
-    *DOUBTFUL_STATUSES,
-    "no_timestamp",
-    "two_directories",  # of one partition: orders-0 and orders-00
-    "same_base_offset",  # two files of one base offset
-    "active_segment",
-    "empty_active_segment",
-    "blocked",  # a check wants it, an older segment stays
-    "compacted",
-    "no_limit",
-    "not_expired",
-)
+
+class RetentionMode(StrEnum):
+    """What a policy lets retention do with a topic."""
+
+    DELETE = "delete"  # all three checks
+    COMPACT = "compact"  # the log start offset only, since Kafka 2.1
+    UNJUDGED = "unjudged"  # nothing: __cluster_metadata
+    NO_POLICY = "no_policy"  # nothing: no policy applies to the topic
 
 
-class SegmentFigures(NamedTuple):
-    """What the rule asks of a segment; `base_offset` is None for an unlistable directory."""
+class RetentionReason(StrEnum):
+    """Why a segment is deletable, or why it is kept."""
 
-    base_offset: int | None
-    size_bytes: int | None
-    largest_timestamp: int | None
-    status: str = SegmentStatus.OK
-    directory: str | None = None  # its partition directory's name, None where it has none
+    LOG_START_OFFSET = "log_start_offset"
+    RETENTION_BYTES = "retention_bytes"
+    RETENTION_MS = "retention_ms"
+    UNJUDGED = "unjudged"  # from here on: kept
+    NO_POLICY = "no_policy"
+    TRUNCATED = "truncated"
+    INVALID = "invalid"
+    UNREADABLE = "unreadable"
+    NO_TIMESTAMP = "no_timestamp"
+    TWO_DIRECTORIES = "two_directories"  # of one partition: orders-0 and orders-00
+    SAME_BASE_OFFSET = "same_base_offset"  # two files of one base offset
+    ACTIVE_SEGMENT = "active_segment"
+    EMPTY_ACTIVE_SEGMENT = "empty_active_segment"
+    BLOCKED = "blocked"  # a check wants it, an older segment stays
+    COMPACTED = "compacted"
+    NO_LIMIT = "no_limit"
+    NOT_EXPIRED = "not_expired"
 
 
-class Limits(NamedTuple):
-    """What one partition is judged by; -1 is no limit, no log start offset is the first segment."""
+MODES: Final = tuple(RetentionMode)
+REASONS: Final = tuple(RetentionReason)
+DELETABLE_REASONS: Final = REASONS[:3]
+KEPT_REASONS: Final = REASONS[3:]
 
-    retention_ms: int = NO_LIMIT
-    retention_bytes: int = NO_LIMIT
-    mode: str = DELETE
-    log_start_offset: int | None = None
+_MODE: Final[dict[str, np.int8]] = {mode: np.int8(code) for code, mode in enumerate(MODES)}
+_REASON: Final[dict[str, np.int8]] = {why: np.int8(code) for code, why in enumerate(REASONS)}
+_NONE: Final = np.int8(NO_CODE)
+
+
+class RuleQuestion(NamedTuple):
+    """What is asked of all partitions alike."""
+
+    now_ms: int  # one moment for the whole pass, as in Kafka
     active_segment: str = "keep"
     boundary: str = "local"
 
 
-class Decision(NamedTuple):
-    """What becomes of a segment, and why."""
-
-    retention_ms_breached: bool  # by its own timestamp, whatever stands before it
-    deletable: bool
-    reason: str  # one of DELETABLE_REASONS or KEPT_REASONS
-    expires_at_ms: int | None  # by its own timestamp; None: never by time
-    deletable_at_ms: int | None  # with all before it; 0: by size or offset; None: not by itself
-    blocked_by_base_offset: int | None = None
-    blocked_by_timestamp: int | None = None
+def require_question(question: RuleQuestion) -> None:
+    """Raise ValueError for a time before 1970 or a choice that there is not."""
+    for name, choices in (("active_segment", ACTIVE_SEGMENT), ("boundary", BOUNDARIES)):
+        value = getattr(question, name)
+        if value not in choices:
+            raise ValueError(f"{name} {value!r}: expected one of {', '.join(choices)}")
+    if question.now_ms < 0:
+        raise ValueError(f"now_ms {question.now_ms}: expected milliseconds since 1970")
 
 
-def is_breached(largest_timestamp: int, *, retention_ms: int, now_ms: int, boundary: str) -> bool:
-    """Return whether time retention wants a segment.
+class WhatIf(NamedTuple):
+    """Another question beside the real one; what is None is as in the real one."""
+
+    retention_ms: int | None = None  # for topics that time retention may delete at all
+    ignore_future_ms: int | None = None  # later than this after now: the file's time counts
+
+
+def mode_codes(modes: Iterable[str]) -> Codes:
+    """Return the places of modes in MODES."""
+    return np.array([_MODE[mode] for mode in modes], np.int8)
+
+
+def doubt_codes(statuses: Iterable[str]) -> Codes:
+    """Return why segments of each status are never deletable (D11), as places in REASONS.
+
+    -1 for a status that says nothing against it.
+    """
+    doubtful = (_REASON[one] if one in DOUBTFUL_STATUSES else _NONE for one in statuses)
+    return np.fromiter(doubtful, np.int8)
+
+
+def is_reason(codes: Codes, reason: RetentionReason) -> Bools:
+    """Return where a column of reasons has this one."""
+    return np.equal(codes, _REASON[reason])
+
+
+def judge_columns(segments: SegmentColumns, limits: LimitColumns, *, now_ms: int) -> Decisions:
+    """Return a decision for each segment; `limits` has one value a segment.
+
+    The high watermark is taken to be the log's end: an archive has no later truth.
+    """
+    expires_at = _expires_at(segments.largest_timestamp, limits)
+    breached = expires_at.known & _is_breached(segments.largest_timestamp.values, limits, now_ms)
+    untimed = _untimed_reason(segments, limits)
+    wanted = np.where((untimed == _NONE) & breached, _REASON[RetentionReason.RETENTION_MS], untimed)
+    kept_for = _kept_for(segments, limits)
+    is_kept, is_wanted = kept_for != _NONE, wanted != _NONE
+    stays = is_kept | ~is_wanted
+    staying = segments.so_far(stays)
+    deletable = staying == 0
+    blocked = ~is_kept & is_wanted & ~deletable
+    blocker = _first(stays, segments)
+    return Decisions(
+        breached,
+        deletable,
+        np.select(
+            [is_kept, deletable, blocked],
+            [kept_for, wanted, _REASON[RetentionReason.BLOCKED]],
+            _unwanted_reason(limits),
+        ),
+        expires_at,
+        _deletable_at(segments, expires_at, untimed != _NONE, is_kept),
+        segments.base_offset.take(blocker).where(blocked),
+        segments.largest_timestamp.take(blocker).where(blocked),
+        ~stays & (staying == 1),
+    )
+
+
+def _first(flags: Bools, segments: SegmentColumns) -> Int64s:
+    """Return for each row the number of its partition's first row that has the flag, or any."""
+    rows = flags.size
+    if not rows:
+        return np.zeros(0, np.int64)
+    numbers = np.where(flags, np.arange(rows), rows - 1)
+    return np.repeat(np.minimum.reduceat(numbers, segments.starts), segments.lengths)
+
+
+def _is_breached(largest: Int64s, limits: LimitColumns, now_ms: int) -> Bools:
+    """Return which timestamps time retention wants, where there is a limit.
 
     `now - largestTimestamp > retention.ms` (`UnifiedLog.deleteRetentionMsBreachedSegments`);
     remote: `maxTimestampMs <= now - retention.ms` unless that is negative (`RemoteLogManager`
-    before KAFKA-20091). A negative limit wants none.
+    before KAFKA-20091).
     """
-    if retention_ms < 0:
-        return False
-    if boundary == "remote":
-        return now_ms >= retention_ms and largest_timestamp <= now_ms - retention_ms
-    return now_ms - largest_timestamp > retention_ms
+    oldest_kept = now_ms - limits.retention_ms
+    remote = (oldest_kept >= 0) & (largest <= oldest_kept)
+    return np.where(limits.is_remote, remote, largest < oldest_kept)
 
 
-def expires_at_ms(largest_timestamp: int, *, retention_ms: int, boundary: str) -> int | None:
-    """Return the first moment at which `is_breached`, at most NEVER_MS; None without a limit."""
-    if retention_ms < 0:
-        return None
-    if boundary == "remote":
-        return min(NEVER_MS, max(largest_timestamp + retention_ms, retention_ms))
-    return min(NEVER_MS, largest_timestamp + retention_ms + 1)
+def _expires_at(largest: Int64Column, limits: LimitColumns) -> Int64Column:
+    """Return the first moment at which a segment is breached, at most NEVER_MS."""
+    limit, more = limits.retention_ms, np.where(limits.is_remote, 0, 1)
+    timed = (limits.mode == _MODE[RetentionMode.DELETE]) & (limit >= 0)
+    # Where the sum does not fit int64 it is not taken; the parts of one that fits may overflow.
+    is_never = largest.values > NEVER_MS - limit - more
+    moment = np.where(is_never, NEVER_MS, largest.values + limit + more)
+    moment = np.where(limits.is_remote, np.maximum(moment, limit), moment)
+    return Int64Column(moment, largest.known & timed)
 
 
-def judge(segments: Sequence[SegmentFigures], limits: Limits, *, now_ms: int) -> list[Decision]:
-    """Return a decision for each segment of one partition, given oldest first.
-
-    The high watermark is taken to be the log's end: an archive has no later truth. `now_ms` is
-    one moment for the whole pass, as in Kafka.
-    """
-    decisions: list[Decision] = []
-    blocker: SegmentFigures | None = None  # the first that stays
-    deletable_at: int | None = 0
-    for segment, own in _each_by_itself(segments, limits, now_ms):
-        own_at = None if own.kept_for else own.from_ms
-        if deletable_at is not None:
-            deletable_at = None if own_at is None else max(deletable_at, own_at)
-        if own.wanted and not own.kept_for and blocker is None:
-            decision = Decision(own.breached, True, own.wanted, own.expires_at_ms, deletable_at)
-        else:
-            reason = own.kept_for or ("blocked" if own.wanted else _calm_reason(limits))
-            decision = Decision(own.breached, False, reason, own.expires_at_ms, deletable_at)
-            if reason == "blocked" and blocker:
-                decision = decision._replace(
-                    blocked_by_base_offset=blocker.base_offset,
-                    blocked_by_timestamp=blocker.largest_timestamp,
-                )
-            blocker = blocker or segment
-        decisions.append(decision)
-    return decisions
+def _untimed_reason(segments: SegmentColumns, limits: LimitColumns) -> Codes:
+    """Return the check besides time that wants each segment."""
+    is_last = _is_last(segments)
+    next_base = Int64Column(
+        np.roll(segments.base_offset.values, -1), np.roll(segments.base_offset.known, -1) & ~is_last
+    )
+    start, is_delete = limits.log_start_offset, limits.mode == _MODE[RetentionMode.DELETE]
+    by_offset = is_delete | (limits.mode == _MODE[RetentionMode.COMPACT])
+    by_offset &= start.known & next_base.known & (next_base.values <= start.values)
+    so_far = np.cumsum(segments.size_bytes)
+    following = np.repeat(so_far[is_last], segments.lengths) - so_far
+    limit = limits.retention_bytes
+    by_size = is_delete & (limit >= 0) & (limit <= following)
+    return np.select(
+        [by_offset, by_size],
+        [_REASON[RetentionReason.LOG_START_OFFSET], _REASON[RetentionReason.RETENTION_BYTES]],
+        _NONE,
+    )
 
 
-def doubt_of(status: str, largest_timestamp: int | None) -> str | None:
-    """Return why a segment is never deletable and blocks what follows (D11), None if it is not."""
-    if status in DOUBTFUL_STATUSES:
-        return status
-    return "no_timestamp" if largest_timestamp is None else None
+def _kept_for(segments: SegmentColumns, limits: LimitColumns) -> Codes:
+    """Return why a segment stays whatever the checks want."""
+    is_last, empty = _is_last(segments), segments.size_bytes == 0
+    reasons = {
+        RetentionReason.UNJUDGED: limits.mode == _MODE[RetentionMode.UNJUDGED],
+        RetentionReason.NO_POLICY: limits.mode == _MODE[RetentionMode.NO_POLICY],
+        RetentionReason.TRUNCATED: segments.doubt == _REASON[RetentionReason.TRUNCATED],
+        RetentionReason.INVALID: segments.doubt == _REASON[RetentionReason.INVALID],
+        RetentionReason.UNREADABLE: segments.doubt == _REASON[RetentionReason.UNREADABLE],
+        RetentionReason.NO_TIMESTAMP: ~segments.largest_timestamp.known,
+        RetentionReason.TWO_DIRECTORIES: _has_two_directories(segments),
+        RetentionReason.SAME_BASE_OFFSET: _has_same_base_offset(segments, is_last),
+        RetentionReason.ACTIVE_SEGMENT: is_last & limits.keeps_active,
+        RetentionReason.EMPTY_ACTIVE_SEGMENT: is_last & empty & ~limits.keeps_active,
+    }
+    return np.select(list(reasons.values()), [_REASON[reason] for reason in reasons], _NONE)
 
 
-class _SegmentAlone(NamedTuple):
-    """What a segment is apart from those before it."""
-
-    wanted: str | None  # the first check that wants it now
-    kept_for: str | None
-    breached: bool
-    expires_at_ms: int | None
-    from_ms: int | None  # when a check begins to want it
+def _is_last(segments: SegmentColumns) -> Bools:
+    """Return which rows are the last of their partition."""
+    found = np.zeros(segments.size_bytes.size, bool)
+    found[segments.starts - 1] = True  # -1 of the first partition: the last row of all
+    return found
 
 
-def _each_by_itself(
-    segments: Sequence[SegmentFigures], limits: Limits, now_ms: int
-) -> Iterator[tuple[SegmentFigures, _SegmentAlone]]:
-    remaining_bytes = sum(segment.size_bytes or 0 for segment in segments)
-    directories = {segment.directory for segment in segments} - {None}
-    is_doubled = len(directories) > 1
-    for number, segment in enumerate(segments):
-        following = segments[number + 1] if number + 1 < len(segments) else None
-        previous = segments[number - 1] if number else None
-        remaining_bytes -= segment.size_bytes or 0
-        time, expires_at, breached = segment.largest_timestamp, None, False
-        if limits.mode == DELETE and time is not None:
-            retention_ms, boundary = limits.retention_ms, limits.boundary
-            expires_at = expires_at_ms(time, retention_ms=retention_ms, boundary=boundary)
-            breached = is_breached(
-                time, retention_ms=retention_ms, now_ms=now_ms, boundary=boundary
-            )
-        untimed = _untimed_reason(following, remaining_bytes, limits)
-        yield (
-            segment,
-            _SegmentAlone(
-                untimed or ("retention_ms" if breached else None),
-                _kept_for(segment, previous, following, limits, is_doubled=is_doubled),
-                breached,
-                expires_at,
-                0 if untimed else expires_at,
-            ),
-        )
+def _has_two_directories(segments: SegmentColumns) -> Bools:
+    directory, starts = segments.directory, segments.starts
+    if not directory.size or directory.max() == directory.min():
+        return np.zeros(directory.size, bool)
+    last = np.maximum.reduceat(directory, starts)
+    first = np.minimum.reduceat(np.where(directory < 0, NEVER_MS, directory), starts)
+    return np.repeat(first < last, segments.lengths) & (directory >= 0)
 
 
-def _untimed_reason(
-    following: SegmentFigures | None, remaining_bytes: int, limits: Limits
-) -> str | None:
-    """Return the check besides time that wants a segment; `remaining_bytes` follow it."""
-    start = limits.log_start_offset
-    next_base = following.base_offset if following else None
-    if (
-        limits.mode in (DELETE, COMPACT)
-        and start is not None
-        and next_base is not None
-        and next_base <= start
-    ):
-        return "log_start_offset"
-    if limits.mode == DELETE and 0 <= limits.retention_bytes <= remaining_bytes:
-        return "retention_bytes"
-    return None
+def _has_same_base_offset(segments: SegmentColumns, is_last: Bools) -> Bools:
+    base = segments.base_offset
+    found = np.zeros(is_last.size, bool)
+    same = base.known[1:] & base.known[:-1] & (base.values[1:] == base.values[:-1]) & ~is_last[:-1]
+    found[1:] |= same
+    found[:-1] |= same
+    return found
 
 
-def _kept_for(
-    segment: SegmentFigures,
-    previous: SegmentFigures | None,
-    following: SegmentFigures | None,
-    limits: Limits,
-    *,
-    is_doubled: bool,
-) -> str | None:
-    """Return why a segment stays whatever the checks want, None if nothing keeps it."""
-    if limits.mode in (UNJUDGED, NO_POLICY):
-        return limits.mode
-    doubt = doubt_of(segment.status, segment.largest_timestamp)
-    if doubt:
-        return doubt
-    if is_doubled and segment.directory:
-        return "two_directories"
-    if any(other and other.base_offset == segment.base_offset for other in (previous, following)):
-        return "same_base_offset"
-    if following is None and limits.active_segment == "keep":
-        return "active_segment"
-    if following is None and not segment.size_bytes:
-        return "empty_active_segment"
-    return None
-
-
-def _calm_reason(limits: Limits) -> str:
+def _unwanted_reason(limits: LimitColumns) -> Codes:
     """Return why no check wants a segment."""
-    if limits.mode == COMPACT:
-        return "compacted"
-    if limits.retention_ms < 0 and limits.retention_bytes < 0:
-        return "no_limit"
-    return "not_expired"
+    return np.select(
+        [
+            limits.mode == _MODE[RetentionMode.COMPACT],
+            (limits.retention_ms < 0) & (limits.retention_bytes < 0),
+        ],
+        [_REASON[RetentionReason.COMPACTED], _REASON[RetentionReason.NO_LIMIT]],
+        _REASON[RetentionReason.NOT_EXPIRED],
+    )
+
+
+def _deletable_at(
+    segments: SegmentColumns, expires_at: Int64Column, is_untimed: Bools, is_kept: Bools
+) -> Int64Column:
+    """Return the largest moment up to each row at which a check begins to want a segment."""
+    endless = is_kept | ~(is_untimed | expires_at.known)
+    own = np.where(endless | is_untimed, 0, np.maximum(expires_at.values, 0))
+    return Int64Column(_running_max(own, segments), segments.so_far(endless) == 0)
+
+
+def _running_max(values: Int64s, segments: SegmentColumns) -> Int64s:
+    """Return the largest value of the partition up to each row: exact, in log(longest) passes."""
+    place = np.arange(values.size) - np.repeat(segments.starts, segments.lengths)
+    largest, step = values.copy(), 1
+    while step < segments.lengths.max(initial=0):
+        before = np.where(place[step:] >= step, largest[:-step], largest[step:])
+        largest[step:] = np.maximum(largest[step:], before)
+        step *= 2
+    return largest

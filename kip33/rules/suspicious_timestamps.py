@@ -3,20 +3,21 @@
 The intention of a producer is unknown, so each kind is a range that contains no real timestamps.
 """
 
-from typing import Final
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from kip33.rules.quantities import MAX_INT64
+from kip33.rules.retention_columns import NO_CODE, Bools, Codes, Int64Column, Int64s
 
 YEAR_1990_MS: Final = 631_152_000_000  # no Kafka record is older; a clock that starts in 1970 is
 YEAR_MS: Final = 366 * 86_400_000
 DEFAULT_AFTER_MAX_MS: Final = 3_600_000  # message.timestamp.after.max.ms since Kafka 4.0 (KIP-1030)
 
-FUTURE: Final = "future"
-SECONDS: Final = "seconds"
-MICROSECONDS: Final = "microseconds"
-NANOSECONDS: Final = "nanoseconds"
-BEFORE_1990: Final = "before_1990"
-BACKFILL: Final = "backfill"
-SUSPICIONS: Final = (FUTURE, SECONDS, MICROSECONDS, NANOSECONDS, BEFORE_1990, BACKFILL)
-"""The values of `suspicion_of`.
+
+class Suspicion(StrEnum):
+    """A kind of suspicious timestamp.
 
     future        later than now by more than message.timestamp.after.max.ms
     seconds       since 1990, if taken for seconds: as milliseconds January 1970, expired at once
@@ -26,32 +27,52 @@ SUSPICIONS: Final = (FUTURE, SECONDS, MICROSECONDS, NANOSECONDS, BEFORE_1990, BA
     backfill      CreateTime so old that retention would have deleted the segment when its file was
                   last written: it expires on arrival (KIP-33, "bootstrap"). A copy that did not
                   keep the file's time looks the same
-"""
-
-
-def suspicion_of(
-    timestamp: int,
-    *,
-    now_ms: int,
-    last_modified_ms: int | None = None,
-    retention_ms: int = -1,
-    is_create_time: bool = True,
-    after_max_ms: int = DEFAULT_AFTER_MAX_MS,
-) -> str | None:
-    """Return what is suspicious about a segment's largest message timestamp, None if nothing is.
-
-    `after_max_ms` is how far ahead a broker allows a timestamp. `last_modified_ms` and
-    `retention_ms` (-1: no limit) are used only for `backfill`.
     """
-    for scale, name in ((1_000, MICROSECONDS), (1_000_000, NANOSECONDS)):
-        if YEAR_1990_MS * scale <= timestamp < (now_ms + YEAR_MS) * scale:
-            return name
-    if timestamp - now_ms > after_max_ms:
-        return FUTURE
-    if YEAR_1990_MS // 1_000 <= timestamp < (now_ms + YEAR_MS) // 1_000:
-        return SECONDS
-    if timestamp < YEAR_1990_MS:
-        return BEFORE_1990
-    if is_create_time and retention_ms >= 0 and last_modified_ms is not None:
-        return BACKFILL if last_modified_ms - timestamp > retention_ms else None
-    return None
+
+    FUTURE = "future"
+    SECONDS = "seconds"
+    MICROSECONDS = "microseconds"
+    NANOSECONDS = "nanoseconds"
+    BEFORE_1990 = "before_1990"
+    BACKFILL = "backfill"
+
+
+SUSPICIONS: Final = tuple(Suspicion)
+_CODE: Final = {kind: np.int8(code) for code, kind in enumerate(SUSPICIONS)}
+
+
+class TimestampColumns(NamedTuple):
+    """What is asked of the segments, one value each."""
+
+    largest_timestamp: Int64Column
+    is_of_record: Bools  # no file's time that stands in for it: that can only be in the future
+    is_create_time: Bools  # this and the two below are asked for backfills only
+    last_modified_ms: Int64Column
+    retention_ms: Int64s  # -1: no limit
+    after_max_ms: Int64s  # how far ahead a broker lets a timestamp be
+
+
+def suspicions_of(segments: TimestampColumns, *, now_ms: int) -> Codes:
+    """Return what is suspicious about each largest timestamp: its place in SUSPICIONS, or -1."""
+    largest = segments.largest_timestamp
+    of_record, limit = largest.known & segments.is_of_record, segments.retention_ms
+    ahead_from = np.minimum(segments.after_max_ms, MAX_INT64 - now_ms) + now_ms
+    modified = np.where(segments.last_modified_ms.known, segments.last_modified_ms.values, 0)
+    on_arrival = (limit >= 0) & (largest.values < np.maximum(0, modified) - limit)
+    kinds = {
+        Suspicion.MICROSECONDS: of_record & _since_1990(largest.values, now_ms, 1_000),
+        Suspicion.NANOSECONDS: of_record & _since_1990(largest.values, now_ms, 1_000_000),
+        Suspicion.FUTURE: largest.known & (largest.values > ahead_from),
+        Suspicion.SECONDS: of_record
+        & (largest.values >= YEAR_1990_MS // 1_000)
+        & (largest.values < (now_ms + YEAR_MS) // 1_000),
+        Suspicion.BEFORE_1990: of_record & (largest.values < YEAR_1990_MS),
+        Suspicion.BACKFILL: of_record & segments.is_create_time & on_arrival,
+    }
+    return np.select(list(kinds.values()), [_CODE[kind] for kind in kinds], np.int8(NO_CODE))
+
+
+def _since_1990(largest: Int64s, now_ms: int, scale: int) -> Bools:
+    """Return which are between 1990 and a year from now in a unit of which a ms has `scale`."""
+    until = min(MAX_INT64, (now_ms + YEAR_MS) * scale)
+    return np.logical_and(largest >= min(MAX_INT64, YEAR_1990_MS * scale), largest < until)

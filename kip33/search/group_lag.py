@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from kip33.formats.group_offsets import GroupOffset
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.policies import Policies, Policy
-from kip33.rules.retention import Limits, SegmentFigures, judge
+from kip33.rules.retention_rows import Limits, SegmentFigures, judge
 from kip33.search.log_window import Meter
 from kip33.search.offset_lookup import record_from
 from kip33.search.replicas import (

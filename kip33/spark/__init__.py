@@ -3,9 +3,10 @@
 from kip33.builds.commit import BuildSummary
 from kip33.retention.policy_files import load_policies
 from kip33.rules.policies import Policies
+from kip33.rules.retention import WhatIf
 from kip33.spark.build import build_index
 from kip33.spark.catalog import load_catalog
-from kip33.spark.retention.evaluate import WhatIf, evaluate_retention
+from kip33.spark.retention.evaluate import evaluate_retention
 from kip33.spark.retention.summary import freed_by, summarize_partitions
 from kip33.spark.search import offsets_for_times
 from kip33.spark.session import create_session

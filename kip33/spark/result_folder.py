@@ -1,86 +1,9 @@
-"""Results on disk: Parquet folders and a `summary.json` that is written last."""
+"""Results as Spark writes them: a Parquet folder a table."""
 
-import json
-import os
-import re
-from collections.abc import Mapping
-from typing import Any, Final
-
-from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
-from kip33.archive.broker_log_dirs import require_outside_brokers
-from kip33.archive.output_files import MOST_SUMMARY_BYTES, is_summary, require_replaceable
-from kip33.errors import LocationError
 from kip33.spark.catalog import hadoop_glob, hadoop_path
-from kip33.stores.files import (
-    entries_of,
-    one_line,
-    publish,
-    publish_or_raise,
-    remove,
-    remove_quietly,
-)
 from kip33.stores.locations import Location
-
-SUMMARY_FILE: Final = "summary.json"
-UNFINISHED: Final = ".kip33-unfinished"  # in a folder whose run has not put its summary yet
-_SPARKS: Final = re.compile(  # names that Spark gives in a table's folder
-    r"part-[0-9]{5}-[0-9a-f-]{36}(?:-c[0-9]+)?\.[a-z0-9.]*parquet"
-    r"|\.part-[0-9]{5}-[0-9a-f-]{36}(?:-c[0-9]+)?\.[a-z0-9.]*parquet\.crc"
-    r"|_SUCCESS|\._SUCCESS\.crc|_temporary"
-)
-
-
-def require_results_place(folder: Location, names: tuple[str, ...]) -> None:
-    """Raise LocationError unless `folder` is empty, new, or has results of before.
-
-    A folder inside a broker's log directory is refused too: the broker would not start.
-    A summary of ours shows that the results are ours, or the mark of a run that was interrupted.
-    Such results are removed, the summary first: only a folder with a summary is whole.
-    """
-    require_outside_brokers(folder, "the folder of --output")
-    try:
-        found = {info.base_name: info.type for info in entries_of(folder)}
-        if not found.keys() <= {UNFINISHED}:
-            _require_ours(folder, found, names)
-        publish(folder.child(UNFINISHED), b"kip33 retention --output\n")
-        remove(folder.child(SUMMARY_FILE))
-        for name in sorted(found.keys() & set(names)):
-            folder.filesystem().delete_dir(folder.child(name).path)
-    except OSError as error:
-        raise LocationError(
-            f"{folder.uri}: cannot be written: {one_line(error)}; fix it or choose another"
-        ) from error
-
-
-def _require_ours(
-    folder: Location, found: Mapping[str, fs.FileType], names: tuple[str, ...]
-) -> None:
-    """Raise LocationError for a folder with anything that this command did not put there."""
-    others = sorted(found.keys() - {SUMMARY_FILE, UNFINISHED, *names})
-    for name in sorted(found.keys() & set(names)):
-        others += [f"{name}/{one}" for one in _foreign(folder.child(name))]
-    if others:
-        raise LocationError(
-            f"{folder.uri}: contains {others[0]}, which is not a result of this "
-            "command; give a separate folder"
-        )
-    if SUMMARY_FILE in found:
-        require_replaceable(folder.child(SUMMARY_FILE), "--output", is_summary, MOST_SUMMARY_BYTES)
-    elif UNFINISHED not in found:
-        raise LocationError(
-            f"{folder.uri}: contains {min(found)} but no {SUMMARY_FILE}, so kip33 cannot "
-            "tell whether it wrote this; give a separate folder"
-        )
-
-
-def _foreign(table: Location) -> list[str]:
-    """Return what Spark did not put into a table's folder: an archive may be called segments."""
-    if table.is_local and os.path.islink(table.path):  # noqa: PTH114
-        return ["., a link"]
-    infos = table.filesystem().get_file_info(fs.FileSelector(table.path))
-    return sorted(info.base_name for info in infos if not _SPARKS.fullmatch(info.base_name))
 
 
 def written(spark: SparkSession, folder: Location, name: str, table: DataFrame) -> DataFrame:
@@ -88,10 +11,3 @@ def written(spark: SparkSession, folder: Location, name: str, table: DataFrame) 
     place = folder.child(name)
     table.write.mode("overwrite").parquet(hadoop_path(place))
     return spark.read.schema(table.schema).parquet(hadoop_glob(place))
-
-
-def write_summary(folder: Location, summary: Mapping[str, Any]) -> None:
-    """Publish `summary.json`: now the results are whole. PublishError where that fails."""
-    data = (json.dumps(summary, indent=1) + "\n").encode()
-    publish_or_raise(folder.child(SUMMARY_FILE), data, "the results have no summary")
-    remove_quietly(folder.child(UNFINISHED))

@@ -15,7 +15,7 @@ from kip33.formats.group_offsets import GroupOffset
 from kip33.retention.judging import judged_partitions
 from kip33.retention.make_plan import plan_retention
 from kip33.rules.policies import Policies
-from kip33.rules.retention import Limits
+from kip33.rules.retention_rows import Limits
 from kip33.search.catalog_search import by_partition
 from kip33.search.group_lag import GroupLag, group_lags
 from kip33.search.replica_search import Request, SearchOptions, answers_of

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from kip33.catalog.schema import SEGMENTS
 from kip33.formats.names import partition_dir_of
-from kip33.rules.retention import SegmentFigures
+from kip33.rules.retention_rows import SegmentFigures
 
 NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000

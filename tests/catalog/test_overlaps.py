@@ -13,7 +13,7 @@ from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.topic_totals import topic_totals
 from kip33.formats.group_offsets import GroupOffset
 from kip33.retention.judging import judged_partitions
-from kip33.rules.retention import Limits
+from kip33.rules.retention_rows import Limits
 from kip33.search.catalog_search import by_partition
 from kip33.search.group_lag import group_lags
 from kip33.search.range_size import range_size

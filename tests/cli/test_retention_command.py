@@ -12,7 +12,7 @@ import pytest
 
 from kip33.catalog.schema import SEGMENTS
 from kip33.cli.retention_tables import RESULT
-from kip33.rules.retention import Decision
+from kip33.rules.retention_rows import Decision
 from kip33.spark.build import build_index
 from tests.cli.console import Command, Finished, file_named
 from tests.demo_archive import COPIED_MS, START_MS

@@ -6,20 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip33.rules.retention import (
-    COMPACT,
-    DELETABLE_REASONS,
-    KEPT_REASONS,
-    NEVER_MS,
-    NO_POLICY,
-    UNJUDGED,
-    Decision,
-    Limits,
-    SegmentFigures,
-    expires_at_ms,
-    is_breached,
-    judge,
-)
+from kip33.rules.retention import DELETABLE_REASONS, KEPT_REASONS, NEVER_MS, RetentionMode
+from kip33.rules.retention_rows import Decision, Limits, SegmentFigures, judge
+from tests.builders.retention_model import expires_at_ms, is_breached
 
 NOW = 1_000_000
 DAY = 86_400_000
@@ -166,19 +155,19 @@ CASES: list[tuple[str, list[SegmentFigures], Limits, list[str]]] = [
     (
         "a compacted topic obeys the log start offset only",
         of(OLD, OLD, OLD),
-        limits(mode=COMPACT, log_start_offset=10, retention_bytes=0),
+        limits(mode=RetentionMode.COMPACT, log_start_offset=10, retention_bytes=0),
         ["log_start_offset", "compacted", "active_segment"],
     ),
     (
         "__cluster_metadata is not judged",
         of(OLD, OLD),
-        limits(mode=UNJUDGED, log_start_offset=10),
+        limits(mode=RetentionMode.UNJUDGED, log_start_offset=10),
         ["unjudged", "unjudged"],
     ),
     (
         "a topic nobody has a policy for is kept",
         of(OLD, OLD),
-        limits(mode=NO_POLICY, log_start_offset=10),
+        limits(mode=RetentionMode.NO_POLICY, log_start_offset=10),
         ["no_policy", "no_policy"],
     ),
     *(
@@ -290,6 +279,9 @@ def test_segments_over_the_size_limit_are_deletable_at_0() -> None:
     ],
 )
 def test_expires_at(largest: int, retention_ms: int, boundary: str, expires: int | None) -> None:
+    limits = Limits(retention_ms, boundary=boundary)
+    [decision] = judge([SegmentFigures(0, 1, largest)], limits, now_ms=NOW)
+    assert decision.expires_at_ms == expires
     assert expires_at_ms(largest, retention_ms=retention_ms, boundary=boundary) == expires
 
 

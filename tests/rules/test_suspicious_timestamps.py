@@ -3,24 +3,23 @@
 from collections.abc import Callable
 from typing import Any, Final
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from kip33.rules.retention_rows import int64_column
 from kip33.rules.suspicious_timestamps import (
-    BACKFILL,
-    BEFORE_1990,
     DEFAULT_AFTER_MAX_MS,
-    FUTURE,
-    MICROSECONDS,
-    NANOSECONDS,
-    SECONDS,
     SUSPICIONS,
     YEAR_1990_MS,
     YEAR_MS,
-    suspicion_of,
+    TimestampColumns,
+    suspicions_of,
 )
+from tests.builders.retention_model import suspicion_of_one
 
+FUTURE, SECONDS, MICROSECONDS, NANOSECONDS, BEFORE_1990, BACKFILL = SUSPICIONS
 NOW: Final = 1_700_000_000_250  # a November day in 2023
 HOUR: Final = 3_600_000
 DAY: Final = 24 * HOUR
@@ -28,6 +27,40 @@ WEEK: Final = 7 * DAY
 LONG_MAX: Final = 2**63 - 1
 IN_A_YEAR: Final = NOW + 366 * DAY  # no unit goes further
 FIRST: Final = 631_152_000_000  # 1990-01-01T00:00:00Z
+
+
+def suspicion_of(
+    timestamp: int,
+    *,
+    now_ms: int,
+    last_modified_ms: int | None = None,
+    retention_ms: int = -1,
+    is_create_time: bool = True,
+    after_max_ms: int = DEFAULT_AFTER_MAX_MS,
+) -> str | None:
+    """Return what the columns say of one segment, after a comparison with the plain rule."""
+    if last_modified_ms is not None:
+        last_modified_ms = max(-(2**63), min(LONG_MAX, last_modified_ms))
+    columns = TimestampColumns(
+        int64_column([timestamp]),
+        np.array([True]),
+        np.array([is_create_time]),
+        int64_column([last_modified_ms]),
+        np.array([retention_ms]),
+        np.array([after_max_ms]),
+    )
+    [code] = suspicions_of(columns, now_ms=now_ms)
+    found = None if code < 0 else SUSPICIONS[code]
+    assert found == suspicion_of_one(
+        timestamp,
+        now_ms=now_ms,
+        last_modified_ms=last_modified_ms,
+        retention_ms=retention_ms,
+        is_create_time=is_create_time,
+        after_max_ms=after_max_ms,
+    )
+    return found
+
 
 TIMES = [
     (NOW, None, "now"),
@@ -73,7 +106,12 @@ LIMITS = [
     (NOW + DAY + 1, DAY, FUTURE, "a day and a millisecond, and a day is let through"),
     (NOW + 730 * DAY, LONG_MAX, None, "two years ahead, and all is let through (Kafka 3.6 to 3.9)"),
     (LONG_MAX, LONG_MAX, None, "the largest there is, and all is let through"),
-    (NOW * 1_000, LONG_MAX, MICROSECONDS, "a unit is no matter of what is let through: micros"),
+    (
+        NOW * 1_000,
+        LONG_MAX,
+        MICROSECONDS,
+        "a unit is no matter of what is let through: micros",
+    ),
     (NOW * 1_000_000, LONG_MAX, NANOSECONDS, "nanos"),
     (NOW // 1_000, LONG_MAX, SECONDS, "seconds"),
 ]
@@ -90,7 +128,12 @@ def test_how_far_ahead_a_broker_lets_a_timestamp_be(
 
 OLD: Final = NOW - 90 * DAY
 BACKFILLS: list[tuple[int, dict[str, Any], str | None, str]] = [
-    (OLD, {"last_modified_ms": OLD + WEEK + 1}, BACKFILL, "all had expired when it was written"),
+    (
+        OLD,
+        {"last_modified_ms": OLD + WEEK + 1},
+        BACKFILL,
+        "all had expired when it was written",
+    ),
     (OLD, {"last_modified_ms": OLD + WEEK}, None, "its newest record had not, by a millisecond"),
     (OLD, {"last_modified_ms": OLD}, None, "written as it happened"),
     (OLD, {"last_modified_ms": OLD - 1}, None, "written before it happened"),

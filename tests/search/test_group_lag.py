@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kip33.formats.group_offsets import GroupOffset
 from kip33.rules.policies import Policies
-from kip33.rules.retention import Limits, SegmentFigures, judge
+from kip33.rules.retention_rows import Limits, SegmentFigures, judge
 from kip33.search.group_lag import GroupLag, group_lags
 from kip33.search.searched_segment import SearchedSegment
 from tests.builders.catalog_rows import catalog_rows

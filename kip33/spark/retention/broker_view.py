@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from kip33.retention.broker_files import SeenByBroker, seen_by_broker
-from kip33.spark.retention.rule import RuleColumns, RuleQuestion, with_decision
+from kip33.retention.broker_files import BrokerViewRow, SeenByBroker, seen_by_broker
+from kip33.rules.retention import RuleQuestion
+from kip33.spark.retention.rule import RuleColumns, with_decision
 from kip33.spark.tasks import run_on_rows
 
 SEEN: Final = StructType(
@@ -44,4 +45,4 @@ def with_broker_view(judged: DataFrame, question: RuleQuestion) -> DataFrame:
 
 
 def _seen(rows: Iterable[dict[str, Any]]) -> Iterator[SeenByBroker]:
-    yield from seen_by_broker(Row(**row) for row in rows)
+    yield from seen_by_broker(BrokerViewRow(row["log_uri"], row["max_timestamp"]) for row in rows)

@@ -1,19 +1,14 @@
 """What `kafka-delete-records.sh --offset-json-file` takes, for what retention calls deletable."""
 
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from kip33.formats.delete_records import delete_records_object
-from kip33.rules.retention import DELETE
-
-INTERNAL: Final = (
-    "__consumer_offsets",
-    "__transaction_state",
-    "__share_group_state",
-)  # Kafka refuses
+from kip33.retention.delete_records import INTERNAL
+from kip33.rules.retention import RetentionMode
 
 
 def delete_records(
@@ -36,7 +31,7 @@ def delete_records(
         doubted = doubted + sf.col("deletable_last_modified_segments")
     loses = (sf.col("deletable_segments") > 0) & (doubted == 0)
     replicas = partitions.where(
-        (sf.col("mode") == DELETE) & ~sf.col("topic").isin(*INTERNAL)
+        (sf.col("mode") == RetentionMode.DELETE) & ~sf.col("topic").isin(*INTERNAL)
     ).select("topic", "partition", sf.when(loses, first_kept).alias("offset"))  # null: keeps all
     rows = (
         replicas.groupBy("topic", "partition")

@@ -4,7 +4,6 @@ The rule is `kip33.spark.retention.rule`; here it gets its policies and its othe
 """
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -12,21 +11,14 @@ from pyspark.sql import functions as sf
 
 from kip33.formats.times import Time, milliseconds_of
 from kip33.rules.policies import Policies
-from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES, NO_POLICY
+from kip33.rules.retention import RetentionMode, RuleQuestion, WhatIf, require_question
 from kip33.spark.retention.broker_view import with_broker_view
-from kip33.spark.retention.rule import PARTITION, RuleColumns, RuleQuestion, with_decision
+from kip33.spark.retention.rule import PARTITION, RuleColumns, with_decision
 from kip33.spark.retention.small_tables import small_table
 from kip33.spark.retention.suspicious_timestamps import suspicion
 
 LogStartOffsets = Mapping[tuple[str, str, int], int]
 """(log_dir, topic, partition) to the partition's log start offset."""
-
-
-class WhatIf(NamedTuple):
-    """Another question beside the real one; what is None is as in the real one."""
-
-    retention_ms: int | None = None  # for topics that time retention may delete at all
-    ignore_future_ms: int | None = None  # later than this after now: the file's time counts
 
 
 def evaluate_retention(
@@ -45,10 +37,10 @@ def evaluate_retention(
     `now_ms` is in ms since 1970 or a `datetime` with a time zone.
 
     Added: `policy` (the section that holds), `mode`, `retention_ms`, `retention_bytes`,
-    `log_start_offset`, then the fields of `kip33.rules.retention.Decision`: `deletable`, `reason`,
-    ...; `kept_only_by_blocker` and `suspicion` (`kip33.rules.suspicious_timestamps`); with
-    `what_if` `what_if_deletable` and `what_if_reason`; with `broker_view` what `with_broker_view`
-    adds.
+    `log_start_offset`, then the fields of `kip33.rules.retention_rows.Decision`: `deletable`,
+    `reason`, ...; `kept_only_by_blocker` and `suspicion` (`kip33.rules.suspicious_timestamps`);
+    with `what_if` `what_if_deletable` and `what_if_reason`; with `broker_view` what
+    `with_broker_view` adds.
 
     `active_segment` "kafka" judges the last segment as a broker does, "keep" keeps it. `boundary`
     "remote" is tiered storage's comparison until KAFKA-20091. A small job reads the topics, the
@@ -69,11 +61,9 @@ def evaluate_retention(
 
 def question_of(now_ms: int, active_segment: str, boundary: str) -> RuleQuestion:
     """Return what is asked of all partitions alike; ValueError for a wrong argument."""
-    _require_choice("active_segment", active_segment, ACTIVE_SEGMENT)
-    _require_choice("boundary", boundary, BOUNDARIES)
-    if now_ms < 0:
-        raise ValueError(f"now_ms {now_ms}: expected milliseconds since 1970")
-    return RuleQuestion(now_ms, active_segment, boundary)
+    question = RuleQuestion(now_ms, active_segment, boundary)
+    require_question(question)
+    return question
 
 
 def evaluate_topics(
@@ -115,7 +105,7 @@ def _with_policies(
     }
     table = small_table(catalog.sparkSession, pa.table(columns))
     rows = catalog.join(sf.broadcast(table), "topic", "left")
-    rows = rows.withColumn("mode", sf.coalesce("mode", sf.lit(NO_POLICY)))
+    rows = rows.withColumn("mode", sf.coalesce("mode", sf.lit(RetentionMode.NO_POLICY)))
     order = [*catalog.columns, *(name for name in table.columns if name != "topic")]
     return rows.select(*order)
 
@@ -147,8 +137,3 @@ def _with_what_if(rows: DataFrame, question: RuleQuestion, what_if: WhatIf) -> D
     names = RuleColumns("_if_largest", "_if_retention_ms", prefix="what_if_")
     answered = with_decision(rows, question, names)
     return answered.select(*before, "what_if_deletable", "what_if_reason")
-
-
-def _require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} {value!r}: expected one of {', '.join(choices)}")

@@ -1,7 +1,7 @@
 """The retention rule as SQL windows over (log_dir, topic, partition): no row leaves the JVM.
 
-`kip33.rules.retention.judge` stands here once more as Spark expressions, and tests hold the two
-against each other. Two passes over one sort: what each segment is by itself, then what those
+`kip33.rules.retention.judge_columns` is here once more as Spark expressions. Tests compare
+the two. Two passes over one sort: what each segment is by itself, then what those
 before it make of it.
 """
 
@@ -11,23 +11,14 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as sf
 
 from kip33.rules.retention import (
-    COMPACT,
-    DELETE,
     DOUBTFUL_STATUSES,
     NEVER_MS,
-    NO_POLICY,
-    UNJUDGED,
+    RetentionMode,
+    RetentionReason,
+    RuleQuestion,
 )
 
 PARTITION: Final = ("log_dir", "topic", "partition")
-
-
-class RuleQuestion(NamedTuple):
-    """What holds for all partitions alike."""
-
-    now_ms: int
-    active_segment: str
-    boundary: str
 
 
 class RuleColumns(NamedTuple):
@@ -69,9 +60,12 @@ def with_decision(
         (sf.col("_kept_for").isNull()) & sf.col("_wanted").isNotNull() & (sf.col("_kept_here") > 0)
     )
     calm = (
-        sf.when(sf.col("mode") == COMPACT, "compacted")
-        .when((sf.col(names.retention_ms) < 0) & (sf.col("retention_bytes") < 0), "no_limit")
-        .otherwise("not_expired")
+        sf.when(sf.col("mode") == RetentionMode.COMPACT, RetentionReason.COMPACTED)
+        .when(
+            (sf.col(names.retention_ms) < 0) & (sf.col("retention_bytes") < 0),
+            RetentionReason.NO_LIMIT,
+        )
+        .otherwise(RetentionReason.NOT_EXPIRED)
     )
     deletable = sf.col("_kept_here") == 0
     added = {
@@ -80,7 +74,7 @@ def with_decision(
         "reason": sf.coalesce(
             "_kept_for",
             sf.when(deletable, sf.col("_wanted")),
-            sf.when(blocked, sf.lit("blocked")),
+            sf.when(blocked, sf.lit(RetentionReason.BLOCKED)),
             calm,
         ),
         "expires_at_ms": sf.col("_expires_at"),
@@ -116,15 +110,16 @@ def _with_own_figures(
         }
     )
     largest, retention_ms = sf.col(names.largest_timestamp), sf.col(names.retention_ms)
-    timed = (sf.col("mode") == DELETE) & (retention_ms >= 0) & largest.isNotNull()
+    timed = (sf.col("mode") == RetentionMode.DELETE) & (retention_ms >= 0) & largest.isNotNull()
     untimed = sf.when(
-        sf.col("mode").isin(DELETE, COMPACT) & (sf.col("_next_base") <= sf.col("log_start_offset")),
-        "log_start_offset",
+        sf.col("mode").isin(RetentionMode.DELETE, RetentionMode.COMPACT)
+        & (sf.col("_next_base") <= sf.col("log_start_offset")),
+        RetentionReason.LOG_START_OFFSET,
     ).when(
-        (sf.col("mode") == DELETE)
+        (sf.col("mode") == RetentionMode.DELETE)
         & (sf.col("retention_bytes") >= 0)
         & (sf.col("retention_bytes") <= sf.col("_bytes") - sf.col("_bytes_up_to_here")),
-        "retention_bytes",
+        RetentionReason.RETENTION_BYTES,
     )
     rows = rows.withColumns(
         {
@@ -140,7 +135,7 @@ def _with_own_figures(
     return rows.withColumns(
         {
             "_wanted": sf.coalesce(
-                "_untimed", sf.when(sf.col("_breached"), sf.lit("retention_ms"))
+                "_untimed", sf.when(sf.col("_breached"), sf.lit(RetentionReason.RETENTION_MS))
             ),
             "_own_at": sf.when(sf.col("_kept_for").isNull(), own_at),
         }
@@ -148,7 +143,7 @@ def _with_own_figures(
 
 
 def _is_breached(largest: Column, retention_ms: Column, question: RuleQuestion) -> Column:
-    """`rules.retention.is_breached`."""
+    """Whether time retention wants a segment, as `rules.retention` has it."""
     now_ms = sf.lit(question.now_ms)
     if question.boundary == "remote":
         return (now_ms >= retention_ms) & (largest <= now_ms - retention_ms)
@@ -156,7 +151,7 @@ def _is_breached(largest: Column, retention_ms: Column, question: RuleQuestion) 
 
 
 def _expires_at_ms(largest: Column, retention_ms: Column, question: RuleQuestion) -> Column:
-    """`rules.retention.expires_at_ms`; a sum beyond int64 would raise, so it is not made."""
+    """The first moment of a breach; a sum beyond int64 would raise, so it is not made."""
     never = sf.lit(NEVER_MS)
     if question.boundary == "remote":
         moment = sf.when(largest > never - retention_ms, never).otherwise(largest + retention_ms)
@@ -182,13 +177,15 @@ def _kept_for(question: RuleQuestion, names: RuleColumns) -> Column:
         sf.col("_first_directory") != sf.col("_last_directory")
     ) & _directory().isNotNull()
     why = (
-        sf.when(sf.col("mode").isin(UNJUDGED, NO_POLICY), sf.col("mode"))
+        sf.when(
+            sf.col("mode").isin(RetentionMode.UNJUDGED, RetentionMode.NO_POLICY), sf.col("mode")
+        )
         .when(status.isin(*DOUBTFUL_STATUSES), status)
-        .when(sf.col(names.largest_timestamp).isNull(), "no_timestamp")
-        .when(is_doubled, "two_directories")
-        .when(before | after, "same_base_offset")
+        .when(sf.col(names.largest_timestamp).isNull(), RetentionReason.NO_TIMESTAMP)
+        .when(is_doubled, RetentionReason.TWO_DIRECTORIES)
+        .when(before | after, RetentionReason.SAME_BASE_OFFSET)
     )
     if question.active_segment == "keep":
-        return why.when(sf.col("_is_last"), "active_segment")
+        return why.when(sf.col("_is_last"), RetentionReason.ACTIVE_SEGMENT)
     empty = sf.coalesce("size_bytes", sf.lit(0)) == 0
-    return why.when(sf.col("_is_last") & empty, "empty_active_segment")
+    return why.when(sf.col("_is_last") & empty, RetentionReason.EMPTY_ACTIVE_SEGMENT)

@@ -7,12 +7,12 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as sf
 
 from kip33.formats.times import Time, milliseconds_of
-from kip33.rules.retention import DOUBTFUL_STATUSES
+from kip33.rules.retention import DOUBTFUL_STATUSES, RetentionReason
+from kip33.rules.retention_sums import MOST_SEGMENTS_NAMED
 from kip33.rules.segment_status import SegmentStatus
 from kip33.rules.suspicious_timestamps import SUSPICIONS
 from kip33.spark.retention.rule import PARTITION
 
-MOST_SEGMENTS_NAMED: Final = 10  # base offsets of fallbacks that a partition's row names
 MOST_HELD: Final = 20_000  # partitions whose rows the driver adds up by itself
 _POLICY: Final = ("policy", "mode", "retention_ms", "retention_bytes")
 
@@ -49,9 +49,9 @@ def summarize_partitions(judged: DataFrame, *, now_ms: Time) -> DataFrame:
         sf.max(sf.when(_blocked(), sf.col("largest_timestamp"))).alias("_newest_blocked"),
         sf.min(sf.when(_blocked(), sf.col("deletable_at_ms"))).alias("_block_ends_at_ms"),
         *_trust(),
-        sf.count_if((sf.col("reason") == "active_segment") & sf.col("retention_ms_breached")).alias(
-            "active_expired_segments"
-        ),
+        sf.count_if(
+            (sf.col("reason") == RetentionReason.ACTIVE_SEGMENT) & sf.col("retention_ms_breached")
+        ).alias("active_expired_segments"),
         _suspicions(),
     ]
     for prefix in ("what_if_", "broker_"):
@@ -152,7 +152,7 @@ def _sum_bytes(which: Column) -> Column:
 
 
 def _blocked() -> Column:
-    return sf.col("reason") == "blocked"
+    return sf.col("reason") == RetentionReason.BLOCKED
 
 
 def _first_kept() -> Column:

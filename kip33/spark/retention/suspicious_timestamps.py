@@ -4,15 +4,10 @@ from pyspark.sql import Column
 from pyspark.sql import functions as sf
 
 from kip33.rules.suspicious_timestamps import (
-    BACKFILL,
-    BEFORE_1990,
     DEFAULT_AFTER_MAX_MS,
-    FUTURE,
-    MICROSECONDS,
-    NANOSECONDS,
-    SECONDS,
     YEAR_1990_MS,
     YEAR_MS,
+    Suspicion,
 )
 
 
@@ -34,21 +29,21 @@ def suspicion(now_ms: int) -> Column:
         & (largest < sf.greatest(sf.lit(0), "last_modified_ms") - sf.col("retention_ms"))
     )
     return (
-        sf.when(of_record & _between_now_and_1990(largest, now_ms, 1_000), MICROSECONDS)
-        .when(of_record & _between_now_and_1990(largest, now_ms, 1_000_000), NANOSECONDS)
+        sf.when(of_record & _between_now_and_1990(largest, now_ms, 1_000), Suspicion.MICROSECONDS)
+        .when(of_record & _between_now_and_1990(largest, now_ms, 1_000_000), Suspicion.NANOSECONDS)
         .when(
             largest - sf.lit(now_ms)
             > sf.coalesce(sf.col("after_max_ms"), sf.lit(DEFAULT_AFTER_MAX_MS)),
-            FUTURE,
+            Suspicion.FUTURE,
         )
         .when(
             of_record
             & (largest >= YEAR_1990_MS // 1_000)
             & (largest < (now_ms + YEAR_MS) // 1_000),
-            SECONDS,
+            Suspicion.SECONDS,
         )
-        .when(of_record & (largest < YEAR_1990_MS), BEFORE_1990)
-        .when(of_record & expired_on_arrival, BACKFILL)
+        .when(of_record & (largest < YEAR_1990_MS), Suspicion.BEFORE_1990)
+        .when(of_record & expired_on_arrival, Suspicion.BACKFILL)
     )
 
 

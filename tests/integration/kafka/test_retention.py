@@ -12,17 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from kip33.rules.retention import (
-    COMPACT,
-    DELETABLE_REASONS,
-    DELETE,
-    Decision,
-    Limits,
-    SegmentFigures,
-    is_breached,
-    judge,
-)
+from kip33.rules.retention import DELETABLE_REASONS, RetentionMode
+from kip33.rules.retention_rows import Decision, Limits, SegmentFigures, judge
 from kip33.rules.segment_summary import largest_timestamp
+from tests.builders.retention_model import is_breached
 from tests.integration.kafka.oracle import Expired, Oracle
 from tests.integration.kafka.random_logs import (
     DAY_MS,
@@ -39,7 +32,11 @@ pytestmark = pytest.mark.kafka
 LOGS = int(os.environ.get("KIP33_LOGS", "600"))
 REMOTE_CASES = 2000
 NO_OVERFLOW_MS = 2**62  # from 2**63 - n on, `now` minus a file time of -n overflows in Kafka
-MODES = {"delete": DELETE, "compact": COMPACT, "compact,delete": DELETE}
+MODES = {
+    "delete": RetentionMode.DELETE,
+    "compact": RetentionMode.COMPACT,
+    "compact,delete": RetentionMode.DELETE,
+}
 
 
 def judged(log: RandomLog, *, now_ms: int = NOW) -> list[Decision]:

@@ -1,8 +1,5 @@
 """A broker's answer beside ours: real index files, read by Spark, against a plain loop."""
 
-import os
-import random
-import struct
 from collections import Counter
 from itertools import groupby
 from pathlib import Path
@@ -14,13 +11,14 @@ from pyspark.sql import SparkSession
 from kip33.catalog.schema import SEGMENTS
 from kip33.rules.broker_view import BrokerTimestampSource, IndexFault, broker_view, last_entry_at
 from kip33.rules.policies import Policies
-from kip33.rules.retention import Limits, SegmentFigures, judge
+from kip33.rules.retention import WhatIf
+from kip33.rules.retention_rows import Limits, SegmentFigures, judge
 from kip33.spark.retention.broker_view import ADDED
-from kip33.spark.retention.evaluate import WhatIf, evaluate_retention
+from kip33.spark.retention.evaluate import evaluate_retention
 from kip33.stores.locations import Location
+from tests.builders.broker_archive import rows_with_files
 from tests.builders.random_catalogs import (
     DAY_MS,
-    LONG_MAX,
     NOW_MS,
     POLICY,
     LogStartOffsets,
@@ -50,66 +48,8 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
     """Random partitions with an index file of some state beside each log."""
     root = tmp_path_factory.mktemp("broker view, 100% [x]")
     rows, starts = random_catalogs(LOG_DIRECTORIES, SEED)
-    chance = random.Random(SEED)
-    rows = [with_files(chance, row, root / "archive") for row in rows]
+    rows = rows_with_files(rows, root / "archive", SEED)
     return Archive(str(write_rows(rows, tmp_path_factory.mktemp("catalog"))), rows, starts)
-
-
-def with_files(chance: random.Random, row: Row, root: Path) -> Row:
-    """Write a row's log and what lies beside it; return the row that a build would write."""
-    directory = root / row["log_dir"] / f"{row['topic']}-0"
-    directory.mkdir(parents=True, exist_ok=True)
-    if row["base_offset"] is None:
-        return row | {"log_uri": Location.of(directory).uri}
-    log = directory / row["log_uri"].rpartition("/")[2]
-    largest = row["largest_timestamp"]
-    if row["status"] in ("invalid", "unreadable"):
-        max_timestamp = None
-    elif largest is None or largest < 0 or row["largest_timestamp_source"] == "last_modified":
-        max_timestamp = -1
-    else:
-        max_timestamp = largest
-    log.write_bytes(b"a log")
-    touched_ms = row["last_modified_ms"] + chance.choice((0, 0, DAY_MS))
-    os.utime(log, ns=(0, touched_ms * 1_000_000 + chance.randrange(1_000_000)))
-    index = time_index(chance, max_timestamp)
-    if index is not None:
-        log.with_suffix(".timeindex").write_bytes(index)
-    if chance.random() < 0.8:
-        log.with_suffix(".index").touch()
-    if chance.random() < 0.03:
-        log.unlink()  # since the build
-    return row | {"log_uri": Location.of(log).uri, "max_timestamp": max_timestamp}
-
-
-def time_index(chance: random.Random, max_timestamp: int | None) -> bytes | None:
-    """Return a `.timeindex` as a broker, a crash or a bad copy may have left it."""
-    truth = max_timestamp if max_timestamp is not None and max_timestamp >= 0 else NOW_MS
-    true_index = entries(max(0, truth - 5_000), truth)
-    state = chance.choice(("true", "true", "true", "missing", "empty", "zeros", "padded", "torn",
-                           "stale", "garbage", "negative"))  # fmt: skip
-    match state:
-        case "missing":
-            return None
-        case "empty":
-            return true_index[: chance.randrange(12)]
-        case "zeros":
-            return bytes(chance.choice((12, 4_096, 4_100)))
-        case "padded":
-            return true_index + bytes(12 * chance.randint(1, 20))
-        case "torn":
-            return true_index[:-1]
-        case "stale":
-            return true_index + entries(chance.choice((1, NOW_MS - DAY_MS, NOW_MS + DAY_MS)))
-        case "garbage":
-            return chance.randbytes(chance.randint(12, 100))
-        case "negative":
-            return entries(truth, -1) + b"\xff" * 5
-    return true_index
-
-
-def entries(*timestamps: int) -> bytes:
-    return b"".join(struct.pack(">qi", min(one, LONG_MAX), 1) for one in timestamps)
 
 
 def by_the_rules(archive: Archive, **how: str) -> dict[str, tuple[Any, ...]]:

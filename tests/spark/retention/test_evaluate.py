@@ -9,15 +9,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from kip33.rules.policies import Policies
-from kip33.rules.retention import (
-    DELETABLE_REASONS,
-    KEPT_REASONS,
-    Decision,
-    Limits,
-    judge,
-)
-from kip33.rules.suspicious_timestamps import DEFAULT_AFTER_MAX_MS, SUSPICIONS, suspicion_of
-from kip33.spark.retention.evaluate import WhatIf, evaluate_retention
+from kip33.rules.retention import DELETABLE_REASONS, KEPT_REASONS, WhatIf
+from kip33.rules.retention_rows import Decision, Limits, judge
+from kip33.rules.suspicious_timestamps import DEFAULT_AFTER_MAX_MS, SUSPICIONS
+from kip33.spark.retention.evaluate import evaluate_retention
 from kip33.spark.retention.summary import freed_by, summarize_partitions, totals_of
 from tests.builders.random_catalogs import (
     DAY_MS,
@@ -27,6 +22,7 @@ from tests.builders.random_catalogs import (
     random_catalogs,
     write_rows,
 )
+from tests.builders.retention_model import suspicion_of_one
 
 pytestmark = pytest.mark.spark
 
@@ -139,7 +135,7 @@ def test_spark_suspects_what_the_rule_suspects(
     for row in judged.collect():
         expected = None
         if row.largest_timestamp is not None and row.largest_timestamp_source != "last_modified":
-            expected = suspicion_of(
+            expected = suspicion_of_one(
                 row.largest_timestamp,
                 now_ms=NOW_MS,
                 last_modified_ms=row.last_modified_ms,

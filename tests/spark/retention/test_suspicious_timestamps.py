@@ -4,9 +4,11 @@ from typing import Any, Final
 
 import pytest
 
-from kip33.rules.suspicious_timestamps import BACKFILL, FUTURE
+from kip33.rules.suspicious_timestamps import Suspicion
 from kip33.spark.retention.suspicious_timestamps import suspicion
 from tests.rules.test_suspicious_timestamps import BACKFILLS, LIMITS, NOW, OLD, TIMES, WEEK
+
+BACKFILL, FUTURE = Suspicion.BACKFILL, Suspicion.FUTURE
 
 pytestmark = pytest.mark.spark
 
@@ -61,11 +63,21 @@ LATER = {"last_modified_ms": NOW, "retention_ms": WEEK}
 FILE = {"largest_timestamp_source": "last_modified"}
 OTHERS = [
     ("no timestamp", None, {}, None),
-    ("not known whose time it is: a client's", OLD, LATER | {"timestamp_types": None}, BACKFILL),
+    (
+        "not known whose time it is: a client's",
+        OLD,
+        LATER | {"timestamp_types": None},
+        BACKFILL,
+    ),
     ("both", OLD, LATER | {"timestamp_types": [CREATED, APPENDED]}, BACKFILL),
     ("neither", OLD, LATER | {"timestamp_types": ["NoTimestampType"]}, None),
     ("no policy", OLD, LATER | {"retention_ms": None}, None),
-    ("from a time index", OLD, LATER | {"largest_timestamp_source": "time_index"}, BACKFILL),
+    (
+        "from a time index",
+        OLD,
+        LATER | {"largest_timestamp_source": "time_index"},
+        BACKFILL,
+    ),
     ("a file's time is no record's: old", OLD, LATER | FILE, None),
     ("seconds", NOW // 1_000, FILE, None),
     ("micros, which are ahead", NOW * 1_000, FILE, FUTURE),

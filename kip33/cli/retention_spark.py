@@ -1,0 +1,159 @@
+"""`kip33 retention` by Spark: the rule as SQL, for catalogs beyond one machine.
+
+JSON and CSV are made by Spark, too; the driver has a piece of the rows at a time.
+"""
+
+from collections.abc import Collection, Iterator
+from typing import Any, Final
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from kip33.cli.output import FORMULA, NUMBER
+from kip33.cli.retention_question import RetentionQuestion
+from kip33.rules.topic_globs import TopicGlobs
+from kip33.spark.catalog import load_catalog
+from kip33.spark.result_folder import written
+from kip33.spark.retention.delete_records import delete_records
+from kip33.spark.retention.evaluate import evaluate_topics, question_of
+from kip33.spark.retention.rule import PARTITION
+from kip33.spark.retention.summary import (
+    freed_by,
+    summarize_partitions,
+    totals_of,
+    worst_and_totals,
+)
+from kip33.stores.locations import Location
+
+LINES_AT_ONCE: Final = 20_000  # fetched from Spark
+_JSON: Final = {"ignoreNullFields": "false"}
+_CSV: Final = {
+    **{"emptyValue": "", "escape": '"'},  # quotes are doubled, as everywhere but in Spark
+    **{"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"},
+}
+
+
+class SparkAnswer:
+    """What Spark makes of the question (`cli.retention_answer`)."""
+
+    def __init__(
+        self, spark: SparkSession, asked: RetentionQuestion, output: Location | None, most: int
+    ) -> None:
+        """Judge; write the tables to `output`. `worst` has `most` rows for a table, else none."""
+        self._rows = asked.snapshot.rows
+        judged = _judged(spark, asked)
+        if output:
+            judged = written(spark, output, "segments", judged)
+        elif asked.options.show_broker_view:
+            judged = judged.persist(StorageLevel.DISK_ONLY)  # index files are read once
+        partitions = summarize_partitions(judged, now_ms=asked.now_ms)
+        freed = freed_by(judged, asked.moments_ms) if asked.moments_ms else None
+        if output:
+            partitions = written(spark, output, "partitions", partitions)
+            freed = written(spark, output, "freed", freed) if freed is not None else None
+        if most:
+            worst, self.totals = worst_and_totals(partitions, most)
+            self._worst = [row.asDict() for row in worst]
+        else:
+            partitions = partitions.persist()  # all of them are told as well
+            self._worst, self.totals = [], totals_of(partitions)
+        self._judged, self._partitions, self._freed = judged, partitions, freed
+        self.tells_freed = freed is not None
+
+    def worst(self, most: int) -> list[dict[str, Any]]:
+        """Return partitions, those with most bytes blocked first."""
+        return self._worst[:most]
+
+    def freed(self) -> list[dict[str, Any]]:
+        """Return what is freed when."""
+        return [] if self._freed is None else [row.asDict() for row in self._freed.collect()]
+
+    def broker_differences(self, most: int) -> list[dict[str, Any]]:
+        """Return segments that a broker misreads, first those it judges otherwise."""
+        otherwise = sf.col("broker_deletable") != sf.col("deletable")
+        differ = self._judged.where(otherwise | sf.col("broker_index_fault").isNotNull())
+        order = (sf.desc(otherwise), *PARTITION, "base_offset", "log_uri")
+        return [row.asDict() for row in differ.orderBy(*order).limit(most).collect()]
+
+    def segment_lines(self, kind: str | None) -> Iterator[str]:
+        """Yield the segments as JSON, by partition and oldest first."""
+        return _in_order(self._judged, self._rows, sf.to_json(_struct(self._judged, kind), _JSON))
+
+    def partition_lines(self, kind: str | None) -> Iterator[str]:
+        """Yield the partitions as JSON."""
+        return _json(self._partitions, kind)
+
+    def freed_lines(self, kind: str | None) -> Iterator[str]:
+        """Yield what is freed when as JSON."""
+        return iter(()) if self._freed is None else _json(self._freed, kind)
+
+    def csv_lines(self) -> Iterator[str]:
+        """Yield a header and the segments."""
+        return csv_lines(self._judged, self._rows)
+
+    def delete_records(
+        self, *, trust_last_modified: bool, left_out: Collection[tuple[str, int]]
+    ) -> dict[str, Any]:
+        """Return what `kafka-delete-records.sh` takes."""
+        return delete_records(
+            self._partitions, trust_last_modified=trust_last_modified, left_out=left_out
+        )
+
+
+def _judged(spark: SparkSession, asked: RetentionQuestion) -> DataFrame:
+    options = asked.options
+    rows = load_catalog(spark, asked.catalog.location.uri, asked.snapshot.name)
+    if options.topics:
+        globs = TopicGlobs.of(options.topics)
+        if globs.included_regex:
+            rows = rows.where(sf.col("topic").rlike(globs.included_regex))
+        if globs.excluded_regex:
+            rows = rows.where(~sf.col("topic").rlike(globs.excluded_regex))
+    return evaluate_topics(
+        rows,
+        asked.topics,
+        asked.policies,
+        question_of(asked.now_ms, options.active_segment, options.boundary),
+        log_start_offsets=asked.log_start_offsets,
+        what_if=asked.what_if,
+        broker_view=options.show_broker_view,
+    )
+
+
+def _csv_cell(cell: Column, kind: str) -> Column:
+    """`kip33.cli.output.csv_cell`, for the columns that are texts."""
+    if kind not in ("string", "array<string>"):
+        return cell
+    is_formula = cell.rlike(f"^{FORMULA.pattern}") & ~cell.rlike(rf"\A{NUMBER.pattern}\z")
+    return sf.when(is_formula, sf.concat(sf.lit("'"), cell)).otherwise(cell)
+
+
+def _json(table: DataFrame, kind: str | None) -> Iterator[str]:
+    for row in table.select(sf.to_json(_struct(table, kind), _JSON)).toLocalIterator():
+        yield row[0]
+
+
+def _struct(table: DataFrame, kind: str | None) -> Column:
+    named = [sf.lit(kind).alias("kind")] if kind else []
+    return sf.struct(*named, *table.columns)
+
+
+def csv_lines(judged: DataFrame, rows: int) -> Iterator[str]:
+    """Yield a header and the segments as CSV; there are about so many `rows`."""
+    columns = [
+        _csv_cell(
+            sf.concat_ws(" ", name) if kind.startswith("array") else sf.col(name), kind
+        ).alias(name)
+        for name, kind in judged.dtypes
+    ]
+    yield ",".join(judged.columns)
+    yield from _in_order(judged, rows, sf.to_csv(sf.struct(*columns), _CSV))
+
+
+def _in_order(judged: DataFrame, rows: int, line: Column) -> Iterator[str]:
+    """Yield a line a segment; the driver holds a piece at a time."""
+    order = (*PARTITION, "base_offset", "log_uri")
+    pieces = judged.repartitionByRange(rows // LINES_AT_ONCE + 1, *order)
+    for row in pieces.sortWithinPartitions(*order).select(line).toLocalIterator():
+        yield row[0]

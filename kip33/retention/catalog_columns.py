@@ -1,0 +1,241 @@
+"""A snapshot's rows as columns, and their order by partition, oldest first.
+
+What retention reads of a catalog: texts that repeat, above all directories, are kept once. The rows
+stay where they were read; `order` says which comes when, so that only what is asked for is copied.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.index_file_state import IndexFileState
+from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.snapshot import Snapshot
+from kip33.formats.names import parse_partition_dir
+from kip33.rules.retention_columns import Bools, Int64Column, Int64s
+from kip33.rules.topic_globs import TopicGlobs
+
+_REPEATED: Final = ("log_dir", "topic", "status", "largest_timestamp_source")
+_NUMBERS: Final = (
+    *("base_offset", "size_bytes", "last_modified_ms", "largest_timestamp"),
+    *("last_offset", "offset_of_max_timestamp", "max_timestamp"),
+)
+_OF_FILES: Final = ("index_uri", "index_file", "time_index_bytes", "offset_index_bytes")
+_READ: Final = (*_REPEATED, "partition", *_NUMBERS, "log_uri", "timestamp_types")
+CREATE_TIME: Final = "CreateTime"
+
+
+class CatalogColumns:
+    """The rows of a snapshot that topics ask for; see `read_columns`."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        """Take the rows as `read_columns` makes them, and sort them."""
+        self._rows = rows
+        codes = {name: _codes(rows[name]) for name in ("log_dir", "topic")}
+        keys = _partition_keys(codes["log_dir"], codes["topic"], _int64(rows["partition"]))
+        base = _int64(rows["base_offset"])
+        places = np.where(base.known, base.values, -1)  # directories without offset come first
+        order = np.lexsort((places, keys))
+        begins = np.diff(keys[order], prepend=-1) != 0
+        ties = ~begins & (np.diff(places[order], prepend=-2) == 0)
+        self.order = _in_order_of_uris(order, ties, rows)
+        self.starts = np.flatnonzero(begins)
+        self._codes = {name: values[self.order] for name, values in codes.items()}
+
+    @property
+    def size(self) -> int:
+        """Return the number of rows."""
+        return self.order.size
+
+    @cached_property
+    def lengths(self) -> Int64s:
+        """Return the number of rows of each partition."""
+        return np.diff(self.starts, append=self.size)
+
+    def int64(self, name: str) -> Int64Column:
+        """Return a column of numbers, in order."""
+        return _int64(self._rows[name]).take(self.order)
+
+    def codes(self, name: str) -> Int64s:
+        """Return the places in `texts` of a column that repeats, in order; -1: null."""
+        if name not in self._codes:
+            self._codes[name] = _codes(self._rows[name])[self.order]
+        return self._codes[name]
+
+    def texts(self, name: str) -> list[str]:
+        """Return the texts of a column that repeats, in their order."""
+        return _texts(self._rows[name])
+
+    def equals(self, name: str, text: str) -> Bools:
+        """Return where a column that repeats has this text."""
+        texts = self.texts(name)
+        if text not in texts:
+            return np.zeros(self.size, bool)
+        return np.equal(self.codes(name), texts.index(text))
+
+    @cached_property
+    def is_create_time(self) -> Bools:
+        """Return where a timestamp may be a producer's."""
+        flags = pc.fill_null(self._rows["is_create_time"], True)
+        return np.asarray(flags.to_numpy())[self.order]
+
+    @cached_property
+    def keys(self) -> list[tuple[str | None, str | None, int | None]]:
+        """Return log_dir, topic and number of each partition."""
+        log_dirs, topics = self.texts("log_dir"), self.texts("topic")
+        numbers = self.int64("partition").take(self.starts).to_list()
+        return [
+            (log_dirs[a] if a >= 0 else None, topics[b] if b >= 0 else None, number)
+            for a, b, number in zip(
+                self.codes("log_dir")[self.starts].tolist(),
+                self.codes("topic")[self.starts].tolist(),
+                numbers,
+                strict=True,
+            )
+        ]
+
+    @cached_property
+    def directory_names(self) -> Int64s:
+        """Return a number for the name of the directory that each log is in.
+
+        -1 where that is no name of its partition: `orders-00` and `orders-0` are two of one.
+        """
+        topics = {topic: code for code, topic in enumerate(self.texts("topic"))}
+        names: dict[str, int] = {}
+        parsed = []
+        for uri in self.texts("directory_uri"):
+            name = uri.rpartition("/")[2]
+            found = parse_partition_dir(name)
+            of_none = found is None or found.kind or found.topic not in topics
+            topic, number = (-2, -2) if of_none or not found else (topics[found.topic], found[1])
+            parsed.append((names.setdefault(name, len(names)), topic, number))
+        table = np.array(parsed or [(-1, -2, -2)], np.int64)
+        number, topic, partition = table[self.codes("directory_uri")].T
+        base = self.int64("base_offset").known
+        own = (topic == self.codes("topic")) & (partition == self.int64("partition").values) & base
+        return np.where(own, number, -1)
+
+    def rows(self, first: int, count: int, names: Sequence[str]) -> dict[str, list[Any]]:
+        """Return some rows in order, as lists of plain values by column."""
+        some = self._rows.select(list(names)).take(pa.array(self.order[first : first + count]))
+        return {name: some[name].to_pylist() for name in names}
+
+    def log_uris(self, numbers: Int64s) -> list[str]:
+        """Return the URIs of the logs of some rows, by their numbers in order."""
+        some = self._rows.select(["directory_uri", "name"]).take(pa.array(self.order[numbers]))
+        pairs = zip(some["directory_uri"].to_pylist(), some["name"].to_pylist(), strict=True)
+        return [f"{directory}/{name}" for directory, name in pairs]
+
+    def column(self, name: str) -> Any:
+        """Return a column in order; `log_uri` is made of its two parts."""
+        if name != "log_uri":
+            return self._rows[name].take(pa.array(self.order))
+        parts = [pc.cast(self.column(part), pa.string()) for part in ("directory_uri", "name")]
+        return pc.binary_join_element_wise(*parts, "/")
+
+
+def read_columns(
+    catalog: Catalog, snapshot: Snapshot, topics: Sequence[str] = (), *, with_files: bool = False
+) -> CatalogColumns:
+    """Return the rows of a snapshot whose topics match; CatalogError for a damaged part.
+
+    `with_files` adds what a plan asks of index files.
+    """
+    names = [*_READ, *_OF_FILES] if with_files else list(_READ)
+    pieces = [_compact(piece) for piece in catalog.read_pieces(snapshot, names)]
+    rows = pa.concat_tables(pieces or [_compact(SEGMENTS.empty_table().select(names))])
+    return CatalogColumns(matching(rows.unify_dictionaries(), topics))
+
+
+def matching(rows: pa.Table, topics: Sequence[str]) -> pa.Table:
+    """Return the rows of the topics that globs ask for; without globs all, unknown topics too."""
+    if not topics:
+        return rows
+    globs = TopicGlobs.of(topics)
+    found: list[Any] = rows["topic"].unique().to_pylist()
+    wanted = [topic for topic in found if topic is not None and globs.matches(topic)]
+    return rows.filter(pc.is_in(pc.cast(rows["topic"], pa.string()), pa.array(wanted, pa.string())))
+
+
+def split_uris(uris: Any) -> tuple[Any, Any]:
+    """Return the directories of URIs and the names in them."""
+    parts = pc.split_pattern(uris, "/", max_splits=1, reverse=True)
+    return pc.list_element(parts, 0), pc.list_element(parts, 1)
+
+
+def _compact(rows: pa.Table) -> pa.Table:
+    """Return what is asked of the rows; what repeats is there once."""
+    directory, name = split_uris(rows["log_uri"])
+    columns = {name: rows[name].dictionary_encode() for name in _REPEATED}
+    columns |= {name: rows[name] for name in ("partition", *_NUMBERS)}
+    columns |= {"directory_uri": directory.dictionary_encode(), "name": name}
+    columns["is_create_time"] = _has_create_time(rows["timestamp_types"])
+    if "index_uri" in rows.column_names:
+        index_directory, _ = split_uris(rows["index_uri"])
+        is_written = pc.equal(rows["index_file"], IndexFileState.WRITTEN).fill_null(False)
+        differs = pc.not_equal(index_directory, directory).fill_null(False)
+        elsewhere = pc.if_else(pc.and_(is_written, differs), index_directory, None)
+        columns["index_directory_uri"] = elsewhere.dictionary_encode()
+        columns |= {name: rows[name] for name in ("time_index_bytes", "offset_index_bytes")}
+    return pa.table(columns)
+
+
+def _has_create_time(types: "pa.ChunkedArray[Any]") -> Any:
+    """Return for each list whether CreateTime is in it, null for null."""
+    lists = types.combine_chunks()
+    found = np.zeros(len(lists), bool)
+    is_one = pc.equal(pc.list_flatten(lists), CREATE_TIME).fill_null(False)
+    found[pc.list_parent_indices(lists).filter(is_one).to_numpy()] = True
+    return pc.if_else(lists.is_valid(), pa.array(found), None)
+
+
+def _codes(column: Any) -> Int64s:
+    """Return the places of a dictionary's texts in their order, -1 for null."""
+    if not column.num_chunks or not len(column):
+        return np.zeros(0, np.int64)
+    texts = np.array(column.chunk(0).dictionary.to_pylist(), object)  # that of all chunks
+    ranks = np.append(np.argsort(np.argsort(texts)), -1)
+    return np.concatenate(
+        [ranks[pc.fill_null(chunk.indices, -1).to_numpy()] for chunk in column.chunks]
+    )
+
+
+def _texts(column: Any) -> list[str]:
+    if not column.num_chunks:
+        return []
+    texts: list[str] = column.chunk(0).dictionary.to_pylist()
+    return sorted(texts)
+
+
+def _int64(column: Any) -> Int64Column:
+    values = pc.fill_null(pc.cast(column, pa.int64()), 0).to_numpy()
+    return Int64Column(np.asarray(values), np.asarray(column.is_valid().to_numpy()))
+
+
+def _partition_keys(log_dirs: Int64s, topics: Int64s, partitions: Int64Column) -> Int64s:
+    """Return a number for each row's partition: log_dir, topic and number, null before all."""
+    if not log_dirs.size:
+        return log_dirs
+    names = (log_dirs + 1) * (topics.max() + 2) + topics + 1
+    numbers = np.where(partitions.known, partitions.values + 1, 0)
+    most = int(numbers.max()) + 1
+    if int(names.max()) > (2**63 - 1) // most - 1:
+        names = np.unique(names, return_inverse=True)[1]
+    return np.asarray(names * most + numbers, np.int64)
+
+
+def _in_order_of_uris(order: Int64s, ties: Bools, rows: pa.Table) -> Int64s:
+    """Return the order with rows of one partition and base offset by the URIs of their logs."""
+    if not ties.any():
+        return order
+    runs = np.diff(np.concatenate(([False], ties, [False])).astype(np.int8))
+    for first, end in zip(np.flatnonzero(runs == 1) - 1, np.flatnonzero(runs == -1), strict=True):
+        some = rows.select(["directory_uri", "name"]).take(pa.array(order[first:end])).to_pylist()
+        uris = [f"{row['directory_uri']}/{row['name']}" for row in some]
+        order[first:end] = order[first:end][sorted(range(len(uris)), key=uris.__getitem__)]
+    return order

@@ -1,0 +1,274 @@
+"""Retention of a whole catalog in this process: what may expire, why the rest stays, and what if.
+
+What `kip33.spark.evaluate_retention` answers of a DataFrame, from the same rule over columns.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.snapshot import Snapshot
+from kip33.retention.broker_files import BrokerViewRow, SeenByBroker, seen_by_broker
+from kip33.retention.catalog_columns import CatalogColumns, read_columns
+from kip33.retention.judging import JudgedColumns
+from kip33.rules.policies import Policies, Policy
+from kip33.rules.retention import (
+    DOUBTFUL_STATUSES,
+    RetentionMode,
+    RetentionReason,
+    RuleQuestion,
+    WhatIf,
+    doubt_codes,
+    judge_columns,
+)
+from kip33.rules.retention_columns import Bools, Codes, Decisions, Int64Column
+from kip33.rules.retention_rows import Limits, int64_column
+from kip33.rules.retention_sums import (
+    Freed,
+    PartitionSums,
+    SummedSegments,
+    freed_up_to,
+    partition_sums,
+)
+from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.suspicious_timestamps import (
+    DEFAULT_AFTER_MAX_MS,
+    SUSPICIONS,
+    TimestampColumns,
+    suspicions_of,
+)
+from kip33.stores.concurrently import map_in_order
+from kip33.stores.locations import Location
+
+LAST_MODIFIED_SOURCE = "last_modified"
+_NEVER_AHEAD_MS = 2**63 - 1
+
+
+class BrokerAnswer(NamedTuple):
+    """What a broker would take from the files beside each log, and decide."""
+
+    seen: list[SeenByBroker | None]  # None: a directory that could not be listed
+    largest_timestamp: Int64Column
+    decisions: Decisions
+
+
+@dataclass(frozen=True)
+class EvaluatedCatalog:
+    """A snapshot's rows in order with all that was asked of them."""
+
+    judged: JudgedColumns
+    policies: Sequence[Policy | None]  # of each partition; None: its topic is not known
+    question: RuleQuestion
+    suspicions: Codes
+    what_if: Decisions | None
+    broker: BrokerAnswer | None
+
+    @property
+    def columns(self) -> CatalogColumns:
+        """Return the rows of the catalog."""
+        return self.judged.columns
+
+    @cached_property
+    def summed(self) -> SummedSegments:
+        """Return what the sums are made of."""
+        columns = self.columns
+        doubtful = np.zeros(columns.size, bool)
+        for status in DOUBTFUL_STATUSES:
+            doubtful |= columns.equals("status", status)
+        return SummedSegments(
+            self.judged.segments,
+            self.judged.decisions,
+            self.question.now_ms,
+            columns.int64("last_offset"),
+            columns.int64("offset_of_max_timestamp"),
+            columns.equals("largest_timestamp_source", LAST_MODIFIED_SOURCE),
+            columns.equals("status", SegmentStatus.UNVERIFIED),
+            doubtful,
+            columns.equals("status", SegmentStatus.EMPTY),
+            self.suspicions,
+        )
+
+    @cached_property
+    def sums(self) -> PartitionSums:
+        """Return the sums of each partition, those of the what-if and the broker's view last."""
+        sums = partition_sums(self.summed)
+        if self.what_if:
+            sums.columns.update(self.summed.total("what_if_deletable_", self.what_if.deletable))
+        if self.broker:
+            deletable = self.broker.decisions.deletable
+            sums.columns.update(self.summed.total("broker_deletable_", deletable))
+            misread, differs = self.misread, self.broker_differs
+            sums.columns["broker_misread_segments"] = self.summed.number_of(misread)
+            sums.columns["broker_different_segments"] = self.summed.number_of(differs)
+        return sums
+
+    @property
+    def broker_differs(self) -> Bools:
+        """Return which segments a broker judges otherwise."""
+        if not self.broker:
+            return np.zeros(self.columns.size, bool)
+        return np.not_equal(self.broker.decisions.deletable, self.judged.decisions.deletable)
+
+    @property
+    def misread(self) -> Bools:
+        """Return which segments' index files say another timestamp than their logs."""
+        seen = self.broker.seen if self.broker else []
+        return np.array([one is not None and one.broker_index_fault is not None for one in seen])
+
+    def totals(self) -> dict[str, int | dict[str, int]]:
+        """Return the sums over all partitions, by the names of `kip33 retention`'s summary."""
+        blocked = self.sums.columns["blocked_segments"]
+        totals: dict[str, int | dict[str, int]] = {
+            "partitions": self.columns.starts.size,
+            "blocked_partitions": int(np.count_nonzero(blocked)),
+        }
+        for name, column in self.sums.columns.items():
+            if name.endswith(("segments", "bytes")) and isinstance(column, np.ndarray):
+                totals[name] = sum(column.tolist())
+        counts = [sum(one.tolist()) for one in self.sums.suspicions]
+        found = zip(SUSPICIONS, counts, strict=True)
+        totals["suspicions"] = {kind.value: count for kind, count in found if count}
+        return totals
+
+    def freed_by(self, moments_ms: Sequence[int]) -> list[Freed]:
+        """Return per moment and topic what becomes deletable up to it (`freed_up_to`)."""
+        segments = self.judged.segments
+        return freed_up_to(
+            self.judged.decisions.deletable_at_ms,
+            self.columns.codes("topic"),
+            segments.size_bytes,
+            moments_ms,
+        )
+
+
+class EvaluationRequest(NamedTuple):
+    """What is asked of a snapshot."""
+
+    policies: Policies
+    question: RuleQuestion
+    log_start_offsets: Mapping[tuple[str, str, int], int]
+    topics: Sequence[str] = ()  # globs
+    what_if: WhatIf | None = None
+    broker_view: bool = False
+
+
+def evaluate_catalog(
+    catalog: Catalog, snapshot: Snapshot, asked: EvaluationRequest, *, with_files: bool = False
+) -> EvaluatedCatalog:
+    """Return a snapshot evaluated; `with_files` as a plan needs it. CatalogError for damage."""
+    columns = read_columns(catalog, snapshot, asked.topics, with_files=with_files)
+    return evaluate_columns(columns, asked)
+
+
+def evaluate_columns(columns: CatalogColumns, asked: EvaluationRequest) -> EvaluatedCatalog:
+    """Return rows of a catalog evaluated; index files are read for a broker's view only."""
+    of_topic = {
+        topic: asked.policies.of(topic) if topic else None
+        for topic in {topic for _, topic, _ in columns.keys}
+    }
+    policies = [of_topic[topic] for _, topic, _ in columns.keys]
+    limits = _limits_of(columns, policies, asked)
+    judged = JudgedColumns.of(columns, limits, now_ms=asked.question.now_ms)
+    return EvaluatedCatalog(
+        judged,
+        policies,
+        asked.question,
+        _suspicions(judged, policies, asked.question.now_ms),
+        _what_if(judged, asked.what_if, asked.question.now_ms) if asked.what_if else None,
+        _broker_answer(judged, asked.question.now_ms) if asked.broker_view else None,
+    )
+
+
+def _limits_of(
+    columns: CatalogColumns, policies: Sequence[Policy | None], asked: EvaluationRequest
+) -> list[Limits]:
+    """Return what each partition is judged by."""
+    starts, question = asked.log_start_offsets, asked.question
+    found = []
+    for (log_dir, topic, number), policy in zip(columns.keys, policies, strict=True):
+        start = None
+        if starts and log_dir is not None and topic is not None and number is not None:
+            start = starts.get((log_dir, topic, number))
+        how = (question.active_segment, question.boundary)
+        if policy is None:
+            found.append(Limits(-1, -1, RetentionMode.NO_POLICY, start, *how))
+        else:
+            limits = (policy.retention_ms, policy.retention_bytes, policy.mode)
+            found.append(Limits(*limits, start, *how))
+    return found
+
+
+def _suspicions(judged: JudgedColumns, policies: Sequence[Policy | None], now_ms: int) -> Codes:
+    columns = judged.columns
+    after_max = [policy.message_timestamp_after_max_ms if policy else None for policy in policies]
+    each = [DEFAULT_AFTER_MAX_MS if limit is None else limit for limit in after_max]
+    sources = columns.codes("largest_timestamp_source")
+    by_file = columns.equals("largest_timestamp_source", LAST_MODIFIED_SOURCE)
+    return suspicions_of(
+        TimestampColumns(
+            judged.segments.largest_timestamp,
+            (sources >= 0) & ~by_file,
+            columns.is_create_time,
+            columns.int64("last_modified_ms"),
+            judged.limits_of_rows.retention_ms,
+            np.repeat(np.array(each, np.int64), columns.lengths),
+        ),
+        now_ms=now_ms,
+    )
+
+
+def _what_if(judged: JudgedColumns, what_if: WhatIf, now_ms: int) -> Decisions:
+    """Return the answer to another question: other limit, future timestamps not believed."""
+    largest, limits = judged.segments.largest_timestamp, judged.limits_of_rows
+    if what_if.ignore_future_ms is not None:
+        most = min(now_ms + what_if.ignore_future_ms, _NEVER_AHEAD_MS)
+        ahead = largest.known & (largest.values > most)
+        by_file = judged.columns.int64("last_modified_ms")
+        largest = Int64Column(
+            np.where(ahead, by_file.values, largest.values),
+            np.where(ahead, by_file.known, largest.known),
+        )
+    if what_if.retention_ms is not None:
+        limits = limits._replace(
+            retention_ms=np.full_like(limits.retention_ms, what_if.retention_ms)
+        )
+    segments = judged.segments._replace(largest_timestamp=largest)
+    return judge_columns(segments, limits, now_ms=now_ms)
+
+
+def _broker_answer(judged: JudgedColumns, now_ms: int) -> BrokerAnswer:
+    """Return a broker's answer: to it no segment is doubtful but one of which nothing is known."""
+    seen: list[SeenByBroker | None] = [None] * judged.columns.size
+    for number, one in _seen(judged):
+        seen[number] = one
+    largest = int64_column([one.broker_largest_timestamp if one else None for one in seen])
+    [unreadable] = doubt_codes([RetentionReason.UNREADABLE])
+    doubt = np.where(largest.known, doubt_codes([SegmentStatus.OK]), unreadable)
+    segments = judged.segments._replace(largest_timestamp=largest, doubt=doubt)
+    return BrokerAnswer(
+        seen, largest, judge_columns(segments, judged.limits_of_rows, now_ms=now_ms)
+    )
+
+
+def _seen(judged: JudgedColumns) -> Iterator[tuple[int, SeenByBroker]]:
+    """Yield what a broker sees of each log, with its row's number, one directory at a time."""
+    columns = judged.columns
+    numbers = np.flatnonzero(judged.segments.base_offset.known)
+    numbers = numbers[np.argsort(columns.codes("directory_uri")[numbers], kind="stable")]
+    if not numbers.size:
+        return
+    directories = columns.codes("directory_uri")[numbers]
+    groups = np.split(numbers, np.flatnonzero(np.diff(directories)) + 1)
+    timestamps = columns.int64("max_timestamp")
+
+    def look(group: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[SeenByBroker]:
+        logs = zip(columns.log_uris(group), timestamps.take(group).to_list(), strict=True)
+        return list(seen_by_broker(BrokerViewRow(*log) for log in logs))
+
+    source = Location.of(columns.log_uris(numbers[:1])[0])
+    for group, found in zip(groups, map_in_order(source, groups, look), strict=True):
+        yield from zip(group.tolist(), found, strict=True)

@@ -1,0 +1,177 @@
+"""A catalog evaluated in this process, against plain loops over its rows and files."""
+
+from collections import Counter
+from itertools import groupby
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.schema import SEGMENTS
+from kip33.retention.evaluated_tables import freed_table, partitions_table, segment_tables
+from kip33.retention.evaluation import EvaluatedCatalog, EvaluationRequest, evaluate_catalog
+from kip33.rules.policies import Policies
+from kip33.rules.retention import RuleQuestion, WhatIf
+from kip33.rules.retention_rows import Decision, Limits
+from tests.builders.broker_archive import rows_with_files
+from tests.builders.random_catalogs import (
+    DAY_MS,
+    NOW_MS,
+    POLICY,
+    LogStartOffsets,
+    figures_of,
+    random_catalogs,
+)
+from tests.builders.retention_model import judge_in_a_loop
+from tests.builders.snapshots import write
+from tests.builders.summary_model import BROKER, COLUMNS, WHAT_IF, expected_of, partition_of, place
+
+SEED = 5
+POLICIES = Policies(POLICY)
+HOUR_MS = 3_600_000
+WHAT_IF_ASKED = WhatIf(retention_ms=HOUR_MS, ignore_future_ms=HOUR_MS)
+
+
+class Archive(NamedTuple):
+    """A catalog, its rows, log start offsets of some, and what was found."""
+
+    catalog: Catalog
+    rows: list[dict[str, Any]]
+    starts: LogStartOffsets
+    evaluated: EvaluatedCatalog
+    judged: list[Any]
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
+    root = tmp_path_factory.mktemp("evaluated")
+    rows, starts = random_catalogs(150, SEED, doubled=0.01)
+    rows = rows_with_files(rows, root / "archive", SEED)
+    for row in rows:
+        if row["base_offset"] is not None and row["status"] != "unverified":
+            row["last_offset"] = row["base_offset"] + 9
+    catalog = Catalog.at(str(root / "catalog"))
+    write(catalog, rows[:300], [], rows[300:])
+    evaluated = evaluate(catalog, starts, what_if=WHAT_IF_ASKED, broker_view=True)
+    return Archive(catalog, rows, starts, evaluated, judged_rows(catalog, evaluated))
+
+
+def evaluate(
+    catalog: Catalog, starts: LogStartOffsets, topics: tuple[str, ...] = (), **asked: Any
+) -> EvaluatedCatalog:
+    request = EvaluationRequest(POLICIES, RuleQuestion(NOW_MS), starts, topics, **asked)
+    return evaluate_catalog(catalog, catalog.require_newest(), request)
+
+
+def judged_rows(
+    catalog: Catalog, evaluated: EvaluatedCatalog, topics: tuple[str, ...] = ()
+) -> list[Any]:
+    """Return the rows with their answers, as objects with these attributes and items."""
+    tables = list(segment_tables(evaluated, catalog, catalog.require_newest(), topics))
+    return [Row(**row) for row in pa.concat_tables(tables).to_pylist()]
+
+
+class Row(SimpleNamespace):
+    """A row whose columns are attributes and items."""
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
+
+def test_rows_are_the_catalogs_in_order(archive: Archive) -> None:
+    assert archive.judged == sorted(archive.judged, key=place)
+    by_uri = {row["log_uri"]: row for row in archive.rows}
+    assert len(archive.judged) == len(archive.rows) == len(by_uri)
+    for row in archive.judged:
+        assert {name: row[name] for name in SEGMENTS.names} == by_uri[row.log_uri]
+
+
+def test_each_row_has_the_decision_of_a_loop(archive: Archive) -> None:
+    reasons = Counter()
+    for key, group in groupby(archive.judged, partition_of):
+        rows = list(group)
+        policy = POLICIES.of(rows[0].topic)
+        limits = Limits(
+            policy.retention_ms, policy.retention_bytes, policy.mode, archive.starts.get(key)
+        )
+        figures = [figures_of(vars(row)) for row in rows]
+        expected = judge_in_a_loop(figures, limits, now_ms=NOW_MS)
+        found = [Decision(*(row[name] for name in Decision._fields)) for row in rows]
+        assert found == expected, key
+        ignoring = [
+            figure._replace(largest_timestamp=row.last_modified_ms)
+            if (figure.largest_timestamp or 0) > NOW_MS + HOUR_MS
+            else figure
+            for figure, row in zip(figures, rows, strict=True)
+        ]
+        if_so = judge_in_a_loop(ignoring, limits._replace(retention_ms=HOUR_MS), now_ms=NOW_MS)
+        assert [(row.what_if_deletable, row.what_if_reason) for row in rows] == [
+            (one.deletable, one.reason) for one in if_so
+        ]
+        reasons.update(one.reason for one in expected)
+    assert len(reasons) >= 15, reasons
+
+
+def test_every_sum_is_what_a_loop_finds(archive: Archive) -> None:
+    expected = [expected_of(list(group)) for _, group in groupby(archive.judged, partition_of)]
+
+    table = partitions_table(archive.evaluated)
+
+    found = table.to_pylist()
+    differences = [
+        (wanted["log_dir"], wanted["topic"], name, got[name], wanted[name])
+        for got, wanted in zip(found, expected, strict=True)
+        for name in wanted
+        if (dict(got[name]) if name == "suspicions" else got[name]) != wanted[name]
+    ]
+    assert not differences[:5]
+    assert table.column_names == [*COLUMNS, *WHAT_IF, *BROKER]
+    totals = archive.evaluated.totals()
+    assert totals["segments"] == len(archive.rows)
+    for name in (*WHAT_IF, *BROKER, "blocked_bytes", "doubtful_segments"):
+        assert totals[name] == sum(row[name] for row in expected) > 0, name
+
+
+def test_what_is_freed_by_a_moment_is_what_is_deletable_then(archive: Archive) -> None:
+    moments = [NOW_MS - DAY_MS, NOW_MS, NOW_MS + DAY_MS, NOW_MS + 40 * DAY_MS]
+
+    freed = freed_table(archive.evaluated, [*moments, NOW_MS]).to_pylist()
+
+    assert freed == sorted(freed, key=lambda row: (row["at_ms"], row["topic"]))
+    for moment in moments:
+        for topic in {row.topic for row in archive.judged}:
+            then = [
+                row.size_bytes or 0
+                for row in archive.judged
+                if row.topic == topic
+                and row.deletable_at_ms is not None
+                and row.deletable_at_ms <= moment
+            ]
+            so_far = [row for row in freed if row["at_ms"] <= moment and row["topic"] == topic]
+            assert sum(row["segments"] for row in so_far) == len(then)
+            assert sum(row["bytes"] for row in so_far) == sum(then)
+
+
+def test_topics_are_chosen_before_anything_is_asked(archive: Archive) -> None:
+    topics = ("s*", "!*-timed")
+    evaluated = evaluate(archive.catalog, archive.starts, topics)
+    rows = judged_rows(archive.catalog, evaluated, topics)
+    assert {row.topic for row in rows} == {"sized", "since-1970"}
+    alone = [row for row in archive.judged if row.topic in ("sized", "since-1970")]
+    assert [row.reason for row in rows] == [row.reason for row in alone]
+
+
+@pytest.mark.parametrize("rows", [None, []], ids=["no part", "no row"])
+def test_nothing_of_nothing(rows: list[Any] | None, tmp_path: Path) -> None:
+    catalog = Catalog.at(str(tmp_path))
+    write(catalog, *([] if rows is None else [rows]))
+    evaluated = evaluate(catalog, {("b", "t", 0): 5}, what_if=WHAT_IF_ASKED, broker_view=True)
+    assert judged_rows(catalog, evaluated) == []
+    assert partitions_table(evaluated).column_names == [*COLUMNS, *WHAT_IF, *BROKER]
+    assert freed_table(evaluated, [NOW_MS]).num_rows == 0
+    totals = evaluated.totals()
+    assert totals.pop("suspicions") == {}
+    assert set(totals.values()) == {0}

@@ -1,0 +1,215 @@
+"""Results on disk: where they may go, what they replace, and when they count as whole."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import fs
+from pyarrow import parquet as pq
+
+from kip33.errors import LocationError, PublishError
+from kip33.retention import output_folder
+from kip33.retention.output_folder import (
+    SUMMARY_FILE,
+    UNFINISHED,
+    require_results_place,
+    write_summary,
+    write_tables,
+)
+from kip33.stores.locations import Location
+
+TABLES = ("segments", "partitions")
+
+
+def put(folder: Path, *names: str) -> None:
+    """Make files; what ends in a slash is a folder."""
+    for name in names:
+        place = folder / name
+        if name.endswith("/"):
+            place.mkdir(parents=True)
+        else:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(OURS if name == SUMMARY_FILE else f"this is {name}")
+
+
+def all_in(folder: Path) -> dict[str, str | None]:
+    """Return what is below a folder, with the text of the files."""
+    return {
+        str(path.relative_to(folder)): path.read_text() if path.is_file() else None
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+PART = "part-00000-01234567-89ab-cdef-0123-456789abcdef-c000.snappy.parquet"  # as Spark names it
+RESULTS = (f"segments/{PART}", "segments/_SUCCESS", f"partitions/{PART}")
+OURS = '{"catalog": 1, "snapshot": 2, "source": 3, "now_ms": 4, "findings": []}\n'
+GOOD = {
+    "nothing is there": (),
+    "an empty folder": ("",),
+    "results of before": (*RESULTS, SUMMARY_FILE),
+    "results of a run that was interrupted": (*RESULTS[:2], UNFINISHED),
+    "a summary alone": (SUMMARY_FILE,),
+}
+
+
+@pytest.mark.parametrize("names", GOOD.values(), ids=GOOD)
+def test_a_folder_for_results(names: tuple[str, ...], tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    put(folder, *(name or "./" for name in names))
+
+    require_results_place(Location.of(folder), TABLES)
+
+    assert [path.name for path in folder.iterdir()] == [UNFINISHED], "results of before go"
+
+
+def test_results_that_nothing_marks_as_ours_stay(tmp_path: Path) -> None:
+    put(tmp_path, *RESULTS)
+    before = all_in(tmp_path)
+    with pytest.raises(LocationError, match=r"but no summary\.json"):
+        require_results_place(Location.of(tmp_path), TABLES)
+    assert all_in(tmp_path) == before
+
+
+FOREIGN = {
+    "a file": "precious.txt",
+    "a folder": "orders-0/",
+    "a hidden file": ".keep",
+    "a table of another command": f"freed/{PART}",
+    "a name that is longer": "segments-of-may/",
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN.values(), ids=FOREIGN)
+def test_a_folder_with_something_else_is_left_as_it_is(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    put(folder, name, *RESULTS, SUMMARY_FILE)
+    before = all_in(tmp_path)
+
+    with pytest.raises(LocationError) as raised:
+        require_results_place(Location.of(folder), TABLES)
+
+    assert str(raised.value) == (
+        f"{Location.of(folder).uri}: contains {name.split('/')[0]}, which is not a result of this "
+        "command; give a separate folder"
+    )
+    assert all_in(tmp_path) == before
+
+
+def test_of_several_things_the_first_is_named(tmp_path: Path) -> None:
+    put(tmp_path, "zebra", "apple", "partitions/x")
+    with pytest.raises(LocationError, match="contains apple, which"):
+        require_results_place(Location.of(tmp_path), TABLES)
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    put(tmp_path, "out")
+    with pytest.raises(LocationError, match=r"/out: cannot be written: .*; fix it or choose"):
+        require_results_place(Location.of(tmp_path / "out"), TABLES)
+    assert (tmp_path / "out").read_text() == "this is out"
+
+
+@pytest.mark.parametrize("name", ["segments/orders-0/00000000000000000000.log", "segments/x.csv"])
+def test_an_archive_named_as_a_result_is_no_result(name: str, tmp_path: Path) -> None:
+    put(tmp_path, name)
+    with pytest.raises(LocationError):
+        require_results_place(Location.of(tmp_path), TABLES)
+
+
+class Disk:
+    """The local disk, without room for another byte."""
+
+    def __init__(self, fault: str) -> None:
+        self._local, self._fault = fs.LocalFileSystem(), fault
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self._fault:
+            return self._fail
+        return getattr(self._local, name)
+
+    def _fail(self, *_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Let one operation of the disk fail from now on."""
+
+    def fail(operation: str) -> None:
+        monkeypatch.setattr("kip33.stores.locations._filesystem", lambda _: Disk(operation))
+
+    return fail
+
+
+def test_a_summary_that_cannot_go_is_one_line(tmp_path: Path, disk: Any) -> None:
+    put(tmp_path, SUMMARY_FILE)
+    disk("delete_file")
+    with pytest.raises(LocationError, match="cannot be written: No space left on device; fix it"):
+        require_results_place(Location.of(tmp_path), TABLES)
+
+
+def test_the_summary_is_one_json_object(tmp_path: Path) -> None:
+    summary = {"segments": 3, "suspicions": {"future": 1}, "catalog": "file:///é", "none": None}
+    write_summary(Location.of(tmp_path / "out"), summary)
+    text = (tmp_path / "out" / SUMMARY_FILE).read_text()
+    assert json.loads(text) == summary
+    assert text.endswith("}\n")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [SUMMARY_FILE]
+
+
+def test_a_summary_that_cannot_be_written_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, *RESULTS, SUMMARY_FILE)
+    require_results_place(Location.of(tmp_path), TABLES)
+    before = all_in(tmp_path)
+    monkeypatch.setattr("kip33.stores.files.write_new", Disk("")._fail)
+    with pytest.raises(PublishError, match="the results have no summary: fix it and run"):
+        write_summary(Location.of(tmp_path), {})
+    assert all_in(tmp_path) == before
+
+
+def rows(count: int) -> pa.Table:
+    return pa.table({"id": pa.array(range(count), pa.int64()), "text": ["é"] * count})
+
+
+@pytest.mark.parametrize("name", ["out", "two words", "100%", "a%20b", "x#y&z=1", "[1]", "wh?t"])
+def test_a_table_is_written_where_it_was_asked_for(name: str, tmp_path: Path) -> None:
+    write_tables(Location.of(tmp_path / name), "segments", [rows(3), rows(2)])
+    assert pq.read_table(tmp_path / name / "segments")["id"].to_pylist() == [0, 1, 2, 0, 1]
+
+
+def test_what_was_written_may_be_replaced_and_has_the_names_that_spark_gives(
+    tmp_path: Path,
+) -> None:
+    write_tables(Location.of(tmp_path), "segments", [rows(3)])
+    names = sorted(path.name for path in (tmp_path / "segments").iterdir())
+    assert names[0] == "_SUCCESS"
+    assert names[1].startswith("part-00000-")
+    put(tmp_path, SUMMARY_FILE)
+    require_results_place(Location.of(tmp_path), TABLES)
+    assert [path.name for path in tmp_path.iterdir()] == [UNFINISHED]
+
+
+def test_a_large_table_has_several_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output_folder, "RESULT_ROWS_PER_PART", 5)
+    write_tables(Location.of(tmp_path), "segments", [rows(3), rows(2), rows(4), rows(9)])
+    parts = sorted((tmp_path / "segments").glob("part-*"))
+    assert [pq.read_metadata(part).num_rows for part in parts] == [5, 4, 9]
+
+
+def test_a_table_without_rows_has_its_columns(tmp_path: Path) -> None:
+    write_tables(Location.of(tmp_path), "segments", [rows(0)])
+    assert pq.read_table(tmp_path / "segments").column_names == ["id", "text"]
+
+
+def test_a_table_that_cannot_be_written_leaves_no_summary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, *RESULTS, SUMMARY_FILE)
+    require_results_place(Location.of(tmp_path), TABLES)
+    monkeypatch.setattr("kip33.stores.files.write_new", Disk("")._fail)
+    with pytest.raises(PublishError, match="the results are incomplete"):
+        write_tables(Location.of(tmp_path), "segments", [rows(3)])
+    assert not (tmp_path / SUMMARY_FILE).exists()

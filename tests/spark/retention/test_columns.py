@@ -1,0 +1,142 @@
+"""The rule over columns and the rule as SQL: equal to the row, of random catalogs."""
+
+from collections import Counter
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from kip33.catalog.catalog import Catalog
+from kip33.retention.evaluated_tables import freed_table, partitions_table, segment_tables
+from kip33.retention.evaluation import EvaluatedCatalog, EvaluationRequest, evaluate_catalog
+from kip33.rules.policies import Policies
+from kip33.rules.retention import RuleQuestion, WhatIf
+from kip33.spark.catalog import load_catalog
+from kip33.spark.retention.evaluate import evaluate_retention
+from kip33.spark.retention.summary import freed_by, summarize_partitions, totals_of
+from tests.builders.broker_archive import rows_with_files
+from tests.builders.random_catalogs import (
+    DAY_MS,
+    NOW_MS,
+    POLICY,
+    LogStartOffsets,
+    random_catalogs,
+)
+from tests.builders.snapshots import write
+
+pytestmark = pytest.mark.spark
+
+SEED = 33
+LOG_DIRECTORIES = 200
+MOMENTS = [NOW_MS - DAY_MS, NOW_MS, NOW_MS + DAY_MS, NOW_MS + 40 * DAY_MS, 2**63 - 1]
+POLICIES = Policies({**POLICY, "topics": {**POLICY["topics"], "hourly": {
+    "retention.ms": 3_600_000, "message.timestamp.after.max.ms": 2 * DAY_MS}}})  # fmt: skip
+QUESTIONS: list[dict[str, Any]] = [
+    {},
+    {"active_segment": "kafka", "boundary": "remote", "what_if": WhatIf(3_600_000, 3_600_000)},
+    {"what_if": WhatIf(ignore_future_ms=0), "broker_view": True},
+    {"what_if": WhatIf(retention_ms=2**63 - 1), "boundary": "remote"},
+]
+
+
+class Archive(NamedTuple):
+    """A catalog whose logs and index files are there, and log start offsets of some."""
+
+    catalog: Catalog
+    starts: LogStartOffsets
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
+    root = tmp_path_factory.mktemp("columns, 100% [x]")
+    rows, starts = random_catalogs(LOG_DIRECTORIES, SEED, doubled=0.01)
+    rows = rows_with_files(rows, root / "archive", SEED)
+    for row in rows:
+        if row["base_offset"] is not None and row["status"] != "unverified":
+            row["last_offset"] = row["base_offset"] + 9
+    nowhere = dict.fromkeys(rows[0]) | {"status": "unreadable"}
+    rows += [nowhere | {"log_uri": f"file:///no/{name}"} for name in "ab"]
+    rows += [nowhere | {"log_uri": "file:///no/c", "log_dir": "broker-1"}]
+    catalog = Catalog.at(str(root / "catalog"))
+    write(catalog, rows[:500], [], rows[500:])
+    return Archive(catalog, starts)
+
+
+class Answers(NamedTuple):
+    """What both say."""
+
+    judged: DataFrame
+    evaluated: EvaluatedCatalog
+    segments: pa.Table
+
+
+@pytest.fixture(scope="module", params=QUESTIONS, ids=str)
+def answers(request: pytest.FixtureRequest, archive: Archive, spark: SparkSession) -> Answers:
+    asked: dict[str, Any] = request.param
+    by_spark = evaluate_retention(
+        load_catalog(spark, archive.catalog.location.uri),
+        POLICIES,
+        now_ms=NOW_MS,
+        log_start_offsets=archive.starts,
+        **asked,
+    ).persist()
+    question = RuleQuestion(
+        NOW_MS, asked.get("active_segment", "keep"), asked.get("boundary", "local")
+    )
+    what = {name: asked[name] for name in ("what_if", "broker_view") if name in asked}
+    snapshot = archive.catalog.require_newest()
+    evaluated = evaluate_catalog(
+        archive.catalog,
+        snapshot,
+        EvaluationRequest(POLICIES, question, archive.starts, **what),
+    )
+    tables = list(segment_tables(evaluated, archive.catalog, snapshot, ()))
+    return Answers(by_spark, evaluated, pa.concat_tables(tables))
+
+
+def differences(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> list[Any]:
+    return [
+        (number, name, row.get(name), wanted[name])
+        for number, (row, wanted) in enumerate(zip(found, expected, strict=True))
+        for name in wanted
+        if row.get(name) != wanted[name]
+    ]
+
+
+def plain(table: pa.Table) -> list[dict[str, Any]]:
+    """Return rows as Spark's `asDict` has them."""
+    rows = table.to_pylist()
+    for row in rows:
+        if "suspicions" in row:
+            row["suspicions"] = dict(row["suspicions"])
+    return rows
+
+
+def test_every_segment_has_the_same_answer(answers: Answers) -> None:
+    order = ("log_dir", "topic", "partition", "base_offset", "log_uri")
+    expected = [row.asDict() for row in answers.judged.orderBy(*order).collect()]
+
+    found = plain(answers.segments)
+
+    assert not differences(found, expected)[:5]
+    assert answers.segments.column_names == answers.judged.columns
+    reasons = Counter(row["reason"] for row in found)
+    assert len(reasons) >= 15, reasons
+
+
+def test_every_partition_has_the_same_sums(answers: Answers) -> None:
+    summed = summarize_partitions(answers.judged, now_ms=NOW_MS)
+
+    found = partitions_table(answers.evaluated)
+
+    assert not differences(plain(found), [row.asDict() for row in summed.collect()])[:5]
+    assert found.column_names == summed.columns
+    assert answers.evaluated.totals() == totals_of(summed)
+    assert list(answers.evaluated.totals()) == list(totals_of(summed))
+
+
+def test_the_same_is_freed_up_to_each_moment(answers: Answers) -> None:
+    expected = [row.asDict() for row in freed_by(answers.judged, MOMENTS).collect()]
+    assert plain(freed_table(answers.evaluated, MOMENTS)) == expected
+    assert len({row["at_ms"] for row in expected}) > 3
