@@ -1,12 +1,12 @@
 """`kip33 retention`: what may expire, what blocks the rest, and carrying a plan out."""
 
-import os
 import sys
 from typing import Any, Final
 
 import click
 from click.core import ParameterSource
 
+from kip33.cli.engine_option import EngineOptions, engine_options
 from kip33.cli.options import TOPICS_HELP, format_option, policy_options, session_options
 from kip33.cli.retention_options import STOPPED, RetentionRequest
 from kip33.cli.summary_file import summary_option
@@ -155,6 +155,7 @@ def _moments(ctx: click.Context, param: click.Parameter, text: str | None) -> tu
 @click.option("--topics", multiple=True, metavar="GLOB", help=TOPICS_HELP)
 @summary_option
 @session_options
+@engine_options
 @format_option("table", "json", "jsonl", "csv")
 @click.pass_context
 def retention(
@@ -173,7 +174,8 @@ def retention(
     given = {
         name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
-    request = RetentionRequest(**options, by_spark=_is_by_spark(options["master"]))
+    engine = EngineOptions.taken_from(options)
+    request = RetentionRequest(**options, engine=engine)
     if apply_file is None:
         _require_none(ctx, given & set(APPLYING), "requires --apply FILE")
         if catalog_dir is None:
@@ -193,11 +195,6 @@ def retention(
         found = carry_out(apply_file, request)
     if any(finding in found for finding in request.fail_on):
         sys.exit(3)
-
-
-def _is_by_spark(master: str | None) -> bool:
-    """Return whether Spark is what the user means: spark-submit, or a master."""
-    return bool(master or os.environ.get("SPARK_MASTER") or "PYSPARK_GATEWAY_PORT" in os.environ)
 
 
 def _require_none(ctx: click.Context, names: set[str], why: str) -> None:

@@ -16,6 +16,10 @@ class RetentionAnswer(Protocol):
         """Return the sums over all partitions."""
 
     @property
+    def workers(self) -> int:
+        """Return how many processes or cores worked."""
+
+    @property
     def tells_freed(self) -> bool:
         """Return whether it was asked what is freed when."""
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import click
 
+from kip33.archive.engine_name import EngineName
 from kip33.archive.output_files import require_plan_place
+from kip33.cli.engine_option import engine_choice, open_session
 from kip33.cli.output import warn
 from kip33.cli.progress import progress_bar
 from kip33.cli.retention_answer import RESULT_TABLES, RetentionAnswer, require_equal_totals
@@ -34,6 +36,7 @@ from kip33.stores.locations import Location
 def judge_catalog(asked: RetentionQuestion) -> set[str]:
     """Answer on standard output and in files; return the findings: blocked, expired, untrusted."""
     started = time.monotonic()
+    choice = engine_choice(asked.options.engine).name
     output = Location.of(asked.options.output) if asked.options.output else None
     plan_place = Location.of(asked.options.plan_file) if asked.options.plan_file else None
     if plan_place:
@@ -42,7 +45,7 @@ def judge_catalog(asked: RetentionQuestion) -> set[str]:
         _require_apart(output, asked)
         require_results_place(output, RESULT_TABLES)
     with progress_bar("retention: evaluating segments"):
-        answer, evaluated = _answer(asked, output)
+        answer, evaluated = _answer(asked, choice, output)
         summary = {
             "catalog": asked.catalog.location.uri,
             "snapshot": asked.snapshot.name,
@@ -50,6 +53,8 @@ def judge_catalog(asked: RetentionQuestion) -> set[str]:
             "now_ms": asked.now_ms,
             **answer.totals,
             "warnings": list(asked.warnings),
+            "engine": choice,
+            "workers": answer.workers,
         }
     if not summary["partitions"] and asked.options.topics:
         raise CatalogError(
@@ -78,7 +83,7 @@ def _require_apart(output: Location, asked: RetentionQuestion) -> None:
 
 
 def _answer(
-    asked: RetentionQuestion, output: Location | None
+    asked: RetentionQuestion, engine: EngineName, output: Location | None
 ) -> tuple[RetentionAnswer, EvaluatedCatalog | None]:
     """Return the engine's answer, and the rule's in this process where that is needed.
 
@@ -87,16 +92,15 @@ def _answer(
     """
     options = asked.options
     deletes = bool(options.plan_file or options.emit)
-    if not options.by_spark:
+    if engine == EngineName.LOCAL:
         evaluated = asked.evaluate(with_files=deletes)
         answer = LocalAnswer(asked, evaluated)
         if output:
             answer.write(output)
         return answer, evaluated
     from kip33.cli.retention_spark import SparkAnswer
-    from kip33.spark import session
 
-    spark = session.create_session(master=options.master, conf=options.conf)
+    spark = open_session(options.engine)
     is_table = options.output_format == "table" and not options.emit
     by_spark = SparkAnswer(spark, asked, output, MOST_PARTITIONS if is_table else 0)
     if not deletes:

@@ -34,6 +34,7 @@ class LocalAnswer:
         self._asked = asked
         self.evaluated = evaluated
         self.totals = evaluated.totals()
+        self.workers = 1
         self.tells_freed = bool(asked.moments_ms)
 
     def write(self, folder: Location) -> None:

@@ -1,9 +1,9 @@
 """What `kip33 retention` was asked, by the names of its options."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from kip33.cli.engine_option import EngineOptions
 from kip33.stores.locations import Location
 
 STOPPED: Final = "stopped"  # a finding of --apply
@@ -36,7 +36,5 @@ class RetentionRequest:
     limit: int  # bytes
     topics: tuple[str, ...]
     summary_file: Location | None
-    master: str | None
-    conf: Mapping[str, str]
     output_format: str
-    by_spark: bool
+    engine: EngineOptions

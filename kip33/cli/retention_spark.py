@@ -24,6 +24,7 @@ from kip33.spark.retention.summary import (
     totals_of,
     worst_and_totals,
 )
+from kip33.spark.tasks import cores
 from kip33.stores.locations import Location
 
 LINES_AT_ONCE: Final = 20_000  # fetched from Spark
@@ -41,6 +42,7 @@ class SparkAnswer:
         self, spark: SparkSession, asked: RetentionQuestion, output: Location | None, most: int
     ) -> None:
         """Judge; write the tables to `output`. `worst` has `most` rows for a table, else none."""
+        self.workers = cores(spark)
         self._rows = asked.snapshot.rows
         judged = _judged(spark, asked)
         if output:

@@ -13,11 +13,9 @@ import pytest
 from kip33.catalog.schema import SEGMENTS
 from kip33.cli.retention_tables import RESULT
 from kip33.rules.retention_rows import Decision
-from kip33.spark.build import build_index
 from tests.cli.console import Command, Finished, file_named
 from tests.demo_archive import COPIED_MS, START_MS
-
-pytestmark = pytest.mark.spark
+from tests.faults.builds import build_here
 
 DAY_MS = 86_400_000
 NOW = "2023-12-01"  # seventeen days after START_MS
@@ -44,29 +42,27 @@ def answers() -> dict[tuple[Any, ...], Finished]:
 
 
 @pytest.fixture
-def retention(
-    spark_command: Command, built: Path, answers: dict[tuple[Any, ...], Finished]
-) -> Command:
+def retention(command: Command, built: Path, answers: dict[tuple[Any, ...], Finished]) -> Command:
     """Return `kip33 retention` of the built catalog, judged by POLICY as of NOW."""
     policy = file_named("policy.toml", POLICY.encode())
 
     def run(*arguments: Any) -> Finished:
         given = ("retention", built / "indexes/_catalog", "--policy", policy, "--now", NOW)
         if arguments not in ANSWERED_ONCE:
-            return spark_command(*given, *arguments)
+            return command(*given, *arguments)
         if arguments not in answers:
-            answers[arguments] = spark_command(*given, *arguments)
+            answers[arguments] = command(*given, *arguments)
         return answers[arguments]
 
     return run
 
 
 @pytest.fixture
-def movable(built: Path, spark_command: Command, spark: Any, tmp_path: Path) -> Path:
+def movable(built: Path, tmp_path: Path) -> Path:
     """A copy of the archive that may lose files, indexed in place of the fixture's own."""
     root = tmp_path / "mine"
     shutil.copytree(built / "archive", root / "archive")
-    build_index(spark, str(root / "archive"), str(root / "indexes"), now_ms=COPIED_MS + DAY_MS)
+    build_here(root / "archive", root / "indexes", now_ms=COPIED_MS + DAY_MS)
     return root
 
 
@@ -208,13 +204,11 @@ def test_output_does_not_go_into_the_archive_or_the_catalog(
     assert "overlap" in done.stderr
 
 
-def test_an_archive_called_segments_is_no_result_of_before(
-    movable: Path, spark_command: Command
-) -> None:
+def test_an_archive_called_segments_is_no_result_of_before(movable: Path, command: Command) -> None:
     (movable / "archive").rename(movable / "segments")
     logs = sorted((movable / "segments").rglob("*.log"))
 
-    done = spark_command(
+    done = command(
         *("retention", movable / "indexes/_catalog", "--retention-ms", "1d"),
         *("--output", movable),
     )
@@ -260,10 +254,8 @@ def test_what_if_the_future_were_ignored(retention: Command) -> None:
     assert (sensors["deletable_segments"], sensors["what_if_deletable_segments"]) == (1, 5)
 
 
-def test_a_retention_alone_is_the_policy(spark_command: Command, built: Path) -> None:
-    done = spark_command(
-        "retention", built / "indexes/_catalog", "--retention-ms", "-1", "--now", NOW
-    )
+def test_a_retention_alone_is_the_policy(command: Command, built: Path) -> None:
+    done = command("retention", built / "indexes/_catalog", "--retention-ms", "-1", "--now", NOW)
 
     found = summary_of(done)
     assert (found["deletable_segments"], found["findings"]) == (0, ["untrusted"])
@@ -285,7 +277,7 @@ def test_topics_are_left_out_by_globs(retention: Command) -> None:
     assert topics
 
 
-def test_a_broker_is_misled_by_existing_index_files(movable: Path, spark_command: Command) -> None:
+def test_a_broker_is_misled_by_existing_index_files(movable: Path, command: Command) -> None:
     directory = movable / "archive/broker-1/sensors-0"
     for log in directory.glob("*.log"):
         shutil.copyfile(
@@ -296,7 +288,7 @@ def test_a_broker_is_misled_by_existing_index_files(movable: Path, spark_command
     blocker = directory / "00000000000000000200.timeindex"
     blocker.write_bytes(bytes(120))  # preallocated: a timestamp of zero
 
-    done = spark_command(
+    done = command(
         *("retention", movable / "indexes/_catalog", "--retention-ms", "8d", "--now", NOW),
         *("--topics", "sensors", "--show-broker-view", "--format", "jsonl"),
     )
@@ -330,18 +322,18 @@ def test_delete_records_names_the_first_kept_offset(retention: Command) -> None:
     }
 
 
-def test_a_plan_is_made_tried_and_carried_out(movable: Path, spark_command: Command) -> None:
+def test_a_plan_is_made_tried_and_carried_out(movable: Path, command: Command) -> None:
     policy = file_named("policy.toml", POLICY.encode())
     before = sorted(path.name for path in (movable / "archive/broker-1/sensors-0").glob("*.log"))
 
-    planned = spark_command(
+    planned = command(
         *("retention", movable / "indexes/_catalog", "--policy", policy, "--now", NOW),
         *("--plan", "plan.jsonl"),
     )
-    tried = spark_command("retention", "--apply", "plan.jsonl", "--dry-run", "--format", "jsonl")
+    tried = command("retention", "--apply", "plan.jsonl", "--dry-run", "--format", "jsonl")
     still = sorted(path.name for path in (movable / "archive/broker-1/sensors-0").glob("*.log"))
-    applied = spark_command("retention", "--apply", "plan.jsonl", "--fail-on", "stopped")
-    again = spark_command("retention", "--apply", "plan.jsonl", "--format", "json")
+    applied = command("retention", "--apply", "plan.jsonl", "--fail-on", "stopped")
+    again = command("retention", "--apply", "plan.jsonl", "--format", "json")
 
     plan = summary_of(planned)["plan"]
     assert (plan["segments"], plan["left_out_segments"]) == (10, 0)
@@ -361,16 +353,16 @@ def test_a_plan_is_made_tried_and_carried_out(movable: Path, spark_command: Comm
     assert (twice["segments_deleted"], twice["segments_gone_already"]) == (0, 10)
 
 
-def test_a_changed_file_stops_a_partition(movable: Path, spark_command: Command) -> None:
+def test_a_changed_file_stops_a_partition(movable: Path, command: Command) -> None:
     policy = file_named("policy.toml", POLICY.encode())
-    spark_command(
+    command(
         *("retention", movable / "indexes/_catalog", "--policy", policy, "--now", NOW),
         *("--plan", "plan.jsonl"),
     )
     changed = movable / "archive/broker-1/orders-0/00000000000000000000.log"
     changed.write_bytes(changed.read_bytes() + b"more")
 
-    done = spark_command("retention", "--apply", "plan.jsonl", "--fail-on", "stopped")
+    done = command("retention", "--apply", "plan.jsonl", "--fail-on", "stopped")
 
     assert done.exit_code == 3
     assert changed.exists()
@@ -409,11 +401,11 @@ WRONG_USAGE = [
 
 @pytest.mark.parametrize(("arguments", "says"), WRONG_USAGE, ids=lambda value: str(value)[-60:])
 def test_wrong_usage_is_one_line(
-    arguments: list[str], says: str, spark_command: Command, built: Path
+    arguments: list[str], says: str, command: Command, built: Path
 ) -> None:
     catalog = str(built / "indexes/_catalog")
 
-    done = spark_command(*(catalog if one == "CATALOG" else one for one in arguments))
+    done = command(*(catalog if one == "CATALOG" else one for one in arguments))
 
     assert done.exit_code == 2
     assert says in done.stderr
@@ -434,10 +426,10 @@ def test_no_configuration_file_may_delete_or_say_what_to_delete(
 
 
 def test_options_of_judging_in_a_configuration_file_do_not_hinder_an_apply(
-    spark_command: Command,
+    command: Command,
 ) -> None:
     config = file_named("kip33.toml", b'[retention]\npolicy = "p.toml"\nlimit = "1KiB"\n')
 
-    done = spark_command("retention", "--apply", "none.jsonl", "--config", config)
+    done = command("retention", "--apply", "none.jsonl", "--config", config)
 
     assert "the plan cannot be read" in done.stderr

@@ -115,8 +115,7 @@ def run(command: Command, catalog: Path, options: list[str], engine: str) -> Don
     folder = Path(engine)
     folder.mkdir()
     options = [one.replace("OUT", str(folder)) for one in options]
-    by = ["--master", "local[2]"] if engine == "spark" else []
-    done: Finished = command("retention", catalog / "catalog", *options, *by)
+    done: Finished = command("retention", catalog / "catalog", *options, "--engine", engine)
     files = {str(path.relative_to(folder)): content(path) for path in sorted(folder.iterdir())}
     texts = (steady(one, folder) for one in (done.stdout, done.stderr))
     return Done(done.exit_code, *texts, files)
@@ -140,6 +139,8 @@ def kind_of(kind: Any) -> str:
 
 def steady(text: str, folder: Path) -> str:
     """Return a text without what the clock and the folder's name make of it."""
+    text = re.sub(r'"engine": "[a-z]+", "workers": \d+', "", text)
+    text = re.sub(r'"engine": "[a-z]+",\n "workers": \d+', "", text)
     text = re.sub(r'"(seconds|created_ms)": [0-9.]+', r'"\1": 0', text)
     text = re.sub(r"(│ seconds +│ )[0-9. ]+│", r"\1│", text)
     text = re.sub(r'"plan_id": "[0-9a-f]+"', '"plan_id": ""', text)
