@@ -1,5 +1,6 @@
 """The output of results: tables for people, one JSON object per line for programs."""
 
+import builtins
 import csv
 import io
 import json
@@ -188,7 +189,7 @@ def _is_plain_output() -> bool:
     """Return whether standard output is a file or a pipe that takes the lines of a table."""
     asked_for = ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
     utf_8 = (sys.stdout.encoding or "").lower().startswith("utf")
-    in_notebook = "ipykernel" in sys.modules
+    in_notebook = hasattr(builtins, "get_ipython")
     return (
         utf_8
         and not sys.stdout.isatty()
