@@ -1,4 +1,4 @@
-"""What a retention evaluation comes to: per partition, in all, and day by day."""
+"""Sums of a retention evaluation: per partition, in total, and day by day."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -18,23 +18,23 @@ _POLICY: Final = ("policy", "mode", "retention_ms", "retention_bytes")
 
 
 def summarize_partitions(judged: DataFrame, *, now_ms: Time) -> DataFrame:
-    """Return one row a partition of what `evaluate_retention` returned for `now_ms`, in order.
+    """Return one row per partition from the result of `evaluate_retention` for `now_ms`, in order.
 
-    - `segments`, `bytes`, `deletable_segments`, `deletable_bytes`; a log that is a link counts
-      with its target's size, a plan leaves it out
+    - `segments`, `bytes`, `deletable_segments`, `deletable_bytes`; a log that is a link has its
+      target's size here, and a plan leaves it out
     - `first_base_offset`, `first_kept_base_offset` (null: all are deletable), `log_end_offset`
-    - `blocked_segments`, `blocked_bytes`: a check wants them, an older segment stays;
-      `kept_only_by_blocker_bytes`: nothing but that one segment keeps them
+    - `blocked_segments`, `blocked_bytes`: a check selects them, but an older segment stays;
+      `kept_only_by_blocker_bytes`: only that one segment keeps them
     - `blocking_...`: that segment's base offset, reason to stay, timestamp, its offset, how far it
-      lies ahead of now (negative: before) and of the newest that it blocks; `block_ends_at_ms` is
-      when the first blocked one goes without anybody's doing, null: never
+      is ahead of now (negative: before) and of the newest that it blocks; `block_ends_at_ms` is
+      when the first blocked one becomes deletable by itself, null: never
     - `last_modified_segments`, `last_modified_base_offsets` (the first ten), `unverified_segments`,
-      `doubtful_segments`: what rests on no verified message timestamp, `deletable_...`: so many of
-      them deletable; `suspicions`: how many segments of each kind
-    - `active_expired_segments`: 1 where the last segment has expired and is kept as the active one
-    - `log_start_offset`: what the answer knew of it
-    - with a what-if or a broker's view beside: their deletable segments and bytes, of the broker's
-      also the segments whose index says another timestamp, and those it judges otherwise
+      `doubtful_segments`: segments without a verified message timestamp; `deletable_...`: the
+      number of them that are deletable; `suspicions`: the number of segments of each kind
+    - `active_expired_segments`: 1 if the last segment has expired and is kept as the active one
+    - `log_start_offset`: the value that was used
+    - with a what-if or a broker's view: their deletable segments and bytes; for the broker also the
+      segments whose index has another timestamp, and those that it judges differently
     """
     aggregates = [
         *(sf.first(name).alias(name) for name in _POLICY),
@@ -76,10 +76,10 @@ def summarize_partitions(judged: DataFrame, *, now_ms: Time) -> DataFrame:
 
 
 def freed_by(judged: DataFrame, moments_ms: Sequence[Time]) -> DataFrame:
-    """Return per topic what becomes deletable up to each moment, after the one before it.
+    """Return per topic what becomes deletable between each time and the previous one.
 
-    Columns `at_ms`, `topic`, `segments`, `bytes`; moments at which nothing does have no row. As if
-    nothing were appended. The first moment has all that was deletable before it.
+    Columns `at_ms`, `topic`, `segments`, `bytes`; times without a change have no row. New appends
+    are ignored. The first time includes everything that was deletable before it.
     """
     bucket: Column = sf.lit(None).cast("bigint")
     for moment in sorted(set(map(milliseconds_of, moments_ms)), reverse=True):
@@ -90,7 +90,7 @@ def freed_by(judged: DataFrame, moments_ms: Sequence[Time]) -> DataFrame:
 
 
 def totals_of(partitions: DataFrame) -> dict[str, Any]:
-    """Return the sums over what `summarize_partitions` returned; runs a job."""
+    """Return the sums over the rows of `summarize_partitions`; runs a job."""
     kinds = [
         sf.coalesce(sf.sum(sf.col("suspicions")[kind]), sf.lit(0)).alias(f"_{kind}")
         for kind in SUSPICIONS
@@ -108,8 +108,8 @@ def totals_of(partitions: DataFrame) -> dict[str, Any]:
 def worst_and_totals(partitions: DataFrame, most: int) -> tuple[list[Row], dict[str, Any]]:
     """Return rows of `summarize_partitions`, those with most bytes blocked first, and `totals_of`.
 
-    At most `most` rows of MOST_HELD. One job, which a cold JVM does in half the time of two: the
-    rows that came are added up here. Only where there may be more than MOST_HELD, a job adds up.
+    At most `most` rows of MOST_HELD. One job fetches the rows and they are summed here, because a
+    cold JVM takes twice as long for two jobs. Only for more than MOST_HELD a second job sums them.
     """
     worst_first = (sf.desc("blocked_bytes"), sf.desc("deletable_bytes"), *PARTITION)
     rows = partitions.orderBy(*worst_first).limit(MOST_HELD).collect()
@@ -118,7 +118,7 @@ def worst_and_totals(partitions: DataFrame, most: int) -> tuple[list[Row], dict[
 
 
 def _added_up(partitions: DataFrame, rows: Sequence[Row]) -> dict[str, Any]:
-    """Return `totals_of`, from all rows there are."""
+    """Return `totals_of`, from all rows."""
     return {
         "partitions": len(rows),
         "blocked_partitions": sum(row.blocked_segments > 0 for row in rows),
@@ -166,7 +166,7 @@ def _first_kept() -> Column:
 
 
 def _log_end() -> Column:
-    """Return where the newest segment ends, an empty one where it begins; null: nobody read it."""
+    """Return the end of the newest segment, or the start of an empty one; null: it was not read."""
     after = sf.try_add("last_offset", sf.lit(1))  # of a log that ends at 2^63 - 1: null
     end = sf.coalesce(
         after, sf.when(sf.col("status") == SegmentStatus.EMPTY, sf.col("base_offset"))
