@@ -52,7 +52,8 @@ demo: venv java  ## Make a small archive; build, verify, search; judge its reten
 	$(BIN)/python -m tests.demo_archive $(DEMO)/archive
 	$(BIN)/kip33 verify $(DEMO)/archive
 	$(BIN)/kip33 repair $(DEMO)/archive/broker-2  # a plan, as no --apply is given
-	$(BIN)/kip33 build $(DEMO)/archive --index-dir $(DEMO)/indexes --offset-index
+	PATH="$(CURDIR)/$(BIN):$$PATH" SPARK_CONF_DIR=conf spark-submit jobs/build_index.py \
+	  $(DEMO)/archive --index-dir $(DEMO)/indexes --offset-index  # as a nightly job on a cluster
 	$(BIN)/kip33 verify $(DEMO)/archive --index-dir $(DEMO)/indexes
 	$(BIN)/kip33 dump $(DEMO)/indexes/broker-1/payments-0/00000000000000000000.timeindex
 	rm $(DEMO)/archive/broker-2/clicks-0/*.log  # a night later, after retention

@@ -114,18 +114,17 @@ def _take_conf(ctx: click.Context, param: click.Parameter, values: Sequence[str]
         if not sign or not key:
             raise click.BadParameter(f"{value!r}: expected KEY=VALUE")
         pairs[key] = setting
-    settings_from(lambda: _hadoop_settings(ctx, pairs))
+    settings_from(lambda: _hadoop_settings(pairs))
     return pairs
 
 
-def _hadoop_settings(ctx: click.Context, conf: Mapping[str, str]) -> Mapping[str, str]:
+def _hadoop_settings(conf: Mapping[str, str]) -> Mapping[str, str]:
     """Return the settings of stores, including those of spark-submit if it started this process."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return configured(conf)
-    from kip33.spark.session import create_session
-    from kip33.spark.store_settings import use_session
+    from kip33.spark.store_settings import submitted_settings
 
-    return use_session(create_session(master=ctx.params.get("master"), conf=conf))
+    return submitted_settings(conf)
 
 
 def _limit_ms(text: str) -> int:

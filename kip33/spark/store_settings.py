@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 from xml.etree import ElementTree
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from kip33.stores.settings import (
@@ -30,9 +31,22 @@ def use_session(spark: SparkSession) -> Mapping[str, str]:
     credential stores. For a session without a JVM (Connect) they are its `spark.hadoop.*`.
     """
     jvm = getattr(spark, "_jsc", None)
-    found = _of_hadoop(jvm.hadoopConfiguration(), spark) if jvm else _of_connect(spark)
+    found = _of_hadoop(jvm.hadoopConfiguration(), spark._jvm) if jvm else _of_connect(spark)
     use_settings(found)
     return settings()
+
+
+def submitted_settings(conf: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the settings that spark-submit was told, `conf` over them, without a SparkContext.
+
+    The JVM of spark-submit runs already. Its `SparkHadoopUtil` makes the same Hadoop
+    configuration as a SparkContext has.
+    """
+    SparkContext._ensure_initialized()
+    jvm: Any = SparkContext._jvm
+    said = SparkConf().setAll(list(conf.items()))
+    util = jvm.org.apache.spark.deploy.SparkHadoopUtil.get()
+    return _of_hadoop(util.newConfiguration(said._jconf), jvm)
 
 
 def _of_connect(spark: SparkSession) -> dict[str, str]:
@@ -41,9 +55,8 @@ def _of_connect(spark: SparkSession) -> dict[str, str]:
     )
 
 
-def _of_hadoop(configuration: Any, spark: SparkSession) -> dict[str, str]:
+def _of_hadoop(configuration: Any, jvm: Any) -> dict[str, str]:
     """Return the settings of a Hadoop `Configuration` except defaults, with one call to the JVM."""
-    jvm: Any = spark._jvm
     writer = jvm.java.io.StringWriter()
     configuration.writeXml(writer)
     found: dict[str, str] = {}

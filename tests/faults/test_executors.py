@@ -16,8 +16,8 @@ from tests.faults.processes import (
     running,
     wait_until,
 )
-from tests.faults.spark_builds import (
-    SparkBuild,
+from tests.faults.whole_builds import (
+    BuildUnderWay,
     first_night,
     require_as_before,
     require_nothing_staged,
@@ -60,7 +60,7 @@ def spark_home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def a_worker_in_mid_task(build: SparkBuild, chance: random.Random) -> Process:
+def a_worker_in_mid_task(build: BuildUnderWay, chance: random.Random) -> Process:
     """Return a Python worker whose task has written index files and no part."""
     build.wait_for_progress(SOME)
     worker = chance.choice(python_workers(build.processes))

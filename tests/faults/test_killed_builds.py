@@ -1,16 +1,17 @@
-"""A Spark build whose driver is killed or interrupted at any moment."""
+"""A build that is killed or interrupted at any moment, on either engine."""
 
 import os
 import random
+import re
 import signal
 import time
 
 import pytest
 
 from tests.faults.builds import outcome
-from tests.faults.processes import wait_until
-from tests.faults.spark_builds import (
-    SparkBuild,
+from tests.faults.processes import Process, wait_until
+from tests.faults.whole_builds import (
+    BuildUnderWay,
     first_night,
     require_as_before,
     require_undisturbed,
@@ -20,11 +21,17 @@ from tests.faults.spark_builds import (
 )
 from tests.faults.wrecks import Night, Place
 
-pytestmark = [pytest.mark.spark, pytest.mark.integration]
-
 SEED = 20_260_102
 PARTITIONS = 40
-TASKS = ("--master", "local[2]", "--parallelism", "4")
+FOUR_BINS = ("--parallelism", "4")
+ON_SPARK = ("--master", "local[2]", *FOUR_BINS)
+IN_WORKERS = ("--engine", "local", "--workers", "2", *FOUR_BINS)
+IN_ONE_PROCESS = ("--engine", "local", "--workers", "1", *FOUR_BINS)
+OF_SPARK = [pytest.mark.spark, pytest.mark.integration]
+ENGINES = [
+    pytest.param(ON_SPARK, id="spark", marks=OF_SPARK),
+    pytest.param(IN_WORKERS, id="workers"),  # in one process: tests/faults/test_killed.py
+]
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +44,18 @@ def night(place: Place) -> Night:
     return second_night(place, PARTITIONS)
 
 
+@pytest.fixture(scope="module", params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """The options that choose an engine."""
+    options: tuple[str, ...] = request.param
+    return options
+
+
 @pytest.fixture(scope="module")
-def seconds_to_first_file(place: Place, night: Night) -> float:
+def seconds_to_first_file(place: Place, night: Night, engine: tuple[str, ...]) -> float:
     """Run a build that nobody disturbs; return after how long its tasks write."""
     begin = time.monotonic()
-    with started(place, night, *TASKS) as build:
+    with started(place, night, *engine) as build:
         build.wait_for_progress(0.01)
         seconds = time.monotonic() - begin
         done = build.finish()
@@ -50,18 +64,22 @@ def seconds_to_first_file(place: Place, night: Night) -> float:
     return seconds
 
 
-def jvm_runs(build: SparkBuild) -> bool:
+def jvm_runs(build: BuildUnderWay) -> bool:
     return any("org.apache.spark.deploy.SparkSubmit" in one.command for one in build.processes)
 
 
 @pytest.mark.parametrize("fifth", range(5))
-def test_a_driver_killed_at_any_moment_leaves_a_complete_snapshot_and_complete_files(
-    place: Place, night: Night, seconds_to_first_file: float, fifth: int
+def test_a_build_killed_at_any_moment_leaves_a_complete_snapshot_and_complete_files(
+    place: Place,
+    night: Night,
+    engine: tuple[str, ...],
+    seconds_to_first_file: float,
+    fifth: int,
 ) -> None:
     """Two moments lie before the tasks, two among them and one at their end or behind it."""
     moment = random.Random(SEED + fifth).random()
     print(f"seed {SEED + fifth}")
-    with started(place, night, *TASKS) as build:
+    with started(place, night, *engine) as build:
         if fifth < 2:
             time.sleep((fifth + moment) / 2 * seconds_to_first_file)
         elif fifth < 4:
@@ -72,7 +90,7 @@ def test_a_driver_killed_at_any_moment_leaves_a_complete_snapshot_and_complete_f
         os.kill(build.pid, signal.SIGKILL)
         exit_code = build.finish().exit_code
         seconds = build.wait_until_all_are_gone()
-    print(f"exit code {exit_code}; JVM and workers ended {seconds:.1f} s later")
+    print(f"exit code {exit_code}; its processes ended {seconds:.1f} s later")
 
     left = outcome(place.index_dir)
     assert left.rows in (night.before.rows, night.after.rows)
@@ -81,9 +99,19 @@ def test_a_driver_killed_at_any_moment_leaves_a_complete_snapshot_and_complete_f
 
 
 MOMENTS = ["as soon as the JVM starts", "while Spark starts", "in mid-task"]
+INTERRUPTIONS = [
+    *(pytest.param(ON_SPARK, signal.SIGINT, moment, marks=OF_SPARK) for moment in MOMENTS),
+    pytest.param(ON_SPARK, signal.SIGTERM, MOMENTS[0], marks=OF_SPARK),
+    pytest.param(ON_SPARK, signal.SIGTERM, MOMENTS[2], marks=OF_SPARK),
+    *(
+        pytest.param(options, number, "in mid-task")
+        for options in (IN_WORKERS, IN_ONE_PROCESS)
+        for number in (signal.SIGINT, signal.SIGTERM)
+    ),
+]
 
 
-def wait_for(moment: str, build: SparkBuild) -> None:
+def wait_for(moment: str, build: BuildUnderWay) -> None:
     if moment == "in mid-task":
         build.wait_for_progress(0.05)
         return
@@ -93,21 +121,20 @@ def wait_for(moment: str, build: SparkBuild) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "moment"),
-    [(signal.SIGINT, moment) for moment in MOMENTS]
-    + [(signal.SIGTERM, MOMENTS[0]), (signal.SIGTERM, MOMENTS[2])],
-    ids=lambda value: getattr(value, "name", value),
+    ("options", "number", "moment"),
+    INTERRUPTIONS,
+    ids=lambda value: " ".join(value[:4]) if isinstance(value, tuple) else str(value),
 )
 def test_an_interrupted_build_says_so_in_one_line_and_leaves_no_process(
-    place: Place, night: Night, number: signal.Signals, moment: str
+    place: Place, night: Night, options: tuple[str, ...], number: signal.Signals, moment: str
 ) -> None:
     """Ctrl-C goes to every process of the group."""
-    with started(place, night, *TASKS) as build:
+    with started(place, night, *options) as build:
         wait_for(moment, build)
         os.killpg(build.pid, number)
         done = build.finish()
         seconds = build.wait_until_all_are_gone()
-    print(f"JVM and workers ended {seconds:.1f} s after the driver")
+    print(f"its processes ended {seconds:.1f} s after it")
 
     said = f"Error: interrupted by {number.name}; no file is half-written: run the command again\n"
     assert (done.exit_code, done.stdout, done.stderr) == (1, "", said)
@@ -115,8 +142,14 @@ def test_an_interrupted_build_says_so_in_one_line_and_leaves_no_process(
     assert place.build() == night.after
 
 
-def test_a_driver_that_alone_is_told_to_end_takes_its_jvm_along(place: Place, night: Night) -> None:
-    with started(place, night, *TASKS) as build:
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param(ON_SPARK, id="spark", marks=OF_SPARK), pytest.param(IN_WORKERS, id="workers")],
+)
+def test_a_build_that_alone_is_told_to_end_takes_its_processes_along(
+    place: Place, night: Night, options: tuple[str, ...]
+) -> None:
+    with started(place, night, *options) as build:
         build.wait_for_progress(0.05)
         os.kill(build.pid, signal.SIGTERM)
         done = build.finish()
@@ -124,5 +157,41 @@ def test_a_driver_that_alone_is_told_to_end_takes_its_jvm_along(place: Place, ni
 
     said = "Error: interrupted by SIGTERM; no file is half-written: run the command again\n"
     assert (done.exit_code, done.stdout, done.stderr) == (1, "", said)
+    require_as_before(place, night)
+    assert place.build() == night.after
+
+
+def workers_of(build: BuildUnderWay) -> list[Process]:
+    return [process for process in build.processes if process.parent == build.pid]
+
+
+def test_a_worker_that_is_killed_is_replaced(place: Place, night: Night) -> None:
+    with started(place, night, *IN_WORKERS) as build:
+        build.wait_for_progress(0.05)
+        killed = [worker.signal(signal.SIGKILL) for worker in workers_of(build)]
+        done = build.finish()
+
+    assert killed
+    assert (done.exit_code, done.stderr) == (0, "")
+    require_undisturbed(place, night)
+
+
+def test_workers_that_are_killed_again_and_again_end_the_build_in_one_line(
+    place: Place, night: Night
+) -> None:
+    with started(place, night, *IN_WORKERS) as build:
+        build.wait_for_progress(0.05)
+        while not build.ended:
+            for worker in workers_of(build):
+                worker.signal(signal.SIGKILL)
+        done = build.finish()
+
+    assert (done.exit_code, done.stdout) == (1, "")
+    [line] = done.stderr.splitlines()
+    assert re.fullmatch(
+        r"Error: broker-[12]/orders-\d+/\d{20}\.log and \d+ more segments: their worker process "
+        r"was ended by SIGKILL, 2 times; no file is half-written: .*",
+        line,
+    )
     require_as_before(place, night)
     assert place.build() == night.after

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from kip33.spark import session
+from kip33.spark.store_settings import submitted_settings, use_session
 from tests.faults.processes import of_session
 
 pytestmark = pytest.mark.spark
@@ -128,3 +130,11 @@ def test_a_collector_of_the_user_is_the_only_one(
         monkeypatch.setenv(said_in, options)
     ours = session._jvm_options(options if said_in == "a setting" else "")
     assert (session.COLLECTOR in ours) is has_ours
+
+
+def test_settings_of_spark_submit_are_those_of_its_session(spark: SparkSession) -> None:
+    conf = {"spark.hadoop.fs.s3a.endpoint": "http://store:9000", "spark.app.name": "not Hadoop's"}
+
+    found = submitted_settings(conf)
+
+    assert found == {**use_session(spark), "fs.s3a.endpoint": "http://store:9000"}

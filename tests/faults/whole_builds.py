@@ -1,4 +1,4 @@
-"""The `kip33 build` command on Spark, in a session of its own, and what it leaves behind."""
+"""The `kip33 build` command, in a session of its own, and what it leaves behind."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ def second_night(place: Place, partitions: int) -> Night:
     return place.night("before the second night")
 
 
-class SparkBuild:
+class BuildUnderWay:
     """A build under way."""
 
     def __init__(self, place: Place, night: Night, process: "subprocess.Popen[bytes]") -> None:
@@ -79,7 +79,7 @@ class SparkBuild:
 @contextmanager
 def started(
     place: Place, night: Night, *options: str, spark_home: Path | None = None
-) -> Iterator[SparkBuild]:
+) -> Iterator[BuildUnderWay]:
     """Run `kip33 build` on the place as it was before the night; at the end nothing of it runs."""
     place.restore(night)
     logs = place.index_dir.parent
@@ -97,7 +97,7 @@ def started(
             env=environment,
             start_new_session=True,
         )
-    build = SparkBuild(place, night, process)
+    build = BuildUnderWay(place, night, process)
     try:
         yield build
     finally:
