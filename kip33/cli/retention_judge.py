@@ -11,6 +11,7 @@ from kip33.archive.engine_name import EngineName
 from kip33.archive.output_files import require_plan_place
 from kip33.cli.engine_option import engine_choice, open_session
 from kip33.cli.output import warn
+from kip33.cli.pandas_free import leave_pandas_out
 from kip33.cli.progress import progress_bar
 from kip33.cli.retention_answer import RESULT_TABLES, RetentionAnswer, require_equal_totals
 from kip33.cli.retention_lines import print_csv, print_lines, print_object
@@ -93,6 +94,7 @@ def _answer(
     options = asked.options
     deletes = bool(options.plan_file or options.emit)
     if engine == EngineName.LOCAL:
+        leave_pandas_out()
         evaluated = asked.evaluate(with_files=deletes)
         answer = LocalAnswer(asked, evaluated)
         if output:

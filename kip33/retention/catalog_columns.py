@@ -35,7 +35,7 @@ class CatalogColumns:
 
     def __init__(self, rows: pa.Table) -> None:
         """Take the rows as `read_columns` makes them, and sort them."""
-        self._rows = rows
+        self._rows = rows.combine_chunks()  # to take some rows of many chunks copies all of them
         codes = {name: _codes(rows[name]) for name in ("log_dir", "topic")}
         keys = _partition_keys(codes["log_dir"], codes["topic"], _int64(rows["partition"]))
         base = _int64(rows["base_offset"])
