@@ -15,13 +15,15 @@ QUIET = (
 )
 LOCAL = ("--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1")
 OUR_CODE = f'File "{PROJECT / "kip33"}'  # in a trace; PySpark's workers may leave one of their own
+BY_ITSELF = {"KIP33_ENGINE": "auto"}  # the fixture `command` has another one for itself
 RUN_OF_ITS_OWN = ("snapshot", "catalog", "engine", "workers", "seconds")
 
 
 def spark_submit(job: str, *arguments: str, cwd: Path, master: str = "local[2]") -> Finished:
     options = ("--master", master, *LOCAL, *QUIET)
     script = PROJECT / "jobs" / job
-    return subprocess_of(VENV_BIN / "spark-submit", *options, script, *arguments, cwd=cwd)
+    given = (VENV_BIN / "spark-submit", *options, script, *arguments)
+    return subprocess_of(*given, cwd=cwd, **BY_ITSELF)
 
 
 def files_below(root: Path) -> dict[str, bytes]:
@@ -86,7 +88,9 @@ def test_a_build_that_finds_nothing_to_read_starts_no_spark_context(
     found = []
     for more in ((), ("--full",)):
         options = ("--master", "local[2]", *LOCAL, *QUIET, *logged)
-        done = subprocess_of(VENV_BIN / "spark-submit", *options, *given, *more, cwd=tmp_path)
+        done = subprocess_of(
+            VENV_BIN / "spark-submit", *options, *given, *more, cwd=tmp_path, **BY_ITSELF
+        )
         assert done.exit_code == 0, done.stderr
         [summary] = done.lines
         counts = [summary[key] for key in ("engine", "indexed", "reused")]
