@@ -74,7 +74,7 @@ test: venv java lint types  ## Lint, types and every test that needs no outside 
 
 quick: venv  ## The pure tests, plain code, few examples: a quarter of a minute
 	KIP33_EXAMPLES=quick $(BIN)/pytest -q -n 2 tests/formats tests/rules tests/test_layering.py \
-	  tests/test_names.py -m "not kafka and not integration and not spark and not slow" -k "not native"
+	  tests/test_names.py -m "not kafka and not integration and not spark and not slow" -k "not native and not compiled"
 
 lint: venv
 	$(BIN)/ruff check
