@@ -26,6 +26,10 @@ class Engine(Protocol):
     name: EngineName
     workers: int  # workers that processed bins in parallel; 0 without bins
 
+    def prepare(self, files: pa.Table) -> None:
+        """Start what these files need. What does not start fails before anything is written."""
+        ...
+
     def run_on_bins(
         self,
         files: pa.Table,

@@ -27,6 +27,7 @@ def execute_build(
     broker or another run of kip33 holds a lock.
     """
     with plan.locks():
+        engine.prepare(plan.files)
         begun = begin_build(plan)
         results = engine.run_on_bins(
             plan.files,

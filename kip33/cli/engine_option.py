@@ -7,6 +7,7 @@ itself. pyspark is imported only if Spark is chosen.
 import os
 import sys
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
@@ -92,7 +93,7 @@ def open_engine(options: EngineOptions) -> "Engine":
         return LocalEngine(options.workers)
     from kip33.spark.spark_engine import SparkEngine
 
-    return SparkEngine(lambda: open_session(options))
+    return SparkEngine(cache(lambda: open_session(options)))
 
 
 def open_session(options: EngineOptions) -> "SparkSession":

@@ -27,6 +27,9 @@ class LocalEngine:
         self._most_workers = workers
         self.workers = 0
 
+    def prepare(self, files: pa.Table) -> None:
+        """Do nothing: workers start with their bins."""
+
     def run_on_bins(
         self,
         files: pa.Table,

@@ -21,6 +21,11 @@ class SparkEngine:
         self._session: Final = session
         self.workers = 0
 
+    def prepare(self, files: pa.Table) -> None:
+        """Start the session if there are files; SparkStartError or JavaMissingError if it fails."""
+        if files.num_rows:
+            self._session()
+
     def run_on_bins(
         self,
         files: pa.Table,

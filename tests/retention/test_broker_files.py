@@ -16,6 +16,7 @@ from pyarrow import fs
 
 from kip33.retention.broker_files import SeenByBroker, seen_by_broker
 from kip33.rules.broker_view import BrokerTimestampSource, BrokerView, IndexFault
+from kip33.stores.local_files import opened_locally
 from kip33.stores.locations import Location
 from tests.faults.privileges import AS_ANY_OWNER, shut, why_not
 from tests.rules.test_broker_view import (
@@ -60,6 +61,7 @@ class Disk:
         self.opened: list[str] = []
         self.before_opening: dict[str, Any] = {}
         monkeypatch.setattr("kip33.stores.locations._LOCAL", self)
+        monkeypatch.setattr("kip33.stores.files.opened_locally", self.opened_locally)
 
     def get_file_info(self, selector: fs.FileSelector) -> Any:
         self.listed.append(Path(selector.base_dir).name)
@@ -68,10 +70,10 @@ class Disk:
             return infos
         return [fs.FileInfo(info.path, info.type, size=info.size) for info in infos]
 
-    def open_input_file(self, path: str) -> Any:
+    def opened_locally(self, path: str) -> Any:
         self.opened.append(Path(path).name)
         self.before_opening.get(Path(path).name, lambda _: None)(path)
-        return self._local.open_input_file(path)
+        return opened_locally(path)
 
 
 @pytest.fixture
