@@ -33,8 +33,9 @@ CREATE_TIME: Final = "CreateTime"
 class CatalogColumns:
     """The rows of a snapshot that topics ask for; see `read_columns`."""
 
-    def __init__(self, rows: pa.Table) -> None:
+    def __init__(self, rows: pa.Table, unlistable_uris: Sequence[str]) -> None:
         """Take the rows as `read_columns` makes them, and sort them."""
+        self.unlistable_uris = unlistable_uris  # of the whole snapshot, whatever topics ask for
         self._rows = rows.combine_chunks()  # to take some rows of many chunks copies all of them
         codes = {name: _codes(rows[name]) for name in ("log_dir", "topic")}
         keys = _partition_keys(codes["log_dir"], codes["topic"], _int64(rows["partition"]))
@@ -149,7 +150,7 @@ def read_columns(
     names = [*_READ, *_OF_FILES] if with_files else list(_READ)
     pieces = [_compact(piece) for piece in catalog.read_pieces(snapshot, names)]
     rows = pa.concat_tables(pieces or [_compact(SEGMENTS.empty_table().select(names))])
-    return CatalogColumns(matching(rows.unify_dictionaries(), topics))
+    return CatalogColumns(matching(rows.unify_dictionaries(), topics), _unlistable_uris(rows))
 
 
 def matching(rows: pa.Table, topics: Sequence[str]) -> pa.Table:
@@ -160,6 +161,12 @@ def matching(rows: pa.Table, topics: Sequence[str]) -> pa.Table:
     found: list[Any] = rows["topic"].unique().to_pylist()
     wanted = [topic for topic in found if topic is not None and globs.matches(topic)]
     return rows.filter(pc.is_in(pc.cast(rows["topic"], pa.string()), pa.array(wanted, pa.string())))
+
+
+def _unlistable_uris(rows: pa.Table) -> list[str]:
+    """Return the directories that could not be listed, whatever topic their names suggest."""
+    some = rows.select(["directory_uri", "name"]).filter(pc.is_null(rows["base_offset"]))
+    return sorted("/".join(row.values()) for row in some.to_pylist())
 
 
 def split_uris(uris: Any) -> tuple[Any, Any]:

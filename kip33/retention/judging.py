@@ -65,7 +65,7 @@ class JudgedPartition:
     deletable_segments: int  # the first ones
     columns: CatalogColumns  # of all partitions, as the two below
     all_decisions: Decisions
-    unlistable_uris: tuple[str, ...]  # directories that could not be listed
+    unlistable_uris: tuple[str, ...]  # directories of the snapshot that could not be listed
     first_row: int
 
     @property
@@ -152,10 +152,10 @@ class JudgedColumns(NamedTuple):
 
     def partitions(self) -> Iterator[JudgedPartition]:
         """Yield the partitions that were not passed over by log directory, topic and number."""
-        columns, base = self.columns, self.segments.base_offset
+        columns = self.columns
         if not columns.size:
             return
-        unlistable = tuple(f"{uri}/" for uri in columns.log_uris(np.flatnonzero(~base.known)))
+        unlistable = tuple(f"{uri}/" for uri in columns.unlistable_uris)
         counts = np.add.reduceat(self.decisions.deletable, columns.starts, dtype=np.int64)
         each = zip(
             columns.keys,

@@ -1,0 +1,101 @@
+"""`--topics` chooses what is planned and emitted; directories that could not be listed still count.
+
+Below such a directory segments may be missing, whatever topic its own name suggests.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kip33.api.opened_catalog import open_catalog
+from kip33.retention.plan_file import read_plan
+from kip33.stores.locations import Location
+from tests.builders.expiring_archive import NOW_MS, WEEK, ExpiringArchive
+from tests.builders.snapshots import row
+from tests.cli.console import Command, file_named
+
+ENGINES = ["local", pytest.param("spark", marks=pytest.mark.spark)]
+GLOBS = ("orders", "audit")
+POLICY = '[defaults]\ncleanup.policy = "delete"\nretention.ms = "7d"\n'
+
+
+@pytest.fixture
+def expiring(tmp_path: Path) -> ExpiringArchive:
+    """Three log directories; of two, deeper folders could not be listed, named so or so."""
+    (tmp_path / "mine").mkdir()
+    archive = ExpiringArchive(tmp_path / "mine")
+    archive.partition("b1/orders-0", 5, expired=4)
+    archive.partition("broker-1/orders-1", 5, expired=4)
+    archive.partition("b3/orders-2", 5, expired=4)
+    archive.partition("b3/audit-0", 5, expired=4)
+    archive.partition("b3/other-0", 5, expired=4)
+    archive.snapshot(
+        unlistable(archive, "b1", log_dir=None, topic=None, partition=None),
+        unlistable(archive, "broker-1", log_dir="", topic="broker", partition=1),
+    )
+    return archive
+
+
+def unlistable(archive: ExpiringArchive, path: str, **fields: Any) -> dict[str, Any]:
+    """The row of a directory that could not be listed."""
+    nothing = dict.fromkeys(("base_offset", "size_bytes", "largest_timestamp", "index_file"))
+    uri = (archive.source / path).as_uri()
+    return row(0, **nothing, log_uri=uri, status="unreadable") | fields
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest) -> str:
+    """The engine; Spark's session is there before `command` asks for it."""
+    name: str = request.param
+    if name == "spark":
+        request.getfixturevalue("spark_command")
+    return name
+
+
+@pytest.mark.parametrize("engine", ENGINES, indirect=True)
+def test_a_plan_of_some_topics_is_as_careful_as_one_of_all(
+    engine: str, expiring: ExpiringArchive, command: Command
+) -> None:
+    expected = open_catalog(expiring.catalog.location.uri).plan_retention(
+        WEEK, now=NOW_MS, topics=GLOBS
+    )
+
+    done = command(*asked(expiring, engine), "--plan", "plan.jsonl", "--format", "csv")
+
+    assert done.exit_code == 0, done
+    partitions = read_plan(Location.of("plan.jsonl")).partitions
+    assert partitions == expected.partitions
+    assert [one.key for one in partitions if one.segments] == [
+        ("b3", "audit", 0),
+        ("b3", "orders", 2),
+    ]
+    for path in ("b1", "broker-1"):
+        above = (expiring.source / path).as_uri()
+        assert f"are not in the plan: {above} could not be listed" in done.stderr
+
+
+@pytest.mark.parametrize("engine", ENGINES, indirect=True)
+def test_what_brokers_delete_of_some_topics_is_as_careful_as_of_all(
+    engine: str, expiring: ExpiringArchive, command: Command
+) -> None:
+    done = command(*asked(expiring, engine), "--emit", "delete-records")
+
+    assert done.exit_code == 0, done
+    emitted = json.loads(done.stdout)["partitions"]
+    assert [(one["topic"], one["partition"], one["offset"]) for one in emitted] == [
+        ("audit", 0, 400),
+        ("orders", 2, 400),
+    ]
+    for number, path in enumerate(("b1", "broker-1")):
+        above = (expiring.source / path).as_uri()
+        assert f"orders-{number} is skipped: {above} could not be listed" in done.stderr
+
+
+def asked(archive: ExpiringArchive, engine: str) -> list[str]:
+    """Return the command line without what is to be done."""
+    policy = file_named("policy.toml", POLICY.encode())
+    given = ["retention", archive.catalog.location.uri, "--policy", policy]
+    given += ["--now", str(NOW_MS), "--engine", engine]
+    return given + [part for glob in GLOBS for part in ("--topics", glob)]
