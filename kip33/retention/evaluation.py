@@ -117,7 +117,8 @@ class EvaluatedCatalog:
     def misread(self) -> Bools:
         """Return which segments' index files say another timestamp than their logs."""
         seen = self.broker.seen if self.broker else []
-        return np.array([one is not None and one.broker_index_fault is not None for one in seen])
+        faults = [one is not None and one.broker_index_fault is not None for one in seen]
+        return np.array(faults, bool)
 
     def totals(self) -> dict[str, int | dict[str, int]]:
         """Return the sums over all partitions, by the names of `kip33 retention`'s summary."""

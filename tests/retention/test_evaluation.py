@@ -170,6 +170,7 @@ def test_nothing_of_nothing(rows: list[Any] | None, tmp_path: Path) -> None:
     write(catalog, *([] if rows is None else [rows]))
     evaluated = evaluate(catalog, {("b", "t", 0): 5}, what_if=WHAT_IF_ASKED, broker_view=True)
     assert judged_rows(catalog, evaluated) == []
+    assert not (evaluated.broker_differs | evaluated.misread).any()
     assert partitions_table(evaluated).column_names == [*COLUMNS, *WHAT_IF, *BROKER]
     assert freed_table(evaluated, [NOW_MS]).num_rows == 0
     totals = evaluated.totals()
