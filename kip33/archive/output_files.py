@@ -22,10 +22,11 @@ from kip33.stores.locations import Location
 _HEAD_BYTES: Final = 256  # enough to recognize a plan
 MOST_SUMMARY_BYTES: Final = 1 << 24
 _PLAN: Final = re.compile(rb'\{"kind": "plan", "version": [0-9]+, "plan_id": "[0-9a-f]+", ')
+_OF_RETENTION: Final = {"catalog", "snapshot", "source", "now_ms", "findings"}
 _SUMMARIES: Final = (  # keys of the summaries: build, verify, retention, --apply, repair
     {"snapshot", "catalog", "by_status"},
     {"segments", "by_verdict"},
-    {"catalog", "snapshot", "source", "now_ms", "findings"},
+    _OF_RETENTION,
     {"plan_id", "run_id", "dry_run", "journal"},
     {"log_dir", "applied", "by_action"},
 )
@@ -95,8 +96,19 @@ def is_plan(head: bytes) -> bool:
 
 def is_summary(data: bytes) -> bool:
     """Return whether a file is a summary of a command: `--summary`, or `summary.json`."""
+    keys = _keys_of(data)
+    return any(own <= keys for own in _SUMMARIES)
+
+
+def is_retention_summary(data: bytes) -> bool:
+    """Return whether a file is the summary of an evaluation by `kip33 retention`."""
+    return _keys_of(data) >= _OF_RETENTION
+
+
+def _keys_of(data: bytes) -> set[str]:
+    """Return the keys of a JSON object, no keys of anything else."""
     try:
         record: Any = json.loads(data)
     except (ValueError, RecursionError):
-        return False
-    return isinstance(record, dict) and any(keys <= record.keys() for keys in _SUMMARIES)
+        return set()
+    return set(record) if isinstance(record, dict) else set()

@@ -29,8 +29,9 @@ from kip33.errors import CatalogError, LocationError
 from kip33.retention.deletion_doubts import find_doubts
 from kip33.retention.evaluation import EvaluatedCatalog
 from kip33.retention.make_plan import plan_judged
-from kip33.retention.output_folder import require_results_place, write_summary
+from kip33.retention.output_folder import remove_results, require_results_place, write_summary
 from kip33.retention.plan_file import write_plan
+from kip33.rules.topic_globs import TopicGlobs
 from kip33.stores.locations import Location
 
 
@@ -40,6 +41,7 @@ def judge_catalog(asked: RetentionQuestion) -> set[str]:
     choice = engine_choice(asked.options.engine).name
     output = Location.of(asked.options.output) if asked.options.output else None
     plan_place = Location.of(asked.options.plan_file) if asked.options.plan_file else None
+    _require_topics(asked)
     if plan_place:
         require_plan_place(plan_place)
     if output:
@@ -57,11 +59,6 @@ def judge_catalog(asked: RetentionQuestion) -> set[str]:
             "engine": choice,
             "workers": answer.workers,
         }
-    if not summary["partitions"] and asked.options.topics:
-        raise CatalogError(
-            f"no topic of {asked.snapshot.name} matches "
-            f"{' or '.join(asked.options.topics)}; `kip33 catalog` shows the topics"
-        )
     found = _findings(summary)
     summary["findings"] = sorted(found)
     if plan_place:
@@ -72,6 +69,16 @@ def judge_catalog(asked: RetentionQuestion) -> set[str]:
     publish_summary(asked.options.summary_file, summary)
     _print(asked, answer, evaluated, summary)
     return found
+
+
+def _require_topics(asked: RetentionQuestion) -> None:
+    """Raise CatalogError where globs match no topic of the snapshot."""
+    topics = asked.options.topics
+    if topics and not any(map(TopicGlobs.of(topics).matches, asked.topics)):
+        raise CatalogError(
+            f"no topic of {asked.snapshot.name} matches {' or '.join(topics)}; "
+            "`kip33 catalog` shows the topics"
+        )
 
 
 def _require_apart(output: Location, asked: RetentionQuestion) -> None:
@@ -98,11 +105,14 @@ def _answer(
         evaluated = asked.evaluate(with_files=deletes)
         answer = LocalAnswer(asked, evaluated)
         if output:
+            remove_results(output, RESULT_TABLES)
             answer.write(output)
         return answer, evaluated
     from kip33.cli.retention_spark import SparkAnswer
 
     spark = open_session(options.engine)
+    if output:
+        remove_results(output, RESULT_TABLES)
     is_table = options.output_format == "table" and not options.emit
     by_spark = SparkAnswer(spark, asked, output, MOST_PARTITIONS if is_table else 0)
     if not deletes:

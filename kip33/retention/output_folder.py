@@ -5,6 +5,7 @@ import os
 import re
 import uuid
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
@@ -12,7 +13,11 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from kip33.archive.broker_log_dirs import require_outside_brokers
-from kip33.archive.output_files import MOST_SUMMARY_BYTES, is_summary, require_replaceable
+from kip33.archive.output_files import (
+    MOST_SUMMARY_BYTES,
+    is_retention_summary,
+    require_replaceable,
+)
 from kip33.errors import LocationError
 from kip33.stores.files import (
     entries_of,
@@ -40,7 +45,7 @@ def require_results_place(folder: Location, names: tuple[str, ...]) -> None:
 
     A folder inside a broker's log directory is refused too: the broker would not start.
     A summary of ours shows that the results are ours, or the mark of a run that was interrupted.
-    Such results are removed, the summary first: only a folder with a summary is whole.
+    The mark is written, so the folder can be written to; results of before stay.
     """
     require_outside_brokers(folder, "the folder of --output")
     try:
@@ -48,13 +53,27 @@ def require_results_place(folder: Location, names: tuple[str, ...]) -> None:
         if not found.keys() <= {UNFINISHED}:
             _require_ours(folder, found, names)
         publish(folder.child(UNFINISHED), b"kip33 retention --output\n")
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+
+
+def remove_results(folder: Location, names: tuple[str, ...]) -> None:
+    """Remove results of before, the summary first: only a folder with a summary is whole.
+
+    `require_results_place` was asked before. LocationError where that fails.
+    """
+    try:
         remove(folder.child(SUMMARY_FILE))
-        for name in sorted(found.keys() & set(names)):
+        for name in sorted({info.base_name for info in entries_of(folder)} & set(names)):
             folder.filesystem().delete_dir(folder.child(name).path)
     except OSError as error:
-        raise LocationError(
-            f"{folder.uri}: cannot be written: {one_line(error)}; fix it or choose another"
-        ) from error
+        raise _unwritable(folder, error) from error
+
+
+def _unwritable(folder: Location, error: OSError) -> LocationError:
+    return LocationError(
+        f"{folder.uri}: cannot be written: {one_line(error)}; fix it or choose another"
+    )
 
 
 def _require_ours(
@@ -70,7 +89,8 @@ def _require_ours(
             "command; give a separate folder"
         )
     if SUMMARY_FILE in found:
-        require_replaceable(folder.child(SUMMARY_FILE), "--output", is_summary, MOST_SUMMARY_BYTES)
+        summary = folder.child(SUMMARY_FILE)
+        require_replaceable(summary, "--output", is_retention_summary, MOST_SUMMARY_BYTES)
     elif UNFINISHED not in found:
         raise LocationError(
             f"{folder.uri}: contains {min(found)} but no {SUMMARY_FILE}, so kip33 cannot "
@@ -98,15 +118,22 @@ def write_tables(folder: Location, name: str, tables: Iterable[pa.Table]) -> Non
 
     PublishError where that fails.
     """
-    place, parts = folder.child(name), 0
+    place, parts, rows = folder.child(name), 0, 0
     pieces: list[pa.Table] = []
-    for table in tables:
-        if sum(piece.num_rows for piece in pieces) + table.num_rows > RESULT_ROWS_PER_PART:
+    for piece in chain.from_iterable(map(_slices, tables)):
+        if pieces and rows + piece.num_rows > RESULT_ROWS_PER_PART:
             _write_part(place, parts, pieces)
-            parts, pieces = parts + 1, []
-        pieces.append(table)
+            parts, rows, pieces = parts + 1, 0, []
+        pieces.append(piece)
+        rows += piece.num_rows
     _write_part(place, parts, pieces)
     publish_or_raise(place.child("_SUCCESS"), b"", _INCOMPLETE)
+
+
+def _slices(table: pa.Table) -> list[pa.Table]:
+    """Return a table in pieces that each fit a part; an empty one is one piece."""
+    starts = range(0, max(1, table.num_rows), RESULT_ROWS_PER_PART)
+    return [table.slice(start, RESULT_ROWS_PER_PART) for start in starts]
 
 
 def _write_part(place: Location, number: int, pieces: list[pa.Table]) -> None:

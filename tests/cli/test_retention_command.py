@@ -10,9 +10,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from kip33.catalog.catalog import Catalog
 from kip33.catalog.schema import SEGMENTS
 from kip33.cli.retention_tables import RESULT
 from kip33.rules.retention_rows import Decision
+from tests.builders.snapshots import write
 from tests.cli.console import Command, Finished, file_named
 from tests.demo_archive import COPIED_MS, START_MS
 from tests.faults.builds import build_here
@@ -192,6 +194,40 @@ def test_output_of_before_goes_with_all_its_tables(retention: Command) -> None:
     assert sorted(path.name for path in Path("out").iterdir()) == [
         *("partitions", "segments", "summary.json"),
     ]
+
+
+def test_output_of_before_stays_where_no_topic_matches(retention: Command) -> None:
+    retention("--output", "out")
+    before = {path: path.read_bytes() for path in Path("out").rglob("*") if path.is_file()}
+
+    done = retention("--output", "out", "--topics", "nothing")
+
+    assert done.exit_code == 2
+    assert {path: path.read_bytes() for path in Path("out").rglob("*") if path.is_file()} == before
+
+
+def test_output_does_not_replace_what_spark_put_beside_another_commands_summary(
+    retention: Command, command: Command
+) -> None:
+    retention("--output", "out")
+    Path("out/summary.json").unlink()
+    command("verify", "archive", "--summary", "out/summary.json")
+    before = {path: path.read_bytes() for path in Path("out").rglob("*") if path.is_file()}
+
+    done = retention("--output", "out")
+
+    assert done.exit_code == 2
+    assert "summary.json: a file that --output did not write is there" in done.stderr
+    assert {path: path.read_bytes() for path in Path("out").rglob("*") if path.is_file()} == before
+
+
+def test_a_broker_misreads_no_segment_of_an_empty_snapshot(
+    command: Command, tmp_path: Path
+) -> None:
+    write(Catalog.at(str(tmp_path / "empty")), [])
+    done = command("retention", tmp_path / "empty", "--retention-ms", "7d", "--show-broker-view")
+    assert done.exit_code == 0, done
+    assert summary_of(done)["broker_misread_segments"] == 0
 
 
 @pytest.mark.parametrize("place", ["archive", "archive/broker-1/new", "indexes/_catalog/out"])

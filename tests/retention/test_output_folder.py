@@ -14,6 +14,7 @@ from kip33.retention import output_folder
 from kip33.retention.output_folder import (
     SUMMARY_FILE,
     UNFINISHED,
+    remove_results,
     require_results_place,
     write_summary,
     write_tables,
@@ -59,8 +60,14 @@ def test_a_folder_for_results(names: tuple[str, ...], tmp_path: Path) -> None:
     folder = tmp_path / "out"
     put(folder, *(name or "./" for name in names))
 
+    before = all_in(folder)
+
     require_results_place(Location.of(folder), TABLES)
 
+    marked = all_in(folder)
+    assert UNFINISHED in marked
+    assert before.items() - {(UNFINISHED, f"this is {UNFINISHED}")} <= marked.items(), "all stays"
+    remove_results(Location.of(folder), TABLES)
     assert [path.name for path in folder.iterdir()] == [UNFINISHED], "results of before go"
 
 
@@ -110,6 +117,26 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
     assert (tmp_path / "out").read_text() == "this is out"
 
 
+OF_OTHERS = {
+    "verify": {"segments": 3, "by_verdict": {}},
+    "build": {"snapshot": "1", "catalog": "file:///c", "by_status": {}},
+    "an apply": {"plan_id": "1", "run_id": "2", "dry_run": False, "journal": None},
+    "no object": [],
+}
+
+
+@pytest.mark.parametrize("summary", OF_OTHERS.values(), ids=OF_OTHERS)
+def test_the_summary_of_another_command_says_nothing_of_a_table(
+    summary: Any, tmp_path: Path
+) -> None:
+    put(tmp_path, *RESULTS)
+    (tmp_path / SUMMARY_FILE).write_text(json.dumps(summary))
+    before = all_in(tmp_path)
+    with pytest.raises(LocationError, match=r"summary\.json: a file that --output did not write"):
+        require_results_place(Location.of(tmp_path), TABLES)
+    assert all_in(tmp_path) == before
+
+
 @pytest.mark.parametrize("name", ["segments/orders-0/00000000000000000000.log", "segments/x.csv"])
 def test_an_archive_named_as_a_result_is_no_result(name: str, tmp_path: Path) -> None:
     put(tmp_path, name)
@@ -146,7 +173,7 @@ def test_a_summary_that_cannot_go_is_one_line(tmp_path: Path, disk: Any) -> None
     put(tmp_path, SUMMARY_FILE)
     disk("delete_file")
     with pytest.raises(LocationError, match="cannot be written: No space left on device; fix it"):
-        require_results_place(Location.of(tmp_path), TABLES)
+        remove_results(Location.of(tmp_path), TABLES)
 
 
 def test_the_summary_is_one_json_object(tmp_path: Path) -> None:
@@ -163,6 +190,7 @@ def test_a_summary_that_cannot_be_written_is_not_there(
 ) -> None:
     put(tmp_path, *RESULTS, SUMMARY_FILE)
     require_results_place(Location.of(tmp_path), TABLES)
+    remove_results(Location.of(tmp_path), TABLES)
     before = all_in(tmp_path)
     monkeypatch.setattr("kip33.stores.files.write_new", Disk("")._fail)
     with pytest.raises(PublishError, match="the results have no summary: fix it and run"):
@@ -189,6 +217,7 @@ def test_what_was_written_may_be_replaced_and_has_the_names_that_spark_gives(
     assert names[1].startswith("part-00000-")
     put(tmp_path, SUMMARY_FILE)
     require_results_place(Location.of(tmp_path), TABLES)
+    remove_results(Location.of(tmp_path), TABLES)
     assert [path.name for path in tmp_path.iterdir()] == [UNFINISHED]
 
 
@@ -196,7 +225,17 @@ def test_a_large_table_has_several_parts(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(output_folder, "RESULT_ROWS_PER_PART", 5)
     write_tables(Location.of(tmp_path), "segments", [rows(3), rows(2), rows(4), rows(9)])
     parts = sorted((tmp_path / "segments").glob("part-*"))
-    assert [pq.read_metadata(part).num_rows for part in parts] == [5, 4, 9]
+    assert [pq.read_metadata(part).num_rows for part in parts] == [5, 4, 5, 4]
+
+
+def test_a_table_larger_than_a_part_may_come_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output_folder, "RESULT_ROWS_PER_PART", 5)
+    write_tables(Location.of(tmp_path), "partitions", [rows(11)])
+    parts = sorted((tmp_path / "partitions").glob("part-*"))
+    assert [pq.read_metadata(part).num_rows for part in parts] == [5, 5, 1]
+    assert pq.read_table(tmp_path / "partitions")["id"].to_pylist() == list(range(11))
 
 
 def test_a_table_without_rows_has_its_columns(tmp_path: Path) -> None:
@@ -209,6 +248,7 @@ def test_a_table_that_cannot_be_written_leaves_no_summary(
 ) -> None:
     put(tmp_path, *RESULTS, SUMMARY_FILE)
     require_results_place(Location.of(tmp_path), TABLES)
+    remove_results(Location.of(tmp_path), TABLES)
     monkeypatch.setattr("kip33.stores.files.write_new", Disk("")._fail)
     with pytest.raises(PublishError, match="the results are incomplete"):
         write_tables(Location.of(tmp_path), "segments", [rows(3)])
