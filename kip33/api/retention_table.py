@@ -38,11 +38,14 @@ RETENTION: Final = pa.schema(_FIELDS)
 
 
 def retention_table(evaluated: EvaluatedCatalog) -> pa.Table:
-    """Return the judged segments of known topics as a table of RETENTION, in their order."""
+    """Return the judged segments as a table of RETENTION, in their order.
+
+    A directory that could not be listed is no segment, whatever partition its name suggests.
+    """
     columns = evaluated.columns
     answers = answer_columns(evaluated, 0, columns.size)
     found = {
         name: answers[name] if name in answers else columns.column(name) for name in RETENTION.names
     }
-    of_topics = pa.array(columns.codes("topic") >= 0)
-    return pa.table(found).filter(of_topics).cast(RETENTION)
+    is_segment = columns.int64("base_offset").known & (columns.codes("topic") >= 0)
+    return pa.table(found).filter(pa.array(is_segment)).cast(RETENTION)

@@ -88,13 +88,15 @@ class RuleQuestion(NamedTuple):
 
 
 def require_question(question: RuleQuestion) -> None:
-    """Raise ValueError for a time before 1970 or a choice that there is not."""
+    """Raise ValueError for a time before 1970 or beyond int64, or a choice that there is not."""
     for name, choices in (("active_segment", ACTIVE_SEGMENT), ("boundary", BOUNDARIES)):
         value = getattr(question, name)
         if value not in choices:
             raise ValueError(f"{name} {value!r}: expected one of {', '.join(choices)}")
-    if question.now_ms < 0:
-        raise ValueError(f"now_ms {question.now_ms}: expected milliseconds since 1970")
+    if not 0 <= question.now_ms <= NEVER_MS:
+        raise ValueError(
+            f"now_ms {question.now_ms}: expected milliseconds since 1970, at most {NEVER_MS}"
+        )
 
 
 class WhatIf(NamedTuple):

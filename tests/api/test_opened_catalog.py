@@ -177,6 +177,15 @@ def test_retention_is_in_order_and_limited_to_the_given_topics(opened: kip33.Ope
     assert {one["topic"] for one in rows} == {"orders"}
 
 
+def test_a_directory_that_could_not_be_listed_is_no_segment(tmp_path: Path) -> None:
+    unlistable = {"log_dir": "", "topic": "broker", "partition": 1, "base_offset": None}
+    catalog = Catalog.at(str(tmp_path))
+    uri = "file:///archive/broker-1"
+    write(catalog, [row(0), row(0, **unlistable, status="unreadable", log_uri=uri)])
+    table = kip33.open_catalog(tmp_path).retention(POLICIES, now=COPIED_MS)
+    assert table["topic"].to_pylist() == ["orders"]
+
+
 def test_a_plan_is_made_tested_written_and_carried_out(tmp_path: Path) -> None:
     archive = ExpiringArchive.with_two_partitions(tmp_path)
     opened = kip33.open_catalog(archive.catalog.location.uri)
@@ -229,6 +238,8 @@ def test_a_damaged_newer_snapshot_is_named_in_a_warning(tmp_path: Path) -> None:
         (lambda o: o.offsets_for_times([("orders", 0, -7)]), "-7"),
         (lambda o: o.offsets_for_times([], log_start_offsets="file.csv"), "as_kafka"),
         (lambda o: o.retention(POLICIES, now=-1), "1970"),
+        (lambda o: o.retention(POLICIES, now=2**63), "at most 9223372036854775807"),
+        (lambda o: o.plan_retention(POLICIES, now=2**63), "at most 9223372036854775807"),
         (lambda o: o.retention(POLICIES, boundary="far"), "far"),
         (lambda o: o.resume_points(o, OFFSETS, buffer_ms=-1), "buffer_ms"),
     ],
