@@ -31,7 +31,7 @@ def _with_files(chance: random.Random, row: dict[str, Any], root: Path) -> dict[
         max_timestamp = -1
     else:
         max_timestamp = largest
-    log.write_bytes(b"a log")
+    log.write_bytes(bytes(5 if row["size_bytes"] is None else row["size_bytes"]))
     touched_ms = row["last_modified_ms"] + chance.choice((0, 0, DAY_MS))
     os.utime(log, ns=(0, touched_ms * 1_000_000 + chance.randrange(1_000_000)))
     index = _time_index(chance, max_timestamp)

@@ -69,6 +69,7 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random catalog with hostile texts, and its logs and index files."""
     root = tmp_path_factory.mktemp("engines")
     rows, starts = random_catalogs(LOG_DIRECTORIES, SEED, doubled=0.01)
+    rows = [numbered(row) for row in rows]
     rows = rows_with_files(rows, root / "archive", SEED)
     for number, row in enumerate(rows):
         row["error"] = HOSTILE[number % len(HOSTILE)]
@@ -84,9 +85,20 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for row in [*rows, unknown]:
         writer.append(row)
     draft.commit([writer.publish()], settings={"build": "{}"}, now_ms=NOW_MS)
-    lines = [f"{topic},{number},{at},{place}" for (place, topic, number), at in starts.items()]
+    lines = [f"{topic},{number_in(place)},{at},{place}" for (place, topic, _), at in starts.items()]
     (root / "starts.csv").write_text("\n".join(["topic,partition,offset,log_dir", *lines]))
     return root
+
+
+def numbered(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row as one of a partition of which at most two log directories have replicas."""
+    number, topic = number_in(row["log_dir"]), row["topic"]
+    uri = re.sub(rf"/{topic}-(0?)0(?=/|$)", rf"/{topic}-\g<1>{number}", row["log_uri"])
+    return row | {"partition": number, "log_uri": uri}
+
+
+def number_in(log_dir: str) -> int:
+    return int(log_dir.removeprefix("broker-")) // 2
 
 
 @pytest.mark.parametrize("options", QUESTIONS.values(), ids=QUESTIONS)
@@ -109,6 +121,10 @@ def test_both_engines_print_and_write_the_same(
     assert local.stderr.splitlines() == spark.stderr.splitlines()
     assert local.files == spark.files
     assert local.stdout or local.exit_code
+    if "--emit" in options:
+        assert len(json.loads(local.stdout)["partitions"]) > 2
+    elif "--plan" in options and not local.exit_code:
+        assert local.files["plan.jsonl"].count('"base_offset"') > 2
 
 
 def run(command: Command, catalog: Path, options: list[str], engine: str) -> Done:
