@@ -162,7 +162,7 @@ def test_retention_is_what_spark_says(opened: kip33.OpenedCatalog, spark: Any) -
             now_ms=COPIED_MS,
             active_segment=active_segment,
         )
-        rows = judged.where("topic is not null").select(*RETENTION.names).collect()
+        rows = judged.where("base_offset is not null").select(*RETENTION.names).collect()
         expected = sorted((row.asDict() for row in rows), key=lambda one: one["log_uri"])
         assert table.schema == RETENTION
         assert sorted(table.to_pylist(), key=lambda one: one["log_uri"]) == expected != []
