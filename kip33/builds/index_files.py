@@ -73,6 +73,7 @@ class Published:
         self._log = log
         self._states: list[IndexFileState | None] = []
         self._files: list[PublishedFile | None] = []
+        self._are_right: list[bool] = []
 
     @property
     def state(self) -> IndexFileState | None:
@@ -87,6 +88,11 @@ class Published:
         """Return the current `.timeindex` and `.index`, None for a missing file."""
         time_index, offset_index = (*self._files, None, None)[:2]
         return time_index, offset_index
+
+    @property
+    def is_first_right(self) -> bool:
+        """Return whether the first file matches the log: a foreign file that was kept may not."""
+        return self._are_right[:1] == [True]
 
     def add(self, file: Wanted, *, ours: bool, overwrite: bool, proves_nothing: bool) -> None:
         """Publish, keep or withdraw one file; a fault of the store is a note.
@@ -113,6 +119,9 @@ class Published:
             self.notes.append(f"{file.place.uri}{what}{one_line(error)}")
         self._states.append(state)
         self._files.append(published)
+        is_same = published is not None and published.settings is not None
+        is_good = published is not None and file.good_entries is not None
+        self._are_right.append(state == IndexFileState.WRITTEN or is_same or is_good)
 
     def _place(
         self, file: Wanted, data: bytes, *, ours: bool, overwrite: bool
@@ -177,6 +186,7 @@ class Published:
         if there and asked:
             self._states.append(IndexFileState.STALE if ours else IndexFileState.KEPT)
             self._files.append(_as_published(there, None))
+            self._are_right.append(False)
 
 
 def _withdraw(
@@ -190,6 +200,20 @@ def _withdraw(
         return IndexFileState.WRITTEN, _as_published(there, None)  # the file stays ours
     remove(place)
     return _NO_FILE
+
+
+def log_has_changed(log: Location, size_bytes: int | None, modified_ms: int | None) -> bool:
+    """Return whether a log differs from its size and time in an earlier listing.
+
+    OSError as the store does.
+    """
+    now = status_of(log)
+    if now is None or modified_ms is None or now.modified_ms is None:
+        return True
+    ticks_ms = 1000 if log.is_object_store else 1
+    if now.modified_ms // ticks_ms != modified_ms // ticks_ms:
+        return True
+    return not log.inside and now.size_bytes != size_bytes
 
 
 def _as_published(status: FileStatus | None, settings: str | None) -> PublishedFile | None:

@@ -35,6 +35,9 @@ _EXTRA: list["pa.Field[Any]"] = [
     pa.field("ours", pa.bool_()),  # whether this catalog's builds wrote the existing files
     pa.field("waiting_offset_index", pa.binary()),  # bytes of a waiting `.index`; null: not waiting
     pa.field("index_settings", pa.string()),  # that give its bytes
+    pa.field("time_index_is_right", pa.bool_()),  # whether the `.timeindex` matches the log
+    pa.field("seen_bytes", pa.int64()),  # of the `.txnindex` before the build; null: none
+    pa.field("seen_modified_ms", pa.int64()),
 ]
 PENDING: Final = pa.schema([*SEGMENTS, *_EXTRA])
 """A row of SEGMENTS with the data that completes it."""
@@ -50,6 +53,9 @@ class PendingRow(NamedTuple):
     ours: bool
     waiting_offset_index: bytes | None
     index_settings: str
+    time_index_is_right: bool
+    seen_bytes: int | None
+    seen_modified_ms: int | None
 
     def as_dict(self) -> dict[str, Any]:
         """Return a row of PENDING."""
@@ -86,6 +92,9 @@ def pending_row(
         False,
         waiting_offset_index,
         build.index_settings,
+        False,
+        segment.target_transaction_index_bytes,
+        segment.target_transaction_index_modified_ms,
     )
 
 

@@ -11,7 +11,7 @@ from kip33.archive.directory import Segment
 from kip33.archive.segment_paths import beside
 from kip33.builds.build_spec import BuildSpec
 from kip33.builds.catalog_row import row_of, tail_row
-from kip33.builds.index_files import Published, Wanted
+from kip33.builds.index_files import Published, Wanted, log_has_changed
 from kip33.builds.index_flusher import IndexFlusher
 from kip33.builds.pending_rows import (
     PENDING,
@@ -22,6 +22,7 @@ from kip33.builds.pending_rows import (
 )
 from kip33.builds.waiting_indexes import (
     Built,
+    WaitingIndex,
     WaitingIndexes,
     waits_for_time_index,
     with_offset_index,
@@ -38,7 +39,7 @@ from kip33.rules.segment_status import SegmentStatus
 from kip33.rules.transaction_chain import UNCHANGED
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.durable_files import set_flushing
-from kip33.stores.files import FileStatus, status_of
+from kip33.stores.files import FileStatus
 from kip33.stores.locations import Location
 
 LISTED_ROWS_AT_ONCE = 4096  # rows of a bin's listing that are Python objects at one time
@@ -141,12 +142,11 @@ def build_segment(
             return Built(row, LAST_HEADER_BYTES)
     index, wanted = _indexes(build, segment, log, native=native)
     waits = offset_index_waits(build, segment, index)
-    published = Published(
-        log if build.in_place else None, log_changed=partial(_has_changed, log, segment)
-    )
+    log_changed = partial(log_has_changed, log, segment.size_bytes, segment.last_modified_ms)
+    published = Published(log if build.in_place else None, log_changed=log_changed)
     waits_here = not waits and waits_for_time_index(build, segment, index.status)
-    waiting = wanted[1]._replace(flush_first=True) if waits_here and len(wanted) > 1 else None
-    for file in wanted[:1] if waits or waiting else wanted:
+    offset_waits = waits_here and len(wanted) > 1
+    for file in wanted[:1] if waits or offset_waits else wanted:
         published.add(
             file._replace(before_log=log_is_new),
             ours=ours,
@@ -156,6 +156,10 @@ def build_segment(
     if build.in_place and index.status in (CUT, REFUSED):
         place = beside(build.index_location(segment), "index")
         published.withhold(place, index, ours=ours, asked=build.offset_index)
+    waiting: WaitingIndex | None = None
+    if offset_waits:
+        offset_index = wanted[1]._replace(flush_first=True)
+        waiting = WaitingIndex(offset_index, published.is_first_right, log_changed)
     row = row_of(build, segment, log, index, published)
     entries = wanted[0].good_entries
     if entries is not None:
@@ -165,7 +169,9 @@ def build_segment(
         if is_pending(segment, index.transactions):
             waiting_data = index.offset_index_data if waits else None
             pending = pending_row(build, segment, row, index.transactions, waiting_data)
-            pending = pending._replace(ours=transaction_index_ours)
+            pending = pending._replace(
+                ours=transaction_index_ours, time_index_is_right=published.is_first_right
+            )
             return Built(row, index.bytes_read, pending, waiting)
     elif build.offset_index and transaction_index_ours:
         withdraw_transaction_index(
@@ -234,17 +240,6 @@ def _indexes(
 
 def _seen(size_bytes: int | None, modified_ms: int | None) -> FileStatus | None:
     return None if size_bytes is None else FileStatus(size_bytes, modified_ms)
-
-
-def _has_changed(log: Location, segment: Segment) -> bool:
-    """Return whether a log differs from its listing."""
-    now = status_of(log)
-    if now is None or segment.last_modified_ms is None or now.modified_ms is None:
-        return True
-    ticks_ms = 1000 if log.is_object_store else 1
-    if now.modified_ms // ticks_ms != segment.last_modified_ms // ticks_ms:
-        return True
-    return not log.inside and now.size_bytes != segment.size_bytes
 
 
 def _is_older(index_modified_ms: int | None, log: Location, segment: Segment) -> bool:

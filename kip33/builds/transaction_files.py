@@ -5,7 +5,7 @@ with an ABORT marker gets no `.txnindex`, and its row says so.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -19,11 +19,12 @@ from kip33.builds.index_files import (
     FOREIGN_TRANSACTION_INDEX,
     Published,
     Wanted,
+    log_has_changed,
     state_together,
 )
 from kip33.builds.index_flusher import IndexFlusher
 from kip33.builds.pending_rows import PendingRow, pending_rows, read_staged
-from kip33.builds.waiting_indexes import LEFT_TO_THE_BROKER, publish_offset_index
+from kip33.builds.waiting_indexes import LEFT_TO_THE_BROKER, WaitingIndex, publish_offset_index
 from kip33.catalog.index_file_state import IndexFileState
 from kip33.catalog.part_writer import PartWriter
 from kip33.catalog.snapshot import SnapshotPart
@@ -35,7 +36,7 @@ from kip33.rules.transaction_chain import UNCHANGED, open_as_json
 from kip33.rules.transaction_index import CompletedTransactions
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.durable_files import make_durable
-from kip33.stores.files import one_line, status_of
+from kip33.stores.files import FileStatus, one_line, status_of
 from kip33.stores.locations import Location
 
 INDEXED_STATUSES: Final = (SegmentStatus.OK, SegmentStatus.EMPTY, SegmentStatus.TRUNCATED)
@@ -114,15 +115,19 @@ def _finish(
     completed = done[row["log_uri"]]
     if row["open_transactions"] != UNCHANGED:
         row["open_transactions"] = open_as_json(completed.open_at_end)
-    published = Published(Location.of(row["log_uri"]) if build.in_place else None)
+    log = Location.of(row["log_uri"])
+    log_changed = partial(log_has_changed, log, row["size_bytes"], row["last_modified_ms"])
+    published = Published(log if build.in_place else None, log_changed=log_changed)
     place = Location.of(pending.transaction_index_uri)
     is_there = _publish_transaction_index(build, pending, completed, place, published)
     notes = list(published.notes)
     if completed.problem:
         notes.append(f"the .txnindex is not written: {completed.problem}")
     if pending.waiting_offset_index is not None:
-        if is_there:
-            notes += _publish_offset_index(build, pending, place)
+        # Without an expected content nothing was published, and a broker's file is trusted.
+        is_right = published.is_first_right or row["transaction_index_bytes"] is None
+        if is_there and (is_right or completed.aborted is None):
+            notes += _publish_offset_index(build, pending, place, log_changed)
         else:
             notes.append(LEFT_TO_THE_BROKER)
     elif build.in_place and _hides_aborts(pending, completed, is_there=is_there):
@@ -168,7 +173,10 @@ def _publish_transaction_index(
         if there and not pending.ours:
             published.notes.append(FOREIGN_TRANSACTION_INDEX)
         return there is not None
-    wanted = Wanted(place, data, pending.index_settings, listed)
+    seen: FileStatus | None = None
+    if pending.seen_bytes is not None:
+        seen = FileStatus(pending.seen_bytes, pending.seen_modified_ms)
+    wanted = Wanted(place, data, pending.index_settings, listed, seen=seen)
     published.add(wanted, ours=pending.ours, overwrite=build.overwrite, proves_nothing=False)
     left = published.files[0]
     if left:
@@ -179,7 +187,9 @@ def _publish_transaction_index(
     return left is not None
 
 
-def _publish_offset_index(build: BuildSpec, pending: PendingRow, beside_it: Location) -> list[str]:
+def _publish_offset_index(
+    build: BuildSpec, pending: PendingRow, beside_it: Location, log_changed: Callable[[], bool]
+) -> list[str]:
     """Publish the `.index` that waited; return notes on it."""
     row = pending.row
     place = beside(beside_it, "index")
@@ -197,4 +207,5 @@ def _publish_offset_index(build: BuildSpec, pending: PendingRow, beside_it: Loca
         listed=False,
         flush_first=True,
     )
-    return publish_offset_index(build, row, wanted, ours=True)
+    waiting = WaitingIndex(wanted, pending.time_index_is_right, log_changed)
+    return publish_offset_index(build, row, waiting, ours=True)

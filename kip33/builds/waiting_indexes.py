@@ -5,9 +5,12 @@ failure kept only the `.index`, the broker would use an empty `.timeindex` from 
 would use the file's modification time, and lookups would read the log. So the `.timeindex` files of
 a group of segments are flushed first, then their folders, and then the `.index` files are renamed,
 each flushed before its rename. On a remote store a file is safe once it is written.
+
+A new `.index` also makes a broker trust the `.timeindex` beside it. So it is not written if another
+program's `.timeindex` was kept that does not match the log.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -28,13 +31,21 @@ LEFT_TO_THE_BROKER: Final = (
 )
 
 
+class WaitingIndex(NamedTuple):
+    """An `.index` that waits for the file beside it."""
+
+    wanted: Wanted
+    is_first_right: bool  # whether the file beside it matches the log
+    log_changed: Callable[[], bool]  # whether the log differs from its listing
+
+
 class Built(NamedTuple):
     """A catalog row and the figures of its work."""
 
     row: dict[str, Any]
     bytes_read: int  # of the log
     pending: PendingRow | None = None  # the row, if it waits for its `.txnindex`
-    waiting: Wanted | None = None  # the `.index`, if it waits for the `.timeindex`
+    waiting: WaitingIndex | None = None  # the `.index`, if it waits for the `.timeindex`
 
 
 def waits_for_time_index(build: BuildSpec, segment: Segment, status: str) -> bool:
@@ -59,7 +70,7 @@ class WaitingIndexes:
             yield built
             return
         self._group.append(built)
-        self._bytes += len(built.waiting.data or b"") if built.waiting else 0
+        self._bytes += len(built.waiting.wanted.data or b"") if built.waiting else 0
         if len(self._group) >= MOST_SEGMENTS or self._bytes >= MOST_BYTES:
             yield from self.complete_all()
 
@@ -86,16 +97,18 @@ def with_offset_index(build: BuildSpec, built: Built) -> Built:
 
 
 def publish_offset_index(
-    build: BuildSpec, row: dict[str, Any], wanted: Wanted, *, ours: bool
+    build: BuildSpec, row: dict[str, Any], waiting: WaitingIndex, *, ours: bool
 ) -> list[str]:
-    """Put a new `.index` into its place and into its row; return what to note of it.
+    """Write a new `.index` and add it to its row; return notes on it.
 
-    Without a `.timeindex` that is as it should be there is no `.index` either.
+    It is not written if a file beside it is missing, stale or does not match the log.
     """
-    if row["index_file"] not in (IndexFileState.WRITTEN, IndexFileState.KEPT):
+    is_there = row["index_file"] in (IndexFileState.WRITTEN, IndexFileState.KEPT)
+    if not is_there or not waiting.is_first_right:
         return [LEFT_TO_THE_BROKER]
-    published = Published(Location.of(row["log_uri"]) if build.in_place else None)
-    published.add(wanted, ours=ours, overwrite=build.overwrite, proves_nothing=False)
+    log = Location.of(row["log_uri"]) if build.in_place else None
+    published = Published(log, log_changed=waiting.log_changed)
+    published.add(waiting.wanted, ours=ours, overwrite=build.overwrite, proves_nothing=False)
     left = published.files[0]
     if left:
         row["offset_index_bytes"] = left.size_bytes

@@ -3,14 +3,16 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kip33.builds.commit import warnings_of
+from kip33.builds.waiting_indexes import Built, WaitingIndexes
 from kip33.indexing.by_path import build_time_index
-from tests.builders.changing_archive import INTERVAL, ChangingArchive, batches
+from tests.builders.changing_archive import DAY_MS, INTERVAL, ChangingArchive, batches
 from tests.builders.segment_builder import Record, v2_batch
 from tests.faults.privileges import AS_ANY_OWNER
 
@@ -74,6 +76,71 @@ def test_there_is_no_new_offset_index_without_a_time_index(archive: ChangingArch
     archive.build(offset_index=True)
     assert offset_indexes(archive) == {SOUND, MIDDLE, ACTIVE}
     assert archive.row(P, MIDDLE)["index_file"] == "written"
+
+
+def left_to_the_broker(archive: ChangingArchive, base_offset: int) -> None:
+    row = archive.row(P, base_offset)
+    assert (row["status"], row["index_file"], row["offset_index_bytes"]) == ("ok", "kept", None)
+    assert "the .index is not written either" in row["error"]
+
+
+@pytest.mark.parametrize("how", [{}, {"only_damaged": True}], ids=["all", "only damaged"])
+@pytest.mark.parametrize("foreign", [b"", bytes(12)], ids=["empty", "wrong"])
+def test_there_is_no_new_offset_index_beside_a_wrong_time_index_that_is_kept(
+    archive: ChangingArchive, foreign: bytes, how: dict[str, Any]
+) -> None:
+    """With an `.index` beside it a broker would use the wrong `.timeindex`."""
+    archive.index(P, SOUND).write_bytes(foreign)
+    archive.build(offset_index=True, **how)
+    assert archive.index(P, SOUND).read_bytes() == foreign
+    assert offset_indexes(archive) == {MIDDLE, ACTIVE}
+    left_to_the_broker(archive, SOUND)
+    if not how:
+        assert archive.build(offset_index=True).reused == 3
+
+    archive.build(offset_index=True, overwrite=True, **how)
+    assert offset_indexes(archive) == {SOUND, MIDDLE, ACTIVE}
+    assert archive.row(P, SOUND)["index_file"] == "written"
+
+
+def test_a_new_offset_index_goes_beside_a_right_time_index_that_is_kept(
+    archive: ChangingArchive,
+) -> None:
+    """It has the bytes that this build would write, or verify calls it good."""
+    log = archive.log(P, SOUND)
+    built = build_time_index(str(log), index_interval_bytes=INTERVAL)
+    archive.index(P, SOUND).write_bytes(built.time_index.to_bytes())
+    other = build_time_index(str(archive.log(P, MIDDLE)), index_interval_bytes=INTERVAL // 2)
+    archive.index(P, MIDDLE).write_bytes(other.time_index.to_bytes())
+    archive.build(offset_index=True, only_damaged=True)
+    assert offset_indexes(archive) == {SOUND, MIDDLE, ACTIVE}
+    assert [archive.row(P, base)["index_file"] for base in (SOUND, MIDDLE)] == ["kept", "kept"]
+
+
+def test_a_waiting_offset_index_does_not_replace_that_of_a_newer_build(
+    archive: ChangingArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While an `.index` waits, its log grows and another build writes both index files."""
+    complete_all = WaitingIndexes.complete_all
+    newer: list[bytes] = []
+
+    def complete_after_another_build(waiting: WaitingIndexes) -> Iterator[Built]:
+        rows = [built.row for built in waiting._group]
+        if not newer and ACTIVE in {row["base_offset"] for row in rows}:
+            newer.append(b"")
+            archive.write(archive.log(P, ACTIVE), batches(ACTIVE, 40), age_ms=DAY_MS // 4)
+            catalog, archive.catalog = archive.catalog, archive.folder / "another catalog"
+            archive.build(offset_index=True, overwrite=True)
+            archive.catalog = catalog
+            newer[0] = offset_index(archive, ACTIVE).read_bytes()
+        yield from complete_all(waiting)
+
+    monkeypatch.setattr(WaitingIndexes, "complete_all", complete_after_another_build)
+    archive.build(offset_index=True)
+    assert offset_index(archive, ACTIVE).read_bytes() == newer[0]
+    row = archive.row(P, ACTIVE)
+    assert row["index_file"] == "stale"
+    assert "another build wrote this file" in row["error"]
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,13 @@ import os
 import random
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from kip33 import build_time_index, verify_segment
+from kip33.builds import transaction_files
 from kip33.builds.commit import warnings_of
 from kip33.builds.index_files import Published
 from kip33.cli.dump import dump
@@ -394,6 +396,46 @@ def test_in_place_an_index_goes_beside_a_brokers_transaction_index(
     in_place.build(offset_index=True)
     assert in_place.built(3) == wire(3)
     assert in_place.place(3, ".index").exists()
+
+
+@pytest.mark.parametrize("suffix", [".timeindex", ".txnindex"])
+def test_in_place_there_is_no_index_beside_a_wrong_file_that_is_kept(
+    in_place: TransactionalArchive, suffix: str
+) -> None:
+    in_place.write_segments()
+    in_place.place(3, suffix).write_bytes(bytes(12))
+    in_place.build(offset_index=True)
+    assert [in_place.place(base, ".index").exists() for base in SEGMENTS] == [True, False, True]
+    assert in_place.row(T, 3)["index_file"] == "kept"
+    assert "the .index is not written either" in in_place.error(3)
+
+
+def test_in_place_the_files_of_a_newer_build_stay(
+    in_place: TransactionalArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the `.txnindex` is written, the log grows and another build writes all its files."""
+    finish = transaction_files._finish
+    newer: dict[str, bytes] = {}
+
+    def finish_after_another_build(*arguments: Any) -> Any:
+        if not newer:
+            newer["begun"] = b""
+            grown = THIRD + segment([data(8, Q), abort(9, Q)])
+            in_place.write(in_place.log(T, 6), grown, age_ms=0)
+            catalog, in_place.catalog = in_place.catalog, in_place.folder / "another catalog"
+            in_place.build(offset_index=True, overwrite=True)
+            in_place.catalog = catalog
+            del newer["begun"]
+            for suffix in (".txnindex", ".index"):
+                newer[suffix] = in_place.place(6, suffix).read_bytes()
+        return finish(*arguments)
+
+    in_place.write_segments()
+    monkeypatch.setattr(transaction_files, "_finish", finish_after_another_build)
+    in_place.build(offset_index=True)
+    assert {suffix: in_place.place(6, suffix).read_bytes() for suffix in newer} == newer
+    assert in_place.row(T, 6)["index_file"] == "stale"
+    assert "another build wrote this file" in in_place.error(6)
 
 
 def test_in_place_the_index_comes_after_the_transaction_index(
