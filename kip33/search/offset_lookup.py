@@ -1,8 +1,8 @@
 """Find the record that a group reads next, at an offset of a partition, and the last one it read.
 
 Control records are skipped, as consumers skip them. A segment's `.index` says where to begin; it is
-used only if the batch there ends at or before the offset. Every batch on the way is checked against
-its CRC before its header is used.
+used only if the batch there begins at or before the offset. Every batch on the way is checked
+against its CRC before its header is used.
 """
 
 from array import array

@@ -60,6 +60,10 @@ _BELIEVED: Final = (
     "unverified segments were skipped by the last entry of their .timeindex: entries that it lost "
     "could name an earlier record"
 )
+_MAX_BELIEVED: Final = (
+    "the largest timestamp of an unverified segment is the last entry of its .timeindex: entries "
+    "that it lost could name a later record"
+)
 _NO_LIMIT: Final = 2**63 - 1
 
 
@@ -128,6 +132,7 @@ class _Search:
         # index may have lost its last entries. So such a log is searched, unless only the indexes
         # are asked, or a broker's answer: then a note says so.
         is_believed = index_only or as_kafka
+        self._has_unverified = any(s.status == SegmentStatus.UNVERIFIED for s in segments)
         for place, segment in enumerate(segments):
             is_last = place + 1 == len(segments)
             if segment.status == SegmentStatus.UNVERIFIED and (is_last or not is_believed):
@@ -149,6 +154,8 @@ class _Search:
             unknown = not self._as_kafka and any(s.may_hold(_NO_LIMIT) for s in self._segments)
             pending.time_ms = _NO_LIMIT if unknown else largest_of(self._maxima)
             pending.choice = choice_for_max(self._maxima)
+            if self._as_kafka and self._has_unverified:
+                pending.pass_over(_MAX_BELIEVED)
             if self._max_of_index and pending.choice is not None and pending.time_ms < 0:
                 pending.settle(SearchResult.FOUND, self._segments[pending.choice].base_offset)
         else:
@@ -176,9 +183,11 @@ class _Search:
                 self._note_loss(place, unanswered)
                 continue
             asking = [pending for pending in unanswered if self._asks(pending, place)]
-            if segment.status == SegmentStatus.UNVERIFIED and segment.max_timestamp is not None:
+            is_believed = self._as_kafka or segment.max_timestamp is not None
+            if segment.status == SegmentStatus.UNVERIFIED and is_believed:
                 for pending in unanswered:
-                    if pending not in asking:
+                    is_noted = self._as_kafka and pending.target_ms == MAX_TIMESTAMP
+                    if pending not in asking and not is_noted:
                         pending.pass_over(_BELIEVED)
             if asking and self._index_only:
                 self._ask_index(segment, asking)

@@ -3,6 +3,7 @@
 What is expected comes from a build that reads every log.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,9 @@ def archive(tmp_path: Path) -> ChangingArchive:
     return archive
 
 
-def put_indexes(archive: ChangingArchive, lost: int) -> None:
-    """Put a broker's `.timeindex` beside each log but the last; they lost their last entries."""
-    for base in BASES[:-1]:
+def put_indexes(archive: ChangingArchive, lost: int, bases: Sequence[int] = BASES[:-1]) -> None:
+    """Put a broker's `.timeindex` beside these logs; each lost its last entries."""
+    for base in bases:
         log = archive.log(A, base)
         built = kip33.build_time_index(log, index_interval_bytes=100)
         data = built.time_index.to_bytes()
@@ -79,3 +80,35 @@ def test_where_the_indexes_are_believed_a_late_answer_is_marked(
     ]
     assert late and all(row["passed_over"] for row in late)
     assert "unverified" in late[0]["note"]
+
+
+@pytest.mark.parametrize("bases", [BASES[-1:], BASES[:1], BASES], ids=["last", "first", "all"])
+@pytest.mark.parametrize("version", ["3.7", "4.0"])
+def test_as_kafka_every_wrong_answer_is_marked(
+    archive: ChangingArchive, bases: Sequence[int], version: str
+) -> None:
+    archive.build()
+    expected = answers(archive, as_kafka=version)
+    archive.catalog = archive.folder / "another catalog"
+    archive.index_dir = archive.folder / "other indexes"
+    put_indexes(archive, 2, bases)
+    archive.build(read="tail")
+    assert {archive.row(A, base)["status"] for base in bases} == {"unverified"}
+    rows = answers(archive, as_kafka=version)
+    wrong = [
+        row
+        for row, right in zip(rows, expected, strict=True)
+        if (row["offset"], row["timestamp"]) != (right["offset"], right["timestamp"])
+    ]
+    assert wrong and all(row["exactness"] == "unsure" for row in wrong)
+    assert all("unverified" in row["note"] for row in wrong)
+
+
+def test_as_kafka_the_largest_timestamp_is_unsure_if_a_segment_is_unverified(
+    archive: ChangingArchive,
+) -> None:
+    put_indexes(archive, 2, BASES[-1:])
+    archive.build(read="tail")
+    (largest,) = answers(archive, as_kafka=True)[-1:]
+    assert (largest["exactness"], largest["passed_over"]) == ("unsure", True)
+    assert "could name a later record" in largest["note"]
