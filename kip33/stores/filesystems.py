@@ -3,7 +3,8 @@
 They come from `filesystem=` of the public functions (`kip33.stores.filesystem_option`). As settings
 do, they belong to the process; tasks get them in a broadcast. A filesystem of S3 or GCS is kept for
 its bucket. It is used for other buckets as well while it is the only one of its scheme and no
-`storage_options` name settings of S3.
+`storage_options` name settings of S3. The driver decides this, and its tasks follow: they see the
+options only as part of all settings, and Spark itself sets some of S3.
 """
 
 import pickle
@@ -15,12 +16,15 @@ from pyarrow import fs
 from kip33.stores.settings import added_options, use_settings
 
 BUCKET_SCHEMES: Final = ("s3a", "gs")
+_NO_BUCKET: Final = tuple(f"{scheme}://" for scheme in BUCKET_SCHEMES)
 _S3_KEYS: Final = "fs.s3a."
 _THIS_PROCESS_ONLY: Final = ("memory://",)  # pickled, they come out empty
 
 
 class _ByRoot:
     given: Mapping[str, fs.FileSystem] = {}
+    # In a task: what its driver uses for other buckets, by the URI of no bucket (`s3a://`).
+    other_buckets: Mapping[str, fs.FileSystem] | None = None
 
 
 def use_filesystem(root: str, filesystem: fs.FileSystem) -> None:
@@ -31,7 +35,8 @@ def use_filesystem(root: str, filesystem: fs.FileSystem) -> None:
 def use_stores(settings: Mapping[str, str], given: Mapping[str, fs.FileSystem]) -> None:
     """Use a driver's settings and filesystems, and no others, in this process, one of its tasks."""
     use_settings(settings)
-    _ByRoot.given = dict(given)
+    _ByRoot.given = {root: one for root, one in given.items() if root not in _NO_BUCKET}
+    _ByRoot.other_buckets = {root: one for root, one in given.items() if root in _NO_BUCKET}
 
 
 def forget_filesystem(root: str) -> None:
@@ -47,16 +52,27 @@ def given_filesystem(root: str) -> fs.FileSystem | None:
     scheme = root.partition("://")[0]
     if found is not None or scheme not in BUCKET_SCHEMES:
         return found
+    return _for_other_buckets(f"{scheme}://")
+
+
+def _for_other_buckets(no_bucket: str) -> fs.FileSystem | None:
+    if _ByRoot.other_buckets is not None:
+        return _ByRoot.other_buckets.get(no_bucket)
     if any(key.startswith(_S3_KEYS) for key in added_options()):
         return None
-    of_scheme = [s for one, s in _ByRoot.given.items() if one.startswith(f"{scheme}://")]
+    of_scheme = [s for one, s in _ByRoot.given.items() if one.startswith(no_bucket)]
     is_one = all(store == of_scheme[0] for store in of_scheme)
     return of_scheme[0] if of_scheme and is_one else None
 
 
 def filesystems_for_tasks() -> Mapping[str, fs.FileSystem]:
-    """Return the filesystems, by root, that other processes can use as well."""
-    return {root: store for root, store in _ByRoot.given.items() if can_travel(root, store)}
+    """Return the filesystems, by root, that other processes can use as well: for `use_stores`.
+
+    The root without a bucket (`s3a://`) has the one for all buckets that are not named.
+    """
+    others = {root: store for root in _NO_BUCKET if (store := _for_other_buckets(root))}
+    everything = {**_ByRoot.given, **others}
+    return {root: store for root, store in everything.items() if can_travel(root, store)}
 
 
 def can_travel(root: str, filesystem: fs.FileSystem) -> bool:

@@ -1,5 +1,6 @@
 """A pyarrow or fsspec filesystem as `filesystem=`: what its paths become, and who opens them."""
 
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,7 @@ def _process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_settings._Process, "settings", {})
     monkeypatch.setattr(store_settings._Process, "options", {})
     monkeypatch.setattr(filesystems._ByRoot, "given", {})
+    monkeypatch.setattr(filesystems._ByRoot, "other_buckets", None)
 
 
 @pytest.fixture
@@ -169,6 +171,32 @@ def test_the_last_setting_of_a_bucket_is_used() -> None:
     assert given_filesystem("s3a://other") is None  # `storage_options` name S3
 
 
+def in_a_task() -> None:
+    """Send what this process has to itself, as to a task; options travel as settings."""
+    sent = pickle.dumps((store_settings.settings(), filesystems.filesystems_for_tasks()))
+    store_settings._Process.options = {}
+    filesystems.use_stores(*pickle.loads(sent))
+
+
+def test_a_bucket_that_the_options_reach_is_reached_by_them_in_tasks() -> None:
+    place_on("s3://archive/x", {"endpoint": "http://mine:9000", "region": "x"})
+    place_on("indexes/x", None, bucket_store())
+    assert given_filesystem("s3a://archive") is None
+    in_a_task()
+    assert given_filesystem("s3a://archive") is None
+    assert given_filesystem("s3a://indexes") == bucket_store()
+
+
+def test_the_only_filesystem_reaches_other_buckets_in_tasks_as_well() -> None:
+    """Spark itself has settings of S3, and they are no reason not to use it."""
+    store_settings.use_settings({"fs.s3a.downgrade.syncable.exceptions": "true"})
+    place_on("indexes/x", None, bucket_store())
+    assert given_filesystem("s3a://archive") == bucket_store()
+    in_a_task()
+    assert given_filesystem("s3a://archive") == bucket_store()
+    assert given_filesystem("gs://archive") is None
+
+
 def test_a_subtree_of_a_bucket_begins_at_its_folder() -> None:
     store = bucket_store()
     subtree = fs.SubTreeFileSystem("bucket/prefix", store)
@@ -230,7 +258,7 @@ def test_a_filesystem_of_this_process_alone_is_not_sent_to_tasks(memory: Any) ->
         require_for_tasks([place])
     bucket = place_on("bucket/x", None, bucket_store())
     require_for_tasks([bucket, Location.of("/disk")])
-    assert list(filesystems.filesystems_for_tasks()) == ["s3a://bucket"]
+    assert list(filesystems.filesystems_for_tasks()) == ["s3a://bucket", "s3a://"]
 
 
 def test_a_filesystem_that_cannot_be_pickled_cannot_be_sent() -> None:
