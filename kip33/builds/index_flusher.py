@@ -3,12 +3,17 @@
 A few threads flush some files each, one after the other: the file system then writes files of
 several threads together, and the scan continues. At the end the folders are flushed, so that the
 names are safe, too.
+
+After a failed flush a file's bytes can be in memory only, and a later flush of them succeeds. The
+next run would find the expected bytes and write nothing. So our files that could not be flushed are
+deleted: the next run writes them again.
 """
 
 import os
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Final
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
 
 from kip33.catalog.index_file_state import IndexFileState
 from kip33.errors import PublishError
@@ -26,21 +31,27 @@ INDEX_FILE_KINDS: Final = (
 )
 
 
+class _IndexFile(NamedTuple):
+    path: str
+    ours: tuple[str, ...]  # all files of its row if they are ours, else none
+
+
 class IndexFlusher:
     """Flushes the index files of some rows, and at the end their folders."""
 
     def __init__(self) -> None:
         """Start without files."""
         self._pool = ThreadPoolExecutor(FLUSHING_THREADS, thread_name_prefix="kip33-flush")
-        self._next: list[str] = []  # files that no thread has yet
-        self._waiting: deque[Future[list[str]]] = deque()
+        self._next: list[_IndexFile] = []  # files that no thread has yet
+        self._waiting: deque[Future[list[_IndexFile]]] = deque()
         self._folders: dict[str, Location] = {}
-        self._not_flushed: list[str] = []  # files that could not be opened
+        self._not_flushed: list[_IndexFile] = []  # files that could not be opened
 
     def add(self, row: dict[str, Any]) -> None:
         """Begin to flush the index files of a catalog row.
 
-        The files of a `stale` row need no flush, because the next build writes them again.
+        The files of a `stale` row need no flush, because the next build writes them again. Raises
+        PublishError if files of earlier rows cannot be flushed.
         """
         is_promised = row.get("index_file") in (IndexFileState.WRITTEN, IndexFileState.KEPT)
         uri = row.get("index_uri") if is_promised else None
@@ -49,13 +60,15 @@ class IndexFlusher:
         place = Location.of(uri)
         self._folders.setdefault(place.parent.path, place.parent)
         stem = place.path.removesuffix("timeindex")
-        for column, kind in INDEX_FILE_KINDS:
-            if row.get(column) is not None:
-                self._next.append(stem + kind)
+        paths = [stem + kind for column, kind in INDEX_FILE_KINDS if row.get(column) is not None]
+        ours = tuple(paths) if row["index_file"] == IndexFileState.WRITTEN else ()
+        self._next += [_IndexFile(path, ours) for path in paths]
         if len(self._next) >= FILES_AT_ONCE:
             self._begin_next()
-        while len(self._waiting) > MOST_WAITING // FILES_AT_ONCE:
-            self._not_flushed += self._waiting.popleft().result()
+        try:
+            self._collect(MOST_WAITING // FILES_AT_ONCE)
+        except OSError as error:
+            raise _publish_error(error) from error
 
     def add_folder(self, row: dict[str, Any]) -> None:
         """Flush the folder of a row's index files at the end, because a file in it is new."""
@@ -75,18 +88,27 @@ class IndexFlusher:
         """Wait until all files and folders so far are on the disk; PublishError if that fails."""
         try:
             self._begin_next()
-            while self._waiting:
-                self._not_flushed += self._waiting.popleft().result()
+            self._collect(0)
             for one in [self._pool.submit(flush, folder) for folder in self._folders]:
                 one.result()
-            folders = {os.path.dirname(path) for path in self._not_flushed}  # noqa: PTH120
+            folders = {os.path.dirname(file.path) for file in self._not_flushed}  # noqa: PTH120
             flush_filesystems(self._folders[folder] for folder in sorted(folders))
             self._folders, self._not_flushed = {}, []
         except OSError as error:
-            raise PublishError(
-                f"index files cannot be flushed to the disk: {one_line(error)}; the snapshot is "
-                "not committed: fix it and run the command again, or build with --no-fsync"
-            ) from error
+            for file in self._not_flushed:
+                _remove(file.ours)
+            raise _publish_error(error) from error
+
+    def _collect(self, most_waiting: int) -> None:
+        """Wait for the oldest lists; the first OSError of a file is raised after all of them."""
+        failure: OSError | None = None
+        while len(self._waiting) > most_waiting:
+            try:
+                self._not_flushed += self._waiting.popleft().result()
+            except OSError as error:
+                failure = failure or error
+        if failure:
+            raise failure
 
     def _begin_next(self) -> None:
         if self._next:
@@ -94,12 +116,35 @@ class IndexFlusher:
             self._next = []
 
 
-def _flush_files(paths: list[str]) -> list[str]:
-    """Flush files; return those that cannot be opened, or have another name now."""
+def _flush_files(files: list[_IndexFile]) -> list[_IndexFile]:
+    """Flush files; return those that cannot be opened, or have another name now.
+
+    Raises the first other OSError after all files were tried; our files that fail are deleted.
+    """
     not_flushed = []
-    for path in paths:
+    failure: OSError | None = None
+    for file in files:
         try:
-            flush(path)
+            flush(file.path)
         except (PermissionError, FileNotFoundError):
-            not_flushed.append(path)
+            not_flushed.append(file)
+        except OSError as error:
+            _remove(file.ours)
+            failure = failure or error
+    if failure:
+        raise failure
     return not_flushed
+
+
+def _remove(ours: tuple[str, ...]) -> None:
+    """Delete a row's files, the `.index` first: without it a broker builds all of them."""
+    for path in sorted(ours, key=lambda path: not path.endswith(".index")):
+        with suppress(OSError):
+            os.unlink(path)  # noqa: PTH108
+
+
+def _publish_error(error: OSError) -> PublishError:
+    return PublishError(
+        f"index files cannot be flushed to the disk: {one_line(error)}; the snapshot is "
+        "not committed: fix it and run the command again, or build with --no-fsync"
+    )
