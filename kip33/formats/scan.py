@@ -82,9 +82,12 @@ class BatchScan:
         while True:
             why, at = advance(data, at, stop)
             if why == walk.MORE:
-                before, skip_bytes = window.data, self._body_to_skip(state, window, stop - at)
+                skip_bytes = self._body_to_skip(state, window, stop - at)
+                before = window.data
                 at, stop = window.refill(at, stop, skip_bytes, int(state["entry"][0]))
-                if window.data is not before:
+                is_new = window.data is not before
+                del before  # else it keeps a range in memory while the next ones are walked
+                if is_new:
                     data = self._walked(window.data)
                 self.bytes_read = window.bytes_read
                 continue

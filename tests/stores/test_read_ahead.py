@@ -1,20 +1,30 @@
 """Ranges that come ahead are the file's bytes, however they are asked for."""
 
+import sys
 import threading
+import time
+import weakref
+from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kip33.formats.scan import BatchScan
 from kip33.stores.concurrently import (
     HELD_BYTES,
     LARGE_FILES_AT_ONCE,
+    SMALL_FILE_BYTES,
     SMALL_FILES_AT_ONCE,
     map_in_order,
 )
 from kip33.stores.locations import Location
 from kip33.stores.read_ahead import AHEAD, MOST_HELD_BYTES, reading_ahead
+from tests.builders.segment_builder import Record, v2_batch
 
 BUCKET = Location("s3a://bucket", "bucket/key")
 HDFS = Location("hdfs://name:8020", "/key")
@@ -120,23 +130,42 @@ def test_results_come_in_order_and_as_many_run_as_memory_holds(
     assert meeting.most == together
 
 
+def waits_for_a_result(thread: threading.Thread) -> bool:
+    """Return whether a thread is in `Future.result`."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    while frame and frame.f_code is not Future.result.__code__:
+        frame = frame.f_back
+    return frame is not None
+
+
 def test_small_files_wait_for_the_memory_of_large_ones() -> None:
-    """Of large and small files in turns no more are under way than memory is for."""
+    """Large and small files take turns, and none ends until no more of them are taken."""
     sizes = [MOST_HELD_BYTES, 0] * 50
-    lock = threading.Lock()
-    held, most = 0, 0
+    taken, done = list[int](), list[int]()
+    may_end = threading.Event()
+
+    def work() -> Iterator[int]:
+        for size in sizes:
+            taken.append(size)
+            yield size
 
     def run(size_bytes: int) -> int:
-        nonlocal held, most
-        with lock:
-            held += size_bytes
-            most = max(most, held)
-        with lock:
-            held -= size_bytes
+        assert may_end.wait(timeout=300)
         return size_bytes
 
-    assert list(map_in_order(HDFS, sizes, run, held_bytes=lambda size: size)) == sizes
-    assert most <= HELD_BYTES
+    def take_all() -> None:
+        done.extend(map_in_order(HDFS, work(), run, held_bytes=lambda size: size))
+
+    taker = threading.Thread(target=take_all)
+    taker.start()
+    while taker.is_alive() and not waits_for_a_result(taker):
+        time.sleep(0.001)
+    started = taken[:-1]  # the last one waits for memory
+    may_end.set()
+    taker.join()
+    assert sum(max(size, SMALL_FILE_BYTES) for size in started) <= HELD_BYTES
+    assert started.count(MOST_HELD_BYTES) == LARGE_FILES_AT_ONCE - 1
+    assert done == sizes
 
 
 def test_a_file_of_one_range_is_read_in_the_thread_that_wants_it() -> None:
@@ -168,3 +197,24 @@ def test_the_first_failure_ends_the_work() -> None:
     done = map_in_order(HDFS, range(100), run)
     with pytest.raises(OSError, match="two"):
         list(done)
+
+
+def test_a_scan_holds_one_range_and_those_that_are_read_ahead() -> None:
+    data = b"".join(v2_batch(n, [Record(1000 + n, None, bytes(900))]) for n in range(200))
+    held: weakref.WeakSet[Any] = weakref.WeakSet()
+    most = 0
+
+    class Range(np.ndarray):  # type: ignore[type-arg]  # a bytes object has no weak references
+        __hash__ = object.__hash__
+
+    def fetch_range(position: int, count: int) -> memoryview:
+        fetched = np.frombuffer(bytearray(data[position : position + count]), np.uint8).view(Range)
+        held.add(fetched)
+        return memoryview(fetched)
+
+    with reading_ahead(fetch_range, len(data), range_bytes=1 << 14) as (read_into, view_at):
+        scan = BatchScan(read_into, len(data), view_at=view_at, native=False, rows=8)
+        for _ in scan:
+            most = max(most, len(held))
+    assert scan.damage is None
+    assert 0 < most <= 1 + AHEAD
