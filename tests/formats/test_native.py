@@ -94,6 +94,27 @@ def test_the_cache_goes_to_a_temporary_folder_where_nothing_else_is_writable(
     assert str(folder).startswith(str(tmp_path / "kip33-numba-"))
 
 
+@pytest.mark.parametrize("unset", ["", "relative/cache", None])
+def test_a_cache_home_that_is_not_absolute_is_the_one_of_the_user(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, unset: str | None
+) -> None:
+    """An empty one would be the folder that a command runs in."""
+    (tmp_path / "relative/cache").mkdir(parents=True)
+    (tmp_path / "home/.cache").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(compiler.config, "CACHE_DIR", "")
+    monkeypatch.setattr(
+        compiler.os, "access", lambda place, mode: not str(place).endswith("__pycache__")
+    )
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    if unset is None:
+        monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    else:
+        monkeypatch.setenv("XDG_CACHE_HOME", unset)
+    folder = compiler.cache_folder({"kip33.formats.walk"})
+    assert folder.parent == tmp_path / "home/.cache"
+
+
 def test_a_cache_folder_that_was_set_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiler.config, "CACHE_DIR", "/elsewhere")
     assert compiler.cache_folder({"kip33.formats.walk"}).parent == Path("/elsewhere")

@@ -1,6 +1,7 @@
 """Object code gives what numba's and the plain form give; what cannot be trusted is not loaded."""
 
 import ast
+import hashlib
 import json
 import os
 import shutil
@@ -22,7 +23,18 @@ from kip33.formats import crc, native
 from kip33.formats.batch import BATCH
 from kip33.formats.batch_crc import with_crc32c
 from kip33.formats.native import compiler, object_kernels
-from kip33.formats.native.object_code import CPU_TARGETS, MAGIC, ObjectCode, Target, name_of
+from kip33.formats.native.object_code import (
+    CPU_TARGETS,
+    INTEGER,
+    MAGIC,
+    NOTHING,
+    ArrayArgument,
+    ObjectCode,
+    Signature,
+    Target,
+    digest_of,
+    name_of,
+)
 from kip33.indexing.object_files import samples
 from kip33.indexing.verification import verify_file
 from kip33.rules.index_builder import IndexSettings
@@ -312,6 +324,77 @@ def test_settings_of_numba_are_for_numba(
 ) -> None:
     monkeypatch.setenv(name, "1")
     assert load_from(made.parent) is None
+
+
+def elf_header(target: Target, *, form: int = 1, machine: int | None = None) -> bytes:
+    """Return the start of an ELF file; by default of a relocatable one for the target."""
+    found = ELF_MACHINES[target.triple.split("-")[0]] if machine is None else machine
+    return b"\x7fELF\x02\x01\x01".ljust(16, b"\0") + struct.pack("<HH", form, found) + bytes(44)
+
+
+def write_object_code(folder: Path, **other: Any) -> None:
+    """Write object code with a right digest, without any code; `other` replaces what it holds."""
+    assert HERE is not None
+    modules = ("kip33.formats.crc",)
+    code = ObjectCode(
+        HERE.name, {name_of(with_crc32c): CRC_KERNEL}, modules, digest_of(modules) or "", "test",
+        elf_header(HERE),
+    )._replace(**other)  # fmt: skip
+    (folder / HERE.file_name).write_bytes(code.to_bytes())
+
+
+CRC_KERNEL = Signature((INTEGER, ArrayArgument.of(np.zeros(1, np.uint8)), NOTHING), 1, False)
+
+
+@pytest.mark.skipif(HERE is None, reason="there is no object code for this machine's CPU")
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"elf": b""},
+        {"elf": b"no ELF file at all".ljust(100)},
+        {"elf": b"\x7fELF"},
+        {"elf": elf_header(HERE or CPU_TARGETS[0], form=2)},
+        {"elf": elf_header(HERE or CPU_TARGETS[0], machine=8)},
+        {"kernels": {}},
+        {"sources": (), "sources_digest": digest_of(())},
+    ],
+    ids=["empty", "text", "cut", "a program", "another CPU", "no kernels", "no sources"],
+)
+def test_object_code_that_llvm_may_not_survive_is_not_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: dict[str, Any]
+) -> None:
+    def load(code: ObjectCode) -> object_kernels.Loaded:
+        raise AssertionError("it was given to LLVM")
+
+    monkeypatch.setattr(object_kernels, "_load", load)
+    write_object_code(tmp_path, **other)
+    assert load_from(tmp_path) is None
+
+
+@pytest.mark.skipif(HERE is None, reason="there is no object code for this machine's CPU")
+@pytest.mark.parametrize("header", ["[]", "1", "{}", '{"kernels": {"a": []}}', '{"kernels": 1}'])
+def test_object_code_with_another_header_is_not_loaded(tmp_path: Path, header: str) -> None:
+    assert HERE is not None
+    content = header.encode() + b"\n" + elf_header(HERE)
+    digest = hashlib.sha256(content).digest()
+    (tmp_path / HERE.file_name).write_bytes(MAGIC + digest + content)
+    assert load_from(tmp_path) is None
+
+
+@pytest.mark.skipif(HERE is None, reason="there is no object code for this machine's CPU")
+def test_where_llvm_makes_no_engine_there_is_numba(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def refuse(*_: object) -> None:
+        asked.append(True)
+        raise RuntimeError("no memory can be executed")
+
+    monkeypatch.setattr(object_kernels.llvm, "create_mcjit_compiler", refuse)
+    write_object_code(tmp_path)
+    assert load_from(tmp_path) is None
+    assert asked
 
 
 def test_without_object_code_there_is_numba(tmp_path: Path) -> None:

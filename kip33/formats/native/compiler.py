@@ -86,8 +86,10 @@ def _cache_root() -> Path:
     if asked:
         return Path(asked)
     temporary = Path(tempfile.gettempdir())
-    home_cache = Path(os.environ.get("XDG_CACHE_HOME", f"{os.environ.get('HOME', '')}/.cache"))
-    for place in (Path(__file__).parent / "__pycache__", home_cache):
+    # The XDG specification: a path that is empty or relative counts as unset.
+    asked_caches = (os.environ.get("XDG_CACHE_HOME"), f"{os.environ.get('HOME', '')}/.cache")
+    home_caches = [Path(one) for one in asked_caches if one and Path(one).is_absolute()][:1]
+    for place in (Path(__file__).parent / "__pycache__", *home_caches):
         if place.is_dir() and os.access(place, os.W_OK):
             return place
     ours = temporary / f"kip33-numba-{os.getuid()}"

@@ -9,6 +9,7 @@ comes out. Otherwise numba compiles. numba also compiles a kernel whose argument
 import ctypes
 import os
 import pkgutil
+import struct
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -38,6 +39,10 @@ NUMBA_SETTINGS: Final = ("NUMBA_DISABLE_JIT", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATU
 # Long enough for each machine form: lanes folded side by side, one after another, and a front.
 CHECKED_BYTES: Final = bytes(range(256)) * 5 + b"123456789"
 _HEADER_BYTES: Final = 16  # of a Python object, where the fields of an array begin
+_ELF_HEADER_BYTES: Final = 64
+_ELF_64_LITTLE: Final = b"\x7fELF\x02\x01"
+_ET_REL: Final = 1
+_ELF_MACHINES: Final = {"x86_64": 62, "aarch64": 183}
 _ONE_AT_A_TIME: Final = threading.RLock()
 
 
@@ -145,13 +150,29 @@ def _loaded() -> Loaded | None:
     for target, data in _files():
         try:
             code = ObjectCode.from_bytes(data)
-        except ValueError:
+        except (ValueError, TypeError, KeyError, AttributeError, IndexError):
             continue
-        if code.target == target.name and not code.is_stale:
+        is_whole = bool(code.kernels and code.sources) and _is_object_file(code.elf, target)
+        if code.target != target.name or not is_whole or code.is_stale:
+            continue
+        try:
             there = _load(code)
             if _knows_the_answer(there):
                 return there
+        except RuntimeError:  # LLVM refuses it, or a kernel fails
+            continue
     return None
+
+
+def _is_object_file(elf: bytes, target: Target) -> bool:
+    """Return whether bytes begin as a relocatable ELF file for a target.
+
+    LLVM may end the process if it gets anything else.
+    """
+    if len(elf) < _ELF_HEADER_BYTES or elf[:6] != _ELF_64_LITTLE:
+        return False
+    form, machine = struct.unpack_from("<HH", elf, 16)  # e_type and e_machine
+    return bool(form == _ET_REL and machine == _ELF_MACHINES[target.triple.split("-")[0]])
 
 
 def is_for_this_machine(target: Target) -> bool:
