@@ -1,4 +1,4 @@
-"""What a broker would see of a segment: the index files beside its log, as they are there now."""
+"""What a broker would see of a segment: the index files beside its log, as they are now."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -19,14 +19,14 @@ from kip33.stores.locations import Location
 
 
 class BrokerViewRow(NamedTuple):
-    """The columns of a catalog row that are asked for."""
+    """The needed columns of a catalog row."""
 
     log_uri: str
-    max_timestamp: int | None  # None: no broker keeps the segment, or it was not read
+    max_timestamp: int | None  # None: a broker would not keep the segment, or the log was not read
 
 
 class SeenByBroker(NamedTuple):
-    """What a broker judges a log by; no timestamp where that cannot be told."""
+    """The timestamp by which a broker judges a log; None if that is unknown."""
 
     log_uri: str
     broker_largest_timestamp: int | None
@@ -35,13 +35,13 @@ class SeenByBroker(NamedTuple):
 
 
 def seen_by_broker(rows: Iterable[BrokerViewRow]) -> Iterator[SeenByBroker]:
-    """Yield what a broker would take from the files beside each log.
+    """Yield what a broker would read from the files beside each log.
 
-    Every directory is listed once if its rows follow each other; of each `.timeindex` its last 12
-    bytes are read. A file that cannot be read is a fault, no exception.
+    A directory is listed once if its rows are adjacent. Only the last 12 bytes of each `.timeindex`
+    are read. A file that cannot be read is a fault, not an exception.
     """
     listed: Location | None = None
-    infos: dict[str, fs.FileInfo] | None = None  # None: it cannot be listed
+    infos: dict[str, fs.FileInfo] | None = None  # None: the directory cannot be listed
     for row in rows:
         log = Location.of(row.log_uri)
         try:
@@ -66,7 +66,7 @@ def _view(
     has_offset_index = beside(log, "index").name in infos
     time_ns = modified_ns(info, log) if info else None
     if time_ns is None or (max_timestamp is None and not has_offset_index):
-        return None  # it was deleted, or its recovery has an unknown result
+        return None  # the log was deleted, or the result of its recovery is unknown
     size = time_index.size if time_index else None
     return broker_view(
         time_index_bytes=size,

@@ -1,7 +1,8 @@
 """A snapshot's rows as columns, and their order by partition, oldest first.
 
-What retention reads of a catalog: texts that repeat, above all directories, are kept once. The rows
-stay where they were read; `order` says which comes when, so that only what is asked for is copied.
+This is what retention reads of a catalog. Texts that repeat, above all directories, are stored
+once. The rows are not moved: `order` has their sorted positions, so only requested columns are
+copied.
 """
 
 from collections.abc import Sequence
@@ -31,7 +32,7 @@ CREATE_TIME: Final = "CreateTime"
 
 
 class CatalogColumns:
-    """The rows of a snapshot that topics ask for; see `read_columns`."""
+    """The rows of a snapshot in the selected topics; see `read_columns`."""
 
     def __init__(self, rows: pa.Table, unlistable_uris: Sequence[str]) -> None:
         """Take the rows as `read_columns` makes them, and sort them."""
@@ -40,7 +41,7 @@ class CatalogColumns:
         codes = {name: _codes(rows[name]) for name in ("log_dir", "topic")}
         keys = _partition_keys(codes["log_dir"], codes["topic"], _int64(rows["partition"]))
         base = _int64(rows["base_offset"])
-        places = np.where(base.known, base.values, -1)  # directories without offset come first
+        places = np.where(base.known, base.values, -1)  # directories without an offset come first
         order = np.lexsort((places, keys))
         begins = np.diff(keys[order], prepend=-1) != 0
         ties = ~begins & (np.diff(places[order], prepend=-2) == 0)
@@ -63,17 +64,17 @@ class CatalogColumns:
         return _int64(self._rows[name]).take(self.order)
 
     def codes(self, name: str) -> Int64s:
-        """Return the places in `texts` of a column that repeats, in order; -1: null."""
+        """Return the indexes in `texts` of a column with repeated texts, in order; -1: null."""
         if name not in self._codes:
             self._codes[name] = _codes(self._rows[name])[self.order]
         return self._codes[name]
 
     def texts(self, name: str) -> list[str]:
-        """Return the texts of a column that repeats, in their order."""
+        """Return the distinct texts of a column with repeated texts, sorted."""
         return _texts(self._rows[name])
 
     def equals(self, name: str, text: str) -> Bools:
-        """Return where a column that repeats has this text."""
+        """Return which rows have this text, in a column with repeated texts."""
         texts = self.texts(name)
         if text not in texts:
             return np.zeros(self.size, bool)
@@ -81,7 +82,7 @@ class CatalogColumns:
 
     @cached_property
     def is_create_time(self) -> Bools:
-        """Return where a timestamp may be a producer's."""
+        """Return which rows may have timestamps set by producers."""
         flags = pc.fill_null(self._rows["is_create_time"], True)
         return np.asarray(flags.to_numpy())[self.order]
 
@@ -102,9 +103,10 @@ class CatalogColumns:
 
     @cached_property
     def directory_names(self) -> Int64s:
-        """Return a number for the name of the directory that each log is in.
+        """Return a number for the name of each log's directory.
 
-        -1 where that is no name of its partition: `orders-00` and `orders-0` are two of one.
+        -1 if the name does not belong to its partition. One partition may have two directories:
+        `orders-00` and `orders-0`.
         """
         topics = {topic: code for code, topic in enumerate(self.texts("topic"))}
         names: dict[str, int] = {}
@@ -127,13 +129,13 @@ class CatalogColumns:
         return {name: some[name].to_pylist() for name in names}
 
     def log_uris(self, numbers: Int64s) -> list[str]:
-        """Return the URIs of the logs of some rows, by their numbers in order."""
+        """Return the log URIs of some rows, by their positions in the order."""
         some = self._rows.select(["directory_uri", "name"]).take(pa.array(self.order[numbers]))
         pairs = zip(some["directory_uri"].to_pylist(), some["name"].to_pylist(), strict=True)
         return [f"{directory}/{name}" for directory, name in pairs]
 
     def column(self, name: str) -> Any:
-        """Return a column in order; `log_uri` is made of its two parts."""
+        """Return a column in order; `log_uri` is joined from its two parts."""
         if name != "log_uri":
             return self._rows[name].take(pa.array(self.order))
         parts = [pc.cast(self.column(part), pa.string()) for part in ("directory_uri", "name")]
@@ -145,7 +147,7 @@ def read_columns(
 ) -> CatalogColumns:
     """Return the rows of a snapshot whose topics match; CatalogError for a damaged part.
 
-    `with_files` adds what a plan asks of index files.
+    `with_files` adds the columns about index files that a plan needs.
     """
     names = [*_READ, *_OF_FILES] if with_files else list(_READ)
     pieces = [_compact(piece) for piece in catalog.read_pieces(snapshot, names)]
@@ -154,7 +156,7 @@ def read_columns(
 
 
 def matching(rows: pa.Table, topics: Sequence[str]) -> pa.Table:
-    """Return the rows of the topics that globs ask for; without globs all, unknown topics too."""
+    """Return the rows whose topics match the globs; without globs all rows."""
     if not topics:
         return rows
     globs = TopicGlobs.of(topics)
@@ -170,13 +172,13 @@ def _unlistable_uris(rows: pa.Table) -> list[str]:
 
 
 def split_uris(uris: Any) -> tuple[Any, Any]:
-    """Return the directories of URIs and the names in them."""
+    """Return the directories and the file names of URIs."""
     parts = pc.split_pattern(uris, "/", max_splits=1, reverse=True)
     return pc.list_element(parts, 0), pc.list_element(parts, 1)
 
 
 def _compact(rows: pa.Table) -> pa.Table:
-    """Return what is asked of the rows; what repeats is there once."""
+    """Return the needed columns; texts that repeat are stored once."""
     directory, name = split_uris(rows["log_uri"])
     columns = {name: rows[name].dictionary_encode() for name in _REPEATED}
     columns |= {name: rows[name] for name in ("partition", *_NUMBERS)}
@@ -193,7 +195,7 @@ def _compact(rows: pa.Table) -> pa.Table:
 
 
 def _has_create_time(types: "pa.ChunkedArray[Any]") -> Any:
-    """Return for each list whether CreateTime is in it, null for null."""
+    """Return for each list whether it contains CreateTime, null for null."""
     lists = types.combine_chunks()
     found = np.zeros(len(lists), bool)
     is_one = pc.equal(pc.list_flatten(lists), CREATE_TIME).fill_null(False)
@@ -202,10 +204,10 @@ def _has_create_time(types: "pa.ChunkedArray[Any]") -> Any:
 
 
 def _codes(column: Any) -> Int64s:
-    """Return the places of a dictionary's texts in their order, -1 for null."""
+    """Return each text's index in the sorted dictionary, -1 for null."""
     if not column.num_chunks or not len(column):
         return np.zeros(0, np.int64)
-    texts = np.array(column.chunk(0).dictionary.to_pylist(), object)  # that of all chunks
+    texts = np.array(column.chunk(0).dictionary.to_pylist(), object)  # all chunks have the same one
     ranks = np.append(np.argsort(np.argsort(texts)), -1)
     return np.concatenate(
         [ranks[pc.fill_null(chunk.indices, -1).to_numpy()] for chunk in column.chunks]
@@ -225,7 +227,7 @@ def _int64(column: Any) -> Int64Column:
 
 
 def _partition_keys(log_dirs: Int64s, topics: Int64s, partitions: Int64Column) -> Int64s:
-    """Return a number for each row's partition: log_dir, topic and number, null before all."""
+    """Return a number for each row's log_dir, topic and partition, in sort order, null first."""
     if not log_dirs.size:
         return log_dirs
     names = (log_dirs + 1) * (topics.max() + 2) + topics + 1
@@ -237,7 +239,7 @@ def _partition_keys(log_dirs: Int64s, topics: Int64s, partitions: Int64Column) -
 
 
 def _in_order_of_uris(order: Int64s, ties: Bools, rows: pa.Table) -> Int64s:
-    """Return the order with rows of one partition and base offset by the URIs of their logs."""
+    """Return the order with ties of partition and base offset sorted by log URI."""
     if not ties.any():
         return order
     runs = np.diff(np.concatenate(([False], ties, [False])).astype(np.int8))

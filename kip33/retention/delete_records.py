@@ -1,4 +1,4 @@
-"""What `kafka-delete-records.sh --offset-json-file` takes, for what retention calls deletable."""
+"""The input of `kafka-delete-records.sh --offset-json-file` for deletable segments."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
@@ -10,7 +10,7 @@ INTERNAL: Final = (
     "__consumer_offsets",
     "__transaction_state",
     "__share_group_state",
-)  # Kafka refuses
+)  # Kafka refuses to delete their records
 
 
 def delete_records_of(
@@ -21,7 +21,7 @@ def delete_records_of(
 ) -> dict[str, Any]:
     """Return the file's JSON (`DeleteRecordsCommand`, version 1) for the rows of partitions.
 
-    As `kip33.spark.retention.delete_records`, which says what is left out.
+    `kip33.spark.retention.delete_records` does the same and documents what is left out.
     """
     replicas: dict[tuple[str, int], list[int | None]] = {}
     for row in partitions:
@@ -38,7 +38,7 @@ def delete_records_of(
 
 
 def _first_kept(row: Mapping[str, Any], *, trust_last_modified: bool) -> int | None:
-    """Return the offset of the first record that stays; None: the replica keeps everything."""
+    """Return the offset of the first record that is kept; None: the replica keeps everything."""
     doubted = row["deletable_unverified_segments"]
     if not trust_last_modified:
         doubted += row["deletable_last_modified_segments"]

@@ -1,7 +1,7 @@
-"""What must not be deleted from brokers on the word of a catalog: the doubts that a plan has, too.
+"""Partitions that `--emit delete-records` leaves out, for the reasons that apply to a plan.
 
 `--emit delete-records` deletes on a cluster what `--plan` deletes in an archive. So it leaves out
-each partition of which a plan would leave out a segment, in any log directory, and says why.
+each partition for which a plan would leave out a segment, in any log directory, and says why.
 """
 
 from collections.abc import Iterable
@@ -17,20 +17,20 @@ from kip33.rules.retention import RetentionMode, RetentionReason
 
 
 class DeletionDoubts(NamedTuple):
-    """What a snapshot does not say for sure."""
+    """Partitions and directories about which a snapshot is not certain."""
 
-    partitions: dict[tuple[str, int], str]  # why each of them is left out
-    unlistable_uris: list[str]  # directories of which no topic is known: replicas may be there
+    partitions: dict[tuple[str, int], str]  # the reason why each is left out
+    unlistable_uris: list[str]  # directories whose topics are unknown: they may contain replicas
 
 
 def find_doubts(
     basis: Basis, judged_partitions: Iterable[JudgedPartition], catalog: Catalog, snapshot: Snapshot
 ) -> DeletionDoubts:
-    """Return which partitions a plan would not take as far as they may expire.
+    """Return the partitions for which a plan would not contain all deletable segments.
 
-    They are those of the snapshot that topics ask for, judged by `basis`.
+    `judged_partitions` are the snapshot's partitions in the selected topics, judged by `basis`.
 
-    PlanError where the policies keep everything, or a topic that loses something has no
+    Raises PlanError if the policies keep everything, or if a topic with deletable segments has no
     cleanup.policy; CatalogError for a damaged snapshot.
     """
     doubts: dict[tuple[str, int], str] = {}
@@ -48,7 +48,7 @@ def find_doubts(
 
 
 def _doubt(judged: JudgedPartition, *, trust_last_modified: bool) -> str | None:
-    """Return why a plan would stop before the last deletable segment, None if it would not."""
+    """Return why a plan would stop before the last deletable segment; None if it would not."""
     if judged.first.base_offset is None:
         return f"{judged.first.log_uri} could not be listed, so segments may be missing"
     if judged.has(RetentionReason.TWO_DIRECTORIES):

@@ -1,7 +1,7 @@
-"""What an evaluated catalog says, as Arrow tables: segments, partitions, what is freed when.
+"""An evaluated catalog as Arrow tables: segments, partitions, and what is freed when.
 
-Names, types and order of columns are those of `kip33.spark`: `evaluate_retention`,
-`summarize_partitions` and `freed_by`.
+Names, types and order of the columns are those of `evaluate_retention`, `summarize_partitions` and
+`freed_by` in `kip33.spark`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,11 +32,11 @@ _OF_BROKER: Final = (
     ("broker_largest_timestamp_source", pa.string()),
     ("broker_index_fault", pa.string()),
 )
-_PLAIN: Final = ("log_uri", "index_uri", "error")  # texts that hardly repeat
+_PLAIN: Final = ("log_uri", "index_uri", "error")  # texts that rarely repeat
 
 
 def partitions_table(evaluated: EvaluatedCatalog) -> pa.Table:
-    """Return one row a partition, in order."""
+    """Return one row per partition, in order."""
     sums, columns = evaluated.sums, evaluated.columns
     table: dict[str, Any] = {
         "log_dir": pa.array([key[0] for key in columns.keys], pa.string()),
@@ -59,7 +59,7 @@ def partitions_table(evaluated: EvaluatedCatalog) -> pa.Table:
 
 
 def freed_table(evaluated: EvaluatedCatalog, moments_ms: Sequence[int]) -> pa.Table:
-    """Return what becomes deletable up to each moment, by topic: at_ms, topic, segments, bytes."""
+    """Return what becomes deletable up to each time, by topic: at_ms, topic, segments, bytes."""
     topics = evaluated.columns.texts("topic")
     rows = evaluated.freed_by(moments_ms)
     return pa.table(
@@ -75,9 +75,9 @@ def freed_table(evaluated: EvaluatedCatalog, moments_ms: Sequence[int]) -> pa.Ta
 def segment_tables(
     evaluated: EvaluatedCatalog, catalog: Catalog, snapshot: Snapshot, topics: Sequence[str]
 ) -> Iterator[pa.Table]:
-    """Yield the rows of the catalog in order with what was decided of each, some at a time.
+    """Yield the rows of the catalog in order with their decisions, some at a time.
 
-    The snapshot and topics are those that were evaluated. All columns are read again.
+    The snapshot and topics must be those that were evaluated. All columns are read again.
     """
     rows = _in_one_chunk(catalog, snapshot, topics)
     order = evaluated.columns.order
@@ -101,7 +101,7 @@ def _with_answers(rows: pa.Table, evaluated: EvaluatedCatalog, first: int) -> pa
 
 
 def answer_columns(evaluated: EvaluatedCatalog, first: int, end: int) -> dict[str, Any]:
-    """Return what is added to some rows of the catalog, by name."""
+    """Return the columns that are added to some rows of the catalog, by name."""
     part, columns = slice(first, end), evaluated.columns
     partition = np.searchsorted(columns.starts, np.arange(first, end), side="right") - 1
     least, most = (int(partition[0]), int(partition[-1])) if partition.size else (0, -1)
@@ -126,7 +126,7 @@ def answer_columns(evaluated: EvaluatedCatalog, first: int, end: int) -> dict[st
 
 
 def decision_columns(decisions: Decisions) -> dict[str, Any]:
-    """Return the fields of `retention_rows.Decision` as columns of Arrow."""
+    """Return the fields of `retention_rows.Decision` as Arrow columns."""
     return {
         "retention_ms_breached": pa.array(decisions.retention_ms_breached),
         "deletable": pa.array(decisions.deletable),
@@ -194,14 +194,14 @@ def _int64s(column: Int64Column) -> Any:
 
 
 def _texts(texts: Sequence[str], codes: Codes) -> Any:
-    """Return the text of each place in `texts`, null for -1."""
+    """Return the text at each index in `texts`, null for -1."""
     return pa.array([*texts, None], pa.string()).take(
         pa.array(codes.astype(np.int64) % (len(texts) + 1))
     )
 
 
 def _encoded(rows: pa.Table) -> pa.Table:
-    """Return rows of a catalog with each text that repeats kept once."""
+    """Return rows of a catalog with repeated texts as dictionaries."""
     for number, field in enumerate(SEGMENTS):
         if field.type == pa.string() and field.name not in _PLAIN:
             rows = rows.set_column(number, field.name, rows[field.name].dictionary_encode())

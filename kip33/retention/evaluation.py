@@ -1,6 +1,7 @@
-"""Retention of a whole catalog in this process: what may expire, why the rest stays, and what if.
+"""Retention of a catalog in this process: what is deletable, why the rest is kept, and what-ifs.
 
-What `kip33.spark.evaluate_retention` answers of a DataFrame, from the same rule over columns.
+This gives the same answers as `kip33.spark.evaluate_retention` for a DataFrame. It applies the same
+rule to columns.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,19 +50,19 @@ _NEVER_AHEAD_MS = 2**63 - 1
 
 
 class BrokerAnswer(NamedTuple):
-    """What a broker would take from the files beside each log, and decide."""
+    """What a broker would read from the files beside each log, and its decisions."""
 
-    seen: list[SeenByBroker | None]  # None: a directory that could not be listed
+    seen: list[SeenByBroker | None]  # None: the directory could not be listed
     largest_timestamp: Int64Column
     decisions: Decisions
 
 
 @dataclass(frozen=True)
 class EvaluatedCatalog:
-    """A snapshot's rows in order with all that was asked of them."""
+    """A snapshot's rows in order, with the answers for them."""
 
     judged: JudgedColumns
-    policies: Sequence[Policy | None]  # of each partition; None: its topic is not known
+    policies: Sequence[Policy | None]  # of each partition; None: its topic is unknown
     question: RuleQuestion
     suspicions: Codes
     what_if: Decisions | None
@@ -74,7 +75,7 @@ class EvaluatedCatalog:
 
     @cached_property
     def summed(self) -> SummedSegments:
-        """Return what the sums are made of."""
+        """Return the columns that are summed."""
         columns = self.columns
         doubtful = np.zeros(columns.size, bool)
         for status in DOUBTFUL_STATUSES:
@@ -94,7 +95,7 @@ class EvaluatedCatalog:
 
     @cached_property
     def sums(self) -> PartitionSums:
-        """Return the sums of each partition, those of the what-if and the broker's view last."""
+        """Return the sums of each partition; the what-if's and the broker's are last."""
         sums = partition_sums(self.summed)
         if self.what_if:
             sums.columns.update(self.summed.total("what_if_deletable_", self.what_if.deletable))
@@ -108,20 +109,20 @@ class EvaluatedCatalog:
 
     @property
     def broker_differs(self) -> Bools:
-        """Return which segments a broker judges otherwise."""
+        """Return which segments a broker judges differently."""
         if not self.broker:
             return np.zeros(self.columns.size, bool)
         return np.not_equal(self.broker.decisions.deletable, self.judged.decisions.deletable)
 
     @property
     def misread(self) -> Bools:
-        """Return which segments' index files say another timestamp than their logs."""
+        """Return which segments' index files have another timestamp than their logs."""
         seen = self.broker.seen if self.broker else []
         faults = [one is not None and one.broker_index_fault is not None for one in seen]
         return np.array(faults, bool)
 
     def totals(self) -> dict[str, int | dict[str, int]]:
-        """Return the sums over all partitions, by the names of `kip33 retention`'s summary."""
+        """Return the sums over all partitions, under their names in `kip33 retention`'s summary."""
         blocked = self.sums.columns["blocked_segments"]
         totals: dict[str, int | dict[str, int]] = {
             "partitions": self.columns.starts.size,
@@ -136,7 +137,7 @@ class EvaluatedCatalog:
         return totals
 
     def freed_by(self, moments_ms: Sequence[int]) -> list[Freed]:
-        """Return per moment and topic what becomes deletable up to it (`freed_up_to`)."""
+        """Return what becomes deletable for each time and topic (`freed_up_to`)."""
         segments = self.judged.segments
         return freed_up_to(
             self.judged.decisions.deletable_at_ms,
@@ -147,7 +148,7 @@ class EvaluatedCatalog:
 
 
 class EvaluationRequest(NamedTuple):
-    """What is asked of a snapshot."""
+    """The settings of an evaluation."""
 
     policies: Policies
     question: RuleQuestion
@@ -160,13 +161,13 @@ class EvaluationRequest(NamedTuple):
 def evaluate_catalog(
     catalog: Catalog, snapshot: Snapshot, asked: EvaluationRequest, *, with_files: bool = False
 ) -> EvaluatedCatalog:
-    """Return a snapshot evaluated; `with_files` as a plan needs it. CatalogError for damage."""
+    """Return an evaluated snapshot; a plan needs `with_files`. CatalogError for damage."""
     columns = read_columns(catalog, snapshot, asked.topics, with_files=with_files)
     return evaluate_columns(columns, asked)
 
 
 def evaluate_columns(columns: CatalogColumns, asked: EvaluationRequest) -> EvaluatedCatalog:
-    """Return rows of a catalog evaluated; index files are read for a broker's view only."""
+    """Return evaluated rows of a catalog; index files are read only for a broker's view."""
     of_topic = {
         topic: asked.policies.of(topic) if topic else None
         for topic in {topic for _, topic, _ in columns.keys}
@@ -187,7 +188,7 @@ def evaluate_columns(columns: CatalogColumns, asked: EvaluationRequest) -> Evalu
 def _limits_of(
     columns: CatalogColumns, policies: Sequence[Policy | None], asked: EvaluationRequest
 ) -> list[Limits]:
-    """Return what each partition is judged by."""
+    """Return the limits of each partition."""
     starts, question = asked.log_start_offsets, asked.question
     found = []
     for (log_dir, topic, number), policy in zip(columns.keys, policies, strict=True):
@@ -223,7 +224,7 @@ def _suspicions(judged: JudgedColumns, policies: Sequence[Policy | None], now_ms
 
 
 def _what_if(judged: JudgedColumns, what_if: WhatIf, now_ms: int) -> Decisions:
-    """Return the answer to another question: other limit, future timestamps not believed."""
+    """Return the decisions with another limit, or with future timestamps ignored."""
     largest, limits = judged.segments.largest_timestamp, judged.limits_of_rows
     if what_if.ignore_future_ms is not None:
         most = min(now_ms + what_if.ignore_future_ms, _NEVER_AHEAD_MS)
@@ -242,7 +243,7 @@ def _what_if(judged: JudgedColumns, what_if: WhatIf, now_ms: int) -> Decisions:
 
 
 def _broker_answer(judged: JudgedColumns, now_ms: int) -> BrokerAnswer:
-    """Return a broker's answer: to it no segment is doubtful but one of which nothing is known."""
+    """Return a broker's decisions; it has doubts only about segments whose timestamp is unknown."""
     seen: list[SeenByBroker | None] = [None] * judged.columns.size
     for number, one in _seen(judged):
         seen[number] = one
@@ -256,7 +257,7 @@ def _broker_answer(judged: JudgedColumns, now_ms: int) -> BrokerAnswer:
 
 
 def _seen(judged: JudgedColumns) -> Iterator[tuple[int, SeenByBroker]]:
-    """Yield what a broker sees of each log, with its row's number, one directory at a time."""
+    """Yield what a broker sees of each log, with its row's index, one directory at a time."""
     columns = judged.columns
     numbers = np.flatnonzero(judged.segments.base_offset.known)
     numbers = numbers[np.argsort(columns.codes("directory_uri")[numbers], kind="stable")]

@@ -1,8 +1,8 @@
-"""A snapshot's segments with what retention decides of each, as columns and by partition.
+"""A snapshot's segments with the retention decision for each, as columns and by partition.
 
-`rules.retention` decides over the columns; here is only which rows make a partition, and which of
-the deletable ones may go into a plan (D11). Python's objects are made of the partitions that are
-looked at, one after another.
+`rules.retention` makes the decisions, on columns. This module groups the rows by partition and says
+which deletable segments a plan may contain. Python objects are created only for the partitions that
+a caller looks at, one after another.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,15 +30,15 @@ _PASSED_OVER = Limits(mode=RetentionMode.UNJUDGED)
 
 
 class CatalogRow(NamedTuple):
-    """What retention asks of a catalog row; `base_offset` is None for an unlistable directory."""
+    """What retention needs of a catalog row; `base_offset` is None for an unlistable directory."""
 
     log_dir: str
     topic: str
     partition: int
     base_offset: int | None
-    directory_uri: str  # that the log lies in
+    directory_uri: str  # the directory with the log
     name: str
-    index_directory_uri: str | None  # of index files that builds wrote; None: none, or beside it
+    index_directory_uri: str | None  # None: no build wrote index files, or beside the log
     largest_timestamp_source: str | None
     status: str
     size_bytes: int | None
@@ -63,7 +63,7 @@ class JudgedPartition:
     limits: Limits
     segments: int
     deletable_segments: int  # the first ones
-    columns: CatalogColumns  # of all partitions, as the two below
+    columns: CatalogColumns  # of all partitions, like the two below
     all_decisions: Decisions
     unlistable_uris: tuple[str, ...]  # directories of the snapshot that could not be listed
     first_row: int
@@ -85,16 +85,16 @@ class JudgedPartition:
 
     @cached_property
     def unlistable_uri(self) -> str | None:
-        """Return a directory above it, or itself, that could not be listed."""
+        """Return its directory, or one above it, if that could not be listed; else None."""
         return _above(self.rows, self.unlistable_uris) if self.unlistable_uris else None
 
     def has(self, reason: RetentionReason) -> bool:
-        """Return whether any row is deletable or kept for this reason."""
+        """Return whether this is the reason of any row."""
         rows = slice(self.first_row, self.first_row + self.segments)
         return bool(is_reason(self.all_decisions.reason[rows], reason).any())
 
     def deletable(self) -> list[tuple[CatalogRow, Decision]]:
-        """Return what may expire: the oldest run, as the rule decides."""
+        """Return the deletable rows, oldest first, with their decisions."""
         count = self.deletable_segments
         return list(zip(self._rows(count), self._decisions(count), strict=True))
 
@@ -111,7 +111,7 @@ class JudgedPartition:
         return decision_rows(self.all_decisions.part(slice(self.first_row, self.first_row + count)))
 
     def why_unplannable(self, row: CatalogRow, *, trust_last_modified: bool) -> str | None:
-        """Return why a deletable row may not go into a plan, None if it may (D11)."""
+        """Return why a plan must not contain a deletable row; None if it may."""
         if self.unlistable_uri:
             return f"{self.unlistable_uri} could not be listed, so segments may be missing"
         if row.directory_uri != self.first.directory_uri:
@@ -127,14 +127,14 @@ class JudgedPartition:
 
 
 LimitsOf: TypeAlias = Callable[[str, str, int], Limits | None]
-"""What a partition, by log_dir, topic and number, is judged by; None: it is passed over."""
+"""Returns the limits for a log_dir, topic and partition number; None: the partition is skipped."""
 
 
 class JudgedColumns(NamedTuple):
-    """The rows of a snapshot, what each partition is judged by, and a decision for each row."""
+    """The rows of a snapshot, the limits of each partition, and a decision for each row."""
 
     columns: CatalogColumns
-    limits: Sequence[Limits | None]  # of each partition; None: passed over
+    limits: Sequence[Limits | None]  # of each partition; None: skipped
     segments: SegmentColumns
     limits_of_rows: LimitColumns
     decisions: Decisions
@@ -143,7 +143,7 @@ class JudgedColumns(NamedTuple):
     def of(
         cls, columns: CatalogColumns, limits: Sequence[Limits | None], *, now_ms: int
     ) -> "JudgedColumns":
-        """Return the columns judged; `limits` are those of each partition."""
+        """Return the columns with decisions; `limits` has one value per partition."""
         segments = segments_of(columns)
         of_rows = np.repeat(np.arange(columns.starts.size), columns.lengths)
         limits_of_rows = limit_columns([one or _PASSED_OVER for one in limits], of_rows)
@@ -187,7 +187,7 @@ def judged_partitions(
 ) -> Iterator[JudgedPartition]:
     """Yield the partitions of a snapshot by log directory, topic and number.
 
-    Raises CatalogError where a part is damaged.
+    Raises CatalogError if a part is damaged.
     """
     columns = read_columns(catalog, snapshot, with_files=True)
     limits = [
@@ -198,7 +198,7 @@ def judged_partitions(
 
 
 def segments_of(columns: CatalogColumns) -> SegmentColumns:
-    """Return what the rule asks of a snapshot's rows."""
+    """Return what the rule needs of a snapshot's rows."""
     size = columns.int64("size_bytes")
     statuses = columns.texts("status")
     return SegmentColumns(
@@ -212,7 +212,7 @@ def segments_of(columns: CatalogColumns) -> SegmentColumns:
 
 
 def _above(rows: list[CatalogRow], unlistable: tuple[str, ...]) -> str | None:
-    """Return the first directory of `unlistable` that contains a row, or that is the row's."""
+    """Return the first directory in `unlistable` that is, or contains, the directory of a row."""
     if not unlistable:
         return None
     uris = [f"{row.log_uri}/" for row in rows]

@@ -1,8 +1,8 @@
-"""Make a retention plan: what a snapshot's rows let expire, compared with the directories.
+"""Make a retention plan: the deletable segments of a snapshot, compared with the directories.
 
-A plan takes the oldest run of each partition. It ends before the first segment that may not be
-planned (D11), that is not as the snapshot has it, or behind a log that the snapshot does not know:
-what would then remain could have a hole.
+A plan contains the oldest segments of each partition, without a gap. It ends before the first
+segment that must not be deleted, that has changed since the snapshot, or that has an older log
+missing from the snapshot. Otherwise the remaining partition could have a gap.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -42,10 +42,10 @@ from kip33.rules.retention_rows import Decision, Limits
 from kip33.stores.files import one_line
 from kip33.stores.locations import Location
 
-BELOW_ALL_OFFSETS: Final = -1  # no base offset is less
+BELOW_ALL_OFFSETS: Final = -1  # less than any base offset
 
 
-def plan_retention(  # parameters: every question of the command is a keyword here
+def plan_retention(  # parameters: each option of the command is a keyword here
     catalog: Catalog,
     snapshot: Snapshot,
     policies: Policies,
@@ -59,11 +59,11 @@ def plan_retention(  # parameters: every question of the command is a keyword he
     topics: Sequence[str] = (),
     threads: int = DIRECTORIES_AT_ONCE,
 ) -> RetentionPlan:
-    """Return what may be deleted of a snapshot's segments at `now_ms`; nothing is written.
+    """Return a plan of the segments that are deletable at `now_ms`; nothing is written.
 
-    `clock_ms` is the time now, which `now_ms` may not be later than; `log_start_offsets` are by
-    log_dir, topic and partition. Each directory that loses something is listed once. PlanError
-    where a topic has no cleanup.policy or the policies keep everything, CatalogError where the
+    `clock_ms` is the current time; `now_ms` must not be later. The keys of `log_start_offsets` are
+    log_dir, topic and partition. Each directory with planned files is listed once. Raises PlanError
+    if a topic has no cleanup.policy or the policies keep everything, and CatalogError if the
     snapshot is damaged.
     """
     basis = basis_of(
@@ -87,9 +87,9 @@ def plan_judged(
     *,
     threads: int = DIRECTORIES_AT_ONCE,
 ) -> RetentionPlan:
-    """Return what may be deleted of partitions that were judged by `basis`; see `plan_retention`.
+    """Return a plan for partitions that were judged by `basis`; see `plan_retention`.
 
-    Their columns have what a plan asks of index files (`catalog_columns.read_columns`).
+    Their columns must include those of index files (`catalog_columns.read_columns`).
     """
     if basis.now_ms > basis.created_ms:
         raise PlanError(
@@ -117,7 +117,7 @@ def basis_of(
     boundary: str = "local",
     trust_last_modified: bool = False,
 ) -> Basis:
-    """Return what a snapshot is judged by; ValueError for a choice that there is not."""
+    """Return the settings by which a snapshot is judged; ValueError for an unknown choice."""
     require_question(RuleQuestion(now_ms, active_segment, boundary))
     index_dir = snapshot.settings.get("index_dir")
     return Basis(
@@ -141,7 +141,7 @@ def judge_by(
     log_start_offsets: Mapping[tuple[str, str, int], int],
     topics: Sequence[str],
 ) -> Iterator[JudgedPartition]:
-    """Yield the judged partitions of the topics that match; CatalogError for a damaged part."""
+    """Yield the judged partitions of matching topics; CatalogError for a damaged part."""
 
     def limits_of(log_dir: str, topic: str, partition: int) -> Limits | None:
         if not matches(topic, topics):
@@ -152,16 +152,16 @@ def judge_by(
 
 
 class _Run(NamedTuple):
-    """The oldest segments of a partition that may expire, and how far a plan may take them."""
+    """The deletable segments of a partition, and how many of them a plan may contain."""
 
     key: tuple[str, str, int]  # log_dir, topic, partition
     log_start_offset: int | None
     deletable: list[tuple[CatalogRow, Decision]]
-    plannable: int  # so many of them
-    why: str | None  # the next one is not, None if all are
+    plannable: int  # the number of them that a plan may contain
+    why: str | None  # the next one is not plannable; None if all are
 
     def left_out(self, planned: int, why: str | None) -> LeftOut | None:
-        """Return what is not planned, None if all is."""
+        """Return what is not planned; None if everything is."""
         rest = [row for row, _ in self.deletable[planned:]]
         return LeftOut(len(rest), sum(row.size_bytes or 0 for row in rest), why) if why else None
 
@@ -179,7 +179,7 @@ def _run(judged: JudgedPartition, *, trust_last_modified: bool) -> _Run:
 
 
 def _planned(run: _Run) -> PlannedPartition:
-    """Return what a plan takes of a run, after a look into its directories."""
+    """Return the planned part of a run, after listing its directories."""
     directory = Location.of(run.deletable[0][0].directory_uri)
     nothing = PlannedPartition(*run.key, directory, None, run.log_start_offset, None, ())
     wanted = run.deletable[: run.plannable]
@@ -219,7 +219,7 @@ def _segment(row: CatalogRow, decision: Decision, files: tuple[PlannedFile, ...]
 
 
 class _DirectoryNow(NamedTuple):
-    """A partition's directory as it is now, and the one where builds put its index files."""
+    """The current content of a partition's directory and of its index directory."""
 
     directory: Location
     files: PartitionFiles
@@ -228,7 +228,7 @@ class _DirectoryNow(NamedTuple):
 
     @classmethod
     def look(cls, directory: Location, rows: list[CatalogRow]) -> Self:
-        """List both; OSError where one cannot be."""
+        """List both; OSError if that fails."""
         uris = (row.index_directory_uri for row in rows)
         elsewhere = next(filter(None, uris), None)
         index_directory = Location.of(elsewhere) if elsewhere else None
@@ -241,7 +241,7 @@ class _DirectoryNow(NamedTuple):
         )
 
     def problem(self, row: CatalogRow, next_log: int | None) -> str | None:
-        """Return why a row is not to be planned, None if it may; `next_log` is the listing's."""
+        """Return why a row must not be planned, or None; `next_log` is from the listing."""
         base_offset = row.base_offset or 0
         if next_log is None or next_log > base_offset:
             return f"{row.log_uri} was deleted after the snapshot"
@@ -258,7 +258,7 @@ class _DirectoryNow(NamedTuple):
         return next(self._changes(row), None)
 
     def files_of(self, row: CatalogRow) -> tuple[PlannedFile, ...]:
-        """Return all files of the segment, those in the index directory that builds wrote."""
+        """Return all files of the segment, and those that builds wrote to the index directory."""
         base_offset = row.base_offset or 0
         files = list(self.files.segments[base_offset])
         sizes = self._sizes_of_ours(row)
@@ -268,7 +268,7 @@ class _DirectoryNow(NamedTuple):
         return in_deletion_order(files)
 
     def _sizes_of_ours(self, row: CatalogRow) -> dict[str, int | None]:
-        """Return the files in the index directory that builds wrote, and how large they were."""
+        """Return the files that builds wrote to the index directory, with their sizes then."""
         if not row.index_directory_uri:
             return {}
         stem = row.name.removesuffix(".log")
@@ -278,7 +278,7 @@ class _DirectoryNow(NamedTuple):
         return sizes
 
     def _changes(self, row: CatalogRow) -> Iterator[str]:
-        """Yield what of a segment is not as the snapshot has it."""
+        """Yield the differences between a segment's files and the snapshot."""
         sizes = self._sizes_of_ours(row)
         for file in self.files_of(row):
             root = self.index_directory if file.in_index_dir else self.directory

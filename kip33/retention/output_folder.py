@@ -1,4 +1,4 @@
-"""Results on disk: Parquet folders and a `summary.json` that is written last."""
+"""The results of `--output`: Parquet folders and a `summary.json` that is written last."""
 
 import json
 import os
@@ -30,10 +30,10 @@ from kip33.stores.files import (
 from kip33.stores.locations import Location
 
 SUMMARY_FILE: Final = "summary.json"
-UNFINISHED: Final = ".kip33-unfinished"  # in a folder whose run has not put its summary yet
+UNFINISHED: Final = ".kip33-unfinished"  # in a folder without a summary: the run is not finished
 _INCOMPLETE: Final = "the results are incomplete"
 RESULT_ROWS_PER_PART: Final = 250_000
-_SPARKS: Final = re.compile(  # names that Spark gives in a table's folder; ours look the same
+_SPARKS: Final = re.compile(  # Spark's names in a table's folder; ours have the same form
     r"part-[0-9]{5}-[0-9a-f-]{36}(?:-c[0-9]+)?\.[a-z0-9.]*parquet"
     r"|\.part-[0-9]{5}-[0-9a-f-]{36}(?:-c[0-9]+)?\.[a-z0-9.]*parquet\.crc"
     r"|_SUCCESS|\._SUCCESS\.crc|_temporary"
@@ -41,7 +41,7 @@ _SPARKS: Final = re.compile(  # names that Spark gives in a table's folder; ours
 
 
 def require_results_place(folder: Location, names: tuple[str, ...]) -> None:
-    """Raise LocationError unless `folder` is empty, new, or has results of before.
+    """Raise LocationError unless `folder` is empty, new, or has results of an earlier run.
 
     A folder inside a broker's log directory is refused too: the broker would not start.
     A summary of ours shows that the results are ours, or the mark of a run that was interrupted.
@@ -79,7 +79,7 @@ def _unwritable(folder: Location, error: OSError) -> LocationError:
 def _require_ours(
     folder: Location, found: Mapping[str, fs.FileType], names: tuple[str, ...]
 ) -> None:
-    """Raise LocationError for a folder with anything that this command did not put there."""
+    """Raise LocationError for a folder with anything that this command did not write."""
     others = sorted(found.keys() - {SUMMARY_FILE, UNFINISHED, *names})
     for name in sorted(found.keys() & set(names)):
         others += [f"{name}/{one}" for one in _foreign(folder.child(name))]
@@ -99,7 +99,7 @@ def _require_ours(
 
 
 def _foreign(table: Location) -> list[str]:
-    """Return what Spark did not put into a table's folder: an archive may be called segments."""
+    """Return foreign files in a table's folder: an archive may also be named `segments`."""
     if table.is_local and os.path.islink(table.path):  # noqa: PTH114
         return ["., a link"]
     infos = table.filesystem().get_file_info(fs.FileSelector(table.path))
@@ -107,16 +107,16 @@ def _foreign(table: Location) -> list[str]:
 
 
 def write_summary(folder: Location, summary: Mapping[str, Any]) -> None:
-    """Publish `summary.json`: now the results are whole. PublishError where that fails."""
+    """Publish `summary.json`: now the results are complete. PublishError if that fails."""
     data = (json.dumps(summary, indent=1) + "\n").encode()
     publish_or_raise(folder.child(SUMMARY_FILE), data, "the results have no summary")
     remove_quietly(folder.child(UNFINISHED))
 
 
 def write_tables(folder: Location, name: str, tables: Iterable[pa.Table]) -> None:
-    """Write tables of one schema below each other to `folder/name`, as Spark writes a table there.
+    """Write tables with one schema as one table to `folder/name`, in the form that Spark uses.
 
-    PublishError where that fails.
+    PublishError if that fails.
     """
     place, parts, rows = folder.child(name), 0, 0
     pieces: list[pa.Table] = []

@@ -1,12 +1,12 @@
-"""What may expire: Kafka's three checks on the segments of partitions, as whole columns.
+"""Decide which segments are deletable: Kafka's three retention checks, computed on columns.
 
-`UnifiedLog.deleteOldSegments` (Kafka 4.1) asks, in this order, the log start offset, the size and
-the time. Each check begins at the oldest segment that is left and stops at the first that stays,
-so what is deletable is always the oldest run. The first two want a run from the oldest on by their
-nature. So a segment is deletable if any check wants it and all before it are deletable.
+`UnifiedLog.deleteOldSegments` (Kafka 4.1) checks the log start offset, then the size, then the
+time. Each check begins at the oldest remaining segment and stops at the first one that it keeps. So
+the deletable segments are always the oldest ones, without a gap. The first two checks select such a
+run by themselves. So a segment is deletable if a check selects it and all older ones are deletable.
 
-A column has one value a segment. The segments of a partition stand together, oldest first, so that
-"all before it" is a running count. `rules.retention_rows` asks the same for one partition's rows.
+A column has one value per segment. The segments of a partition are adjacent rows, oldest first, so
+"all older ones" is a running count. `rules.retention_rows` does the same for one partition's rows.
 """
 
 from collections.abc import Iterable
@@ -34,17 +34,17 @@ DOUBTFUL_STATUSES: Final = (
     SegmentStatus.INVALID,
     SegmentStatus.UNREADABLE,
 )
-ACTIVE_SEGMENT: Final = ("keep", "kafka")  # the last segment: kept (D5), or judged as a broker does
+ACTIVE_SEGMENT: Final = ("keep", "kafka")  # the last segment: kept, or judged as a broker does
 BOUNDARIES: Final = ("local", "remote")  # remote: tiered storage's comparison until KAFKA-20091
 
 
 class RetentionMode(StrEnum):
-    """What a policy lets retention do with a topic."""
+    """Which checks a policy allows for a topic."""
 
     DELETE = "delete"  # all three checks
     COMPACT = "compact"  # the log start offset only, since Kafka 2.1
-    UNJUDGED = "unjudged"  # nothing: __cluster_metadata
-    NO_POLICY = "no_policy"  # nothing: no policy applies to the topic
+    UNJUDGED = "unjudged"  # no check: __cluster_metadata
+    NO_POLICY = "no_policy"  # no check: no policy applies to the topic
 
 
 class RetentionReason(StrEnum):
@@ -53,17 +53,17 @@ class RetentionReason(StrEnum):
     LOG_START_OFFSET = "log_start_offset"
     RETENTION_BYTES = "retention_bytes"
     RETENTION_MS = "retention_ms"
-    UNJUDGED = "unjudged"  # from here on: kept
+    UNJUDGED = "unjudged"  # this one and all that follow: kept
     NO_POLICY = "no_policy"
     TRUNCATED = "truncated"
     INVALID = "invalid"
     UNREADABLE = "unreadable"
     NO_TIMESTAMP = "no_timestamp"
     TWO_DIRECTORIES = "two_directories"  # of one partition: orders-0 and orders-00
-    SAME_BASE_OFFSET = "same_base_offset"  # two files of one base offset
+    SAME_BASE_OFFSET = "same_base_offset"  # two files with one base offset
     ACTIVE_SEGMENT = "active_segment"
     EMPTY_ACTIVE_SEGMENT = "empty_active_segment"
-    BLOCKED = "blocked"  # a check wants it, an older segment stays
+    BLOCKED = "blocked"  # a check selects it, but an older segment stays
     COMPACTED = "compacted"
     NO_LIMIT = "no_limit"
     NOT_EXPIRED = "not_expired"
@@ -80,9 +80,9 @@ _NONE: Final = np.int8(NO_CODE)
 
 
 class RuleQuestion(NamedTuple):
-    """What is asked of all partitions alike."""
+    """The settings that are the same for all partitions."""
 
-    now_ms: int  # one moment for the whole pass, as in Kafka
+    now_ms: int  # one time for all segments, as in Kafka
     active_segment: str = "keep"
     boundary: str = "local"
 
@@ -100,35 +100,35 @@ def require_question(question: RuleQuestion) -> None:
 
 
 class WhatIf(NamedTuple):
-    """Another question beside the real one; what is None is as in the real one."""
+    """Other settings to evaluate as well; None: the same as in the actual question."""
 
-    retention_ms: int | None = None  # for topics that time retention may delete at all
-    ignore_future_ms: int | None = None  # later than this after now: the file's time counts
+    retention_ms: int | None = None  # for topics with time retention
+    ignore_future_ms: int | None = None  # if more than this in the future, use the file's time
 
 
 def mode_codes(modes: Iterable[str]) -> Codes:
-    """Return the places of modes in MODES."""
+    """Return each mode as its index in MODES."""
     return np.array([_MODE[mode] for mode in modes], np.int8)
 
 
 def doubt_codes(statuses: Iterable[str]) -> Codes:
-    """Return why segments of each status are never deletable (D11), as places in REASONS.
+    """Return why segments with each status are never deletable, as indexes in REASONS.
 
-    -1 for a status that says nothing against it.
+    -1 for a status that does not prevent deletion.
     """
     doubtful = (_REASON[one] if one in DOUBTFUL_STATUSES else _NONE for one in statuses)
     return np.fromiter(doubtful, np.int8)
 
 
 def is_reason(codes: Codes, reason: RetentionReason) -> Bools:
-    """Return where a column of reasons has this one."""
+    """Return which rows of a column of reasons have this one."""
     return np.equal(codes, _REASON[reason])
 
 
 def judge_columns(segments: SegmentColumns, limits: LimitColumns, *, now_ms: int) -> Decisions:
-    """Return a decision for each segment; `limits` has one value a segment.
+    """Return a decision for each segment; `limits` has one value per segment.
 
-    The high watermark is taken to be the log's end: an archive has no later truth.
+    The high watermark is assumed to be the end of the log: an archive does not have it.
     """
     expires_at = _expires_at(segments.largest_timestamp, limits)
     breached = expires_at.known & _is_breached(segments.largest_timestamp.values, limits, now_ms)
@@ -158,7 +158,7 @@ def judge_columns(segments: SegmentColumns, limits: LimitColumns, *, now_ms: int
 
 
 def _first(flags: Bools, segments: SegmentColumns) -> Int64s:
-    """Return for each row the number of its partition's first row that has the flag, or any."""
+    """Return for each row the index of its partition's first flagged row; any index if none is."""
     rows = flags.size
     if not rows:
         return np.zeros(0, np.int64)
@@ -167,7 +167,7 @@ def _first(flags: Bools, segments: SegmentColumns) -> Int64s:
 
 
 def _is_breached(largest: Int64s, limits: LimitColumns, now_ms: int) -> Bools:
-    """Return which timestamps time retention wants, where there is a limit.
+    """Return which timestamps time retention selects, if there is a limit.
 
     `now - largestTimestamp > retention.ms` (`UnifiedLog.deleteRetentionMsBreachedSegments`);
     remote: `maxTimestampMs <= now - retention.ms` unless that is negative (`RemoteLogManager`
@@ -179,10 +179,10 @@ def _is_breached(largest: Int64s, limits: LimitColumns, now_ms: int) -> Bools:
 
 
 def _expires_at(largest: Int64Column, limits: LimitColumns) -> Int64Column:
-    """Return the first moment at which a segment is breached, at most NEVER_MS."""
+    """Return the first time at which a segment breaches its limit, at most NEVER_MS."""
     limit, more = limits.retention_ms, np.where(limits.is_remote, 0, 1)
     timed = (limits.mode == _MODE[RetentionMode.DELETE]) & (limit >= 0)
-    # Where the sum does not fit int64 it is not taken; the parts of one that fits may overflow.
+    # A sum that does not fit int64 is not used. The parts of a sum that fits may overflow.
     is_never = largest.values > NEVER_MS - limit - more
     moment = np.where(is_never, NEVER_MS, largest.values + limit + more)
     moment = np.where(limits.is_remote, np.maximum(moment, limit), moment)
@@ -190,7 +190,7 @@ def _expires_at(largest: Int64Column, limits: LimitColumns) -> Int64Column:
 
 
 def _untimed_reason(segments: SegmentColumns, limits: LimitColumns) -> Codes:
-    """Return the check besides time that wants each segment."""
+    """Return the check, other than time, that selects each segment."""
     is_last = _is_last(segments)
     next_base = Int64Column(
         np.roll(segments.base_offset.values, -1), np.roll(segments.base_offset.known, -1) & ~is_last
@@ -210,7 +210,7 @@ def _untimed_reason(segments: SegmentColumns, limits: LimitColumns) -> Codes:
 
 
 def _kept_for(segments: SegmentColumns, limits: LimitColumns) -> Codes:
-    """Return why a segment stays whatever the checks want."""
+    """Return why a segment is kept even if a check selects it."""
     is_last, empty = _is_last(segments), segments.size_bytes == 0
     reasons = {
         RetentionReason.UNJUDGED: limits.mode == _MODE[RetentionMode.UNJUDGED],
@@ -230,7 +230,7 @@ def _kept_for(segments: SegmentColumns, limits: LimitColumns) -> Codes:
 def _is_last(segments: SegmentColumns) -> Bools:
     """Return which rows are the last of their partition."""
     found = np.zeros(segments.size_bytes.size, bool)
-    found[segments.starts - 1] = True  # -1 of the first partition: the last row of all
+    found[segments.starts - 1] = True  # -1 for the first partition: the last row of all
     return found
 
 
@@ -253,7 +253,7 @@ def _has_same_base_offset(segments: SegmentColumns, is_last: Bools) -> Bools:
 
 
 def _unwanted_reason(limits: LimitColumns) -> Codes:
-    """Return why no check wants a segment."""
+    """Return why no check selects a segment."""
     return np.select(
         [
             limits.mode == _MODE[RetentionMode.COMPACT],
@@ -267,14 +267,14 @@ def _unwanted_reason(limits: LimitColumns) -> Codes:
 def _deletable_at(
     segments: SegmentColumns, expires_at: Int64Column, is_untimed: Bools, is_kept: Bools
 ) -> Int64Column:
-    """Return the largest moment up to each row at which a check begins to want a segment."""
+    """Return the latest time, over the rows up to each one, at which a check selects the row."""
     endless = is_kept | ~(is_untimed | expires_at.known)
     own = np.where(endless | is_untimed, 0, np.maximum(expires_at.values, 0))
     return Int64Column(_running_max(own, segments), segments.so_far(endless) == 0)
 
 
 def _running_max(values: Int64s, segments: SegmentColumns) -> Int64s:
-    """Return the largest value of the partition up to each row: exact, in log(longest) passes."""
+    """Return the partition's largest value up to each row: exact, in log(longest) passes."""
     place = np.arange(values.size) - np.repeat(segments.starts, segments.lengths)
     largest, step = values.copy(), 1
     while step < segments.lengths.max(initial=0):

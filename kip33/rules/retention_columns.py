@@ -1,7 +1,7 @@
-"""The columns that retention is decided by, and those of what is decided.
+"""The input and output columns of the retention rule.
 
-One value a segment; the segments of a partition stand together, oldest first. Words are numbers
-here: their places in `MODES` or `REASONS` of `rules.retention`, -1 for none.
+One value per segment; the segments of a partition are adjacent, oldest first. Modes and reasons are
+stored as their indexes in `MODES` and `REASONS` of `rules.retention`; -1: there is no reason.
 """
 
 from typing import Final, NamedTuple, Self
@@ -16,13 +16,13 @@ NO_CODE: Final = -1
 
 
 class Int64Column(NamedTuple):
-    """Whole numbers, and which of them are known."""
+    """Integers, and which of them are known."""
 
     values: Int64s
     known: Bools
 
     def where(self, which: Bools) -> Self:
-        """Return the column with only these known."""
+        """Return the column with all other values unknown."""
         return self._replace(known=self.known & which)
 
     def take(self, rows: Int64s | slice) -> Self:
@@ -30,20 +30,20 @@ class Int64Column(NamedTuple):
         return self._replace(values=self.values[rows], known=self.known[rows])
 
     def to_list(self) -> list[int | None]:
-        """Return the numbers, None for those that are not known."""
+        """Return the numbers, None for unknown ones."""
         pairs = zip(self.values.tolist(), self.known.tolist(), strict=True)
         return [value if known else None for value, known in pairs]
 
 
 class SegmentColumns(NamedTuple):
-    """What the rule asks of the segments."""
+    """What the rule needs of the segments."""
 
-    starts: Int64s  # the number of each partition's first row
+    starts: Int64s  # the index of each partition's first row
     base_offset: Int64Column  # unknown for a directory that cannot be listed
-    size_bytes: Int64s  # 0 where it is unknown
+    size_bytes: Int64s  # 0: unknown
     largest_timestamp: Int64Column
     doubt: Codes  # `rules.retention.doubt_codes` of the status
-    directory: Int64s  # a number for its partition directory's name, -1 where it has none
+    directory: Int64s  # a number for its partition directory's name, -1 if it has no such name
 
     @property
     def lengths(self) -> Int64s:
@@ -51,16 +51,16 @@ class SegmentColumns(NamedTuple):
         return np.diff(self.starts, append=self.size_bytes.size)
 
     def so_far(self, flags: Bools) -> Int64s:
-        """Return for each row how many flags its partition has up to here."""
+        """Return for each row how many rows of its partition are flagged up to this one."""
         counts = np.cumsum(flags, dtype=np.int64)
         before = counts[self.starts] - flags[self.starts]
         return counts - np.repeat(before, self.lengths)
 
 
 class LimitColumns(NamedTuple):
-    """What each row's partition is judged by."""
+    """The settings for each row's partition."""
 
-    mode: Codes  # places in `rules.retention.MODES`
+    mode: Codes  # indexes in `rules.retention.MODES`
     retention_ms: Int64s
     retention_bytes: Int64s
     log_start_offset: Int64Column
@@ -69,16 +69,16 @@ class LimitColumns(NamedTuple):
 
 
 class Decisions(NamedTuple):
-    """What becomes of each segment, and why."""
+    """Whether each segment is deletable, when, and why."""
 
-    retention_ms_breached: Bools  # by its own timestamp, whatever stands before it
+    retention_ms_breached: Bools  # by its own timestamp, regardless of older segments
     deletable: Bools
-    reason: Codes  # places in `rules.retention.REASONS`
+    reason: Codes  # indexes in `rules.retention.REASONS`
     expires_at_ms: Int64Column  # by its own timestamp; unknown: never by time
-    deletable_at_ms: Int64Column  # with all before it; 0: by size or offset; unknown: not by itself
+    deletable_at_ms: Int64Column  # with all older ones; 0: by size or offset; unknown: not by time
     blocked_by_base_offset: Int64Column
     blocked_by_timestamp: Int64Column
-    kept_only_by_blocker: Bools  # nothing but that one segment keeps it
+    kept_only_by_blocker: Bools  # it would be deletable if the blocking segment were
 
     def part(self, rows: slice) -> "Decisions":
         """Return the decisions of some rows."""

@@ -1,4 +1,4 @@
-"""One partition's segments as rows: the rule of `rules.retention` for a handful of them."""
+"""The retention rule for one partition's segments as rows; `rules.retention` has it for columns."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -24,17 +24,17 @@ from kip33.rules.segment_status import SegmentStatus
 
 
 class SegmentFigures(NamedTuple):
-    """What the rule asks of a segment; `base_offset` is None for an unlistable directory."""
+    """What the rule needs of a segment; `base_offset` is None for an unlistable directory."""
 
     base_offset: int | None
     size_bytes: int | None
     largest_timestamp: int | None
     status: str = SegmentStatus.OK
-    directory: str | None = None  # its partition directory's name, None where it has none
+    directory: str | None = None  # its partition directory's name, None if it has no such name
 
 
 class Limits(NamedTuple):
-    """What one partition is judged by; -1 is no limit, no log start offset is the first segment."""
+    """The settings for one partition; -1: no limit; no log start offset: the first segment's."""
 
     retention_ms: int = NO_LIMIT
     retention_bytes: int = NO_LIMIT
@@ -45,13 +45,13 @@ class Limits(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What becomes of a segment, and why: a row of `retention_columns.Decisions`."""
+    """Whether a segment is deletable, when, and why: a row of `retention_columns.Decisions`."""
 
-    retention_ms_breached: bool  # by its own timestamp, whatever stands before it
+    retention_ms_breached: bool  # by its own timestamp, regardless of older segments
     deletable: bool
     reason: str  # one of DELETABLE_REASONS or KEPT_REASONS
     expires_at_ms: int | None  # by its own timestamp; None: never by time
-    deletable_at_ms: int | None  # with all before it; 0: by size or offset; None: not by itself
+    deletable_at_ms: int | None  # with all older ones; 0: by size or offset; None: not by time
     blocked_by_base_offset: int | None = None
     blocked_by_timestamp: int | None = None
 
@@ -75,7 +75,7 @@ def judge(segments: Sequence[SegmentFigures], limits: Limits, *, now_ms: int) ->
 
 
 def limit_columns(limits: Sequence[Limits], of_rows: Int64s) -> LimitColumns:
-    """Return the limits of each row, whose number among `limits` is `of_rows`."""
+    """Return the limits of each row; `of_rows` has each row's index in `limits`."""
     return LimitColumns(
         mode_codes(one.mode for one in limits)[of_rows],
         np.array([one.retention_ms for one in limits], np.int64)[of_rows],
@@ -87,7 +87,7 @@ def limit_columns(limits: Sequence[Limits], of_rows: Int64s) -> LimitColumns:
 
 
 def int64_column(values: Sequence[int | None]) -> Int64Column:
-    """Return numbers as a column; None is not known."""
+    """Return numbers as a column; None: unknown."""
     return Int64Column(
         np.array([0 if value is None else value for value in values], np.int64),
         np.array([value is not None for value in values], bool),

@@ -1,4 +1,4 @@
-"""What decisions come to for each partition, and day by day."""
+"""Sums of retention decisions: for each partition, and over time."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -16,53 +16,53 @@ from kip33.rules.retention_columns import (
 )
 from kip33.rules.suspicious_timestamps import SUSPICIONS
 
-MOST_SEGMENTS_NAMED: Final = 10  # base offsets of fallbacks that a partition's row names
+MOST_SEGMENTS_NAMED: Final = 10  # base offsets in a partition's row of segments judged by file time
 NAMED: Final = "last_modified_base_offsets"
 
 
 class SummedSegments(NamedTuple):
-    """What is summed of segments beside what the rule asks, one value each."""
+    """The columns that are summed, in addition to those of the rule."""
 
     segments: SegmentColumns
     decisions: Decisions
     now_ms: int
     last_offset: Int64Column
     offset_of_max_timestamp: Int64Column
-    by_file: Bools  # the file's time stands in for a timestamp
+    by_file: Bools  # the file's time is used instead of a message timestamp
     is_unverified: Bools
     is_doubtful: Bools
-    is_empty: Bools  # by its status
+    is_empty: Bools  # its status is `empty`
     suspicions: Codes
 
     def number_of(self, which: Bools) -> Int64s:
-        """Return how many rows of each partition are so."""
+        """Return the number of selected rows in each partition."""
         return _sums(which.astype(np.int64), self.segments.starts)
 
     def bytes_of(self, which: Bools) -> Int64s:
-        """Return the bytes of the rows of each partition that are so."""
+        """Return the bytes of the selected rows in each partition."""
         return _sums(np.where(which, self.segments.size_bytes, 0), self.segments.starts)
 
     def total(self, prefix: str, which: Bools) -> dict[str, Int64s]:
-        """Return both, under the names of a partition's row."""
+        """Return both, under their names in a partition's row."""
         return {f"{prefix}segments": self.number_of(which), f"{prefix}bytes": self.bytes_of(which)}
 
 
 class NamedOffsets(NamedTuple):
-    """Base offsets of some rows, and where those of each partition begin."""
+    """Base offsets of some rows, and the index at which those of each partition begin."""
 
     base_offsets: Int64s
-    starts: Int64s  # one more than there are partitions
+    starts: Int64s  # one element more than there are partitions
 
 
 class PartitionSums(NamedTuple):
-    """The sums of each partition, by the names that `kip33.spark.summarize_partitions` gives."""
+    """The sums of each partition, under the names that `kip33.spark.summarize_partitions` uses."""
 
     columns: dict[str, Int64s | Int64Column | NamedOffsets]
-    blocking_rows: Int64Column  # the number of the row that blocks it
-    suspicions: list[Int64s]  # how many segments, for each of SUSPICIONS
+    blocking_rows: Int64Column  # the index of the row that blocks the partition
+    suspicions: list[Int64s]  # the number of segments for each of SUSPICIONS
 
     def number(self, name: str) -> Int64s:
-        """Return a count or sum, which each partition has."""
+        """Return a count or sum that is known for each partition."""
         column = self.columns[name]
         if not isinstance(column, np.ndarray):
             raise TypeError(f"{name}: not every partition has one")
@@ -99,7 +99,7 @@ def partition_sums(rows: SummedSegments) -> PartitionSums:
 
 
 class Freed(NamedTuple):
-    """What becomes deletable up to a moment, after the one before it; of a topic's number."""
+    """What becomes deletable between a time and the one before it, for one topic number."""
 
     at_ms: int
     topic: int
@@ -110,9 +110,9 @@ class Freed(NamedTuple):
 def freed_up_to(
     deletable_at: Int64Column, topics: Int64s, sizes: Int64s, moments_ms: Sequence[int]
 ) -> list[Freed]:
-    """Return per moment and topic what becomes deletable, in order; nothing has no row.
+    """Return what becomes deletable for each time and topic, in order; no row if there is nothing.
 
-    The first moment has all that was deletable before it. As if nothing were appended.
+    The first time includes everything that was deletable before it. New appends are ignored.
     """
     moments = np.array(sorted(set(moments_ms)), np.int64)
     bucket = np.searchsorted(moments, deletable_at.values)
@@ -142,14 +142,14 @@ def _sums(values: Int64s, starts: Int64s) -> Int64s:
 
 
 def _first_base_offset(segments: SegmentColumns) -> Int64Column:
-    """Return the smallest that is known: directories without one come first."""
+    """Return the smallest known one: directories without one are first."""
     unknown = _sums((~segments.base_offset.known).astype(np.int64), segments.starts)
     has_one = unknown < segments.lengths
     return segments.base_offset.take(segments.starts + np.where(has_one, unknown, 0)).where(has_one)
 
 
 def _log_end(rows: SummedSegments) -> Int64Column:
-    """Return where the newest segment ends, an empty one where it begins; unknown: not read."""
+    """Return the end of the newest segment, or the start of an empty one; unknown: not read."""
     last = rows.segments.starts + rows.segments.lengths - 1
     end, begin = rows.last_offset.take(last), rows.segments.base_offset.take(last)
     is_end = end.known & (end.values < 2**63 - 1)
@@ -160,7 +160,7 @@ def _log_end(rows: SummedSegments) -> Int64Column:
 
 
 def _blocking(rows: SummedSegments, blocked: Bools, kept: Int64s) -> dict[str, Int64Column]:
-    """Return the figures of the row that blocks each partition, unknown where none does."""
+    """Return the figures of the row that blocks each partition, unknown if no row does."""
     segments, deletable_at = rows.segments, rows.decisions.deletable_at_ms
     blocks = rows.number_of(blocked) > 0
     timestamp = segments.largest_timestamp.take(kept).where(blocks)
@@ -190,7 +190,7 @@ def _extremes(which: np.ufunc, values: Int64s, starts: Int64s) -> Int64s:
 
 
 def _first_named(rows: SummedSegments) -> NamedOffsets:
-    """Return the first base offsets of each partition that rest on the file's time."""
+    """Return the first base offsets, in each partition, of segments judged by the file's time."""
     named = rows.by_file & rows.segments.base_offset.known
     named &= rows.segments.so_far(named) <= MOST_SEGMENTS_NAMED
     ends = np.cumsum(rows.number_of(named))
