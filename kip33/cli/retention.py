@@ -1,4 +1,4 @@
-"""`kip33 retention`: what may expire, what blocks the rest, and carrying a plan out."""
+"""`kip33 retention`: show what is deletable and what blocks the rest; carry out a plan."""
 
 import sys
 from typing import Any, Final
@@ -19,7 +19,7 @@ SHARED: Final = ("output_format", "fail_on", "summary_file", "config")
 
 
 def _by_hand(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Refuse --apply and --plan from a file: no default may delete, or say what to delete."""
+    """Refuse --apply and --plan in a configuration file: no default may plan or do a deletion."""
     if ctx.get_parameter_source(str(param.name)) is ParameterSource.DEFAULT_MAP:
         raise click.BadParameter(
             "give this option on the command line, not in the configuration file", ctx, param
@@ -28,7 +28,7 @@ def _by_hand(ctx: click.Context, param: click.Parameter, value: str | None) -> s
 
 
 def _moments(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[int, ...]:
-    """Return the moments of `T1,T2`, none where none is given."""
+    """Return the times in `T1,T2`; an empty tuple without the option."""
     try:
         return tuple(parse_clock(one) for one in text.split(",")) if text else ()
     except ValueError as error:
@@ -198,7 +198,7 @@ def retention(
 
 
 def _require_none(ctx: click.Context, names: set[str], why: str) -> None:
-    """Raise UsageError, naming the options, if there are any."""
+    """Raise UsageError with the option names, if there are any."""
     shown = sorted(
         param.opts[0] if param.param_type_name == "option" else "CATALOG"
         for param in ctx.command.params

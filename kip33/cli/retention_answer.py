@@ -1,4 +1,4 @@
-"""What `kip33 retention` is answered, whichever engine answers."""
+"""The answer to `kip33 retention`, from either engine."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
@@ -9,7 +9,7 @@ RESULT_TABLES: Final = ("segments", "partitions", "freed")  # the folders of --o
 
 
 class RetentionAnswer(Protocol):
-    """A judged catalog. Rows have the names of `kip33.spark.summarize_partitions` and others."""
+    """A judged catalog. Its rows have the column names of the results in `kip33.spark`."""
 
     @property
     def totals(self) -> Mapping[str, Any]:
@@ -17,37 +17,37 @@ class RetentionAnswer(Protocol):
 
     @property
     def workers(self) -> int:
-        """Return how many processes or cores worked."""
+        """Return the number of processes or cores that were used."""
 
     @property
     def tells_freed(self) -> bool:
-        """Return whether it was asked what is freed when."""
+        """Return whether `freed` was asked for."""
 
     def worst(self, most: int) -> Sequence[Mapping[str, Any]]:
-        """Return partitions, those with most bytes blocked first."""
+        """Return partitions; those with the most blocked bytes are first."""
 
     def freed(self) -> Sequence[Mapping[str, Any]]:
-        """Return what is freed when."""
+        """Return what becomes deletable at which time."""
 
     def broker_differences(self, most: int) -> Sequence[Mapping[str, Any]]:
-        """Return segments that a broker misreads, first those it judges otherwise."""
+        """Return segments whose index differs from the log; those judged differently are first."""
 
     def segment_lines(self, kind: str | None) -> Iterator[str]:
-        """Yield the segments as JSON, by partition and oldest first; `kind` is a field of each."""
+        """Yield the segments as JSON, by partition, oldest first; `kind` is a field of each."""
 
     def partition_lines(self, kind: str | None) -> Iterator[str]:
         """Yield the partitions as JSON."""
 
     def freed_lines(self, kind: str | None) -> Iterator[str]:
-        """Yield what is freed when as JSON."""
+        """Yield the rows of `freed` as JSON."""
 
     def csv_lines(self) -> Iterator[str]:
-        """Yield a header and the segments."""
+        """Yield a header and the segments as CSV."""
 
     def delete_records(
         self, *, trust_last_modified: bool, left_out: Collection[tuple[str, int]]
     ) -> dict[str, Any]:
-        """Return what `kafka-delete-records.sh` takes."""
+        """Return the input of `kafka-delete-records.sh`."""
 
 
 class EnginesDifferError(Kip33Error):
@@ -57,7 +57,7 @@ class EnginesDifferError(Kip33Error):
 
 
 def require_equal_totals(by_spark: Mapping[str, Any], by_rule: Mapping[str, Any]) -> None:
-    """Raise EnginesDifferError, naming a total, where the two are not equal."""
+    """Raise EnginesDifferError, naming one total, if the two are not equal."""
     for name, found in by_rule.items():
         if by_spark.get(name) != found:
             raise EnginesDifferError(

@@ -1,4 +1,4 @@
-"""Judging a catalog: from options to an engine's answer to what is printed, written and planned."""
+"""Judge a catalog: from the options to the engine's answer, its output and the plan."""
 
 import json
 import os
@@ -36,7 +36,7 @@ from kip33.stores.locations import Location
 
 
 def judge_catalog(asked: RetentionQuestion) -> set[str]:
-    """Answer on standard output and in files; return the findings: blocked, expired, untrusted."""
+    """Print and write the answer; return the findings: blocked, expired, untrusted."""
     started = time.monotonic()
     choice = engine_choice(asked.options.engine).name
     output = Location.of(asked.options.output) if asked.options.output else None
@@ -82,7 +82,7 @@ def _require_topics(asked: RetentionQuestion) -> None:
 
 
 def _require_apart(output: Location, asked: RetentionQuestion) -> None:
-    """Raise LocationError for results around or inside the archive or the catalog."""
+    """Raise LocationError if results are inside the archive or catalog, or the other way round."""
     for place in (Location.of(asked.snapshot.source), asked.catalog.location):
         if output.contains(place) or place.contains(output):
             raise LocationError(
@@ -93,10 +93,10 @@ def _require_apart(output: Location, asked: RetentionQuestion) -> None:
 def _answer(
     asked: RetentionQuestion, engine: EngineName, output: Location | None
 ) -> tuple[RetentionAnswer, EvaluatedCatalog | None]:
-    """Return the engine's answer, and the rule's in this process where that is needed.
+    """Return the engine's answer, and that of this process if it is needed.
 
-    A plan and --emit delete on the word of the rule in this process, so Spark's totals must be
-    equal to its totals.
+    A plan and --emit always use the decisions of this process. So Spark's totals must be equal to
+    its totals.
     """
     options = asked.options
     deletes = bool(options.plan_file or options.emit)
@@ -135,7 +135,7 @@ def _findings(summary: dict[str, Any]) -> set[str]:
 def _plan(
     asked: RetentionQuestion, place: Location, evaluated: EvaluatedCatalog | None
 ) -> dict[str, Any]:
-    """Write the plan; return what the summary says of it."""
+    """Write the plan; return its part of the summary."""
     judged = evaluated.judged.partitions() if evaluated else ()
     plan = plan_judged(asked.basis, asked.snapshot, judged)
     write_plan(plan, place)
@@ -184,7 +184,7 @@ def _print(
 def _emit(
     asked: RetentionQuestion, answer: RetentionAnswer, evaluated: EvaluatedCatalog | None
 ) -> None:
-    """Print what may be deleted on brokers; warn of each partition that is left out in doubt."""
+    """Print what brokers can delete; warn about each partition left out because of doubts."""
     judged = evaluated.judged.partitions() if evaluated else ()
     doubts = find_doubts(asked.basis, judged, asked.catalog, asked.snapshot)
     for (topic, partition), why in doubts.partitions.items():
@@ -197,6 +197,6 @@ def _emit(
 
 
 def _say_apart(summary: dict[str, Any]) -> None:
-    """Print the machine-readable line where it is no part of the data: spark-submit joins both."""
+    """Print the machine-readable line apart from the data: spark-submit joins both streams."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         click.echo(RESULT + json.dumps(summary), err=True)

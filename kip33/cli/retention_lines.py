@@ -1,4 +1,4 @@
-"""How `kip33 retention` answers programs: JSON and CSV, a piece at a time."""
+"""The output of `kip33 retention` for programs: JSON and CSV, a piece at a time."""
 
 import json
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from kip33.cli.retention_answer import RetentionAnswer
 
 
 def print_lines(answer: RetentionAnswer) -> None:
-    """Print one JSON object a line: segments, then partitions, then what is freed when."""
+    """Print one JSON object per line: segments, then partitions, then the rows of `freed`."""
     for lines in (
         answer.segment_lines("segment"),
         answer.partition_lines("partition"),
@@ -21,7 +21,7 @@ def print_lines(answer: RetentionAnswer) -> None:
 
 
 def print_object(answer: RetentionAnswer, summary: dict[str, Any]) -> None:
-    """Print one JSON object on one line, a million segments or one."""
+    """Print one JSON object on one line, for any number of segments."""
     click.echo('{"segments": [', nl=False)
     _print_joined(answer.segment_lines(None))
     click.echo('], "partitions": [', nl=False)
@@ -33,7 +33,7 @@ def print_object(answer: RetentionAnswer, summary: dict[str, Any]) -> None:
 
 
 def print_csv(answer: RetentionAnswer) -> None:
-    """Print a header and one line a segment; lists are joined by spaces."""
+    """Print a header and one line per segment; lists are joined by spaces."""
     for line in answer.csv_lines():
         click.echo(line)
 

@@ -1,4 +1,4 @@
-"""`kip33 retention` without Spark: the rule over columns, and what is made of its answer."""
+"""`kip33 retention` without Spark: the rule on columns, and the output of its answer."""
 
 import json
 import re
@@ -27,10 +27,10 @@ _ESCAPED: Final = re.compile(r"\\(?:u[0-9a-f]{4}|.)")
 
 
 class LocalAnswer:
-    """What the rule in this process answers (`cli.retention_answer`)."""
+    """The answer of the rule in this process (`cli.retention_answer`)."""
 
     def __init__(self, asked: RetentionQuestion, evaluated: EvaluatedCatalog) -> None:
-        """Take what was asked, and the catalog evaluated for it."""
+        """Take the question and the catalog that was evaluated for it."""
         self._asked = asked
         self.evaluated = evaluated
         self.totals = evaluated.totals()
@@ -45,17 +45,17 @@ class LocalAnswer:
             write_tables(folder, "freed", [self._freed])
 
     def worst(self, most: int) -> list[dict[str, Any]]:
-        """Return partitions, those with most bytes blocked first."""
+        """Return partitions; those with the most blocked bytes are first."""
         sums = self.evaluated.sums
         order = np.lexsort([-sums.number("deletable_bytes"), -sums.number("blocked_bytes")])
         return _rows(self._partitions.take(pa.array(order[:most])))
 
     def freed(self) -> list[dict[str, Any]]:
-        """Return what is freed when."""
+        """Return what becomes deletable at which time."""
         return _rows(self._freed)
 
     def broker_differences(self, most: int) -> list[dict[str, Any]]:
-        """Return segments that a broker misreads, first those it judges otherwise."""
+        """Return segments whose index differs from the log; those judged differently are first."""
         differs, columns = self.evaluated.broker_differs, self.evaluated.columns
         numbers = np.flatnonzero(differs | self.evaluated.misread)
         numbers = numbers[np.argsort(~differs[numbers], kind="stable")][:most]
@@ -69,7 +69,7 @@ class LocalAnswer:
         return found
 
     def segment_lines(self, kind: str | None) -> Iterator[str]:
-        """Yield the segments as JSON, by partition and oldest first."""
+        """Yield the segments as JSON, by partition, oldest first."""
         for table in self._segments():
             yield from json_lines(table, kind)
 
@@ -78,17 +78,17 @@ class LocalAnswer:
         return json_lines(self._partitions, kind)
 
     def freed_lines(self, kind: str | None) -> Iterator[str]:
-        """Yield what is freed when as JSON."""
+        """Yield the rows of `freed` as JSON."""
         return json_lines(self._freed, kind) if self.tells_freed else iter(())
 
     def csv_lines(self) -> Iterator[str]:
-        """Yield a header and the segments."""
+        """Yield a header and the segments as CSV."""
         return csv_lines(self._segments())
 
     def delete_records(
         self, *, trust_last_modified: bool, left_out: Collection[tuple[str, int]]
     ) -> dict[str, Any]:
-        """Return what `kafka-delete-records.sh` takes."""
+        """Return the input of `kafka-delete-records.sh`."""
         rows = _rows(self._partitions)
         return delete_records_of(rows, trust_last_modified=trust_last_modified, left_out=left_out)
 
@@ -106,7 +106,7 @@ class LocalAnswer:
 
 
 def json_lines(table: pa.Table, kind: str | None) -> Iterator[str]:
-    """Yield the rows as JSON, to the byte as Spark's `to_json` has them."""
+    """Yield the rows as JSON, with the same bytes as Spark's `to_json`."""
     first = {"kind": kind} if kind else {}
     for row in _rows(table):
         line = json.dumps(first | row, ensure_ascii=False, separators=(",", ":"))
@@ -119,7 +119,7 @@ def _upper_case(escape: re.Match[str]) -> str:
 
 
 def _rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Return a table's rows; a map is a dict."""
+    """Return a table's rows; maps become dicts."""
     maps = [field.name for field in table.schema if pa.types.is_map(field.type)]
     rows: list[dict[str, Any]] = table.to_pylist()
     for row in rows:
@@ -129,7 +129,7 @@ def _rows(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def csv_lines(tables: Iterable[pa.Table]) -> Iterator[str]:
-    """Yield the names of the columns, then the rows as CSV, as Spark's `to_csv` has them."""
+    """Yield the column names, then the rows as CSV in the form of Spark's `to_csv`."""
     for number, table in enumerate(tables):
         if not number:
             yield ",".join(table.column_names)
@@ -141,7 +141,7 @@ def _csv_line(row: dict[str, Any]) -> str:
 
 
 def _csv_text(value: Any) -> str:
-    """Return a cell as Spark's `to_csv` has it, without formulas."""
+    """Return a cell in the form of Spark's `to_csv`, without formulas."""
     if value is None:
         return ""
     if isinstance(value, bool):

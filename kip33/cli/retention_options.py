@@ -1,4 +1,4 @@
-"""What `kip33 retention` was asked, by the names of its options."""
+"""The options of `kip33 retention` as one value."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -11,7 +11,7 @@ STOPPED: Final = "stopped"  # a finding of --apply
 
 @dataclass(frozen=True, kw_only=True)
 class RetentionRequest:
-    """The options of `kip33 retention`; None where one was not given."""
+    """The options of `kip33 retention`; None: not given."""
 
     now: int | None  # ms
     snapshot: str | None
@@ -30,7 +30,7 @@ class RetentionRequest:
     fail_on: tuple[str, ...]
     plan_file: str | None
     trust_last_modified: bool
-    dry_run: bool  # this and the three below go with --apply
+    dry_run: bool  # this and the next three are for --apply
     trash: str | None
     max_age: int  # ms
     limit: int  # bytes

@@ -1,4 +1,4 @@
-"""What a command line asks of a catalog, before Spark is there."""
+"""The question that a command line asks of a catalog, before an engine is started."""
 
 from dataclasses import replace
 from typing import Any, NamedTuple, Self
@@ -25,23 +25,23 @@ MOST_DAYS = 10_000  # of a forecast
 
 
 class RetentionQuestion(NamedTuple):
-    """What the command line asks of a catalog."""
+    """The question that the command line asks of a catalog."""
 
     catalog: Catalog
     snapshot: Snapshot
     policies: Policies
-    topics: set[str]  # of the snapshot, those that nothing is asked of as well
+    topics: set[str]  # all of the snapshot, also those that --topics leaves out
     log_start_offsets: LogStartOffsets
     now_ms: int
     clock_ms: int
     what_if: WhatIf | None
-    moments_ms: tuple[int, ...]  # at which what is freed by then is told
+    moments_ms: tuple[int, ...]  # the times for which `freed` has rows
     options: RetentionRequest
-    warnings: tuple[str, ...]  # of newer snapshots that count as none
+    warnings: tuple[str, ...]  # about newer snapshots that are ignored
 
     @classmethod
     def of(cls, catalog_dir: str, options: RetentionRequest) -> Self:
-        """Return what is asked, all files read; UsageError for options that do not go together."""
+        """Return the question after reading all files; UsageError for conflicting options."""
         clock_ms = current_ms()
         now_ms = clock_ms if options.now is None else options.now
         policies, what_if = _policies(options)
@@ -71,16 +71,16 @@ class RetentionQuestion(NamedTuple):
         )
 
     def evaluate(self, *, with_files: bool) -> EvaluatedCatalog:
-        """Return the snapshot evaluated in this process; `with_files` as a plan needs it."""
+        """Return the snapshot evaluated in this process; a plan needs `with_files`."""
         return evaluate_catalog(self.catalog, self.snapshot, self.evaluation, with_files=with_files)
 
     def without_index_files(self) -> Self:
-        """Return the question without what a broker sees, which is asked of index files."""
+        """Return the question without the broker's view, which reads index files."""
         return self._replace(options=replace(self.options, show_broker_view=False))
 
     @property
     def evaluation(self) -> EvaluationRequest:
-        """Return what is asked of the rows."""
+        """Return the settings for the evaluation of the rows."""
         options = self.options
         return EvaluationRequest(
             self.policies,
@@ -93,7 +93,7 @@ class RetentionQuestion(NamedTuple):
 
     @property
     def basis(self) -> Basis:
-        """Return what a plan is decided by."""
+        """Return the settings by which a plan is made."""
         options = self.options
         return basis_of(
             self.catalog,
@@ -108,7 +108,7 @@ class RetentionQuestion(NamedTuple):
 
 
 def _policies(options: RetentionRequest) -> tuple[Policies, WhatIf | None]:
-    """Return the policies that hold, and what --retention-ms and --ignore-future ask beside."""
+    """Return the policies, and the what-if of --retention-ms and --ignore-future."""
     retention_ms, ignore_future = options.retention_ms, options.ignore_future
     policies = policies_of(options.policy, options.kafka_configs, retention_ms)
     if policies is None:
@@ -117,7 +117,7 @@ def _policies(options: RetentionRequest) -> tuple[Policies, WhatIf | None]:
             click.get_current_context(),
         )
     if not (options.policy or options.kafka_configs):
-        retention_ms = None  # it is the policy itself
+        retention_ms = None  # it is the policy, not a what-if
     if retention_ms is None and ignore_future is None:
         return policies, None
     return policies, WhatIf(retention_ms, ignore_future)
@@ -142,7 +142,7 @@ def _moments(options: RetentionRequest, now_ms: int) -> tuple[int, ...]:
 
 
 def _log_dirs_and_topics(catalog: Catalog, snapshot: Snapshot) -> tuple[set[Any], set[Any]]:
-    """Return those of all rows: checkpoints are read, and Spark is told the topics."""
+    """Return all log directories, to read checkpoints there, and all topics, for Spark."""
     log_dirs: set[Any] = set()
     topics: set[Any] = set()
     for piece in catalog.read_pieces(snapshot, ["log_dir", "topic"]):

@@ -1,6 +1,6 @@
-"""`kip33 retention` by Spark: the rule as SQL, for catalogs beyond one machine.
+"""`kip33 retention` on Spark: the rule as SQL, for catalogs too large for one machine.
 
-JSON and CSV are made by Spark, too; the driver has a piece of the rows at a time.
+Spark also formats JSON and CSV; the driver holds only a piece of the rows at a time.
 """
 
 from collections.abc import Collection, Iterator
@@ -30,18 +30,18 @@ from kip33.stores.locations import Location
 LINES_AT_ONCE: Final = 20_000  # fetched from Spark
 _JSON: Final = {"ignoreNullFields": "false"}
 _CSV: Final = {
-    **{"emptyValue": "", "escape": '"'},  # quotes are doubled, as everywhere but in Spark
+    **{"emptyValue": "", "escape": '"'},  # double the quotes; Spark's default is a backslash
     **{"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"},
 }
 
 
 class SparkAnswer:
-    """What Spark makes of the question (`cli.retention_answer`)."""
+    """Spark's answer to the question (`cli.retention_answer`)."""
 
     def __init__(
         self, spark: SparkSession, asked: RetentionQuestion, output: Location | None, most: int
     ) -> None:
-        """Judge; write the tables to `output`. `worst` has `most` rows for a table, else none."""
+        """Judge, and write the tables to `output`; `most` is the number of rows of `worst`."""
         self.workers = cores(spark)
         self._rows = asked.snapshot.rows
         judged = _judged(spark, asked)
@@ -58,28 +58,28 @@ class SparkAnswer:
             worst, self.totals = worst_and_totals(partitions, most)
             self._worst = [row.asDict() for row in worst]
         else:
-            partitions = partitions.persist()  # all of them are told as well
+            partitions = partitions.persist()  # they are used for the totals and then printed
             self._worst, self.totals = [], totals_of(partitions)
         self._judged, self._partitions, self._freed = judged, partitions, freed
         self.tells_freed = freed is not None
 
     def worst(self, most: int) -> list[dict[str, Any]]:
-        """Return partitions, those with most bytes blocked first."""
+        """Return partitions; those with the most blocked bytes are first."""
         return self._worst[:most]
 
     def freed(self) -> list[dict[str, Any]]:
-        """Return what is freed when."""
+        """Return what becomes deletable at which time."""
         return [] if self._freed is None else [row.asDict() for row in self._freed.collect()]
 
     def broker_differences(self, most: int) -> list[dict[str, Any]]:
-        """Return segments that a broker misreads, first those it judges otherwise."""
+        """Return segments whose index differs from the log; those judged differently are first."""
         otherwise = sf.col("broker_deletable") != sf.col("deletable")
         differ = self._judged.where(otherwise | sf.col("broker_index_fault").isNotNull())
         order = (sf.desc(otherwise), *PARTITION, "base_offset", "log_uri")
         return [row.asDict() for row in differ.orderBy(*order).limit(most).collect()]
 
     def segment_lines(self, kind: str | None) -> Iterator[str]:
-        """Yield the segments as JSON, by partition and oldest first."""
+        """Yield the segments as JSON, by partition, oldest first."""
         return _in_order(self._judged, self._rows, sf.to_json(_struct(self._judged, kind), _JSON))
 
     def partition_lines(self, kind: str | None) -> Iterator[str]:
@@ -87,17 +87,17 @@ class SparkAnswer:
         return _json(self._partitions, kind)
 
     def freed_lines(self, kind: str | None) -> Iterator[str]:
-        """Yield what is freed when as JSON."""
+        """Yield the rows of `freed` as JSON."""
         return iter(()) if self._freed is None else _json(self._freed, kind)
 
     def csv_lines(self) -> Iterator[str]:
-        """Yield a header and the segments."""
+        """Yield a header and the segments as CSV."""
         return csv_lines(self._judged, self._rows)
 
     def delete_records(
         self, *, trust_last_modified: bool, left_out: Collection[tuple[str, int]]
     ) -> dict[str, Any]:
-        """Return what `kafka-delete-records.sh` takes."""
+        """Return the input of `kafka-delete-records.sh`."""
         return delete_records(
             self._partitions, trust_last_modified=trust_last_modified, left_out=left_out
         )
@@ -124,7 +124,7 @@ def _judged(spark: SparkSession, asked: RetentionQuestion) -> DataFrame:
 
 
 def _csv_cell(cell: Column, kind: str) -> Column:
-    """`kip33.cli.output.csv_cell`, for the columns that are texts."""
+    """Apply `kip33.cli.output.csv_cell` to text columns."""
     if kind not in ("string", "array<string>"):
         return cell
     is_formula = cell.rlike(f"^{FORMULA.pattern}") & ~cell.rlike(rf"\A{NUMBER.pattern}\z")
@@ -142,7 +142,7 @@ def _struct(table: DataFrame, kind: str | None) -> Column:
 
 
 def csv_lines(judged: DataFrame, rows: int) -> Iterator[str]:
-    """Yield a header and the segments as CSV; there are about so many `rows`."""
+    """Yield a header and the segments as CSV; `rows` is their approximate number."""
     columns = [
         _csv_cell(
             sf.concat_ws(" ", name) if kind.startswith("array") else sf.col(name), kind
@@ -154,7 +154,7 @@ def csv_lines(judged: DataFrame, rows: int) -> Iterator[str]:
 
 
 def _in_order(judged: DataFrame, rows: int, line: Column) -> Iterator[str]:
-    """Yield a line a segment; the driver holds a piece at a time."""
+    """Yield one line per segment; the driver holds a piece at a time."""
     order = (*PARTITION, "base_offset", "log_uri")
     pieces = judged.repartitionByRange(rows // LINES_AT_ONCE + 1, *order)
     for row in pieces.sortWithinPartitions(*order).select(line).toLocalIterator():

@@ -1,4 +1,4 @@
-"""How `kip33 retention` answers people: partitions in a table, blocks in sentences."""
+"""The output of `kip33 retention` for people: partitions in a table, blocks in sentences."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,10 +10,10 @@ from kip33.cli.output import human_bytes, human_duration, iso_time, print_table
 from kip33.formats.names import segment_file_name
 from kip33.rules.retention import RetentionMode, RetentionReason
 
-MOST_PARTITIONS: Final = 1_000  # of a table: it is for people
-MOST_BLOCKS: Final = 20  # told in sentences
-MOST_DIFFERENCES: Final = 100  # of a broker's view
-RESULT: Final = "KIP33_RESULT "  # begins the last line, which programs read
+MOST_PARTITIONS: Final = 1_000  # rows of a table
+MOST_BLOCKS: Final = 20  # that are explained in sentences
+MOST_DIFFERENCES: Final = 100  # rows in the table of the broker's view
+RESULT: Final = "KIP33_RESULT "  # the start of the last line, which programs read
 
 
 Row: TypeAlias = Mapping[str, Any]
@@ -22,7 +22,7 @@ Row: TypeAlias = Mapping[str, Any]
 def print_tables(
     rows: Sequence[Row], freed: Sequence[Row] | None, summary: Mapping[str, Any]
 ) -> None:
-    """Print the partitions, those that are blocked first, why they are, and the summary."""
+    """Print the partitions, blocked ones first, the reason for each block, and the summary."""
     title = f"retention at {iso_time(summary['now_ms'])}, snapshot {summary['snapshot']}"
     columns = ["partition", "policy", "segments", "log", "deletable", "blocked", "remarks"]
     if rows and "what_if_deletable_segments" in rows[0]:
@@ -42,7 +42,7 @@ def print_tables(
 
 
 def name_of(row: Row) -> str:
-    """Return a partition's directory as its users know it: `broker-1/orders-0`."""
+    """Return a partition's directory in its usual form: `broker-1/orders-0`."""
     log_dir = f"{row['log_dir']}/" if row["log_dir"] else ""
     if row["topic"] is None:
         return f"{log_dir}?"
@@ -103,7 +103,7 @@ def _remarks(row: Row) -> Iterator[str]:
 
 
 def _sentence(row: Row) -> str:
-    """Return what blocks a partition: which segment, which timestamp, until when."""
+    """Return a sentence about what blocks a partition: segment, timestamp, and until when."""
     waits = f"{name_of(row)}: {_counted(row['blocked_segments'], 'segment')} of "
     waits += f"{human_bytes(row['blocked_bytes'])} expired, but blocked"
     if row["blocking_base_offset"] is None:
@@ -135,7 +135,7 @@ def _counted(count: int, what: str) -> str:
 
 
 def print_broker_differences(rows: Sequence[Row]) -> None:
-    """Print what a broker reads or judges otherwise, and what its index file is like."""
+    """Print what a broker reads or judges differently, and the state of its index file."""
     columns = (
         "partition",
         "segment",

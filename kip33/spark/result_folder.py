@@ -1,4 +1,4 @@
-"""Results as Spark writes them: a Parquet folder a table."""
+"""Results that Spark writes: one Parquet folder per table."""
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -7,7 +7,7 @@ from kip33.stores.locations import Location
 
 
 def written(spark: SparkSession, folder: Location, name: str, table: DataFrame) -> DataFrame:
-    """Write a table to `folder/name`, in place of what is there; return it as it was written."""
+    """Write a table to `folder/name`, replacing its content; return the table that was written."""
     place = folder.child(name)
     table.write.mode("overwrite").parquet(hadoop_path(place))
     return spark.read.schema(table.schema).parquet(hadoop_glob(place))

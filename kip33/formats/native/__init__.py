@@ -1,4 +1,4 @@
-"""The two speeds of a rule: as it is written, or compiled."""
+"""The two speeds of a rule: plain Python, or compiled."""
 
 from collections.abc import Callable
 from functools import cache
@@ -8,17 +8,17 @@ import numpy as np
 import numpy.typing as npt
 
 Speed: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
-"""Takes a rule's plain function and returns what to call."""
+"""Takes a rule's plain function and returns the function to call."""
 
 
 def plain(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function itself: what few batches need."""
+    """Return the function itself, which is enough for a few batches."""
     return function
 
 
 @cache
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function as machine code: object code where there is some, else by numba."""
+    """Return the function as machine code: from object code if there is some, else from numba."""
     from kip33.formats.native import object_kernels
 
     kernel = object_kernels.kernel_of(function)
@@ -35,7 +35,7 @@ def crc32c_tables() -> npt.NDArray[np.uint32] | None:
     """Return what to pass to `crc.crc32c` in compiled code: None for the CPU's instruction."""
     from kip33.formats.native import object_kernels
 
-    if object_kernels.loaded():  # its known answer came by the instruction
+    if object_kernels.loaded():  # its known-answer check has used the instruction
         return None
     from kip33.formats.native import compiler
 

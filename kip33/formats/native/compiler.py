@@ -1,8 +1,8 @@
 """Compiled code: `compiled(function)` turns a plain function into machine code, cached on disk.
 
-The plain functions of `bigendian` and `crc` that it calls are replaced by `native_forms`, so every
-rule and the walk have one text and two speeds. Compiled code does not hold Python's lock.
-Only `cpu` and the modules whose names begin with `native` import numba.
+The plain functions of `bigendian` and `crc` that it calls are replaced by those in `forms`, so the
+walk and every rule are written once and run at two speeds. Compiled code releases Python's lock.
+Only modules of this package import numba.
 """
 
 import hashlib
@@ -29,10 +29,10 @@ from kip33.formats.native import forms as native_forms
 from kip33.formats.native.forms import CRC32C_TABLES, NATIVE_FORMS
 from kip33.formats.native.object_kernels import CHECKED_BYTES
 
-# What compiled code is made of besides the functions themselves.
+# The sources of compiled code besides the functions themselves.
 MACHINE_FORMS: Final = (native_forms, loads, lanes, folding, bigendian, crc)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-# Where the cache goes is one setting of the process: a thread must not meet another's, or none.
+# The cache folder is a setting of the process, so only one thread at a time may change it.
 _ONE_AT_A_TIME: Final = threading.RLock()
 
 
@@ -54,23 +54,24 @@ def _compiled(function: _Function) -> _Function:
 
 
 def dispatcher(function: Callable[..., Any], *, cache: bool = False) -> Any:
-    """Return numba's form of a function whose callees can be called, see `let_call`.
+    """Return numba's form of a function whose callees are ready to be called, see `let_call`.
 
-    Without numba's runtime (nrt) arrays are not counted. Counting them costs two locked
-    instructions at each call of a function that takes one, and nothing passes those: on 200 B
-    batches they took a quarter of the walk's time. What allocates no longer compiles.
+    Without numba's runtime (nrt), references to arrays are not counted. Counting them costs two
+    locked instructions at each call of a function with an array argument, and no other instruction
+    can pass these. On 200 B batches they took a quarter of the walk's time. In return, functions
+    that allocate memory do not compile.
     """
     njit = cast(Any, numba.njit)  # `_nrt` is not in its signature
     return njit(cache=cache, nogil=True, _nrt=False)(function)
 
 
 def cache_folder(modules: Iterable[str]) -> Path:
-    """Return the folder that caches code made of these modules' sources, on this kind of CPU.
+    """Return the cache folder for code compiled from these modules' sources on this kind of CPU.
 
-    numba looks at the compiled function's own file only, and its cache cannot be shared by
-    processes that compile the same function differently. So every version of the sources, and
-    every CPU, has a folder of its own: below NUMBA_CACHE_DIR, else beside the package, in the
-    user's cache, or in a temporary folder, the first that can be written.
+    numba checks only the compiled function's own file. Processes that compile the same function
+    differently cannot share its cache. So each version of the sources and each kind of CPU has its
+    own folder. It is below NUMBA_CACHE_DIR if that is set; otherwise beside the package, in the
+    user's cache or in a temporary folder, whichever is the first writable one.
     """
     digest = hashlib.sha256()
     for name in sorted(modules):
@@ -93,14 +94,14 @@ def _cache_root() -> Path:
         if place.is_dir() and os.access(place, os.W_OK):
             return place
     ours = temporary / f"kip33-numba-{os.getuid()}"
-    if ours.exists() and ours.stat().st_uid != os.getuid():  # machine code of somebody else's
+    if ours.exists() and ours.stat().st_uid != os.getuid():  # machine code of another user
         return Path(tempfile.mkdtemp(prefix="kip33-numba-"))
     ours.mkdir(mode=0o700, exist_ok=True)
     return ours
 
 
 def let_call(function: Callable[..., Any]) -> set[str]:
-    """Make what `function` calls callable from compiled code; return the modules of all that."""
+    """Make what `function` calls callable from compiled code; return all modules involved."""
     modules = {module.__name__ for module in MACHINE_FORMS}
     _let_call(cast(FunctionType, function), modules)
     return modules
@@ -109,7 +110,7 @@ def let_call(function: Callable[..., Any]) -> set[str]:
 def _let_call(function: FunctionType, modules: set[str]) -> None:
     """Make the plain functions that `function` calls callable from compiled code.
 
-    Adds to `modules` where it and they, and theirs in turn, are written.
+    This is recursive. Adds the modules of all these functions to `modules`.
     """
     modules.add(function.__module__)
     for name in function.__code__.co_names:
@@ -125,7 +126,7 @@ def _make_jitable(function: FunctionType) -> None:
 
 
 def crc32c_of(data: npt.NDArray[np.uint8], tables: Any) -> int:
-    """Return the CRC-32C of a uint8 array; compiled, this is the known-answer check."""
+    """Return the CRC-32C of a uint8 array; its compiled form is the known-answer check."""
     return crc.crc32c(0, data, 0, data.size, tables)
 
 

@@ -1,4 +1,4 @@
-"""A broker's answer beside ours: retention by the index files as they lie beside the logs."""
+"""A broker's decisions beside ours: retention by the index files that are beside the logs."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
@@ -26,10 +26,10 @@ ADDED: Final = (*SeenByBroker._fields[1:], "broker_deletable", "broker_reason")
 def with_broker_view(judged: DataFrame, question: RuleQuestion) -> DataFrame:
     """Return what `evaluate_retention` returned, with a broker's answer to the same question.
 
-    Added: `broker_largest_timestamp`, its `_source` (`BrokerTimestampSource`), what is wrong
-    with the index (`broker_index_fault`), `broker_deletable`, `broker_reason`. One task reads the
-    end of each `.timeindex` of its partitions' directories. A broker believes what it reads: to it
-    no segment is doubtful but one of which nothing can be told.
+    Adds `broker_largest_timestamp`, its `_source` (`BrokerTimestampSource`), what is wrong with the
+    index (`broker_index_fault`), `broker_deletable` and `broker_reason`. A task reads the end of
+    each `.timeindex` in the directories of its partitions. A broker trusts what it reads. So it has
+    doubts only about segments whose timestamp is unknown.
     """
     columns = ("log_dir", "topic", "partition", "log_uri", "max_timestamp")
     segments = judged.where(sf.col("base_offset").isNotNull()).select(*columns)

@@ -1,4 +1,4 @@
-"""What `kafka-delete-records.sh --offset-json-file` takes, for what retention calls deletable."""
+"""The input of `kafka-delete-records.sh --offset-json-file` for deletable segments."""
 
 from collections.abc import Collection
 from typing import Any
@@ -19,11 +19,13 @@ def delete_records(
 ) -> dict[str, Any]:
     """Return the file's JSON (`DeleteRecordsCommand`, version 1); runs a job.
 
-    For each partition the offset of the first record that stays, so that a broker deletes what lies
-    before it. Of replicas in several log directories the one that keeps most decides. Left out are
-    partitions that lose nothing, or would on the word of an unverified segment or, unless trusted,
-    of a file's time (D11); those that are `left_out` (`kip33.retention.deletion_doubts`); compacted
-    and internal topics, whose records Kafka does not delete.
+    It has the offset of the first kept record of each partition; a broker deletes the records
+    before it. With replicas in several log directories, the one that keeps most is used.
+
+    Left out are partitions without deletable segments; partitions with an unverified deletable
+    segment, or with one judged by its file's time (unless `trust_last_modified`); those in
+    `left_out` (`kip33.retention.deletion_doubts`); and compacted and internal topics, whose records
+    Kafka does not delete.
     """
     first_kept = sf.coalesce("first_kept_base_offset", "log_end_offset")
     doubted = sf.col("deletable_unverified_segments")
@@ -32,7 +34,7 @@ def delete_records(
     loses = (sf.col("deletable_segments") > 0) & (doubted == 0)
     replicas = partitions.where(
         (sf.col("mode") == RetentionMode.DELETE) & ~sf.col("topic").isin(*INTERNAL)
-    ).select("topic", "partition", sf.when(loses, first_kept).alias("offset"))  # null: keeps all
+    ).select("topic", "partition", sf.when(loses, first_kept).alias("offset"))  # null: all are kept
     rows = (
         replicas.groupBy("topic", "partition")
         .agg(sf.min("offset").alias("offset"), sf.bool_or(sf.isnull("offset")).alias("any_keeps"))

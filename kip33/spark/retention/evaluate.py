@@ -1,6 +1,6 @@
-"""Retention of a whole catalog: what may expire, why the rest stays, and what if.
+"""Retention of a catalog as a DataFrame: what is deletable, why the rest is kept, and what-ifs.
 
-The rule is `kip33.spark.retention.rule`; here it gets its policies and its other questions.
+The rule is in `kip33.spark.retention.rule`. This module adds policies and what-ifs.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ from kip33.spark.retention.small_tables import small_table
 from kip33.spark.retention.suspicious_timestamps import suspicion
 
 LogStartOffsets = Mapping[tuple[str, str, int], int]
-"""(log_dir, topic, partition) to the partition's log start offset."""
+"""From (log_dir, topic, partition) to the partition's log start offset."""
 
 
 def evaluate_retention(
@@ -32,19 +32,19 @@ def evaluate_retention(
     what_if: WhatIf | None = None,
     broker_view: bool = False,
 ) -> DataFrame:
-    """Return the catalog's rows with what becomes of each segment at `now_ms`, and why.
+    """Return the catalog's rows with the retention decision for each segment at `now_ms`.
 
     `now_ms` is in ms since 1970 or a `datetime` with a time zone.
 
-    Added: `policy` (the section that holds), `mode`, `retention_ms`, `retention_bytes`,
+    Adds `policy` (the section that applies), `mode`, `retention_ms`, `retention_bytes`,
     `log_start_offset`, then the fields of `kip33.rules.retention_rows.Decision`: `deletable`,
-    `reason`, ...; `kept_only_by_blocker` and `suspicion` (`kip33.rules.suspicious_timestamps`);
-    with `what_if` `what_if_deletable` and `what_if_reason`; with `broker_view` what
-    `with_broker_view` adds.
+    `reason`, ...; `kept_only_by_blocker` and `suspicion` (`kip33.rules.suspicious_timestamps`).
+    `what_if` adds `what_if_deletable` and `what_if_reason`; `broker_view` adds the columns of
+    `with_broker_view`.
 
     `active_segment` "kafka" judges the last segment as a broker does, "keep" keeps it. `boundary`
-    "remote" is tiered storage's comparison until KAFKA-20091. A small job reads the topics, the
-    rest is lazy. ValueError for a wrong argument.
+    "remote" uses tiered storage's comparison before KAFKA-20091. A small job reads the topics; the
+    rest is lazy. Raises ValueError for a wrong argument.
     """
     question = question_of(milliseconds_of(now_ms), active_segment, boundary)
     found = catalog.select("topic").distinct().collect()
@@ -60,7 +60,7 @@ def evaluate_retention(
 
 
 def question_of(now_ms: int, active_segment: str, boundary: str) -> RuleQuestion:
-    """Return what is asked of all partitions alike; ValueError for a wrong argument."""
+    """Return the settings that are the same for all partitions; ValueError for a wrong argument."""
     question = RuleQuestion(now_ms, active_segment, boundary)
     require_question(question)
     return question
@@ -76,10 +76,10 @@ def evaluate_topics(
     what_if: WhatIf | None = None,
     broker_view: bool = False,
 ) -> DataFrame:
-    """Return what `evaluate_retention` does, no job run, for a catalog that has no other topics."""
+    """Return what `evaluate_retention` does, without a job; `topics` are all of the catalog's."""
     rows = _with_policies(catalog, topics, policies)
     rows = _with_log_start_offsets(rows, log_start_offsets or {})
-    # Before the windows: one word is sorted and copied there, not what it is made of.
+    # Before the windows, so that they sort and copy one word and not the columns it is made from.
     rows = rows.withColumn("suspicion", suspicion(question.now_ms)).drop("after_max_ms")
     rows = with_decision(rows, question)
     rows = rows.select(*(name for name in rows.columns if name != "suspicion"), "suspicion")
@@ -91,7 +91,7 @@ def evaluate_topics(
 def _with_policies(
     catalog: DataFrame, topics: Iterable[str | None], policies: Policies
 ) -> DataFrame:
-    """Add what the policies say of each row's topic; a topic of null has none."""
+    """Add the policy values for each row's topic; a row without a topic has no policy."""
     named = [topic for topic in topics if topic]
     said = [policies.of(topic) for topic in named]
     after_max_ms = [policy.message_timestamp_after_max_ms for policy in said]
@@ -125,7 +125,7 @@ def _with_log_start_offsets(rows: DataFrame, offsets: LogStartOffsets) -> DataFr
 
 
 def _with_what_if(rows: DataFrame, question: RuleQuestion, what_if: WhatIf) -> DataFrame:
-    """Add the answer to another question: other limit, future timestamps not believed."""
+    """Add the decisions with another limit, or with future timestamps ignored."""
     largest, retention_ms = sf.col("largest_timestamp"), sf.col("retention_ms")
     if what_if.ignore_future_ms is not None:
         ahead = largest - sf.lit(question.now_ms) > sf.lit(what_if.ignore_future_ms)

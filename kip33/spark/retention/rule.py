@@ -1,8 +1,8 @@
 """The retention rule as SQL windows over (log_dir, topic, partition): no row leaves the JVM.
 
-`kip33.rules.retention.judge_columns` is here once more as Spark expressions. Tests compare
-the two. Two passes over one sort: what each segment is by itself, then what those
-before it make of it.
+These are the rules of `kip33.rules.retention.judge_columns` as Spark expressions. Tests compare the
+two. One sort serves two steps: the values of each segment by itself, then those that depend on the
+older segments.
 """
 
 from typing import Final, NamedTuple
@@ -22,7 +22,7 @@ PARTITION: Final = ("log_dir", "topic", "partition")
 
 
 class RuleColumns(NamedTuple):
-    """The columns a decision is made from, and what the columns it adds begin with."""
+    """The columns from which a decision is made, and the prefix of the columns that are added."""
 
     largest_timestamp: str = "largest_timestamp"
     retention_ms: str = "retention_ms"
@@ -35,8 +35,8 @@ def with_decision(
 ) -> DataFrame:
     """Return `rows` with the columns of a Decision and `kept_only_by_blocker`.
 
-    They need the catalog's columns, `mode`, `retention_ms`, `retention_bytes` of their topic's
-    policy and `log_start_offset`, all but `mode` null where there is none.
+    `rows` needs the catalog's columns, `mode`, `retention_ms` and `retention_bytes` of the topic's
+    policy, and `log_start_offset`. All of these but `mode` may be null.
     """
     names = names or RuleColumns()
     in_order = Window.partitionBy(*PARTITION).orderBy(
@@ -92,9 +92,9 @@ def with_decision(
 def _with_own_figures(
     rows: DataFrame, question: RuleQuestion, names: RuleColumns, in_order: WindowSpec
 ) -> DataFrame:
-    """Add what each segment is apart from those before it.
+    """Add the values of each segment that do not depend on older segments.
 
-    Wanted by which check, kept for what, expired, deletable from which moment on.
+    The check that selects it, the reason to keep it, whether and when it expires.
     """
     size = sf.coalesce("size_bytes", sf.lit(0))
     first, last = Window.unboundedPreceding, Window.unboundedFollowing
@@ -143,7 +143,7 @@ def _with_own_figures(
 
 
 def _is_breached(largest: Column, retention_ms: Column, question: RuleQuestion) -> Column:
-    """Whether time retention wants a segment, as `rules.retention` has it."""
+    """Return whether time retention selects a segment, as in `rules.retention`."""
     now_ms = sf.lit(question.now_ms)
     if question.boundary == "remote":
         return (now_ms >= retention_ms) & (largest <= now_ms - retention_ms)
@@ -151,7 +151,7 @@ def _is_breached(largest: Column, retention_ms: Column, question: RuleQuestion) 
 
 
 def _expires_at_ms(largest: Column, retention_ms: Column, question: RuleQuestion) -> Column:
-    """The first moment of a breach; a sum beyond int64 would raise, so it is not made."""
+    """Return the first time of a breach; sums beyond int64 would raise and are avoided."""
     never = sf.lit(NEVER_MS)
     if question.boundary == "remote":
         moment = sf.when(largest > never - retention_ms, never).otherwise(largest + retention_ms)
@@ -161,7 +161,7 @@ def _expires_at_ms(largest: Column, retention_ms: Column, question: RuleQuestion
 
 
 def _directory() -> Column:
-    """`formats.names.partition_dir_of`: null where the log lies in no directory of Kafka's form."""
+    """Return `formats.names.partition_dir_of` in SQL; null if it is not the row's partition."""
     name = sf.element_at(sf.split("log_uri", "/"), -2)
     plain = sf.regexp_replace(name, "-0*([0-9]+)$", "-$1")
     of_partition = sf.concat_ws("-", "topic", "partition")
@@ -169,7 +169,7 @@ def _directory() -> Column:
 
 
 def _kept_for(question: RuleQuestion, names: RuleColumns) -> Column:
-    """`rules.retention`: why a segment stays whatever the checks want, null if nothing keeps it."""
+    """Return why a segment is kept even if a check selects it; null if there is no such reason."""
     base_offset, status = sf.col("base_offset"), sf.col(names.status)
     neighbours = (sf.col("_previous_base"), sf.col("_next_base"))
     before, after = (sf.coalesce(base_offset == other, sf.lit(False)) for other in neighbours)
