@@ -144,7 +144,7 @@ class Policies:
         object.__setattr__(self, "topics", topics)
 
     def of(self, topic: str) -> Policy:
-        """Return what holds for `topic`."""
+        """Return the policy that applies to `topic`."""
         exact = self._by_name.get(topic)
         if topic in BUILT_IN_TOPICS:
             if topic == METADATA_TOPIC or exact is None:
