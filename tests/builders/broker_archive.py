@@ -1,4 +1,4 @@
-"""Logs of random catalogs on disk, with index files as a broker, a crash or a copy leaves them."""
+"""Logs of random catalogs on disk, with the index files of a broker, a crash or a copy."""
 
 import os
 import random
@@ -17,7 +17,7 @@ def rows_with_files(rows: list[dict[str, Any]], root: Path, seed: int) -> list[d
 
 
 def _with_files(chance: random.Random, row: dict[str, Any], root: Path) -> dict[str, Any]:
-    """Write a row's log and what lies beside it; return the row that a build would write."""
+    """Write a row's log and the files beside it; return the row that a build would write."""
     name = row["log_uri"].split("/")[-1 if row["base_offset"] is None else -2]
     directory = root / row["log_dir"] / name
     directory.mkdir(parents=True, exist_ok=True)
@@ -40,12 +40,12 @@ def _with_files(chance: random.Random, row: dict[str, Any], root: Path) -> dict[
     if chance.random() < 0.8:
         log.with_suffix(".index").touch()
     if chance.random() < 0.03:
-        log.unlink()  # since the build
+        log.unlink()  # deleted after the build
     return row | {"log_uri": Location.of(log).uri, "max_timestamp": max_timestamp}
 
 
 def _time_index(chance: random.Random, max_timestamp: int | None) -> bytes | None:
-    """Return a `.timeindex` as a broker, a crash or a bad copy may have left it."""
+    """Return a `.timeindex` that a broker, a crash or a bad copy may have left."""
     truth = max_timestamp if max_timestamp is not None and max_timestamp >= 0 else NOW_MS
     true_index = _entries(max(0, truth - 5_000), truth)
     state = chance.choice(("true", "true", "true", "missing", "empty", "zeros", "padded", "torn",

@@ -1,4 +1,4 @@
-"""Rows of a catalog for segments on disk, as a search, a lag or a failover takes them."""
+"""Catalog rows for segments on disk, in the form that search, lag and failover need."""
 
 from collections.abc import Iterable
 from typing import Any

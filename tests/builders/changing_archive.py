@@ -1,7 +1,7 @@
-"""An archive that a test changes between builds, and what its builds leave: no clock is asked.
+"""An archive that a test changes between builds, and the results of its builds.
 
-Times are the archive's own: `now_ms` goes on by a day with every build, and a file is as old as
-the test says. `fresh()` is what a build into a new place makes of the archive as it is now.
+No real clock is used: `now_ms` advances by a day with every build, and the test sets the age of
+each file. `fresh()` is the result of a build of the current archive into a new directory.
 """
 
 import itertools
@@ -20,12 +20,12 @@ from tests.faults.builds import Outcome, build_here, outcome
 
 DAY_MS = 86_400_000
 START_MS = 1_700_000_000_000
-INTERVAL = 200  # bytes between index entries: a small log has several
+INTERVAL = 200  # bytes between index entries: a small log has several entries
 Row = dict[str, Any]
 
 
 def batches(base_offset: int, count: int, *, first_ms: int = START_MS, step_ms: int = 7) -> bytes:
-    """Return a log of `count` batches of two records, an offset and some ms apart."""
+    """Return a log of `count` batches of two records, one offset and `step_ms` apart."""
     return segment(
         v2_batch(
             base_offset + 2 * number,
@@ -36,7 +36,7 @@ def batches(base_offset: int, count: int, *, first_ms: int = START_MS, step_ms: 
 
 
 class ChangingArchive:
-    """A source of segments, the place of their indexes, and a clock."""
+    """A source of segments, the directory of their indexes, and a clock."""
 
     def __init__(self, folder: Path, *, in_place: bool = False) -> None:
         """Begin empty, below `folder`."""
@@ -48,15 +48,15 @@ class ChangingArchive:
         self._fresh_places = itertools.count()
 
     def log(self, partition: str, base_offset: int = 0) -> Path:
-        """Return the path of a segment, there or not."""
+        """Return the path of a segment, which need not exist."""
         return self.source / partition / f"{base_offset:020d}.log"
 
     def index(self, partition: str, base_offset: int = 0) -> Path:
-        """Return where the segment's `.timeindex` is built."""
+        """Return the path where a build writes the segment's `.timeindex`."""
         return self.index_of(self.log(partition, base_offset))
 
     def index_of(self, log: Path) -> Path:
-        """Return where a log's `.timeindex` is built."""
+        """Return the path where a build writes a log's `.timeindex`."""
         root = self.index_dir or self.source
         return root / log.relative_to(self.source).with_suffix(".timeindex")
 
@@ -71,13 +71,13 @@ class ChangingArchive:
         os.utime(log, ns=(0, (self.now_ms - age_ms) * 1_000_000))
 
     def rewrite_unseen(self, log: Path, data: bytes) -> None:
-        """Write a segment and set its modification time to what it was: a clock with long ticks."""
+        """Write a segment and restore its modification time, like a clock with long ticks."""
         modified_ns = log.stat().st_mtime_ns
         log.write_bytes(data)
         os.utime(log, ns=(0, modified_ns))
 
     def build(self, **settings: Any) -> BuildSummary:
-        """Build at the clock's time; the clock then goes on by a day."""
+        """Build at the clock's time; then advance the clock by a day."""
         index_dir, how = self._arguments(settings)
         summary = build_here(self.source, index_dir, **how)
         self.now_ms += DAY_MS
@@ -106,7 +106,7 @@ class ChangingArchive:
         return row
 
     def outcome(self) -> Outcome:
-        """Return the rows, index paths from `INDEX` on, and the index files that they name."""
+        """Return the rows, with index paths relative to `INDEX`, and their index files."""
         return named_by_rows(
             outcome(self.index_root, self.catalog),
             self.index_root,
@@ -114,7 +114,7 @@ class ChangingArchive:
         )
 
     def fresh(self, **settings: Any) -> Outcome:
-        """Return the same of a build into a new place, which reads everything."""
+        """Return the outcome of a build into a new directory, which reads everything."""
         place = self.folder / f"fresh-{next(self._fresh_places)}"
         settings = {"index_interval_bytes": INTERVAL, "now_ms": self.now_ms} | settings
         build_here(self.source, place, **settings)
@@ -124,14 +124,14 @@ class ChangingArchive:
 
     @property
     def index_root(self) -> Path:
-        """Return the directory that index files lie below."""
+        """Return the root directory of the index files."""
         return self.index_dir or self.source
 
 
 def named_by_rows(seen: Outcome, root: Path, *, in_place: bool = False) -> Outcome:
-    """Return the outcome with the files that rows name, and index URIs from `INDEX` on.
+    """Return the outcome with the files that rows name, and index URIs relative to `INDEX`.
 
-    `in_place`: without what a build in place does otherwise, to compare it with another.
+    `in_place`: remove what a build in place does differently, to compare it with another build.
     """
     prefix = root.as_uri()
     rows, named = [], set()
@@ -158,10 +158,10 @@ IN_PLACE = re.compile(
 
 
 def without_what_differs_in_place(row: Row) -> Row:
-    """Return a row without what differs between a build in place and one into an index directory.
+    """Return a row without the differences between a build in place and one into a directory.
 
-    In place there is no `.index` beside a log that is `truncated`, one of ours stays beside a log
-    that is `invalid`, and the row says what a broker does with such logs.
+    In place there is no `.index` beside a `truncated` log, our own stays beside an `invalid` log,
+    and the row says what a broker does with such logs.
     """
     row = row | {"error": row["error"] and IN_PLACE.sub("", row["error"])}
     if row["status"] in ("truncated", "invalid"):

@@ -1,7 +1,7 @@
-"""Index files of generated segments, damaged, and what each of them is to be called.
+"""Damaged index files of generated segments, and the expected verdict for each.
 
-`expected_verdicts` says it from the definitions, entry by entry over lists, and shares no code with
-kip33: what an index's bytes are, which entries are true, how much log lies between them.
+`expected_verdicts` follows the definitions, entry by entry over lists, and shares no code with
+kip33: the bytes of an index, which entries are true, and how much log is between them.
 """
 
 import struct
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tests.builders.generated_segments import Written, random_segment
 
-INDEX_BYTES = 24_000  # segment.index.bytes: room for every index here
+INDEX_BYTES = 24_000  # segment.index.bytes: large enough for every index here
 PREALLOCATED = (INDEX_BYTES, 10_485_756, 10_485_760)
 INTERVALS = (0, 60, 150, 400, 4096)
 DIALECTS = ("recover", "live", "kip33")
@@ -19,12 +19,12 @@ Pairs = list[tuple[int, int]]
 
 
 class Case(NamedTuple):
-    """A segment and its index files, as they came out of some damage."""
+    """A segment and its index files after some damage."""
 
     entries: list[Written]
     base_offset: int
     interval: int
-    dialect: str  # that verify is asked for
+    dialect: str  # the dialect that verify uses
     time_index: bytes
     offset_index: bytes
     damage: tuple[str, str]
@@ -41,7 +41,7 @@ class Expected(NamedTuple):
 
 
 def positions_of(entries: Sequence[Written]) -> list[int]:
-    """Where each entry begins, and the end of the last one."""
+    """Return where each entry begins, and the end of the last one."""
     positions = [0]
     for entry in entries:
         positions.append(positions[-1] + len(entry.wire))
@@ -49,7 +49,7 @@ def positions_of(entries: Sequence[Written]) -> list[int]:
 
 
 def indexes_of(entries: Sequence[Written], interval: int, dialect: str) -> tuple[Pairs, Pairs]:
-    """The entries of both indexes with absolute offsets, in one pass without a restart."""
+    """Return the entries of both indexes with absolute offsets, from one pass without a restart."""
     times: Pairs = []
     offsets: Pairs = []
     largest, offset_of_largest, last_indexed = -1, 0, 0
@@ -83,7 +83,7 @@ def offset_bytes(pairs: Pairs, base_offset: int) -> bytes:
 def appended_indexes(
     random: Random, entries: Sequence[Written], interval: int
 ) -> tuple[Pairs, Pairs]:
-    """The same of a broker before 3.9.1 that takes several batches at once, and restarts."""
+    """Return those of a broker before 3.9.1 that appends several batches at once, and restarts."""
     times: Pairs = []
     offsets: Pairs = []
     largest, offset_of_largest, since, at = -1, 0, 0, 0
@@ -108,7 +108,7 @@ def appended_indexes(
 
 
 def first_offsets(entries: Sequence[Written], offsets: Pairs) -> Pairs:
-    """A leader's `.index` before Kafka 2.0: entries name the first offset of their batch."""
+    """Return a leader's `.index` before Kafka 2.0: entries have the first offset of their batch."""
     firsts = dict(zip(positions_of(entries), (first_offset(e) for e in entries), strict=False))
     return [(firsts[position], position) for _, position in offsets]
 
@@ -133,7 +133,7 @@ def flip_bit(random: Random, data: bytes, width: int) -> bytes:
 
 
 def nudge(random: Random, data: bytes, width: int) -> bytes:
-    """One field of one entry, up or down by little."""
+    """Change one field of one entry by a small amount."""
     kept = pieces(data, width)
     if not kept or len(kept[-1]) < width:
         return data
@@ -157,7 +157,7 @@ def drop_some(random: Random, data: bytes, width: int) -> bytes:
 
 
 def drop_middle(random: Random, data: bytes, width: int) -> bytes:
-    """All but the last entry, or but the last and some first ones."""
+    """Keep some first entries, or none, and the last one."""
     kept = pieces(data, width)
     return b"".join(kept[: random.randint(0, len(kept))][:-1] + kept[-1:])
 
@@ -184,7 +184,7 @@ def zero_tail(random: Random, data: bytes, width: int) -> bytes:
 
 
 def stale_tail(random: Random, data: bytes, width: int) -> bytes:
-    """What a truncation leaves behind the entries, in a file of any size or a preallocated one."""
+    """Add stale entries, which a truncation leaves in a file of any size or a preallocated one."""
     full = INDEX_BYTES // width * width
     kind = ">qi" if width == 12 else ">ii"
     stale = b"".join(struct.pack(kind, 10_000 + i, 20_000 + i) for i in range(full // width))
@@ -222,7 +222,7 @@ def damaged(random: Random, data: bytes, width: int) -> tuple[bytes, str]:
 
 
 def random_case(seed: str) -> Case:
-    """A segment, two index files of it from some broker or build, and their damage."""
+    """Return a segment with two index files from some broker or build, damaged."""
     random = Random(seed)
     base_offset = random.choice((0, 50, 5_000_000_000))
     entries = random_segment(random, base_offset=base_offset, entries=random.randint(0, 40))
@@ -241,7 +241,7 @@ def random_case(seed: str) -> Case:
     return Case(entries, base_offset, interval, asked, time_index, offset_index, damage)
 
 
-# What each file is to be called.
+# The expected verdict for each file.
 
 
 def expected_verdicts(case: Case) -> Expected:
@@ -273,7 +273,7 @@ def expected_time(case: Case) -> str:
 
 
 def true_times(entries: Sequence[Written], next_offset: bool) -> dict[int, set[int]]:
-    """The offsets that are true with each timestamp, in Kafka's meaning or the kip33 dialect's."""
+    """Return the true offsets for each timestamp, in Kafka's meaning or the kip33 dialect's."""
     found: dict[int, set[int]] = {}
     for entry in entries:
         largest = max(found, default=-1)
@@ -339,7 +339,7 @@ def first_untrue_offset(case: Case, pairs: Pairs) -> int | None:
 
 
 def appends_of(entries: Sequence[Written], pairs: Pairs) -> list[tuple[int, int, int]]:
-    """Of each entry of a true `.index`: where its append begins and ends, and its batches."""
+    """Return for each entry of a true `.index` its append's start, end and batches."""
     positions = positions_of(entries)
     found = []
     for offset, position in pairs:
@@ -350,7 +350,7 @@ def appends_of(entries: Sequence[Written], pairs: Pairs) -> list[tuple[int, int,
 
 
 def largest_append(case: Case) -> int:
-    """The bytes of the largest append of several batches that a true `.index` names."""
+    """Return the bytes of the largest append of several batches that a true `.index` has."""
     pairs = offset_pairs(case)
     if first_untrue_offset(case, pairs) is not None:
         return 0
@@ -363,7 +363,7 @@ Gaps = list[tuple[int, int]]
 
 
 def missing_between(positions: list[int], point: int, first: int, stop: int, interval: int) -> int:
-    """How many batches from `first` up to `stop` would begin a new index point."""
+    """Return how many batches from `first` up to `stop` would get an index entry."""
     missing = 0
     for position in positions:
         if first <= position < stop and position - point > interval:

@@ -1,7 +1,7 @@
-"""Random logs of every kind of entry, damaged at random, and what is left of them by brute force.
+"""Random logs of every kind of entry, damaged at random, and their remains by brute force.
 
-What a damaged log still holds is known from how it was made: an entry is sound if nothing changed
-that its checksum covers. Only its offset field, which no checksum covers, may have changed.
+The content of a damaged log is known from how it was made: an entry is intact if none of the bytes
+that its checksum covers changed. Its offset field may have changed: no checksum covers it.
 """
 
 from collections.abc import Sequence
@@ -23,19 +23,19 @@ from tests.builders.segment_builder import (
 
 @dataclass(frozen=True)
 class Left:
-    """One sound entry of a damaged log: what it holds now; `records` is None if unreadable."""
+    """The content of an intact entry of a damaged log; `records` is None if unreadable."""
 
     position: int
     offset_field: int
     last_offset: int
     max_timestamp: int
     records: tuple[tuple[int, int], ...] | None
-    says_no_offset: bool = False  # a compressed message of offset 0
+    says_no_offset: bool = False  # a compressed message with offset 0
 
 
 @dataclass(frozen=True)
 class Remains:
-    """The sound entries from the start on, and where the first one that is not sound begins."""
+    """The intact entries from the start on, and where the first damaged one begins."""
 
     entries: tuple[Left, ...]
     damaged_at: int | None
@@ -45,7 +45,7 @@ class Remains:
         return [pair for entry in self.entries for pair in entry.records or ()]
 
     def places_of_errors(self, base_offset: int) -> set[int]:
-        """Where an error may say that the log ends: damage, unreadable records, offsets back."""
+        """Return where an error may say that the log ends: damage, bad records, falling offsets."""
         places, last_offset = {self.damaged_at}, base_offset - 1
         for entry in self.entries:
             if entry.records is None or entry.offset_field <= last_offset:
@@ -58,7 +58,7 @@ class Remains:
 
 
 def random_entries(chance: Random, base_offset: int) -> list[Written]:
-    """Entries of every kind, offsets from `base_offset` on."""
+    """Return entries of every kind, with offsets from `base_offset` on."""
     entries: list[Written] = []
     offset = base_offset
     if not base_offset and chance.random() < 0.2:
@@ -107,7 +107,7 @@ def _wrapper(chance: Random, offset: int, *, counts_from_0: bool = False) -> Wri
 
 
 def damaged(chance: Random, log: bytes) -> bytes:
-    """The log with a bit turned, a few bytes replaced, or its end cut off."""
+    """Return the log with a flipped bit, a few replaced bytes, or its end cut off."""
     at, kind = chance.randrange(len(log)), chance.randrange(10)
     if kind < 6:
         return log[:at] + bytes([log[at] ^ 1 << chance.randrange(8)]) + log[at + 1 :]
@@ -118,7 +118,7 @@ def damaged(chance: Random, log: bytes) -> bytes:
 
 
 def remains_of(written: Sequence[Written], log: bytes) -> Remains:
-    """Return what is left of a log that was written so and has these bytes now."""
+    """Return the remains of a log that had the entries `written` and now has these bytes."""
     position, left = 0, []
     for entry in written:
         wire = log[position : position + len(entry.wire)]

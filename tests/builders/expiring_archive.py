@@ -1,6 +1,6 @@
-"""An archive of small files, some of them expired, with a catalog: what a retention plan is about.
+"""An archive of small files, some of them expired, with a catalog: the input of a retention plan.
 
-The files are no segments, only named as such; their rows say what a build would. No clock is asked.
+The files only have the names of segments; their rows are those of a build. No real clock is used.
 """
 
 import errno
@@ -31,7 +31,7 @@ class ExpiringArchive:
     """Partitions whose segments are a day apart; those older than a week may expire."""
 
     def __init__(self, folder: Path) -> None:
-        """Begin empty, below `folder`."""
+        """Create an empty archive below `folder`."""
         self.folder = folder
         self.source, self.index_dir = folder / "archive", folder / "indexes"
         self.catalog = Catalog.at(str(folder / "catalog"))
@@ -42,7 +42,7 @@ class ExpiringArchive:
 
     @classmethod
     def with_two_partitions(cls, folder: Path) -> Self:
-        """Return one whose A and B have five segments, the oldest four of them expired."""
+        """Return an archive with five segments in A and in B, the oldest four of them expired."""
         archive = cls(folder)
         for path in (A, B):
             archive.partition(path, 5, expired=4, kinds=KINDS)
@@ -52,11 +52,11 @@ class ExpiringArchive:
         return archive
 
     def log(self, base_offset: int, path: str = A) -> Path:
-        """Return where a log is, there or not."""
+        """Return the path of a log, which need not exist."""
         return self.source / path / f"{base_offset:020d}.log"
 
     def rewrite(self, path: Path, *, size: int = 0, age_days: float = 1) -> None:
-        """Let a file have other bytes, so many more or fewer."""
+        """Write other bytes to a file, and make it longer or shorter by `size`."""
         self.write(path, b"!" * (path.stat().st_size + size), age_days=age_days)
 
     def partition(self, path: str, segments: int, *, expired: int, **fields: Any) -> list[Path]:
@@ -76,7 +76,7 @@ class ExpiringArchive:
         index_kinds: tuple[str, ...] = ("timeindex", "index"),
         **fields: Any,
     ) -> Path:
-        """Write a segment's files, beside the log and in the index directory, and note its row."""
+        """Write a segment's files, beside the log and in the index directory, and store its row."""
         log = self.source / path / f"{base_offset:020d}.log"
         for kind in kinds:
             self.write(log.with_suffix(f".{kind}"))
@@ -105,13 +105,13 @@ class ExpiringArchive:
         return log
 
     def write(self, path: Path, data: bytes | None = None, *, age_days: float = 1) -> None:
-        """Write a file, with bytes that no other has unless they are given."""
+        """Write a file; without `data` its bytes are unique."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data or str(path.relative_to(self.folder)).encode() * 10)
         os.utime(path, ns=(0, int(NOW_MS - age_days * DAY_MS) * 1_000_000 + 123_456))
 
     def snapshot(self, *others: dict[str, Any], only_there: bool = True) -> Snapshot:
-        """Commit a snapshot of the segments that are there, and of `others`."""
+        """Commit a snapshot of the existing segments and of `others`."""
         rows = [one for log, one in self.rows.items() if not only_there or log.exists()]
         index_dir = Location.of(self.index_dir).uri
         draft = Draft.begin(self.catalog, Location.of(self.source))
@@ -122,7 +122,7 @@ class ExpiringArchive:
         return draft.commit([writer.publish()], settings=settings, now_ms=NOW_MS)
 
     def plan(self, **settings: Any) -> RetentionPlan:
-        """Plan by the newest snapshot."""
+        """Plan from the newest snapshot."""
         how: dict[str, Any] = {"now_ms": NOW_MS, "clock_ms": NOW_MS} | settings
         policies = how.pop("policies", self.policies)
         return plan_retention(self.catalog, self.catalog.require_newest(), policies, **how)
@@ -151,7 +151,7 @@ class ExpiringArchive:
         }
 
     def trashed(self, plan: RetentionPlan) -> dict[str, bytes]:
-        """Return what is in the folder `trash`, by the path it had; unfinished copies left out."""
+        """Return the complete files in the folder `trash` by their former paths."""
         root = self.folder / "trash" / plan.plan_id
         places = {"segments": self.source, "indexes": self.index_dir}
         return {
@@ -167,7 +167,7 @@ class ExpiringArchive:
 
 
 def clock(start_ms: int = NOW_MS + 60_000) -> Callable[[], int]:
-    """Return a clock that goes on by a millisecond whenever it is read."""
+    """Return a clock that advances by a millisecond whenever it is read."""
 
     def ticks() -> Iterator[int]:
         now = start_ms
@@ -182,7 +182,7 @@ Rename = Callable[[str, str], None]
 
 
 def only_within_a_directory(rename: Rename) -> Rename:
-    """Return a rename to which every directory is a disk of its own."""
+    """Return a rename for which every directory is a separate disk."""
 
     def refuse(source: str, target: str) -> None:
         if os.path.dirname(source) != os.path.dirname(target):  # noqa: PTH120
@@ -193,6 +193,6 @@ def only_within_a_directory(rename: Rename) -> Rename:
 
 
 def event(record: dict[str, Any]) -> str:
-    """Return what an object of the journal tells, in a word, and of which segment."""
+    """Return the event in an object of the journal, in one word, and its segment."""
     what = record["outcome"] or record["kind"]
     return f"{what} {record['log_dir']} {record['base_offset']}"

@@ -1,7 +1,7 @@
-"""Segments for property tests, each entry with the records that were put into it.
+"""Segments for property tests; each entry has the records that were put into it.
 
-`segments()` draws lists of `Written`. What a scan should report of an entry, and what a reader of
-its records would see, is known from how it was made: nothing here is read back from bytes.
+`segments()` draws lists of `Written`. The expected results of a scan and of a reader of records are
+known from how an entry was made: nothing here is read back from bytes.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ class Written:
 
     @property
     def first_offset_with_max(self) -> int:
-        """What a leader of 0.11 to 3.6 recorded: it looked into plain CreateTime batches only."""
+        """Return what a leader of 0.11 to 3.6 recorded; it parsed only plain CreateTime batches."""
         if self.magic == 2 and self.attributes & 0x0F == 0:
             for offset, timestamp in self.records:
                 if timestamp == self.max_timestamp:
@@ -49,7 +49,7 @@ class Written:
         return self.last_offset
 
     def row(self, position: int, *, seek: bool = False) -> tuple[int, ...]:
-        """What a scan reports, in the order of `kip33.formats.batch.BATCH`."""
+        """Return what a scan reports, in the order of `kip33.formats.batch.BATCH`."""
         of_max = self.first_offset_with_max if seek else self.last_offset
         epoch = 0 if self.magic == 2 else -1
         return (
@@ -60,7 +60,7 @@ class Written:
 
 
 def rows_of(entries: Sequence[Written], *, seek: bool = False) -> list[tuple[int, ...]]:
-    """What a scan reports of a whole log."""
+    """Return what a scan reports for a log."""
     rows, position = [], 0
     for entry in entries:
         rows.append(entry.row(position, seek=seek))
@@ -73,12 +73,12 @@ def wire_of(entries: Sequence[Written]) -> bytes:
 
 
 def record_pairs(entries: Sequence[Written]) -> list[tuple[int, int]]:
-    """Every record of a log, (offset, timestamp), in order."""
+    """Return every record of a log, (offset, timestamp), in order."""
     return [record for entry in entries for record in entry.records]
 
 
 def plain_batch(first_offset: int, timestamps: Sequence[int], value: bytes = b"") -> Written:
-    """A v2 batch as a producer of today sends it, uncompressed."""
+    """Return an uncompressed v2 batch in the form of a current producer."""
     return _v2(first_offset, timestamps, value)
 
 
@@ -113,14 +113,14 @@ def _v2(
 
 
 def _compacted(first_offset: int, max_timestamp: int, gap: int) -> Written:
-    """All its records are gone, its header stayed."""
+    """Return a batch whose records compaction removed; its header remains."""
     last_offset = first_offset + gap
     wire = v2_batch(first_offset, last_offset_delta=gap, max_timestamp=max_timestamp)
     return Written(wire, first_offset, last_offset, max_timestamp, (), records_count=0)
 
 
 def _wrapper_v0(first_offset: int, count: int, codec: str) -> Written:
-    """Its inner offsets are absolute, and it has no timestamps."""
+    """Return a wrapper with absolute inner offsets and no timestamps."""
     offsets = range(first_offset, first_offset + count)
     wire = wrapper(offsets[-1], [v0_message(o) for o in offsets], magic=0, codec=codec)
     return Written(
@@ -184,7 +184,7 @@ values = st.integers(0, 120).map(bytes)
 
 @st.composite
 def entries_at(draw: st.DrawFn, first_offset: int) -> Written:
-    """One entry of any kind a broker has ever written, from `first_offset` on."""
+    """Draw one entry of any kind that any broker has written, from `first_offset` on."""
     kind = draw(
         st.sampled_from(
             ("plain", "plain", "packed", "stamped", "compacted", "v0", "v1", "wrapper", "marker")
@@ -213,7 +213,7 @@ def entries_at(draw: st.DrawFn, first_offset: int) -> Written:
 def segments(
     draw: st.DrawFn, *, base_offset: int = 0, min_size: int = 0, max_size: int = 12
 ) -> list[Written]:
-    """A log whose offsets grow, perhaps with holes, from `base_offset` on."""
+    """Draw a log with increasing offsets, perhaps with gaps, from `base_offset` on."""
     entries: list[Written] = []
     offset = base_offset
     for _ in range(draw(st.integers(min_size, max_size))):
@@ -227,7 +227,7 @@ KINDS = ("plain", "packed", "stamped", "compacted", "v0", "v1", "wrapper", "wrap
 
 
 def random_segment(random: Random, *, base_offset: int, entries: int) -> list[Written]:
-    """A log of entries of one kind or of every kind, with timestamps that grow or do not."""
+    """Return a log of entries of one kind or of all kinds, with timestamps in order or not."""
     kinds = random.choice((KINDS, ("plain",), ("v0", "v1", "wrapper", "wrapper v0")))
     grows = random.random() < 0.6
     written: list[Written] = []

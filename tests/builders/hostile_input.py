@@ -1,4 +1,4 @@
-"""Small files that ask for much: what each of them costs must follow its own size."""
+"""Small files that are expensive to read: their cost must be proportional to their size."""
 
 import os
 import struct
@@ -25,14 +25,14 @@ from tests.builders.segment_builder import (
 
 
 def log_path(folder: Path, base_offset: int = 0) -> Path:
-    """Return a log's place in a partition's directory, which is made."""
+    """Return a log's path in a partition's directory, which is created."""
     directory = folder / "orders-0"
     directory.mkdir(parents=True, exist_ok=True)
     return directory / f"{base_offset:020d}.log"
 
 
 def sparse_time_index(folder: Path, size_bytes: int) -> Path:
-    """Write a small log and its true `.timeindex` with a hole behind it; return the log."""
+    """Write a small log and its true `.timeindex`, extended by a hole; return the log."""
     log = log_path(folder)
     log.write_bytes(b"".join(v2_batch(i, [Record(1000 + i)]) for i in range(5)))
     settings = IndexSettings(index_interval_bytes=0)
@@ -44,7 +44,7 @@ def sparse_time_index(folder: Path, size_bytes: int) -> Path:
 
 
 def lying_headers(batches: int, *, rising: bool = True) -> bytes:
-    """Return batches of one record each, whose headers claim timestamps that no record bears."""
+    """Return batches of one record each, whose headers claim timestamps that no record has."""
     claims = [10_000 + (i if rising else batches - i) for i in range(batches)]
     return b"".join(
         v2_batch(i, [Record(i % 7)], max_timestamp=claim) for i, claim in enumerate(claims)
@@ -52,22 +52,22 @@ def lying_headers(batches: int, *, rising: bool = True) -> bytes:
 
 
 def steps_of_one_batch(records: int) -> bytes:
-    """Return one batch, each record of which is later than all before it."""
+    """Return one batch in which each record is later than all before it."""
     return v2_batch(0, [Record(1000 + i) for i in range(records)], codec="zstd")
 
 
 def markers_only(batches: int) -> bytes:
-    """Return a record and then nothing but transaction markers."""
+    """Return a record and then only transaction markers."""
     marker = bytearray(end_txn_marker(0, 5, producer_id=7))
     parts = [v2_batch(0, [Record(1)])]
     for i in range(1, batches):
-        marker[:8] = i.to_bytes(8)  # the base offset is no part of what the CRC covers
+        marker[:8] = i.to_bytes(8)  # the CRC does not cover the base offset
         parts.append(bytes(marker))
     return b"".join(parts)
 
 
 def bomb(size_bytes: int, codec: str) -> bytes:
-    """Return a batch of one record, whose value of zeros is small only while compressed."""
+    """Return a batch of one record, whose value of zeros is small only when compressed."""
     return v2_batch(0, [Record(1000, None, bytes(size_bytes))], codec=codec)
 
 
@@ -77,7 +77,7 @@ def legacy_bomb(size_bytes: int, codec: str) -> bytes:
 
 
 def large_bomb(size_bytes: int, codec: str) -> bytes:
-    """Return a bomb of any size, made without holding what it decompresses to."""
+    """Return a bomb of any size, made without holding its decompressed content."""
     record = zigzag(0) * 3 + zigzag(-1) + zigzag(size_bytes)  # then the value, and no headers
     head = zigzag(len(record) + size_bytes + 1) + record
     body = _compressed_zeros(head, size_bytes, zigzag(0), codec)
@@ -116,14 +116,14 @@ def control_batches(size_bytes: int, *, damaged: bool = False) -> bytes:
     how = {"control": True, "transactional": True, "producer_id": 5, "codec": "zstd"}
     if damaged:
         noise = Random(33).randbytes(size_bytes)
-        body = compress(b"", "zstd") + noise  # one frame, then none
+        body = compress(b"", "zstd") + noise  # one frame, then noise
         return v2_batch(0, [marker], body=body, **{**how, "records_count": 3})
     batch = v2_batch(0, [marker, *[Record(9, None, None)] * 400], **how)
     return batch * (size_bytes // len(batch))
 
 
 def dense_time_index(folder: Path, entries: int) -> Path:
-    """Write a small log and a `.timeindex` of entries of which hardly one is true."""
+    """Write a small log and a `.timeindex` whose entries are almost all untrue."""
     log = sparse_time_index(folder, 12)
     times = np.random.default_rng(33).integers(0, 1 << 40, entries)
     offsets = np.zeros(entries, np.int64)

@@ -1,8 +1,8 @@
 """Thousands of damaged segments, and a recovery of forty lines to compare the results with.
 
 `python -m tests.builders.index_mutants SEED COUNT` damages prefixes of real segments, or of built
-ones where there are none, and prints what came of them as JSON. It runs in a process of its own, so
-that the memory it takes can be told.
+ones if there are no real ones, and prints the outcomes as JSON. It runs in its own process, so that
+its memory can be measured.
 """
 
 import json
@@ -38,7 +38,7 @@ BEYOND_THE_MODEL = ("control batch", "producer ", "leader epoch")
 
 
 class Base(NamedTuple):
-    """A sound segment that mutants are made of."""
+    """An intact segment from which mutants are made."""
 
     name: str
     log: bytes
@@ -51,7 +51,7 @@ def bases() -> list[Base]:
 
 
 def real_bases() -> Iterator[Base]:
-    """The first whole batches of each; an index of 50 entries may name some that are not there."""
+    """Yield the first complete batches of each; an index of 50 entries may name later ones."""
     for name, path in REAL_SEGMENTS.items():
         log = path.read_bytes()
         *_, end = [at for at in starts_of(log) if at <= MOST_BYTES]
@@ -60,7 +60,7 @@ def real_bases() -> Iterator[Base]:
 
 
 def built_bases() -> Iterator[Base]:
-    """Every kind of entry; of these there are always some."""
+    """Yield segments with every kind of entry; these are always available."""
     for codec in ("none", "gzip", "zstd", "lz4", "snappy"):
         entries = [
             v0_message(0, b"k", bytes(20)),
@@ -90,7 +90,7 @@ BITS = {"q": 64, "i": 32, "h": 16, "b": 8, "I": 32}
 
 
 def starts_of(log: bytes) -> list[int]:
-    """Positions of the batches, as the size fields have it."""
+    """Return the positions of the batches according to the size fields."""
     starts, at = [], 0
     while at + 17 < len(log):
         (size,) = struct.unpack_from(">i", log, at + 8)
@@ -102,10 +102,10 @@ def starts_of(log: bytes) -> list[int]:
 
 
 def with_right_crc(log: bytearray, at: int) -> None:
-    """Make the checksum of the batch at `at` right, if it is all there."""
+    """Correct the checksum of the batch at `at`, if the batch is complete."""
     (size,) = struct.unpack_from(">i", log, at + 8)
     stop = at + 12 + size
-    if size < 5 or stop > len(log):  # a right checksum even where the size is too small
+    if size < 5 or stop > len(log):  # correct the checksum even if the size is too small
         return
     if log[at + 16] in range(2, 128):
         if size >= 49:
@@ -139,7 +139,7 @@ def insert_run(random: Random, log: bytearray) -> None:
 
 
 def swap_chunks(random: Random, log: bytearray) -> None:
-    """Whole batches, or any chunks: offsets go back, nothing else is wrong with them."""
+    """Swap complete batches, or any chunks: offsets go back, but nothing else is wrong."""
     places = starts_of(bytes(log)) if random.random() < 0.7 else range(len(log))
     if len(places) < 4:
         return
@@ -148,7 +148,7 @@ def swap_chunks(random: Random, log: bytearray) -> None:
 
 
 def edit_field(random: Random, log: bytearray) -> None:
-    """A header field of any value under a right checksum: it is well-formed and may be absurd."""
+    """Set a header field to any value with a correct checksum: well-formed, but perhaps absurd."""
     starts = starts_of(bytes(log))
     if not starts:
         return
@@ -169,7 +169,7 @@ def edit_field(random: Random, log: bytearray) -> None:
 
 
 def edit_body(random: Random, log: bytearray) -> None:
-    """Records of garbage under a right checksum."""
+    """Replace records by garbage with a correct checksum."""
     starts = starts_of(bytes(log))
     if starts:
         at = random.choice(starts)
@@ -194,7 +194,7 @@ def mutant(random: Random, base: Base) -> bytes:
 
 
 def mutated_index(random: Random, data: bytes, own: bytes | None, entry_bytes: int) -> bytes | None:
-    """An index file to verify: absent, the broker's or ours, whole or damaged, padded, random."""
+    """Return an index file to verify: missing, the broker's or ours, damaged, padded, random."""
     own = own or b""
     data = random.choice([data, own, own[-entry_bytes:], random.randbytes(24)])
     if random.random() < 0.5 and data:
@@ -205,7 +205,7 @@ def mutated_index(random: Random, data: bytes, own: bytes | None, entry_bytes: i
 
 
 def wrong_field(random: Random, index: bytearray, entry: str) -> None:
-    """One number of one entry, by a little or by much."""
+    """Change one number of one entry by a small or a large amount."""
     size = struct.calcsize(entry)
     if len(index) < size:
         return
@@ -219,7 +219,7 @@ def wrong_field(random: Random, index: bytearray, entry: str) -> None:
 
 
 def moved_entries(random: Random, index: bytearray, entry: str) -> None:
-    """Runs of whole entries change places, or one run is there twice and another is lost."""
+    """Swap runs of complete entries, or replace one run by a copy of another."""
     size = struct.calcsize(entry)
     if len(index) < 3 * size:
         return
@@ -231,7 +231,7 @@ def moved_entries(random: Random, index: bytearray, entry: str) -> None:
 
 
 def lost_entries(random: Random, index: bytearray, entry: str) -> None:
-    """Some entries are lost, and others made up between two neighbours: the size is the same."""
+    """Remove some entries and invent others between two neighbours; the size is the same."""
     size = struct.calcsize(entry)
     if len(index) < 4 * size:
         return
@@ -254,7 +254,7 @@ def lost_entries(random: Random, index: bytearray, entry: str) -> None:
 
 
 def index_mutant(random: Random, data: bytes, entry: str) -> bytes:
-    """An index file with damage, of the same size; of two numbers in each `entry`."""
+    """Return a damaged index file of the same size; `entry` is the struct format of its entries."""
     index = bytearray(data)
     for _ in range(random.choice((1, 1, 1, 2, 3))):
         if index:
@@ -273,7 +273,7 @@ def wrapped(number: int) -> int:
 
 
 class Recovered(NamedTuple):
-    """`time_index` is None where Kafka leaves none; then `valid_bytes` is where it gave up."""
+    """`time_index` is None if Kafka leaves no index; then `valid_bytes` is where it stopped."""
 
     valid_bytes: int
     time_index: bytes | None
@@ -281,7 +281,7 @@ class Recovered(NamedTuple):
 
 
 def recovered(log: bytes, interval: int, base_offset: int = 0) -> Recovered:
-    """kafka-semantics 4.3, word for word, without producer state."""
+    """Return the result of Kafka's recovery, step by step, without producer state."""
     times: list[tuple[int, int]] = []
     offsets: list[tuple[int, int]] = []
     largest, at_offset = -1, base_offset
@@ -336,7 +336,7 @@ def recovered(log: bytes, interval: int, base_offset: int = 0) -> Recovered:
 
 
 def faults_of(log: bytes, interval: int, index: BuiltIndexes) -> Iterator[str]:
-    """Yield what is wrong with the answer to a damaged log."""
+    """Yield what is wrong with the result for a damaged log."""
     if index.status not in STATUSES:
         yield f"status {index.status}"
     if not 0 <= index.valid_bytes <= len(log) == index.size_bytes:
@@ -420,7 +420,7 @@ def main(seed: str, count: int) -> None:
             wrong = [f"{type(error).__name__}: {error}"]
         faults += [f"mutant {number} of {base.name}: {fault}"[:600] for fault in wrong]
         if number == count // 20:
-            before = peak_bytes()  # all is compiled and loaded
+            before = peak_bytes()  # everything is compiled and loaded
     growth = peak_bytes() - before
     print(json.dumps({"outcomes": outcomes, "faults": faults[:20], "growth_bytes": growth}))
 

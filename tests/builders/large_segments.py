@@ -1,7 +1,7 @@
-"""Segments of any size that take little disk: bodies that are never looked into are holes.
+"""Segments of any size that take little disk: bodies that are never parsed are holes.
 
-A v2 batch is a header and a body. Of the body only the checksum is asked, and a body of zeros is a
-hole in a sparse file: two gigabytes of valid batches are a block of disk for each header.
+A v2 batch is a header and a body. Only the checksum of the body is computed, and a body of zeros is
+a hole in a sparse file. So two gigabytes of valid batches take one disk block for each header.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Segments to be archived: of every kind that a demo archive has, and of real brokers."""
+"""Segments to be archived: of every kind in the demo archive, and of real brokers."""
 
 from functools import cache
 
@@ -24,7 +24,7 @@ def made_segments() -> tuple[Stored, ...]:
 
 @cache
 def real_segments() -> tuple[Stored, ...]:
-    """Return a few segments that brokers wrote, with their indexes; none where there are none."""
+    """Return a few segments that brokers wrote, with their indexes, if there are such files."""
     found = []
     for log in list(REAL_SEGMENTS.values())[::17]:
         time_index, offset_index = log.with_suffix(".timeindex"), log.with_suffix(".index")

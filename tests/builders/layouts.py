@@ -1,6 +1,6 @@
-"""The same segments laid out as each archive has them: fixture trees, written from the documents.
+"""The same segments in the layout of each archive: fixture trees, written from the documents.
 
-Shares no code with kip33. An index file is what the segment had; where it had none it is empty.
+Shares no code with kip33. An index file is that of the segment, or empty if it has no index.
 """
 
 import base64
@@ -19,7 +19,7 @@ MODIFIED_MS = 1_700_600_000_000
 
 
 class Stored(NamedTuple):
-    """A segment and what lies beside it."""
+    """A segment and the files beside it."""
 
     topic: str
     partition: int
@@ -27,7 +27,7 @@ class Stored(NamedTuple):
     log: bytes
     timeindex: bytes = b""
     index: bytes = b""
-    upload: int = 0  # which try
+    upload: int = 0  # which attempt
 
 
 Writer = Callable[[Path, Iterable[Stored]], None]
@@ -41,7 +41,7 @@ def put(path: Path, data: bytes) -> None:
 
 
 def uuid22(*about: object) -> str:
-    """Return Kafka's base64 form of some UUID."""
+    """Return Kafka's base64 form of a UUID derived from `about`."""
     digest = hashlib.sha256(repr(about).encode()).digest()[:16]
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
@@ -109,7 +109,7 @@ def hdfs_old_directories(root: Path, segments: Iterable[Stored]) -> None:
 
 
 def rsm_file(one: Stored) -> bytes:
-    """Return one file with a header of 25 bytes and all that belongs to a segment."""
+    """Return one file with a header of 25 bytes and all parts of a segment."""
     parts = [one.index, one.timeindex, b"0\n1\n0 0\n", b"snapshot", b"", one.log]
     positions, at = [], 25
     for part in parts:
@@ -130,7 +130,7 @@ def hdfs_both(root: Path, segments: Iterable[Stored]) -> None:
 
 
 def encoded_sizes(sizes: Sequence[int]) -> bytes:
-    """Return sizes as Aiven's ChunkSizesBinaryCodec has them."""
+    """Return sizes in the form of Aiven's ChunkSizesBinaryCodec."""
     if len(sizes) < 2:
         return struct.pack(">i", len(sizes)) + b"".join(struct.pack(">i", size) for size in sizes)
     *first, last = sizes
@@ -148,7 +148,7 @@ def zstd(data: bytes) -> bytes:
 def manifest(
     one: Stored, chunk_bytes: int, stored_sizes: Sequence[int], **changes: Any
 ) -> dict[str, Any]:
-    """Return a manifest: of fixed sizes where all but the last chunk are alike."""
+    """Return a manifest; it has fixed sizes if all chunks but the last are equally large."""
     index: dict[str, Any] = {
         "originalChunkSize": chunk_bytes,
         "originalFileSize": len(one.log),
@@ -229,7 +229,7 @@ WRITERS: dict[str, tuple[str, Writer, str]] = {
     "aiven zstd": ("aiven", aiven_zstd, ""),
     "pattern": (PATTERN, own, "c1"),
 }
-"""For each archive its layout, what writes it, and the log_dir of all its segments."""
+"""For each archive its layout, the function that writes it, and the log_dir of its segments."""
 
 
 def main(log_dir: Path, target: Path) -> None:

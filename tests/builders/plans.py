@@ -1,4 +1,4 @@
-"""Plans of builds, with settings and options by their names."""
+"""Plans of builds, with settings and options as keywords."""
 
 from typing import Any, Final
 

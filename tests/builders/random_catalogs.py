@@ -1,6 +1,6 @@
-"""Random catalogs, one a log directory, of partitions that are hard to judge.
+"""Random catalogs, one per log directory, with partitions that are hard to judge.
 
-Rows have what retention asks for; the rest is null. `POLICY` has a section for every topic.
+Rows have the columns that retention needs; the rest is null. `POLICY` has a section for each topic.
 """
 
 import random
@@ -43,9 +43,9 @@ LogStartOffsets = dict[tuple[str, str, int], int]
 def random_catalogs(
     count: int, seed: object, *, doubled: float = 0.0
 ) -> tuple[list[dict[str, Any]], LogStartOffsets]:
-    """Return the rows of `count` log directories, shuffled, and log start offsets of some.
+    """Return the shuffled rows of `count` log directories, and log start offsets of some.
 
-    `doubled` is how often a segment lies in orders-00 as well as in orders-0.
+    `doubled` is the probability that a segment is in orders-00 as well as in orders-0.
     """
     chance = random.Random(f"{seed}")
     rows: list[dict[str, Any]] = []
@@ -67,7 +67,7 @@ def _partition(
 ) -> Iterator[dict[str, Any]]:
     base_offset = chance.choice((0, 0, 1_000, 2**40))
     directory = f"file:///archive/{log_dir}/{topic}-0"
-    if chance.random() < 0.05:  # a directory that cannot be listed today
+    if chance.random() < 0.05:  # a directory that cannot be listed now
         yield _row(log_dir, topic, None, directory, status="unreadable")
     damage = chance.choice((0, 0, 0, 0.2))
     for _ in range(chance.randint(1, 8)):
@@ -124,7 +124,7 @@ def _row(log_dir: str, topic: str, base: int | None, uri: str, status: str) -> d
 
 
 def figures_of(row: dict[str, Any]) -> SegmentFigures:
-    """Return what the rule asks of a row."""
+    """Return what the rule needs of a row."""
     directory = None
     if row["base_offset"] is not None:
         directory = partition_dir_of(row["log_uri"], row["topic"], row["partition"])
@@ -133,7 +133,7 @@ def figures_of(row: dict[str, Any]) -> SegmentFigures:
 
 
 def write_rows(rows: list[dict[str, Any]], folder: Path) -> Path:
-    """Write rows as one Parquet file, as a snapshot's folder has it; return the folder."""
+    """Write rows as one Parquet file, like a snapshot's folder; return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist(rows, SEGMENTS), folder / "part-00000.parquet")
     return folder

@@ -1,4 +1,4 @@
-"""The retention rule as a plain loop over one partition's segments: what the columns must equal."""
+"""The retention rule as a plain loop over one partition's segments; the columns must equal it."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -9,11 +9,11 @@ from kip33.rules.suspicious_timestamps import DEFAULT_AFTER_MAX_MS, YEAR_1990_MS
 
 
 def is_breached(largest_timestamp: int, *, retention_ms: int, now_ms: int, boundary: str) -> bool:
-    """Return whether time retention wants a segment.
+    """Return whether time retention selects a segment.
 
     `now - largestTimestamp > retention.ms` (`UnifiedLog.deleteRetentionMsBreachedSegments`);
     remote: `maxTimestampMs <= now - retention.ms` unless that is negative (`RemoteLogManager`
-    before KAFKA-20091). A negative limit wants none.
+    before KAFKA-20091). A negative limit selects nothing.
     """
     if retention_ms < 0:
         return False
@@ -23,7 +23,7 @@ def is_breached(largest_timestamp: int, *, retention_ms: int, now_ms: int, bound
 
 
 def expires_at_ms(largest_timestamp: int, *, retention_ms: int, boundary: str) -> int | None:
-    """Return the first moment at which `is_breached`, at most NEVER_MS; None without a limit."""
+    """Return the first time at which `is_breached` is true, at most NEVER_MS; None: no limit."""
     if retention_ms < 0:
         return None
     if boundary == "remote":
@@ -36,11 +36,11 @@ def judge_in_a_loop(
 ) -> list[Decision]:
     """Return a decision for each segment of one partition, given oldest first.
 
-    The high watermark is taken to be the log's end: an archive has no later truth. `now_ms` is
-    one moment for the whole pass, as in Kafka.
+    The high watermark is assumed to be the end of the log: an archive does not have it. `now_ms` is
+    one time for all segments, as in Kafka.
     """
     decisions: list[Decision] = []
-    blocker: SegmentFigures | None = None  # the first that stays
+    blocker: SegmentFigures | None = None  # the first that is kept
     deletable_at: int | None = 0
     for segment, own in _each_by_itself(segments, limits, now_ms):
         own_at = None if own.kept_for else own.from_ms
@@ -62,20 +62,20 @@ def judge_in_a_loop(
 
 
 def doubt_of(status: str, largest_timestamp: int | None) -> str | None:
-    """Return why a segment is never deletable and blocks what follows (D11), None if it is not."""
+    """Return why a segment is never deletable and blocks those after it; None if it may be."""
     if status in DOUBTFUL_STATUSES:
         return status
     return "no_timestamp" if largest_timestamp is None else None
 
 
 class _SegmentAlone(NamedTuple):
-    """What a segment is apart from those before it."""
+    """The values of a segment that do not depend on older segments."""
 
-    wanted: str | None  # the first check that wants it now
+    wanted: str | None  # the first check that selects it now
     kept_for: str | None
     breached: bool
     expires_at_ms: int | None
-    from_ms: int | None  # when a check begins to want it
+    from_ms: int | None  # when a check begins to select it
 
 
 def _each_by_itself(
@@ -111,7 +111,7 @@ def _each_by_itself(
 def _untimed_reason(
     following: SegmentFigures | None, remaining_bytes: int, limits: Limits
 ) -> str | None:
-    """Return the check besides time that wants a segment; `remaining_bytes` follow it."""
+    """Return the check, other than time, that selects a segment; `remaining_bytes` follow it."""
     start = limits.log_start_offset
     next_base = following.base_offset if following else None
     if (
@@ -134,7 +134,7 @@ def _kept_for(
     *,
     is_doubled: bool,
 ) -> str | None:
-    """Return why a segment stays whatever the checks want, None if nothing keeps it."""
+    """Return why a segment is kept even if a check selects it; None if there is no such reason."""
     if limits.mode in (RetentionMode.UNJUDGED, RetentionMode.NO_POLICY):
         return limits.mode
     doubt = doubt_of(segment.status, segment.largest_timestamp)
@@ -152,7 +152,7 @@ def _kept_for(
 
 
 def _calm_reason(limits: Limits) -> str:
-    """Return why no check wants a segment."""
+    """Return why no check selects a segment."""
     if limits.mode == RetentionMode.COMPACT:
         return "compacted"
     if limits.retention_ms < 0 and limits.retention_bytes < 0:
@@ -171,8 +171,8 @@ def suspicion_of_one(
 ) -> str | None:
     """Return what is suspicious about a segment's largest message timestamp, None if nothing is.
 
-    `after_max_ms` is how far ahead a broker lets a timestamp be. `last_modified_ms` and
-    `retention_ms` (-1: no limit) are asked for backfills only.
+    `after_max_ms` is how far in the future a broker accepts a timestamp. `last_modified_ms` and
+    `retention_ms` (-1: no limit) are used only for backfills.
     """
     for scale, name in ((1_000, Suspicion.MICROSECONDS), (1_000_000, Suspicion.NANOSECONDS)):
         if YEAR_1990_MS * scale <= timestamp < (now_ms + YEAR_MS) * scale:

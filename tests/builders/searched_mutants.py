@@ -1,4 +1,4 @@
-"""Thousands of searches in generated logs with damaged index files that are recorded as ours.
+"""Thousands of searches in generated logs whose damaged index files are recorded as ours.
 
 `python -m tests.builders.searched_mutants SEED QUESTIONS` runs them and prints the outcomes as
 JSON. An answer that differs from a loop over all records without a note is a fault.
@@ -28,7 +28,7 @@ INDEX_FILES = (("time_index", ".timeindex", ">qi"), ("offset_index", ".index", "
 
 
 class Case(NamedTuple):
-    """One partition as it is on disk, its rows, and all records that were written."""
+    """One partition on disk, its rows, and all records that were written."""
 
     name: str
     rows: list[SearchedSegment]
@@ -36,7 +36,7 @@ class Case(NamedTuple):
 
 
 def timestamps(random: Random, count: int) -> list[int]:
-    """Times as topics have them: rising, late by some, clocks ahead, a few values, none."""
+    """Return realistic timestamps: rising, some late, clocks ahead, a few values, missing ones."""
     kind = random.choice(("rising", "jitter", "ahead", "few", "steps", "spread", "falling"))
     times: list[int] = []
     for i in range(count):
@@ -71,7 +71,7 @@ def log_of(random: Random, base_offset: int) -> list[Written]:
 def damaged_indexes(
     random: Random, folder: Path, row: SearchedSegment, settings: Sequence[IndexSettings]
 ) -> SearchedSegment:
-    """Damage one index file or both, and let the row say that a build left them so."""
+    """Damage one or both index files; the row says that a build wrote them like that."""
     path = folder / f"{row.base_offset:020d}"
     columns = {}
     which = random.choice(("time", "time", "offset", "both", "none"))
@@ -84,7 +84,7 @@ def damaged_indexes(
 
 
 def cases(random: Random, folder: Path) -> Iterator[Case]:
-    """Yield one log with the index files of one pass or two, then with damage to them."""
+    """Yield one log with the index files of one or two passes, first intact, then damaged."""
     base = random.choice((0, 0, 1000))
     entries = log_of(random, base)
     first, second = (
@@ -116,14 +116,14 @@ def cases(random: Random, folder: Path) -> Iterator[Case]:
 
 
 def broken_case(random: Random, folder: Path) -> Case:
-    """Some segments, of which one lost a bit or its end."""
+    """Return segments of which one has a flipped bit or has lost its end."""
     base, rows, records = 0, [], []
     damaged = random.randrange(4)
     for place in range(random.randint(1, 4)):
         entries = log_of(random, base)
         interval = random.choice(INTERVALS)
         row = write_segment(folder, base, wire_of(entries), interval_bytes=interval)
-        while place == damaged and row.status == "ok":  # a cut between two batches shows nowhere
+        while place == damaged and row.status == "ok":  # a cut between batches is not detected
             log = bytearray(wire_of(entries))
             random.choice((flip_bit, cut))(random, log)
             if log:
@@ -137,7 +137,7 @@ def broken_case(random: Random, folder: Path) -> Case:
 
 
 def ask_broken(random: Random, case: Case) -> Iterator[tuple[str, str | None]]:
-    """Yield the outcome of each question; times, and where the log ends, and its largest time."""
+    """Yield the outcome of each question: times, the end of the log, and its largest timestamp."""
     times = sorted({time for _, time in case.records})
     end, largest = case.records[-1][0] + 1, max(times)
     first = next(offset for offset, time in case.records if time == largest)
@@ -162,7 +162,7 @@ def ask_broken(random: Random, case: Case) -> Iterator[tuple[str, str | None]]:
 
 
 def ask(random: Random, case: Case) -> Iterator[tuple[str, str | None]]:
-    """Yield the outcome of each question, and what is wrong with the answer."""
+    """Yield the outcome of each question and what is wrong with the answer."""
     times = sorted({time for _, time in case.records})
     for _ in range(QUESTIONS_A_LOG // 4):
         target = max(0, random.choice(times) + random.choice((-1, 0, 0, 1)))
@@ -176,7 +176,7 @@ def ask(random: Random, case: Case) -> Iterator[tuple[str, str | None]]:
 
 
 def run_broken(seed: str, questions: int) -> tuple[Counter[str], list[str]]:
-    """Return how often there was each outcome where logs lost records, and the faults."""
+    """Return the number of each outcome for logs that lost records, and the faults."""
     outcomes: Counter[str] = Counter()
     faults: list[str] = []
     number = 0
@@ -191,7 +191,7 @@ def run_broken(seed: str, questions: int) -> tuple[Counter[str], list[str]]:
 
 
 def run(seed: str, questions: int) -> tuple[Counter[str], list[str]]:
-    """Return how often there was each outcome, and the faults."""
+    """Return the number of each outcome, and the faults."""
     outcomes: Counter[str] = Counter()
     faults: list[str] = []
     with tempfile.TemporaryDirectory() as place:

@@ -1,4 +1,4 @@
-"""Partitions to be searched: segments on disk, their index files, and their rows of a catalog."""
+"""Partitions for searches: segments on disk, their index files, and their catalog rows."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def write_segment(
     ours: bool = True,
     modified_ms: int = 0,
 ) -> SearchedSegment:
-    """Write one segment and its indexes as a build does; return its row.
+    """Write one segment and its indexes like a build; return its row.
 
     `ours`: the row says that a build wrote the indexes, so their dialect and sizes are known.
     """
@@ -60,7 +60,7 @@ def write_segment(
 
 
 def _as_built(path: Path, settings: IndexSettings, *are_there: bool) -> dict[str, Any]:
-    """Return what a row says of the index files that one pass wrote."""
+    """Return the columns of a row about the index files that one pass wrote."""
     columns: dict[str, Any] = {}
     for name, suffix, is_there in zip(
         ("time_index", "offset_index"), (".timeindex", ".index"), are_there, strict=True
@@ -71,7 +71,7 @@ def _as_built(path: Path, settings: IndexSettings, *are_there: bool) -> dict[str
 
 
 def of_file(name: str, path: Path, settings: IndexSettings) -> dict[str, Any]:
-    """Return the columns of one index file, as it is there now; nothing where it is not there."""
+    """Return the columns about one index file in its current state; empty if it is missing."""
     if not path.exists():
         return {}
     status = path.stat()
@@ -84,7 +84,7 @@ def of_file(name: str, path: Path, settings: IndexSettings) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Partition:
-    """The entries of a partition's segments, by which a search is judged."""
+    """The entries of a partition's segments, with which answers are compared."""
 
     segments: tuple[tuple[int, tuple[Written, ...]], ...]
 
@@ -94,14 +94,14 @@ class Partition:
 
     @property
     def targets(self) -> list[int]:
-        """Every time at which an answer may change, and 0."""
+        """Return every time at which an answer may change, and 0."""
         times = {time for _, time in self.records}
         times |= {entry.max_timestamp for _, entries in self.segments for entry in entries}
         near = {time + step for time in times for step in (-1, 0, 1)} | {0}
         return sorted(time for time in near if 0 <= time < 2**63)
 
     def write_to(self, folder: Path, **how: Any) -> list[SearchedSegment]:
-        """Leave the segments in `folder` and nothing else; return their rows."""
+        """Write the segments to `folder` and remove everything else; return their rows."""
         for file in folder.glob("*"):
             file.unlink()
         return [write_segment(folder, base, wire_of(e), **how) for base, e in self.segments]
@@ -109,8 +109,8 @@ class Partition:
     def expected(self, target: int, start_offset: int = 0) -> tuple[int | None, int | None, str]:
         """Return offset, timestamp and result for a time.
 
-        A batch that compaction emptied has a time, so it is `after_end` behind it. Batches before
-        `start_offset` count only if there are no others.
+        A batch that compaction emptied has a time; the result after it is `after_end`. Batches
+        before `start_offset` count only if there are no others.
         """
         offset, time, result = brute(self.records, target, start_offset)
         if offset is None:

@@ -1,7 +1,7 @@
-"""Writes `.log` bytes from descriptions, for tests: the oracle that shares no code with kip33.
+"""Write `.log` bytes from descriptions, for tests: an oracle that shares no code with kip33.
 
-Every function returns the bytes of one entry; `segment` joins them. Fields not given are what a
-broker would write, every field can be set, and the checksum is right whatever was set:
+Every function returns the bytes of one entry; `segment` joins them. Fields that are not given have
+the value that a broker would write. Every field can be set, and the checksum is always correct:
 
     segment(
         [
@@ -43,7 +43,7 @@ XERIAL_BLOCK_BYTES = 32 * 1024
 
 @dataclass(frozen=True)
 class Record:
-    """A record of a v2 batch; `offset_delta` is its place in the batch unless given."""
+    """A record of a v2 batch; `offset_delta` is its position in the batch unless given."""
 
     timestamp: int = -1
     key: bytes | None = None
@@ -80,7 +80,7 @@ def v2_batch(
     crc: int | None = None,
     body: bytes | None = None,
 ) -> bytes:
-    """Return a batch of magic 2; `body` replaces the records' bytes as they stand on disk."""
+    """Return a batch of magic 2; `body` replaces the bytes of the records on disk."""
     deltas = [i if r.offset_delta is None else r.offset_delta for i, r in enumerate(records)]
     if last_offset_delta is None:
         last_offset_delta = deltas[-1] if deltas else 0
@@ -177,8 +177,8 @@ def wrapper(
 ) -> bytes:
     """Return a compressed v0 or v1 message around `inner` entries; `offset` is the last one's.
 
-    Inner offsets go in as given: absolute in magic 0, relative in magic 1. The timestamp is the
-    largest of the inner ones unless given; inner entries may be of the other magic (KAFKA-4298).
+    Inner offsets are used as given: absolute in magic 0, relative in magic 1. The timestamp is the
+    largest of the inner ones unless given. Inner entries may have the other magic (KAFKA-4298).
     """
     if value is None:
         value = compress(b"".join(inner), codec, magic=magic)
@@ -193,7 +193,7 @@ def wrapper(
 
 
 def with_broken_crc(entry: bytes) -> bytes:
-    """Return the entry with one bit of its checksum turned."""
+    """Return the entry with one flipped bit in its checksum."""
     at = 17 if entry[16] in range(2, 128) else 12
     return entry[:at] + bytes([entry[at] ^ 1]) + entry[at + 1 :]
 
@@ -218,7 +218,7 @@ def _sized(data: bytes | None) -> bytes:
 
 
 def record_bytes(record: Record, offset_delta: int, base_timestamp: int) -> bytes:
-    """Return a v2 record as it stands, uncompressed, in a batch."""
+    """Return the uncompressed bytes of a v2 record in a batch."""
     body = b"\x00" + zigzag(record.timestamp - base_timestamp) + zigzag(offset_delta)
     body += _zigzag_sized(record.key) + _zigzag_sized(record.value) + zigzag(len(record.headers))
     for name, value in record.headers:
@@ -227,7 +227,7 @@ def record_bytes(record: Record, offset_delta: int, base_timestamp: int) -> byte
 
 
 def zigzag(number: int) -> bytes:
-    """Return the zig-zag varint of a number of up to 64 bits; Java's wrap-around included."""
+    """Return the zig-zag varint of a number of up to 64 bits, with Java's wrap-around."""
     number = (number + 2**63) % 2**64 - 2**63
     rest = 2 * number if number >= 0 else -2 * number - 1
     groups = []
@@ -281,7 +281,7 @@ def lz4_frame(data: bytes, *, broken_header_checksum: bool = False) -> bytes:
 
 
 def xxh32(data: bytes) -> int:
-    """Return the XXH32 (seed 0) of fewer than 16 bytes, all that a frame header needs."""
+    """Return the XXH32 (seed 0) of fewer than 16 bytes; a frame header needs no more."""
     prime1, prime2, prime3 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D
     prime4, prime5 = 0x27D4EB2F, 0x165667B1
     state = prime5 + len(data)

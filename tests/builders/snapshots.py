@@ -1,4 +1,4 @@
-"""Catalog rows and snapshots for tests, written the way a build writes them."""
+"""Catalog rows and snapshots for tests, written like those of a build."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def row(number: int, **fields: Any) -> dict[str, Any]:
-    """A row with a value in every column, of every type."""
+    """Return a row with a value in every column, of every type."""
     return {
         "log_dir": "b1", "topic": "orders", "partition": number, "base_offset": 2**62 + number,
         "last_offset": 2**62 + number, "log_uri": f"file:///archive/{number}.log",
@@ -34,7 +34,7 @@ def row(number: int, **fields: Any) -> dict[str, Any]:
 
 
 def write(catalog: Catalog, *parts: list[dict[str, Any]], now_ms: int = NOW_MS) -> Snapshot:
-    """Commit a snapshot with these rows, a part each."""
+    """Commit a snapshot with these rows, one part for each list."""
     draft = Draft.begin(catalog, SOURCE)
     written = []
     for number, rows in enumerate(parts):

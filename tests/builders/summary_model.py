@@ -1,4 +1,4 @@
-"""The summary of a partition in a plain loop over its judged rows."""
+"""The summary of a partition, computed with a plain loop over its judged rows."""
 
 from collections import Counter
 from typing import Any
@@ -37,7 +37,7 @@ def partition_of(row: Any) -> tuple[str, str, int]:
 
 
 def expected_of(rows: list[Any]) -> Row:
-    """Return the summary of one partition's rows, oldest first, in a plain loop."""
+    """Return the summary of one partition's rows, given oldest first."""
     kept = next((row for row in rows if not row.deletable), None)
     blocked = [row for row in rows if row.reason == "blocked"]
     last = rows[-1]
