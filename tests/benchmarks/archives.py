@@ -3,8 +3,8 @@
     FOLDER/archive/broker-1/batches-16k-7/00000000000000020480.log         all as old as OLD_SECONDS
     FOLDER/archive/broker-1/batches-16k-7/00000000000000020480.timeindex   what a build gives
 
-All partitions are the same partition. The times lie in the past, as an archive's do: a log that was
-modified just now is read again by the next build.
+All partitions have the same content. The times are in the past, as in an archive: a log that was
+modified just now would be read again by the next build.
 """
 
 import os
@@ -21,7 +21,7 @@ OFFSETS_APART: Final = 1_000
 
 
 class Shape(NamedTuple):
-    """An archive's measures; a partition has `files` segments."""
+    """The dimensions of an archive; a partition has `files` segments."""
 
     title: str
     kind: str
@@ -35,7 +35,7 @@ class Shape(NamedTuple):
 
 
 def link_archive(shape: Shape, folder: Path) -> Path:
-    """Return an archive of this shape, made unless it is there already."""
+    """Return an archive of this shape, which is made if it does not exist."""
     archive = folder / "archive"
     if archive.exists():
         return archive
@@ -59,7 +59,7 @@ def link_archive(shape: Shape, folder: Path) -> Path:
 
 
 def touch_archive(folder: Path, *, partitions: int, segments_each: int) -> Path:
-    """Return a new archive of empty segments, as fast as files can be made."""
+    """Return a new archive of empty segments, made as fast as possible."""
     archive = folder / "archive"
     for number in range(partitions):
         partition = archive / BROKER / f"payments-events-{number}"

@@ -1,7 +1,8 @@
-"""The kernel in bare processes: files read and walked over, every checksum checked, nothing else.
+"""The kernel in bare processes: they read files, walk over them and verify every checksum.
 
-What a job can reach at most: no listing, no rules, no index file, no catalog, no Spark. Run as a
-program it is such a process: a JSON list of logs a line, and for each the seconds they took.
+This is the upper limit for a job: no listing, no rules, no index file, no catalog, no Spark. As a
+program this module is such a process: it reads one JSON list of logs per line and prints the
+seconds for each.
 """
 
 import json
@@ -19,7 +20,7 @@ from kip33.stores.locations import Location
 
 
 class BareScans:
-    """Processes that scan their share of some logs at once, each on a core."""
+    """Processes that scan their shares of some logs concurrently, one per core."""
 
     def __init__(self, processes: int) -> None:
         self._stack = ExitStack()
@@ -54,7 +55,7 @@ class BareScans:
 
 
 def scan(logs: Sequence[str]) -> None:
-    """Scan each log; raise where one is not valid to its last byte."""
+    """Scan each log; raise if one is not valid to its last byte."""
     for log in logs:
         with scanned(Location.of(log)) as (read_into, size_bytes, _):
             walked = BatchScan(read_into, size_bytes, native=True)

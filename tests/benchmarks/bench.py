@@ -5,19 +5,19 @@
     kafka      races against Kafka's recovery, kafka-python and aiokafka; needs Maven, for its jars
     jobs       whole Spark jobs against bare processes and Kafka
     cold       the first batch of a process: object code, numba's cache, no cache
-    commands   how long small commands take, and what a read of headers alone reads
+    commands   how long small commands take, and how many bytes a read of headers reads
     nightly    unchanged and `--read tail` builds against full ones, on large and many segments
     durability builds that flush to the disk, against builds that do not
-    memory     what the driver and a worker take
-    retention  a made catalog of up to a million segments, judged
+    memory     the memory of the driver and of a worker
+    retention  retention of a synthetic catalog of up to a million segments
     search     requests for times in one job, and one at a time
     remote     builds over S3 and HDFS against reading alone; needs Go and Maven for the servers
-    hostile    what the ten worst inputs that we know take of time and memory
+    hostile    time and memory for the ten worst inputs that we know
     growth     how cost grows with segments, sizes, batches, partitions, cores and workers
 
-Needs Java 17, 12 GiB of disk and a machine with little else to do. All of it takes half an hour,
-`--quick` three minutes. With --only the other sections of the results stay. What fell by more than
-a quarter since the committed results is told.
+Needs Java 17, 12 GiB of disk and an idle machine. The complete run takes half an hour, `--quick`
+three minutes. With --only the other sections of the results stay. Figures that fell by more than a
+quarter since the committed results are printed.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from typing import Final
 from tests.benchmarks import results
 from tests.benchmarks.page import tell
 
-# Imported when asked for: the races need packages that the others do not.
+# Imported on demand: the races need packages that the others do not need.
 GROUPS: Final = {
     "kafka": ["races"],
     "jobs": ["large_jobs"],
@@ -48,7 +48,7 @@ QUICK_GROUPS: Final = ("kafka", "jobs", "commands", "nightly", "search")
 
 
 def main() -> None:
-    """Run what is asked for and write the results."""
+    """Run the selected benchmarks and write the results."""
     options = parse_options()
     options.data.mkdir(parents=True, exist_ok=True)
     file = results.FOLDER / ("quick.json" if options.quick else "full.json")
@@ -58,7 +58,7 @@ def main() -> None:
     for name in (module for group in groups for module in GROUPS[group]):
         module = import_module(f"tests.benchmarks.{name}")
         found = results.merged(found, module.sections(options.data, quick=options.quick))
-        write(file, found, before)  # at once: half an hour is not to be lost
+        write(file, found, before)  # immediately, so that half an hour of results is not lost
     print(file.with_suffix(".md").read_text())
     for line in results.worse(found, before):
         tell(f"FELL by more than a quarter: {line}")

@@ -1,4 +1,4 @@
-"""What is paid once: importing numba, compiling, loading what was compiled, or object code."""
+"""Costs paid once: importing numba, compiling, loading compiled code or object code."""
 
 import json
 import os
@@ -42,7 +42,7 @@ print(json.dumps({"import numba": numba_there - begin, "first index": first - se
 
 
 def sections(data: Path, *, quick: bool) -> list[Section]:
-    """Measure and return this part of the page: the first batch, whatever it must load first."""
+    """Measure and return this part of the page: the first batch, including all loading."""
     target = next(target for target in CPU_TARGETS if is_for_this_machine(target))
     tell(f"cold starts: object code for {target.name}")
     file = write_segment(KINDS[0], data / "cold", size_bytes=SEGMENT_BYTES)
@@ -76,7 +76,7 @@ def _round(log: Path, objects: str) -> dict[str, float]:
 
 
 def cold_seconds(file: SegmentFile) -> dict[str, float]:
-    """Return seconds by what is paid for, each in a fresh process, work itself subtracted."""
+    """Return the seconds of each cost, each from a new process, without the work itself."""
     with tempfile.TemporaryDirectory(prefix="kip33-numba-") as cache:
         compiling = in_fresh_process(file.path, cache)
         loading = in_fresh_process(file.path, cache)
@@ -88,7 +88,7 @@ def cold_seconds(file: SegmentFile) -> dict[str, float]:
 
 
 def in_fresh_process(log: Path, cache: str, objects: str = "") -> dict[str, float]:
-    """Run the script with `cache` as numba's cache folder, and this object code or none."""
+    """Run the script with `cache` as numba's cache folder; `objects` is the object code, if any."""
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(log), "" if objects else "numba"],
         env={**os.environ, "NUMBA_CACHE_DIR": cache, "KIP33_OBJECT_CODE": objects},

@@ -1,4 +1,4 @@
-"""How long small commands take, from the shell's point of view."""
+"""How long small commands take, measured from the shell."""
 
 import statistics
 import subprocess

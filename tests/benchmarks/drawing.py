@@ -1,4 +1,4 @@
-"""The curves of the results as one drawing; both axes are logarithmic: straight is even growth."""
+"""The curves of the results as one drawing; both axes are logarithmic."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ PANEL_INCHES: Final = (4.6, 3.4)
 
 
 def draw(curves: Sequence[Curves], file: Path) -> None:
-    """Draw a panel for each of the curves; the same figures give the same bytes."""
+    """Draw one panel for each set of curves; the same figures give the same bytes."""
     mpl.rcParams["svg.hashsalt"] = "kip33"
     rows = -(-len(curves) // COLUMNS)
     width, height = PANEL_INCHES

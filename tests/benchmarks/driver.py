@@ -1,9 +1,9 @@
-"""A driver in a process of its own: plans a build, or does it all in a session of its own.
+"""A driver in its own process: it plans a build, or runs it in its own session.
 
     python -m tests.benchmarks.driver plan|build SOURCE INDEX_DIR
 
-Prints the seconds that took, imports and Spark's start not counted. It imports no more than
-`kip33 build` does, for its memory is measured.
+Prints the seconds without imports and Spark's start. It imports no more than `kip33 build`, because
+its memory is measured.
 """
 
 import sys
@@ -20,7 +20,7 @@ def main() -> None:
 
 
 def plan(source: str, index_dir: str) -> float:
-    """Plan a build; Spark is not even imported."""
+    """Plan a build without importing Spark."""
     from tests.builders.plans import plan_build
 
     begin = time.perf_counter()

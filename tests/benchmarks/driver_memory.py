@@ -1,4 +1,4 @@
-"""What the driver takes while it builds an archive of very many segments, all of them empty."""
+"""The driver's memory during builds of archives with very many empty segments."""
 
 import shutil
 import sys
@@ -15,7 +15,7 @@ from tests.benchmarks.ratios import Ratio
 PLAN, FIRST, UNCHANGED = "plan alone, no Spark", "first build", "unchanged build"
 COMMANDS: Final = {PLAN: "plan", FIRST: "build", UNCHANGED: "build"}
 SEGMENTS: Final = (50_000, 100_000, 200_000)
-SEGMENTS_EACH: Final = 200  # in a partition
+SEGMENTS_EACH: Final = 200  # per partition
 MILLION: Final = 1_000_000
 DRIVER: Final = "tests.benchmarks.driver"
 AIM_MIB: Final = 2048
@@ -31,7 +31,7 @@ class Row(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Return what the run itself says it took: imports and Spark's start not counted."""
+        """Return the seconds that the run itself printed, without imports and Spark's start."""
         return float(self.measured.output)
 
 
@@ -46,7 +46,7 @@ def sections(data: Path, *, quick: bool) -> list[Section]:
 
 
 def measure(segments: int, data: Path) -> list[Row]:
-    """Plan an archive, build it, build it again: three drivers, one after another."""
+    """Plan a build, run it, and run it again: three drivers, one after another."""
     tell(f"{segments:,} segments: memory of the driver")
     scratch = Path(tempfile.mkdtemp(prefix="scratch-", dir=data))
     try:
@@ -63,7 +63,7 @@ def measure(segments: int, data: Path) -> list[Row]:
 
 
 def lines(rows: Sequence[Row]) -> list[str]:
-    """Return the table of what was measured, and the one of what a million segments would take."""
+    """Return the table of measurements, and the one of estimates for a million segments."""
     return [
         "| segments | what | Python | JVM | both at once | workers | seconds |",
         "|---:|---|---:|---:|---:|---:|---:|",
@@ -86,9 +86,9 @@ def row_line(row: Row) -> str:
 
 
 def millions(rows: Sequence[Row]) -> dict[str, tuple[float, float]]:
-    """Return bytes a segment and bytes of a million, by what was run.
+    """Return bytes per segment and bytes for a million, by command.
 
-    A million are the largest, and as much a segment more as it took from the least on.
+    The estimate extrapolates from the smallest and the largest archive.
     """
     found = {}
     for what in COMMANDS:
@@ -100,12 +100,12 @@ def millions(rows: Sequence[Row]) -> dict[str, tuple[float, float]]:
 
 
 def mib(size_bytes: float) -> str:
-    """Return a size as whole MiB."""
+    """Return a size as a whole number of MiB."""
     return f"{size_bytes / MIB:,.0f} MiB"
 
 
 def notes() -> list[str]:
-    """Say what the rows mean."""
+    """Return an explanation of the rows."""
     return [
         "- Largest resident sizes, sampled every 50 ms; the JVM's heap is Spark's default, 1 GiB.",
         "- *workers* are executors, no part of the driver; pages they share count once for each.",

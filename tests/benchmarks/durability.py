@@ -1,7 +1,7 @@
-"""What it costs that index files are on the disk before the commit: builds with and without it.
+"""The cost of flushing index files to the disk before the commit: builds with and without it.
 
-Pairs of builds into new directories, each with a flush of the whole disk before its clock starts:
-what one build left unwritten is not the next one's work. Who begins a pair takes turns.
+Pairs of builds into new directories. The disk is flushed before the clock of each build starts, so
+that no build has to write data of the previous one. The two take turns in beginning a pair.
 """
 
 import itertools
@@ -23,7 +23,7 @@ from tests.benchmarks.whole_job import CORES, start_session
 PAIRS: Final = 5
 QUICK_PAIRS: Final = 2
 NOW_MS: Final = 1_800_000_000_000
-MOST_PERCENT: Final = 105.0  # of the time without flushes
+MOST_PERCENT: Final = 105.0  # in percent of the time without flushes
 SHAPES: Final = (
     Shape("20,000 segments of 4 KB", "batches-200", 4_000, 100, 200),
     Shape("20,000 segments of 15 KB", "batches-200", 15_000, 100, 200),
@@ -32,7 +32,7 @@ QUICK_SHAPES: Final = (Shape("2,000 segments of 4 KB", "batches-200", 4_000, 100
 
 
 class Pairs(NamedTuple):
-    """Seconds of the builds of one archive, a pair at the same place in both lists."""
+    """Seconds of the builds of one archive; a pair has the same index in both lists."""
 
     shape: Shape
     flushed: list[float]
@@ -40,7 +40,7 @@ class Pairs(NamedTuple):
 
     @property
     def percents(self) -> list[float]:
-        """Return what each flushed build took of its neighbour's time."""
+        """Return the time of each flushed build in percent of its partner's."""
         pairs = zip(self.flushed, self.not_flushed, strict=True)
         return [100 * mine / other for mine, other in pairs]
 
@@ -57,7 +57,7 @@ def sections(data: Path, *, quick: bool) -> list[Section]:
 
 
 def race(spark: SparkSession, shape: Shape, data: Path, *, pairs: int) -> Pairs:
-    """Build with and without flushes, one after the other, after a pair that is not counted."""
+    """Build with and without flushes in turns, after a first pair that is not counted."""
     tell(f"{shape.title}: flushed and not flushed")
     archive = link_archive(shape, data / f"durability-{shape.segments}-{shape.segment_bytes}")
     result = Pairs(shape, [], [])
@@ -80,7 +80,7 @@ def race(spark: SparkSession, shape: Shape, data: Path, *, pairs: int) -> Pairs:
 
 
 def build(spark: SparkSession, archive: Path, target: Path, shape: Shape, *, fsync: bool) -> None:
-    """Build every segment; raises where one is not built."""
+    """Build every segment; raises if one is not built."""
     summary = build_index(spark, str(archive), str(target), now_ms=NOW_MS, fsync=fsync)
     if summary.by_status != {"ok": shape.segments} or summary.written != shape.segments:
         raise ValueError(f"{archive}: {summary}")
@@ -104,7 +104,7 @@ def lines(results: list[Pairs]) -> list[str]:
 
 
 def ratios_of(results: list[Pairs]) -> list[Ratio]:
-    """Return what was asked for and what came out."""
+    """Return the required and the measured ratios."""
     return [
         Ratio(
             f"build of {pairs.shape.title}, flushed to the disk",
@@ -118,7 +118,7 @@ def ratios_of(results: list[Pairs]) -> list[Ratio]:
 
 
 def notes() -> list[str]:
-    """Say what the rows mean."""
+    """Return an explanation of the rows."""
     return [
         f"- Builds into new directories in one session on {CORES} cores, by turns in pairs; the",
         "  median of the pairs' ratios. All disks are flushed before each clock starts.",

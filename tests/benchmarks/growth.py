@@ -70,7 +70,7 @@ def with_segments(spark: SparkSession, folder: Path) -> Iterator[Curves]:
 
 
 def with_partitions(spark: SparkSession, folder: Path) -> Iterator[Curves]:
-    """Yield seconds by number of partitions, of as many segments in all."""
+    """Yield seconds by number of partitions, with the same number of segments in total."""
     shapes = [
         Shape(f"{count:,} partitions", "batches-200", 4_000, SEGMENTS_IN_PARTITIONS // count, count)
         for count in PARTITIONS
@@ -109,7 +109,7 @@ def with_size(folder: Path) -> Iterator[Curves]:
 
 
 def with_batches(folder: Path) -> Iterator[Curves]:
-    """Yield seconds a GiB by size of batch."""
+    """Yield seconds per GiB by size of batch."""
     curve = []
     for batch_bytes in BATCH_BYTES:
         tell(f"growth: batches of {batch_bytes:,} bytes")
@@ -122,7 +122,7 @@ def with_batches(folder: Path) -> Iterator[Curves]:
 
 
 def kind_of(batch_bytes: int) -> Kind:
-    """Return segments of batches of about this size: of records of 100 bytes, or of one record."""
+    """Return a kind with batches of about this size, with records of 100 bytes or one record."""
     name = f"growing-{batch_bytes}"
     if batch_bytes >= KIB:
         return Kind(name, "", GIB, V2_LAYOUT, *full_batch(batch_bytes))
@@ -135,7 +135,7 @@ def kind_of(batch_bytes: int) -> Kind:
 
 
 def seconds_to_index(log: Path) -> float:
-    """Return the best time of a log's way to its indexes, read and checked to the last byte."""
+    """Return the best time from a log to its indexes, read and checked to the last byte."""
 
     def run() -> None:
         settings = IndexSettings()
@@ -150,7 +150,7 @@ def seconds_to_index(log: Path) -> float:
 
 
 def with_cores(folder: Path) -> Curves:
-    """Return seconds of one job on one core and two, of a session and of a cluster's workers."""
+    """Return seconds of one job on one and two cores, in a session and on a cluster's workers."""
     archive = link_archive(SCALED, folder / "scaled")
     points: dict[str, Curve] = {"cores of one machine": [], "workers of a cluster": []}
     for number in (1, 2):
@@ -183,7 +183,7 @@ def session(master: str) -> Iterator[SparkSession]:
 
 
 def seconds_of_job(spark: SparkSession, archive: Path, folder: Path) -> float:
-    """Return the best time of a whole build into a new directory, in a warm session."""
+    """Return the best time of a complete build into a new directory, in a warm session."""
     build = builder(spark, archive, SCALED)
     places = itertools.count()
     build(folder / "warm")
@@ -191,7 +191,7 @@ def seconds_of_job(spark: SparkSession, archive: Path, folder: Path) -> float:
 
 
 def lines(panels: Sequence[Curves]) -> list[str]:
-    """Return every point, a table a panel."""
+    """Return every point, in one table per panel."""
     rows = []
     for panel in panels:
         names = list(panel.points)

@@ -1,4 +1,4 @@
-"""What `--no-check-crc` reads of a log, as the operating system counts it."""
+"""How many bytes of a log `--no-check-crc` reads, as counted by the operating system."""
 
 from pathlib import Path
 from typing import Final
@@ -38,7 +38,7 @@ def sections(data: Path, *, quick: bool) -> list[Section]:
 
 
 def read(log: Path, *, check_crc: bool) -> None:
-    """Index a log; raise where it is not valid to its last byte."""
+    """Index a log; raise if it is not valid to its last byte."""
     settings = IndexSettings(check_crc=check_crc)
     index = index_file(Location.of(log), base_offset=0, topic="t", settings=settings)
     if index.status != "ok":
@@ -46,7 +46,7 @@ def read(log: Path, *, check_crc: bool) -> None:
 
 
 def bytes_read() -> int:
-    """Return what this process has read so far, from disk or from memory."""
+    """Return how many bytes this process has read so far, from disk or from the page cache."""
     for line in COUNTERS.read_text().splitlines():
         name, _, value = line.partition(": ")
         if name == "rchar":

@@ -1,7 +1,7 @@
-"""The ten worst inputs: small files that ask for much, and what each takes of time and memory.
+"""The ten worst inputs: small files that are expensive to read, with time and memory for each.
 
-Each is read by a process of its own. What it takes must follow its size: beside one decompressed
-batch at most 400 MiB.
+Each is read by its own process. Its cost must be proportional to its size: at most 400 MiB in
+addition to one decompressed batch.
 """
 
 import shutil
@@ -36,7 +36,7 @@ SEARCH: Final = (
 
 
 class Input(NamedTuple):
-    """A hostile file, the arguments of a process that reads it, and the batch that it must hold."""
+    """A hostile file, the arguments of a process that reads it, and the size of its batch."""
 
     title: str
     size_bytes: int
@@ -90,7 +90,7 @@ def inputs(folder: Path, divisor: int) -> Iterator[Input]:
 
 
 def searched(folder: Path, divisor: int) -> Iterator[Input]:
-    """Yield what searches read."""
+    """Yield the files that searches read."""
     for title, log_bytes, call in (
         (
             "20,000 headers that claim too much, `--time max-timestamp`",
@@ -113,7 +113,7 @@ def searched(folder: Path, divisor: int) -> Iterator[Input]:
 
 
 def write(folder: Path, log_bytes: bytes) -> Path:
-    """Write a log that stands alone."""
+    """Write a log without other files."""
     log = log_path(folder)
     for file in log.parent.iterdir():
         file.unlink()
@@ -140,7 +140,7 @@ def lines(found: list[tuple[Input, Measured]]) -> list[str]:
 
 
 def notes() -> list[str]:
-    """Say what the rows mean."""
+    """Return an explanation of the rows."""
     return [
         "- Each in a fresh process, its start (about a second) included; the peak is `VmHWM`.",
         "- A snappy block has no pieces: it is held beside its record, and counts twice.",

@@ -1,4 +1,4 @@
-"""Kafka's `LogSegment.recover` in warm machines: who we are measured against, and our oracle."""
+"""Kafka's `LogSegment.recover` in warm JVMs: the reference for speed, and the oracle."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +15,7 @@ INDEX_SUFFIXES: Final = (".timeindex", ".index")
 
 
 class WarmKafka:
-    """One JVM that recovers segments, single-threaded as a broker's recovery thread."""
+    """One JVM that recovers segments in one thread, like a broker's recovery thread."""
 
     def __init__(self) -> None:
         jars = JarFolder.of_version(KAFKA_VERSION)
@@ -35,16 +35,16 @@ class WarmKafka:
         return sum(answer["recover_ns"][-1]) / NANOSECONDS
 
     def warm_up(self, log: Path) -> None:
-        """Recover a log as often as the JIT needs, whatever the log's size."""
+        """Recover a log as often as the JIT needs, for any size of log."""
         seconds = 0.0
         while seconds < WARM_UP_SECONDS:
             seconds += WARM_UP_PASSES * self.recover([log], passes=WARM_UP_PASSES)
 
 
 def recover_side_by_side(machines: Sequence[WarmKafka], logs: Sequence[Path]) -> None:
-    """Share the logs out among the machines, as among a broker's recovery threads.
+    """Distribute the logs over the machines, as over a broker's recovery threads.
 
-    A directory is one machine's: Kafka keeps a file of leader epochs in it.
+    A directory belongs to one machine: Kafka keeps a file of leader epochs in it.
     """
     folders = sorted({log.parent for log in logs})
     shares = [
@@ -57,5 +57,5 @@ def recover_side_by_side(machines: Sequence[WarmKafka], logs: Sequence[Path]) ->
 
 
 def indexes_of(log: Path) -> tuple[bytes, ...]:
-    """Return the `.timeindex` and `.index` that lie beside a log."""
+    """Return the `.timeindex` and `.index` beside a log."""
     return tuple(log.with_suffix(suffix).read_bytes() for suffix in INDEX_SUFFIXES)

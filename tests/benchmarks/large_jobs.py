@@ -1,4 +1,4 @@
-"""Whole Spark jobs: how near to bare processes, on large segments and on very many."""
+"""Complete Spark jobs compared with bare processes, on large segments and on very many."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ KAFKA: Final = f"Kafka's `recover`, {CORES} warm JVMs"
 
 
 class Race(NamedTuple):
-    """An archive, the share of bare processes' speed that is wanted, and whether Kafka runs too."""
+    """An archive, the required share of bare processes' speed, and whether Kafka runs too."""
 
     shape: Shape
     least: float
@@ -39,7 +39,7 @@ RACES: Final = (
     Race(Shape("20,000 segments of 1 MiB", "batches-16k", MIB, 100, 200), 0.5),
     Race(Shape("2,000 segments of 1 MiB", "batches-16k", MIB, 20, 100), 0.0, with_kafka=True),
 )
-QUICK_RACES: Final = (  # seconds, of which a job's own start is much: nothing is asked of them
+QUICK_RACES: Final = (  # they take seconds, mostly for a job's start, so nothing is required
     Race(Shape("32 segments of 64 MiB", "batches-16k", 64 * MIB, 4, 8), 0.0),
     Race(Shape("2,000 segments of 1 MiB", "batches-16k", MIB, 20, 100), 0.0, with_kafka=True),
 )
@@ -62,7 +62,7 @@ def sections(data: Path, *, quick: bool, **_: object) -> list[Section]:
 
 
 def measure(spark: SparkSession, race: Race, data: Path, *, rounds: int) -> dict[str, Times]:
-    """Time all on one archive, in turns, after a round that is not counted."""
+    """Time all of them on one archive, in turns, after a first round that is not counted."""
     shape = race.shape
     archive = link_archive(shape, data / f"jobs-{shape.segments}-{shape.segment_bytes // MIB}")
     logs = sorted((archive / BROKER).glob("*/*.log"))
@@ -92,7 +92,7 @@ def measure(spark: SparkSession, race: Race, data: Path, *, rounds: int) -> dict
 
 
 def builder(spark: SparkSession, archive: Path, shape: Shape) -> Callable[[Path], None]:
-    """Return what builds every segment into a directory, and raises where one is not built."""
+    """Return a function that builds every segment into a directory, or raises."""
 
     def build(target: Path) -> None:
         summary = build_index(spark, str(archive), str(target), now_ms=NOW_MS, full=True)
@@ -103,7 +103,7 @@ def builder(spark: SparkSession, archive: Path, shape: Shape) -> Callable[[Path]
 
 
 def links_of(logs: Sequence[Path], folder: Path) -> list[Path]:
-    """Return hard links of the logs, where Kafka may write its indexes beside them."""
+    """Return hard links of the logs, so that Kafka can write its indexes beside them."""
     links = []
     for log in logs:
         link = folder / log.parent.name / log.name
@@ -114,7 +114,7 @@ def links_of(logs: Sequence[Path], folder: Path) -> list[Path]:
 
 
 def require_agreement(links: Sequence[Path], indexes: Path) -> None:
-    """Raise where an index that was built is not Kafka's, byte for byte."""
+    """Raise if the bytes of a built index differ from Kafka's."""
     for link in links:
         theirs = link.with_suffix(".timeindex")
         ours = indexes / link.parent.name / theirs.name
@@ -123,7 +123,7 @@ def require_agreement(links: Sequence[Path], indexes: Path) -> None:
 
 
 def ratios_of(race: Race, times: Mapping[str, Times]) -> list[Ratio]:
-    """Return what is to be reached, and what was."""
+    """Return the required and the measured ratios."""
     title = race.shape.title
     ratios = [
         Ratio(
@@ -151,7 +151,7 @@ def lines(shape: Shape, times: Mapping[str, Times]) -> list[str]:
 
 
 def notes() -> list[str]:
-    """Say what the rows mean."""
+    """Return an explanation of the rows."""
     return [
         "- Medians of rounds in turns, in a session whose workers are up; warm page cache, every",
         "  checksum checked by everybody. The job lists, plans, publishes a `.timeindex` each and",

@@ -1,4 +1,4 @@
-"""What the results were measured on."""
+"""The machine and versions of the results."""
 
 import os
 import platform
@@ -13,7 +13,7 @@ PACKAGES: Final = ("numba", "numpy", "pyarrow", "pyspark", "kafka-python", "aiok
 
 
 def description() -> list[str]:
-    """Return the machine, Python with its packages, Java and Kafka, a line each."""
+    """Return the machine, Python with its packages, Java and Kafka, one line each."""
     packages = ", ".join(f"{name} {installed(name)}" for name in PACKAGES)
     java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=True)
     return [
@@ -32,7 +32,7 @@ def installed(name: str) -> str:
 
 
 def processor() -> str:
-    """Return the processor's name as Linux tells it, else its architecture."""
+    """Return the processor's name from Linux, or its architecture."""
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         for line in cpuinfo.read_text().splitlines():

@@ -1,4 +1,4 @@
-"""Catalogs that were made, not scanned: as many rows as one likes, in a second or two."""
+"""Synthetic catalogs of any number of rows, made without a scan in a second or two."""
 
 from pathlib import Path
 from typing import Final
@@ -19,9 +19,9 @@ PARTITIONS_PER_TOPIC: Final = 50
 
 
 def make_catalog(folder: Path, *, segments: int, partitions: int) -> Catalog:
-    """Commit a snapshot of `partitions` with a segment an hour up to now.
+    """Commit a snapshot of `partitions` with one segment per hour up to now.
 
-    One segment in a thousand has a timestamp a year ahead: half the partitions or so are blocked.
+    One segment in a thousand has a timestamp a year ahead: about half the partitions are blocked.
     """
     catalog = Catalog.at(str(folder))
     draft = Draft.begin(catalog, Location.of("/archive"))

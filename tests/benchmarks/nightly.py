@@ -1,9 +1,9 @@
-"""Night after night on one archive: what a build saves that need not read.
+"""Nightly builds of one archive: how much time reuse saves.
 
 first        into an empty index directory: every log is read, every .timeindex published
-unchanged    once more, right after it: every row is taken over, no byte of a log is read
-full         `--full`, again there: every log is read, the index files are right already
-tail         `--read tail` into an empty catalog: the .timeindex beside each log is believed
+unchanged    repeated at once: every row is carried over, no byte of a log is read
+full         `--full`, in the same place: every log is read, the index files are already correct
+tail         `--read tail` into an empty catalog: the .timeindex beside each log is trusted
 """
 
 import itertools
@@ -26,17 +26,17 @@ MIB: Final = 1 << 20
 ROUNDS: Final = 2
 NOW_MS: Final = 1_800_000_000_000
 FIRST, UNCHANGED, FULL, TAIL = "first", "unchanged", "full", "tail"
-# Who is held against whom.
+# Which build is compared with which.
 AIMS: Final = {UNCHANGED: FIRST, TAIL: FULL}
 
 LARGE: Final = Shape("2,000 segments of 64 MiB", "batches-16k", 64 * MIB, 5, 400)
 SMALL: Final = Shape("20,000 segments of 4 KB", "batches-200", 4_000, 100, 200)
 QUICK: Final = Shape("200 segments of 64 MiB", "batches-16k", 64 * MIB, 5, 40)
-WANTED: Final = {(LARGE, TAIL): 20.0, (LARGE, UNCHANGED): 10.0}  # what is asked for, times faster
+WANTED: Final = {(LARGE, TAIL): 20.0, (LARGE, UNCHANGED): 10.0}  # required, times faster
 
 
 class Builds(NamedTuple):
-    """The four builds of one archive, in turns: seconds, and bytes of logs that each read."""
+    """The four builds of one archive, in turns: seconds, and the bytes of logs that each read."""
 
     shape: Shape
     times: dict[str, Times]
@@ -95,7 +95,7 @@ def builds(
 
 
 def require_all(name: str, summary: BuildSummary, shape: Shape) -> None:
-    """Raise where a build did not do what its name says: wrong results are not timed."""
+    """Raise if a build did not do what its name says: wrong results are not timed."""
     status = "unverified" if name == TAIL else "ok"
     reused = shape.segments if name == UNCHANGED else 0
     right = (
@@ -109,7 +109,7 @@ def require_all(name: str, summary: BuildSummary, shape: Shape) -> None:
 
 
 def lines(results: Sequence[Builds]) -> list[str]:
-    """Return the table: each build, and the aim where there is one."""
+    """Return the table: each build, and the aim if there is one."""
     rows = [
         "| archive | build | seconds | ms a segment | logs read | |",
         "|---|---|---:|---:|---:|---|",
@@ -126,14 +126,14 @@ def lines(results: Sequence[Builds]) -> list[str]:
 
 
 def faster(name: str, times: dict[str, Times]) -> str:
-    """Return how many times faster than which other build; the median of the rounds' ratios."""
+    """Return how many times faster it is than which build: the median of the rounds' ratios."""
     if name not in AIMS:
         return ""
     return f"{times_faster(times[name], times[AIMS[name]]):.1f} x *{AIMS[name]}*"
 
 
 def ratios_of(results: Sequence[Builds]) -> list[Ratio]:
-    """Return what was asked for and what came out."""
+    """Return the required and the measured ratios."""
     titles = {UNCHANGED: "unchanged build", TAIL: "`--read tail`"}
     return [
         Ratio(
@@ -148,7 +148,7 @@ def ratios_of(results: Sequence[Builds]) -> list[Ratio]:
 
 
 def notes() -> list[str]:
-    """Say what the rows mean."""
+    """Return an explanation of the rows."""
     return [
         f"- Medians of {ROUNDS} rounds of all four builds in one session on {CORES} cores whose",
         "  workers are up; Spark's start is not counted, plan and commit are. Warm page cache.",

@@ -1,4 +1,4 @@
-"""One segment, one thread: the kernel and the way from path to index, beside Kafka and others."""
+"""One segment, one thread: the kernel and the path to index files, beside Kafka and others."""
 
 import itertools
 import tempfile
@@ -32,19 +32,19 @@ KERNEL: Final = "kip33: kernel, bytes in memory"
 PATH_TO_INDEX: Final = "kip33: path to index files"
 KAFKA: Final = "Kafka: `LogSegment.recover`"
 KAFKA_PYTHON: Final = "kafka-python: bytes in memory"
-# No checksum is looked at.
+# These do not verify checksums.
 HEADERS: Final = "kip33: kernel, headers only"
 KAFKA_PYTHON_HEADERS: Final = "kafka-python: headers only"
 AIOKAFKA_HEADERS: Final = "aiokafka (C): headers only"
 RECORDS: Final = "kip33: kernel, `live`: records too, and every checksum"
 AIOKAFKA_RECORDS: Final = "aiokafka (C): records, no checksum"
 
-# Others see as much of a segment as takes them about a second.
+# Other readers get the front of a segment, which takes them about a second.
 FRONT_BYTES: Final = (64 << 20) if crc32c_c else (4 << 20)
 
 
 def race(file: SegmentFile, folder: Path, *, rounds: int) -> dict[str, Times]:
-    """Time all contestants on one segment, once it is certain that they agree."""
+    """Time all contestants on one segment, after a check that they agree."""
     [kafka_log] = link_copies(file, folder / "kafka", 1)
     data = file.path.read_bytes()
     head, head_batches = whole_batches(data, file)
@@ -73,10 +73,10 @@ def race(file: SegmentFile, folder: Path, *, rounds: int) -> dict[str, Times]:
 
 
 def headers_only(data: bytes, batches: int) -> dict[str, Contestant]:
-    """Return who reads the headers of a segment and checks nothing.
+    """Return the readers of a segment's headers, which verify nothing.
 
-    Of all of it: of a front that others take a second for, ours take one millisecond, and then the
-    first call of a round is what is timed.
+    They read all of it. A front that takes other readers a second takes ours a millisecond, so only
+    the first call of a round would be timed.
     """
     work = {
         HEADERS: lambda: scan(data, batches, check_crc=False),
@@ -87,7 +87,7 @@ def headers_only(data: bytes, batches: int) -> dict[str, Contestant]:
 
 
 def records(head: bytes, batches: int) -> dict[str, Contestant]:
-    """Return who reads the records of the front of a segment."""
+    """Return the readers of the records at the front of a segment."""
     work = {
         RECORDS: lambda: scan(head, batches, seek_max_record=True),
         AIOKAFKA_RECORDS: lambda: records_with_aiokafka(head, batches),
@@ -96,14 +96,14 @@ def records(head: bytes, batches: int) -> dict[str, Contestant]:
 
 
 def whole_batches(data: bytes, file: SegmentFile) -> tuple[bytes, int]:
-    """Return the batches at the front that kafka-python is given, and their number."""
+    """Return the batches at the front for kafka-python, and their number."""
     batch_bytes = file.size_bytes // file.batches
     batches = min(file.batches, max(1, FRONT_BYTES // batch_bytes))
     return data[: batches * batch_bytes], batches
 
 
 class PathToIndex:
-    """`build_segment` into a new directory each time: read, scan, apply the rule, publish both."""
+    """`build_segment` into a new directory each time: read, scan, apply the rules, publish both."""
 
     def __init__(self, file: SegmentFile, scratch: Path) -> None:
         self._source = Location.of(file.path.parent.parent)
@@ -125,19 +125,19 @@ class PathToIndex:
             raise ValueError(f"{self._segment.path}: {row['status']}, {row['error']}")
 
     def indexes(self) -> tuple[bytes, ...]:
-        """Return what the last run published."""
+        """Return the index files of the last run."""
         return indexes_of(self.index_folder / self._segment.path)
 
 
 def require_agreement(indexing: PathToIndex, kafka_log: Path) -> None:
-    """Raise where our indexes are not Kafka's, byte for byte: wrong results are not timed."""
+    """Raise if the bytes of our indexes differ from Kafka's: wrong results are not timed."""
     indexing.run()
     if indexing.indexes() != indexes_of(kafka_log):
         raise ValueError(f"{kafka_log}: kip33's indexes are not Kafka's")
 
 
 def read_through(path: Path) -> None:
-    """Read a file into one buffer: no contestant that reads can be faster."""
+    """Read a file into one buffer: the limit for every contestant that reads."""
     buffer = bytearray(SCAN_CHUNK_BYTES)
     with path.open("rb", buffering=0) as file:
         while file.readinto(buffer):
@@ -145,12 +145,12 @@ def read_through(path: Path) -> None:
 
 
 def add_up(data: bytes) -> None:
-    """Read every byte once and keep none: what memory gives at most."""
+    """Read every byte once and keep none: the limit of the memory."""
     np.frombuffer(data, np.uint64, len(data) // 8).sum()
 
 
 def scan(data: bytes, batches: int, **how: bool) -> None:
-    """Walk over a segment in memory, compiled, every checksum checked unless told otherwise."""
+    """Walk over a segment in memory, compiled; verify every checksum by default."""
     whole = memoryview(data)
 
     def read_into(position: int, view: memoryview) -> int:

@@ -1,6 +1,6 @@
-"""What others do with the same bytes in memory: kafka-python, and aiokafka's C extension.
+"""Other readers of the same bytes in memory: kafka-python, and aiokafka's C extension.
 
-Each raises where it does not see every batch: a contestant that skips work is not timed.
+Each raises if it does not see every batch: a contestant that skips work is not timed.
 """
 
 from aiokafka.record.memory_records import MemoryRecords as AiokafkaRecords
@@ -14,7 +14,7 @@ if NO_EXTENSIONS:
 def check_with_kafka_python(data: bytes, batches: int) -> None:
     """Check every batch and find its max timestamp.
 
-    Of v1 it has neither for a batch; the one message inside is what a reader would look at.
+    For v1 it has neither for a batch, so the one message inside is read.
     """
     found, largest = 0, -1
     for batch in KafkaPythonRecords(data):
@@ -29,7 +29,7 @@ def check_with_kafka_python(data: bytes, batches: int) -> None:
 
 
 def headers_with_kafka_python(data: bytes, batches: int) -> None:
-    """Read the headers of v2 batches, no checksum, no record."""
+    """Read the headers of v2 batches, without checksums and records."""
     found, largest = 0, -1
     for batch in KafkaPythonRecords(data):
         largest = max(largest, batch.max_timestamp)
@@ -64,6 +64,6 @@ def records_with_aiokafka(data: bytes, batches: int) -> None:
 
 
 def require_all(found: int, batches: int) -> None:
-    """Raise where a contestant did not see every batch."""
+    """Raise if a contestant did not see every batch."""
     if found != batches:
         raise ValueError(f"{found} batches found, {batches} are there")

@@ -11,7 +11,7 @@ Points = Mapping[str, Sequence[tuple[float, float]]]
 
 
 class Curves(NamedTuple):
-    """How something grows: a panel of the drawing."""
+    """The growth of a figure: one panel of the drawing."""
 
     title: str
     x: str
@@ -20,7 +20,7 @@ class Curves(NamedTuple):
 
 
 class Section(NamedTuple):
-    """A heading, the Markdown below it, and what it adds to the table of ratios and the drawing."""
+    """A heading, the Markdown below it, and its lines of the table of ratios and of the drawing."""
 
     title: str
     lines: Sequence[str]
@@ -29,5 +29,5 @@ class Section(NamedTuple):
 
 
 def tell(what: str) -> None:
-    """Say on standard error what is measured now."""
+    """Print on standard error what is measured now."""
     print(what, file=sys.stderr, flush=True)

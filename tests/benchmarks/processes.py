@@ -1,4 +1,4 @@
-"""What processes take of memory, seen from outside: a driver, its JVM and the workers below it."""
+"""The memory of processes, measured from outside: a driver, its JVM and its workers."""
 
 import os
 import subprocess
@@ -14,12 +14,12 @@ PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class Peak(NamedTuple):
-    """Resident bytes: each row's own largest, and the largest sum of the first two at one time."""
+    """Largest resident bytes of each, and of driver and JVM together at one time."""
 
     python: int = 0
     jvm: int = 0
-    driver: int = 0  # Python and JVM at once
-    workers: int = 0  # shared pages count in each
+    driver: int = 0  # Python and JVM together
+    workers: int = 0  # shared pages count in each process
 
     def with_sample(self, python: int, jvm: int, workers: int) -> "Peak":
         seen = Peak(python, jvm, python + jvm, workers)
@@ -35,7 +35,7 @@ class Measured(NamedTuple):
 
 
 def run_measured(command: Sequence[str]) -> Measured:
-    """Run a driver to its end, its JVM and workers watched all the time."""
+    """Run a driver to its end while its JVM and workers are watched."""
     begin = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         watch = _Watch(child.pid)
@@ -47,7 +47,7 @@ def run_measured(command: Sequence[str]) -> Measured:
 
 
 class _Watch:
-    """A thread that looks at a process and its children every 50 ms."""
+    """A thread that measures a process and its children every 50 ms."""
 
     def __init__(self, driver: int) -> None:
         self._driver = driver
@@ -68,13 +68,13 @@ class _Watch:
             self._peak = self._peak.with_sample(
                 resident_bytes(self._driver),
                 sum(map(resident_bytes, machines)),
-                # A child that the JVM has not yet made another program shares all its pages.
+                # A child of the JVM shares all its pages until it executes another program.
                 sum(resident_bytes(p) for p in workers if program_of(p).startswith("python")),
             )
 
 
 def children(process: int) -> Iterator[int]:
-    """Yield the processes that one started, as far as they still live."""
+    """Yield the running processes that one started."""
     for file in (PROC / str(process) / "task").glob("*/children"):
         try:
             yield from map(int, file.read_text().split())
@@ -90,7 +90,7 @@ def descendants(process: int) -> Iterator[int]:
 
 
 def program_of(process: int) -> str:
-    """Return the name of the program a process runs, empty if it is gone."""
+    """Return the name of the program that a process runs, empty if the process has ended."""
     try:
         return (PROC / str(process) / "exe").readlink().name
     except OSError:
@@ -98,7 +98,7 @@ def program_of(process: int) -> str:
 
 
 def resident_bytes(process: int) -> int:
-    """Return what a process has in memory now, 0 if it is gone."""
+    """Return the bytes that a process has in memory now, 0 if it has ended."""
     try:
         return int((PROC / str(process) / "statm").read_text().split()[1]) * PAGE_BYTES
     except OSError:

@@ -1,4 +1,4 @@
-"""The races against Kafka, kafka-python and aiokafka: one segment, the whole job, paid once."""
+"""The races against Kafka, kafka-python and aiokafka: one segment, complete jobs, fixed costs."""
 
 import sys
 from pathlib import Path
@@ -41,7 +41,7 @@ def _measured(data: Path, *, quick: bool) -> list[Section]:
 
 
 def _with_jobs(races: list[Races], once: dict[str, float], data: Path) -> list[Races]:
-    """Return the races with whole jobs; add to `once` what a session costs."""
+    """Return the races with complete jobs; add the cost of a session to `once`."""
     spark, once["start a Spark session"] = whole_job.start_session()
     try:
         first = whole_job.first_job_seconds(spark, races[0].file, data)

@@ -1,20 +1,20 @@
-"""What is to be reached, what was, and what has become worse since the last time."""
+"""Required and measured ratios, and those that became worse since the last results."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-FELL_BY: Final = 0.25  # of a figure since the last results: more is told
-DOWNWARD: Final = ("s", "MiB", "% of bytes", "% of time")  # units of which less is better
+FELL_BY: Final = 0.25  # a larger fall of a figure since the last results is reported
+DOWNWARD: Final = ("s", "MiB", "% of bytes", "% of time")  # units for which less is better
 
 
 class Ratio(NamedTuple):
-    """One line of the table: `work` measured against something, times faster unless said."""
+    """One line of the table: `work` against something else, by default in times faster."""
 
     work: str
     against: str
     measured: float
     unit: str = "x"
-    at_least: float | None = None  # at most, where less is better
+    at_least: float | None = None  # at most, if less is better
     aim: float | None = None
 
     @property
@@ -27,7 +27,7 @@ class Ratio(NamedTuple):
 
     @property
     def met(self) -> str:
-        """Return `met`, `aim met`, `missed`, or nothing where nothing was asked."""
+        """Return `met`, `aim met`, `missed`, or an empty text if nothing is required."""
         if self._reaches(self.aim):
             return "aim met"
         if self.at_least is None:

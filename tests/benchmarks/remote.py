@@ -1,7 +1,7 @@
 """Builds over S3 and HDFS against reading the same bytes with the store's client alone.
 
-Servers and clients share this machine's cores, so read the ratio and not the rate: a build reads,
-checks every CRC, and publishes; the other side only reads, as fast as two processes can.
+Servers and clients share this machine's cores, so the ratio counts and not the rate. A build reads,
+verifies every CRC, and publishes; the other side only reads, as fast as two processes can.
 """
 
 import shutil
@@ -41,7 +41,7 @@ SMALL: Final = Shape("400 segments of 64 KiB", "batches-16k", 64 << 10, 20, 20)
 
 
 class Store(NamedTuple):
-    """A running server and how to reach it."""
+    """A running server and the settings to reach it."""
 
     name: str
     uri: str
@@ -73,7 +73,7 @@ def sections(data: Path, *, quick: bool) -> list[Section]:
 
 
 def peaks(archive: Path) -> Iterator[tuple[str, float]]:
-    """Yield the most MiB resident of a process that builds large segments side by side."""
+    """Yield the peak resident MiB of a process that builds large segments concurrently."""
     for number in range(LARGE_FILES_AT_ONCE):
         log = archive / BROKER / f"large-{number}" / segment_name()
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -86,7 +86,7 @@ def peaks(archive: Path) -> Iterator[tuple[str, float]]:
 
 
 def measure(shape: Shape, store: Store) -> tuple[str, Ratio]:
-    """Return a row and its ratio: the best of some rounds in turns."""
+    """Return a row and its ratio: the best of several rounds in turns."""
     store_settings.use_settings(store.settings)
     source = f"{store.uri}/logs"
     begin = time.perf_counter()
@@ -178,7 +178,7 @@ def in_hdfs(archive: Path) -> Iterator[Store]:
 
 
 def notes() -> list[str]:
-    """Say what the rows mean."""
+    """Return an explanation of the rows."""
     return [
         "- *Reading alone*: two processes, ranges of 8 MiB, the store's client as the build uses",
         "  it (pyarrow, hdfs-native), nothing looked at; the server is on this machine, too.",

@@ -1,4 +1,4 @@
-"""The races as Markdown and ratios: one table of all contestants, what starting costs."""
+"""The races as Markdown and ratios: one table of all contestants, and the fixed costs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
@@ -22,7 +22,7 @@ LIVE: Final = "`live` dialect, records read"
 
 
 class Wanted(NamedTuple):
-    """A ratio that is asked for: who, against whom, and how much."""
+    """A required ratio: which contestant, against which, and how much."""
 
     kind: str
     work: str
@@ -51,7 +51,7 @@ WANTED: Final = (
 
 
 class Races(NamedTuple):
-    """What was measured on one kind of segment."""
+    """The measurements on one kind of segment."""
 
     file: SegmentFile
     one_segment: dict[str, Times]
@@ -80,7 +80,7 @@ def race_sections(
 
 
 def ratios(races: Sequence[Races]) -> Iterator[Ratio]:
-    """Yield what was asked for and what came out."""
+    """Yield the required and the measured ratios."""
     by_kind = {race.file.kind.name: race for race in races}
     for wanted in WANTED:
         file, times, _ = by_kind[wanted.kind]
@@ -95,7 +95,7 @@ def ratios(races: Sequence[Races]) -> Iterator[Ratio]:
 
 
 def race_lines(races: Sequence[Races]) -> list[str]:
-    """Return the one table: every contestant on every kind of segment."""
+    """Return the table of every contestant on every kind of segment."""
     lines = [
         "| segment | contestant | GB/s | M batches/s | x Kafka |",
         "|---|---|---:|---:|---:|",
@@ -111,12 +111,12 @@ def race_lines(races: Sequence[Races]) -> list[str]:
 
 
 def ratio(own: Times, other: Times) -> str:
-    """Return how many times faster `own` is; a dash for oneself."""
+    """Return how many times faster `own` is; a dash if both are the same."""
     return "-" if own is other else f"{times_faster(own, other):.3g}"
 
 
 def notes(rounds: int) -> list[str]:
-    """Say what each row does and does not include."""
+    """Return an explanation of what each row includes and leaves out."""
     crc = "the C package `crc32c`" if crc32c_c else "plain Python"
     return [
         f"- Medians of {rounds} rounds. Every index compared equal to Kafka's, byte for byte,",

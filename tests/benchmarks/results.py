@@ -1,10 +1,10 @@
-"""The results' files: one JSON, from which the page and the drawing are made.
+"""The files of the results: one JSON file, from which the page and the drawing are made.
 
     results/full.json   full.md   full.svg      `make bench`
     results/quick.json  quick.md                `make bench-quick`
 
-Each section of the JSON has the Markdown `lines`, the `ratios` and the `curves` it was measured
-with, so one group can be measured anew and the others stay.
+Each section of the JSON has its Markdown `lines`, `ratios` and `curves`, so one group can be
+measured again while the others stay.
 """
 
 import json
@@ -26,7 +26,7 @@ Results = dict[str, Any]
 
 
 def merged(before: Results, sections: Sequence[Section]) -> Results:
-    """Return the results with these sections in place of those of the same titles."""
+    """Return the results, with these sections replacing those with the same titles."""
     new = {
         section.title: {
             "lines": list(section.lines),
@@ -39,13 +39,13 @@ def merged(before: Results, sections: Sequence[Section]) -> Results:
 
 
 def read(file: Path) -> Results:
-    """Return what a file has, nothing where there is none."""
+    """Return the content of a file, or no results if the file does not exist."""
     found: Results = json.loads(file.read_text()) if file.exists() else {}
     return found
 
 
 def committed(file: Path) -> Results:
-    """Return what the last commit has of a file below FOLDER, nothing where it has none."""
+    """Return the content in the last commit of a file below FOLDER, or no results."""
     name = f"HEAD:./{file.parent.name}/{file.name}"
     shown = subprocess.run(
         ["git", "show", name], cwd=file.parent.parent, capture_output=True, check=False
@@ -55,7 +55,7 @@ def committed(file: Path) -> Results:
 
 
 def to_json(results: Results) -> str:
-    """Return a file's text, a line for each value: what changed shows."""
+    """Return the text of a file with one line per value, so that diffs are readable."""
     return json.dumps(results, indent=1) + "\n"
 
 
@@ -78,7 +78,7 @@ def worse(results: Results, before: Results) -> list[str]:
 
 
 def page(results: Results, before: Results, drawing: str | None) -> str:
-    """Return the Markdown page; `before` is what the last commit has."""
+    """Return the Markdown page; `before` has the results in the last commit."""
     lines = ["# Measured", "", *PREAMBLE, "", *(f"- {line}" for line in results["machine"]), ""]
     lines += ["## What was to be reached", "", *table(ratios_of(results)), ""]
     if before:

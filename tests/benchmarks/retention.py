@@ -1,4 +1,4 @@
-"""Retention of very many segments: seconds, rows a second and the driver's memory."""
+"""Retention of very many segments: seconds, rows per second and the driver's memory."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ from tests.benchmarks.ratios import Ratio
 from tests.benchmarks.retention_driver import CORES, DEFAULTS
 
 SEGMENTS: Final = (10_000, 100_000, 1_000_000)
-SEGMENTS_EACH: Final = 200  # in a partition
+SEGMENTS_EACH: Final = 200  # per partition
 SPARK: Final = "tests.benchmarks.retention_driver"
 PLAIN: Final = "tests.benchmarks.retention_plan_driver"
 AIM_SECONDS: Final = 15
@@ -34,13 +34,13 @@ class Row(NamedTuple):
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Return what Spark's driver says it took, by what it did."""
+        """Return the seconds that Spark's driver printed, by step."""
         found: dict[str, float] = json.loads(self.spark.output)
         return found
 
     @property
     def command_seconds(self) -> float:
-        """Return what the command's process took, without Spark's start of the driver before it."""
+        """Return the seconds of the command minus Spark's start, as the driver measured it."""
         return self.command.seconds - self.seconds["start"]
 
 
@@ -65,7 +65,7 @@ def sections(data: Path, *, quick: bool) -> list[Section]:
 
 
 def measure(segments: int) -> Row:
-    """Make a catalog and judge it, in one driver after another."""
+    """Make a catalog and judge it in several drivers, one after another."""
     tell(f"{segments:,} segments: retention")
     scratch = Path(tempfile.mkdtemp(prefix="kip33-bench-"))
     try:
@@ -81,7 +81,7 @@ def measure(segments: int) -> Row:
 
 
 def command(catalog: Path, scratch: Path) -> list[str]:
-    """Return the command line that asks what the driver asks, for a table."""
+    """Return the command line for the same question as the driver's, with a table."""
     policy = scratch / "policy.toml"
     said = (f"{json.dumps(key)} = {json.dumps(value)}" for key, value in DEFAULTS.items())
     policy.write_text("\n".join(("[defaults]", *said)))
@@ -115,7 +115,7 @@ def row_line(row: Row) -> str:
 
 
 def notes() -> list[str]:
-    """Say what the rows mean."""
+    """Return an explanation of the rows."""
     return [
         "- *first* is the first judgement of a session with all sums, as a nightly audit runs it;",
         "  *again* the best of three more. SQL alone: no row reaches Python but the sums.",

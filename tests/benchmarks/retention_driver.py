@@ -1,9 +1,9 @@
-"""A driver in a process of its own that judges a made catalog, and prints the seconds as JSON.
+"""A driver in its own process that judges a synthetic catalog and prints the seconds as JSON.
 
     python -m tests.benchmarks.retention_driver CATALOG OUTPUT
 
-Imports are not counted, Spark's start is a figure of its own. The first judgement is cold, as every
-night's is.
+Imports are not counted; Spark's start is a separate figure. The first judgement is cold, like that
+of every night.
 """
 
 import json

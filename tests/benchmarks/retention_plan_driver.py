@@ -1,4 +1,4 @@
-"""The judgement behind a plan, in Python without Spark, of a made catalog: prints the seconds.
+"""Print the seconds of the decisions for a plan, without Spark, for a synthetic catalog.
 
 python -m tests.benchmarks.retention_plan_driver CATALOG
 """

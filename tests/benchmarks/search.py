@@ -1,4 +1,4 @@
-"""Requests over many partitions: one job against one at a time and a scan; more and more."""
+"""Requests over many partitions: one job against single requests and a scan; its growth."""
 
 import json
 import random
@@ -25,10 +25,10 @@ SHAPE: Final = Shape("100,000 segments of 1 MiB", "batches-16k", 1 << 20, 100, 1
 QUICK_SHAPE: Final = Shape("2,000 segments of 1 MiB", "batches-16k", 1 << 20, 20, 100)
 REQUESTS: Final = 10_000
 QUICK_REQUESTS: Final = 1_000
-MORE: Final = (1, 10, 100, 1_000, 10_000, 100_000)  # requests at once: how it grows
+MORE: Final = (1, 10, 100, 1_000, 10_000, 100_000)  # requests in one job
 DRIVER: Final = "tests.benchmarks.search_driver"
 NOW_MS: Final = 1_800_000_000_000
-AIM: Final = 20  # times one request at a time
+AIM: Final = 20  # times as fast as one request at a time
 KIB: Final = 1 << 10
 
 
@@ -53,14 +53,14 @@ def sections(data: Path, *, quick: bool) -> list[Section]:
         f"search, {requests:,} requests in one job, {shape.title}",
         "one request at a time",
         found["alone"] * requests / found["record"]["again"],
-        at_least=None if quick else AIM,  # a job's start is most of a few
+        at_least=None if quick else AIM,  # the time of a few requests is mostly a job's start
     )
     text = [*lines(found, shape), "", *notes()]
     return [Section("Search by time", text, [ratio], list(curves(found, shape)))]
 
 
 def curves(found: dict[str, Any], shape: Shape) -> Iterator[Curves]:
-    """Yield how a job's time grows with its requests, where that was measured."""
+    """Yield how a job's time grows with its requests, if that was measured."""
     if found["more"]:
         points = {"exact": found["more"], "one at a time": [(n, n * found["alone"]) for n in MORE]}
         yield Curves(f"search, {shape.title}", "requests", "seconds", points)
@@ -76,7 +76,7 @@ def build(archive: Path, indexes: Path) -> None:
 
 
 def write_requests(path: Path, shape: Shape, count: int) -> Path:
-    """Write requests for times within the partitions', as many for each."""
+    """Write requests for times in the partitions, the same number for each."""
     chance = random.Random(33)
     [kind] = [kind for kind in KINDS if kind.name == shape.kind]
     batches = shape.files * (shape.segment_bytes // (16 << 10))
@@ -121,7 +121,7 @@ def lines(found: dict[str, Any], shape: Shape) -> list[str]:
 
 
 def notes() -> list[str]:
-    """Say what the rows mean."""
+    """Return an explanation of the rows."""
     return [
         f"- Aim: {AIM} times one request at a time: the catalog's rows read, then searched,",
         "  as `kip33 search` does without the start of Python.",

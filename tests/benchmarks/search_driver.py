@@ -1,10 +1,10 @@
-"""A driver in a process of its own that searches a catalog by time, and prints JSON.
+"""A driver in its own process that searches a catalog by time and prints JSON.
 
     python -m tests.benchmarks.search_driver CATALOG REQUESTS [MORE_REQUESTS ...]
 
-All requests in one job, exact and by the indexes alone; some of them one at a time, as `kip33
-search` answers one; a scan of all headers for comparison; then the other files of requests, each in
-one job. Imports and Spark's start are not counted.
+It answers all requests in one job, exactly and from indexes alone; some of them one at a time, like
+`kip33 search`; scans headers for comparison; then answers the other files of requests, each in one
+job. Imports and Spark's start are not counted.
 """
 
 import json
@@ -26,8 +26,8 @@ from kip33.stores.files import opened
 from kip33.stores.locations import Location
 
 CORES: Final = 2
-ALONE: Final = 20  # of the requests
-SCANNED: Final = 2_000  # of the segments
+ALONE: Final = 20  # requests that are answered one at a time
+SCANNED: Final = 2_000  # segments that are scanned
 
 
 def main() -> None:
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def in_one_job(spark: SparkSession, place: str, requests_file: str) -> tuple[int, float]:
-    """Return how many requests there are and the seconds that all of them take."""
+    """Return the number of requests and the seconds for all of them."""
     begin = time.perf_counter()
     requests = spark.read.parquet(requests_file)
     answers = offsets_for_times(load_catalog(spark, place), requests).collect()
@@ -65,7 +65,7 @@ def in_one_job(spark: SparkSession, place: str, requests_file: str) -> tuple[int
 
 
 def one_at_a_time(catalog: Catalog, asked: Sequence[TimeQuestion]) -> float:
-    """Return the seconds that one question takes by itself."""
+    """Return the seconds for one question by itself."""
     begin = time.perf_counter()
     for question in asked:
         rows = rows_of(catalog, catalog.require_newest(), {question.topic})
@@ -74,7 +74,7 @@ def one_at_a_time(catalog: Catalog, asked: Sequence[TimeQuestion]) -> float:
 
 
 def scan(catalog: Catalog) -> float:
-    """Return the seconds that reading the headers of all logs takes, from a part of them."""
+    """Return the estimated seconds to read the headers of all logs, measured on a part of them."""
     uris = catalog.read(catalog.require_newest(), ["log_uri"])["log_uri"].to_pylist()
     begin = time.perf_counter()
     for uri in uris[:SCANNED]:

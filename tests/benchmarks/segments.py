@@ -1,11 +1,11 @@
-"""The segments that are measured: one file a kind, the same bytes on every machine.
+"""The segments that are measured: one file per kind, with the same bytes on every machine.
 
     DIR/source/batches-16k-0/00000000000000000000.log
 
 A few batches of each kind are built with `tests.builders.segment_builder`. The file repeats them,
 each with its own offsets, timestamps and checksum. Timestamps grow from batch to batch, so every
-place where the rule may add an entry gets one: the most work an index can be. No batch has a
-producer id, which spares Kafka's recovery its producer state.
+place where the rule may add an entry gets one: an index with the most work. No batch has a producer
+id, so Kafka's recovery has no producer state to keep.
 """
 
 import os
@@ -23,15 +23,15 @@ from kip33.formats.native import compiler
 from tests.builders.segment_builder import Record, record_bytes, v1_message, v2_batch
 
 START_MS: Final = 1_700_000_000_000
-STEP_MS: Final = 1_000  # from batch to batch; records of one batch lie within it
+STEP_MS: Final = 1_000  # from batch to batch; all records of a batch are within it
 VALUE_BYTES: Final = 100
-VARIANTS: Final = 4  # different batches that take turns
+VARIANTS: Final = 4  # different batches that alternate
 BLOCK_BYTES: Final = 1 << 23
 MIB: Final = 1 << 20
 
 
 class Layout(NamedTuple):
-    """Where a format has what changes from batch to batch."""
+    """The positions in a format of the fields that change from batch to batch."""
 
     crc: slice
     crc_start: int
@@ -43,13 +43,13 @@ V2_LAYOUT: Final = Layout(slice(17, 21), V2_CRC_START, (slice(27, 35), slice(35,
 
 
 class Kind(NamedTuple):
-    """One kind of segment; `batch` makes one batch whose values come from a random source."""
+    """One kind of segment; `batch` makes one batch with values from a random source."""
 
     name: str
     title: str
     size_bytes: int
     layout: Layout
-    records: int  # in a batch
+    records: int  # per batch
     batch: Callable[[random.Random], bytes]
 
     @property
@@ -62,7 +62,7 @@ class Kind(NamedTuple):
 
 
 class SegmentFile(NamedTuple):
-    """A file of one kind as it lies on disk."""
+    """A file of one kind on disk."""
 
     kind: Kind
     path: Path
@@ -71,7 +71,7 @@ class SegmentFile(NamedTuple):
 
 
 def full_batch(most_bytes: int) -> tuple[int, Callable[[random.Random], bytes]]:
-    """Return how many records of 100-byte values fit, and what makes such a batch."""
+    """Return how many records of 100-byte values fit, and a function that makes such a batch."""
     records, size = 0, len(v2_batch(0, body=b"", crc=0))
     while True:
         record = Record(START_MS + records % STEP_MS, value=bytes(VALUE_BYTES))
@@ -90,7 +90,7 @@ def full_batch(most_bytes: int) -> tuple[int, Callable[[random.Random], bytes]]:
 
 
 def single_record(chance: random.Random) -> bytes:
-    """Return a batch of one record, 200 bytes: a producer that does not wait."""
+    """Return a batch of one record, 200 bytes, like that of a producer that does not wait."""
     return v2_batch(0, [Record(START_MS, value=chance.randbytes(130))], crc=0)
 
 
@@ -108,7 +108,7 @@ KINDS: Final = (
 
 
 def checksums(rows: Any, start: int, legacy: bool, tables: Any, result: Any) -> None:
-    """Write the checksum of every row, from byte `start` on; compiled before use."""
+    """Compute the checksum of every row, from byte `start` on; compiled before use."""
     for i in range(rows.shape[0]):
         row = rows[i]
         if legacy:
@@ -124,16 +124,16 @@ def big_endian(values: npt.NDArray[np.int64], kind: str) -> npt.NDArray[np.uint8
 
 
 def segment_name(base_offset: int = 0) -> str:
-    """Return what Kafka names the file of a segment."""
+    """Return Kafka's file name of a segment."""
     return f"{base_offset:020d}.log"
 
 
 def write_segment(
     kind: Kind, folder: Path, *, size_bytes: int | None = None, number: int = 0
 ) -> SegmentFile:
-    """Write one segment of whole batches, at most `size_bytes`, unless it is there already.
+    """Write one segment of complete batches, at most `size_bytes`, unless it exists.
 
-    `number` is the segment's in its partition: offsets and times go on from the one before.
+    `number` is that of the segment in its partition: offsets and times continue from the previous.
     """
     chance = random.Random(kind.name)
     variants = np.stack([np.frombuffer(kind.batch(chance), np.uint8) for _ in range(VARIANTS)])
@@ -158,11 +158,11 @@ def write_segment(
 
 
 def stamp(rows: npt.NDArray[np.uint8], first: int, kind: Kind) -> None:
-    """Give batches number `first` and on their offsets, timestamps and checksums."""
+    """Set offsets, timestamps and checksums of the batches from number `first` on."""
     numbers = np.arange(first, first + len(rows), dtype=np.int64)
     rows[:, :8] = big_endian(numbers * kind.records, ">i8")
     times = START_MS + numbers * STEP_MS
-    within = min(kind.records, STEP_MS) - 1  # of the last timestamp behind the first
+    within = min(kind.records, STEP_MS) - 1  # from the first timestamp to the last one
     for place, later in zip(kind.layout.timestamps, (0, within), strict=False):
         rows[:, place] = big_endian(times + later, ">i8")
     crcs = np.empty(len(rows), np.int64)
@@ -175,8 +175,8 @@ def stamp(rows: npt.NDArray[np.uint8], first: int, kind: Kind) -> None:
 def read_anew(file: SegmentFile) -> None:
     """Bring a segment into the page cache from disk, from its start to its end.
 
-    What was read in pieces, or partly taken away again meanwhile, lies in small pages: reading such
-    a file took up to half as long again, whoever read it.
+    A file that was read in pieces, or partly reclaimed by the system, is in small pages: reading it
+    took every reader up to 1.5 times as long.
     """
     with file.path.open("rb", buffering=0) as log:
         os.fsync(log.fileno())

@@ -1,4 +1,4 @@
-"""The results say what was asked for, what came out, and what became worse."""
+"""The results have the required and the measured ratios, and those that became worse."""
 
 from pathlib import Path
 
@@ -90,7 +90,7 @@ def test_a_file_gives_what_was_written(tmp_path: Path) -> None:
 
 
 def test_the_readme_shows_what_was_measured() -> None:
-    """Its table is lines of the committed results, none of them made up."""
+    """Its table consists of lines of the committed results."""
     readme = (PROJECT / "README.md").read_text()
     shown = readme.partition("\n## How fast\n")[2].partition("\n## ")[0]
     rows = [line for line in shown.splitlines() if line.startswith("| ")]

@@ -1,4 +1,4 @@
-"""Fair timing on a noisy machine: contestants take turns, medians and paired ratios come out."""
+"""Fair timing on a noisy machine: contestants take turns; results are medians and paired ratios."""
 
 import statistics
 import time
@@ -9,7 +9,7 @@ GIGA = 1e9
 
 
 class Contestant(NamedTuple):
-    """Something timed: `run` does it once and returns its seconds."""
+    """Something to be timed: `run` does it once and returns its seconds."""
 
     run: Callable[[], float]
     size_bytes: int
@@ -17,7 +17,7 @@ class Contestant(NamedTuple):
 
 
 class Times(NamedTuple):
-    """The seconds of one contestant, one a round."""
+    """The seconds of one contestant, one value per round."""
 
     seconds: list[float]
     size_bytes: int
@@ -37,7 +37,7 @@ class Times(NamedTuple):
 
 
 def clocked(work: Callable[[], object]) -> Callable[[], float]:
-    """Return a run that does `work` and returns the seconds it took."""
+    """Return a function that does `work` and returns the seconds it took."""
 
     def run() -> float:
         begin = time.perf_counter()
@@ -48,7 +48,7 @@ def clocked(work: Callable[[], object]) -> Callable[[], float]:
 
 
 def take_turns(contestants: Mapping[str, Contestant], *, rounds: int) -> dict[str, Times]:
-    """Run every contestant once a round, A B C A B C, after a round that is not counted."""
+    """Run every contestant once per round, A B C A B C, after a first round that is not counted."""
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for number in range(rounds + 1):
         for name, contestant in contestants.items():
@@ -64,7 +64,7 @@ def take_turns(contestants: Mapping[str, Contestant], *, rounds: int) -> dict[st
 def times_faster(one: Times, other: Times) -> float:
     """Return how many times faster `one` is: the median over the rounds, byte for byte.
 
-    Both ran in every round, one after the other, so what disturbs one disturbs its neighbour.
+    Both ran in every round, one after the other, so a disturbance usually affects both.
     """
     per_byte = one.size_bytes / other.size_bytes
     pairs = zip(one.seconds, other.seconds, strict=True)

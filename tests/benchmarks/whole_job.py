@@ -1,4 +1,4 @@
-"""The whole Spark job on many segments and two cores, beside Kafka with two recovery threads."""
+"""The complete Spark job on many segments and two cores, beside Kafka with two recovery threads."""
 
 import itertools
 import tempfile
@@ -23,14 +23,14 @@ KAFKA_THREADS: Final = f"Kafka: {COPIES} segments, {CORES} JVMs"
 
 
 def start_session() -> tuple[SparkSession, float]:
-    """Return a session on two cores and the seconds it took to come up."""
+    """Return a session on two cores and the seconds of its start."""
     begin = time.perf_counter()
     spark = create_session(master=f"local[{CORES}]")
     return spark, time.perf_counter() - begin
 
 
 def first_job_seconds(spark: SparkSession, file: SegmentFile, folder: Path) -> float:
-    """Return what the first build of a session takes on a single segment: workers start here."""
+    """Return the seconds of a session's first build, on a single segment: it starts the workers."""
     link_copies(file, folder / "first" / "source", 1)
     with tempfile.TemporaryDirectory(prefix="scratch-", dir=folder) as scratch:
         source = str(folder / "first" / "source")
@@ -38,7 +38,7 @@ def first_job_seconds(spark: SparkSession, file: SegmentFile, folder: Path) -> f
 
 
 def race(spark: SparkSession, file: SegmentFile, folder: Path, *, rounds: int) -> dict[str, Times]:
-    """Time the job and Kafka on copies of one segment, once it is certain that they agree."""
+    """Time the job and Kafka on copies of one segment, after a check that they agree."""
     ours, theirs = folder / "job" / file.kind.name, folder / "job-kafka" / file.kind.name
     logs = link_copies(file, ours, COPIES)
     kafka_logs = link_copies(file, theirs, COPIES)

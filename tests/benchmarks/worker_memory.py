@@ -1,7 +1,7 @@
-"""What a task's process takes, each size of segment in a fresh one: it must not follow the size.
+"""The memory of a task's process for each size of segment: it must not depend on the size.
 
-Run as a program it is that process: it plans a build of one segment, builds its bin, commits, and
-prints its peak resident size in bytes.
+As a program this module is that process: it plans a build of one segment, builds its bin, commits,
+and prints its peak resident size in bytes.
 """
 
 import json
@@ -44,7 +44,7 @@ def sections(data: Path, *, quick: bool) -> list[Section]:
 def measured_peaks(batch_sizes: Mapping[str, list[int]]) -> dict[str, int]:
     """Return peak resident bytes by name of segment.
 
-    The first process is not counted: it may have compiled what the others load.
+    The first process is not counted: it may have compiled the code that the others load.
     """
     peaks = {}
     with tempfile.TemporaryDirectory(prefix="kip33-bench-") as scratch:
@@ -60,19 +60,19 @@ def measured_peaks(batch_sizes: Mapping[str, list[int]]) -> dict[str, int]:
 
 
 def peak_of_build(log: Path) -> int:
-    """Build one segment in a fresh process; return the most bytes that were resident."""
+    """Build one segment in a new process; return its peak resident bytes."""
     return peak_of_builds(str(log.parent))
 
 
 def peak_of_builds(source: str, settings: Mapping[str, str] | None = None) -> int:
-    """Build what is below `source` in a fresh process; return the most bytes resident."""
+    """Build everything below `source` in a new process; return its peak resident bytes."""
     command = [sys.executable, "-m", __name__, source, json.dumps(settings or {})]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return int(done.stdout)
 
 
 def lines(peaks: Mapping[str, int]) -> list[str]:
-    """Return the table; each peak is held against the first's."""
+    """Return the table; each peak is compared with the first one."""
     base = next(iter(peaks.values()))
     rows = ["| segment | peak | beyond the smallest | aim | |", "|---|---:|---:|---:|---|"]
     for name, peak in peaks.items():
@@ -84,7 +84,7 @@ def lines(peaks: Mapping[str, int]) -> list[str]:
 
 
 def notes() -> list[str]:
-    """Say what the rows mean."""
+    """Return an explanation of the rows."""
     return [
         "- Peak resident size (`VmHWM`) of a fresh process that plans, builds and commits that one",
         "  segment, compiled code loaded from its cache; every checksum is checked.",
@@ -92,7 +92,7 @@ def notes() -> list[str]:
 
 
 def peak_resident_bytes() -> int:
-    """Return the most that was resident of this process."""
+    """Return the peak resident bytes of this process."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * KIB
