@@ -151,7 +151,7 @@ class JudgedColumns(NamedTuple):
         return cls(columns, limits, segments, limits_of_rows, decisions)
 
     def partitions(self) -> Iterator[JudgedPartition]:
-        """Yield the partitions that were not passed over by log directory, topic and number."""
+        """Yield the partitions that are not skipped, by log directory, topic and number."""
         columns = self.columns
         if not columns.size:
             return

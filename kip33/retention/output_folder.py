@@ -43,9 +43,9 @@ _SPARKS: Final = re.compile(  # Spark's names in a table's folder; ours have the
 def require_results_place(folder: Location, names: tuple[str, ...]) -> None:
     """Raise LocationError unless `folder` is empty, new, or has results of an earlier run.
 
-    A folder inside a broker's log directory is refused too: the broker would not start.
-    A summary of ours shows that the results are ours, or the mark of a run that was interrupted.
-    The mark is written, so the folder can be written to; results of before stay.
+    The summary of `kip33 retention`, or the mark of an interrupted run, shows whose results they
+    are. A broker would not start if the folder were in its log directory, so that is refused. The
+    mark is written, so the folder can be written to; earlier results stay.
     """
     require_outside_brokers(folder, "the folder of --output")
     try:
