@@ -35,7 +35,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def judged(folder: Path, java_options: str) -> Finished:
     return subprocess_of(
         *(KIP33, "retention", "indexes/_catalog", "--retention-ms", "7d", "--now", "2023-12-01"),
-        *("--conf", f"spark.driver.extraJavaOptions={java_options}"),
+        *("--engine", "spark", "--conf", f"spark.driver.extraJavaOptions={java_options}"),
         cwd=folder,
     )
 
