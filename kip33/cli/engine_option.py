@@ -127,12 +127,12 @@ def _why_spark(options: EngineOptions) -> str | None:
         return "this is a Spark job"
     if options.master:
         return "--master is given"
-    for name in ("SPARK_MASTER", "SPARK_REMOTE"):
-        if os.environ.get(name):
-            return f"{name} is set"
     for key in _MASTERS:
         if options.conf.get(key):
             return f"--conf has {key}"
+    for name in ("SPARK_MASTER", "SPARK_REMOTE"):
+        if os.environ.get(name):
+            return f"{name} is set"
     from kip33.stores.settings import spark_defaults
 
     for key in _MASTERS:

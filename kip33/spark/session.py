@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 
 from kip33.errors import Kip33Error
 from kip33.spark.store_settings import use_session
+from kip33.stores.settings import spark_defaults
 
 SPARK_DEFAULTS: Final = {
     "spark.app.name": "kip33",
@@ -47,6 +48,8 @@ JVM_OPTIONS: Final = (
 )
 COLLECTOR: Final = "-XX:+UseParallelGC"  # less background work than G1
 CONNECT: Final = "sc://"
+MASTER: Final = "spark.master"
+REMOTE: Final = "spark.remote"  # the master of Spark Connect
 # More than Spark's own `spark.redaction.regex`: also keys of Azure and Google, customer keys of S3.
 _SECRET: Final = re.compile(r"(?i)secret|password|token|access[.]?key|[.]key([.]|$)")
 _SAYS_WHAT: Final = re.compile(r"(Caused by: |Exception in thread \S+ )?[\w.$]*(Error|Exception): ")
@@ -81,31 +84,28 @@ class SparkJobError(Kip33Error):
 def create_session(
     *, master: str | None = None, conf: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Return the session of spark-submit, else a local one on all cores.
+    """Return the session of spark-submit, else one on the master that the user configured.
 
-    `conf` overrides everything; a master `sc://host:port` is a Spark Connect server. Workers run
-    the same Python unless PYSPARK_PYTHON is set. The JVM's output on standard error is hidden,
-    unless PYSPARK_SUBMIT_ARGS or SPARK_CONF_DIR shows that the user has configured it. Raises
-    JavaMissingError or SparkStartError, one line.
+    The master is `master`, else the one in `conf`, SPARK_MASTER, SPARK_REMOTE or
+    spark-defaults.conf, else `local[*]`. `sc://host:port` is a Spark Connect server. `conf`
+    overrides other settings. Workers run the same Python unless PYSPARK_PYTHON is set. The JVM's
+    output on standard error is hidden, unless PYSPARK_SUBMIT_ARGS or SPARK_CONF_DIR shows that the
+    user has configured it. Raises JavaMissingError or SparkStartError, one line, and LocationError
+    for a spark-defaults.conf that cannot be read.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder
-    settings = dict(SPARK_DEFAULTS)
+    given = dict(conf or {})
     by_submit = "PYSPARK_GATEWAY_PORT" in os.environ
+    master = master or given.get(MASTER) or given.get(REMOTE)
     if not by_submit:
-        master = master or os.environ.get("SPARK_MASTER") or "local[*]"
-        if master.startswith("local"):
-            settings |= LOCAL_DEFAULTS
+        master = master or _configured_master() or "local[*]"
+    settings = {key: value for key, value in given.items() if key not in (MASTER, REMOTE)}
     starts_jvm = not by_submit
     if master and master.startswith(CONNECT):
-        builder, settings = builder.remote(master), {}  # the server has its own settings and Java
+        settings[REMOTE] = master  # the server has its own settings and Java
         starts_jvm = False
-    elif master:
-        settings["spark.master"] = master
-        require_java()
-    settings |= dict(conf or {})
-    for key, value in settings.items():
-        builder = builder.config(key, value)
+    else:
+        settings = _classic_settings(master, may_be_local=not by_submit) | settings
     configured = {SUBMIT_ARGS, "SPARK_CONF_DIR"} & os.environ.keys()
     log = None if by_submit or configured else _quiet_log()
     try:
@@ -116,6 +116,9 @@ def create_session(
         ):
             if starts_jvm:
                 _start_jvm(settings)
+            builder = SparkSession.builder
+            for key, value in settings.items():
+                builder = builder.config(key, value)
             session: SparkSession = builder.getOrCreate()
     except Exception as error:  # of py4j or pyspark, or a RuntimeError
         said = log.read_text(errors="replace") if log else ""
@@ -123,6 +126,30 @@ def create_session(
         raise SparkStartError(f"Spark did not start: {why}") from error
     use_session(session)
     return session
+
+
+def _configured_master() -> str | None:
+    """Return the master of the environment, else of spark-defaults.conf, else None.
+
+    LocationError if that file cannot be read.
+    """
+    found = os.environ.get("SPARK_MASTER") or os.environ.get("SPARK_REMOTE")
+    return found or spark_defaults().get(MASTER) or spark_defaults().get(REMOTE)
+
+
+def _classic_settings(master: str | None, *, may_be_local: bool) -> dict[str, str]:
+    """Return the default settings of a session with its own JVM; JavaMissingError without Java.
+
+    SPARK_REMOTE is removed from the environment, because Spark refuses it beside a master.
+    """
+    settings = dict(SPARK_DEFAULTS)
+    if master:
+        require_java()
+        os.environ.pop("SPARK_REMOTE", None)
+        settings[MASTER] = master
+        if may_be_local and master.startswith("local"):
+            settings |= LOCAL_DEFAULTS
+    return settings
 
 
 def _start_jvm(settings: Mapping[str, str]) -> None:

@@ -1,6 +1,7 @@
 """`--engine`: which engine does the work, why, and that the two give the same."""
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,11 +17,14 @@ from kip33.cli.engine_option import (
     SparkJob,
     engine_choice,
     engine_options,
+    open_session,
 )
 from kip33.cli.options import session_options
+from kip33.spark.session import SparkStartError, create_session
 from tests.cli.console import Command, Finished, subprocess_of
 
 Ask = Callable[..., tuple[str, str]]
+STARTS = "STARTS_A_SESSION"
 NOT_OF_THE_WORK = ("snapshot", "catalog", "engine", "workers", "seconds")
 
 
@@ -28,8 +32,11 @@ NOT_OF_THE_WORK = ("snapshot", "catalog", "engine", "workers", "seconds")
 @engine_options
 @session_options
 def asking(engine: str, workers: int | None, verbose: bool, master: Any, conf: Any) -> None:
-    choice = engine_choice(EngineOptions(engine, workers, verbose, master, conf))
+    options = EngineOptions(engine, workers, verbose, master, conf)
+    choice = engine_choice(options)
     click.echo(f"{choice.name}|{choice.why}")
+    if STARTS in os.environ and choice.name == "spark":
+        open_session(options)
 
 
 @pytest.fixture
@@ -50,27 +57,89 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
     return run
 
 
+@pytest.fixture
+def started(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
+    """Return the settings of sessions, which are started but for Spark's own part."""
+    found: list[dict[str, str]] = []
+    monkeypatch.setattr(
+        "pyspark.sql.SparkSession.Builder.getOrCreate",
+        lambda builder: found.append(dict(builder._options)),
+    )
+    monkeypatch.setattr("kip33.spark.session._start_jvm", lambda settings: None)
+    monkeypatch.setattr("kip33.spark.session.use_session", lambda session: None)
+    monkeypatch.setenv(STARTS, "1")
+    return found
+
+
+def master_of(settings: dict[str, str]) -> str | None:
+    """Return the only master; Spark refuses two."""
+    found = [settings[key] for key in ("spark.master", "spark.remote") if key in settings]
+    assert len(found) < 2
+    return found[0] if found else None
+
+
 def test_without_a_word_of_spark_it_is_this_machine(ask: Ask) -> None:
     assert ask() == ("local", "no Spark master is configured")
 
 
+LOCAL_HOST = "127.0.0.1"
+
+
+@pytest.mark.spark
 @pytest.mark.parametrize(
-    ("arguments", "environment", "why"),
+    ("arguments", "environment", "why", "master", "host"),
     [
-        ([], {"PYSPARK_GATEWAY_PORT": "4711"}, "spark-submit started this"),
-        (["--master", "local[2]"], {}, "--master is given"),
-        ([], {"SPARK_MASTER": "spark://host:7077"}, "SPARK_MASTER is set"),
-        ([], {"SPARK_REMOTE": "sc://host"}, "SPARK_REMOTE is set"),
-        (["--conf", "spark.master=yarn"], {}, "--conf has spark.master"),
-        (["--conf", "spark.remote=sc://host"], {}, "--conf has spark.remote"),
-        (["--engine", "spark"], {}, "--engine asks for it"),
-        ([], {ENGINE_VARIABLE: "spark"}, "KIP33_ENGINE asks for it"),
+        ([], {"PYSPARK_GATEWAY_PORT": "4711"}, "spark-submit started this", None, None),
+        (["--master", "local[2]"], {}, "--master is given", "local[2]", LOCAL_HOST),
+        ([], {"SPARK_MASTER": "spark://h:7077"}, "SPARK_MASTER is set", "spark://h:7077", None),
+        ([], {"SPARK_REMOTE": "sc://host"}, "SPARK_REMOTE is set", "sc://host", None),
+        (["--conf", "spark.master=yarn"], {}, "--conf has spark.master", "yarn", None),
+        (["--conf", "spark.remote=sc://h"], {}, "--conf has spark.remote", "sc://h", None),
+        (["--engine", "spark"], {}, "--engine asks for it", "local[*]", LOCAL_HOST),
+        ([], {ENGINE_VARIABLE: "spark"}, "KIP33_ENGINE asks for it", "local[*]", LOCAL_HOST),
+        (["--master", "yarn"], {"SPARK_REMOTE": "sc://h"}, "--master is given", "yarn", None),
+        (
+            ["--conf", "spark.master=yarn"],
+            {"SPARK_MASTER": "local[2]"},
+            "--conf has spark.master",
+            "yarn",
+            None,
+        ),
     ],
 )
-def test_spark_is_taken_where_the_user_says_so(
-    arguments: list[str], environment: dict[str, str], why: str, ask: Ask
+def test_spark_is_taken_where_the_user_says_so_and_runs_there(
+    arguments: list[str],
+    environment: dict[str, str],
+    why: str,
+    master: str | None,
+    host: str | None,
+    ask: Ask,
+    started: list[dict[str, str]],
 ) -> None:
     assert ask(*arguments, **environment) == ("spark", why)
+    [settings] = started
+    assert (master_of(settings), settings.get("spark.driver.host")) == (master, host)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("line", ["spark.master  yarn", "spark.remote  sc://host"])
+def test_the_master_in_spark_defaults_is_the_one_in_effect(
+    line: str, tmp_path: Path, ask: Ask, started: list[dict[str, str]]
+) -> None:
+    (tmp_path / "spark-defaults.conf").write_text(f"{line}\n")
+    key, master = line.split()
+
+    assert ask(SPARK_CONF_DIR=str(tmp_path)) == ("spark", f"spark-defaults.conf has {key}")
+    [settings] = started
+    assert (master_of(settings), settings.get("spark.driver.host")) == (master, None)
+
+
+@pytest.mark.spark
+def test_what_a_builder_refuses_is_one_line(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MASTER", "local[2]")  # Spark refuses it beside a Connect server
+
+    with pytest.raises(SparkStartError, match=r"^Spark did not start: .*CONNECT_MASTER"):
+        create_session(master="sc://host")
 
 
 @pytest.mark.parametrize("variable", ["SPARK_CONF_DIR", "SPARK_HOME"])

@@ -50,7 +50,8 @@ class Nights:
             "built": place.run(*build),
             "rebuilt": place.run(*build),
             "verified": place.run(
-                "verify", self.source, "--index-dir", indexes, "--format", "jsonl"
+                *("verify", self.source, "--index-dir", indexes, "--format", "jsonl"),
+                *("--engine", "spark"),
             ),
             "found": place.run(
                 *("search", self.catalog, "--time", "2023-11-14T22:14Z", "--format", "jsonl")
@@ -200,5 +201,6 @@ def test_no_secret_is_said_or_written(nights: Callable[[str], Nights]) -> None:
         for path in place.folder.rglob("*")
         if path.is_file() and path.name != "kip33.toml"  # which told it
     ]
+    assert any(b"SparkListenerJobStart" in text for text in beside), "no event log of Spark"
     for text in (*written, *beside, *(said.encode() for said in place.said)):
         assert not any(key in text for key in keys)

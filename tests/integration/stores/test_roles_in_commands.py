@@ -60,7 +60,9 @@ def test_an_sts_that_goes_away_in_mid_build_is_one_line(account: Account, place:
         own["assumed_role_sts_endpoint"] = f"http://{to_sts.endpoint}"
         conf = {f"spark.hadoop.{key}": value for key, value in account.settings(**own).items()}
         ran = place.run(
-            "build", f"{place.uri}/logs", "--index-dir", f"{place.uri}/cut-short", conf=conf
+            *("build", f"{place.uri}/logs", "--index-dir", f"{place.uri}/cut-short"),
+            *("--engine", "spark"),
+            conf=conf,
         )
     line = one_line(ran)
     assert ran.code == 1
