@@ -1,7 +1,8 @@
 """spark-submit jobs/failover.py ...: the same options as `kip33 failover`; it needs no cluster."""
 
+from kip33.cli.engine_option import SparkJob
 from kip33.cli.failover import failover
 from kip33.cli.main import run
 
 if __name__ == "__main__":
-    run(failover)
+    run(failover, SparkJob())

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from kip33.cli.engine_option import BY_SPARK_SUBMIT, SparkJob
 from kip33.cli.main import COMMANDS, get_command
 from kip33.cli.times import Quantity
 from kip33.formats.batch import MAX_INT32
@@ -115,12 +116,16 @@ def _take_conf(ctx: click.Context, param: click.Parameter, values: Sequence[str]
             raise click.BadParameter(f"{value!r}: expected KEY=VALUE")
         pairs[key] = setting
     settings_from(lambda: _hadoop_settings(pairs))
+    if isinstance(ctx.obj, SparkJob) and BY_SPARK_SUBMIT in os.environ:
+        from kip33.spark.session import start_if_yarn_waits
+
+        start_if_yarn_waits(pairs)
     return pairs
 
 
 def _hadoop_settings(conf: Mapping[str, str]) -> Mapping[str, str]:
     """Return the settings of stores, including those of spark-submit if it started this process."""
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+    if BY_SPARK_SUBMIT not in os.environ:
         return configured(conf)
     from kip33.spark.store_settings import submitted_settings
 

@@ -128,6 +128,22 @@ def create_session(
     return session
 
 
+def start_if_yarn_waits(conf: Mapping[str, str]) -> None:
+    """Start the session now if this process is a driver in cluster mode on YARN.
+
+    There an application fails if it ends without a SparkContext, or has none after
+    spark.yarn.am.waitTime (100 s). `conf` is the command's. Errors are those of `create_session`.
+    """
+    SparkContext._ensure_initialized()  # so that a SparkConf has the values of spark-submit
+    if is_yarn_driver(SparkConf()):
+        create_session(conf=conf)
+
+
+def is_yarn_driver(conf: SparkConf) -> bool:
+    """Return whether these are the settings of a driver that runs in a YARN container."""
+    return (conf.get(MASTER), conf.get("spark.submit.deployMode")) == ("yarn", "cluster")
+
+
 def _configured_master() -> str | None:
     """Return the master of the environment, else of spark-defaults.conf, else None.
 

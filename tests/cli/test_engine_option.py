@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner
+from pyspark import SparkConf
 
 from kip33.cli.engine_option import (
     ENGINE_VARIABLE,
@@ -19,11 +21,13 @@ from kip33.cli.engine_option import (
     engine_options,
     open_session,
 )
+from kip33.cli.main import get_command
 from kip33.cli.options import session_options
-from kip33.spark.session import SparkStartError, create_session
-from tests.cli.console import Command, Finished, subprocess_of
+from kip33.spark.session import SparkStartError, create_session, is_yarn_driver
+from tests.cli.console import PROJECT, Command, Finished, subprocess_of
 
 Ask = Callable[..., tuple[str, str]]
+COMMANDS_OF_JOBS = ("build", "verify", "search", "retention", "lag", "failover")
 STARTS = "STARTS_A_SESSION"
 NOT_OF_THE_WORK = ("snapshot", "catalog", "engine", "workers", "seconds")
 
@@ -140,6 +144,50 @@ def test_what_a_builder_refuses_is_one_line(ask: Ask, monkeypatch: pytest.Monkey
 
     with pytest.raises(SparkStartError, match=r"^Spark did not start: .*CONNECT_MASTER"):
         create_session(master="sc://host")
+
+
+@pytest.mark.parametrize(
+    ("master", "mode", "is_one"),
+    [
+        ("yarn", "cluster", True),
+        ("yarn", "client", False),
+        ("yarn", None, False),
+        ("k8s://host", "cluster", False),
+        (None, None, False),
+    ],
+)
+@pytest.mark.spark
+def test_a_driver_on_yarn_is_known_by_its_settings(
+    master: str | None, mode: str | None, is_one: bool
+) -> None:
+    conf = SparkConf(loadDefaults=False)
+    for key, value in {"spark.master": master, "spark.submit.deployMode": mode}.items():
+        if value:
+            conf.set(key, value)
+
+    assert is_yarn_driver(conf) is is_one
+
+
+@pytest.mark.parametrize("is_waiting", [True, False])
+@pytest.mark.parametrize("name", COMMANDS_OF_JOBS)
+def test_on_yarn_every_job_starts_its_session_first(
+    name: str,
+    is_waiting: bool,
+    started: list[dict[str, str]],
+    spark: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """YARN reports a job as failed that ends without a SparkContext, or starts it too late."""
+    monkeypatch.setattr("kip33.spark.session.is_yarn_driver", lambda conf: is_waiting)
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "4711")
+    CliRunner().invoke(get_command(name), ["--conf", "a.b=c"], obj=SparkJob())
+
+    assert [settings["a.b"] for settings in started] == (["c"] if is_waiting else [])
+
+
+@pytest.mark.parametrize("script", sorted((PROJECT / "jobs").glob("*.py")), ids=lambda it: it.stem)
+def test_every_script_of_jobs_is_a_spark_job(script: Path) -> None:
+    assert re.search(r"\brun\(\w+, SparkJob\(\)\)", script.read_text())
 
 
 @pytest.mark.parametrize("variable", ["SPARK_CONF_DIR", "SPARK_HOME"])
