@@ -7,6 +7,7 @@ SIGINT: Ctrl-C at a terminal reaches all processes of a command, and the parent 
 import os
 import pickle
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Mapping
@@ -52,6 +53,8 @@ def work_on_bins(
     stores: Stores | None,
 ) -> None:
     """Answer each Bin that `connection` sends with a Done; return when it sends None."""
+    # A progress bar replaces them with objects that have a lock; a fork may copy it locked.
+    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))

@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess, SpawnProcess
 from typing import Any, Final, Self
@@ -102,6 +103,8 @@ class _Worker:
         self.process: ForkProcess | SpawnProcess = context.Process(
             target=work_on_bins, args=(theirs, run, stores), name="kip33-worker", daemon=True
         )
+        if not is_forked:  # else the first spawned process starts it, which unblocks signals
+            resource_tracker.ensure_running()
         with _signals_wait():
             self.process.start()
         theirs.close()

@@ -3,9 +3,12 @@
 import os
 import re
 import signal
-import threading
+import sys
 from collections.abc import Iterator
 from functools import partial
+from io import StringIO
+from multiprocessing import resource_tracker
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +16,8 @@ import pytest
 
 from kip33.errors import PublishError, WorkerLostError
 from kip33.local.local_engine import LocalEngine, cores
+from kip33.local.worker import Stores
+from kip33.local.worker_pool import _Worker
 from kip33.rules.packing import LEAST_BIN_COST
 
 
@@ -145,9 +150,39 @@ def test_workers_have_ended_when_the_work_has() -> None:
             os.kill(pid, 0)
 
 
-def test_no_thread_is_left() -> None:
-    before = threading.active_count()
+def test_signals_stay_blocked_while_a_worker_is_spawned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first spawned process of a process also starts Python's resource tracker."""
+    if resource_tracker._resource_tracker._fd is not None:
+        resource_tracker._resource_tracker._stop()
+    blocked = []
+    start = SpawnProcess.start
 
-    LocalEngine(2).run_on_bins(files_of(1, 2, 3), pid_of_bin, parallelism=3)
+    def start_and_look(process: SpawnProcess) -> None:
+        start(process)
+        blocked.append(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
 
-    assert threading.active_count() == before
+    monkeypatch.setattr(SpawnProcess, "start", start_and_look)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+    worker = _Worker(pid_of_bin, Stores({}, {}))
+    worker.ask_to_end()
+    worker.wait_for_end()
+
+    assert blocked and blocked[0] >= {signal.SIGINT, signal.SIGTERM}
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+    assert worker.process.exitcode == 0
+
+
+def outputs_of_bin(number: int, files: pa.Table) -> Iterator[bool]:
+    yield sys.stdout is sys.__stdout__ and sys.stderr is sys.__stderr__
+
+
+def test_a_worker_does_not_write_to_the_outputs_of_a_progress_bar(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, StringIO())
+
+    found = LocalEngine(2).run_on_bins(files_of(1, 2), outputs_of_bin, parallelism=2)
+
+    assert found == [True, True]
