@@ -16,16 +16,15 @@
       PublishError              a part or commit file that cannot be written: nothing is committed
       WorkerLostError           a worker process that was killed, twice: nothing is committed
 
-`exit_code` is the exit code of a command. A wrong argument is a plain `ValueError`.
+`exit_code` is the exit code of a command; 1 for an error in the middle of its work.
+A wrong argument is a plain `ValueError`.
 """
-
-from typing import ClassVar
 
 
 class Kip33Error(Exception):
     """Base of every error that kip33 raises on purpose."""
 
-    exit_code: ClassVar[int] = 2
+    exit_code: int = 2
 
 
 class CorruptSegmentError(Kip33Error):

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from kip33.archive.bins import Progress, Result, rows_of_bins, weights
 from kip33.archive.engine_name import EngineName
-from kip33.local.worker import Bin
+from kip33.local.worker import Bin, results_of_bin
 from kip33.local.worker_pool import WorkerPool
 from kip33.rules.packing import LEAST_BIN_COST, cost_bytes
 
@@ -41,7 +41,8 @@ class LocalEngine:
     ) -> list[Result]:
         """See `kip33.archive.bins.Engine`; WorkerLostError if a worker is killed twice.
 
-        Errors of `run` are raised here.
+        Errors of `run` are raised here: a plain ValueError as BinError, a Kip33Error with exit
+        code 1.
         """
         if not files.num_rows:
             return []
@@ -55,7 +56,7 @@ class LocalEngine:
         if self.workers == 1:
             results: list[Result] = []
             for number, rows in enumerate(packed):
-                results += run(number, files.take(rows))
+                results += results_of_bin(run, number, files.take(rows))
                 on_progress(number + 1, len(packed))
             return results
         bins = (Bin(number, files.take(rows)) for number, rows in enumerate(packed))

@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyarrow import fs
 
+from kip33.archive.bins import Result
+from kip33.errors import Kip33Error
 from kip33.stores.filesystems import use_stores
 
 
@@ -43,6 +45,10 @@ class Done(NamedTuple):
     error: BaseException | None = None
 
 
+class BinError(Exception):
+    """A plain ValueError of a bin: a bug, which a command must not take for wrong usage."""
+
+
 class UnportableError(Exception):
     """The trace of an exception that cannot be sent between processes."""
 
@@ -65,9 +71,27 @@ def work_on_bins(
         connection.send_bytes(pickle.dumps(_answer(asked, run)))
 
 
+def results_of_bin(
+    run: Callable[[int, pa.Table], Iterable[Result]], number: int, files: pa.Table
+) -> list[Result]:
+    """Return a bin's results. Its errors end a command with exit code 1, as on Spark.
+
+    Raises BinError for a plain ValueError.
+    """
+    try:
+        return list(run(number, files))
+    except Kip33Error as error:
+        error.exit_code = 1
+        raise
+    except ValueError as error:
+        if type(error) is ValueError:  # pyarrow's errors are subclasses
+            raise BinError(str(error)) from error
+        raise
+
+
 def _answer(asked: Bin, run: Callable[[int, pa.Table], Iterable[Any]]) -> Done:
     try:
-        return Done(asked.number, list(run(asked.number, asked.files)))
+        return Done(asked.number, results_of_bin(run, asked.number, asked.files))
     except Exception as error:
         return Done(asked.number, [], _portable(error))
 

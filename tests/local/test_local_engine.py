@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import sys
+import traceback
 from collections.abc import Iterator
 from functools import partial
 from io import StringIO
@@ -11,12 +12,14 @@ from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
+import click
 import pyarrow as pa
 import pytest
 
-from kip33.errors import PublishError, WorkerLostError
+from kip33.cli.main import run as run_command
+from kip33.errors import CatalogError, PublishError, WorkerLostError
 from kip33.local.local_engine import LocalEngine, cores
-from kip33.local.worker import Stores
+from kip33.local.worker import BinError, Stores
 from kip33.local.worker_pool import _Worker
 from kip33.rules.packing import LEAST_BIN_COST
 
@@ -51,6 +54,16 @@ def killed_always(number: int, files: pa.Table) -> Iterator[int]:
 
 def refused(number: int, files: pa.Table) -> Iterator[int]:
     raise PublishError(f"bin {number}: the disk is full")
+    yield number
+
+
+def foreign(number: int, files: pa.Table) -> Iterator[int]:
+    raise CatalogError(f"bin {number}: not a catalog")
+    yield number
+
+
+def buggy(number: int, files: pa.Table) -> Iterator[int]:
+    raise ValueError("not a wrong argument")
     yield number
 
 
@@ -133,6 +146,34 @@ def test_an_error_of_a_bin_is_the_error_of_all(workers: int) -> None:
         LocalEngine(workers).run_on_bins(files_of(1, 2), refused, parallelism=2)
 
     assert re.fullmatch(r"bin \d: the disk is full", str(found.value))
+    assert found.value.exit_code == 1
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_error_that_exits_with_2_elsewhere_exits_with_1_in_a_bin(workers: int) -> None:
+    with pytest.raises(CatalogError) as found:
+        LocalEngine(workers).run_on_bins(files_of(1, 2), foreign, parallelism=2)
+
+    assert (found.value.exit_code, CatalogError.exit_code) == (1, 2)
+
+
+@click.command()
+@click.option("--workers", type=int)
+def of_a_bug(workers: int) -> None:
+    LocalEngine(workers).run_on_bins(files_of(1, 2), buggy, parallelism=2)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_bug_in_a_bin_is_a_crash_with_its_trace_not_wrong_usage(
+    workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["kip33", "--workers", str(workers)])
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # a command replaces it
+
+    with pytest.raises(BinError, match="not a wrong argument") as found:
+        run_command(of_a_bug)
+
+    assert "in buggy" in "".join(traceback.format_exception(found.value))
 
 
 def test_the_trace_of_a_bug_arrives_from_a_worker() -> None:
