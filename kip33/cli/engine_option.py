@@ -14,6 +14,7 @@ import click
 from click.core import ParameterSource
 
 from kip33.archive.engine_name import EngineName
+from kip33.errors import LocationError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 AUTO: Final = "auto"
 MOST_WORKERS: Final = 1_000
 BY_SPARK_SUBMIT: Final = "PYSPARK_GATEWAY_PORT"
+TYPED_CONF: Final = "kip33.typed_conf"  # where `--conf` keeps the pairs of the command line
 _MASTERS: Final = ("spark.master", "spark.remote")
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -68,13 +70,13 @@ def engine_choice(options: EngineOptions) -> EngineChoice:
     With -v a line on standard error gives the reason.
     """
     choice = _choice(options)
-    typed = [name for name in ("master", "workers", "engine") if _is_typed(name)]
-    if "engine" in typed and "master" in typed and choice.name == EngineName.LOCAL:
+    master = _typed_master()
+    if master and _is_typed("engine") and choice.name == EngineName.LOCAL:
         raise click.UsageError(
-            "--master is for Spark: leave it out, or give --engine spark",
+            f"{master} is for Spark: leave it out, or give --engine spark",
             click.get_current_context(),
         )
-    if "workers" in typed and choice.name == EngineName.SPARK:
+    if _is_typed("workers") and choice.name == EngineName.SPARK:
         raise click.UsageError(
             f"--workers is for the local engine, and this runs on Spark: {choice.why}; give "
             "--engine local, or --parallelism",
@@ -104,6 +106,8 @@ def open_session(options: EngineOptions) -> "SparkSession":
 
 
 def _choice(options: EngineOptions) -> EngineChoice:
+    if options.engine == EngineName.LOCAL and not _is_typed("engine") and (said := _typed_master()):
+        return EngineChoice(EngineName.SPARK, f"{said} is given", True)
     if options.engine != AUTO:
         return EngineChoice(EngineName(options.engine), _who_asks(), True)
     why = _why_spark(options)
@@ -135,8 +139,12 @@ def _why_spark(options: EngineOptions) -> str | None:
             return f"{name} is set"
     from kip33.stores.settings import spark_defaults
 
+    try:
+        defaults = spark_defaults()
+    except LocationError as error:
+        raise LocationError(f"{error}, or give --engine local") from error
     for key in _MASTERS:
-        if spark_defaults().get(key):
+        if defaults.get(key):
             return f"spark-defaults.conf has {key}"
     if "pyspark.sql" in sys.modules and _has_session():
         return "a Spark session is active"
@@ -147,6 +155,15 @@ def _has_session() -> bool:
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession() is not None
+
+
+def _typed_master() -> str | None:
+    """Return the option on the command line that gives a master, else None."""
+    if _is_typed("master"):
+        return "--master"
+    context = click.get_current_context()
+    typed = context.meta.get(TYPED_CONF, {})
+    return next((f"--conf {key}" for key in _MASTERS if typed.get(key)), None)
 
 
 def _is_typed(name: str) -> bool:

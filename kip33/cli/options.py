@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 
-from kip33.cli.engine_option import BY_SPARK_SUBMIT, SparkJob
+from kip33.cli.engine_option import BY_SPARK_SUBMIT, TYPED_CONF, SparkJob
 from kip33.cli.main import COMMANDS, get_command
 from kip33.cli.times import Quantity
 from kip33.formats.batch import MAX_INT32
@@ -109,17 +110,25 @@ def _long_options(command: click.Command) -> dict[str, click.Option]:
 
 def _take_conf(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> dict[str, str]:
     """Return the pairs, those of --config first; stores use them besides Spark's settings."""
-    pairs = {}
-    for value in (*((ctx.default_map or {}).get("conf") or ()), *values):
-        key, sign, setting = value.partition("=")
-        if not sign or not key:
-            raise click.BadParameter(f"{value!r}: expected KEY=VALUE")
-        pairs[key] = setting
+    given = _pairs_of(values)
+    if ctx.get_parameter_source("conf") == ParameterSource.COMMANDLINE:
+        ctx.meta[TYPED_CONF] = given
+    pairs = _pairs_of((ctx.default_map or {}).get("conf") or ()) | given
     settings_from(lambda: _hadoop_settings(pairs))
     if isinstance(ctx.obj, SparkJob) and BY_SPARK_SUBMIT in os.environ:
         from kip33.spark.session import start_if_yarn_waits
 
         start_if_yarn_waits(pairs)
+    return pairs
+
+
+def _pairs_of(values: Sequence[str]) -> dict[str, str]:
+    pairs = {}
+    for value in values:
+        key, sign, setting = value.partition("=")
+        if not sign or not key:
+            raise click.BadParameter(f"{value!r}: expected KEY=VALUE")
+        pairs[key] = setting
     return pairs
 
 

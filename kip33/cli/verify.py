@@ -10,7 +10,12 @@ from kip33.archive.engine_name import EngineName
 from kip33.archive.segment_paths import index_path
 from kip33.builds.topic_settings import load_topic_settings
 from kip33.cli.dialect_option import dialect_option
-from kip33.cli.engine_option import EngineOptions, engine_options, open_engine
+from kip33.cli.engine_option import (
+    EngineOptions,
+    engine_choice,
+    engine_options,
+    open_engine,
+)
 from kip33.cli.layout_option import layout_option
 from kip33.cli.options import format_option, index_options, spark_options
 from kip33.cli.output import print_json, print_table
@@ -84,14 +89,16 @@ def verify(
     """
     default = IndexSettings(dialect, index_interval_bytes, segment_index_bytes, not no_check_crc)
     settings = load_topic_settings(default, kafka_configs)
+    options = EngineOptions(engine, workers, verbose, master, conf)
     ran = {"engine": EngineName.LOCAL, "workers": 1}
     below = ""  # what every index's URI begins with, left out of tables
     if source.endswith(FILES):
+        engine_choice(options._replace(verbose=False))  # refuses options that contradict each other
         verdicts = [_verify_one(source, index_dir, settings.of(topic_of(source)))]
     else:
         from kip33.indexing.verify_tree import execute_verify, plan_verify
 
-        opened = open_engine(EngineOptions(engine, workers, verbose, master, conf))
+        opened = open_engine(options)
         with progress_bar("verify") as bar:
             plan = plan_verify(
                 source,

@@ -222,12 +222,57 @@ def test_local_is_taken_where_it_is_asked_for(tmp_path: Path, ask: Ask) -> None:
     assert ask("--engine", "local", SPARK_MASTER="yarn")[0] == "local"
     assert ask(KIP33_ENGINE="local", SPARK_MASTER="yarn") == ("local", "KIP33_ENGINE asks for it")
     assert ask("--config", "kip33.toml") == ("local", "--config asks for it")
+    assert ask("--conf", "a.b=c", KIP33_ENGINE="local") == ("local", "KIP33_ENGINE asks for it")
     assert ask("--config", "kip33.toml", "--engine", "spark") == ("spark", "--engine asks for it")
+
+
+@pytest.mark.parametrize("elsewhere", ["environment", "file"])
+@pytest.mark.parametrize("typed", ["--master yarn", "--conf spark.master=yarn"])
+def test_a_typed_master_is_used_whatever_engine_the_environment_or_a_file_asks_for(
+    typed: str, elsewhere: str, tmp_path: Path, ask: Ask
+) -> None:
+    (tmp_path / "kip33.toml").write_text("engine = 'local'\nconf = ['spark.master=local[1]']\n")
+    config = ("--config", "kip33.toml") if elsewhere == "file" else ()
+    environment = {"KIP33_ENGINE": "local"} if elsewhere == "environment" else {}
+
+    engine, why = ask(*typed.split(), *config, **environment)
+
+    assert engine == "spark"
+    assert why == f"{typed.replace('=yarn', '').removesuffix(' yarn')} is given"
+
+
+def test_a_file_is_verified_with_options_that_agree(command: Command) -> None:
+    log = "archive/broker-1/orders-0/00000000000000000000.log"
+    assert Path(log).is_file()
+
+    done = command("verify", log, "--engine", "spark", "--workers", "3")
+
+    assert done.exit_code == 2
+    assert "--workers is for the local engine" in done.stderr
+
+
+def test_spark_defaults_that_cannot_be_read_do_not_stop_local_work(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "spark-defaults.conf").write_text("spark.master \\uXYZ\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    monkeypatch.delenv(ENGINE_VARIABLE)
+    monkeypatch.delenv("SPARK_MASTER", raising=False)
+    monkeypatch.setattr("kip33.cli.engine_option._has_session", lambda: False)
+    build = ("build", "archive", "--index-dir", "indexes")
+
+    refused = command(*build)
+    built = command(*build, "--engine", "local")
+
+    assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
+    assert refused.stderr.endswith("; fix this line, or give --engine local\n")
+    assert built.exit_code == 0
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["--engine", "local", "--conf", "spark.master=yarn"], "--conf spark.master is for Spark"),
         (["--engine", "local", "--master", "yarn"], "--master is for Spark"),
         (["--engine", "spark", "--workers", "2"], "--workers is for the local engine"),
         (["--master", "yarn", "--workers", "2"], "this runs on Spark: --master is given"),
