@@ -5,8 +5,11 @@ is done in this process. Threads would share one interpreter: many small segment
 with small batches, hold its lock most of the time.
 """
 
+import math
 import os
 from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 
@@ -15,6 +18,8 @@ from kip33.archive.engine_name import EngineName
 from kip33.local.worker import Bin, results_of_bin
 from kip33.local.worker_pool import WorkerPool
 from kip33.rules.packing import LEAST_BIN_COST, cost_bytes
+
+CGROUPS: Final = Path("/sys/fs/cgroup")
 
 
 class LocalEngine:
@@ -65,10 +70,25 @@ class LocalEngine:
 
 
 def cores() -> int:
-    """Return how many cores this process may use."""
+    """Return how many cores this process may use: of those it may run on, its container's share."""
+    found = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        found = len(os.sched_getaffinity(0))
+    return max(1, min(found, _quota_cores(CGROUPS) or found))
+
+
+def _quota_cores(cgroups: Path) -> int | None:
+    """Return the cores that the quota of control groups (version 2 or 1) allows, rounded up."""
+    try:
+        if (cgroups / "cpu.max").is_file():
+            quota, period = (cgroups / "cpu.max").read_text().split()  # "max 100000": no limit
+        else:
+            quota = (cgroups / "cpu" / "cpu.cfs_quota_us").read_text()  # -1: no limit
+            period = (cgroups / "cpu" / "cpu.cfs_period_us").read_text()
+        microseconds, of = int(quota), int(period)
+    except (OSError, ValueError):
+        return None
+    return math.ceil(microseconds / of) if microseconds > 0 and of > 0 else None
 
 
 def _tell_nobody(done: int, total: int) -> None:

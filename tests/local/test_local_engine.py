@@ -191,6 +191,31 @@ def test_workers_have_ended_when_the_work_has() -> None:
             os.kill(pid, 0)
 
 
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        ({"cpu.max": "max 100000\n"}, None),
+        ({"cpu.max": "200000 100000\n"}, 2),
+        ({"cpu.max": "50000 100000\n"}, 1),
+        ({"cpu.max": "150000 100000\n"}, 2),
+        ({"cpu.max": "a word\n"}, None),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
+        ({"cpu/cpu.cfs_quota_us": "250000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
+        ({}, None),
+    ],
+)
+def test_the_quota_of_a_container_limits_the_cores(
+    texts: dict[str, str], expected: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)))
+    monkeypatch.setattr("kip33.local.local_engine.CGROUPS", tmp_path)
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+
+    assert cores() == (expected or 64)
+
+
 def test_signals_stay_blocked_while_a_worker_is_spawned(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first spawned process of a process also starts Python's resource tracker."""
     if resource_tracker._resource_tracker._fd is not None:
