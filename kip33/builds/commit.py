@@ -267,7 +267,7 @@ def _counted(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
     columns = ["status", "time_index_entries", "size_bytes", "index_file", "error", "log_uri"]
     columns += ["log_dir", "topic", "partition", "base_offset"]
     directories = DirectoriesOfPartitions()
-    example: str | None = None
+    example: tuple[str, str] | None = None
     for piece in catalog.read_pieces(snapshot, columns + sizes):
         directories.add(piece)
         for status, count in _counts(piece["status"]).items():
@@ -284,12 +284,12 @@ def _counted(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
             totals[name] += piece.filter(pc.match_substring(piece["error"], text)).num_rows
         failed = _failed(piece)
         totals["failed"] += failed.num_rows
-        example = example or _example(failed)
+        example = min(filter(None, (example, _example(failed))), default=None)
     counts = dict(sorted(by_status.items()))
     return {
         "by_status": counts,
         **totals,
-        "failed_example": example,
+        "failed_example": example[1] if example else None,
         "two_directories": directories.doubled(),
     }
 
@@ -302,13 +302,18 @@ def _failed(rows: pa.Table) -> pa.Table:
     return rows.filter(pc.and_(is_expected, pc.invert(is_there)))
 
 
-def _example(failed: pa.Table) -> str | None:
-    """Return one file that could not be written and the reason, from its row's `error`."""
-    for row in failed.slice(0, 1).to_pylist():
-        notes: list[str] = (row["error"] or "").split("; ")
-        unwritten = (note for note in notes if CANNOT_BE_WRITTEN in note)
-        return next(unwritten, f"those of {row['log_uri']}: {row['error']}")
-    return None
+def _example(failed: pa.Table) -> tuple[str, str] | None:
+    """Return the smallest log URI, and its file that could not be written with the reason.
+
+    The reason is in the row's `error`. None without rows.
+    """
+    uris: list[Any] = failed["log_uri"].to_pylist()
+    if not uris:
+        return None
+    uri: str = min(uris)
+    error: str | None = failed["error"][uris.index(uri)].as_py()
+    unwritten = (note for note in (error or "").split("; ") if CANNOT_BE_WRITTEN in note)
+    return uri, next(unwritten, f"those of {uri}: {error}")
 
 
 def _counts(column: Any) -> dict[str, int]:

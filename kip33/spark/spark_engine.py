@@ -6,7 +6,7 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from kip33.archive.bins import Progress, Result
+from kip33.archive.bins import Progress, Result, rows_of_bins, weights
 from kip33.archive.engine_name import EngineName
 from kip33.spark.tasks import cores, run_on_bins
 
@@ -42,12 +42,7 @@ class SparkEngine:
         if not files.num_rows:
             return []
         spark = self._session()
-        self.workers = min(cores(spark), files.num_rows)
-        return run_on_bins(
-            spark,
-            files,
-            run,
-            reads_files=reads_files,
-            parallelism=parallelism,
-            on_progress=on_progress,
-        )
+        most = cores(spark)
+        packed = rows_of_bins(weights(files, reads_files=reads_files), most, parallelism)
+        self.workers = min(most, len(packed))
+        return run_on_bins(spark, files, packed, run, on_progress=on_progress)

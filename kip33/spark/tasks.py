@@ -10,13 +10,15 @@ from enum import StrEnum
 from typing import Any, Final
 from uuid import uuid4
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import StructType
 
-from kip33.archive.bins import Progress, Result, rows_of_bins, weights
+from kip33.archive.bins import Progress, Result
 from kip33.spark.connect import cores_of, is_connect, map_bins, map_rows
 from kip33.spark.session import SparkJobError, job_failure
 from kip33.spark.store_settings import use_session
@@ -45,19 +47,15 @@ def from_ipc(data: bytes) -> pa.Table:
 def run_on_bins(
     spark: SparkSession,
     files: pa.Table,
+    packed: Sequence[npt.NDArray[np.int64]],
     run: Callable[[int, pa.Table], Iterable[Result]],
     *,
-    reads_files: bool = True,
-    parallelism: int | None,
     on_progress: Progress | None,
 ) -> list[Result]:
     """Do as `kip33.archive.bins.Engine` says, in one task a bin; SparkJobError where the job fails.
 
-    `on_progress` is called from a thread of its own.
+    `packed` has the rows of each bin. `on_progress` is called from a thread of its own.
     """
-    if not files.num_rows:
-        return []
-    packed = rows_of_bins(weights(files, reads_files=reads_files), cores(spark), parallelism)
     work = [(number, to_ipc(files.take(rows))) for number, rows in enumerate(packed)]
 
     def run_bin(number: int, data: bytes) -> Iterable[Result]:

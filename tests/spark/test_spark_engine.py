@@ -1,0 +1,38 @@
+"""The engine on Spark: how many workers it counts."""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from kip33.spark import spark_engine
+from kip33.spark.spark_engine import SparkEngine
+
+pytestmark = pytest.mark.spark
+
+
+def number_of(number: int, files: pa.Table) -> Iterator[int]:
+    yield number
+
+
+@pytest.mark.parametrize(("parallelism", "expected"), [(1, 1), (50, None)])
+def test_workers_are_cores_but_not_more_than_bins(
+    parallelism: int,
+    expected: int | None,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+    cores = spark_engine.cores
+    monkeypatch.setattr(
+        spark_engine, "cores", lambda session: asked.append(session) or cores(session)
+    )
+    engine = SparkEngine(lambda: spark)
+    files = pa.table({"path": [str(one) for one in range(50)], "size_bytes": [1] * 50})
+
+    found = engine.run_on_bins(files, number_of, parallelism=parallelism)
+
+    assert found == list(range(parallelism))
+    assert engine.workers == (expected or cores(spark))
+    assert asked == [spark]
