@@ -83,8 +83,13 @@ def engine_choice(options: EngineOptions) -> EngineChoice:
             click.get_current_context(),
         )
     if options.verbose:
-        click.echo(f"Engine: {choice.name}, because {choice.why}", err=True)
+        show_engine(choice)
     return choice
+
+
+def show_engine(choice: EngineChoice) -> None:
+    """Print the engine and the reason on standard error."""
+    click.echo(f"Engine: {choice.name}, because {choice.why}", err=True)
 
 
 def open_engine(options: EngineOptions) -> "Engine":

@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -11,7 +11,7 @@ from kip33.archive.engine_name import EngineName
 from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.snapshot import Snapshot
-from kip33.cli.engine_option import EngineChoice, engine_choice, open_session
+from kip33.cli.engine_option import EngineChoice, engine_choice, open_session, show_engine
 from kip33.cli.output import warn
 from kip33.cli.progress import progress_bar
 from kip33.cli.search_emit import DELETE_RECORDS, Offset, offset_text
@@ -38,6 +38,9 @@ from kip33.search.request_files import load_time_requests
 from kip33.stores.files import require_directory
 from kip33.stores.locations import Location
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 MOST_BY_THREADS: Final = 500  # questions; more are worth a Spark job
 
 
@@ -48,7 +51,7 @@ def search_catalog(options: SearchRequest) -> None:
     require_directory(catalog.location, "CATALOG")
     choice = choose_and_warn(catalog, options.snapshot)
     snapshot = choice.snapshot
-    engine = engine_choice(options.engine_options)
+    choice_of_engine = engine_choice(options.engine_options._replace(verbose=False))
     how = SearchOptions(
         options.as_whom is not None,
         options.index_only,
@@ -58,13 +61,19 @@ def search_catalog(options: SearchRequest) -> None:
     )
     questions = questions_of(catalog, snapshot, options)
     starts = _log_start_offsets(catalog, snapshot, questions, options)
+    rows = rows_of(catalog, snapshot, {question.topic for question in questions})
+    engine = _engine_for(rows, questions, options, choice_of_engine)
+    if options.verbose:
+        show_engine(engine)
     with progress_bar("search"):
-        answers = answers_to(catalog, snapshot, questions, how, options, engine, starts)
+        answers = answers_to(catalog, snapshot, rows, questions, how, options, engine.name, starts)
         ends: dict[ReplicaKey, search_answers.Answer] = {}
         if options.emit or options.until:
             ends = _ends(catalog, snapshot, answers)
         if options.until:
-            answers = _ranges(catalog, snapshot, answers, ends, options, engine, options.until)
+            answers = _ranges(
+                catalog, snapshot, rows, answers, ends, options, engine.name, options.until
+            )
     if options.emit:
         offsets = _offsets(answers, ends, options.emit, allow_unsafe=options.allow_unsafe)
         click.echo(offset_text(offsets, options.emit), nl=False)
@@ -75,6 +84,8 @@ def search_catalog(options: SearchRequest) -> None:
             source=snapshot.source,
             seconds=time.monotonic() - started,
             warnings=choice.warnings,
+            engine=engine.name,
+            workers=_workers(engine.name, options),
         )
 
 
@@ -129,23 +140,45 @@ def _matching(topics: Sequence[str], globs: Sequence[str]) -> list[str]:
     return [*found, *dict.fromkeys(named)]
 
 
-def answers_to(
-    catalog: Catalog,
-    snapshot: Snapshot,
+def _engine_for(
+    rows: "pa.Table",
     questions: Sequence[TimeQuestion],
-    how: SearchOptions,
     options: SearchRequest,
-    engine: EngineChoice,
-    starts: LogStartOffsets | None = None,
-) -> list[Answer]:
-    """Return the answers in the order of the questions, then by partition and replica."""
-    topics = {question.topic for question in questions}
-    rows = rows_of(catalog, snapshot, topics)
+    choice: EngineChoice,
+) -> EngineChoice:
+    """Return the engine of these questions: a few need no Spark, unless it is asked for."""
+    if choice.name == EngineName.LOCAL or options.master or choice.is_asked_for:
+        return choice
     of_topics = rows.group_by(["topic", "partition"]).aggregate([])["topic"].to_pylist()
     partitions = Counter(of_topics)
     most = sum(1 if q.partition is not None else partitions[q.topic] for q in questions)
-    is_worth_it = most > MOST_BY_THREADS or options.master or engine.is_asked_for
-    if engine.name == EngineName.SPARK and is_worth_it:
+    if most > MOST_BY_THREADS:
+        return choice
+    why = f"up to {MOST_BY_THREADS} searches need no Spark, and this has {most}"
+    return EngineChoice(EngineName.LOCAL, why, False)
+
+
+def _workers(engine: EngineName, options: SearchRequest) -> int:
+    """Return how many searches run at once on other processes, 1 in this process."""
+    if engine == EngineName.LOCAL:
+        return 1
+    from kip33.spark.tasks import cores
+
+    return cores(open_session(options.engine_options))
+
+
+def answers_to(
+    catalog: Catalog,
+    snapshot: Snapshot,
+    rows: "pa.Table",
+    questions: Sequence[TimeQuestion],
+    how: SearchOptions,
+    options: SearchRequest,
+    engine: EngineName,
+    starts: LogStartOffsets | None = None,
+) -> list[Answer]:
+    """Return the answers in the order of the questions, then by partition and replica."""
+    if engine == EngineName.SPARK:
         return _by_spark(catalog, snapshot, questions, how, options, starts)
     return [
         dict(
@@ -206,10 +239,11 @@ def _ends(
 def _ranges(
     catalog: Catalog,
     snapshot: Snapshot,
+    rows: "pa.Table",
     answers: Sequence[Answer],
     ends: Mapping[ReplicaKey, search_answers.Answer],
     options: SearchRequest,
-    engine: EngineChoice,
+    engine: EngineName,
     until_text: str,
 ) -> list[Answer]:
     """Return the answers with the offset at --until, and the records and bytes in between."""
@@ -223,19 +257,24 @@ def _ranges(
     untils = answers_to(
         catalog,
         snapshot,
+        rows,
         asked,
         SearchOptions(max_batch_bytes=options.max_batch_bytes),
         options,
         engine,
     )
     until_ends = _ends(catalog, snapshot, untils)
-    rows = partition_rows(catalog, snapshot, {answer["topic"] for answer in there})
+    by_replica = partition_rows(catalog, snapshot, {answer["topic"] for answer in there})
     for answer, until in zip(there, untils, strict=True):
         key = _key(answer)
         start = ends[key].offset if answer["offset"] is None else answer["offset"]
         end = until_ends[key].offset if until["offset"] is None else until["offset"]
         answer["passed_over"] |= until["passed_over"]
-        size = None if start is None or end is None else range_size(rows.get(key, ()), start, end)
+        size = (
+            None
+            if start is None or end is None
+            else range_size(by_replica.get(key, ()), start, end)
+        )
         answer |= {"until_ms": until_ms, "until_offset": end}
         answer |= {
             "records": size.records if size and not answer["passed_over"] else None,

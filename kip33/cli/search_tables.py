@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import click
 
+from kip33.archive.engine_name import EngineName
 from kip33.cli.output import (
     MOST_TABLE_ROWS,
     human_bytes,
@@ -35,15 +36,19 @@ def print_search_answers(
     source: str,
     seconds: float,
     warnings: Sequence[str] = (),
+    engine: EngineName = EngineName.LOCAL,
+    workers: int = 1,
 ) -> None:
     """Print the answers; a table omits `source`, the archive's URI, from its notes.
 
-    `warnings`, already printed on standard error, are also in the JSON's summary.
+    `warnings`, already printed on standard error, are also in the JSON's summary, with `engine` and
+    `workers`.
     """
     bytes_read = sum(answer["bytes_read"] for answer in answers)
     if output_format == "json":
         summary: dict[str, Any] = {"answers": len(answers), "bytes_read": bytes_read}
         summary |= {"seconds": round(seconds, 3), "warnings": list(warnings)}
+        summary |= {"engine": engine, "workers": workers}
         print_json({"answers": answers, "summary": summary})
     elif output_format in ("csv", "jsonl"):
         columns = [*ANSWER_COLUMNS, *(RANGE if answers and RANGE[0] in answers[0] else ())]

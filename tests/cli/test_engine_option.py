@@ -294,6 +294,45 @@ def test_v_says_which_engine_and_why(command: Command, tmp_path: Path) -> None:
     assert "│ engine        │ local, 1 worker" in done.stdout
 
 
+def test_a_few_searches_say_that_they_need_no_spark(
+    command: Command, no_spark: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert command("build", "archive", "--index-dir", "indexes").exit_code == 0
+    monkeypatch.delenv(ENGINE_VARIABLE)
+    monkeypatch.setenv("SPARK_MASTER", "spark://host:7077")
+
+    done = command(
+        "search",
+        "indexes/_catalog",
+        "--topic",
+        "orders",
+        "--time",
+        "earliest",
+        "--format",
+        "json",
+        "-v",
+    )
+
+    why = "up to 500 searches need no Spark, and this has "
+    assert re.fullmatch(rf"Engine: local, because {why}\d+\n", done.stderr)
+    summary = json.loads(done.stdout)["summary"]
+    assert (summary["engine"], summary["workers"]) == ("local", 1)
+
+
+@pytest.mark.spark
+def test_a_search_on_spark_says_so(spark_command: Command) -> None:
+    built = spark_command("build", "archive", "--index-dir", "indexes", "--engine", "local")
+    assert built.exit_code == 0
+    arguments = ("--topic", "orders", "--time", "earliest", "--format", "json", "-v")
+
+    done = spark_command("search", "indexes/_catalog", *arguments)
+
+    assert done.stderr == "Engine: spark, because KIP33_ENGINE asks for it\n"
+    summary = json.loads(done.stdout)["summary"]
+    assert summary["engine"] == "spark"
+    assert summary["workers"] >= 1
+
+
 LOCAL_COMMANDS = """
 build archive --index-dir indexes --offset-index --format json --workers 2
 build archive --index-dir indexes --offset-index --format json
