@@ -188,13 +188,13 @@ _OPTIONS: Final = (
         show_envvar=True,
         help="What does the work. local: processes of this machine. auto: Spark under "
         "spark-submit, in a Spark session, or if a Spark master is configured (--master, "
-        "SPARK_MASTER, spark.master), else local.",
+        "SPARK_MASTER, SPARK_REMOTE, spark.master, spark.remote), else local.",
     ),
     click.option(
         "--workers",
         type=click.IntRange(1, MOST_WORKERS),
         metavar="N",
-        help="Most processes of the local engine [default: one per core].",
+        help="Most processes of the local engine [default: one per core, one for small work].",
     ),
     click.option(
         "-v", "--verbose", is_flag=True, help="Also print which engine does the work, and why."

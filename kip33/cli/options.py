@@ -170,7 +170,11 @@ _CONF: Final = click.option(
     help="Spark setting. Settings such as spark.hadoop.fs.s3a.* also configure access to stores.",
 )
 _SESSION: Final = (
-    click.option("--master", help="Spark master [default: spark-submit's, else local[*]]."),
+    click.option(
+        "--master",
+        help="Spark master [default: spark-submit's, else that of --conf, SPARK_MASTER, "
+        "SPARK_REMOTE or spark-defaults.conf, else local[*]].",
+    ),
     _CONF,
     _CONFIG,
 )
