@@ -9,7 +9,9 @@ from pathlib import Path
 
 from tests.integration.servers.processes import ServerMissingError, cache_folder
 
-INSTALLED = "installed.lock"  # the lock that was installed: another one means another environment
+# The lock that was installed whole: another one means another environment. Environments with an
+# `installed.lock` were made before two workers of pytest took turns, and may be broken.
+INSTALLED = "complete.lock"
 
 
 @contextmanager
