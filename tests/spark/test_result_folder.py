@@ -8,7 +8,12 @@ import pytest
 from pyarrow import parquet as pq
 from pyspark.sql import functions as sf
 
-from kip33.retention.output_folder import SUMMARY_FILE, require_results_place, write_summary
+from kip33.retention.output_folder import (
+    SUMMARY_FILE,
+    remove_results,
+    require_results_place,
+    write_summary,
+)
 from kip33.spark.result_folder import written
 from kip33.stores.locations import Location
 from tests.retention.test_output_folder import OURS, TABLES
@@ -84,6 +89,7 @@ def test_a_table_that_fails_leaves_no_summary(spark: Any, tmp_path: Path) -> Non
         rows(spark, 3).select(sf.raise_error(sf.lit("torn")).cast("long").alias("id")),
     ):
         require_results_place(out, TABLES)
+        remove_results(out, TABLES)
         assert not (tmp_path / "out" / SUMMARY_FILE).exists()
         try:
             written(spark, out, "segments", table)
