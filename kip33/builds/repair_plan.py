@@ -19,7 +19,6 @@ from kip33.indexing.segment import BuiltIndexes
 from kip33.indexing.verification import SegmentVerdict, verify_file
 from kip33.rules.broker_start import Repair, RepairAction, repair_of
 from kip33.rules.index_builder import IndexSettings, TopicSettings
-from kip33.rules.index_verdict import IndexVerdict
 from kip33.rules.segment_status import SegmentStatus
 from kip33.rules.transactions import (
     BEGAN_HERE,
@@ -146,18 +145,8 @@ def verified(
     log = segment.log(source)
     time_index = beside(log, "timeindex")
     if segment.error or segment.base_offset is None or segment.topic is None:
-        problem = (f"cannot be read: {segment.error}",)
-        verdict = SegmentVerdict(
-            log.uri,
-            time_index.uri,
-            IndexVerdict.UNREADABLE,
-            None,
-            None,
-            problem,
-            None,
-            SegmentStatus.UNREADABLE,
-            None,
-        )
+        problem = f"cannot be read: {segment.error}"
+        verdict = SegmentVerdict.unreadable(log.uri, time_index.uri, problem)
         return SegmentRepair(segment, verdict, _repair_of(verdict, segment.error, 0), 0), None
     verdict, index = verify_file(
         log,

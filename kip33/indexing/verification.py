@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, Self
 
 from kip33.archive.segment_paths import beside
 from kip33.formats.batch import BatchColumns
@@ -81,6 +81,12 @@ class SegmentVerdict:
     largest_gap_bytes: int | None = None
     offset_index_largest_gap_bytes: int | None = None
     transaction_index_verdict: IndexVerdict | None = None
+
+    @classmethod
+    def unreadable(cls, log_uri: str, index_uri: str, problem: str) -> Self:
+        """Return the verdict on a directory or log that could not be read; the problem says why."""
+        index, log = IndexVerdict.UNREADABLE, SegmentStatus.UNREADABLE
+        return cls(log_uri, index_uri, index, None, None, (problem,), None, log, None)
 
     def as_row(self) -> dict[str, Any]:
         """Return the fields in order, problems as a list, statuses and verdicts as plain text.

@@ -24,8 +24,6 @@ from kip33.indexing.verification import (
     with_missing_offset_indexes,
 )
 from kip33.rules.index_builder import IndexSettings, TopicSettings
-from kip33.rules.index_verdict import IndexVerdict
-from kip33.rules.segment_status import SegmentStatus
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.files import require_directory
 from kip33.stores.locations import Location
@@ -109,18 +107,7 @@ def _log_bytes(segment: Segment) -> int:
 def unreadable_verdict(segment: Segment, log: Location, time_index: Location) -> SegmentVerdict:
     """Return the verdict on a directory or log that could not be read while listing."""
     what = "directory cannot be listed" if segment.is_directory else "log cannot be read"
-    problem = (f"the {what}: {segment.error}",)
-    return SegmentVerdict(
-        log.uri,
-        time_index.uri,
-        IndexVerdict.UNREADABLE,
-        None,
-        None,
-        problem,
-        None,
-        SegmentStatus.UNREADABLE,
-        None,
-    )
+    return SegmentVerdict.unreadable(log.uri, time_index.uri, f"the {what}: {segment.error}")
 
 
 def _verify_one(verify: Verify, segment: Segment) -> VerifiedSegment:

@@ -21,6 +21,7 @@ from kip33.stores.locations import Location
 from kip33.stores.storage_options import use_storage_options
 from tests.builders.plans import plan_build
 from tests.demo_archive import COPIED_MS, START_MS, make_archive
+from tests.stores.test_storage_options import OPEN_A_STORE
 
 LOCAL = fs.LocalFileSystem()
 
@@ -271,20 +272,7 @@ def test_a_filesystem_that_cannot_be_pickled_cannot_be_sent() -> None:
     assert can_travel("s3a://bucket", bucket_store())
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        kip33.list_segments,
-        kip33.build_time_index,
-        kip33.verify_segment,
-        kip33.read_time_index,
-        kip33.open_catalog,
-        kip33.apply_plan,
-        lambda log, **options: list(kip33.scan_batches(log, **options)),
-        lambda log, **options: list(kip33.read_records(log, **options)),
-        lambda log, **options: kip33.find_offset(log, 5, **options),
-    ],
-)
+@pytest.mark.parametrize("call", OPEN_A_STORE)
 def test_every_function_that_opens_a_store_takes_one(call: Any, memory: Any) -> None:
     with pytest.raises((kip33.LocationError, kip33.PlanError), match="memory:///x"):
         call(f"/x/{0:020d}.log", filesystem=memory)

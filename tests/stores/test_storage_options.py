@@ -84,20 +84,20 @@ def test_a_wrong_name_is_a_value_error_that_shows_no_value(
     assert "hidden" not in str(error.value) and "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        kip33.list_segments,
-        kip33.build_time_index,
-        kip33.verify_segment,
-        kip33.read_time_index,
-        kip33.open_catalog,
-        kip33.apply_plan,
-        lambda log, **options: list(kip33.scan_batches(log, **options)),
-        lambda log, **options: list(kip33.read_records(log, **options)),
-        lambda log, **options: kip33.find_offset(log, 5, **options),
-    ],
-)
+OPEN_A_STORE = [
+    kip33.list_segments,
+    kip33.build_time_index,
+    kip33.verify_segment,
+    kip33.read_time_index,
+    kip33.open_catalog,
+    kip33.apply_plan,
+    lambda log, **options: list(kip33.scan_batches(log, **options)),
+    lambda log, **options: list(kip33.read_records(log, **options)),
+    lambda log, **options: kip33.find_offset(log, 5, **options),
+]
+
+
+@pytest.mark.parametrize("call", OPEN_A_STORE)
 def test_every_function_that_opens_a_store_takes_storage_options(
     call: object, tmp_path: Path
 ) -> None:
