@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         verify_segment,
     )
     from kip33.indexing.segment import BuiltIndexes
-    from kip33.indexing.verification import SegmentVerdict
+    from kip33.indexing.segment_verdict import SegmentVerdict
     from kip33.retention.apply import Applied
     from kip33.retention.apply_partition import PartitionResult
     from kip33.retention.plan import RetentionPlan
@@ -72,7 +72,7 @@ _NAMES = {
         "verify_segment",
     ),
     "kip33.indexing.segment": ("BuiltIndexes",),
-    "kip33.indexing.verification": ("SegmentVerdict",),
+    "kip33.indexing.segment_verdict": ("SegmentVerdict",),
     "kip33.retention.apply": ("Applied",),
     "kip33.retention.apply_partition": ("PartitionResult",),
     "kip33.retention.plan": ("RetentionPlan",),

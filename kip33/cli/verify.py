@@ -22,7 +22,7 @@ from kip33.cli.output import print_json, print_table
 from kip33.cli.progress import progress_bar
 from kip33.cli.summary_file import publish_summary, summary_option
 from kip33.indexing.by_path import topic_of, verify_segment
-from kip33.indexing.verification import INDEX_KINDS, IndexKind, SegmentVerdict
+from kip33.indexing.segment_verdict import INDEX_KINDS, IndexKind, SegmentVerdict
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_verdict import IndexVerdict
 from kip33.stores.locations import Location

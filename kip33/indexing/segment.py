@@ -26,9 +26,10 @@ from kip33.formats.time_index import TimeIndex
 from kip33.rules.index_builder import IndexBuilder, IndexSettings
 from kip33.rules.index_entries import DIALECTS
 from kip33.rules.leader_epochs import LeaderEpochs
+from kip33.rules.open_transactions import OpenTransactions
 from kip33.rules.segment_status import SegmentStatus
 from kip33.rules.segment_summary import new_summary, summarize
-from kip33.rules.transactions import OpenTransactions, TransactionSummary
+from kip33.rules.transaction_summary import TransactionSummary
 from kip33.stores.files import one_line, scanned
 from kip33.stores.locations import Location
 

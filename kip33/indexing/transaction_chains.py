@@ -17,7 +17,7 @@ from kip33.errors import CorruptSnapshotError
 from kip33.formats.producer_snapshot import ProducerSnapshot
 from kip33.rules.transaction_chain import UNCHANGED, Open, TransactionChain, open_from_json
 from kip33.rules.transaction_index import CompletedTransactions, complete_transactions
-from kip33.rules.transactions import TransactionSummary
+from kip33.rules.transaction_summary import TransactionSummary
 from kip33.stores.files import read_whole
 from kip33.stores.locations import Location
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from kip33.indexing.segment import BuiltIndexes
+from kip33.indexing.segment_verdict import SegmentVerdict
 from kip33.indexing.transaction_chains import ChainLink, Key, completed_by_log
-from kip33.indexing.verification import SegmentVerdict
 from kip33.rules.index_verdict import IndexVerdict, Verdict
 from kip33.rules.transaction_chain import UNCHANGED
+from kip33.rules.transaction_summary import NO_TRANSACTIONS, TransactionSummary
 from kip33.rules.transaction_verdict import transaction_index_verdict
-from kip33.rules.transactions import NO_TRANSACTIONS, TransactionSummary
 from kip33.stores.files import MOST_INDEX_BYTES, one_line, read_whole, size_of
 from kip33.stores.locations import Location
 

@@ -10,7 +10,8 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from kip33.formats.transaction_index import AbortedTransaction
-from kip33.rules.transactions import BEGAN_HERE, FIRST_END, TransactionSummary
+from kip33.rules.transaction_summary import TransactionSummary
+from kip33.rules.transactions import BEGAN_HERE, FIRST_END
 
 START_UNKNOWN: Final = "the open transactions at the segment's start are not known"
 

@@ -19,7 +19,8 @@ from kip33.errors import CorruptIndexError
 from kip33.formats.transaction_index import AbortedTransaction, TransactionIndex
 from kip33.rules.index_verdict import IndexVerdict, Verdict
 from kip33.rules.transaction_index import CompletedTransactions
-from kip33.rules.transactions import LAST_OFFSET, PRODUCER_ID, TransactionSummary
+from kip33.rules.transaction_summary import TransactionSummary
+from kip33.rules.transactions import LAST_OFFSET, PRODUCER_ID
 
 MOST_PROBLEMS = 3
 

@@ -1,36 +1,20 @@
-"""The transactions in a segment, and batches of them that make a log fail to load.
+"""The loop over the transactions of a segment; plain Python that is also compiled.
 
 `LogSegment.recover` passes every batch of a producer to a `ProducerStateManager`. An ABORT marker
 that ends a transaction gives an entry of the `.txnindex`; some batches make the log fail to load.
-
-A segment is scanned without knowing which transactions are open at its start. So a scan gives a
-`TransactionSummary`: the entries as if no transaction were open, and the data that
-`rules.transaction_index` needs to complete them when the previous segment's transactions are known.
+`rules.open_transactions` has the tables between two calls of the loop.
 
 Kafka 4.1: `ProducerAppendInfo`, `ProducerStateManager.completeTxn`, `TransactionIndex.append`.
 """
 
-import json
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
-from kip33.formats.batch import CONTROL, TRANSACTIONAL, BatchColumns
+from kip33.formats.batch import CONTROL, TRANSACTIONAL
 from kip33.formats.bigendian import java_sum
-from kip33.formats.native import Speed, plain
 from kip33.formats.walk import ABORT, COMMIT
-from kip33.rules.hash_table import (
-    OFFSET,
-    SLOT_KEY,
-    USED,
-    Table,
-    new_table,
-    put,
-    remove,
-    slot_of,
-    twice_as_large,
-)
+from kip33.rules.hash_table import OFFSET, USED, put, remove, slot_of
 from kip33.rules.offset_heap import pop, push
 
 TRANSACTION_STATE: Final = np.dtype(
@@ -53,7 +37,6 @@ PRODUCER_ID, FIRST_OFFSET, LAST_OFFSET, LAST_STABLE_OFFSET, KNOWN_BY = range(5)
 ABORT_COLUMNS: Final = 5
 BEGAN_HERE: Final = 1  # KNOWN_BY: the producer's transaction, or its continuation, began here
 FIRST_END: Final = 2  # KNOWN_BY: the producer's first marker here may end an earlier transaction
-HEAP_OFFSETS: Final = 1024
 
 # How `append_batches` ended: all rows processed, larger tables needed, or a failure.
 TAKEN: Final = 0
@@ -61,13 +44,6 @@ NO_ROOM: Final = 1
 WRITES_OUTSIDE: Final = 2
 ABORT_GOES_BACK: Final = 3
 BEGIN_TOGETHER: Final = 4
-
-FAILURES: Final = {
-    WRITES_OUTSIDE: "producer {producer_id} writes outside its open transaction",
-    ABORT_GOES_BACK: "producer {producer_id}: "
-    "the abort marker at offset {marker_offset} is not above the last one",
-    BEGIN_TOGETHER: "producer {producer_id}: two transactions begin at offset {first_offset}",
-}
 
 
 def first_marked(batches: Any) -> int:
@@ -238,110 +214,3 @@ def append_batches(
         if outcome != TAKEN:
             return i, outcome
     return batches.size, TAKEN
-
-
-class TransactionSummary(NamedTuple):
-    """The transactions of a segment, as far as the segment alone shows them.
-
-    `aborts` has rows of ABORT_COLUMNS, in the log's order, as if no transaction were open at the
-    start.
-    """
-
-    aborts: npt.NDArray[np.int64]
-    first_ends: dict[int, int]  # offset of each producer's first marker
-    open_at_end: dict[int, int]  # first offset of those that began here, by producer
-    lowest: int | None  # first offset of all that began here
-
-    def to_json(self) -> str:
-        """Return it as text, for `from_json`."""
-        pairs = [[*of_producer.items()] for of_producer in (self.first_ends, self.open_at_end)]
-        return json.dumps([self.aborts.tolist(), *pairs, self.lowest])
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Return the summary from the text of `to_json`."""
-        aborts, first_ends, open_at_end, lowest = json.loads(text)
-        rows = np.array(aborts, np.int64).reshape(-1, ABORT_COLUMNS)
-        return cls(rows, dict(first_ends), dict(open_at_end), lowest)
-
-    @property
-    def changes_nothing(self) -> bool:
-        """Return whether no transaction begins or ends in this segment."""
-        return not self.first_ends and not self.open_at_end
-
-
-NO_TRANSACTIONS: Final = TransactionSummary(np.empty((0, ABORT_COLUMNS), np.int64), {}, {}, None)
-
-
-class OpenTransactions:
-    """The transactions that are open after the batches seen so far, from the segment's start."""
-
-    def __init__(self) -> None:
-        """Start without open transactions: those of earlier segments are unknown here."""
-        self._state = np.zeros(1, TRANSACTION_STATE)
-        self._open_of, self._ongoing, self._enders = new_table(), new_table(), new_table()
-        self._heap = np.empty(HEAP_OFFSETS, np.int64)
-        self._rows = np.empty((0, ABORT_COLUMNS), np.int64)
-        self._aborts: list[npt.NDArray[np.int64]] = []
-
-    def append(self, batches: BatchColumns, speed: Speed = plain) -> tuple[int, str] | None:
-        """Process `batches` in order; return (position, reason) of the first that Kafka refuses."""
-        if len(self._rows) < len(batches):
-            self._rows = np.empty((len(batches), ABORT_COLUMNS), np.int64)
-        self._state["rows"] = 0
-        row, outcome = 0, NO_ROOM
-        while outcome == NO_ROOM:
-            row, outcome = speed(append_batches)(
-                batches,
-                row,
-                self._state,
-                self._open_of,
-                self._ongoing,
-                self._heap,
-                self._enders,
-                self._rows,
-            )
-            if outcome == NO_ROOM:
-                self._make_room(speed)
-        if self._state["rows"][0]:
-            self._aborts.append(self._rows[: self._state["rows"][0]].copy())
-        return None if outcome == TAKEN else self._failure(batches[row], outcome)
-
-    def summary(self) -> TransactionSummary:
-        """Return the summary of the batches so far."""
-        state = self._state[0]
-        if not state["begun"] and not state["enders"]:
-            return NO_TRANSACTIONS
-        return TransactionSummary(
-            np.concatenate(self._aborts) if self._aborts else NO_TRANSACTIONS.aborts,
-            _as_dict(self._enders),
-            _as_dict(self._open_of),
-            int(state["lowest"]) if state["begun"] else None,
-        )
-
-    def _make_room(self, speed: Speed) -> None:
-        state = self._state[0]
-        if 2 * state["open"] >= len(self._open_of):
-            self._open_of = twice_as_large(self._open_of, speed)
-        if 2 * state["ongoing"] >= len(self._ongoing):
-            self._ongoing = twice_as_large(self._ongoing, speed)
-        if 2 * state["enders"] >= len(self._enders):
-            self._enders = twice_as_large(self._enders, speed)
-        if state["waiting"] >= len(self._heap):  # drop ended transactions
-            ongoing = np.sort(self._ongoing[self._ongoing[:, USED] == 1, SLOT_KEY])
-            self._heap = np.empty(max(2 * len(ongoing), HEAP_OFFSETS), np.int64)
-            self._heap[: len(ongoing)] = ongoing
-            self._state["waiting"] = len(ongoing)
-
-    def _failure(self, batch: np.void, outcome: int) -> tuple[int, str]:
-        why = FAILURES[outcome].format(
-            producer_id=batch["producer_id"],
-            marker_offset=batch["base_offset"],
-            first_offset=self._state[0]["ended"],
-        )
-        return int(batch["position"]), f"{why}; Kafka fails to load"
-
-
-def _as_dict(table: Table) -> dict[int, int]:
-    used = table[table[:, USED] == 1]
-    return dict(zip(used[:, SLOT_KEY].tolist(), used[:, OFFSET].tolist(), strict=True))

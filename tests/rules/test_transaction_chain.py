@@ -9,7 +9,7 @@ from kip33.rules.transaction_chain import (
     open_as_json,
     open_from_json,
 )
-from kip33.rules.transactions import TransactionSummary
+from kip33.rules.transaction_summary import TransactionSummary
 
 
 @pytest.mark.parametrize("state", [{}, {5: 1000}, {2**63 - 1: 0, 0: 2**63 - 1}])
