@@ -37,7 +37,7 @@ from kip33.search.group_lag import GroupLag
 from kip33.search.replica_search import SearchOptions
 from kip33.search.replicas import PartitionKey
 from kip33.search.request_files import load_group_offsets
-from kip33.stores.files import require_directory
+from kip33.stores.directory_checks import require_directory
 from kip33.stores.filesystem_option import Filesystem, place_on
 from kip33.stores.locations import Location
 from kip33.stores.storage_options import StorageOptions

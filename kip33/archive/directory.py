@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple, Self, TypeAlias
 from pyarrow import fs
 
 from kip33.formats.names import parse_partition_dir
-from kip33.stores.files import has_text_name, one_line, shown_name
+from kip33.stores.file_status import has_text_name, shown_name
+from kip33.stores.files import one_line
 from kip33.stores.locations import Location
 
 MAX_DEPTH: Final = 32  # levels of directories below SOURCE

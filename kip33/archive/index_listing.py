@@ -8,8 +8,9 @@ from pyarrow import fs
 
 from kip33.archive.directory import Directory, Infos, Partition, Segment, Visit
 from kip33.archive.segment_paths import index_path
-from kip33.stores.files import TEMPORARY_SUFFIX, FileStatus, entries_of, listed_ms, listed_status
+from kip33.stores.file_status import FileStatus, entries_of, listed_ms, listed_status
 from kip33.stores.locations import Location
+from kip33.stores.own_files import TEMPORARY_SUFFIX
 
 UNKNOWN_STATUS: Final = FileStatus(-2, None)  # the file may exist: no file has this size
 

@@ -10,7 +10,8 @@ from kip33.archive.layouts import KAFKA, Layout
 from kip33.archive.listing import Listed, Listing, list_tree, segments_of
 from kip33.errors import LocationError
 from kip33.rules.topic_globs import TopicGlobs
-from kip33.stores.files import require_directory, size_of
+from kip33.stores.directory_checks import require_directory
+from kip33.stores.files import size_of
 from kip33.stores.locations import Location
 
 

@@ -25,7 +25,7 @@ from kip33.errors import CatalogError, UnreadableCatalogError
 from kip33.rules.broker_start import HIDDEN, HIDDEN_ABORTS, MAY_NOT_START
 from kip33.stores.durable_files import set_flushing
 from kip33.stores.file_owners import NOT_GIVEN
-from kip33.stores.files import remove_quietly
+from kip33.stores.own_files import remove_quietly
 
 MOST_MERGES: Final = 10  # per build: other builds may commit at the same moment repeatedly
 

@@ -11,8 +11,10 @@ from kip33.catalog.index_file_state import IndexFileState
 from kip33.indexing.segment import BuiltIndexes
 from kip33.rules.broker_start import CUT, offset_index_note
 from kip33.stores.file_owners import correct_owner, publish_beside
-from kip33.stores.files import FileStatus, one_line, publish, read_whole, remove, status_of
+from kip33.stores.file_status import FileStatus, status_of
+from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
+from kip33.stores.own_files import publish, remove
 
 NOT_OURS: Final = "kip33 did not write it"
 BEFORE_LOG: Final = (

@@ -25,7 +25,7 @@ from kip33.builds.snapshot_merge import Looked
 from kip33.catalog.index_file_state import IndexFileState
 from kip33.catalog.orphan_list import ORPHANS
 from kip33.stores.concurrently import map_in_order
-from kip33.stores.files import FileStatus, entries_of
+from kip33.stores.file_status import FileStatus, entries_of
 from kip33.stores.locations import Location
 
 TIME, OFFSET, TRANSACTION = range(3)

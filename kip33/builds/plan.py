@@ -40,7 +40,7 @@ from kip33.errors import CatalogError, LocationError, UnreadableCatalogError
 from kip33.retention.broker_locks import locked
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import DIALECTS
-from kip33.stores.files import require_directory
+from kip33.stores.directory_checks import require_directory
 from kip33.stores.locations import Location
 
 FIX_IT: Final = (

@@ -10,7 +10,8 @@ from kip33.builds.repair_plan import Progress, RepairPlan, SegmentRepair, verifi
 from kip33.rules.broker_start import RepairAction
 from kip33.stores.durable_files import flush
 from kip33.stores.file_owners import publish_beside
-from kip33.stores.files import one_line, remove
+from kip33.stores.files import one_line
+from kip33.stores.own_files import remove
 
 
 class RepairOutcome(StrEnum):

@@ -39,7 +39,7 @@ from kip33.rules.segment_status import SegmentStatus
 from kip33.rules.transaction_chain import UNCHANGED
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.durable_files import set_flushing
-from kip33.stores.files import FileStatus
+from kip33.stores.file_status import FileStatus
 from kip33.stores.locations import Location
 
 LISTED_ROWS_AT_ONCE = 4096  # rows of a bin's listing that are Python objects at one time

@@ -36,7 +36,8 @@ from kip33.rules.transaction_chain import UNCHANGED, open_as_json
 from kip33.rules.transaction_index import CompletedTransactions
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.durable_files import make_durable
-from kip33.stores.files import FileStatus, one_line, status_of
+from kip33.stores.file_status import FileStatus, status_of
+from kip33.stores.files import one_line
 from kip33.stores.locations import Location
 
 INDEXED_STATUSES: Final = (SegmentStatus.OK, SegmentStatus.EMPTY, SegmentStatus.TRUNCATED)

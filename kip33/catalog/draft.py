@@ -24,14 +24,10 @@ from kip33.catalog.orphan_list import write_orphans
 from kip33.catalog.schema import SCHEMA_VERSION
 from kip33.catalog.snapshot import Snapshot, SnapshotPart, sequence_of, snapshot_name
 from kip33.errors import CatalogError, PublishError, UnreadableCatalogError
-from kip33.stores.files import (
-    move,
-    one_line,
-    publish_or_raise,
-    read_whole,
-    require_writable,
-)
+from kip33.stores.directory_checks import require_writable
+from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
+from kip33.stores.own_files import move, publish_or_raise
 
 CLAIMS: Final = "claims.arrow"
 CLAIMED: Final = pa.schema([pa.field("index_uri", pa.string(), nullable=False)])

@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.snapshot import OrphanList, Snapshot
-from kip33.stores.files import one_line, publish_or_raise, read_whole
+from kip33.stores.files import one_line, read_whole
+from kip33.stores.own_files import publish_or_raise
 
 _FIELDS: list["pa.Field[Any]"] = [
     pa.field("index_uri", pa.string(), nullable=False),

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 from kip33.catalog.draft import STAYS
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.snapshot import SnapshotPart
-from kip33.stores.files import publish_or_raise
 from kip33.stores.locations import Location
+from kip33.stores.own_files import publish_or_raise
 
 ROWS_PER_GROUP: Final = 20_000
 

@@ -15,7 +15,7 @@ from kip33.catalog.topic_totals import TopicTotals, topic_totals
 from kip33.cli.catalog_prune import prune_catalog, warn_of
 from kip33.cli.options import format_option, store_options
 from kip33.cli.output import MOST_TABLE_ROWS, human_bytes, iso_time, print_json, print_table
-from kip33.stores.files import require_directory
+from kip33.stores.directory_checks import require_directory
 
 _ROWS_AT_ONCE: Final = 10_000
 _SIZES: Final = ("size_bytes_before", "size_bytes_after")

@@ -26,7 +26,7 @@ from kip33.rules.search import EARLIEST, SearchResult
 from kip33.search.catalog_search import by_partition, rows_of
 from kip33.search.failover import ResumePoint, Rows, resume_points
 from kip33.search.request_files import load_group_offsets
-from kip33.stores.files import require_directory
+from kip33.stores.directory_checks import require_directory
 
 
 def show_failover(options: FailoverRequest) -> None:

@@ -22,7 +22,7 @@ from kip33.retention.policy_files import policies_of
 from kip33.search.catalog_search import by_partition, rows_of
 from kip33.search.group_lag import GroupLag, group_lags
 from kip33.search.request_files import load_group_offsets
-from kip33.stores.files import require_directory
+from kip33.stores.directory_checks import require_directory
 
 
 def show_lag(options: LagRequest) -> None:

@@ -17,7 +17,7 @@ from kip33.retention.plan import Basis
 from kip33.retention.policy_files import policies_of
 from kip33.rules.policies import Policies
 from kip33.rules.retention import RuleQuestion, WhatIf
-from kip33.stores.files import require_directory
+from kip33.stores.directory_checks import require_directory
 from kip33.stores.locations import Location
 
 DAY_MS = 86_400_000

@@ -35,7 +35,7 @@ from kip33.search.range_size import range_size
 from kip33.search.replica_search import SearchOptions
 from kip33.search.replicas import ReplicaKey
 from kip33.search.request_files import load_time_requests
-from kip33.stores.files import require_directory
+from kip33.stores.directory_checks import require_directory
 from kip33.stores.locations import Location
 
 if TYPE_CHECKING:

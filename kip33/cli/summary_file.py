@@ -50,7 +50,7 @@ def _place(ctx: click.Context, param: click.Parameter, text: str | None) -> "Loc
 
 def publish_summary(place: "Location | None", summary: Mapping[str, Any]) -> None:
     """Publish the summary, replacing an earlier one; PublishError if that fails."""
-    from kip33.stores.files import publish_or_raise
+    from kip33.stores.own_files import publish_or_raise
 
     _require_replaceable(place)
     if place:

@@ -21,7 +21,7 @@ from kip33.indexing.transaction_verification import (
 from kip33.indexing.verification import offset_index_of, verify_file
 from kip33.rules.index_builder import IndexSettings, TopicSettings
 from kip33.stores.concurrently import map_in_order
-from kip33.stores.files import require_directory
+from kip33.stores.directory_checks import require_directory
 from kip33.stores.locations import Location
 
 

@@ -26,7 +26,7 @@ from kip33.retention.apply_segment import Record, Run
 from kip33.retention.broker_locks import locked
 from kip33.retention.journal import journal_place
 from kip33.retention.plan import PlannedPartition, RetentionPlan
-from kip33.stores.files import require_writable
+from kip33.stores.directory_checks import require_writable
 from kip33.stores.locations import Location
 
 MAX_AGE_MS: Final = 24 * 3_600_000

@@ -22,8 +22,9 @@ from pyarrow import fs
 
 from kip33.catalog.catalog import Catalog
 from kip33.retention.plan import PlannedPartition, RetentionPlan
-from kip33.stores.files import entries_of, publish_or_raise
+from kip33.stores.file_status import entries_of
 from kip33.stores.locations import Location
+from kip33.stores.own_files import publish_or_raise
 
 INTENT: Final = "intent"
 DELETED, MOVED, GONE_ALREADY = "deleted", "moved", "gone_already"

@@ -27,8 +27,9 @@ from kip33.retention.plan import (
 )
 from kip33.rules.policies import Policies
 from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES
-from kip33.stores.files import one_line, publish_or_raise, read_whole
+from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
+from kip33.stores.own_files import publish_or_raise
 
 PLAN_VERSION: Final = 1
 ID_DIGITS: Final = 32  # hexadecimal, of the SHA-256's 64

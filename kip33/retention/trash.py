@@ -14,8 +14,9 @@ import uuid
 from typing import Final
 
 from kip33.stores.durable_files import flush, make_folder
-from kip33.stores.files import TEMPORARY_SUFFIX, move, opened, remove_quietly, size_of
+from kip33.stores.files import opened, size_of
 from kip33.stores.locations import Location
+from kip33.stores.own_files import TEMPORARY_SUFFIX, move, remove_quietly
 
 COPY_CHUNK_BYTES: Final = 1 << 20
 

@@ -29,7 +29,8 @@ from kip33.search.index_pages import OFFSET_WIDTHS, TIME_WIDTHS, IndexPages
 from kip33.search.index_points import last_point
 from kip33.search.log_window import Meter
 from kip33.search.searched_segment import SearchedSegment
-from kip33.stores.files import one_line, opened, status_of
+from kip33.stores.file_status import status_of
+from kip33.stores.files import one_line, opened
 from kip33.stores.locations import Location
 
 WALKED_BYTES: Final = 16 * 1024  # a shorter stretch of log is read without an index

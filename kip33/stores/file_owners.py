@@ -10,8 +10,10 @@ import stat
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from kip33.stores.files import FileStatus, one_line, publish
+from kip33.stores.file_status import FileStatus
+from kip33.stores.files import one_line
 from kip33.stores.locations import Location
+from kip33.stores.own_files import publish
 
 NOT_GIVEN: Final = "cannot be given the owner"
 
@@ -47,7 +49,7 @@ def publish_beside(
     durable: bool = False,
     flush_first: bool = False,
 ) -> FileStatus:
-    """Publish an index file beside its log, as `files.publish` does, and set its owner.
+    """Publish an index file beside its log, as `own_files.publish` does, and set its owner.
 
     Owner, group and mode are those of the file that is replaced. If there is no such file, or kip33
     wrote it (`ours`), they are those of the log. They are set before the file becomes visible. If

@@ -3,7 +3,7 @@
 hdfs-native talks to name nodes without a JVM. It supports high availability, Spark's tokens in
 `HADOOP_TOKEN_FILE_LOCATION` and Kerberos, and it can rename over a file in one step, which is how
 files are published. libhdfs has no such rename (pyarrow's `move` deletes first), so it can publish
-new files but cannot replace one (`stores.files`).
+new files but cannot replace one (`stores.own_files`).
 
 With `hadoop.security.authentication=kerberos`, hdfs-native uses the machine's libgssapi_krb5. That
 library looks for a ticket in `KRB5CCNAME`, or gets one with the keytab in `KRB5_CLIENT_KTNAME`.

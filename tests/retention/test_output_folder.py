@@ -192,7 +192,7 @@ def test_a_summary_that_cannot_be_written_is_not_there(
     require_results_place(Location.of(tmp_path), TABLES)
     remove_results(Location.of(tmp_path), TABLES)
     before = all_in(tmp_path)
-    monkeypatch.setattr("kip33.stores.files.write_new", Disk("")._fail)
+    monkeypatch.setattr("kip33.stores.own_files.write_new", Disk("")._fail)
     with pytest.raises(PublishError, match="the results have no summary: fix it and run"):
         write_summary(Location.of(tmp_path), {})
     assert all_in(tmp_path) == before
@@ -249,7 +249,7 @@ def test_a_table_that_cannot_be_written_leaves_no_summary(
     put(tmp_path, *RESULTS, SUMMARY_FILE)
     require_results_place(Location.of(tmp_path), TABLES)
     remove_results(Location.of(tmp_path), TABLES)
-    monkeypatch.setattr("kip33.stores.files.write_new", Disk("")._fail)
+    monkeypatch.setattr("kip33.stores.own_files.write_new", Disk("")._fail)
     with pytest.raises(PublishError, match="the results are incomplete"):
         write_tables(Location.of(tmp_path), "segments", [rows(3)])
     assert not (tmp_path / SUMMARY_FILE).exists()

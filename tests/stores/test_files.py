@@ -11,18 +11,11 @@ import pytest
 from pyarrow import fs
 
 from kip33.errors import LocationError
-from kip33.stores import files
-from kip33.stores.files import (
-    one_line,
-    opened,
-    publish,
-    read_whole,
-    remove_quietly,
-    require_directory,
-    scanned,
-    size_of,
-)
+from kip33.stores import own_files
+from kip33.stores.directory_checks import require_directory
+from kip33.stores.files import one_line, opened, read_whole, scanned, size_of
 from kip33.stores.locations import Location
+from kip33.stores.own_files import publish, remove_quietly
 
 ROOT = Path(__file__).parents[2]
 
@@ -87,7 +80,7 @@ def test_a_failed_publish_leaves_the_old_file_alone(
 ) -> None:
     place = Location.of(tmp_path / "x")
     publish(place, b"old")
-    monkeypatch.setattr(files, "write_new", failing)
+    monkeypatch.setattr(own_files, "write_new", failing)
     with pytest.raises(OSError, match=says):
         publish(place, b"new")
     assert names_in(tmp_path) == ["x"]
@@ -109,7 +102,7 @@ def test_a_failed_rename_leaves_the_old_file_alone(
 ) -> None:
     place = Location.of(tmp_path / "x")
     publish(place, b"old")
-    monkeypatch.setattr(files.os, "replace", full)
+    monkeypatch.setattr(own_files.os, "replace", full)
     with pytest.raises(OSError, match="No space"):
         publish(place, b"new")
     assert names_in(tmp_path) == ["x"]
@@ -129,7 +122,7 @@ def test_a_full_disk_leaves_no_part(tmp_path: Path) -> None:
     publish(Location.of(tmp_path / "x"), b"old")
     script = """
 import resource, signal, sys
-from kip33.stores.files import publish
+from kip33.stores.own_files import publish
 from kip33.stores.locations import Location
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
@@ -160,7 +153,7 @@ def test_a_temporary_name_is_hidden_and_says_so(
         seen.append(names_in(tmp_path))
         replace(source, target)
 
-    monkeypatch.setattr(files.os, "replace", look)
+    monkeypatch.setattr(own_files.os, "replace", look)
     publish(Location.of(tmp_path / "0.timeindex"), b"x")
     ((name,),) = seen
     assert name.startswith(".0.timeindex.")

@@ -1,0 +1,140 @@
+"""kip33's own files: published so that no reader sees a part, moved, removed."""
+
+import os
+import uuid
+from collections.abc import Callable
+from typing import Final
+
+from kip33.errors import PublishError
+from kip33.stores.durable_files import flush, make_folder
+from kip33.stores.file_status import FileStatus, status_of
+from kip33.stores.files import one_line, size_of
+from kip33.stores.local_files import write_new
+from kip33.stores.locations import Location
+
+TEMPORARY_SUFFIX: Final = ".tmp"
+LIBHDFS: Final = "hdfs"  # cannot rename over a file: pyarrow's move deletes first
+
+
+def publish(
+    location: Location,
+    data: bytes,
+    *,
+    before_rename: Callable[[str], None] | None = None,
+    durable: bool = False,
+    flush_first: bool = False,
+) -> FileStatus:
+    """Write `data` as one file: a reader sees the old file or the new one, never a part.
+
+    On a filesystem this writes a temporary file beside it (`.NAME.*.tmp`) and renames it over the
+    old file; on an object store it is one put. The size is read back: OSError if the store kept
+    another number of bytes than it was sent. `before_rename` is called with the temporary path, if
+    there is one, after the bytes are written and before the rename. `durable`: the file is on the
+    disk when this returns. `flush_first`: its bytes are there before its name. Returns
+    the new file's size and time.
+    """
+    target = location.path
+    renames = not location.is_object_store
+    if renames:
+        name = f".{location.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"
+        target = location.parent.child(name).path
+    try:
+        _write(location, target, data)
+        status = status_of(location._replace(path=target))
+        if status is None or status.size_bytes != len(data):
+            found = status.size_bytes if status else None
+            raise OSError(
+                f"{location.uri}: {len(data)} bytes were written, but the file has {found} bytes"
+            )
+        if renames:
+            if before_rename:
+                before_rename(target)
+            if (durable or flush_first) and location.is_local:
+                flush(target)
+            _rename_over(location, target)
+            if durable and location.is_local:
+                flush(location.parent.path)
+        return status
+    except BaseException:
+        if renames:
+            remove_quietly(location._replace(path=target))
+        raise
+
+
+def _write(location: Location, target: str, data: bytes) -> None:
+    """Write a new file in the directory of `location`, which is created if missing."""
+    try:
+        _write_in_folder(location, target, data)
+    except FileNotFoundError:
+        if location.is_object_store:  # the bucket is missing, and kip33 creates no buckets
+            raise
+        make_folder(location.parent)
+        _write_in_folder(location, target, data)
+
+
+def _write_in_folder(location: Location, target: str, data: bytes) -> None:
+    if location.is_local:
+        write_new(target, data)
+        return
+    with location.filesystem().open_output_stream(target) as stream:
+        stream.write(data)
+
+
+def _rename_over(location: Location, temporary: str) -> None:
+    if location.is_local:
+        os.replace(temporary, location.path)  # noqa: PTH105 - a path, as the filesystem has it
+        return
+    store = location.filesystem()
+    if store.type_name == LIBHDFS and size_of(location) is not None:
+        raise OSError("libhdfs cannot replace a file atomically: pip install 'kip33[hdfs]'")
+    store.move(temporary, location.path)
+
+
+def publish_or_raise(location: Location, data: bytes, consequence: str) -> None:
+    """Publish, or raise PublishError: one line with the reason, what it means and what to do.
+
+    The file is on the disk when this returns.
+    """
+    try:
+        publish(location, data, durable=True)
+    except OSError as error:
+        raise PublishError(
+            f"{location.uri}: cannot be written: {one_line(error)}; {consequence}: "
+            "fix it and run the command again"
+        ) from error
+
+
+def move(source: Location, target: Location) -> None:
+    """Move one of our files to a free name, atomically except on an object store; else OSError."""
+    store = source.filesystem()
+    if not target.is_object_store:
+        make_folder(target.parent)
+    if source.is_local:
+        os.rename(source.path, target.path)  # noqa: PTH104 - paths, as the filesystem has them
+        flush(target.parent.path)
+    else:
+        store.move(source.path, target.path)
+
+
+def remove_folder_quietly(location: Location) -> None:
+    """Delete one of our folders with its contents; failures are ignored."""
+    try:
+        location.filesystem().delete_dir(location.path)
+    except OSError:
+        return
+
+
+def remove(location: Location) -> None:
+    """Delete one of our files. A missing file is not an error; OSError if deletion fails."""
+    try:
+        location.filesystem().delete_file(location.path)
+    except FileNotFoundError:
+        return
+
+
+def remove_quietly(location: Location) -> None:
+    """Delete one of our files; a missing file and a failed deletion are ignored."""
+    try:
+        remove(location)
+    except OSError:
+        return
