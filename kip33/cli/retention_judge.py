@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -33,6 +33,8 @@ from kip33.retention.output_folder import remove_results, require_results_place,
 from kip33.retention.plan_file import write_plan
 from kip33.rules.topic_globs import TopicGlobs
 from kip33.stores.locations import Location
+
+MOST_WARNINGS: Final = 20  # of one kind; a plan has them all
 
 
 def judge_catalog(asked: RetentionQuestion) -> set[str]:
@@ -139,20 +141,24 @@ def _plan(
     judged = evaluated.judged.partitions() if evaluated else ()
     plan = plan_judged(asked.basis, asked.snapshot, judged)
     write_plan(plan, place)
-    left_out = [one.left_out for one in plan.partitions if one.left_out]
-    for partition in plan.partitions:
-        if partition.left_out:
-            warn(
-                f"{partition.directory.uri}: {partition.left_out.segments:,} deletable segments "
-                f"are not in the plan: {partition.left_out.why}"
-            )
+    left_out = [(one.directory, one.left_out) for one in plan.partitions if one.left_out]
+    for directory, rest in left_out[:MOST_WARNINGS]:
+        warn(
+            f"{directory.uri}: {rest.segments:,} deletable segments are not in the plan: {rest.why}"
+        )
+    if len(left_out) > MOST_WARNINGS:
+        more = len(left_out) - MOST_WARNINGS
+        warn(
+            f"{more:,} more partitions have deletable segments that are not in the plan; "
+            f"{place.uri} has the reason for each"
+        )
     return {
         "file": place.uri,
         "plan_id": plan.plan_id,
         "segments": plan.segments,
         "bytes": plan.size_bytes,
-        "left_out_segments": sum(one.segments for one in left_out),
-        "left_out_bytes": sum(one.log_bytes for one in left_out),
+        "left_out_segments": sum(rest.segments for _, rest in left_out),
+        "left_out_bytes": sum(rest.log_bytes for _, rest in left_out),
     }
 
 

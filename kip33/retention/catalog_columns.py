@@ -48,6 +48,8 @@ class CatalogColumns:
         self.order = _in_order_of_uris(order, ties, rows)
         self.starts = np.flatnonzero(begins)
         self._codes = {name: values[self.order] for name, values in codes.items()}
+        self._numbers: dict[str, Int64Column] = {}
+        self._repeated: dict[str, tuple[list[str | None], Int64s]] = {}
 
     @property
     def size(self) -> int:
@@ -125,8 +127,25 @@ class CatalogColumns:
 
     def rows(self, first: int, count: int, names: Sequence[str]) -> dict[str, list[Any]]:
         """Return some rows in order, as lists of plain values by column."""
-        some = self._rows.select(list(names)).take(pa.array(self.order[first : first + count]))
-        return {name: some[name].to_pylist() for name in names}
+        rows = self.order[first : first + count]
+        return {name: self._plain_values(name, rows) for name in names}
+
+    def _plain_values(self, name: str, rows: Int64s) -> list[Any]:
+        """Return some values of a column, by their position in the snapshot.
+
+        A partition has few rows, so what is made once for all of them is kept.
+        """
+        column = self._rows[name]
+        if pa.types.is_integer(column.type):
+            if name not in self._numbers:
+                self._numbers[name] = _int64(column)
+            return self._numbers[name].take(rows).to_list()
+        if pa.types.is_dictionary(column.type):
+            if name not in self._repeated:
+                self._repeated[name] = _repeated(column)
+            texts, indices = self._repeated[name]
+            return [texts[index] for index in indices[rows].tolist()]
+        return column.take(pa.array(rows)).to_pylist()
 
     def log_uris(self, numbers: Int64s) -> list[str]:
         """Return the log URIs of some rows, by their positions in the order."""
@@ -205,13 +224,18 @@ def _has_create_time(types: "pa.ChunkedArray[Any]") -> Any:
 
 def _codes(column: Any) -> Int64s:
     """Return each text's index in the sorted dictionary, -1 for null."""
+    texts, indices = _repeated(column)
+    ranks = np.append(np.argsort(np.argsort(np.array(texts[:-1], object))), -1)
+    return np.asarray(ranks[indices])
+
+
+def _repeated(column: Any) -> tuple[list[str | None], Int64s]:
+    """Return the distinct texts with a None behind them, and each row's index; -1: null."""
     if not column.num_chunks or not len(column):
-        return np.zeros(0, np.int64)
-    texts = np.array(column.chunk(0).dictionary.to_pylist(), object)  # all chunks have the same one
-    ranks = np.append(np.argsort(np.argsort(texts)), -1)
-    return np.concatenate(
-        [ranks[pc.fill_null(chunk.indices, -1).to_numpy()] for chunk in column.chunks]
-    )
+        return [None], np.zeros(0, np.int64)
+    texts = column.chunk(0).dictionary.to_pylist()  # all chunks have the same dictionary
+    indices = [pc.fill_null(chunk.indices, -1).to_numpy() for chunk in column.chunks]
+    return [*texts, None], np.concatenate(indices).astype(np.int64, copy=False)
 
 
 def _texts(column: Any) -> list[str]:

@@ -8,7 +8,7 @@ a caller looks at, one after another.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -98,6 +98,16 @@ class JudgedPartition:
         count = self.deletable_segments
         return list(zip(self._rows(count), self._decisions(count), strict=True))
 
+    def deletable_bytes(self, first: int) -> int:
+        """Return the size of the deletable logs from the given one on; unknown sizes count 0."""
+        return sum(
+            size or 0 for size in self._values("size_bytes", self.deletable_segments)[first:]
+        )
+
+    def index_directory_uris(self) -> list[str | None]:
+        """Return the index directory of each deletable row."""
+        return self._values("index_directory_uri", self.deletable_segments)
+
     @cached_property
     def first(self) -> CatalogRow:
         """Return the oldest row."""
@@ -106,6 +116,9 @@ class JudgedPartition:
     def _rows(self, count: int) -> list[CatalogRow]:
         columns = self.columns.rows(self.first_row, count, CatalogRow._fields)
         return list(map(CatalogRow, *(columns[name] for name in CatalogRow._fields)))
+
+    def _values(self, name: str, count: int) -> list[Any]:
+        return self.columns.rows(self.first_row, count, [name])[name]
 
     def _decisions(self, count: int) -> list[Decision]:
         return decision_rows(self.all_decisions.part(slice(self.first_row, self.first_row + count)))

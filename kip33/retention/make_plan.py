@@ -99,11 +99,14 @@ def plan_judged(
     require_deletable(snapshot)
     losing = [one for one in judged if one.deletable_segments]
     basis.require_policies(one.topic for one in losing)
+    trust = basis.trust_last_modified
     with ThreadPoolExecutor(threads) as pool:
-        runs = pool.map(
-            lambda one: _planned(_run(one, trust_last_modified=basis.trust_last_modified)), losing
+        looks = pool.map(lambda one: _look(one, trust_last_modified=trust), losing)
+        planned = (
+            _planned(one, there, trust_last_modified=trust)
+            for one, there in zip(losing, looks, strict=True)
         )
-        return with_plan_id(basis, runs)
+        return with_plan_id(basis, planned)
 
 
 def basis_of(
@@ -151,50 +154,37 @@ def judge_by(
     return judged_partitions(catalog, snapshot, limits_of, now_ms=basis.now_ms)
 
 
-class _Run(NamedTuple):
-    """The deletable segments of a partition, and how many of them a plan may contain."""
-
-    key: tuple[str, str, int]  # log_dir, topic, partition
-    log_start_offset: int | None
-    deletable: list[tuple[CatalogRow, Decision]]
-    plannable: int  # the number of them that a plan may contain
-    why: str | None  # the next one is not plannable; None if all are
-
-    def left_out(self, planned: int, why: str | None) -> LeftOut | None:
-        """Return what is not planned; None if everything is."""
-        rest = [row for row, _ in self.deletable[planned:]]
-        return LeftOut(len(rest), sum(row.size_bytes or 0 for row in rest), why) if why else None
-
-
-def _run(judged: JudgedPartition, *, trust_last_modified: bool) -> _Run:
-    deletable = judged.deletable()
-    plannable, why = 0, None
-    for row, _ in deletable:
-        why = judged.why_unplannable(row, trust_last_modified=trust_last_modified)
-        if why:
-            break
-        plannable += 1
-    start = judged.limits.log_start_offset
-    return _Run(judged.key, start, deletable, plannable, why)
-
-
-def _planned(run: _Run) -> PlannedPartition:
-    """Return the planned part of a run, after listing its directories."""
-    directory = Location.of(run.deletable[0][0].directory_uri)
-    nothing = PlannedPartition(*run.key, directory, None, run.log_start_offset, None, ())
-    wanted = run.deletable[: run.plannable]
+def _look(judged: JudgedPartition, *, trust_last_modified: bool) -> "_DirectoryNow | str":
+    """Return the listing of a partition's directories, or why nothing of it can be planned."""
+    first = judged.first
+    if why := judged.why_unplannable(first, trust_last_modified=trust_last_modified):
+        return why
+    directory = Location.of(first.directory_uri)
+    elsewhere = next(filter(None, judged.index_directory_uris()), None)
     try:
-        there = _DirectoryNow.look(directory, [row for row, _ in wanted]) if wanted else None
+        return _DirectoryNow.look(directory, Location.of(elsewhere) if elsewhere else None)
     except OSError as error:
-        why = f"{directory.uri} or its index directory cannot be listed: {one_line(error)}"
-        return nothing._replace(left_out=run.left_out(0, why))
-    if there is None:
-        return nothing._replace(left_out=run.left_out(0, run.why))
+        return f"{directory.uri} or its index directory cannot be listed: {one_line(error)}"
+
+
+def _planned(
+    judged: JudgedPartition, there: "_DirectoryNow | str", *, trust_last_modified: bool
+) -> PlannedPartition:
+    """Return the planned part of a partition; `there` may be the reason that nothing is planned.
+
+    The rows of a partition become Python objects only here, one partition after another.
+    """
+    directory = Location.of(judged.first.directory_uri)
+    start = judged.limits.log_start_offset
+    nothing = PlannedPartition(*judged.key, directory, None, start, None, ())
+    if isinstance(there, str):
+        return nothing._replace(left_out=_left_out(judged, 0, there))
     logs = there.files.logs()
     segments: list[PlannedSegment] = []
     problem = None
-    for (row, decision), log in zip(wanted, chain(logs, repeat(None)), strict=False):
-        problem = there.problem(row, log)
+    for (row, decision), log in zip(judged.deletable(), chain(logs, repeat(None)), strict=False):
+        problem = judged.why_unplannable(row, trust_last_modified=trust_last_modified)
+        problem = problem or there.problem(row, log)
         if problem:
             break
         segments.append(_segment(row, decision, there.files_of(row)))
@@ -203,8 +193,13 @@ def _planned(run: _Run) -> PlannedPartition:
         index_directory=there.index_directory,
         first_kept_base_offset=next((log for log in logs if log > last), None),
         segments=tuple(segments),
-        left_out=run.left_out(len(segments), problem or run.why),
+        left_out=_left_out(judged, len(segments), problem) if problem else None,
     )
+
+
+def _left_out(judged: JudgedPartition, planned: int, why: str) -> LeftOut:
+    """Return the deletable segments that are not planned."""
+    return LeftOut(judged.deletable_segments - planned, judged.deletable_bytes(planned), why)
 
 
 def _segment(row: CatalogRow, decision: Decision, files: tuple[PlannedFile, ...]) -> PlannedSegment:
@@ -227,11 +222,8 @@ class _DirectoryNow(NamedTuple):
     index_files: PartitionFiles
 
     @classmethod
-    def look(cls, directory: Location, rows: list[CatalogRow]) -> Self:
+    def look(cls, directory: Location, index_directory: Location | None) -> Self:
         """List both; OSError if that fails."""
-        uris = (row.index_directory_uri for row in rows)
-        elsewhere = next(filter(None, uris), None)
-        index_directory = Location.of(elsewhere) if elsewhere else None
         nothing = PartitionFiles({}, frozenset())
         return cls(
             directory,

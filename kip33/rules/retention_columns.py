@@ -31,6 +31,8 @@ class Int64Column(NamedTuple):
 
     def to_list(self) -> list[int | None]:
         """Return the numbers, None for unknown ones."""
+        if self.known.all():
+            return list(self.values.tolist())
         pairs = zip(self.values.tolist(), self.known.tolist(), strict=True)
         return [value if known else None for value, known in pairs]
 

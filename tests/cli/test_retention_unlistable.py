@@ -76,6 +76,23 @@ def test_a_plan_of_some_topics_is_as_careful_as_one_of_all(
         assert f"are not in the plan: {above} could not be listed" in done.stderr
 
 
+def test_the_first_20_partitions_left_out_of_a_plan_are_named_and_the_rest_counted(
+    tmp_path: Path, command: Command
+) -> None:
+    (tmp_path / "mine").mkdir()
+    archive = ExpiringArchive(tmp_path / "mine")
+    for number in range(23):
+        archive.partition(f"b1/orders-{number}", 2, expired=1)
+    archive.snapshot(unlistable(archive, "b1", log_dir=None, topic=None, partition=None))
+
+    done = command(*asked(archive, "local"), "--plan", "plan.jsonl")
+
+    assert done.exit_code == 0, done
+    assert done.stderr.count("1 deletable segments are not in the plan: ") == 20
+    assert "3 more partitions have deletable segments that are not in the plan; " in done.stderr
+    assert "/plan.jsonl has the reason for each" in done.stderr
+
+
 @pytest.mark.parametrize("engine", ENGINES, indirect=True)
 def test_what_brokers_delete_of_some_topics_is_as_careful_as_of_all(
     engine: str, expiring: ExpiringArchive, command: Command
