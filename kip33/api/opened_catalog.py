@@ -4,18 +4,26 @@ Its methods call the same functions as the commands `catalog`, `search`, `lag`, 
 `retention`. `kip33/api/RESULTS.md` lists the columns and fields of all results.
 """
 
-import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 
 from kip33.api.answer_table import answer_table
+from kip33.api.arguments import (
+    Offsets,
+    Path,
+    PolicyTables,
+    TimeRequest,
+    committed_offsets,
+    log_starts,
+    policies_of,
+    time_question,
+)
 from kip33.api.clock import current_ms, now_or
 from kip33.api.retention_table import retention_table
-from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
 from kip33.catalog import difference, topic_totals
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.choosing import choose
@@ -23,41 +31,21 @@ from kip33.catalog.snapshot import Snapshot
 from kip33.catalog.topic_totals import TopicTotals
 from kip33.formats.group_offsets import GroupOffset
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
-from kip33.formats.times import Time, milliseconds_of
+from kip33.formats.times import Time
 from kip33.retention import make_plan
 from kip33.retention.evaluation import EvaluationRequest, evaluate_catalog
 from kip33.retention.plan import RetentionPlan
-from kip33.rules.policies import Policies
 from kip33.rules.retention import RuleQuestion, require_question
-from kip33.rules.search import NEWEST_KAFKA, TARGETS, parse_kafka_version, require_target
+from kip33.rules.search import NEWEST_KAFKA, parse_kafka_version
 from kip33.search import failover, group_lag
-from kip33.search.catalog_search import TimeQuestion, by_partition, rows_of, search_rows
+from kip33.search.catalog_search import by_partition, rows_of, search_rows
 from kip33.search.failover import ResumePoint
 from kip33.search.group_lag import GroupLag
 from kip33.search.replica_search import SearchOptions
 from kip33.search.replicas import PartitionKey
-from kip33.search.request_files import load_group_offsets
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.filesystem_option import Filesystem, place_on
-from kip33.stores.locations import Location
 from kip33.stores.storage_options import StorageOptions
-
-Path: TypeAlias = str | os.PathLike[str]
-TimeRequest: TypeAlias = (
-    tuple[str, int | None, Time | str] | tuple[str, int | None, Time | str, str | None]
-)
-"""Topic, partition (None: all), time, and optionally a log directory.
-
-A time is ms since 1970, a `datetime` with a time zone, `earliest`, `latest` or `max-timestamp`.
-"""
-Offsets: TypeAlias = Path | Iterable[tuple[str, str, int, int]]
-"""Committed offsets: tuples (group, topic, partition, offset), or a file.
-
-The file is a CSV `[group,]topic,partition,offset`, or the output of
-`kafka-consumer-groups.sh --describe`.
-"""
-PolicyTables: TypeAlias = Policies | Mapping[str, Mapping[str, Any]]
-"""`Policies`, or their tables: `{"defaults": {"retention.ms": "7d"}, "topics": {"a*": {}}}`."""
 
 
 def open_catalog(
@@ -149,11 +137,11 @@ class OpenedCatalog:
             raise ValueError("log_start_offsets goes with as_kafka")
         version = parse_kafka_version(as_kafka) if isinstance(as_kafka, str) else NEWEST_KAFKA
         how = SearchOptions(bool(as_kafka), index_only, all_replicas, max_batch_bytes, version)
-        questions = [_question(*request) for request in requests]
+        questions = [time_question(*request) for request in requests]
         chosen = self._chosen(snapshot)
         rows = rows_of(self.catalog, chosen, {question.topic for question in questions})
         log_dirs: list[Any] = rows["log_dir"].unique().drop_null().to_pylist() if as_kafka else []
-        starts = _log_starts(chosen, log_dirs, log_start_offsets) if as_kafka else None
+        starts = log_starts(chosen, log_dirs, log_start_offsets) if as_kafka else None
         return answer_table(search_rows(rows, questions, how, starts))
 
     def group_lags(
@@ -171,11 +159,11 @@ class OpenedCatalog:
         (`group_lags` in RESULTS.md). With `policies`, `unread_expires_at_ms` is the time at which
         retention may begin to delete unread records; `now` is a time, None: the current time.
         """
-        committed = _committed(offsets)
+        committed = committed_offsets(offsets)
         return group_lag.group_lags(
             self._partitions(committed, self._chosen(snapshot)),
             committed,
-            policies=None if policies is None else _policies(policies),
+            policies=None if policies is None else policies_of(policies),
             now_ms=now_or(now),
             max_batch_bytes=max_batch_bytes,
         )
@@ -195,7 +183,7 @@ class OpenedCatalog:
         since 1970 (`resume_points` in RESULTS.md). ValueError for a negative buffer.
         """
         second = other if isinstance(other, OpenedCatalog) else open_catalog(other)
-        committed = _committed(offsets)
+        committed = committed_offsets(offsets)
         return failover.resume_points(
             self._partitions(committed, self._chosen(None)),
             second._partitions(committed, second._chosen(None)),
@@ -225,8 +213,8 @@ class OpenedCatalog:
         archive's checkpoints; `topics` are globs. ValueError for a wrong argument.
         """
         chosen = self._chosen(snapshot)
-        held = _policies(policies)
-        starts = _log_starts(chosen, self._log_dirs(chosen), log_start_offsets)
+        held = policies_of(policies)
+        starts = log_starts(chosen, self._log_dirs(chosen), log_start_offsets)
         question = RuleQuestion(now_or(now), active_segment, boundary)
         require_question(question)
         asked = EvaluationRequest(held, question, starts, topics)
@@ -257,12 +245,12 @@ class OpenedCatalog:
         return make_plan.plan_retention(
             self.catalog,
             chosen,
-            _policies(policies),
+            policies_of(policies),
             now_ms=clock_ms if now is None else now_or(now),
             clock_ms=clock_ms,
             active_segment=active_segment,
             boundary=boundary,
-            log_start_offsets=_log_starts(chosen, self._log_dirs(chosen), log_start_offsets),
+            log_start_offsets=log_starts(chosen, self._log_dirs(chosen), log_start_offsets),
             trust_last_modified=trust_last_modified,
             topics=topics,
         )
@@ -283,30 +271,3 @@ class OpenedCatalog:
         for piece in self.catalog.read_pieces(snapshot, ["log_dir"]):
             found.update(piece["log_dir"].unique().drop_null().to_pylist())
         return sorted(found)
-
-
-def _question(
-    topic: str, partition: int | None, time: Time | str, log_dir: str | None = None
-) -> TimeQuestion:
-    if isinstance(time, str):
-        if time not in TARGETS:
-            raise ValueError(f"time {time!r} found, expected a time or one of {', '.join(TARGETS)}")
-        return TimeQuestion(topic, partition, TARGETS[time], log_dir)
-    target_ms = milliseconds_of(time)
-    require_target(target_ms)
-    return TimeQuestion(topic, partition, target_ms, log_dir)
-
-
-def _committed(offsets: Offsets) -> list[GroupOffset]:
-    if isinstance(offsets, str | os.PathLike):
-        return load_group_offsets(os.fspath(offsets))
-    return [GroupOffset(*one) for one in offsets]
-
-
-def _policies(policies: PolicyTables) -> Policies:
-    return policies if isinstance(policies, Policies) else Policies(policies)
-
-
-def _log_starts(snapshot: Snapshot, log_dirs: Iterable[str], file: Path | None) -> LogStartOffsets:
-    source = Location.of(snapshot.source)
-    return log_start_offsets(source, log_dirs, None if file is None else os.fspath(file))

@@ -7,7 +7,8 @@ import pyarrow as pa
 
 from kip33.archive.bins import Engine, Progress
 from kip33.builds.build_spec import BuildSpec
-from kip33.builds.commit import BuildSummary, begin_build, commit_build
+from kip33.builds.build_summary import BuildSummary
+from kip33.builds.commit import begin_build, commit_build
 from kip33.builds.plan import BuildPlan
 from kip33.builds.task import TaskResult, build_bin
 from kip33.stores.locations import Location

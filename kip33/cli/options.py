@@ -1,16 +1,13 @@
-"""Options shared by several commands, and their defaults from a configuration file."""
+"""Options shared by several commands."""
 
-import os
-import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
-from click.core import ParameterSource
 
-from kip33.cli.engine_option import BY_SPARK_SUBMIT, TYPED_CONF, SparkJob
-from kip33.cli.main import COMMANDS, get_command
+from kip33.cli.conf_option import take_conf
+from kip33.cli.config_file import load_config
 from kip33.cli.times import Quantity
 from kip33.formats.batch import MAX_INT32
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
@@ -18,127 +15,10 @@ from kip33.formats.time_index import TIME_ENTRY_BYTES
 from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
 from kip33.rules.quantities import DURATION_EXPECTED, duration_ms
 from kip33.rules.retention import NO_LIMIT
-from kip33.stores.settings import configured, settings_from
 
-MOST_CONFIG_BYTES: Final = 1 << 20
 MOST_TASKS: Final = 100_000
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-
-
-def _load_config(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:
-    """Take a command's defaults from a TOML file: its own table overrides the top-level keys."""
-    if path is None:
-        return
-    try:
-        tables = tomllib.loads(_config_text(path))
-    except OSError as error:
-        raise click.BadParameter(f"{path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:  # of the text, or a NUL in the file's name
-        raise click.BadParameter(f"{path}: not valid TOML: {error}") from error
-    command = ctx.command.name or ""
-    own = tables.get(command, {})
-    own = own if isinstance(own, dict) else {}
-    shared = {
-        key: value
-        for key, value in tables.items()
-        if not (key in COMMANDS and isinstance(value, dict))
-    }
-    options = _long_options(ctx.command)
-    defaults = {}
-    for key, value in (shared | own).items():
-        option = options.get(key.replace("_", "-"))
-        if option is None and key in own:
-            raise click.BadParameter(f"{path}: [{command}] has no option {key!r}")
-        if option is None and not _is_known(key):
-            what = "command" if isinstance(value, dict) else "option"
-            raise click.BadParameter(f"{path}: unknown {what} {key!r}")
-        if option and option.name:
-            try:
-                defaults[option.name] = _default_of(option, value)
-            except ValueError as error:
-                raise click.BadParameter(f"{path}: {key}: expected {error}") from error
-    ctx.default_map = {**(ctx.default_map or {}), **defaults}
-
-
-def _config_text(path: Path) -> str:
-    """Return a small file's text; an endless device is refused."""
-    with path.open("rb") as file:
-        data = file.read(MOST_CONFIG_BYTES + 1)
-    if len(data) > MOST_CONFIG_BYTES:
-        raise ValueError(f"the file has more than {MOST_CONFIG_BYTES} bytes")
-    return data.decode()
-
-
-def _default_of(option: click.Option, value: Any) -> Any:
-    """Return a TOML value in the form of the command line; ValueError says what is expected.
-
-    Numbers become text, so that `1.5` is not accepted as an integer here either.
-    """
-    if option.is_flag:
-        if not isinstance(value, bool):
-            raise ValueError("true or false")
-        return value
-    if option.multiple or option.nargs != 1:
-        if not isinstance(value, list) or not all(map(_is_plain, value)):
-            raise ValueError("a list [...] of texts or numbers")
-        return [str(one) for one in value]
-    if not _is_plain(value):
-        raise ValueError("a text or a number")
-    return str(value)
-
-
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, str | int | float) and not isinstance(value, bool)
-
-
-def _is_known(key: str) -> bool:
-    """Return whether any command, not necessarily this one, has such an option."""
-    return any(key.replace("_", "-") in _long_options(get_command(name)) for name in COMMANDS)
-
-
-def _long_options(command: click.Command) -> dict[str, click.Option]:
-    """Return a command's options by their names in a configuration file."""
-    return {
-        name.removeprefix("--"): option
-        for option in command.params
-        if isinstance(option, click.Option) and option.name != "config"
-        for name in option.opts
-        if name.startswith("--")
-    }
-
-
-def _take_conf(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> dict[str, str]:
-    """Return the pairs, those of --config first; stores use them besides Spark's settings."""
-    given = _pairs_of(values)
-    if ctx.get_parameter_source("conf") == ParameterSource.COMMANDLINE:
-        ctx.meta[TYPED_CONF] = given
-    pairs = _pairs_of((ctx.default_map or {}).get("conf") or ()) | given
-    settings_from(lambda: _hadoop_settings(pairs))
-    if isinstance(ctx.obj, SparkJob) and BY_SPARK_SUBMIT in os.environ:
-        from kip33.spark.session import start_if_yarn_waits
-
-        start_if_yarn_waits(pairs)
-    return pairs
-
-
-def _pairs_of(values: Sequence[str]) -> dict[str, str]:
-    pairs = {}
-    for value in values:
-        key, sign, setting = value.partition("=")
-        if not sign or not key:
-            raise click.BadParameter(f"{value!r}: expected KEY=VALUE")
-        pairs[key] = setting
-    return pairs
-
-
-def _hadoop_settings(conf: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the settings of stores, including those of spark-submit if it started this process."""
-    if BY_SPARK_SUBMIT not in os.environ:
-        return configured(conf)
-    from kip33.spark.store_settings import submitted_settings
-
-    return submitted_settings(conf)
 
 
 def _limit_ms(text: str) -> int:
@@ -159,14 +39,14 @@ _CONFIG: Final = click.option(
     type=click.Path(path_type=Path),
     is_eager=True,
     expose_value=False,
-    callback=_load_config,
+    callback=load_config,
     help="TOML file with defaults for these options, like conf/kip33.toml.",
 )
 _CONF: Final = click.option(
     "--conf",
     multiple=True,
     metavar="KEY=VALUE",
-    callback=_take_conf,
+    callback=take_conf,
     help="Spark setting. Settings such as spark.hadoop.fs.s3a.* also configure access to stores.",
 )
 _SESSION: Final = (
@@ -182,7 +62,7 @@ _STORES: Final = click.option(
     "--conf",
     multiple=True,
     metavar="KEY=VALUE",
-    callback=_take_conf,
+    callback=take_conf,
     expose_value=False,
     help="Setting for access to stores, such as spark.hadoop.fs.s3a.endpoint=...",
 )

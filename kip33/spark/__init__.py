@@ -1,6 +1,6 @@
 """The jobs: functions that take a SparkSession or a DataFrame."""
 
-from kip33.builds.commit import BuildSummary
+from kip33.builds.build_summary import BuildSummary
 from kip33.retention.policy_files import load_policies
 from kip33.rules.policies import Policies
 from kip33.rules.retention import WhatIf

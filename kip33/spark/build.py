@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pyspark.sql import SparkSession
 
 from kip33.archive.bins import Progress
-from kip33.builds.commit import BuildSummary
+from kip33.builds.build_summary import BuildSummary
 from kip33.builds.execution import execute_build
 from kip33.builds.plan import BuildOptions, BuildPlan, plan_build
 from kip33.formats.times import Time, milliseconds_of

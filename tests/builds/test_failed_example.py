@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from kip33.builds.commit import _counted
+from kip33.builds.build_summary import row_totals
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.snapshot import Snapshot
 
@@ -48,7 +48,7 @@ def test_it_is_the_log_with_the_smallest_name() -> None:
     found = set()
     for one, *others in permutations(rows):
         for pieces in ([one, *others],), ([one], others), (others, [one]):
-            counted = _counted(cast("Catalog", Pieces(*pieces)), cast("Snapshot", None))
+            counted = row_totals(cast("Catalog", Pieces(*pieces)), cast("Snapshot", None))
             found.add((counted["failed"], counted["failed_example"]))
 
     assert found == {(2, "b.timeindex: cannot be written: disk full")}

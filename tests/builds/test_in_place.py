@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kip33.builds.commit import warnings_of
+from kip33.builds.build_summary import warnings_of
 from kip33.builds.waiting_indexes import Built, WaitingIndexes
 from kip33.indexing.by_path import build_time_index
 from tests.builders.changing_archive import DAY_MS, INTERVAL, ChangingArchive, batches
