@@ -1,7 +1,6 @@
-"""Kafka's archive, every night: indexes built and verified, retention judged, findings told.
+"""Every night: build and verify the indexes of an archive, audit retention, report findings.
 
-The tasks run `spark-submit`, so Airflow's own environment needs its provider
-`apache-airflow-providers-apache-spark`, not kip33. A Variable says where things are:
+A Variable has the places:
 
     airflow variables set kip33 '{
       "home": "/opt/kip33",
@@ -12,24 +11,33 @@ The tasks run `spark-submit`, so Airflow's own environment needs its provider
       "results": "hdfs:///kip33/nightly"
     }'
 
-`home` is a copy of this project. Its `conf/kip33.toml` has every other option, topics and Kafka's
-settings among them; leave `fail-on` out of it, for here the summaries decide. `results` gets a
-folder a run, with a summary of each job and the audit as Parquet: Spark's driver writes there and
-Airflow's workers read. The connection `spark_default` says where Spark runs. In the workers' `PATH`
-the `spark-submit` and `python3` of the environment that kip33 is installed in come first; with
-`SPARK_CONF_DIR=/opt/kip33/conf` their logs hold what the jobs say and nothing of Spark's.
+`home` is a copy of this project. Its `conf/kip33.toml` has all other options, such as topics and
+Kafka's settings. Do not set `fail-on` there: in this DAG the summaries decide. Each run gets a
+folder below `results`, with the summary of each job and the audit as Parquet. The jobs write there,
+Airflow's workers read it.
 
-- **build** reads what is new or has changed, in the archive as it is when the task runs.
-- **verify** holds every index against its log. It reads the whole archive, and finds bit rot; where
-  a night is too short for that, let it be a weekly DAG of its own.
-- **audit** judges retention as of the end of the run's data interval, or as of `run_after` where a
-  manual or asset-triggered run has no interval; cleared, a run asks for the same moment again.
+The parameter `engine` says how the jobs run:
+
+- `spark`: with spark-submit, on the Spark of the connection `spark_default`;
+- `local`: with the command `kip33`, in processes of the Airflow worker, without Spark and Java.
+
+Airflow's environment needs the provider `apache-airflow-providers-apache-spark` for either engine,
+but not kip33. The environment that has kip33 must come first in the workers' `PATH`: its
+`spark-submit`, `python3` and `kip33` are called. With `SPARK_CONF_DIR=/opt/kip33/conf` the tasks'
+logs contain the jobs' messages, and no messages of Spark.
+
+- **build** reads new and changed segments, of the archive as it is when the task runs.
+- **verify** compares every index with its log. It reads the whole archive and finds bit rot. If a
+  night is too short for that, make it a weekly DAG of its own.
+- **audit** evaluates retention as of the end of the run's data interval, or as of `run_after` if a
+  manual or asset-triggered run has no interval. If a run is cleared, the time stays the same.
   Nothing is deleted.
-- **findings** says in words what the three found. The asset of the catalog's URI gets an event with
-  that and the summaries as its extra, and the branch goes to **report_findings** or **all_well**.
+- **findings** puts into words what the three jobs found. The asset with the catalog's URI gets an
+  event; its extra has the findings and the summaries. The next task is **report_findings** or
+  **all_well**.
 
-A finding is no failure, unless the parameter `fail_on_findings` makes it one, which is not tried
-again. A crash is: a build that was killed, at whatever moment, goes on where it was.
+A finding is not a failure, unless the parameter `fail_on_findings` is set; then it is not retried.
+A crash is a failure. A build that was killed continues in the next try, whenever it was killed.
 """
 
 import json
@@ -38,8 +46,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.standard.hooks.subprocess import SubprocessHook
 from airflow.sdk import DAG, Asset, AssetAlias, ObjectStoragePath, Param, task
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 HOME = "{{ var.json.kip33.home }}"
 SOURCE = "{{ var.json.kip33.source }}"
@@ -47,7 +56,7 @@ INDEX_DIR = "{{ var.json.kip33.index_dir }}"
 CATALOG = "{{ var.json.kip33.catalog }}"
 POLICY = "{{ var.json.kip33.policy }}"
 RESULTS = "{{ var.json.kip33.results }}"
-# Asked of the run: without an interval the name `data_interval_end` is not there at all.
+# From the run: if it has no interval, templates do not have the name `data_interval_end`.
 MOMENT = "dag_run.data_interval_end or dag_run.run_after"
 NOW = "{{ (" + MOMENT + ") | ts }}"
 RUN = RESULTS + "/{{ (" + MOMENT + ") | ts_nodash }}"  # HDFS takes no colon
@@ -59,7 +68,7 @@ DAMAGED = {
     "invalid": "a broker would keep no index of them",
     "unreadable": "the next build tries again",
 }
-# Not `missing`: a damaged segment has no index, and what could not be written the build counts.
+# Not `missing`: a damaged segment has no index, and `build` counts what it could not write.
 INDEX_FILES = (
     (".timeindex", "by_verdict"),
     (".index", "by_offset_index_verdict"),
@@ -70,15 +79,46 @@ NOT_AS_BUILT = ("wrong", "malformed", "padded", "incomplete", "sparse", "unreada
 log = logging.getLogger("airflow.task")
 
 
-def spark_submit(task_id: str, job: str, *arguments: str) -> SparkSubmitOperator:
-    """Return the task that runs one of kip33's jobs and leaves its summary in RUN."""
+class Kip33Job(SparkSubmitOperator):
+    """A job of kip33, run by spark-submit or as a command, as the parameter `engine` says."""
+
+    def __init__(self, *, command: str, job: str, arguments: tuple[str, ...], **settings: Any):
+        """Take the command, the file in `jobs/` that does the same on Spark, and its arguments."""
+        super().__init__(
+            application=f"{HOME}/jobs/{job}", application_args=[*arguments], **settings
+        )
+        self.command = command
+        self.process: SubprocessHook | None = None
+
+    def execute(self, context: Any) -> None:
+        """Run the job to its end; AirflowException if it fails."""
+        if context["params"]["engine"] == "spark":
+            super().execute(context)
+            return
+        self.process = SubprocessHook()
+        words = ["kip33", self.command, *self.application_args, "--engine", "local"]
+        exit_code = self.process.run_command(words).exit_code
+        if exit_code:
+            raise AirflowException(f"kip33 {self.command} ended with exit code {exit_code}")
+
+    def on_kill(self) -> None:
+        """Stop the job with SIGTERM; it publishes nothing half-written."""
+        if self.process:
+            self.process.send_sigterm()
+        else:
+            super().on_kill()
+
+
+def kip33_job(task_id: str, command: str, job: str, *arguments: str) -> Kip33Job:
+    """Return the task that runs a job; the job publishes its summary in RUN."""
     settings = ("--config", f"{HOME}/conf/kip33.toml", "--summary", f"{RUN}/{task_id}.json")
-    return SparkSubmitOperator(
+    return Kip33Job(
+        command=command,
+        job=job,
+        arguments=(*arguments, *settings),
         task_id=task_id,
         name=f"kip33 {task_id}",
         conn_id="spark_default",
-        application=f"{HOME}/jobs/{job}",
-        application_args=[*arguments, *settings],
         retries=2,
         retry_delay=timedelta(minutes=10),
     )
@@ -86,7 +126,7 @@ def spark_submit(task_id: str, job: str, *arguments: str) -> SparkSubmitOperator
 
 @task(retries=2)
 def summary(uri: str) -> dict[str, Any]:
-    """Return a job's figures: what it prints never reaches Airflow, so it leaves them in a file."""
+    """Return a job's summary from its file, because Airflow does not get what a job prints."""
     found: dict[str, Any] = json.loads(ObjectStoragePath(uri).read_text())
     return found
 
@@ -95,7 +135,7 @@ def summary(uri: str) -> dict[str, Any]:
 def findings(
     build: dict[str, Any], verify: dict[str, Any], audit: dict[str, Any], *, outlet_events: Any
 ) -> list[str]:
-    """Return what somebody should know, a line each; tell whoever waits for the catalog."""
+    """Return the findings, one sentence each, and add them to the event of the catalog's asset."""
     found = []
     for status, consequence in DAMAGED.items():
         if count := build["by_status"].get(status):
@@ -124,7 +164,7 @@ def anything_found(found: list[str]) -> str:
 
 @task
 def report_findings(found: list[str], results: str, *, params: dict[str, Any]) -> None:
-    """Log the findings; fail where `fail_on_findings` says so, without another try."""
+    """Log the findings; fail without a retry if `fail_on_findings` is set."""
     for finding in found:
         log.warning(finding)
     log.warning("details: the catalog, the log of task verify, and %s/audit", results)
@@ -141,26 +181,27 @@ with DAG(
     "kip33_nightly",
     doc_md=__doc__,
     schedule="@daily",
-    start_date=datetime(2021, 1, 1, tzinfo=UTC),  # a run of a date before it has no tasks
+    start_date=datetime(2021, 1, 1, tzinfo=UTC),  # a run with an earlier date has no tasks
     catchup=False,
-    max_active_runs=1,  # two builds of one catalog are safe, and twice the work
+    max_active_runs=1,  # two builds of one catalog are safe, but twice the work
     tags=["kafka", "kip33"],
     params={
+        "engine": Param("spark", enum=["spark", "local"], description="How the jobs run."),
         "fail_on_findings": Param(
             False, type="boolean", description="Whether findings make a run fail."
-        )
+        ),
     },
 ) as dag:
-    build = spark_submit(
-        *("build", "build_index.py", SOURCE),
+    build = kip33_job(
+        *("build", "build", "build_index.py", SOURCE),
         *("--index-dir", INDEX_DIR, "--catalog", CATALOG),
     )
-    verify = spark_submit(
-        *("verify", "verify.py", SOURCE),
+    verify = kip33_job(
+        *("verify", "verify", "verify.py", SOURCE),
         *("--index-dir", INDEX_DIR),
     )
-    audit = spark_submit(
-        *("audit", "retention.py", CATALOG),
+    audit = kip33_job(
+        *("audit", "retention", "retention.py", CATALOG),
         *("--policy", POLICY, "--now", NOW, "--output", f"{RUN}/audit"),
     )
     build >> verify >> audit

@@ -16,7 +16,7 @@ OPERATORS = "airflow.providers.apache.spark.operators.spark_submit"
 class DagFile(NamedTuple):
     """What the file asks of Airflow, and what it says of itself."""
 
-    jobs: list[dict[str, Any]]  # what each SparkSubmitOperator is given
+    jobs: list[dict[str, Any]]  # what each SparkSubmitOperator is given, and the command
     functions: dict[str, Callable[..., Any]]  # of the tasks, by name
     variable: dict[str, str]  # the example in the docstring
 
@@ -33,14 +33,30 @@ def dag_file() -> DagFile:
         return taken(function) if function else taken
 
     task.branch = task  # type: ignore[attr-defined]
-    operators = MagicMock()
+    jobs: list[dict[str, Any]] = []
+
+    class RecordedOperator:
+        def __init__(self, **given: Any) -> None:
+            self.given, self.task_id = given, given["task_id"]
+            self.application_args = given["application_args"]
+            jobs.append(given)
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name == "command":
+                self.given["command"] = value
+            super().__setattr__(name, value)
+
+        def __rshift__(self, other: Any) -> Any:
+            return other
+
+    operators = MagicMock(SparkSubmitOperator=RecordedOperator)
     airflow = {
         "airflow.sdk": MagicMock(task=task),
         "airflow.sdk.exceptions": MagicMock(AirflowFailException=RuntimeError),
+        "airflow.providers.standard.hooks.subprocess": MagicMock(),
         OPERATORS: operators,
     }
     with patch.dict("sys.modules", airflow):
         module = runpy.run_path(str(DAG_FILE))
     [example] = re.findall(r"airflow variables set kip33 '(\{.*?\})'", module["__doc__"], re.DOTALL)
-    jobs = [call.kwargs for call in operators.SparkSubmitOperator.call_args_list]
     return DagFile(jobs, functions, json.loads(example))

@@ -47,6 +47,7 @@ def parsed(job: dict[str, Any]) -> click.Context:
 def test_every_job_is_called_with_options_it_has() -> None:
     assert [job["task_id"] for job in FILE.jobs] == ["build", "verify", "audit"]
     for job in FILE.jobs:
+        assert job["command"] == COMMANDS[job["application"].rpartition("/")[2]]
         assert (PROJECT / "jobs" / rendered(job["application"]).rpartition("/")[2]).is_file()
         context = parsed(job)
         assert context.params["fail_on"] == ()  # conf/kip33.toml has none either

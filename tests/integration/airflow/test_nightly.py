@@ -114,11 +114,11 @@ def clean(airflow: Airflow) -> Night:
 
 @pytest.fixture(scope="module")
 def blocked(airflow: Airflow) -> Night:
-    """The run of a date, on partitions of which one has a record from the future."""
+    """The run of a date without Spark, on partitions of which one has a record from the future."""
     root = airflow.home / "blocked"
     make_sensors(root / "archive")
     variable = places(root)
-    answer = run(airflow, variable, logical_date=DECEMBER)
+    answer = run(airflow, variable, logical_date=DECEMBER, conf={"engine": "local"})
     return Night(variable, root / "results", answer)
 
 
@@ -129,7 +129,7 @@ def test_airflow_takes_the_files(airflow: Airflow) -> None:
     assert found["tasks"] == SHAPE
     assert found["outlets"] == ["kip33_catalog"]
     assert (found["catchup"], found["max_active_runs"]) == (False, 1)
-    assert found["doc"].startswith("Kafka's archive, every night:")
+    assert found["doc"].startswith("Every night: build and verify")
 
 
 def test_a_clean_night_is_all_well(clean: Night) -> None:
@@ -143,6 +143,15 @@ def test_a_clean_night_is_all_well(clean: Night) -> None:
     assert returned["build_summary"]["by_status"] == {"empty": 1, "ok": 9}
     assert returned["verify_summary"]["by_verdict"] == {"identical": 10}
     assert returned["audit_summary"]["blocked_partitions"] == 0
+
+
+@pytest.mark.parametrize(("night", "engine"), [("clean", "spark"), ("blocked", "local")])
+def test_the_jobs_run_on_the_engine_of_the_parameter(
+    night: str, engine: str, request: pytest.FixtureRequest
+) -> None:
+    returned = request.getfixturevalue(night).answer["returned"]
+    summaries = [returned[f"{job}_summary"] for job in ("build", "verify", "audit")]
+    assert [summary["engine"] for summary in summaries] == [engine] * 3
 
 
 def test_without_an_interval_it_is_judged_as_of_run_after(clean: Night) -> None:
