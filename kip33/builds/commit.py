@@ -6,10 +6,11 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
+from kip33.builds.build_options import require_layout
 from kip33.builds.build_summary import BuildSummary, row_totals
 from kip33.builds.carry_over import carry_over_rows, write_parts
 from kip33.builds.orphans import NAMED_BY_ROWS, merge_orphans, without_named
-from kip33.builds.plan import BuildPlan, require_layout
+from kip33.builds.plan import BuildPlan
 from kip33.builds.snapshot_merge import merge
 from kip33.builds.task import TaskResult
 from kip33.builds.transaction_files import finish_transactions

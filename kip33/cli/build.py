@@ -119,9 +119,10 @@ def build(
     newest snapshot. If a build is interrupted, that snapshot stays valid, and the next build
     continues from it.
     """
+    from kip33.builds.build_options import BuildOptions
     from kip33.builds.build_summary import warnings_of
     from kip33.builds.execution import execute_build
-    from kip33.builds.plan import BuildOptions, plan_build
+    from kip33.builds.plan import plan_build
 
     started = time.time()
     opened = open_engine(EngineOptions(engine, workers, verbose, master, conf))

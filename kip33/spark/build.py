@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from pyspark.sql import SparkSession
 
 from kip33.archive.bins import Progress
+from kip33.builds.build_options import BuildOptions
 from kip33.builds.build_summary import BuildSummary
 from kip33.builds.execution import execute_build
-from kip33.builds.plan import BuildOptions, BuildPlan, plan_build
+from kip33.builds.plan import BuildPlan, plan_build
 from kip33.formats.times import Time, milliseconds_of
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES

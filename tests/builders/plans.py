@@ -3,7 +3,8 @@
 from typing import Any, Final
 
 from kip33.builds import plan
-from kip33.builds.plan import BuildOptions, BuildPlan
+from kip33.builds.build_options import BuildOptions
+from kip33.builds.plan import BuildPlan
 from kip33.rules.index_builder import IndexSettings
 
 _SETTINGS: Final = set(IndexSettings._fields)

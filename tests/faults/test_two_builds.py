@@ -170,20 +170,20 @@ def test_a_build_that_commits_while_another_looks_back_takes_nothing_from_it(
     archive: ChangingArchive, monkeypatch: pytest.MonkeyPatch, committed: int
 ) -> None:
     """Between the newest snapshot and the claims of running builds: there a commit hides both."""
-    from kip33.builds import plan as build_plan
+    from kip33.builds import earlier_builds
 
     others = [steps(archive) for _ in range(committed)]
     for other in others:
         for _ in range(4):
             next(other)
-    look_at_claims: Callable[..., Any] = build_plan.claimed_index_uris
+    look_at_claims: Callable[..., Any] = earlier_builds.claimed_index_uris
 
     def commit_first(catalog: Catalog, *, since: int) -> Any:
         if others:
             finish(others.pop())
         return look_at_claims(catalog, since=since)
 
-    monkeypatch.setattr(build_plan, "claimed_index_uris", commit_first)
+    monkeypatch.setattr(earlier_builds, "claimed_index_uris", commit_first)
 
     summary = finish(steps(archive))
 

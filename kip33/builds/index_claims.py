@@ -1,0 +1,58 @@
+"""Claims on index files: earlier ones say what is ours, a build's own what it may write."""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kip33.archive.uri_columns import Column
+from kip33.builds.build_spec import BuildSpec
+from kip33.builds.reuse import Mask
+
+
+def is_in(uris: Column, others: Column) -> Mask:
+    """Return which of the URIs are among the others."""
+    mask: Mask = pc.is_in(uris, value_set=others).to_numpy().astype(bool)
+    return mask
+
+
+def ours_by_claims(
+    build: BuildSpec, files: pa.Table, wanted: Column, claimed: Column
+) -> tuple[Mask, Mask]:
+    """Return the segments whose index files, and whose `.txnindex`, killed builds may have written.
+
+    A build without `--offset-index` claims no `.index`, so its claim does not make one ours.
+    """
+    all_kinds = is_in(_offset_index_uris(wanted), claimed)
+    time_index = is_in(wanted, claimed)
+    if build.offset_index:
+        time_index &= pc.is_null(files["target_offset_index_bytes"]).to_numpy()
+    return all_kinds | time_index, all_kinds
+
+
+def _offset_index_uris(time_index_uris: Column) -> Column:
+    stems = pc.utf8_slice_codeunits(time_index_uris, start=0, stop=-len(".timeindex"))
+    return pc.binary_join_element_wise(stems, ".index", "")
+
+
+def claims_of(build: BuildSpec, wanted: Column, files: pa.Table) -> Column:
+    """Return the URIs of the index files that a build may write.
+
+    `files` are the segments to read, with `ours` and `transaction_index_ours`; `wanted` are the
+    URIs of their `.timeindex` files.
+    """
+    claims = wanted.filter(_may_write(build, files))
+    if build.offset_index:
+        claims = pa.chunked_array([*claims.chunks, *_offset_index_uris(claims).chunks], pa.string())
+    return claims
+
+
+def _may_write(build: BuildSpec, files: pa.Table) -> Column:
+    """Return for each file whether its index files are claimed by us or missing."""
+    nothing_there = pc.is_null(files["target_time_index_bytes"])
+    if build.offset_index:
+        nothing_there = pc.and_(nothing_there, pc.is_null(files["target_offset_index_bytes"]))
+    no_transaction_index = pc.is_null(files["target_transaction_index_bytes"])
+    transactions = pc.or_(files["transaction_index_ours"], no_transaction_index)
+    may_write = pc.or_(files["ours"], nothing_there)
+    if build.offset_index:  # a claim covers all index files of a segment
+        may_write = pc.and_(may_write, transactions)
+    return pc.and_(pc.is_valid(files["base_offset"]), may_write)
