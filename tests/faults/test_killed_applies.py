@@ -40,9 +40,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> CutShort:
 
 @pytest.mark.parametrize("kills", short_and_long(5, 50, "KIP33_KILLS"))
 def test_random_moments(large: CutShort, capsys: pytest.CaptureFixture[str], kills: int) -> None:
-    chance = random.Random(f"{SEED} killed applies")
-    moments = [(number + chance.random()) / kills * BEYOND for number in range(kills)]
-    chance.shuffle(moments)
+    moments = _moments(kills, random.Random(f"{SEED} killed applies"))
     phases: Counter[str] = Counter()
     with large.start() as forks:
         seconds = {way: _undisturbed(large, forks, way) for way in WAYS}
@@ -56,9 +54,24 @@ def test_random_moments(large: CutShort, capsys: pytest.CaptureFixture[str], kil
             gone = large.require_sound(with_trash=with_trash, where=where)
             phases[_phase(len(gone), len(large.planned))] += 1
             large.finish(with_trash=with_trash)
+            if number + 1 >= kills and phases["some of the files gone"]:
+                break
+            assert number < 100 * kills, f"no kill was in time: {phases}"
     with capsys.disabled():
-        print(f"\n{kills} kills, KIP33_SEED={SEED}: {dict(phases.most_common())}", end=" ")
-    assert phases["some of the files gone"], "the kills missed it"
+        count = phases.total()
+        print(f"\n{count} kills, KIP33_SEED={SEED}: {dict(phases.most_common())}", end=" ")
+
+
+def _moments(kills: int, chance: random.Random) -> Iterator[float]:
+    """Yield moments spread over an apply, in random order; then any moments, without an end.
+
+    On a busy machine an apply may take a multiple of what it took undisturbed.
+    """
+    spread = [(number + chance.random()) / kills * BEYOND for number in range(kills)]
+    chance.shuffle(spread)
+    yield from spread
+    while True:
+        yield chance.random() * BEYOND
 
 
 def _undisturbed(large: CutShort, forks: Any, way: str) -> float:
