@@ -1,8 +1,9 @@
-"""The answer of a search for one target, and a target that is not answered yet."""
+"""The answer of a search for one target, a target that is not answered yet, a hit in a segment."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from kip33.formats.batch import NO_TIMESTAMP
 from kip33.rules.search import Exactness, SearchResult
 
 
@@ -60,3 +61,15 @@ class Pending:
         if self.passed_over:
             return answer._replace(exactness=Exactness.UNSURE, passed_over=True)
         return answer
+
+
+class Hit(NamedTuple):
+    """A record, or, without a timestamp, the batch that should have it but cannot be decoded."""
+
+    offset: int
+    timestamp: int | None
+    exactness: Exactness = Exactness.RECORD
+    note: str | None = None
+    is_first_of_batch: bool = False
+    position: int = 0  # of the batch
+    claimed: int = NO_TIMESTAMP  # the record's timestamp, or the one in the batch's header

@@ -1,9 +1,11 @@
 """The part of a log in memory; it moves while headers are walked and records are read."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Final, Self
 
 from kip33.formats.batch import (
+    CODEC_MASK,
     HEADER_SIZE_UP_TO_MAGIC,
     LEGACY_HEADER_BYTES,
     RECORD_BATCH_OVERHEAD,
@@ -12,8 +14,11 @@ from kip33.formats.batch import (
 )
 from kip33.formats.batch_crc import BatchCrc
 from kip33.formats.byte_sources import ReadInto, read_fully
-from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
+from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES, Record, iterate_records
 from kip33.formats.walk import COMPLETE, why_incomplete
+from kip33.search.searched_segment import SearchedSegment
+from kip33.stores.files import opened
+from kip33.stores.locations import Location
 
 FIRST_BYTES: Final = 4096
 LOCAL_BYTES: Final = 1 << 18
@@ -117,6 +122,29 @@ class LogWindow:
             what = f"at byte {position} of {self.end}: too few bytes for a batch"
             self.damage = Damage(what, position)
 
+    def records(self, header: BatchHeader) -> Iterator[Record]:
+        """Return the records of a batch without keys and values; iteration raises their errors."""
+        self.seek(header.position)
+        return iterate_records(
+            self,
+            position=header.position,
+            skip_key_value=True,
+            max_batch_bytes=self.max_batch_bytes,
+        )
+
+    def has_record_from(self, header: BatchHeader, offset: int) -> bool:
+        """Return whether a batch has a record at or after an offset; raises the records' errors.
+
+        A batch that ends after the offset may have none: compaction may have removed the record.
+        """
+        if not header.records_count or header.last_offset < offset:
+            return False
+        if header.magic < 2 and not header.attributes & CODEC_MASK:
+            return True
+        if header.magic >= 2 and header.base_offset >= offset:
+            return True
+        return any(record.offset >= offset for record in self.records(header))
+
     def _peek(self, position: int, count: int) -> bytes:
         at = position - self._start
         if not 0 <= at <= len(self._data) - count:
@@ -145,3 +173,22 @@ class LogWindow:
             data = read_fully(self._read_into, self._position, count)
         self._position += len(data)
         return data
+
+
+def opened_window(
+    segment: SearchedSegment, files: ExitStack, meter: Meter, *, check_crc: bool = False
+) -> LogWindow:
+    """Return a window on the valid bytes of a segment's log, open until `files` close; OSError."""
+    log = Location.of(segment.log_uri)
+    read_into, size_bytes = files.enter_context(opened(log))
+    end = size_bytes if segment.valid_bytes is None else min(size_bytes, segment.valid_bytes)
+    window = LogWindow(
+        meter.metered(read_into),
+        end,
+        most_bytes=LOCAL_BYTES if log.is_local else REMOTE_BYTES,
+        check_crc=check_crc,
+        max_batch_bytes=meter.max_batch_bytes,
+    )
+    if segment.valid_bytes is not None and size_bytes < segment.valid_bytes:
+        window.damage = f"{size_bytes} bytes found, the catalog says {segment.valid_bytes}"
+    return window

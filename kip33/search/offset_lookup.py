@@ -23,9 +23,8 @@ from kip33.formats.batch import (
 from kip33.formats.records import Record, iterate_records
 from kip33.search.index_pages import OFFSET_WIDTHS, IndexPages
 from kip33.search.index_points import checked_position
-from kip33.search.log_window import LogWindow, Meter
+from kip33.search.log_window import LogWindow, Meter, opened_window
 from kip33.search.searched_segment import SearchedSegment, losses_of, next_bases_of
-from kip33.search.segment_search import has_record_from, opened_window
 from kip33.stores.files import one_line, opened
 from kip33.stores.locations import Location
 
@@ -100,7 +99,7 @@ def counts_from(segment: SearchedSegment, offset: int, meter: Meter) -> bool:
     """
     with _opened(segment, meter) as log:
         for header in log.window.headers(log.position_for(offset)):
-            if has_record_from(log.window, header, offset):
+            if log.window.has_record_from(header, offset):
                 return True
         if log.window.damage:
             raise CorruptSegmentError(log.window.damage)

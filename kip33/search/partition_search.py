@@ -45,12 +45,12 @@ from kip33.rules.search import (
     trap,
 )
 from kip33.rules.segment_status import SegmentStatus
-from kip33.search.answers import Answer, Pending
+from kip33.search.answers import Answer, Hit, Pending
 from kip33.search.index_lookup import IndexLookup
 from kip33.search.log_window import Meter
 from kip33.search.offset_lookup import counts_from, has_timestamp_from
 from kip33.search.searched_segment import SearchedSegment, losses_of
-from kip33.search.segment_search import Hit, SegmentSearch, opened_search
+from kip33.search.segment_search import SegmentSearch, opened_search
 from kip33.stores.files import one_line
 
 __all__ = ["Answer", "SearchedSegment", "search_partition"]

@@ -2,76 +2,19 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Final, NamedTuple
+from typing import Final
 
-from kip33.errors import CorruptIndexError, CorruptSegmentError, UnsupportedFormatError
-from kip33.formats.batch import CODEC_MASK, LOG_APPEND_TIME, NO_TIMESTAMP, BatchHeader
-from kip33.formats.records import Record, iterate_records
-from kip33.rules.search import Exactness, bears_out, reach_of
-from kip33.search.index_lookup import IndexLookup, Start
-from kip33.search.log_window import LOCAL_BYTES, REMOTE_BYTES, LogWindow, Meter
+from kip33.errors import CorruptSegmentError, UnsupportedFormatError
+from kip33.formats.batch import CODEC_MASK, LOG_APPEND_TIME, BatchHeader
+from kip33.rules.search import Exactness
+from kip33.search.answers import Hit
+from kip33.search.index_lookup import IndexLookup
+from kip33.search.log_window import LogWindow, Meter, opened_window
+from kip33.search.proven_starts import ProvenStarts
+from kip33.search.rising_records import RisingRecords
 from kip33.search.searched_segment import SearchedSegment
-from kip33.stores.files import opened
-from kip33.stores.locations import Location
-
-_NO_LIMIT: Final = 2**63 - 1
 
 _PACKED_OR_STAMPED: Final = CODEC_MASK | LOG_APPEND_TIME
-
-
-class Hit(NamedTuple):
-    """A record, or, without a timestamp, the batch that should have it but cannot be decoded."""
-
-    offset: int
-    timestamp: int | None
-    exactness: Exactness = Exactness.RECORD
-    note: str | None = None
-    is_first_of_batch: bool = False
-    position: int = 0  # of the batch
-    claimed: int = NO_TIMESTAMP  # the record's timestamp, or the one in the batch's header
-
-
-class RisingRecords:
-    """The records of one batch that are later than all records before them, read on demand.
-
-    The first record at or after a time is one of them. Times are searched in ascending order, so
-    only the last of these records is kept in memory.
-    """
-
-    def __init__(self, records: Iterator[Record], start_offset: int) -> None:
-        """Take a batch's records; those below `start_offset` are ignored."""
-        self._records, self._start_offset = records, start_offset
-        self._step: Record | None = None
-        self._steps = 0
-        self._damage: CorruptSegmentError | UnsupportedFormatError | None = None
-        self.asked_ms: int | None = None
-        self.next_offset = start_offset  # after the last readable record
-
-    def first(self, target_ms: int) -> tuple[Record, bool] | None:
-        """Return the first record at or after a time and whether it is the batch's first, or None.
-
-        Raises the error of an unreadable record before it, and ValueError for a time that is
-        smaller than the previous one.
-        """
-        if self.asked_ms is not None and target_ms < self.asked_ms:
-            raise ValueError(f"{target_ms} was asked after {self.asked_ms}")
-        self.asked_ms = target_ms
-        if self._step and self._step.timestamp >= target_ms:
-            return self._step, self._steps == 1
-        try:
-            while record := next(self._records, None):
-                self.next_offset = max(self.next_offset, record.offset + 1)
-                if record.offset < self._start_offset:
-                    continue
-                if not self._step or record.timestamp > self._step.timestamp:
-                    self._step, self._steps = record, self._steps + 1
-                    if record.timestamp >= target_ms:
-                        return record, self._steps == 1
-        except (CorruptSegmentError, UnsupportedFormatError) as error:
-            self._damage = error
-        if self._damage:
-            raise self._damage
-        return None
 
 
 class SegmentSearch:
@@ -87,13 +30,11 @@ class SegmentSearch:
         """Take an open log; records below `start_offset` are ignored."""
         self.log = log
         self._segment, self._indexes, self._start_offset = segment, indexes, start_offset
-        self._resume = (
-            0,
-            segment.base_offset,
-        )  # position and offset before which no record is late enough
+        # Position and offset before which no record is late enough.
+        self._resume = (0, segment.base_offset)
         self._none_from: int | None = None
         self._stairs: tuple[int, RisingRecords] | None = None
-        self._is_index_true: bool | None = None
+        self._starts = ProvenStarts(log, indexes, segment.base_offset)
         self._first_position: int | None = None  # of the first batch with a record to return
 
     @property
@@ -106,7 +47,7 @@ class SegmentSearch:
         """Return the first record at or after a time; OSError if the log cannot be read."""
         if self._none_from is not None and target_ms >= self._none_from:
             return None
-        position, first_offset = self._start(target_ms, self._resume)
+        position, first_offset = self._starts.start(target_ms, self._resume)
         for header in self.log.headers(position):
             if header.max_timestamp >= target_ms and header.last_offset >= self._start_offset:
                 hit = self._look_into(header, target_ms, first_offset)
@@ -124,12 +65,12 @@ class SegmentSearch:
         and it ignores its log start offset.
         """
         at_start = (0, self._segment.base_offset)  # includes empty batches
-        position, first_offset = self._start(timestamp, at_start)
+        position, first_offset = self._starts.start(timestamp, at_start)
         for header in self.log.headers(position):
             if header.max_timestamp == timestamp:
                 if header.magic == 0:
                     return None
-                records = RisingRecords(self._records(header), self._segment.base_offset)
+                records = RisingRecords(self.log.records(header), self._segment.base_offset)
                 return self._first(records, header, timestamp, first_offset)
             first_offset = max(first_offset, header.last_offset + 1)
         return None
@@ -180,7 +121,7 @@ class SegmentSearch:
         return found
 
     def _largest_in(self, header: BatchHeader, least: int, first_offset: int) -> Hit | None:
-        stairs, largest = RisingRecords(self._records(header), self._start_offset), least
+        stairs, largest = RisingRecords(self.log.records(header), self._start_offset), least
         hit: Hit | None = None
         while True:
             found = self._first(stairs, header, largest, first_offset)
@@ -188,81 +129,15 @@ class SegmentSearch:
                 return found or hit
             hit, largest = found, found.claimed + 1
 
-    def _start(self, target_ms: int, resume: tuple[int, int]) -> tuple[int, int]:
-        """Return a position to begin, and an offset before which no record is late enough."""
-        indexes, end = self._indexes, self.log.end
-        starts = indexes.starts_for(target_ms, end)
-        upper = indexes.upper_start_for(target_ms, end)
-        nearest = max(resume[0], min((start.position for start in starts), default=0))
-        is_far = upper is not None and upper.position - nearest > indexes.proof_bytes
-        begin = resume
-        for start in starts:
-            if start.position <= resume[0] and not is_far:
-                break
-            if self._is_borne_out(start, target_ms):
-                begin = max(begin, (start.position, start.first_offset))
-                break
-        else:
-            if starts:
-                indexes.distrust("the batches at its position do not match it")
-                return resume
-        if upper is None or upper.position <= begin[0]:
-            return begin
-        if is_far:
-            if self._are_all_borne_out() and self._is_borne_out(upper, target_ms):
-                return upper.position, upper.first_offset
-            indexes.distrust("the batches at its position do not match it")
-            return begin
-        self.log.expect(upper.position - begin[0] + (upper.expected_bytes or 0))
-        return begin
-
-    def _are_all_borne_out(self) -> bool:
-        """Return whether every entry of the time index is true."""
-        if self._is_index_true is None:
-            try:
-                starts = self._indexes.all_starts(self.log.end)
-                self._is_index_true = all(
-                    start is not None and self._is_borne_out(start, _NO_LIMIT) for start in starts
-                )
-            except CorruptIndexError:
-                self._is_index_true = False
-        return self._is_index_true
-
-    def _is_borne_out(self, start: Start, target_ms: int) -> bool:
-        reach = reach_of(start.claim)
-        headers: list[BatchHeader] = []
-        rest = self.log.end - start.position
-        self.log.expect(rest if start.expected_bytes is None else start.expected_bytes)
-        damage = self.log.damage
-        for header in self.log.headers(start.position):
-            headers.append(header)
-            if header.last_offset >= reach:
-                break
-            if header.max_timestamp > start.claim.entry.timestamp:
-                return False
-        else:
-            self.log.damage = damage  # of a place that an index made up
-            return False
-        if start.is_exact and headers[0].last_offset != start.last_offset:
-            return False
-        within = headers[0].base_offset >= self._segment.base_offset
-        return within and bears_out(headers, start.claim, target_ms)
-
     def _look_into(self, header: BatchHeader, target_ms: int, first_offset: int) -> Hit | None:
         known = self._stairs if self._stairs and self._stairs[0] == header.position else None
         if known is None or (known[1].asked_ms or 0) > target_ms:
-            self._stairs = header.position, RisingRecords(self._records(header), self._start_offset)
+            self._stairs = (
+                header.position,
+                RisingRecords(self.log.records(header), self._start_offset),
+            )
             known = self._stairs
         return self._first(known[1], header, target_ms, first_offset)
-
-    def _records(self, header: BatchHeader) -> Iterator[Record]:
-        self.log.seek(header.position)
-        return iterate_records(
-            self.log,
-            position=header.position,
-            skip_key_value=True,
-            max_batch_bytes=self.log.max_batch_bytes,
-        )
 
     def _first(
         self, stairs: RisingRecords, header: BatchHeader, target_ms: int, first_offset: int
@@ -298,30 +173,9 @@ class SegmentSearch:
             for header in self.log.headers(0):
                 self._first_position = header.position
                 is_hit = header.position == self._stairs[0]
-                if is_hit or has_record_from(self.log, header, self._start_offset):
+                if is_hit or self.log.has_record_from(header, self._start_offset):
                     break
         return self._stairs[0] == self._first_position
-
-
-def has_record_from(log: LogWindow, header: BatchHeader, offset: int) -> bool:
-    """Return whether a batch has a record at or after an offset; raises the errors of its records.
-
-    A batch that ends after the offset may have none: compaction may have removed the record.
-    """
-    if not header.records_count or header.last_offset < offset:
-        return False
-    if header.magic < 2 and not header.attributes & CODEC_MASK:
-        return True
-    if header.magic >= 2 and header.base_offset >= offset:
-        return True
-    log.seek(header.position)
-    records = iterate_records(
-        log,
-        position=header.position,
-        skip_key_value=True,
-        max_batch_bytes=log.max_batch_bytes,
-    )
-    return any(record.offset >= offset for record in records)
 
 
 @contextmanager
@@ -335,22 +189,3 @@ def opened_search(
     with ExitStack() as files:
         window = opened_window(segment, files, meter, check_crc=check_crc)
         yield SegmentSearch(segment, window, IndexLookup(segment, files, meter), start_offset)
-
-
-def opened_window(
-    segment: SearchedSegment, files: ExitStack, meter: Meter, *, check_crc: bool = False
-) -> LogWindow:
-    """Return a window on the valid bytes of a segment's log, open until `files` close; OSError."""
-    log = Location.of(segment.log_uri)
-    read_into, size_bytes = files.enter_context(opened(log))
-    end = size_bytes if segment.valid_bytes is None else min(size_bytes, segment.valid_bytes)
-    window = LogWindow(
-        meter.metered(read_into),
-        end,
-        most_bytes=LOCAL_BYTES if log.is_local else REMOTE_BYTES,
-        check_crc=check_crc,
-        max_batch_bytes=meter.max_batch_bytes,
-    )
-    if segment.valid_bytes is not None and size_bytes < segment.valid_bytes:
-        window.damage = f"{size_bytes} bytes found, the catalog says {segment.valid_bytes}"
-    return window

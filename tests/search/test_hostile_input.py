@@ -17,7 +17,7 @@ from kip33.formats import records
 from kip33.formats.codecs import decompress
 from kip33.formats.records import Record, iterate_records
 from kip33.rules.search import MAX_TIMESTAMP, Exactness, SearchResult
-from kip33.search import segment_search
+from kip33.search import log_window
 from kip33.search.log_window import Meter
 from kip33.search.offset_lookup import record_before
 from kip33.search.partition_search import search_partition
@@ -71,7 +71,7 @@ def count(monkeypatch: pytest.MonkeyPatch) -> Count:
             counted.records += 1
             yield record
 
-    monkeypatch.setattr(segment_search, "iterate_records", counting)
+    monkeypatch.setattr(log_window, "iterate_records", counting)
     return counted
 
 

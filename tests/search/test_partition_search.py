@@ -21,7 +21,7 @@ from kip33.rules.search import (
     SearchResult,
     Trap,
 )
-from kip33.search import index_lookup, segment_search
+from kip33.search import index_lookup, log_window
 from kip33.search.index_lookup import WALKED_BYTES
 from kip33.search.partition_search import Answer, search_partition
 from kip33.search.searched_segment import SearchedSegment
@@ -270,7 +270,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
 
         return wrapper
 
-    for module in (index_lookup, segment_search):
+    for module in (index_lookup, log_window):
         monkeypatch.setattr(module, "opened", watched(module.opened))
     return seen
 
