@@ -23,6 +23,7 @@ class BuildSpec(NamedTuple):
     layout: str = "kafka"
     by_topic: tuple[tuple[str, IndexSettings], ...] = ()  # topics with other settings
     fsync: bool = True  # flush written files to the disk before the next step
+    lists_puts: bool = False  # list folders instead of asking for each new file: `listed_puts`
 
     @property
     def in_place(self) -> bool:

@@ -36,6 +36,7 @@ class Wanted(NamedTuple):
     seen: FileStatus | None = None  # of the existing file
     before_log: bool = False  # the file existed before this catalog knew its log
     flush_first: bool = False  # flush its bytes before it gets its name
+    reads_back: bool = True  # else the time of a file in a bucket stays unknown: `listed_puts`
 
 
 class PublishedFile(NamedTuple):
@@ -158,9 +159,11 @@ class Published:
                 ours=ours,
                 durable=there is not None,
                 flush_first=file.flush_first,
+                reads_back=file.reads_back,
             )
         else:
-            status = publish(place, data, durable=there is not None)
+            durable = there is not None
+            status = publish(place, data, durable=durable, reads_back=file.reads_back)
         return IndexFileState.WRITTEN, _as_published(status, file.settings)
 
     def withhold(self, place: Location, index: BuiltIndexes, *, ours: bool, asked: bool) -> None:

@@ -216,6 +216,7 @@ def _plan(
         .append_column("log_is_new", pa.array(log_is_new, pa.bool_()))
         .filter(pa.array(~reusable))
     )
+    build = build._replace(lists_puts=_lists_puts(build, to_read, files))
     return BuildPlan(
         build,
         catalog,
@@ -229,6 +230,11 @@ def _plan(
         looked,
         orphans,
     )
+
+
+def _lists_puts(build: BuildSpec, to_read: pa.Table, files: pa.Table) -> bool:
+    """Return whether a listing of an index folder has mostly files that this build puts there."""
+    return build.index_dir.is_object_store and 2 * to_read.num_rows > files.num_rows
 
 
 def _unlistable(source: Location, files: pa.Table) -> tuple[str, ...]:

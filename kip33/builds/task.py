@@ -13,6 +13,7 @@ from kip33.builds.build_spec import BuildSpec
 from kip33.builds.catalog_row import row_of, tail_row
 from kip33.builds.index_files import Published, Wanted, log_has_changed
 from kip33.builds.index_flusher import IndexFlusher
+from kip33.builds.listed_puts import ListedPuts
 from kip33.builds.pending_rows import (
     PENDING,
     is_pending,
@@ -67,9 +68,11 @@ def build_bin(build: BuildSpec, staging: Location, number: int, files: pa.Table)
     bytes_read = 0
     flusher = IndexFlusher()
     waiting = WaitingIndexes(build, flusher)
-    work = _segments(files)
-    read = map_in_order(build.source, work, partial(_build_one, build), held_bytes=_log_bytes)
-    for built in chain(chain.from_iterable(map(waiting.complete, read)), waiting.complete_all()):
+    puts = ListedPuts(build, files)
+    build_one = partial(_build_one, build, puts)
+    read = map_in_order(build.source, _segments(files), build_one, held_bytes=_log_bytes)
+    indexed = chain(chain.from_iterable(map(waiting.complete, read)), waiting.complete_all())
+    for built in chain(chain.from_iterable(map(puts.complete, indexed)), puts.complete_all()):
         if built.pending:
             pending.append(built.pending.as_dict())
         else:
@@ -101,13 +104,14 @@ def _log_bytes(work: _Work) -> int:
     return work.segment.size_bytes or 0
 
 
-def _build_one(build: BuildSpec, work: _Work) -> Built:
+def _build_one(build: BuildSpec, puts: ListedPuts, work: _Work) -> Built:
     built = build_segment(
         build,
         work.segment,
         ours=work.ours,
         transaction_index_ours=work.transaction_index_ours,
         log_is_new=work.log_is_new,
+        reads_back=not puts.waits(work.segment),
     )
     return built if build.source.is_local else with_offset_index(build, built)
 
@@ -119,6 +123,7 @@ def build_segment(
     ours: bool,
     transaction_index_ours: bool = False,
     log_is_new: bool = False,
+    reads_back: bool = True,
     native: bool = True,
 ) -> Built:
     """Read one segment, publish its index files, return its catalog row.
@@ -126,6 +131,7 @@ def build_segment(
     `ours`: this catalog's builds wrote the existing index files, so they may be replaced; others
     only with `overwrite` (D10). `transaction_index_ours` is the same for the `.txnindex`.
     `log_is_new`: no earlier build knew the log, so a note says that a kept file existed before.
+    Without `reads_back` the row lacks the times of files that are put into a bucket.
     No error is raised: a fault of the log or of publishing is the row's `status` and `error`. A
     `.txnindex` is not written here, nor an `.index` that waits.
     """
@@ -148,7 +154,7 @@ def build_segment(
     offset_waits = waits_here and len(wanted) > 1
     for file in wanted[:1] if waits or offset_waits else wanted:
         published.add(
-            file._replace(before_log=log_is_new),
+            file._replace(before_log=log_is_new, reads_back=reads_back),
             ours=ours,
             overwrite=build.overwrite,
             proves_nothing=index.status == SegmentStatus.UNREADABLE,
@@ -158,7 +164,7 @@ def build_segment(
         published.withhold(place, index, ours=ours, asked=build.offset_index)
     waiting: WaitingIndex | None = None
     if offset_waits:
-        offset_index = wanted[1]._replace(flush_first=True)
+        offset_index = wanted[1]._replace(flush_first=True, reads_back=reads_back)
         waiting = WaitingIndex(offset_index, published.is_first_right, log_changed)
     row = row_of(build, segment, log, index, published)
     entries = wanted[0].good_entries

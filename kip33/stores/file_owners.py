@@ -48,6 +48,7 @@ def publish_beside(
     ours: bool,
     durable: bool = False,
     flush_first: bool = False,
+    reads_back: bool = True,
 ) -> FileStatus:
     """Publish an index file beside its log, as `own_files.publish` does, and set its owner.
 
@@ -57,7 +58,7 @@ def publish_beside(
     stores have no owners to set.
     """
     if not place.is_local or log.inside:
-        return publish(place, data, durable=durable, flush_first=flush_first)
+        return publish(place, data, durable=durable, flush_first=flush_first, reads_back=reads_back)
     owner = (None if ours else FileOwner.of(place.path)) or FileOwner.of(log.path)
     problems: list[str | None] = []
     published = publish(

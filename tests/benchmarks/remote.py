@@ -184,5 +184,5 @@ def notes() -> list[str]:
         "  it (pyarrow, hdfs-native), nothing looked at; the server is on this machine, too.",
         "- *Build* is listing, reading, every CRC, a `.timeindex` each, and the catalog, on Spark",
         f"  with {CORES} cores in a session that is up; best of {ROUNDS} rounds in turns.",
-        "- Small segments are a matter of requests: a build makes four a segment, reading two.",
+        "- Small segments are a matter of requests: a build makes three a segment, reading two.",
     ]
