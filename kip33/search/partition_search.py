@@ -40,20 +40,18 @@ from kip33.rules.search import (
     choice_for_max,
     kafkas_choice,
     largest_of,
-    not_found,
     require_target,
     trap,
 )
 from kip33.rules.segment_status import SegmentStatus
-from kip33.search.answers import Answer, Hit, Pending
+from kip33.search.answers import Answer, Pending
 from kip33.search.index_lookup import IndexLookup
+from kip33.search.largest_record import largest_record
 from kip33.search.log_window import Meter
-from kip33.search.offset_lookup import counts_from, has_timestamp_from
-from kip33.search.searched_segment import SearchedSegment, losses_of
+from kip33.search.partition_segments import PartitionSegments
+from kip33.search.searched_segment import SearchedSegment
 from kip33.search.segment_search import SegmentSearch, opened_search
 from kip33.stores.files import one_line
-
-__all__ = ["Answer", "SearchedSegment", "search_partition"]
 
 _PASSED_OVER: Final = "skipped: a record there could be earlier"
 _BELIEVED: Final = (
@@ -92,13 +90,16 @@ def search_partition(
     if not ordered:
         none = SearchResult.NO_SUCH_PARTITION
         return [Answer(t, None, None, none, Exactness.RECORD, 0, None) for t in targets_ms]
+    as_kafka = as_kafka and not index_only
+    meter = Meter(max_batch_bytes)
     search = _Search(
-        ordered,
-        as_kafka and not index_only,
-        kafka_version < READS_THE_MAX,
-        index_only,
-        log_start_offset,
-        Meter(max_batch_bytes),
+        PartitionSegments(
+            ordered, log_start_offset, meter, index_only=index_only, as_kafka=as_kafka
+        ),
+        meter,
+        as_kafka=as_kafka,
+        max_of_index=kafka_version < READS_THE_MAX,
+        index_only=index_only,
     )
     found = {target: search.pending(target) for target in set(targets_ms)}
     waiting = [pending for pending in found.values() if pending.answer is None]
@@ -111,50 +112,33 @@ class _Search:
 
     def __init__(
         self,
-        segments: list[SearchedSegment],
+        segments: PartitionSegments,
+        meter: Meter,
+        *,
         as_kafka: bool,
         max_of_index: bool,
         index_only: bool,
-        start_offset: int | None,
-        meter: Meter,
     ) -> None:
-        self._segments, self._as_kafka = segments, as_kafka
-        self._max_of_index = as_kafka and max_of_index
+        self._known, self._segments = segments, segments.ordered
+        self._start_offset = segments.start_offset
+        self._as_kafka, self._max_of_index = as_kafka, as_kafka and max_of_index
         self._index_only = index_only
-        self._start_offset = max(segments[0].base_offset, start_offset or 0)
-        next_bases = [*(s.base_offset for s in segments[1:]), _NO_LIMIT]
-        self._losses = [
-            None if next_base <= self._start_offset else loss
-            for loss, next_base in zip(losses_of(segments), next_bases, strict=True)
-        ]
-        self._maxima = [None if s.doubt else -1 if s.is_bare else s.max_timestamp for s in segments]
-        # The log of an unverified segment may go on after the last entry of its index, and the
-        # index may have lost its last entries. So such a log is searched, unless only the indexes
-        # are asked, or a broker's answer: then a note says so.
-        is_believed = index_only or as_kafka
-        self._has_unverified = any(s.status == SegmentStatus.UNVERIFIED for s in segments)
-        for place, segment in enumerate(segments):
-            is_last = place + 1 == len(segments)
-            if segment.status == SegmentStatus.UNVERIFIED and (is_last or not is_believed):
-                segments[place] = segment._replace(max_timestamp=None)
-        self._timed: dict[int, bool] = {}  # by place: see _has_timestamp
-        self._counting: dict[int, tuple[bool, str | None]] = {}  # by place: see _counts
         self._meter = meter
 
     def pending(self, target_ms: int) -> Pending:
         """Return a target, already answered if the catalog alone has the answer."""
         pending = Pending(target_ms, target_ms)
         if target_ms == EARLIEST:
-            if self._losses[0]:
-                pending.notes.append(f"{self._segments[0].log_uri}: {self._losses[0]}")
+            if self._known.losses[0]:
+                pending.notes.append(f"{self._segments[0].log_uri}: {self._known.losses[0]}")
             pending.settle(SearchResult.FOUND, self._start_offset)
         elif target_ms == LATEST:
             self._settle_latest(pending)
         elif target_ms == MAX_TIMESTAMP:
             unknown = not self._as_kafka and any(s.may_hold(_NO_LIMIT) for s in self._segments)
-            pending.time_ms = _NO_LIMIT if unknown else largest_of(self._maxima)
-            pending.choice = choice_for_max(self._maxima)
-            if self._as_kafka and self._has_unverified:
+            pending.time_ms = _NO_LIMIT if unknown else largest_of(self._known.maxima)
+            pending.choice = choice_for_max(self._known.maxima)
+            if self._as_kafka and self._known.has_unverified:
                 pending.pass_over(_MAX_BELIEVED)
             if self._max_of_index and pending.choice is not None and pending.time_ms < 0:
                 pending.settle(SearchResult.FOUND, self._segments[pending.choice].base_offset)
@@ -172,8 +156,8 @@ class _Search:
         else:
             pending.pass_over(f"{last.log_uri}: {last.status}, so the last offset is not known")
             pending.settle(SearchResult.FOUND)
-        if self._losses[-1] and not last.doubt:
-            pending.pass_over(f"{last.log_uri}: {self._losses[-1]}, so the log may end later")
+        if self._known.losses[-1] and not last.doubt:
+            pending.pass_over(f"{last.log_uri}: {self._known.losses[-1]}, so the log may end later")
 
     def ask(self, waiting: list[Pending]) -> None:
         """Search segment after segment for the targets that are not answered."""
@@ -202,8 +186,8 @@ class _Search:
                     self._seek_smaller(pending)
 
     def _note_loss(self, place: int, unanswered: list[Pending]) -> None:
-        if self._losses[place]:
-            what = f"{self._segments[place].log_uri}: {self._losses[place]}, {_PASSED_OVER}"
+        if self._known.losses[place]:
+            what = f"{self._segments[place].log_uri}: {self._known.losses[place]}, {_PASSED_OVER}"
             for pending in unanswered:
                 pending.pass_over(what)
 
@@ -214,7 +198,7 @@ class _Search:
         if self._as_kafka and (pending.choice is None or place < pending.choice):
             return False
         is_late_enough = pending.time_ms >= 0 and segment.may_hold(pending.time_ms)
-        return is_late_enough and not self._is_below_start(segment)
+        return is_late_enough and not self._known.is_below_start(segment)
 
     def _ask_index(self, segment: SearchedSegment, asking: list[Pending]) -> None:
         with ExitStack() as files:
@@ -259,80 +243,16 @@ class _Search:
             pending.notes.append(
                 f"{self._trap(pending)}; the record at offset {hit.offset} is late enough"
             )
-            pending.settle(self._not_found())
+            pending.settle(self._known.not_found())
             return
         if self._as_kafka and hit.exactness == Exactness.BATCH:
             pending.notes.append("a broker returns an error there")
         is_later = hit.timestamp is not None and hit.timestamp > pending.time_ms
-        is_first = is_later and search.begins_with(hit) and self._is_bare_before(place, pending)
+        is_first = (
+            is_later and search.begins_with(hit) and self._known.is_bare_before(place, pending)
+        )
         result = SearchResult.BEFORE_START if is_first else SearchResult.FOUND
         pending.settle(result, hit.offset, hit.timestamp, hit.exactness)
-
-    def _is_bare_before(self, place: int, pending: Pending) -> bool:
-        """Return whether no earlier segment has a record at or after the log start offset.
-
-        A segment may have batches without records, if compaction emptied them all. And its last
-        batch may end after the log start offset although all its records are before it.
-        """
-        return not any(self._counts(earlier, pending) for earlier in range(place))
-
-    def _counts(self, place: int, pending: Pending) -> bool:
-        """Return whether a segment may have a record at or after the log start offset."""
-        segment = self._segments[place]
-        if self._losses[place]:
-            return True
-        if segment.is_bare or segment.record_count == 0 or self._is_below_start(segment):
-            return False
-        if segment.base_offset >= self._start_offset:
-            return True
-        if place not in self._counting:
-            self._counting[place] = self._looked_for_records(segment)
-        counts, note = self._counting[place]
-        pending.notes += [note] if note else []
-        return counts
-
-    def _looked_for_records(self, segment: SearchedSegment) -> tuple[bool, str | None]:
-        """Return whether a segment may have such a record, and a note if that is unknown."""
-        try:
-            return counts_from(segment, self._start_offset, self._meter), None
-        except (OSError, ValueError, Kip33Error) as error:
-            unknown = "it may have the partition's first record"
-            return True, f"{segment.log_uri}: cannot be read: {one_line(error)}; {unknown}"
-
-    def _not_found(self) -> SearchResult:
-        """Return the result of a search without a record: AFTER_END where a time is known.
-
-        If there are batches at or after the log start offset, only their times count: otherwise
-        batches without timestamps would be skipped as if they were before the target.
-        """
-        places = range(len(self._segments))
-        counted = [place for place in places if self._may_count(self._segments[place])]
-        if counted and not any(self._has_timestamp(place) for place in counted):
-            return SearchResult.NO_TIMESTAMPS
-        return not_found(self._maxima)
-
-    def _may_count(self, segment: SearchedSegment) -> bool:
-        return not (segment.doubt or segment.is_bare or self._is_below_start(segment))
-
-    def _has_timestamp(self, place: int) -> bool:
-        """Return whether a batch at or after the log start offset has a timestamp."""
-        segment, known = self._segments[place], self._maxima[place]
-        if known is None or known < 0:
-            return False
-        if self._index_only or segment.base_offset >= self._start_offset:
-            return True
-        if place not in self._timed:
-            self._timed[place] = self._looked_for_timestamp(segment)
-        return self._timed[place]
-
-    def _looked_for_timestamp(self, segment: SearchedSegment) -> bool:
-        try:
-            return has_timestamp_from(segment, self._start_offset, self._meter)
-        except (OSError, ValueError, Kip33Error):
-            return True  # the search that found nothing said why
-
-    def _is_below_start(self, segment: SearchedSegment) -> bool:
-        return segment.last_offset is not None and segment.last_offset < self._start_offset
 
     def _trap(self, pending: Pending) -> str:
         """Return why a broker finds nothing in the one segment that it searches."""
@@ -345,61 +265,22 @@ class _Search:
         return f"{why}: Kafka searches only {segment.log_uri} and finds no record: {TRAPS[why]}"
 
     def _seek_smaller(self, pending: Pending) -> None:
-        """Answer with the largest timestamp of a record if headers claim larger ones.
-
-        First the batches with the largest claims are decoded, then those that claim more than these
-        have. No batch is decoded twice, so the cost is proportional to the log's size.
-        """
+        """Answer with the largest timestamp of a record if headers claim larger ones."""
         if pending.answer is not None or pending.time_ms < 0 or self._index_only:
             return
         before = self._meter.bytes_read
-        claimed = -1
-        for segment in self._segments:
-            if not self._is_below_start(segment) and segment.may_hold(claimed + 1):
-                claimed = max(claimed, self._claimed_below(pending.time_ms, segment))
-        best = self._largest(None, claimed, None)
-        if claimed >= 0:
-            best = self._largest(best, 0, claimed)
-        if best:
-            hit = best[1]
+        hit = largest_record(self._known, self._meter, pending.time_ms)
+        if hit:
             if hit.note:
                 pending.notes.append(hit.note)
             pending.settle(SearchResult.FOUND, hit.offset, hit.timestamp, hit.exactness)
         pending.bytes_read += self._meter.bytes_read - before
 
-    def _largest(
-        self, best: tuple[int, Hit] | None, claimed_from: int, claimed_below: int | None
-    ) -> tuple[int, Hit] | None:
-        """Return a segment's number and its hit, or `best` if that is larger.
-
-        Of equal timestamps the first in the partition wins.
-        """
-        for place, segment in enumerate(self._segments):
-            least = max(best[1].claimed, 0) if best else 0
-            is_late_enough = segment.may_hold(max(least, claimed_from, 0))
-            if self._is_below_start(segment) or not is_late_enough:
-                continue
-            try:
-                with opened_search(segment, self._meter, start_offset=self._start_offset) as search:
-                    hit = search.find_largest(least, claimed_from, claimed_below)
-            except (OSError, ValueError, Kip33Error):
-                continue  # it was searched before, and a note says so
-            if hit and (best is None or _is_larger(place, hit, best)):
-                best = place, hit
-        return best
-
-    def _claimed_below(self, time_ms: int, segment: SearchedSegment) -> int:
-        try:
-            with opened_search(segment, self._meter, start_offset=self._start_offset) as search:
-                return search.largest_below(time_ms)
-        except (OSError, ValueError, Kip33Error):
-            return -1  # it was searched before, and a note says so
-
     def answers(self, asked: list[Pending]) -> list[Answer]:
         """Return the answers after all segments were searched; equal targets share one answer."""
         unanswered = [pending for pending in asked if pending.answer is None]
         before = self._meter.bytes_read
-        otherwise = self._not_found() if unanswered else SearchResult.AFTER_END
+        otherwise = self._known.not_found() if unanswered else SearchResult.AFTER_END
         for pending in unanswered[:1]:
             pending.bytes_read += self._meter.bytes_read - before
         exactness = Exactness.INDEX if self._index_only else Exactness.RECORD
@@ -412,8 +293,3 @@ class _Search:
             answers.append(pending.settled(otherwise, exactness))
             pending.bytes_read = 0
         return answers
-
-
-def _is_larger(place: int, hit: Hit, best: tuple[int, Hit]) -> bool:
-    """Return whether a hit is later than the best so far, or equal and before it."""
-    return (hit.claimed, -place, -hit.offset) > (best[1].claimed, -best[0], -best[1].offset)

@@ -5,7 +5,8 @@ from typing import Any, Final, NamedTuple
 
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.search import NEWEST_KAFKA, Exactness, SearchResult
-from kip33.search.partition_search import Answer, search_partition
+from kip33.search.answers import Answer
+from kip33.search.partition_search import search_partition
 from kip33.search.replicas import (
     most_complete,
     overlap_note,

@@ -22,8 +22,9 @@ from kip33.rules.search import (
     Trap,
 )
 from kip33.search import index_lookup, log_window
+from kip33.search.answers import Answer
 from kip33.search.index_lookup import WALKED_BYTES
-from kip33.search.partition_search import Answer, search_partition
+from kip33.search.partition_search import search_partition
 from kip33.search.searched_segment import SearchedSegment
 from kip33.stores.locations import Location
 from tests.builders.generated_segments import Written, plain_batch, segments, wire_of

@@ -23,7 +23,8 @@ from kip33.rules.search import (
     Exactness,
     Trap,
 )
-from kip33.search.partition_search import Answer, search_partition
+from kip33.search.answers import Answer
+from kip33.search.partition_search import search_partition
 from kip33.search.searched_segment import SearchedSegment
 from tests.builders.searched_segments import brute
 from tests.integration.kafka.kafka_jars import version_of
