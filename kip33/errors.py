@@ -15,6 +15,7 @@
       PolicyError               a retention policy that cannot be read, or is unknown to Kafka
       PublishError              a part or commit file that cannot be written: nothing is committed
       WorkerLostError           a worker process that was killed, twice: nothing is committed
+      WorkerStartError          a worker process that cannot be started: nothing is committed
 
 `exit_code` is the exit code of a command; 1 for an error in the middle of its work.
 A wrong argument is a plain `ValueError`.
@@ -82,6 +83,12 @@ class PublishError(Kip33Error):
 
 class WorkerLostError(Kip33Error):
     """A worker process of this machine that was killed at both attempts at a bin."""
+
+    exit_code = 1
+
+
+class WorkerStartError(Kip33Error):
+    """A worker process of the local engine that cannot be started; nothing is committed."""
 
     exit_code = 1
 

@@ -44,9 +44,10 @@ class LocalEngine:
         parallelism: int | None = None,
         on_progress: Progress | None = None,
     ) -> list[Result]:
-        """See `kip33.archive.bins.Engine`; WorkerLostError if a worker is killed twice.
+        """See `kip33.archive.bins.Engine`.
 
-        Errors of `run` are raised here: a plain ValueError as BinError, a Kip33Error with exit
+        Raises WorkerLostError if a worker is killed twice, and WorkerStartError if one cannot be
+        started. Errors of `run` are raised here: a plain ValueError as BinError, a Kip33Error with exit
         code 1.
         """
         if not files.num_rows:

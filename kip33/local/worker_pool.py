@@ -2,6 +2,7 @@
 
 import multiprocessing
 import pickle
+import resource
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -14,12 +15,13 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from kip33.archive.bins import Progress
-from kip33.errors import WorkerLostError
+from kip33.errors import WorkerLostError, WorkerStartError
 from kip33.local.worker import Bin, Done, Stores, work_on_bins
 from kip33.stores.filesystems import filesystems_for_tasks
 from kip33.stores.settings import settings, settings_in_use
 
 BIN_ATTEMPTS: Final = 2  # per bin, if its worker is killed
+FILES_OF_A_BIN: Final = 128  # open at once; a forked worker also has its parent's files
 SECONDS_TO_END: Final = 5.0  # grace period of a worker after it was told to end
 
 
@@ -50,8 +52,10 @@ class WorkerPool:
     def results_of(self, bins: Iterable[Bin], total: int, on_progress: Progress) -> list[Any]:
         """Return the results of all bins, bin by bin.
 
-        Raises errors of `run`, and WorkerLostError for a bin whose workers are killed.
+        Raises errors of `run`, WorkerLostError for a bin whose workers are killed, and
+        WorkerStartError if the machine's limits allow fewer processes or open files.
         """
+        self._start(min(self._most, total))
         waiting = iter(bins)
         by_number: dict[int, list[Any]] = {}
         while len(by_number) < total:
@@ -65,8 +69,30 @@ class WorkerPool:
                     on_progress(len(by_number), total)
         return [one for number in sorted(by_number) for one in by_number[number]]
 
+    def _start(self, workers: int) -> None:
+        """Start the workers before the first bin is sent: a large bin waits until it is read."""
+        for _ in range(workers):
+            worker = self._new_worker()
+            self._idle.insert(0, worker)
+            limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            if worker.connection.fileno() >= limit - min(FILES_OF_A_BIN, limit // 2):
+                raise self._not_started(f"only {limit} open files are allowed")
+
+    def _new_worker(self) -> "_Worker":
+        try:
+            return _Worker(self._run, self._stores)
+        except OSError as error:
+            raise self._not_started(str(error.strerror or error)) from error
+
+    def _not_started(self, why: str) -> WorkerStartError:
+        return WorkerStartError(
+            f"{self._most} worker processes cannot be started: {why}; no file is half-written: "
+            "give fewer --workers, or raise this machine's limits (ulimit -n, ulimit -u), and run "
+            "the command again"
+        )
+
     def _begin(self, one: Bin) -> None:
-        worker = self._idle.pop() if self._idle else _Worker(self._run, self._stores)
+        worker = self._idle.pop() if self._idle else self._new_worker()
         self._attempts[one.number] = self._attempts.get(one.number, 0) + 1
         self._busy[worker.connection] = worker, one
         worker.send(one)

@@ -1,8 +1,11 @@
 """The engine of this machine: bins in order, errors as they are, workers that are killed."""
 
+import multiprocessing
 import os
+import pickle
 import re
 import signal
+import subprocess
 import sys
 import traceback
 from collections.abc import Iterator
@@ -19,7 +22,7 @@ import pytest
 from kip33.cli.main import run as run_command
 from kip33.errors import CatalogError, PublishError, WorkerLostError
 from kip33.local.local_engine import LocalEngine, cores
-from kip33.local.worker import BinError, Stores
+from kip33.local.worker import Bin, BinError, Stores
 from kip33.local.worker_pool import _Worker
 from kip33.rules.packing import LEAST_BIN_COST
 
@@ -252,3 +255,71 @@ def test_a_worker_does_not_write_to_the_outputs_of_a_progress_bar(
     found = LocalEngine(2).run_on_bins(files_of(1, 2), outputs_of_bin, parallelism=2)
 
     assert found == [True, True]
+
+
+def test_all_workers_are_started_before_a_bin_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large bin fills its pipe: sending it waits until its worker has started and reads it."""
+    alive: list[int] = []
+    send = _Worker.send
+
+    def count_and_send(worker: _Worker, one: Bin) -> None:
+        alive.append(len(multiprocessing.active_children()))
+        send(worker, one)
+
+    monkeypatch.setattr(_Worker, "send", count_and_send)
+    files = files_of(*range(40_000))
+
+    found = LocalEngine(3).run_on_bins(files, pid_of_bin, parallelism=3)
+
+    assert alive == [3, 3, 3]
+    assert min(len(pickle.dumps(paths)) for _, paths, _ in found) > 200_000
+    assert len({pid for *_, pid in found}) == 3
+
+
+WITH_FEW_FILES = """
+import multiprocessing, resource, sys
+from kip33.errors import WorkerStartError
+from kip33.local.local_engine import LocalEngine
+from tests.local.test_local_engine import files_of, pid_of_bin
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]),) * 2)
+try:
+    LocalEngine(int(sys.argv[2])).run_on_bins(files_of(*range(200)), pid_of_bin, parallelism=200)
+except WorkerStartError as error:
+    print(f"{error.exit_code}: {error}")
+print(len(multiprocessing.active_children()), "left")
+"""
+
+
+@pytest.mark.parametrize(("files", "workers"), [(80, 100), (250, 100)])
+def test_workers_that_the_limit_of_open_files_does_not_allow_are_one_line(
+    files: int, workers: int
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITH_FEW_FILES, str(files), str(workers)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    line, left = done.stdout.splitlines()
+    assert re.fullmatch(
+        rf"1: {workers} worker processes cannot be started: only {files} open files are allowed; "
+        r"no file is half-written: give fewer --workers, .*",
+        line,
+    )
+    assert left == "0 left"
+
+
+def test_few_workers_start_where_few_files_may_be_open() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITH_FEW_FILES, "64", "2"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0 left\n", "")
