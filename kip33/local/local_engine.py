@@ -47,8 +47,8 @@ class LocalEngine:
         """See `kip33.archive.bins.Engine`.
 
         Raises WorkerLostError if a worker is killed twice, and WorkerStartError if one cannot be
-        started. Errors of `run` are raised here: a plain ValueError as BinError, a Kip33Error with exit
-        code 1.
+        started. Errors of `run` are raised here: a plain ValueError as BinError, a Kip33Error with
+        exit code 1.
         """
         if not files.num_rows:
             return []

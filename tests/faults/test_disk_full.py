@@ -19,6 +19,7 @@ pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=f"no disk to fill: {WHY_NO
 
 NO_SPACE = "No space left on device"
 PARTITIONS = 2
+WORKERS = [pytest.param(None, id="in one process"), pytest.param(2, id="two workers")]
 
 
 class Archive:
@@ -40,12 +41,13 @@ class Archive:
         self.after = self.outcome()
         self.part_sizes = [part.size_bytes for part in self.opened.require_newest().parts]
 
-    def build(self, *program: str) -> Finished:
-        """Run `kip33 build`, as it is or with its bins in its own process."""
+    def build(self, *program: str, workers: int | None = None) -> Finished:
+        """Run `kip33 build`, as it is, with its bins in its own process, or in worker processes."""
         arguments = (
             *("build", self.source, "--index-dir", self.index_dir, "--catalog", self.catalog),
             *("--offset-index", "--index-interval-bytes", "0", "--parallelism", "3"),
             *("--format", "json"),
+            *(("--engine", "local", "--workers", workers) if workers else ()),
         )
         if program:
             return self.disks.run(*program, *arguments, cwd=PROJECT)
@@ -87,6 +89,7 @@ def archive(nightly: Archive) -> Archive:
     return nightly
 
 
+@pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize(
     ("left", "long_one_fits"),
     [
@@ -95,9 +98,9 @@ def archive(nightly: Archive) -> Archive:
         pytest.param(16 * KIB, True, id="full in the middle of the build"),
     ],
 )
-def test_index_files(archive: Archive, left: int, long_one_fits: bool) -> None:
+def test_index_files(archive: Archive, left: int, long_one_fits: bool, workers: int | None) -> None:
     archive.disks.fill(archive.index_disk, leave=left)
-    done = archive.build()
+    done = archive.build(workers=workers)
     found = archive.outcome()
 
     failed = [row for row in found.rows if NO_SPACE in (row["error"] or "")]
@@ -107,10 +110,11 @@ def test_index_files(archive: Archive, left: int, long_one_fits: bool) -> None:
         f"Warning: index files of {len(failed)} segments could not be written, for example "
     )
     assert done.exit_code == 0
-    assert done.lines[0]["failed"] == len(failed)
+    assert (done.lines[0]["failed"], done.lines[0]["workers"]) == (len(failed), workers or 1)
     require_rows_name_their_files(archive, failed)
     require_old_or_new(archive, found)
-    assert any(LONG in row["log_uri"] for row in failed) == (not long_one_fits)
+    if workers is None:  # two processes take and free the last pages in any order
+        assert any(LONG in row["log_uri"] for row in failed) == (not long_one_fits)
     others = {row["log_uri"]: row for row in found.rows if row not in failed}
     assert others.items() <= {row["log_uri"]: row for row in archive.after.rows}.items()
 
@@ -157,6 +161,25 @@ def test_the_catalog(archive: Archive, left: Callable[[list[int]], int], named: 
 
     archive.disks.make_room(archive.catalog_disk)
     assert archive.build().exit_code == 0
+    assert archive.outcome() == archive.after
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        pytest.param(lambda parts: pages([1]), id="the part of rows taken over"),
+        pytest.param(lambda parts: pages([1, parts[0]]), id="the first part of a bin"),
+    ],
+)
+def test_a_part_in_a_worker(archive: Archive, left: Callable[[list[int]], int]) -> None:
+    archive.disks.fill(archive.catalog_disk, leave=left(archive.part_sizes))
+    done = archive.build(workers=2)
+
+    require_one_line(done, "part-0000")
+    require_previous_snapshot(archive)
+
+    archive.disks.make_room(archive.catalog_disk)
+    assert archive.build(workers=2).exit_code == 0
     assert archive.outcome() == archive.after
 
 

@@ -20,6 +20,7 @@ from tests.faults.privileges import AS_ANY_OWNER, shut, why_not
 PARTITIONS = 3
 DENIED = "Permission denied"
 NO_LIST, NO_WRITE = 0, 0o500
+WORKERS = [pytest.param(None, id="in one process"), pytest.param(2, id="two workers")]
 
 
 class Archive:
@@ -39,10 +40,11 @@ class Archive:
         assert self.build().exit_code == 0
         self.after = self.outcome()
 
-    def build(self) -> Finished:
+    def build(self, workers: int | None = None) -> Finished:
         return self._commands.run(
             *("console", "build", self.source, "--index-dir", self.index_dir),
             *("--catalog", self.catalog, "--offset-index", "--format", "json"),
+            *(("--engine", "local", "--workers", workers) if workers else ()),
         )
 
     def outcome(self) -> Outcome:
@@ -146,18 +148,22 @@ def test_source_itself(archive: Archive) -> None:
     require_next_run_mends_it(archive)
 
 
+@pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize(
     ("segment", "index_stays"),
     [pytest.param(GROWN[0], True, id="one that grew"), pytest.param(NEW[0], False, id="a new one")],
 )
-def test_a_segment_file(archive: Archive, segment: int, index_stays: bool) -> None:
+def test_a_segment_file(
+    archive: Archive, segment: int, index_stays: bool, workers: int | None
+) -> None:
     path = log_of(0, segment)
     with shut(archive.source / path):
-        done = archive.build()
+        done = archive.build(workers)
     found = archive.outcome()
 
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.lines[0]["by_status"]["unreadable"] == 1
+    assert done.lines[0]["workers"] == (workers or 1)
     require_whole(archive, found)
     rows, after = archive.rows(found), archive.rows(archive.after)
     row = rows.pop(path)
@@ -180,6 +186,7 @@ def test_a_segment_file_that_has_not_changed_is_not_opened(archive: Archive) -> 
     assert archive.outcome() == archive.after
 
 
+@pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize(
     "mode", [pytest.param(NO_WRITE, id="nothing is written"), pytest.param(NO_LIST, id="shut")]
 )
@@ -187,15 +194,17 @@ def test_a_segment_file_that_has_not_changed_is_not_opened(archive: Archive) -> 
     "directory",
     [pytest.param(partition(0), id="of one partition"), pytest.param("", id="all of it")],
 )
-def test_the_directory_of_index_files(archive: Archive, directory: str, mode: int) -> None:
+def test_the_directory_of_index_files(
+    archive: Archive, directory: str, mode: int, workers: int | None
+) -> None:
     with shut(archive.index_dir / directory, mode, all_below=True):
-        done = archive.build()
+        done = archive.build(workers)
     found = archive.outcome()
 
     (warning,) = done.stderr.splitlines()
     assert warning.startswith("Warning: index files of ")
     assert "segments could not be written, for example file:///" in warning
-    assert done.exit_code == 0
+    assert (done.exit_code, done.lines[0]["workers"]) == (0, workers or 1)
     require_whole(archive, found)
     rows, after = archive.rows(found), archive.rows(archive.after)
     changed = {path for path in after if after[path] != archive.rows(archive.before).get(path)}
