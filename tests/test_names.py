@@ -1,7 +1,11 @@
 """Names of modules, classes and constants: each says one thing."""
 
 import ast
+import re
 from collections import defaultdict
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "kip33"
@@ -85,3 +89,26 @@ def too_many_parameters() -> list[str]:
 
 def test_functions_have_at_most_eight_parameters_or_a_reason() -> None:
     assert too_many_parameters() == []
+
+
+IMPORT = re.compile(r"^ *from ((?:kip33|tests)[\w.]*) import ([\w, ]+)$", re.MULTILINE)
+
+
+def imports_in_texts() -> Iterator[tuple[Path, str, str]]:
+    """Yield each import in a text of a test: code that another process runs."""
+    for path in sorted((PACKAGE.parent / "tests").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                for module, names in IMPORT.findall(node.value):
+                    yield from ((path, module, name.strip()) for name in names.split(","))
+
+
+def test_what_texts_of_tests_import_exists() -> None:
+    found = list(imports_in_texts())
+    missing = [
+        f"{path.name}: {module}.{name}"
+        for path, module, name in found
+        if not hasattr(import_module(module), name) and not find_spec(f"{module}.{name}")
+    ]
+    assert missing == []
+    assert len(found) > 20

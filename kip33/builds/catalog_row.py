@@ -11,7 +11,13 @@ from kip33.formats.time_index import TIME_ENTRY_BYTES
 from kip33.indexing.segment import BuiltIndexes
 from kip33.indexing.tail import Tail
 from kip33.rules.segment_status import SegmentStatus
-from kip33.rules.segment_summary import TIMESTAMP_TYPES, codec_names, largest_timestamp, names_of
+from kip33.rules.segment_summary import (
+    TIMESTAMP_TYPES,
+    codec_names,
+    largest_timestamp,
+    names_of,
+    smallest_timestamp,
+)
 from kip33.stores.locations import Location
 
 _NO_FILE: Final = (None, None, None)
@@ -101,6 +107,7 @@ def row_of(
     if summary["batch_count"]:
         row["last_offset"] = int(summary["last_offset"])
         row["first_batch_timestamp"] = int(summary["first_batch_timestamp"])
+        row["smallest_timestamp"] = smallest_timestamp(summary)
     if max_timestamp >= 0:
         row["offset_of_max_timestamp"] = int(summary["offset_of_max_timestamp"])
     if index.time_index_data is not None:

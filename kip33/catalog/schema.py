@@ -47,6 +47,8 @@ _FIELDS: list["pa.Field[Any]"] = [
     pa.field("transaction_index_modified_ms", pa.int64()),
     # At the segment's end, as JSON (`rules.transaction_chain`); null: unknown.
     pa.field("open_transactions", pa.string()),
+    # Of its records; null: unknown. -1: a record has no timestamp.
+    pa.field("smallest_timestamp", pa.int64()),
     pa.field("kip33_version", pa.string()),  # the version that wrote the row; null: before 0.2
 ]
 SEGMENTS: Final = pa.schema(_FIELDS)

@@ -16,11 +16,14 @@ SUMMARY_RECORD: Final = np.dtype(
         ("last_offset", np.int64),
         ("max_timestamp", np.int64),
         ("offset_of_max_timestamp", np.int64),  # last offset of the first batch that has it
+        ("smallest_timestamp", np.int64),  # of the batches whose records all have one timestamp
+        ("unknown_smallest", np.int64),  # batches of which only the max timestamp is known
         ("out_of_order_batches", np.int64),  # with a timestamp below an earlier batch's
         ("codecs", np.int64),  # bit k: codec k
         ("timestamp_types", np.int64),  # bit k: TIMESTAMP_TYPES[k]
     ]
 )
+NO_RECORDS: Final = 2**63 - 1  # the smallest timestamp of no batches
 TIMESTAMP_TYPES: Final = ("NoTimestampType", "CreateTime", "LogAppendTime")
 
 
@@ -30,6 +33,7 @@ def new_summary() -> npt.NDArray[np.void]:
     for name in ("first_batch_timestamp", "max_timestamp", "last_offset"):
         summary[name] = NO_TIMESTAMP
     summary["offset_of_max_timestamp"] = -1
+    summary["smallest_timestamp"] = NO_RECORDS
     return summary
 
 
@@ -41,7 +45,8 @@ def summarize(batches: Any, summaries: Any, seen_magics: Any) -> None:
     if summary["batch_count"] == 0:
         summary["first_batch_timestamp"] = batches[0]["max_timestamp"]
     max_timestamp = int(summary["max_timestamp"])
-    records = wrappers = out_of_order = codecs = timestamp_types = 0
+    smallest = int(summary["smallest_timestamp"])
+    records = wrappers = out_of_order = codecs = timestamp_types = unknown = 0
     for i in range(batches.size):
         batch = batches[i]
         timestamp = int(batch["max_timestamp"])
@@ -54,6 +59,10 @@ def summarize(batches: Any, summaries: Any, seen_magics: Any) -> None:
             summary["offset_of_max_timestamp"] = batch["last_offset"]
         elif timestamp > NO_TIMESTAMP and timestamp < max_timestamp:
             out_of_order += 1
+        if batch["records_count"] == 1 or batch["attributes"] & LOG_APPEND_TIME:
+            smallest = min(smallest, timestamp)
+        else:
+            unknown += 1
         codecs |= 1 << (int(batch["attributes"]) & CODEC_MASK)
         if batch["magic"] == 0:
             timestamp_types |= 1
@@ -67,6 +76,8 @@ def summarize(batches: Any, summaries: Any, seen_magics: Any) -> None:
     summary["wrappers"] += wrappers
     summary["last_offset"] = batches[batches.size - 1]["last_offset"]
     summary["max_timestamp"] = max_timestamp
+    summary["smallest_timestamp"] = smallest
+    summary["unknown_smallest"] += unknown
     summary["out_of_order_batches"] += out_of_order
     summary["codecs"] |= codecs
     summary["timestamp_types"] |= timestamp_types
@@ -79,6 +90,17 @@ def largest_timestamp(max_timestamp: int, last_modified_ms: int) -> tuple[int, s
     modification time, which every copy resets (D3: marked, so that readers can tell).
     """
     return (max_timestamp, "log") if max_timestamp >= 0 else (last_modified_ms, "last_modified")
+
+
+def smallest_timestamp(summary: Any) -> int | None:
+    """Return the smallest timestamp of a segment's records, None if it is not known.
+
+    It is known without a look at the records if each batch has one record or LogAppendTime, where
+    every record has the batch's max timestamp (`DefaultRecordBatch`). -1: a record has none.
+    """
+    if summary["unknown_smallest"] or not summary["batch_count"]:
+        return None
+    return int(summary["smallest_timestamp"])
 
 
 def names_of(bits: int, names: tuple[str, ...]) -> list[str]:

@@ -29,7 +29,7 @@ def row(number: int, **fields: Any) -> dict[str, Any]:
         "time_index_settings": "{}", "offset_index_settings": None,
         "time_index_modified_ms": NOW_MS, "offset_index_modified_ms": None,
         "transaction_index_bytes": None, "transaction_index_modified_ms": None,
-        "open_transactions": '{"5": 1000}', "kip33_version": "0.2.0",
+        "open_transactions": '{"5": 1000}', "smallest_timestamp": 5, "kip33_version": "0.2.0",
     } | fields  # fmt: skip
 
 

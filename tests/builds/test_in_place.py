@@ -296,7 +296,7 @@ def test_an_index_directory_of_our_own_belongs_to_who_builds(tmp_path: Path) -> 
 BUILD = """
 import json, sys
 from pathlib import Path
-from kip33.builds.commit import warnings_of
+from kip33.builds.build_summary import warnings_of
 from tests.faults.builds import build_here
 how = dict(in_place=True, catalog=sys.argv[2], offset_index=True, index_interval_bytes=200)
 summary = build_here(Path(sys.argv[1]), None, **how)

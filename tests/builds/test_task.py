@@ -74,7 +74,7 @@ def test_the_whole_row(archive: Archive) -> None:
         "last_offset": BASE + 2, "log_uri": archive.log.as_uri(),
         "index_uri": archive.time_index.as_uri(), "size_bytes": len(LOG),
         "valid_bytes": len(LOG), "batch_count": 2, "record_count": 3,
-        "first_batch_timestamp": 1000, "max_timestamp": 2000,
+        "first_batch_timestamp": 1000, "max_timestamp": 2000, "smallest_timestamp": None,
         "offset_of_max_timestamp": BASE + 2, "largest_timestamp": 2000,
         "largest_timestamp_source": "log", "last_modified_ms": modified_ms,
         "timestamp_types": ["CreateTime"], "magics": [2], "codecs": ["none"],

@@ -73,7 +73,7 @@ def test_the_whole_row_of_a_log_that_was_not_read(archive: ChangingArchive) -> N
         "time_index_modified_ms": beside(log).stat().st_mtime_ns // 1_000_000,
         "offset_index_modified_ms": None,
         "transaction_index_bytes": None, "transaction_index_modified_ms": None,
-            "open_transactions": None,
+        "open_transactions": None, "smallest_timestamp": None,
         "kip33_version": kip33.__version__,
     }  # fmt: skip
     second = archive.log(A, 20)

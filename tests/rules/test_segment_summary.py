@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from kip33.formats.batch import BATCH
 from kip33.formats.native import compiler
 from kip33.rules.segment_summary import (
+    NO_RECORDS,
     TIMESTAMP_TYPES,
     codec_names,
     largest_timestamp,
     names_of,
     new_summary,
+    smallest_timestamp,
     summarize,
 )
 from tests.builders.generated_segments import LONG_MAX, Written, rows_of, segments
@@ -24,6 +26,7 @@ from tests.long_forms import examples
 NO_BATCHES = {
     "batch_count": 0, "record_count": 0, "wrappers": 0, "first_batch_timestamp": -1,
     "last_offset": -1, "max_timestamp": -1, "offset_of_max_timestamp": -1,
+    "smallest_timestamp": NO_RECORDS, "unknown_smallest": 0,
     "out_of_order_batches": 0, "codecs": 0, "timestamp_types": 0,
 }  # fmt: skip
 
@@ -92,6 +95,19 @@ CASES = [
         {"record_count": 3, "wrappers": 1},
         id="a wrapper's are not",
     ),
+    pytest.param(
+        [row(5), row(3), row(4, records=9, attributes=8)],
+        {"smallest_timestamp": 3, "unknown_smallest": 0},
+        id="the smallest of single records and of LogAppendTime",
+    ),
+    pytest.param(
+        [row(5), row(3, records=2), row(3, records=-1, magic=1)],
+        {"unknown_smallest": 2},
+        id="several records with CreateTime may have any smaller timestamp",
+    ),
+    pytest.param(
+        [row(5), row(-1, magic=0)], {"smallest_timestamp": -1}, id="a record may have no timestamp"
+    ),
     pytest.param([row(1, 9), row(1, 4)], {"last_offset": 4}, id="the last one's offset"),
     pytest.param(
         [row(1, attributes=a) for a in (0, 4, 7)], {"codecs": 0b10010001}, id="codecs are bits"
@@ -100,6 +116,20 @@ CASES = [
     pytest.param([row(1)], {"timestamp_types": 2}, id="CreateTime"),
     pytest.param([row(1, attributes=0x0A)], {"timestamp_types": 4}, id="LogAppendTime"),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rows", "smallest"),
+    [
+        pytest.param([], None, id="no batches"),
+        pytest.param([row(5), row(3)], 3, id="single records"),
+        pytest.param([row(5), row(3, records=2)], None, id="one batch with several records"),
+    ],
+)
+def test_the_smallest_timestamp_is_known_or_none(
+    rows: list[tuple[int, ...]], smallest: int | None
+) -> None:
+    assert smallest_timestamp(summary_of(rows)[0]) == smallest
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
