@@ -31,13 +31,17 @@ TREES = {
 OTHER_MEANINGS = {
     ("kip33/cli/dump.py", "index"),  # the kind of a file
     ("kip33/cli/retention_tables.py", "blocked"),  # a column of the table
+    ("kip33/cli/retention_tables.py", "log"),  # another one
     ("kip33/spark/retention/summary.py", "retention_bytes"),  # a column
-    ("kip33/retention/evaluation.py", "last_modified"),
-    ("kip33/retention/judging.py", "last_modified"),  # the column largest_timestamp_source
-    ("kip33/spark/retention/summary.py", "last_modified"),
-    ("kip33/spark/retention/suspicious_timestamps.py", "last_modified"),
-    ("kip33/rules/retention_rows.py", "keep"),  # an active segment
-    ("kip33/spark/retention/rule.py", "keep"),
+    ("kip33/builds/build_options.py", "log"),  # what a build reads
+    ("kip33/cli/search.py", "kafka"),  # whose answer a search gives
+    *(  # the suffix of a log
+        (f"kip33/{module}.py", "log")
+        for module in (
+            *("archive/layouts/hdfs_rsm", "archive/layouts/kafka", "archive/partition_files"),
+            *("archive/segment_paths", "cli/dump", "stores/containers/aiven"),
+        )
+    ),
 }
 
 

@@ -13,6 +13,7 @@ from kip33.indexing.tail import Tail
 from kip33.rules.segment_status import SegmentStatus
 from kip33.rules.segment_summary import (
     TIMESTAMP_TYPES,
+    TimestampSource,
     codec_names,
     largest_timestamp,
     names_of,
@@ -37,7 +38,7 @@ def tail_row(build: BuildSpec, segment: Segment, log: Location, tail: Tail) -> d
         "max_timestamp": tail.last_entry.timestamp,
         "offset_of_max_timestamp": None if names_next else tail.last_entry.offset,
         "largest_timestamp": tail.last_entry.timestamp,
-        "largest_timestamp_source": "time_index",
+        "largest_timestamp_source": TimestampSource.TIME_INDEX,
         "time_index_entries": (files.time_index_bytes or 0) // TIME_ENTRY_BYTES,
         "status": SegmentStatus.UNVERIFIED,
         "index_file": IndexFileState.KEPT,

@@ -24,7 +24,7 @@ _FIELDS: list["pa.Field[Any]"] = [
         "offset_of_max_timestamp", pa.int64()
     ),  # last offset of the first such batch; in a tail row, the entry's offset
     pa.field("largest_timestamp", pa.int64()),  # the timestamp that retention uses
-    pa.field("largest_timestamp_source", pa.string()),  # log | time_index | last_modified
+    pa.field("largest_timestamp_source", pa.string()),  # a TimestampSource
     pa.field("last_modified_ms", pa.int64()),
     pa.field("timestamp_types", pa.list_(pa.string())),
     pa.field("magics", pa.list_(pa.int32())),

@@ -6,6 +6,7 @@ from kip33.catalog.catalog import Catalog
 from kip33.catalog.overlaps import overlaps_by_topic
 from kip33.catalog.snapshot import Snapshot
 from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.segment_summary import TimestampSource
 
 _COLUMNS = [
     "log_dir",
@@ -90,7 +91,7 @@ def _add(total: dict[str, Any], row: dict[str, Any]) -> None:
     first = row["first_batch_timestamp"]
     if first is not None and first >= 0:
         total["first"] = first if total["first"] is None else min(first, total["first"])
-    if row["largest_timestamp_source"] == "log":
+    if row["largest_timestamp_source"] == TimestampSource.LOG:
         total["largest"] = max(total["largest"], row["largest_timestamp"])
     if row["status"] not in (SegmentStatus.OK, SegmentStatus.EMPTY):
         total["not_ok"][row["status"]] = total["not_ok"].get(row["status"], 0) + 1

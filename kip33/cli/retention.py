@@ -8,10 +8,11 @@ from click.core import ParameterSource
 
 from kip33.cli.engine_option import EngineOptions, engine_options
 from kip33.cli.options import TOPICS_HELP, format_option, policy_options, session_options
-from kip33.cli.retention_options import STOPPED, RetentionRequest
+from kip33.cli.retention_options import RetentionRequest
 from kip33.cli.summary_file import summary_option
 from kip33.cli.times import DURATION, MOMENT, SIZE, parse_clock
-from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES
+from kip33.retention.outcomes import PartitionOutcome
+from kip33.rules.retention import ActiveSegment, Boundary
 
 FINDINGS: Final = ("blocked", "expired", "untrusted")
 APPLYING: Final = ("apply_file", "dry_run", "trash", "max_age", "limit")
@@ -57,16 +58,16 @@ def _moments(ctx: click.Context, param: click.Parameter, text: str | None) -> tu
 )
 @click.option(
     "--active-segment",
-    type=click.Choice(ACTIVE_SEGMENT),
-    default="keep",
+    type=click.Choice([str(one) for one in ActiveSegment]),
+    default=str(ActiveSegment.KEEP),
     show_default=True,
     help="The last segment of a partition. keep: never delete it; kafka: evaluate it as a "
     "broker does.",
 )
 @click.option(
     "--boundary",
-    type=click.Choice(BOUNDARIES),
-    default="local",
+    type=click.Choice([str(one) for one in Boundary]),
+    default=str(Boundary.LOCAL),
     show_default=True,
     help="How to compare at the limit. remote: inclusive, as tiered storage up to Kafka 4.2 "
     "does. From 4.3 on, tiered storage compares as a local log does.",
@@ -108,7 +109,7 @@ def _moments(ctx: click.Context, param: click.Parameter, text: str | None) -> tu
 @click.option(
     "--fail-on",
     multiple=True,
-    type=click.Choice([*FINDINGS, STOPPED]),
+    type=click.Choice([*FINDINGS, str(PartitionOutcome.STOPPED)]),
     help="Exit 3 if there is any. stopped: a partition that --apply stopped at. May be repeated.",
 )
 @click.option(

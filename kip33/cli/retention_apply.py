@@ -9,7 +9,7 @@ import click
 
 from kip33.cli.output import human_bytes, print_json, print_table
 from kip33.cli.progress import progress_bar
-from kip33.cli.retention_options import STOPPED, RetentionRequest
+from kip33.cli.retention_options import RetentionRequest
 from kip33.cli.retention_tables import MOST_PARTITIONS, RESULT
 from kip33.cli.standard_output import OutputError
 from kip33.cli.summary_file import publish_summary
@@ -17,6 +17,7 @@ from kip33.cli.times import current_ms
 from kip33.errors import Kip33Error
 from kip33.retention.apply import Applied, apply_plan
 from kip33.retention.apply_segment import Record
+from kip33.retention.outcomes import PartitionOutcome, RecordKind
 from kip33.retention.plan_file import read_plan
 from kip33.stores.locations import Location
 
@@ -51,7 +52,7 @@ def apply_file(file: str, options: RetentionRequest) -> set[str]:
                     return False
             elif output_format == "json" or dry_run:
                 records.append(record)
-            if bar and record["kind"] == "result":
+            if bar and record["kind"] == RecordKind.RESULT:
                 steps_done += 1
                 bar.advance(steps_done, plan.segments)
             return True
@@ -78,7 +79,7 @@ def apply_file(file: str, options: RetentionRequest) -> set[str]:
             + (f", the journal is {applied.journal}" if not dry_run else "")
             + ("; apply the plan again to continue" if applied.stopped and not dry_run else "")
         ) from error
-    return {STOPPED} if applied.stopped else set()
+    return {str(PartitionOutcome.STOPPED)} if applied.stopped else set()
 
 
 class _UntoldError(Kip33Error):
@@ -122,7 +123,7 @@ def _summary(applied: Applied) -> dict[str, Any]:
         "bytes_deleted": applied.bytes_deleted,
         "journal": applied.journal,
         "trash": applied.trash,
-        "findings": [STOPPED] if applied.stopped else [],
+        "findings": [str(PartitionOutcome.STOPPED)] if applied.stopped else [],
     }
 
 
@@ -148,7 +149,9 @@ def _print_journal(records: list[Record]) -> None:
 
 
 def _print_tables(applied: Applied, summary: dict[str, Any]) -> None:
-    stopped_first = sorted(applied.partitions, key=lambda one: one.outcome != STOPPED)
+    stopped_first = sorted(
+        applied.partitions, key=lambda one: one.outcome != PartitionOutcome.STOPPED
+    )
     rows = [
         (
             f"{one.log_dir}/{one.topic}-{one.partition}".lstrip("/"),

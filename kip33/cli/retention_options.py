@@ -1,12 +1,9 @@
 """The options of `kip33 retention` as one value."""
 
 from dataclasses import dataclass
-from typing import Final
 
 from kip33.cli.engine_option import EngineOptions
 from kip33.stores.locations import Location
-
-STOPPED: Final = "stopped"  # a finding of --apply
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,7 @@ from kip33.retention.apply_partition import PartitionResult, delete_partition
 from kip33.retention.apply_segment import Record, Run
 from kip33.retention.broker_locks import locked
 from kip33.retention.journal import journal_place
+from kip33.retention.outcomes import PartitionOutcome
 from kip33.retention.plan import PlannedPartition, RetentionPlan
 from kip33.stores.directory_checks import require_writable
 from kip33.stores.locations import Location
@@ -49,7 +50,7 @@ class Applied:
     @property
     def stopped(self) -> int:
         """Return the number of partitions that ended before their last planned segment."""
-        return sum(1 for one in self.partitions if one.outcome == "stopped")
+        return sum(1 for one in self.partitions if one.outcome == PartitionOutcome.STOPPED)
 
     @property
     def segments_deleted(self) -> int:

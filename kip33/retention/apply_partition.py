@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from kip33.archive.partition_files import PartitionFiles, list_partition
 from kip33.formats.names import segment_file_name
-from kip33.retention.apply_segment import DONE_BEFORE, Run, SegmentStep
-from kip33.retention.journal import DELETED, GONE_ALREADY, MOVED, Journal
+from kip33.retention.apply_segment import Run, SegmentStep
+from kip33.retention.journal import Journal
+from kip33.retention.outcomes import PartitionOutcome, StepOutcome
 from kip33.retention.plan import PlannedPartition
 from kip33.stores.files import one_line
 
@@ -23,7 +24,7 @@ class PartitionResult(NamedTuple):
     segments_deleted: int  # by this run, including moved ones
     segments_gone_already: int  # by other runs of this plan
     bytes_deleted: int  # of all files, by this run
-    outcome: str  # done | stopped
+    outcome: PartitionOutcome
     why: str | None
     stopped_at: int | None  # base offset of the first segment that is not done
 
@@ -46,8 +47,8 @@ def delete_partition(run: Run, partition: PlannedPartition) -> PartitionResult:
         if run.interrupted.is_set():
             why = "interrupted"
         taken = step.stop(why) if why else step.take()
-        deleted += taken.outcome in (DELETED, MOVED)
-        gone_already += taken.outcome in (GONE_ALREADY, DONE_BEFORE)
+        deleted += taken.outcome in (StepOutcome.DELETED, StepOutcome.MOVED)
+        gone_already += taken.outcome in (StepOutcome.GONE_ALREADY, StepOutcome.DONE_BEFORE)
         bytes_deleted += sum(file.size_bytes for file in taken.deleted)
         why = taken.why
         if why:
@@ -59,7 +60,7 @@ def delete_partition(run: Run, partition: PlannedPartition) -> PartitionResult:
         deleted,
         gone_already,
         bytes_deleted,
-        "stopped" if why else "done",
+        PartitionOutcome.STOPPED if why else PartitionOutcome.DONE,
         why,
         stopped_at,
     )

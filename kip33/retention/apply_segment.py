@@ -8,19 +8,12 @@ intents show whether a run of this plan deleted it; otherwise it is a difference
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from kip33.archive.partition_files import PlannedFile, is_log
 from kip33.errors import Kip33Error, PublishError
-from kip33.retention.journal import (
-    DELETED,
-    GONE_ALREADY,
-    INCOMPLETE,
-    INTENT,
-    MOVED,
-    STOPPED,
-    Journal,
-)
+from kip33.retention.journal import Journal
+from kip33.retention.outcomes import RecordKind, StepOutcome
 from kip33.retention.plan import PlannedPartition, PlannedSegment, RetentionPlan
 from kip33.retention.plan_file import PARTITION_KEY, file_record
 from kip33.retention.planned_files import Look, difference_of, info_of, look_at
@@ -28,8 +21,6 @@ from kip33.retention.trash import move_to_trash
 from kip33.stores.durable_files import flush
 from kip33.stores.files import one_line
 from kip33.stores.locations import Location
-
-DONE_BEFORE: Final = "done_before"  # by an earlier run, which recorded the result: no new record
 
 Record: TypeAlias = dict[str, Any]
 """An object of the journal."""
@@ -52,7 +43,7 @@ class Run:
 class Step(NamedTuple):
     """The result for a segment; `why` is set if the partition has to stop."""
 
-    outcome: str
+    outcome: StepOutcome
     deleted: tuple[PlannedFile, ...] = ()  # by this run
     why: str | None = None
 
@@ -82,11 +73,11 @@ class SegmentStep:
         """Delete the segment; a difference or a fault of the store is in the step's `why`."""
         base_offset = self.segment.base_offset
         if self.journal.is_done(base_offset) and not any(is_log(file) for file in self.listed):
-            return Step(DONE_BEFORE)
+            return Step(StepOutcome.DONE_BEFORE)
         try:
             look = self._look()
             self._require_as_planned(look)
-            self._put(INTENT, look.there)
+            self._put(RecordKind.INTENT, look.there)
             for file in self.segment.files:
                 if file not in look.gone:
                     self._delete(file)
@@ -101,7 +92,9 @@ class SegmentStep:
             log = self._uri(self.segment.log)
             return self.stop(f"{log}: the files cannot be checked: {one_line(error)}")
         went_now = self.segment.log in self._deleted
-        outcome = (MOVED if self.run.trash else DELETED) if went_now else GONE_ALREADY
+        outcome = StepOutcome.GONE_ALREADY
+        if went_now:
+            outcome = StepOutcome.MOVED if self.run.trash else StepOutcome.DELETED
         try:
             self._put(outcome, self._deleted)
         except PublishError as error:
@@ -110,7 +103,7 @@ class SegmentStep:
 
     def stop(self, why: str) -> Step:
         """Return the step that ends its partition, and record it if possible."""
-        outcome = INCOMPLETE if self._may_be_touched else STOPPED
+        outcome = StepOutcome.INCOMPLETE if self._may_be_touched else StepOutcome.STOPPED
         try:
             self._put(outcome, self._deleted, why)
         except PublishError as error:
@@ -204,17 +197,19 @@ class SegmentStep:
         if not self.journal.is_begun(self.segment.base_offset, by_another_run=True):
             raise _StopError(f"{place.uri}: was deleted meanwhile, but not by this plan")
 
-    def _put(self, what: str, files: list[PlannedFile], why: str | None = None) -> None:
+    def _put(
+        self, what: RecordKind | StepOutcome, files: list[PlannedFile], why: str | None = None
+    ) -> None:
         """Publish an object of the journal, then report it; a dry run only reports."""
-        is_intent = what == INTENT
+        is_intent = what == RecordKind.INTENT
         record = {
-            "kind": "intent" if is_intent else "result",
+            "kind": str(RecordKind.INTENT if is_intent else RecordKind.RESULT),
             "plan_id": self.run.plan.plan_id,
             "run_id": self.run.run_id,
             **dict(zip(PARTITION_KEY, self.partition.key, strict=True)),
             "base_offset": self.segment.base_offset,
             "at_ms": self.run.clock(),
-            "outcome": None if is_intent else what,
+            "outcome": None if is_intent else str(what),
             "why": why,
             "files": [file_record(self.partition, file) for file in files],
             "trash": self.run.trash.uri if self.run.trash else None,

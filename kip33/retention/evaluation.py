@@ -36,6 +36,7 @@ from kip33.rules.retention_sums import (
     partition_sums,
 )
 from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.segment_summary import TimestampSource
 from kip33.rules.suspicious_timestamps import (
     DEFAULT_AFTER_MAX_MS,
     SUSPICIONS,
@@ -45,7 +46,6 @@ from kip33.rules.suspicious_timestamps import (
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.locations import Location
 
-LAST_MODIFIED_SOURCE = "last_modified"
 _NEVER_AHEAD_MS = 2**63 - 1
 
 
@@ -86,7 +86,7 @@ class EvaluatedCatalog:
             self.question.now_ms,
             columns.int64("last_offset"),
             columns.int64("offset_of_max_timestamp"),
-            columns.equals("largest_timestamp_source", LAST_MODIFIED_SOURCE),
+            columns.equals("largest_timestamp_source", TimestampSource.LAST_MODIFIED),
             columns.equals("status", SegmentStatus.UNVERIFIED),
             doubtful,
             columns.equals("status", SegmentStatus.EMPTY),
@@ -209,7 +209,7 @@ def _suspicions(judged: JudgedColumns, policies: Sequence[Policy | None], now_ms
     after_max = [policy.message_timestamp_after_max_ms if policy else None for policy in policies]
     each = [DEFAULT_AFTER_MAX_MS if limit is None else limit for limit in after_max]
     sources = columns.codes("largest_timestamp_source")
-    by_file = columns.equals("largest_timestamp_source", LAST_MODIFIED_SOURCE)
+    by_file = columns.equals("largest_timestamp_source", TimestampSource.LAST_MODIFIED)
     return suspicions_of(
         TimestampColumns(
             judged.segments.largest_timestamp,

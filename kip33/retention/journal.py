@@ -21,15 +21,13 @@ from typing import Any, Final
 from pyarrow import fs
 
 from kip33.catalog.catalog import Catalog
+from kip33.retention.outcomes import RecordKind, StepOutcome
 from kip33.retention.plan import PlannedPartition, RetentionPlan
 from kip33.stores.file_status import entries_of
 from kip33.stores.locations import Location
 from kip33.stores.own_files import publish_or_raise
 
-INTENT: Final = "intent"
-DELETED, MOVED, GONE_ALREADY = "deleted", "moved", "gone_already"
-INCOMPLETE, STOPPED = "incomplete", "stopped"
-DONE_RESULTS: Final = frozenset((DELETED, MOVED, GONE_ALREADY))
+DONE_RESULTS: Final = frozenset((StepOutcome.DELETED, StepOutcome.MOVED, StepOutcome.GONE_ALREADY))
 _CONSEQUENCE: Final = "without it no more segments of its partition are deleted"
 
 
@@ -66,8 +64,8 @@ class Journal:
         """Return whether a run may have deleted files of a segment."""
         names = self._by_step.get(base_offset, set())
         return any(
-            what == INTENT
-            and (run_id, STOPPED) not in names
+            what == RecordKind.INTENT
+            and (run_id, StepOutcome.STOPPED) not in names
             and not (by_another_run and run_id == self._run_id)
             for run_id, what in names
         )

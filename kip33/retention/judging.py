@@ -25,6 +25,7 @@ from kip33.rules.retention import (
 from kip33.rules.retention_columns import Decisions, LimitColumns, SegmentColumns
 from kip33.rules.retention_rows import Decision, Limits, decision_rows, limit_columns
 from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.segment_summary import TimestampSource
 
 _PASSED_OVER = Limits(mode=RetentionMode.UNJUDGED)
 
@@ -131,7 +132,10 @@ class JudgedPartition:
             return f"{row.log_uri} and {self.first.log_uri} belong to the same partition"
         if row.status == SegmentStatus.UNVERIFIED:
             return f"{row.log_uri} is unverified: the build did not read its log"
-        if row.largest_timestamp_source == "last_modified" and not trust_last_modified:
+        if (
+            row.largest_timestamp_source == TimestampSource.LAST_MODIFIED
+            and not trust_last_modified
+        ):
             return (
                 f"{row.log_uri} has no timestamps, only its file's modification time, which "
                 "copying may change"

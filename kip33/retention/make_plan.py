@@ -37,7 +37,7 @@ from kip33.retention.plan import (
 from kip33.retention.plan_file import with_plan_id
 from kip33.retention.planned_files import LINK
 from kip33.rules.policies import Policies
-from kip33.rules.retention import RuleQuestion, require_question
+from kip33.rules.retention import ActiveSegment, Boundary, RuleQuestion, require_question
 from kip33.rules.retention_rows import Decision, Limits
 from kip33.stores.files import one_line
 from kip33.stores.locations import Location
@@ -52,8 +52,8 @@ def plan_retention(  # parameters: each option of the command is a keyword here
     *,
     now_ms: int,
     clock_ms: int,
-    active_segment: str = "keep",
-    boundary: str = "local",
+    active_segment: str = ActiveSegment.KEEP,
+    boundary: str = Boundary.LOCAL,
     log_start_offsets: Mapping[tuple[str, str, int], int] | None = None,
     trust_last_modified: bool = False,
     topics: Sequence[str] = (),
@@ -116,8 +116,8 @@ def basis_of(
     *,
     now_ms: int,
     clock_ms: int,
-    active_segment: str = "keep",
-    boundary: str = "local",
+    active_segment: str = ActiveSegment.KEEP,
+    boundary: str = Boundary.LOCAL,
     trust_last_modified: bool = False,
 ) -> Basis:
     """Return the settings by which a snapshot is judged; ValueError for an unknown choice."""

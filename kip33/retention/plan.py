@@ -15,6 +15,7 @@ from kip33.archive.partition_files import PlannedFile
 from kip33.catalog.snapshot import Snapshot
 from kip33.errors import PlanError
 from kip33.rules.policies import Policies
+from kip33.rules.retention import ActiveSegment, Boundary
 from kip33.rules.retention_rows import Limits
 from kip33.stores.locations import Location
 
@@ -92,8 +93,8 @@ class Basis:
     source: Location
     index_dir: Location | None  # of the snapshot's build
     policies: Policies
-    active_segment: str = "keep"
-    boundary: str = "local"
+    active_segment: str = ActiveSegment.KEEP
+    boundary: str = Boundary.LOCAL
     trust_last_modified: bool = False
 
     def limits(self, topic: str, log_start_offset: int | None) -> Limits:

@@ -26,7 +26,7 @@ from kip33.retention.plan import (
     RetentionPlan,
 )
 from kip33.rules.policies import Policies
-from kip33.rules.retention import ACTIVE_SEGMENT, BOUNDARIES
+from kip33.rules.retention import ActiveSegment, Boundary
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
 from kip33.stores.own_files import publish_or_raise
@@ -169,7 +169,8 @@ def _basis(header: dict[str, Any]) -> Basis:
         header["boundary"],
         bool(header["trust_last_modified"]),
     )
-    if basis.active_segment not in ACTIVE_SEGMENT or basis.boundary not in BOUNDARIES:
+    is_known = basis.active_segment in tuple(ActiveSegment) and basis.boundary in tuple(Boundary)
+    if not is_known:
         raise ValueError(f"unknown choices {basis.active_segment!r} and {basis.boundary!r}")
     return basis
 

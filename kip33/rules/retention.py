@@ -34,8 +34,20 @@ DOUBTFUL_STATUSES: Final = (
     SegmentStatus.INVALID,
     SegmentStatus.UNREADABLE,
 )
-ACTIVE_SEGMENT: Final = ("keep", "kafka")  # the last segment: kept, or judged as a broker does
-BOUNDARIES: Final = ("local", "remote")  # remote: tiered storage's comparison until KAFKA-20091
+
+
+class ActiveSegment(StrEnum):
+    """What happens to the last segment of a partition; each member is its own text."""
+
+    KEEP = "keep"
+    KAFKA = "kafka"  # judged as a broker does
+
+
+class Boundary(StrEnum):
+    """How a segment at the very limit is judged; each member is its own text."""
+
+    LOCAL = "local"  # it is kept
+    REMOTE = "remote"  # it expires, as in tiered storage until KAFKA-20091
 
 
 class RetentionMode(StrEnum):
@@ -83,15 +95,15 @@ class RuleQuestion(NamedTuple):
     """The settings that are the same for all partitions."""
 
     now_ms: int  # one time for all segments, as in Kafka
-    active_segment: str = "keep"
-    boundary: str = "local"
+    active_segment: str = ActiveSegment.KEEP
+    boundary: str = Boundary.LOCAL
 
 
 def require_question(question: RuleQuestion) -> None:
     """Raise ValueError for a time before 1970 or beyond int64, or a choice that there is not."""
-    for name, choices in (("active_segment", ACTIVE_SEGMENT), ("boundary", BOUNDARIES)):
+    for name, choices in (("active_segment", ActiveSegment), ("boundary", Boundary)):
         value = getattr(question, name)
-        if value not in choices:
+        if value not in tuple(choices):
             raise ValueError(f"{name} {value!r}: expected one of {', '.join(choices)}")
     if not 0 <= question.now_ms <= NEVER_MS:
         raise ValueError(

@@ -8,6 +8,8 @@ import numpy as np
 from kip33.rules.retention import (
     NO_LIMIT,
     REASONS,
+    ActiveSegment,
+    Boundary,
     RetentionMode,
     doubt_codes,
     judge_columns,
@@ -40,8 +42,8 @@ class Limits(NamedTuple):
     retention_bytes: int = NO_LIMIT
     mode: str = RetentionMode.DELETE
     log_start_offset: int | None = None
-    active_segment: str = "keep"
-    boundary: str = "local"
+    active_segment: str = ActiveSegment.KEEP
+    boundary: str = Boundary.LOCAL
 
 
 class Decision(NamedTuple):
@@ -81,8 +83,8 @@ def limit_columns(limits: Sequence[Limits], of_rows: Int64s) -> LimitColumns:
         np.array([one.retention_ms for one in limits], np.int64)[of_rows],
         np.array([one.retention_bytes for one in limits], np.int64)[of_rows],
         int64_column([one.log_start_offset for one in limits]).take(of_rows),
-        np.array([one.active_segment == "keep" for one in limits], bool)[of_rows],
-        np.array([one.boundary == "remote" for one in limits], bool)[of_rows],
+        np.array([one.active_segment == ActiveSegment.KEEP for one in limits], bool)[of_rows],
+        np.array([one.boundary == Boundary.REMOTE for one in limits], bool)[of_rows],
     )
 
 

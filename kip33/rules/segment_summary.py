@@ -1,5 +1,6 @@
 """The catalog's figures about a segment's batches, collected during the scan."""
 
+from enum import StrEnum
 from typing import Any, Final
 
 import numpy as np
@@ -83,13 +84,23 @@ def summarize(batches: Any, summaries: Any, seen_magics: Any) -> None:
     summary["timestamp_types"] |= timestamp_types
 
 
-def largest_timestamp(max_timestamp: int, last_modified_ms: int) -> tuple[int, str]:
-    """Return a segment's largest timestamp and where it is from, `log` or `last_modified`.
+class TimestampSource(StrEnum):
+    """Where a segment's largest timestamp is from; each member is its own text."""
+
+    LOG = "log"
+    TIME_INDEX = "time_index"  # the last entry; the log was not read
+    LAST_MODIFIED = "last_modified"  # the file's time: the log has no timestamp
+
+
+def largest_timestamp(max_timestamp: int, last_modified_ms: int) -> tuple[int, TimestampSource]:
+    """Return a segment's largest timestamp and where it is from.
 
     `LogSegment.largestTimestamp`: the max timestamp if it is 0 or more, else the file's
     modification time, which every copy resets (D3: marked, so that readers can tell).
     """
-    return (max_timestamp, "log") if max_timestamp >= 0 else (last_modified_ms, "last_modified")
+    if max_timestamp >= 0:
+        return max_timestamp, TimestampSource.LOG
+    return last_modified_ms, TimestampSource.LAST_MODIFIED
 
 
 def smallest_timestamp(summary: Any) -> int | None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from kip33.formats.group_offsets import GroupOffset
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.policies import Policies, Policy
+from kip33.rules.retention import ActiveSegment
 from kip33.rules.retention_rows import Limits, SegmentFigures, judge
 from kip33.search.log_window import Meter
 from kip33.search.offset_lookup import record_from
@@ -164,7 +165,7 @@ def _expires_at(
     if policy is None:
         return None
     limits = Limits(
-        policy.retention_ms, policy.retention_bytes, policy.mode, active_segment="kafka"
+        policy.retention_ms, policy.retention_bytes, policy.mode, active_segment=ActiveSegment.KAFKA
     )
     figures = [
         SegmentFigures(s.base_offset, s.size_bytes, s.largest_timestamp, s.status) for s in segments

@@ -92,6 +92,7 @@ def test_the_journal(archive: ExpiringArchive) -> None:
         "trash": None, "dry_run": False,
     }  # fmt: skip
     assert result == intent | {"kind": "result", "outcome": "deleted"}
+    assert {type(one[name]) for one in told for name in ("kind", "outcome")} == {str, type(None)}
 
 
 def test_readers_and_pruning_ignore_the_journal(archive: ExpiringArchive) -> None:

@@ -13,6 +13,8 @@ from pyspark.sql import functions as sf
 from kip33.rules.retention import (
     DOUBTFUL_STATUSES,
     NEVER_MS,
+    ActiveSegment,
+    Boundary,
     RetentionMode,
     RetentionReason,
     RuleQuestion,
@@ -145,7 +147,7 @@ def _with_own_figures(
 def _is_breached(largest: Column, retention_ms: Column, question: RuleQuestion) -> Column:
     """Return whether time retention selects a segment, as in `rules.retention`."""
     now_ms = sf.lit(question.now_ms)
-    if question.boundary == "remote":
+    if question.boundary == Boundary.REMOTE:
         return (now_ms >= retention_ms) & (largest <= now_ms - retention_ms)
     return now_ms - largest > retention_ms
 
@@ -153,7 +155,7 @@ def _is_breached(largest: Column, retention_ms: Column, question: RuleQuestion) 
 def _expires_at_ms(largest: Column, retention_ms: Column, question: RuleQuestion) -> Column:
     """Return the first time of a breach; sums beyond int64 would raise and are avoided."""
     never = sf.lit(NEVER_MS)
-    if question.boundary == "remote":
+    if question.boundary == Boundary.REMOTE:
         moment = sf.when(largest > never - retention_ms, never).otherwise(largest + retention_ms)
         return sf.greatest(moment, retention_ms)
     room = never - retention_ms - 1
@@ -185,7 +187,7 @@ def _kept_for(question: RuleQuestion, names: RuleColumns) -> Column:
         .when(is_doubled, RetentionReason.TWO_DIRECTORIES)
         .when(before | after, RetentionReason.SAME_BASE_OFFSET)
     )
-    if question.active_segment == "keep":
+    if question.active_segment == ActiveSegment.KEEP:
         return why.when(sf.col("_is_last"), RetentionReason.ACTIVE_SEGMENT)
     empty = sf.coalesce("size_bytes", sf.lit(0)) == 0
     return why.when(sf.col("_is_last") & empty, RetentionReason.EMPTY_ACTIVE_SEGMENT)

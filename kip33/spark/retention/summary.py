@@ -10,6 +10,7 @@ from kip33.formats.times import Time, milliseconds_of
 from kip33.rules.retention import DOUBTFUL_STATUSES, RetentionReason
 from kip33.rules.retention_sums import MOST_SEGMENTS_NAMED
 from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.segment_summary import TimestampSource
 from kip33.rules.suspicious_timestamps import SUSPICIONS
 from kip33.spark.retention.rule import PARTITION
 
@@ -192,7 +193,7 @@ def _blocking(now_ms: int) -> list[Column]:
 
 
 def _trust() -> list[Column]:
-    by_file = sf.col("largest_timestamp_source") == "last_modified"
+    by_file = sf.col("largest_timestamp_source") == TimestampSource.LAST_MODIFIED
     unverified = sf.col("status") == SegmentStatus.UNVERIFIED
     named = sf.sort_array(sf.collect_list(sf.when(by_file, sf.col("base_offset"))))
     return [

@@ -3,6 +3,7 @@
 from pyspark.sql import Column
 from pyspark.sql import functions as sf
 
+from kip33.rules.segment_summary import TimestampSource
 from kip33.rules.suspicious_timestamps import (
     DEFAULT_AFTER_MAX_MS,
     YEAR_1990_MS,
@@ -18,7 +19,7 @@ def suspicion(now_ms: int) -> Column:
     timestamp can only be in the future.
     """
     largest = sf.col("largest_timestamp")
-    of_record = sf.col("largest_timestamp_source") != "last_modified"
+    of_record = sf.col("largest_timestamp_source") != TimestampSource.LAST_MODIFIED
     create_time = sf.coalesce(
         sf.array_contains("timestamp_types", "CreateTime"),
         sf.lit(True),  # a tail row: not known
