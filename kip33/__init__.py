@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     )
     from kip33.indexing.segment import BuiltIndexes
     from kip33.indexing.segment_verdict import SegmentVerdict
+    from kip33.records.read_arrow import read_arrow
     from kip33.retention.apply import Applied
     from kip33.retention.apply_partition import PartitionResult
     from kip33.retention.plan import RetentionPlan
@@ -73,6 +74,7 @@ _NAMES = {
     ),
     "kip33.indexing.segment": ("BuiltIndexes",),
     "kip33.indexing.segment_verdict": ("SegmentVerdict",),
+    "kip33.records.read_arrow": ("read_arrow",),
     "kip33.retention.apply": ("Applied",),
     "kip33.retention.apply_partition": ("PartitionResult",),
     "kip33.retention.plan": ("RetentionPlan",),
@@ -123,6 +125,7 @@ __all__ = [
     "list_segments",
     "load_policies",
     "open_catalog",
+    "read_arrow",
     "read_records",
     "read_time_index",
     "scan_batches",

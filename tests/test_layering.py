@@ -25,7 +25,7 @@ TIERS = (
 )
 TIER = {package: number for number, tier in enumerate(TIERS) for package in tier}
 # Their places are kept.
-NOT_YET = {"records", "restore", "report"}
+NOT_YET = {"restore", "report"}
 MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
     for folder in ("kip33", "jobs")
@@ -43,7 +43,7 @@ RIGHT_OF_RULES = tuple(
 HOMES = {
     "pyspark": ("kip33.spark", "kip33.cli"),
     "py4j": ("kip33.spark", "kip33.cli"),
-    "pyarrow": ("kip33.formats.codecs", *RIGHT_OF_RULES),
+    "pyarrow": ("kip33.formats.codecs", "kip33.formats.whole_bodies", *RIGHT_OF_RULES),
     "click": ("kip33.cli",),
     "rich": ("kip33.cli",),
     "numba": MACHINE_CODE,

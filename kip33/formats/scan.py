@@ -154,16 +154,25 @@ class BatchScan:
 
     def _end(self, why: int, entry: int) -> None:
         self.valid_bytes = entry
-        left = self.size_bytes - entry
-        if why == walk.MARKER or (why == walk.END and left == 0):
-            return
-        reason = {
-            walk.END: f"{left} bytes are left, too few for a batch header",
-            walk.TORN: "the batch's size points past the end of the file",
-            walk.SIZE_TOO_SMALL: "the size field is smaller than any batch",
-            walk.BAD_CRC: "the batch's bytes do not match its CRC",
-        }[why]
-        self.damage = f"at byte {entry} of {self.size_bytes}: {reason}"
+        if why != walk.MARKER:
+            self.damage = why_ended(why, entry, self.size_bytes)
+
+
+def why_ended(why: int, entry: int, size_bytes: int) -> str | None:
+    """Return one line that says why a walk ended at a batch, None at the end of the file.
+
+    `why` is what the walk returned, `entry` the position of that batch.
+    """
+    left = size_bytes - entry
+    if why == walk.END and left == 0:
+        return None
+    reason = {
+        walk.END: f"{left} bytes are left, too few for a batch header",
+        walk.TORN: "the batch's size points past the end of the file",
+        walk.SIZE_TOO_SMALL: "the size field is smaller than any batch",
+        walk.BAD_CRC: "the batch's bytes do not match its CRC",
+    }[why]
+    return f"at byte {entry} of {size_bytes}: {reason}"
 
 
 def read_header_at(read_into: ReadInto, position: int) -> BatchHeader:

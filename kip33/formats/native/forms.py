@@ -1,4 +1,4 @@
-"""Machine forms of the plain functions of `bigendian` and `crc`: what compiled code calls.
+"""Machine forms of the plain functions of `bigendian`, `byte_copy` and `crc`, for compiled code.
 
 Both CRCs are folded 64 bytes at once if the CPU can do that (`native.folding`, AVX-512). Otherwise
 CRC-32C uses the CPU's own instruction: x86-64 `crc32` (SSE4.2), aarch64 `crc32cx`. Long pieces run
@@ -17,8 +17,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload, register_jitable
 
-from kip33.formats import bigendian, crc
-from kip33.formats.native import cpu
+from kip33.formats import bigendian, byte_copy, crc
+from kip33.formats.native import copies, cpu
 from kip33.formats.native.folding import FEWEST_BYTES, LANE_BYTES, folding, wide_folding
 from kip33.formats.native.loads import LOADS, load32_le, load64_le, prefetch
 
@@ -30,6 +30,7 @@ NATIVE_FORMS: Final[set[Callable[..., Any]]] = {
     bigendian.int64_at,
     bigendian.java_sum,
     bigendian.will_need,
+    byte_copy.copy_bytes,
     crc.crc32,
     crc.crc32c,
 }
@@ -57,6 +58,11 @@ def _java_sum(a: Any, b: Any) -> Any:
 @overload(bigendian.will_need, strict=False)
 def _will_need(data: Any, at: Any) -> Any:
     return lambda data, at: prefetch(data, at)
+
+
+@overload(byte_copy.copy_bytes, strict=False)
+def _copy_bytes(target: Any, at: Any, data: Any, start: Any, count: Any) -> Any:
+    return lambda target, at, data, start, count: copies.copy(target, at, data, start, count)
 
 
 # --- CRC-32C by instruction -------------------------------------------------------------------

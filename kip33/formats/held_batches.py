@@ -1,0 +1,133 @@
+"""The batches of a log with their bytes in memory, window by window.
+
+The walk (`kip33.formats.walk`) finds the batches and checks their CRCs. A batch that is larger than
+a window is read again after its CRC was found right, so no memory is used for a false size.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kip33.formats import walk
+from kip33.formats.batch import BATCH, LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, BatchColumns
+from kip33.formats.byte_sources import ReadInto, read_fully
+from kip33.formats.native import compiled, crc32c_tables, plain
+from kip33.formats.scan import SMALL_BYTES, why_ended
+from kip33.formats.windows import shorter
+
+WINDOW_BYTES: Final = 1 << 20
+_ROWS: Final = 4096
+
+
+class HeldBatches(NamedTuple):
+    """Some batches, in the log's order, with their bytes."""
+
+    data: npt.NDArray[np.uint8]
+    start: int  # position in the log of the first byte of `data`
+    batches: BatchColumns  # rows of BATCH; valid until the next step
+
+
+class BatchWindows:
+    """An iteration over the batches of a log from a position; read `damage` after its end.
+
+    `damage` is one line that says why the rest of the log is not valid, None if there is no rest.
+    `position` is the end of the last valid batch so far.
+    """
+
+    def __init__(
+        self,
+        read_into: ReadInto,
+        size_bytes: int,
+        *,
+        position: int = 0,
+        native: bool | None = None,
+        window_bytes: int = WINDOW_BYTES,
+    ) -> None:
+        """Prepare to read up to `size_bytes` from `position`, where a batch begins.
+
+        `native` chooses compiled code or the plain walk; None: by size.
+        """
+        self.damage: str | None = None
+        self.position = position
+        self.native = size_bytes - position > SMALL_BYTES if native is None else native
+        self._read_into = read_into
+        self._size_bytes = size_bytes
+        room = max(window_bytes, 2 * RECORD_BATCH_OVERHEAD)
+        self._window_bytes = min(room, max(size_bytes - position, 1))
+
+    def __iter__(self) -> Iterator[HeldBatches]:
+        """Yield the batches; raises CorruptSegmentError if the log becomes shorter meanwhile."""
+        buffer = np.empty(self._window_bytes, np.uint8)
+        rows = np.empty(_ROWS, BATCH)
+        state = np.zeros(1, walk.STATE)
+        state["end"], state["entry"] = self._size_bytes, self.position
+        advance, tables = self._speed(walk.walk), crc32c_tables() if self.native else None
+        start, at, stop = self.position, 0, 0  # `start`: of the buffer in the log
+        while True:
+            # The walk takes read-only bytes if it is compiled, and any bytes if not.
+            data = _read_only(buffer) if self.native else buffer.data
+            why, at = advance(data, at, stop, state, rows, True, False, tables)
+            if why == walk.MARKER:  # markers are not read here
+                continue
+            self.position = int(state["entry"][0])
+            complete = int(state["rows"][0])
+            yield from self._held(buffer, start, rows[:complete])
+            if state["inside"][0]:
+                rows[0] = rows[complete]  # the batch that the walk is in
+            state["rows"] = 0
+            if why == walk.MORE:
+                start, at, stop = self._refill(buffer, start, at, stop, state)
+            elif why != walk.FULL:
+                self.damage = why_ended(why, self.position, self._size_bytes)
+                return
+
+    def _speed(self, function: Any) -> Any:
+        return compiled(function) if self.native else plain(function)
+
+    def _held(
+        self, buffer: npt.NDArray[np.uint8], start: int, batches: BatchColumns
+    ) -> Iterator[HeldBatches]:
+        """Yield the batches that are in the buffer; read the first one again if it is not."""
+        if len(batches) and batches["position"][0] < start:
+            first = batches[:1]
+            position, size = int(first["position"][0]), int(first["size_bytes"][0])
+            data = np.frombuffer(read_fully(self._read_into, position, size), np.uint8)
+            if data.size < size:
+                raise shorter(position + data.size, self._size_bytes, position)
+            yield HeldBatches(data, position, first)
+            batches = batches[1:]
+        if len(batches):
+            yield HeldBatches(_read_only(buffer), start, batches)
+
+    def _refill(
+        self, buffer: npt.NDArray[np.uint8], start: int, at: int, stop: int, state: BatchColumns
+    ) -> tuple[int, int, int]:
+        """Read on; return the buffer's new start, and the walk's new `at` and `stop`.
+
+        A batch that has room in the buffer is moved to its front, and walked again from there.
+        """
+        entry = int(state["entry"][0])
+        if entry >= start:
+            size_at = entry - start + 8
+            size = 0
+            if state["inside"][0]:
+                size = LOG_OVERHEAD + int.from_bytes(buffer[size_at : size_at + 4].tobytes())
+            if size <= buffer.size:
+                state["inside"] = 0
+                at = entry - start
+        kept = stop - at
+        buffer[:kept] = buffer[at:stop].copy()
+        start += at
+        room = min(buffer.size - kept, self._size_bytes - start - kept)
+        count = self._read_into(start + kept, buffer.data[kept : kept + room]) if room > 0 else 0
+        if count == 0 and room > 0:
+            raise shorter(start + kept, self._size_bytes, entry)
+        return start, 0, kept + count
+
+
+def _read_only(array: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    view = array.view()
+    view.flags.writeable = False
+    return view

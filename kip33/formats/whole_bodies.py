@@ -1,0 +1,228 @@
+"""Bodies of batches, each decompressed in one step and placed after the other in one array.
+
+Nearly every body is what a current client writes: one zstd frame, one gzip member, snappy blocks,
+or one LZ4 frame without extras. Those are decoded here, straight into the array. Everything else,
+damage too, is left to `kip33.formats.codecs`, which decodes chunk by chunk as Kafka does and finds
+the bytes before any damage. The array grows with the bytes that were decoded, never with a size
+that a header claims.
+"""
+
+import zlib
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kip33.errors import CorruptSegmentError
+from kip33.formats.batch import CODEC_NAMES
+from kip33.formats.codecs import decompress
+from kip33.formats.decoder_steps import DECOMPRESSED_CHUNK_BYTES
+
+_FIRST_BYTES: Final = 1 << 20
+_KEPT_BYTES: Final = 1 << 25  # a larger array is given back after its batch
+_LZ4_BLOCK_BYTES: Final = {  # by the first bytes of a frame: magic, flags, block size, checksum
+    bytes.fromhex("04224d18604082"): 1 << 16,
+    bytes.fromhex("04224d186050fb"): 1 << 18,
+    bytes.fromhex("04224d18606051"): 1 << 20,
+    bytes.fromhex("04224d18607073"): 1 << 22,
+}
+_LZ4_STORED: Final = 0x80000000
+_XERIAL: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER_BYTES: Final = 16
+_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+
+
+class PlacedBody(NamedTuple):
+    """A decompressed body: `data[start:stop]` of its array."""
+
+    start: int
+    stop: int
+    is_complete: bool  # False: damaged; the bytes before the damage are there
+
+
+class WholeBodies:
+    """An array of decompressed bodies."""
+
+    def __init__(self, max_batch_bytes: int) -> None:
+        """Start without bodies; none may have more than `max_batch_bytes`."""
+        self._most = max_batch_bytes
+        self._array = np.empty(_FIRST_BYTES, np.uint8)
+        self._stop = 0
+        self._decoders: dict[str, Callable[[memoryview], bool]] = {
+            "gzip": self._gzip,
+            "snappy": self._snappy,
+            "lz4": self._lz4,
+            "zstd": self._zstd,
+        }
+        self._zstandard: Any = None
+        self._snappy_codec: Any = None
+
+    @property
+    def data(self) -> npt.NDArray[np.uint8]:
+        """Return the bodies so far."""
+        return self._array[: self._stop]
+
+    def clear(self) -> None:
+        """Forget all bodies; arrays returned by `data` must no longer be used."""
+        self._stop = 0
+        if self._array.size > _KEPT_BYTES:
+            self._array = np.empty(_FIRST_BYTES, np.uint8)
+
+    def append(self, stored: memoryview, codec: int, *, magic: int) -> PlacedBody:
+        """Decompress a body and place it after the others.
+
+        `codec` is its number. Raises UnsupportedFormatError for a codec that the magic does not
+        have, BatchTooLargeError for a body that is too large; it then has no bytes in the array.
+        """
+        start = self._stop
+        name = CODEC_NAMES[codec]
+        decoder = self._decoders.get(name) if (name, magic) not in _UNUSUAL else None
+        if name == "none":
+            self._put(stored)
+        elif decoder is None or not decoder(stored):
+            self._stop = start
+            try:
+                self._exactly(stored, name, magic)
+            except CorruptSegmentError:
+                return PlacedBody(start, self._stop, is_complete=False)
+            except Exception:
+                self._stop = start
+                raise
+        return PlacedBody(start, self._stop, is_complete=True)
+
+    def _exactly(self, stored: memoryview, codec: str, magic: int) -> None:
+        body = decompress([bytes(stored)], codec, magic=magic, most_bytes=self._most)
+        for piece in body:
+            self._put(piece)
+
+    def _put(self, piece: bytes | memoryview) -> None:
+        self._room(len(piece))[: len(piece)] = piece
+        self._stop += len(piece)
+
+    def _room(self, count: int) -> memoryview:
+        """Return the free bytes after the bodies, at least `count`."""
+        if self._array.size - self._stop < count:
+            larger = np.empty(max(2 * self._array.size, self._stop + count), np.uint8)
+            larger[: self._stop] = self._array[: self._stop]
+            self._array = larger
+        return self._array.data[self._stop :]
+
+    def _filled(self, read_into: Callable[[memoryview], int]) -> bool:
+        """Place the bytes of a decoder; return whether they are not too many."""
+        start = self._stop
+        while count := read_into(self._room(DECOMPRESSED_CHUNK_BYTES)):
+            self._stop += count
+            if self._stop - start > self._most:
+                return False
+        return True
+
+    def _gzip(self, stored: memoryview) -> bool:
+        member = zlib.decompressobj(wbits=31)
+        left: bytes | memoryview = stored
+        start = self._stop
+        try:
+            while not member.eof:
+                piece = member.decompress(left, DECOMPRESSED_CHUNK_BYTES)
+                if not piece and not member.eof:
+                    return False
+                self._put(piece)
+                left = member.unconsumed_tail
+                if self._stop - start > self._most:
+                    return False
+        except zlib.error:
+            return False
+        return not member.unused_data
+
+    def _snappy(self, stored: memoryview) -> bool:
+        if bytes(stored[: len(_XERIAL)]) != _XERIAL:
+            return self._snappy_block(bytes(stored))
+        at, start = _XERIAL_HEADER_BYTES, self._stop
+        while at < len(stored):
+            size = int.from_bytes(stored[at : at + 4], signed=True)
+            at += 4
+            if not 0 <= size <= len(stored) - at:
+                return False
+            if not self._snappy_block(bytes(stored[at : at + size])):
+                return False
+            at += size
+            if self._stop - start > self._most:
+                return False
+        return at == len(stored)
+
+    def _snappy_block(self, block: bytes) -> bool:
+        import pyarrow as pa  # imported here, because building an index needs no codec
+
+        claimed, shift = 0, 0
+        for byte in block[:5]:
+            claimed |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        # The densest element, a copy, expands 3 bytes to 64.
+        if claimed * 3 > len(block) * 64 or 2 * claimed > self._most:
+            return False
+        if self._snappy_codec is None:
+            self._snappy_codec = pa.Codec("snappy")
+        try:
+            plain = self._snappy_codec.decompress(block, claimed)
+        except (OSError, pa.ArrowException):
+            return False
+        self._put(memoryview(plain).cast("B"))
+        return True
+
+    def _lz4(self, stored: memoryview) -> bool:
+        import pyarrow as pa
+
+        most = _LZ4_BLOCK_BYTES.get(bytes(stored[:7]))
+        if most is None:
+            return False
+        at = 7
+        while word := int.from_bytes(stored[at : at + 4], "little"):
+            size = word & ~_LZ4_STORED
+            if size == 0 or size > most or at + 8 + size > len(stored):
+                return False
+            at += 4 + size
+        if at + 4 > len(stored):
+            return False
+        try:
+            source = pa.BufferReader(pa.py_buffer(stored[: at + 4]))
+            with pa.CompressedInputStream(source, "lz4") as stream:
+                return self._filled(stream.readinto)
+        except (OSError, pa.ArrowException):
+            return False
+
+    def _zstd(self, stored: memoryview) -> bool:
+        import zstandard
+
+        if not _is_one_zstd_frame(stored):
+            return False
+        if self._zstandard is None:
+            self._zstandard = zstandard.ZstdDecompressor()
+        try:
+            return self._filled(self._zstandard.stream_reader(stored).readinto)
+        except zstandard.ZstdError:
+            return False
+
+
+_UNUSUAL: Final = {
+    ("zstd", 0),  # no such codec
+    ("zstd", 1),
+    ("lz4", 0),  # the header checksum is not checked
+}
+
+
+def _is_one_zstd_frame(stored: memoryview) -> bool:
+    """Return whether the bytes are exactly one frame, by the sizes of its blocks (RFC 8878)."""
+    if len(stored) < 6 or bytes(stored[:4]) != _ZSTD_MAGIC:
+        return False
+    flags = stored[4]
+    is_single = flags >> 5 & 1
+    size_bytes = (is_single, 2, 4, 8)[flags >> 6]
+    at = 5 + (not is_single) + (0, 1, 2, 4)[flags & 3] + size_bytes
+    while at + 3 <= len(stored):
+        header = int.from_bytes(stored[at : at + 3], "little")
+        at += 3 + (1 if header >> 1 & 3 == 1 else header >> 3)  # an RLE block stores one byte
+        if header & 1:
+            return at + 4 * (flags >> 2 & 1) == len(stored)
+    return False

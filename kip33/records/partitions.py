@@ -1,0 +1,185 @@
+"""The partitions of an archive or a catalog, each as the list of its segments.
+
+A partition that several brokers have is read from one log directory: the one with most bytes, then
+the latest end, then the first name, as in a search.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kip33.archive.directory import Segment
+from kip33.archive.given_segment import log_of, require_log
+from kip33.archive.layouts import layout_of
+from kip33.archive.segment_paths import base_offset_in
+from kip33.archive.sources import matches, require_segments
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.choosing import chosen
+from kip33.errors import LocationError
+from kip33.formats.names import parse_partition_dir
+from kip33.records.read_segment import ReadSegment
+from kip33.rules.segment_status import SegmentStatus
+from kip33.stores.filesystem_option import Filesystem, place_on
+from kip33.stores.locations import Location
+from kip33.stores.storage_options import StorageOptions
+
+
+@runtime_checkable
+class HoldsCatalog(Protocol):
+    """What `kip33.open_catalog` returns."""
+
+    catalog: Catalog
+
+
+Source: TypeAlias = str | os.PathLike[str] | Segment | HoldsCatalog
+"""A path or URI of an archive, a partition's directory, a log or a catalog; or an opened one."""
+
+PartitionSegments: TypeAlias = list[ReadSegment]
+"""The segments of one replica of a partition, by base offset."""
+
+_FROM_CATALOG: Final = [
+    *("log_dir", "topic", "partition", "base_offset", "log_uri", "last_offset", "size_bytes"),
+    *("valid_bytes", "max_timestamp", "status"),
+]
+_KNOWN: Final = (SegmentStatus.OK, SegmentStatus.EMPTY, SegmentStatus.TRUNCATED)
+
+
+class Selection(NamedTuple):
+    """Which partitions are read."""
+
+    topics: tuple[str, ...] = ()  # globs; empty: all
+    partitions: frozenset[int] | None = None
+    log_dir: str | None = None  # None: one replica of each partition
+
+    def takes(self, segment: ReadSegment) -> bool:
+        """Return whether a segment is of such a partition; an unknown topic or number is."""
+        return (
+            matches(segment.topic, self.topics)
+            and (self.partitions is None or segment.partition in (None, *self.partitions))
+            and self.log_dir in (None, segment.log_dir)
+        )
+
+
+def partitions_of(
+    source: Source,
+    selection: Selection,
+    *,
+    layout: str = "kafka",
+    storage_options: StorageOptions | None = None,
+    filesystem: Filesystem | None = None,
+) -> list[PartitionSegments]:
+    """Return the partitions to read, by topic and number.
+
+    Raises LocationError if there are no segments, CatalogError for a damaged catalog.
+    """
+    if isinstance(source, HoldsCatalog):
+        return _replicas(_of_catalog(source.catalog, selection), selection)
+    if isinstance(source, Segment):
+        return [[_of_listed(source, log_of(source, storage_options, filesystem))]]
+    place = place_on(source, storage_options, filesystem)
+    if place.name.endswith(".log"):
+        return [[_of_log(place)]]
+    if Catalog(place).commit_names():
+        return _replicas(_of_catalog(Catalog(place), selection), selection)
+    listing = require_segments(place, selection.topics, layout=layout_of(layout))
+    listed = (_of_listed(one, one.log(place)) for one in listing.segments())
+    return _replicas([one for one in listed if selection.takes(one)], selection)
+
+
+def _of_log(log: Location) -> ReadSegment:
+    """Return the segment of a log that is given alone; LocationError without such a file."""
+    require_log(log)
+    named = parse_partition_dir(log.parent.name)
+    topic, partition = (named.topic, named.partition) if named else (None, None)
+    base_offset = base_offset_in(log.name)
+    return ReadSegment(log, None, topic, partition, base_offset)
+
+
+def _of_listed(segment: Segment, log: Location) -> ReadSegment:
+    return ReadSegment(
+        log,
+        segment.log_dir,
+        segment.topic,
+        segment.partition,
+        segment.base_offset,
+        segment.next_base_offset,
+        listed_bytes=segment.size_bytes or 0,
+        error=segment.error,
+    )
+
+
+def _of_catalog(catalog: Catalog, selection: Selection) -> list[ReadSegment]:
+    snapshot = chosen(catalog, None)
+    found = []
+    for piece in catalog.read_pieces(snapshot, _FROM_CATALOG):
+        if selection.topics:
+            topics = piece["topic"]
+            named = [
+                name for name in pc.unique(topics).to_pylist() if matches(name, selection.topics)
+            ]
+            piece = piece.filter(pc.is_in(topics, value_set=pa.array(named, pa.string())))
+        found += [_of_row(row) for row in piece.to_pylist()]
+    return [segment for segment in found if selection.takes(segment)]
+
+
+def _of_row(row: dict[str, Any]) -> ReadSegment:
+    """Return a catalog row; only a log that a build has read gives facts."""
+    is_known = row["status"] in _KNOWN
+    return ReadSegment(
+        Location.of(row["log_uri"]),
+        row["log_dir"],
+        row["topic"],
+        row["partition"],
+        row["base_offset"],
+        last_offset=row["last_offset"] if is_known else None,
+        size_bytes=row["size_bytes"] if is_known else None,
+        max_timestamp=row["max_timestamp"] if is_known else None,
+        listed_bytes=(row["valid_bytes"] if is_known else row["size_bytes"]) or 0,
+    )
+
+
+def _replicas(segments: Iterable[ReadSegment], selection: Selection) -> list[PartitionSegments]:
+    """Return each partition's segments, from the most complete replica unless one is selected."""
+    partitions: dict[tuple[Any, ...], dict[str, PartitionSegments]] = {}
+    for segment in segments:
+        alone = segment.log.parent.uri if segment.topic is None else ""
+        key = (segment.topic or "", -1 if segment.partition is None else segment.partition, alone)
+        replicas = partitions.setdefault(key, {})
+        replicas.setdefault(segment.log_dir or "", []).append(segment)
+    found = []
+    for key in sorted(partitions):
+        replicas = partitions[key]
+        found.append(_in_order(replicas[min(replicas, key=lambda one: _rank(one, replicas[one]))]))
+    if not found:
+        raise LocationError(f"no segments of {_shown(selection)} found")
+    return found
+
+
+def _rank(log_dir: str, segments: Sequence[ReadSegment]) -> tuple[int, int, str]:
+    known_bytes = sum(one.listed_bytes for one in segments)
+    ends = [one.base_offset if one.last_offset is None else one.last_offset for one in segments]
+    return -known_bytes, -max((end for end in ends if end is not None), default=-1), log_dir
+
+
+def _in_order(segments: PartitionSegments) -> PartitionSegments:
+    """Return segments by base offset, each with the next one's; those without one come last."""
+    ordered = sorted(
+        segments, key=lambda one: (one.base_offset is None, one.base_offset, one.log.uri)
+    )
+    following = [*(one.base_offset for one in ordered[1:]), None]
+    return [
+        one._replace(next_base_offset=offset)
+        for one, offset in zip(ordered, following, strict=True)
+    ]
+
+
+def _shown(selection: Selection) -> str:
+    parts = [f"topics {', '.join(selection.topics)}"] if selection.topics else []
+    if selection.partitions is not None:
+        parts.append(f"partitions {', '.join(map(str, sorted(selection.partitions)))}")
+    if selection.log_dir is not None:
+        parts.append(f"log_dir {selection.log_dir!r}")
+    return ", ".join(parts) or "any topic"

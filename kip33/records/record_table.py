@@ -1,0 +1,102 @@
+"""Rows of RECORD to Arrow record batches; each has records of one segment."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kip33.formats.native import Speed
+from kip33.records.binary_column import BinaryColumn
+from kip33.records.columns import CORRUPT, of_segment
+from kip33.records.headers_column import HeadersColumn
+from kip33.records.read_segment import ReadSegment
+
+MOST_PAYLOAD_BYTES: Final = 1 << 26  # of one record batch, unless one record has more
+ENOUGH_ROWS: Final = 1 << 16  # a record batch ends after so many rows
+_NUMBERS: Final = {"offset": "offset", "timestamp": "timestamp", "timestampType": "timestamp_type"}
+_NO_TIMESTAMP: Final = -1
+
+
+class RecordTable:
+    """Collects the records of one segment at a time, only the columns that are wanted."""
+
+    def __init__(self, schema: pa.Schema, speed: Speed) -> None:
+        """Start empty; `schema` has some columns of RECORDS."""
+        self._schema = schema
+        wanted = set(schema.names)
+        self._numbers: dict[str, list[npt.NDArray[Any]]] = {
+            name: [] for name in _NUMBERS if name in wanted
+        }
+        self._fields = {name: BinaryColumn(speed) for name in ("key", "value") if name in wanted}
+        self._headers = HeadersColumn(speed) if "headers" in wanted else None
+        self._rows = 0
+
+    def append(
+        self, segment: ReadSegment, data: Any, records: npt.NDArray[np.void]
+    ) -> Iterator[pa.RecordBatch]:
+        """Add rows of RECORD that point into `data`; yield record batches that are full."""
+        while len(records):
+            count = self._room_for(data, records)
+            if count:
+                self._add(data, records[:count])
+                records = records[count:]
+            if not count or self._rows >= ENOUGH_ROWS:
+                yield from self.finish(segment)
+
+    def finish(self, segment: ReadSegment) -> Iterator[pa.RecordBatch]:
+        """Yield the rows so far as a record batch, if there are some."""
+        if self._rows:
+            columns = [self._column(field, segment) for field in self._schema]
+            yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        for parts in self._numbers.values():
+            parts.clear()
+        self._rows = 0
+
+    def corrupt_row(self, segment: ReadSegment, why: str) -> pa.RecordBatch:
+        """Return a record batch of one row, which says why something cannot be read."""
+        columns = [
+            pa.array([why], pa.string()) if field.name == CORRUPT else of_segment(field, segment, 1)
+            for field in self._schema
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _room_for(self, data: Any, records: npt.NDArray[np.void]) -> int:
+        """Return how many of the records may be added; at least 1 to an empty table."""
+        used = sum(column.size_bytes for column in self._fields.values())
+        used += self._headers.size_bytes if self._headers else 0
+        if used + len(data) <= MOST_PAYLOAD_BYTES:  # no field is in two records
+            return len(records)
+        sizes = np.zeros(len(records), np.int64)
+        for name in self._fields:
+            sizes += np.maximum(records[f"{name}_bytes"], 0)
+        if self._headers:
+            sizes += self._headers.sizes_of(data, records)
+        count = int(np.searchsorted(np.cumsum(sizes), MOST_PAYLOAD_BYTES - used, side="right"))
+        return count if count or self._rows else 1
+
+    def _add(self, data: Any, records: npt.NDArray[np.void]) -> None:
+        for name, parts in self._numbers.items():
+            parts.append(records[_NUMBERS[name]].copy())
+        for name, column in self._fields.items():
+            column.append(data, records[name], records[f"{name}_bytes"])
+        if self._headers:
+            self._headers.append(data, records)
+        self._rows += len(records)
+
+    def _column(self, field: "pa.Field[Any]", segment: ReadSegment) -> "pa.Array[Any]":
+        if field.name in self._fields:
+            return self._fields[field.name].finish()
+        if field.name == "headers" and self._headers:
+            return self._headers.finish()
+        if field.name in self._numbers:
+            return _numbers(np.concatenate(self._numbers[field.name]), field)
+        return of_segment(field, segment, self._rows)
+
+
+def _numbers(numbers: npt.NDArray[Any], field: "pa.Field[Any]") -> "pa.Array[Any]":
+    """Return numbers as a column; a timestamp of -1 is null."""
+    is_null = numbers == _NO_TIMESTAMP if field.name == "timestamp" else None
+    column: pa.Array[Any] = pa.array(numbers, mask=is_null).cast(field.type)
+    return column

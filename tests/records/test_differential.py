@@ -1,0 +1,97 @@
+"""`read_arrow` returns what `iterate_records` returns, batch by batch, errors included."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import kip33
+from kip33.errors import CorruptSegmentError, UnsupportedFormatError
+from kip33.formats.held_batches import BatchWindows
+from kip33.formats.records import iterate_records
+from kip33.records import segment_reader
+from tests.builders.random_entries import random_log
+from tests.formats.real_segments import REAL_SEGMENTS, needs_real_segments
+from tests.long_forms import short_and_long
+
+Row = tuple[Any, ...]
+
+
+def read_into_of(data: bytes) -> Any:
+    def read_into(position: int, view: memoryview) -> int:
+        piece = data[position : position + len(view)]
+        view[: len(piece)] = piece
+        return len(piece)
+
+    return read_into
+
+
+def one_by_one(log: bytes, *, prefix: str) -> Iterator[Row]:
+    """Yield the rows of a log by `iterate_records`, one record or error after the other."""
+    windows = BatchWindows(read_into_of(log), len(log), native=False, window_bytes=len(log))
+    for held in windows:
+        for row in held.batches[["position", "size_bytes"]].tolist():
+            yield from one_batch(log, *row, prefix)
+    if windows.damage:
+        yield (f"{prefix}: {windows.damage}",)
+
+
+def one_batch(log: bytes, position: int, size: int, prefix: str) -> Iterator[Row]:
+    try:
+        for record in iterate_records(log[position : position + size], position=position):
+            stamp = None if record.timestamp == -1 else record.timestamp
+            yield (record.offset, stamp, record.key, record.value, list(record.headers) or None)
+    except (CorruptSegmentError, UnsupportedFormatError) as error:
+        yield (f"{prefix}: {error}",)
+
+
+def rows_of(reader: pa.RecordBatchReader) -> Iterator[Row]:
+    """Yield the rows of `read_arrow`; a corrupt row has only its reason."""
+    for batch in reader:
+        batch.validate(full=True)
+        stamps = batch["timestamp"].cast(pa.int64())
+        columns = [batch["offset"], stamps, batch["key"], batch["value"], batch["headers"]]
+        values = zip(*(column.to_pylist() for column in columns), strict=True)
+        for row, why in zip(values, batch["_corrupt"].to_pylist(), strict=True):
+            *fields, headers = row
+            if why is not None:
+                yield (why,)
+            else:
+                pairs = [(one["key"], one["value"]) for one in headers or []]
+                yield (*fields, pairs or None)
+
+
+@pytest.fixture(params=[0, 1 << 40], ids=["compiled", "plain"])
+def _speed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_reader, "PLAIN_BYTES", request.param)
+
+
+@pytest.fixture(params=[150, 3000, 1 << 20], ids=["tiny windows", "small windows", "windows"])
+def _windows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_reader, "LOCAL_WINDOW_BYTES", request.param)
+
+
+@pytest.mark.usefixtures("_speed", "_windows")
+def test_random_logs(tmp_path: Path) -> None:
+    seeds = short_and_long(40, 3000)
+    for seed in range(seeds):
+        random = Random(seed)
+        data = random_log(random, entries=random.choice((1, 3, 10)))
+        if random.random() < 0.2:
+            data = data[: random.randrange(len(data) + 1)]
+        log = tmp_path / f"{seed:020d}.log"
+        log.write_bytes(data)
+        expected = list(one_by_one(data, prefix=log.as_uri()))
+        assert list(rows_of(kip33.read_arrow(log))) == expected, f"seed {seed}"
+
+
+@needs_real_segments
+@pytest.mark.usefixtures("_speed")
+@pytest.mark.parametrize("name", REAL_SEGMENTS)
+def test_segments_of_real_brokers(name: str) -> None:
+    log = REAL_SEGMENTS[name]
+    found = rows_of(kip33.read_arrow(log, include_control=True))
+    assert list(found) == list(one_by_one(log.read_bytes(), prefix=log.as_uri()))
