@@ -73,14 +73,17 @@ NAMES = [
     *(
         "load_policies",
         "open_catalog",
-        "read_records",
+        "read_arrow",
     ),
     *(
+        "read_records",
         "read_time_index",
         "scan_batches",
-        "verify_segment",
     ),
-    *("write_plan",),
+    *(
+        "verify_segment",
+        "write_plan",
+    ),
 ]
 SPARK_NAMES = [
     "BuildSummary",

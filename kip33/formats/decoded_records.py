@@ -1,4 +1,4 @@
-"""The records of batches that are in memory, as rows of `record_columns.RECORD`.
+"""The records of batches that are in memory, as rows of `RECORD`.
 
 Bodies are decompressed one after another into one array until it has RUN_BYTES. Then one call
 reads the records of all of them. So a small batch costs little more than its bytes.
@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from kip33.errors import CorruptSegmentError, UnsupportedFormatError
-from kip33.formats import record_columns
 from kip33.formats.batch import CODEC_MASK, LOG_OVERHEAD
+from kip33.formats.batch_entries import ENTRY, UNREADABLE, V2_RECORDS, fill_entries
 from kip33.formats.held_batches import HeldBatches
 from kip33.formats.native import compiled, plain
-from kip33.formats.record_columns import ENTRY, LIMITS, PLACE, RECORD
+from kip33.formats.record_columns import BAD, CURSOR, DONE, RECORD, RECORD_LIMITS, add_records
 from kip33.formats.records import iterate_records
 from kip33.formats.whole_bodies import WholeBodies
 
@@ -26,7 +26,7 @@ RUN_BYTES: Final = 1 << 20
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 
 
-class Limits(NamedTuple):
+class RecordLimits(NamedTuple):
     """The records to return; offsets and timestamps (ms) are inclusive."""
 
     first_offset: int = _LOWEST
@@ -52,9 +52,9 @@ class UnreadableBatch(NamedTuple):
 class RecordDecoder:
     """Reads the records of batches; one decoder serves one thread."""
 
-    def __init__(self, limits: Limits, *, max_batch_bytes: int, native: bool) -> None:
+    def __init__(self, limits: RecordLimits, *, max_batch_bytes: int, native: bool) -> None:
         """Return records inside `limits`; no batch may have more than `max_batch_bytes`."""
-        self._limits = np.array([limits], LIMITS)
+        self._limits = np.array([limits], RECORD_LIMITS)
         self._most = max_batch_bytes
         self._native = native
         self._speed = compiled if native else plain
@@ -65,10 +65,11 @@ class RecordDecoder:
         """Yield the records of batches, in order; after an unreadable batch come the next ones."""
         entries = np.empty(len(held.batches), ENTRY)
         data = self._taken(held.data)
-        self._speed(record_columns.fill_entries)(data, held.start, held.batches, entries)
+        speed = self._speed
+        speed(fill_entries)(data, held.start, held.batches, entries)
         is_plain = entries["attributes"] & CODEC_MASK == 0
         sizes = entries["stop"] - entries["start"]
-        entries["kind"][is_plain & (sizes > self._most)] = record_columns.UNREADABLE
+        entries["kind"][is_plain & (sizes > self._most)] = UNREADABLE
         for array, run in self._runs(held, entries, is_plain):
             yield from self._records(held, array, run)
 
@@ -80,8 +81,8 @@ class RecordDecoder:
             yield held.data, entries
             return
         stored = held.data.data
-        is_empty = (entries["kind"] == record_columns.RECORDS) & (entries["count"] <= 0)
-        is_skipped = (is_empty | (entries["kind"] == record_columns.UNREADABLE)).tolist()
+        is_empty = (entries["kind"] == V2_RECORDS) & (entries["count"] <= 0)
+        is_skipped = (is_empty | (entries["kind"] == UNREADABLE)).tolist()
         codecs = (entries["attributes"] & CODEC_MASK).tolist()
         magics, starts, stops = (entries[name].tolist() for name in ("magic", "start", "stop"))
         first = 0
@@ -100,29 +101,30 @@ class RecordDecoder:
         try:
             body = self._bodies.append(stored, codec, magic=magic)
         except UnsupportedFormatError:
-            entry["kind"] = record_columns.UNREADABLE
+            entry["kind"] = UNREADABLE
         else:
             entry["start"], entry["stop"], entry["is_complete"] = body
 
     def _records(
         self, held: HeldBatches, data: npt.NDArray[np.uint8], entries: Rows
     ) -> Iterator[DecodedRecords | UnreadableBatch]:
-        place = np.zeros(1, PLACE)
-        place["at"] = -1
-        add_records, taken = self._speed(record_columns.add_records), self._taken(data)
+        cursor = np.zeros(1, CURSOR)
+        cursor["at"] = -1
+        speed, taken = self._speed, self._taken(data)
+        add = speed(add_records)
         while True:
-            why = add_records(taken, entries, place, self._limits, self._rows)
-            count = int(place["rows"][0])
+            why = add(taken, entries, cursor, self._limits, self._rows)
+            count = int(cursor["rows"][0])
             if count:
                 yield DecodedRecords(taken, self._rows[:count])
-                place["rows"] = 0
-            if why == record_columns.DONE:
+                cursor["rows"] = 0
+            if why == DONE:
                 return
-            if why == record_columns.BAD:
-                position = int(entries["position"][place["entry"][0]])
+            if why == BAD:
+                position = int(entries["position"][cursor["entry"][0]])
                 yield UnreadableBatch(position, self._error_at(held, position))
-                place["entry"] += 1
-                place["at"] = -1
+                cursor["entry"] += 1
+                cursor["at"] = -1
 
     def _error_at(
         self, held: HeldBatches, position: int

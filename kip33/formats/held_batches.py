@@ -5,7 +5,7 @@ a window is read again after its CRC was found right, so no memory is used for a
 """
 
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from kip33.formats import walk
 from kip33.formats.batch import BATCH, LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, BatchColumns
 from kip33.formats.byte_sources import ReadInto, read_fully
-from kip33.formats.native import compiled, crc32c_tables, plain
+from kip33.formats.native import compiled, crc32c_tables
 from kip33.formats.scan import SMALL_BYTES, why_ended
 from kip33.formats.windows import shorter
 
@@ -63,7 +63,8 @@ class BatchWindows:
         rows = np.empty(_ROWS, BATCH)
         state = np.zeros(1, walk.STATE)
         state["end"], state["entry"] = self._size_bytes, self.position
-        advance, tables = self._speed(walk.walk), crc32c_tables() if self.native else None
+        advance = compiled(walk.walk) if self.native else walk.walk
+        tables = crc32c_tables() if self.native else None
         start, at, stop = self.position, 0, 0  # `start`: of the buffer in the log
         while True:
             # The walk takes read-only bytes if it is compiled, and any bytes if not.
@@ -82,9 +83,6 @@ class BatchWindows:
             elif why != walk.FULL:
                 self.damage = why_ended(why, self.position, self._size_bytes)
                 return
-
-    def _speed(self, function: Any) -> Any:
-        return compiled(function) if self.native else plain(function)
 
     def _held(
         self, buffer: npt.NDArray[np.uint8], start: int, batches: BatchColumns

@@ -16,33 +16,10 @@ from kip33.formats.batch import (
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
     NO_TIMESTAMP,
-    RECORD_BATCH_OVERHEAD,
 )
+from kip33.formats.batch_entries import MESSAGE, UNREADABLE, V2_RECORDS, WRAPPED
 from kip33.formats.bigendian import Bytes, int8_at, int32_at, int64_at, java_sum
 from kip33.formats.walk import varint_at
-
-# What the body of an entry is.
-RECORDS: Final = 0  # records of magic 2
-MESSAGE: Final = 1  # one message of magic 0 or 1, from its CRC on
-WRAPPED: Final = 2  # the decompressed messages of a wrapper, each with offset and size
-UNREADABLE: Final = 3  # not to be read: iterate_records gives the reason
-
-ENTRY: Final = np.dtype(
-    [
-        ("position", np.int64),  # of the batch in the .log
-        ("start", np.int64),  # of its body in the array
-        ("stop", np.int64),
-        ("offset", np.int64),  # the batch's offset field
-        ("base_timestamp", np.int64),
-        ("max_timestamp", np.int64),
-        ("count", np.int32),  # records of magic 2
-        ("kind", np.int16),
-        ("magic", np.int16),
-        ("attributes", np.int16),
-        ("is_complete", np.int16),  # 0: decompression failed where the body ends
-    ]
-)
-"""One row per batch whose records are wanted."""
 
 RECORD: Final = np.dtype(
     [
@@ -60,10 +37,10 @@ RECORD: Final = np.dtype(
 """One row per record."""
 
 NO_TYPE: Final = -1  # timestamp types, by Kafka's numbers
-CREATE_TIME: Final = 0
-APPEND_TIME: Final = 1
+CREATE_TYPE: Final = 0
+APPEND_TYPE: Final = 1
 
-PLACE: Final = np.dtype(
+CURSOR: Final = np.dtype(
     [
         ("entry", np.int64),  # the row of the current batch
         ("at", np.int64),  # of its next record; -1: the batch is not begun
@@ -72,7 +49,7 @@ PLACE: Final = np.dtype(
         ("rows", np.int64),  # complete rows
     ]
 )
-LIMITS: Final = np.dtype(
+RECORD_LIMITS: Final = np.dtype(
     [
         ("first_offset", np.int64),  # all four are inclusive
         ("last_offset", np.int64),
@@ -84,58 +61,9 @@ LIMITS: Final = np.dtype(
 
 # Why `add_records` returned.
 DONE: Final = 0  # all entries were read
-FULL: Final = 1  # the rows are full
-BAD: Final = 2  # the next record of entry `place.entry` cannot be read
+ROWS_FULL: Final = 1  # the rows are full
+BAD: Final = 2  # the next record of entry `cursor.entry` cannot be read
 READ: Final = 3  # of `read_*`: the record was read
-
-
-def fill_entries(data: Bytes, start: int, batches: Any, entries: Any) -> None:
-    """Fill one entry per batch, with the place of its body as it is stored.
-
-    `data` has the batches; its first byte is at position `start` of the log.
-    """
-    for i in range(batches.size):
-        batch, entry = batches[i], entries[i]
-        at = batch["position"] - start
-        entry["position"] = batch["position"]
-        entry["stop"] = at + batch["size_bytes"]
-        entry["offset"] = batch["base_offset"]
-        entry["max_timestamp"] = batch["max_timestamp"]
-        entry["base_timestamp"] = NO_TIMESTAMP
-        entry["count"] = 0
-        entry["magic"] = batch["magic"]
-        entry["attributes"] = batch["attributes"]
-        entry["is_complete"] = 1
-        if batch["magic"] >= 2:
-            entry["kind"] = RECORDS
-            entry["start"] = at + RECORD_BATCH_OVERHEAD
-            entry["base_timestamp"] = int64_at(data, at + 27)
-            entry["count"] = batch["records_count"]
-        elif batch["attributes"] & CODEC_MASK:
-            find_wrapped(data, at, entry)
-        else:
-            entry["kind"] = MESSAGE
-            entry["start"] = at + LOG_OVERHEAD
-
-
-def find_wrapped(data: Bytes, at: int, entry: Any) -> None:
-    """Find the compressed value of the wrapper at `at`."""
-    entry["kind"] = UNREADABLE
-    entry["start"] = at
-    end = entry["stop"]
-    if entry["magic"] < 0:
-        return
-    key_at = at + (18 if entry["magic"] == 0 else 26)
-    if key_at + 4 > end:
-        return
-    value_at = key_at + 4 + max(0, int32_at(data, key_at))
-    if value_at + 4 > end:
-        return
-    size = int32_at(data, value_at)
-    if size >= 0 and size <= end - value_at - 4:
-        entry["kind"] = WRAPPED
-        entry["start"] = value_at + 4
-        entry["stop"] = value_at + 4 + size
 
 
 def sized_at(data: Bytes, at: int, stop: int) -> tuple[int, int, int]:
@@ -188,10 +116,10 @@ def read_record(data: Bytes, at: int, entry: Any, row: Any) -> int:
     row["offset"] = java_sum(entry["offset"], offset_delta)
     if entry["attributes"] & LOG_APPEND_TIME:
         row["timestamp"] = entry["max_timestamp"]
-        row["timestamp_type"] = APPEND_TIME
+        row["timestamp_type"] = APPEND_TYPE
     else:
         row["timestamp"] = java_sum(entry["base_timestamp"], timestamp_delta)
-        row["timestamp_type"] = CREATE_TIME
+        row["timestamp_type"] = CREATE_TYPE
     return stop
 
 
@@ -223,7 +151,7 @@ def read_message(data: Bytes, at: int, stop: int, offset: int, row: Any) -> bool
         if stop - at < 8:
             return False
         row["timestamp"] = int64_at(data, at)
-        row["timestamp_type"] = APPEND_TIME if attributes & LOG_APPEND_TIME else CREATE_TIME
+        row["timestamp_type"] = APPEND_TYPE if attributes & LOG_APPEND_TIME else CREATE_TYPE
         at += 8
     row["key_bytes"], row["key"], at = legacy_field(data, at, stop)
     if at < 0:
@@ -251,12 +179,12 @@ def last_inner_offset(data: Bytes, start: int, stop: int) -> tuple[int, int]:
     return offset, found
 
 
-def begin(data: Bytes, entry: Any, place: Any) -> int:
-    """Prepare `place` for the first record of an entry; return READ, or BAD."""
-    place["at"] = entry["start"]
-    place["number"] = 0
-    place["base"] = 0
-    if entry["kind"] == RECORDS:
+def begin(data: Bytes, entry: Any, cursor: Any) -> int:
+    """Prepare `cursor` for the first record of an entry; return READ, or BAD."""
+    cursor["at"] = entry["start"]
+    cursor["number"] = 0
+    cursor["base"] = 0
+    if entry["kind"] == V2_RECORDS:
         return READ if entry["count"] >= 0 else BAD
     if entry["kind"] == MESSAGE:
         return READ
@@ -268,34 +196,34 @@ def begin(data: Bytes, entry: Any, place: Any) -> int:
     if entry["magic"] != 0 and entry["offset"] != 0:  # else the offsets inside are absolute
         if entry["offset"] < last:
             return BAD
-        place["base"] = java_sum(entry["offset"], -last)
+        cursor["base"] = java_sum(entry["offset"], -last)
     return READ
 
 
-def next_record(data: Bytes, entry: Any, place: Any, row: Any) -> int:
+def next_record(data: Bytes, entry: Any, cursor: Any, row: Any) -> int:
     """Fill `row` from the next record of a batch of magic 2; return READ, DONE or BAD."""
-    if place["number"] == entry["count"]:
+    if cursor["number"] == entry["count"]:
         return DONE
-    after = read_record(data, place["at"], entry, row)
+    after = read_record(data, cursor["at"], entry, row)
     if after < 0:
         return BAD
-    is_last = place["number"] == entry["count"] - 1
+    is_last = cursor["number"] == entry["count"] - 1
     if is_last and (after != entry["stop"] or not entry["is_complete"]):
         return BAD
-    place["at"] = after
+    cursor["at"] = after
     return READ
 
 
-def next_message(data: Bytes, entry: Any, place: Any, row: Any) -> int:
+def next_message(data: Bytes, entry: Any, cursor: Any, row: Any) -> int:
     """Fill `row` from the next message inside a wrapper; return READ, DONE or BAD."""
-    at, stop = place["at"], entry["stop"]
+    at, stop = cursor["at"], entry["stop"]
     if stop - at < LOG_OVERHEAD:
         return DONE
     size = int32_at(data, at + 8)
     if size > stop - at - LOG_OVERHEAD:  # truncated: Kafka skips it
         return DONE
     body = at + LOG_OVERHEAD
-    offset = java_sum(place["base"], int64_at(data, at))
+    offset = java_sum(cursor["base"], int64_at(data, at))
     if not read_message(data, body, body + size, offset, row):
         return BAD
     if int8_at(data, body + 5) & CODEC_MASK:
@@ -304,54 +232,54 @@ def next_message(data: Bytes, entry: Any, place: Any, row: Any) -> int:
         row["timestamp_type"] = NO_TYPE
     elif row["timestamp_type"] != NO_TYPE:
         append_time = entry["attributes"] & LOG_APPEND_TIME
-        row["timestamp_type"] = APPEND_TIME if append_time else CREATE_TIME
+        row["timestamp_type"] = APPEND_TYPE if append_time else CREATE_TYPE
         if append_time and entry["magic"] == 1 and int8_at(data, body + 4) == 1:
             row["timestamp"] = entry["max_timestamp"]
-    place["at"] = body + size
+    cursor["at"] = body + size
     return READ
 
 
-def next_row(data: Bytes, entry: Any, place: Any, row: Any) -> int:
+def next_row(data: Bytes, entry: Any, cursor: Any, row: Any) -> int:
     """Fill `row` from the next record of an entry; return READ, DONE or BAD."""
-    if entry["kind"] == RECORDS:
-        return next_record(data, entry, place, row)
+    if entry["kind"] == V2_RECORDS:
+        return next_record(data, entry, cursor, row)
     if entry["kind"] == WRAPPED:
-        return next_message(data, entry, place, row)
-    if place["number"] > 0:
+        return next_message(data, entry, cursor, row)
+    if cursor["number"] > 0:
         return DONE
     if read_message(data, entry["start"], entry["stop"], entry["offset"], row):
         return READ
     return BAD
 
 
-def add_records(data: Bytes, entries: Any, places: Any, limits: Any, rows: Any) -> int:
+def add_records(data: Bytes, entries: Any, cursors: Any, limits: Any, rows: Any) -> int:
     """Add a row for each record of the entries that is inside the limits; return why it stopped.
 
-    `places` is an array of one PLACE and `limits` of one LIMITS. After FULL call it again with
-    `place.rows` set to 0. After BAD the caller continues with the next entry.
+    `cursors` is an array of one CURSOR, `limits` of one RECORD_LIMITS. After ROWS_FULL the caller
+    sets `cursor.rows` to 0 and calls again. After BAD it continues with the next entry.
     """
-    place, limit = places[0], limits[0]
-    while place["entry"] < entries.size:
-        entry = entries[place["entry"]]
-        if place["at"] < 0 and begin(data, entry, place) == BAD:
+    cursor, limit = cursors[0], limits[0]
+    while cursor["entry"] < entries.size:
+        entry = entries[cursor["entry"]]
+        if cursor["at"] < 0 and begin(data, entry, cursor) == BAD:
             return BAD
         while True:
-            if place["rows"] == rows.size:
-                return FULL
-            row = rows[place["rows"]]
-            outcome = next_row(data, entry, place, row)
+            if cursor["rows"] == rows.size:
+                return ROWS_FULL
+            row = rows[cursor["rows"]]
+            outcome = next_row(data, entry, cursor, row)
             if outcome != READ:
                 break
-            place["number"] += 1
+            cursor["number"] += 1
             if (
                 limit["first_offset"] <= row["offset"]
                 and row["offset"] <= limit["last_offset"]
                 and limit["first_timestamp"] <= row["timestamp"]
                 and row["timestamp"] <= limit["last_timestamp"]
             ):
-                place["rows"] += 1
+                cursor["rows"] += 1
         if outcome == BAD:
             return BAD
-        place["entry"] += 1
-        place["at"] = -1
+        cursor["entry"] += 1
+        cursor["at"] = -1
     return DONE

@@ -19,9 +19,12 @@ import numpy.typing as npt
 from kip33.formats import walk
 from kip33.formats.batch import BATCH
 from kip33.formats.batch_crc import with_crc32c
+from kip33.formats.batch_entries import ENTRY, fill_entries
+from kip33.formats.gathered_bytes import HEADER, add_offsets, copy_fields, find_headers
 from kip33.formats.native import object_compiler
 from kip33.formats.native.object_code import CPU_TARGETS, Target
 from kip33.formats.native.object_kernels import FOLDER, NUMBA_SETTINGS
+from kip33.formats.record_columns import CURSOR, RECORD, RECORD_LIMITS, add_records
 from kip33.rules import hash_table, index_entries, index_gaps, index_truth, transactions
 from kip33.rules.leader_epochs import refused_epoch
 from kip33.rules.segment_summary import SUMMARY_RECORD, summarize
@@ -40,6 +43,8 @@ def samples() -> dict[Callable[..., Any], tuple[Any, ...]]:
     stairs, gaps = np.zeros(1, index_truth.STAIR), np.zeros(1, index_gaps.GAPS)
     places, lasts = np.zeros(1, index_truth.PLACE), np.zeros(1, index_truth.LAST)
     column = _read_only(batches["last_offset"])
+    bodies, records = np.zeros(1, ENTRY), np.zeros(1, RECORD)
+    sizes, written = np.zeros(1, np.int32), np.zeros(1, np.uint8)
     return {
         walk.walk: (data, 0, 0, np.zeros(1, walk.STATE), batches, True, True, None),
         with_crc32c: (0, data, None),
@@ -54,6 +59,11 @@ def samples() -> dict[Callable[..., Any], tuple[Any, ...]]:
         index_truth.watch_places: (batches, numbers, places, lasts),
         index_gaps.watch_offset_gaps: (batches, gaps, entries, entries),
         index_gaps.watch_time_gaps: (batches, gaps, stairs),
+        fill_entries: (data, 0, batches, bodies),
+        add_records: (data, bodies, np.zeros(1, CURSOR), np.zeros(1, RECORD_LIMITS), records),
+        add_offsets: (sizes, sizes, 0),
+        copy_fields: (data, numbers, sizes, sizes, written),
+        find_headers: (data, records, np.zeros(1, HEADER)),
     }
 
 

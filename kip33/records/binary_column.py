@@ -30,12 +30,14 @@ class BinaryColumn:
 
     def append(self, data: Any, places: npt.NDArray[Any], sizes: npt.NDArray[Any]) -> None:
         """Add fields of `data` by their positions and sizes; -1 is null."""
+        speed, sizes = self._speed, np.ascontiguousarray(sizes)
         offsets = np.empty(len(sizes) + 1, np.int32)
-        nulls = self._speed(add_offsets)(sizes, offsets, self.size_bytes)
+        nulls = speed(add_offsets)(sizes, offsets, self.size_bytes)
         end = int(offsets[-1])
         if end > self._capacity:
             self._grow(end)
-        self._speed(copy_fields)(data, places, sizes, offsets, self._bytes)
+        places = np.ascontiguousarray(places)
+        speed(copy_fields)(data, places, sizes, offsets, self._bytes)
         self._ends.append(offsets[1:])
         self._null_parts.append(sizes < 0)
         self._nulls += nulls

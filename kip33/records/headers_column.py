@@ -34,7 +34,8 @@ class HeadersColumn:
         self._counts.append(counts)
         headers = np.empty(int(counts.sum()), HEADER)
         if headers.size:
-            self._speed(find_headers)(data, records, headers)
+            speed = self._speed
+            speed(find_headers)(data, records, headers)
             self._keys.append(data, headers["key"], headers["key_bytes"])
             self._values.append(data, headers["value"], headers["value_bytes"])
 
@@ -42,7 +43,8 @@ class HeadersColumn:
         """Return the bytes of the headers of each record."""
         counts = records["headers_count"]
         headers = np.empty(int(counts.sum()), HEADER)
-        self._speed(find_headers)(data, records, headers)
+        speed = self._speed
+        speed(find_headers)(data, records, headers)
         sizes = np.zeros(len(headers) + 1, np.int64)
         np.cumsum(headers["key_bytes"] + np.maximum(headers["value_bytes"], 0), out=sizes[1:])
         ends = np.cumsum(counts)

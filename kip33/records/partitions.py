@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 
 from kip33.archive.directory import Segment
 from kip33.archive.given_segment import log_of, require_log
-from kip33.archive.layouts import layout_of
+from kip33.archive.layouts import Layout, layout_of
+from kip33.archive.partition_files import is_log, list_partition
 from kip33.archive.segment_paths import base_offset_in
 from kip33.archive.sources import matches, require_segments
 from kip33.catalog.catalog import Catalog
@@ -84,9 +85,33 @@ def partitions_of(
         return [[_of_log(place)]]
     if Catalog(place).commit_names():
         return _replicas(_of_catalog(Catalog(place), selection), selection)
-    listing = require_segments(place, selection.topics, layout=layout_of(layout))
+    return _replicas(_of_archive(place, selection, layout_of(layout)), selection)
+
+
+def _of_archive(place: Location, selection: Selection, layout: Layout) -> list[ReadSegment]:
+    """Return the segments below a directory, or those in it if its name is not a partition's."""
+    try:
+        listing = require_segments(place, selection.topics, layout=layout)
+    except LocationError:
+        alone = _of_directory(place)
+        if not alone:
+            raise
+        return alone
     listed = (_of_listed(one, one.log(place)) for one in listing.segments())
-    return _replicas([one for one in listed if selection.takes(one)], selection)
+    return [one for one in listed if selection.takes(one)]
+
+
+def _of_directory(directory: Location) -> list[ReadSegment]:
+    try:
+        segments = list_partition(directory).segments
+    except OSError:
+        return []
+    return [
+        ReadSegment(directory.child(file.name), None, None, None, base_offset)
+        for base_offset, files in segments.items()
+        for file in files
+        if is_log(file)
+    ]
 
 
 def _of_log(log: Location) -> ReadSegment:

@@ -17,8 +17,7 @@ from kip33.stores.storage_options import StorageOptions
 OneOrMore: TypeAlias = str | Sequence[str]
 
 
-# Nineteen parameters: each selects rows or columns, or says how to read.
-def read_arrow(
+def read_arrow(  # parameters: each selects rows or columns, or says how to read
     source: Source,
     *,
     topic: OneOrMore | None = None,

@@ -6,19 +6,19 @@ import numpy as np
 import numpy.typing as npt
 
 from kip33.formats.batch import CODEC_MASK, CONTROL, BatchColumns
-from kip33.formats.decoded_records import Limits
+from kip33.formats.decoded_records import RecordLimits
 from kip33.formats.times import Time, milliseconds_of
 from kip33.records.read_segment import ReadSegment
 from kip33.rules.quantities import duration_ms
 from kip33.rules.search import may_hold
 
-_LOWEST, _HIGHEST = Limits._field_defaults["first_offset"], Limits._field_defaults["last_offset"]
+_LOWEST, _HIGHEST = RecordLimits().first_offset, RecordLimits().last_offset
 
 
 class RecordRequest(NamedTuple):
     """The records of a partition that are wanted."""
 
-    limits: Limits = Limits()
+    limits: RecordLimits = RecordLimits()
     include_control: bool = False
     disorder_ms: int | None = None  # no record is older than an earlier one by more than this
 
@@ -78,7 +78,7 @@ def _ends_before(segment: ReadSegment, offset: int) -> bool:
 
 def limits_of(
     start_time: Time | None, end_time: Time | None, start_offset: int | None, end_offset: int | None
-) -> Limits:
+) -> RecordLimits:
     """Return the limits of a caller, whose ends are exclusive.
 
     With a time, records without a timestamp are outside. ValueError for a negative time or offset.
@@ -92,7 +92,7 @@ def limits_of(
         if number is not None and number < 0:
             raise ValueError(f"{name}: {number} found, expected 0 or more")
     has_times = times != [None, None]
-    return Limits(
+    return RecordLimits(
         _LOWEST if start_offset is None else start_offset,
         _HIGHEST if end_offset is None else end_offset - 1,
         (times[0] or 0) if has_times else _LOWEST,

@@ -16,6 +16,7 @@ from kip33.api.retention_table import RETENTION
 from kip33.catalog.difference import DIFFERENCE
 from kip33.catalog.schema import SEGMENTS
 from kip33.indexing.verdict_rows import SEGMENT_VERDICTS
+from kip33.records.columns import RECORDS
 
 PAGE = (Path(kip33.__file__).parent / "api" / "RESULTS.md").read_text()
 RESULTS = {
@@ -28,6 +29,7 @@ RESULTS = {
     "group_lags": kip33.GroupLag,
     "resume_points": kip33.ResumePoint,
     "applied_partitions": kip33.PartitionResult,
+    "records": RECORDS,
 }
 NUMBERS = {"int", "int64", "int32"}
 UNITS = re.compile(r"\b(bytes|ms|offset|number|partition)")
@@ -42,7 +44,8 @@ def columns_of(result: Any) -> list[tuple[str, str]]:
 
 def _arrow_type(field: Any) -> str:
     name = str(field.type).replace("list<item: ", "list of ").replace("list<element: ", "list of ")
-    return name.removesuffix(">") + (" or null" if field.nullable else "")
+    name = name if "struct" in name else name.removesuffix(">")
+    return name.replace(">>", ">") + (" or null" if field.nullable else "")
 
 
 def _type(hint: Any) -> str:

@@ -75,9 +75,9 @@ def _windows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("_speed", "_windows")
-def test_random_logs(tmp_path: Path) -> None:
-    seeds = short_and_long(40, 3000)
-    for seed in range(seeds):
+@pytest.mark.parametrize("logs", short_and_long(60, 1000, "KIP33_RECORD_LOGS"))
+def test_random_logs(tmp_path: Path, logs: int) -> None:
+    for seed in range(logs):
         random = Random(seed)
         data = random_log(random, entries=random.choice((1, 3, 10)))
         if random.random() < 0.2:
@@ -85,7 +85,9 @@ def test_random_logs(tmp_path: Path) -> None:
         log = tmp_path / f"{seed:020d}.log"
         log.write_bytes(data)
         expected = list(one_by_one(data, prefix=log.as_uri()))
-        assert list(rows_of(kip33.read_arrow(log))) == expected, f"seed {seed}"
+        assert list(rows_of(kip33.read_arrow(log, include_control=True))) == expected, (
+            f"seed {seed}"
+        )
 
 
 @needs_real_segments

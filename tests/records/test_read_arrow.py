@@ -1,0 +1,294 @@
+"""`read_arrow`: sources, selection, columns, and what happens to damage."""
+
+import tracemalloc
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import kip33
+from kip33.errors import CorruptSegmentError, LocationError
+from kip33.records import record_table
+from tests.builders.segment_builder import (
+    Record,
+    end_txn_marker,
+    v0_message,
+    v1_message,
+    v2_batch,
+    with_broken_crc,
+    wrapper,
+)
+
+T = 1_700_000_000_000
+
+
+def write(partition: Path, base_offset: int, *entries: bytes) -> Path:
+    partition.mkdir(parents=True, exist_ok=True)
+    log = partition / f"{base_offset:020d}.log"
+    log.write_bytes(b"".join(entries))
+    return log
+
+
+def read(source: Any, **options: Any) -> list[dict[str, Any]]:
+    """Return the rows without the columns that are null in all of them."""
+    rows: list[dict[str, Any]] = kip33.read_arrow(source, **options).read_all().to_pylist()
+    return [{name: value for name, value in row.items() if value is not None} for row in rows]
+
+
+def offsets(source: Any, **options: Any) -> list[int]:
+    return [row["offset"] for row in read(source, columns=["offset"], **options)]
+
+
+def batch(base: int, count: int = 2, *, codec: str = "none", time: int | None = None) -> bytes:
+    """Return a batch of records at T + offset, or all at one time."""
+    times = [T + base + i if time is None else time for i in range(count)]
+    return v2_batch(base, [Record(one, b"k", b"v") for one in times], codec=codec)
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """Two brokers: `orders-0` on both, less of it on b2; `orders-1` and `clicks-0` on one."""
+    write(tmp_path / "b1/orders-0", 0, batch(0), batch(2, codec="zstd"))
+    write(tmp_path / "b1/orders-0", 4, batch(4, codec="lz4"))
+    write(tmp_path / "b2/orders-0", 4, batch(4))
+    write(tmp_path / "b2/orders-1", 0, batch(0))
+    write(tmp_path / "b1/clicks-0", 7, batch(7, 1))
+    return tmp_path
+
+
+def test_all_columns_of_a_record(tmp_path: Path) -> None:
+    sent = Record(T, b"key", b"value", (("h", b"1"), ("n", None)))
+    write(tmp_path / "b1/orders-3", 40, v2_batch(41, [sent]), v0_message(42, None, b"old"))
+    reader = kip33.read_arrow(tmp_path)
+    assert reader.schema.names == [
+        *("log_dir", "topic", "partition", "base_offset", "offset", "timestamp", "timestampType"),
+        *("key", "value", "headers", "_corrupt"),
+    ]
+    assert reader.schema.field("timestamp").type == pa.timestamp("ms", "UTC")
+    assert reader.read_all().to_pylist() == [
+        {
+            **{"log_dir": "b1", "topic": "orders", "partition": 3, "base_offset": 40},
+            **{"offset": 41, "timestamp": datetime.fromtimestamp(T / 1000, UTC)},
+            **{"timestampType": 0, "key": b"key", "value": b"value", "_corrupt": None},
+            "headers": [{"key": "h", "value": b"1"}, {"key": "n", "value": None}],
+        },
+        {
+            **{"log_dir": "b1", "topic": "orders", "partition": 3, "base_offset": 40},
+            **{"offset": 42, "timestamp": None, "timestampType": -1, "key": None},
+            **{"value": b"old", "headers": None, "_corrupt": None},
+        },
+    ]
+
+
+def test_columns_come_in_the_order_of_the_caller(archive: Path) -> None:
+    reader = kip33.read_arrow(archive, topic="clicks", columns=["value", "topic", "offset"])
+    assert reader.read_all().to_pylist() == [{"value": b"v", "topic": "clicks", "offset": 7}]
+    with pytest.raises(ValueError, match="'colour' found, expected some of log_dir, topic"):
+        kip33.read_arrow(archive, columns=["offset", "colour"])
+
+
+def test_each_partition_once_in_order(archive: Path) -> None:
+    rows = read(archive, columns=["topic", "partition", "offset"])
+    found = [(row["topic"], row["partition"], row["offset"]) for row in rows]
+    assert found == [
+        ("clicks", 0, 7),
+        *(("orders", 0, offset) for offset in range(6)),
+        *(("orders", 1, offset) for offset in range(2)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("selection", "expected"),
+    [
+        pytest.param({"topic": "clicks"}, [7], id="a topic"),
+        pytest.param({"topic": "o*"}, [0, 1, 2, 3, 4, 5, 0, 1], id="a glob"),
+        pytest.param({"topic": ["*", "!orders"]}, [7], id="several globs"),
+        pytest.param({"topic": "orders", "partition": 1}, [0, 1], id="a partition"),
+        pytest.param({"partition": [0]}, [7, 0, 1, 2, 3, 4, 5], id="several partitions"),
+        pytest.param({"log_dir": "b2", "partition": 0}, [4, 5], id="a replica"),
+    ],
+)
+def test_selected_partitions(archive: Path, selection: Any, expected: list[int]) -> None:
+    assert offsets(archive, **selection) == expected
+
+
+def test_nothing_of_that_name(archive: Path) -> None:
+    with pytest.raises(LocationError, match="no segments of topics nothing found"):
+        kip33.read_arrow(archive, topic="nothing")
+    with pytest.raises(LocationError, match="no segments of partitions 8 found"):
+        kip33.read_arrow(archive, partition=8)
+
+
+def test_a_log_a_directory_a_segment(archive: Path) -> None:
+    partition = archive / "b1/orders-0"
+    assert offsets(partition) == [0, 1, 2, 3, 4, 5]
+    assert offsets(partition / f"{4:020d}.log") == [4, 5]
+    assert offsets(kip33.list_segments(partition)[0]) == [0, 1, 2, 3]
+    assert read(partition / f"{4:020d}.log")[0]["topic"] == "orders"
+    with pytest.raises(LocationError, match="no such segment file"):
+        kip33.read_arrow(partition / f"{9:020d}.log")
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({"start_offset": 3}, [3, 4, 5]),
+        ({"end_offset": 3}, [0, 1, 2]),
+        ({"start_offset": 1, "end_offset": 5}, [1, 2, 3, 4]),
+        ({"start_offset": 6}, []),
+        ({"start_time": T + 3}, [3, 4, 5]),
+        ({"end_time": T + 3}, [0, 1, 2]),
+        ({"start_time": T + 1, "end_time": T + 2, "start_offset": 1}, [1]),
+        ({"end_time": T + 1, "disorder": "1h"}, [0]),
+        ({"end_time": T + 1, "disorder": 0}, [0]),
+    ],
+)
+def test_limits_of_offsets_and_times(
+    archive: Path, limits: dict[str, Any], expected: list[int]
+) -> None:
+    assert offsets(archive / "b1/orders-0", **limits) == expected
+
+
+def test_records_without_a_timestamp_are_outside_of_times(tmp_path: Path) -> None:
+    write(tmp_path, 0, v0_message(0), v1_message(1, -1), batch(2, 1))
+    assert offsets(tmp_path, end_time=T + 10) == [2]
+    assert offsets(tmp_path, start_time=0) == [2]
+
+
+def test_an_old_record_in_a_later_segment_is_found(tmp_path: Path) -> None:
+    write(tmp_path, 0, batch(0, 1, time=T))
+    write(tmp_path, 1, batch(1, 1, time=T + 5_000))
+    write(tmp_path, 2, batch(2, 1, time=T))
+    assert offsets(tmp_path, end_time=T + 1) == [0, 2]
+    assert offsets(tmp_path, end_time=T + 1, disorder="5s") == [0, 2]
+    assert offsets(tmp_path, end_time=T + 1, disorder="4s") == [0]
+
+
+def test_control_records(tmp_path: Path) -> None:
+    marker = end_txn_marker(2, T, producer_id=9)
+    write(tmp_path, 0, batch(0), marker, batch(3, 1))
+    assert offsets(tmp_path) == [0, 1, 3]
+    assert offsets(tmp_path, include_control=True) == [0, 1, 2, 3]
+
+
+UNREADABLE = v2_batch(10, body=b"\xff" * 9, records_count=2)
+
+
+def test_a_row_for_what_cannot_be_read(tmp_path: Path) -> None:
+    log = write(tmp_path / "orders-0", 0, batch(0, 1), UNREADABLE, batch(20, 1), b"\x00" * 5)
+    rows = read(tmp_path, columns=["topic", "offset", "key", "_corrupt"])
+    uri = log.as_uri()
+    at = len(batch(0, 1))
+    end = log.stat().st_size
+    assert rows == [
+        {"topic": "orders", "offset": 0, "key": b"k"},
+        {
+            "topic": "orders",
+            "_corrupt": f"{uri}: batch at position {at}: record 0 of 2: "
+            "a varint too long for 32 bits",
+        },
+        {"topic": "orders", "offset": 20, "key": b"k"},
+        {
+            "topic": "orders",
+            "_corrupt": f"{uri}: at byte {end - 5} of {end}: "
+            "5 bytes are left, too few for a batch header",
+        },
+    ]
+
+
+def test_an_error_for_what_cannot_be_read(tmp_path: Path) -> None:
+    log = write(tmp_path, 0, batch(0, 1), with_broken_crc(batch(1, 1)))
+    reader = kip33.read_arrow(tmp_path, on_error="fail")
+    assert "_corrupt" not in reader.schema.names
+    with pytest.raises(CorruptSegmentError, match=f"{log.name}: .*do not match its CRC") as raised:
+        reader.read_all()
+    assert raised.value.valid_bytes == len(batch(0, 1))
+
+
+def test_what_cannot_be_read_is_skipped_and_counted(tmp_path: Path) -> None:
+    write(tmp_path, 0, batch(0, 1), UNREADABLE, batch(20, 1))
+    write(tmp_path, 21, batch(21, 1)[:-1])
+    skipped: list[str] = []
+    assert offsets(tmp_path, on_error="skip", skipped=skipped) == [0, 20]
+    assert len(skipped) == 2
+    assert offsets(tmp_path, on_error="skip") == [0, 20]
+
+
+def test_a_file_that_is_deleted_before_it_is_read(tmp_path: Path) -> None:
+    write(tmp_path, 0, batch(0, 1))
+    lost = write(tmp_path, 1, batch(1, 1))
+    reader = kip33.read_arrow(tmp_path, columns=["offset", "_corrupt"])
+    lost.unlink()
+    first, second = reader.read_all().to_pylist()
+    assert first == {"offset": 0, "_corrupt": None}
+    assert second["_corrupt"].startswith(f"{lost.as_uri()}: cannot be read: ")
+    with pytest.raises(LocationError, match="cannot be read"):
+        failing = kip33.read_arrow(write(tmp_path, 1, batch(1, 1)), on_error="fail")
+        lost.unlink()
+        failing.read_all()
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ({"on_error": "ignore"}, "'ignore' is not a valid OnError"),
+        ({"start_offset": -1}, "start_offset: -1 found, expected 0 or more"),
+        ({"end_time": -5}, "end_time: -5 found, expected 0 or more"),
+        ({"start_time": datetime(2024, 1, 1)}, "expected a datetime with a time zone"),
+        ({"disorder": "soon"}, "'soon' found, expected 7d"),
+        ({"layout": "other"}, "layout 'other': expected kafka"),
+    ],
+)
+def test_wrong_arguments(archive: Path, argument: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        kip33.read_arrow(archive, **argument)
+
+
+def test_record_batches_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_table, "MOST_PAYLOAD_BYTES", 100)
+    values = [b"x" * size for size in (60, 40, 1, 250, 99, 1, 0, 0, 100)]
+    headers = (("h", b""),)
+    records = [Record(T, None, value, headers if not value else ()) for value in values]
+    write(tmp_path, 0, v2_batch(0, records, codec="gzip"))
+    read_batches = [one["value"].to_pylist() for one in kip33.read_arrow(tmp_path)]
+    assert [[len(value) for value in one] for one in read_batches] == [
+        *([60, 40], [1], [250], [99, 1], [0, 0], [100]),
+    ]
+
+
+def test_a_batch_that_is_too_large_is_unreadable(tmp_path: Path) -> None:
+    large = v2_batch(0, [Record(T, None, bytes(10_000))], codec="zstd")
+    write(tmp_path, 0, large, v2_batch(1, [Record(T, None, bytes(10_000))]), batch(2, 1))
+    first, second, third = read(tmp_path, columns=["offset", "_corrupt"], max_batch_bytes=9_999)
+    assert "decompresses to more than 9999 bytes" in first["_corrupt"]
+    assert "more than 9999 bytes" in second["_corrupt"]
+    assert third == {"offset": 2}
+
+
+def test_a_false_size_takes_no_memory(tmp_path: Path) -> None:
+    claims = bytearray(batch(0, 1))
+    claims[8:12] = (1 << 30).to_bytes(4)
+    log = write(tmp_path, 0, bytes(claims))
+    with log.open("r+b") as file:
+        file.truncate((1 << 30) + 100)
+    bomb = v2_batch(0, body=b"\x00" * 8, records_count=2**31 - 1)
+    tracemalloc.start()
+    (row,) = read(log, columns=["_corrupt"])
+    (other,) = read(write(tmp_path / "other", 0, bomb), columns=["_corrupt"])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert "do not match its CRC" in row["_corrupt"]
+    assert "record 0 of 2147483647" in other["_corrupt"]
+    assert peak < 64 << 20
+
+
+def test_wrappers_and_header_keys_that_are_no_text(tmp_path: Path) -> None:
+    inner = [v1_message(0, T, b"a"), v1_message(1, T + 1, b"b")]
+    odd = v2_batch(9, body=bytes([20, 0, 0, 0, 1, 1, 2, 2, 0xFF, 2, 0x41]), records_count=1)
+    write(tmp_path, 0, wrapper(6, inner), v2_batch(9, [Record(T, headers=(("é", b"v"),))]), odd)
+    rows = read(tmp_path, columns=["offset", "key", "headers", "_corrupt"])
+    assert rows[:2] == [{"offset": 5, "key": b"a"}, {"offset": 6, "key": b"b"}]
+    assert rows[2]["headers"] == [{"key": "é", "value": b"v"}]
+    assert rows[3]["headers"] == [{"key": "\ufffd", "value": b"A"}]
