@@ -93,7 +93,7 @@ bench bench-quick: venv java
 	$(BIN)/pip install --quiet --disable-pip-version-check -c .ci/requirements.lock -e '.[dev,bench]'
 	$(BIN)/python -m tests.benchmarks.bench $(if $(filter bench-quick,$@),--quick)
 
-bench:  ## Measure all, half an hour; writes tests/benchmarks/results/
+bench:  ## Measure all, about an hour; writes tests/benchmarks/results/
 bench-quick:  ## Measure some of it, in three minutes
 
 clean:  ## Remove what was made here

@@ -3,21 +3,23 @@
     python -m tests.benchmarks.bench [--quick] [--only GROUP] [--data DIR]
 
     kafka      races against Kafka's recovery, kafka-python and aiokafka; needs Maven, for its jars
-    jobs       whole Spark jobs against bare processes and Kafka
+    engines    complete commands on the local engine, and unchanged builds by spark-submit
+    jobs       builds on both engines against bare processes and Kafka
     cold       the first batch of a process: object code, numba's cache, no cache
     commands   how long small commands take, and how many bytes a read of headers reads
     nightly    unchanged and `--read tail` builds against full ones, on large and many segments
     durability builds that flush to the disk, against builds that do not
     memory     the memory of the driver and of a worker
-    retention  retention of a synthetic catalog of up to a million segments
+    retention  retention of a synthetic catalog of up to a million segments, on both engines
     search     requests for times in one job, and one at a time
     remote     builds over S3 and HDFS against reading alone; needs Go and Maven for the servers
     hostile    time and memory for the ten worst inputs that we know
-    growth     how cost grows with segments, sizes, batches, partitions, cores and workers
+    growth     how cost grows with segments, sizes, batches, partitions, cores and workers, on both
+               engines, and from which size on a cluster pays
 
-Needs Java 17, 12 GiB of disk and an idle machine. The complete run takes half an hour, `--quick`
-three minutes. With --only the other sections of the results stay. Figures that fell by more than a
-quarter since the committed results are printed.
+Needs Java 17, 12 GiB of disk and an idle machine. The complete run takes about an hour,
+`--quick` three minutes. With --only the other sections of the results stay. Figures that fell by
+more than a quarter since the committed results are printed.
 """
 
 import argparse
@@ -32,6 +34,7 @@ from tests.benchmarks.page import tell
 # Imported on demand: the races need packages that the others do not need.
 GROUPS: Final = {
     "kafka": ["races"],
+    "engines": ["whole_commands", "submitted_builds"],
     "jobs": ["large_jobs"],
     "cold": ["cold_start"],
     "commands": ["commands", "headers_only"],
@@ -42,9 +45,9 @@ GROUPS: Final = {
     "search": ["search"],
     "remote": ["remote"],
     "hostile": ["hostile"],
-    "growth": ["growth"],
+    "growth": ["growth", "cluster_sizes"],
 }
-QUICK_GROUPS: Final = ("kafka", "jobs", "commands", "nightly", "search")
+QUICK_GROUPS: Final = ("kafka", "engines", "jobs", "commands", "nightly", "search")
 
 
 def main() -> None:
@@ -58,7 +61,7 @@ def main() -> None:
     for name in (module for group in groups for module in GROUPS[group]):
         module = import_module(f"tests.benchmarks.{name}")
         found = results.merged(found, module.sections(options.data, quick=options.quick))
-        write(file, found, before)  # immediately, so that half an hour of results is not lost
+        write(file, found, before)  # immediately, so that results of an hour are not lost
     print(file.with_suffix(".md").read_text())
     for line in results.worse(found, before):
         tell(f"FELL by more than a quarter: {line}")

@@ -1,8 +1,9 @@
-"""Complete Spark jobs compared with bare processes, on large segments and on very many."""
+"""Builds on both engines compared with bare processes, on large segments and on very many."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
@@ -13,6 +14,7 @@ from kip33.spark.build import build_index
 from tests.benchmarks.archives import BROKER, Shape, link_archive
 from tests.benchmarks.bare_scan import BareScans
 from tests.benchmarks.kafka_recovery import WarmKafka, recover_side_by_side
+from tests.benchmarks.local_builds import build_locally
 from tests.benchmarks.page import Section, tell
 from tests.benchmarks.ratios import Ratio
 from tests.benchmarks.timing import Contestant, Times, clocked, take_turns, times_faster
@@ -22,26 +24,29 @@ MIB, GIB = 1 << 20, 1 << 30
 NOW_MS: Final = 1_800_000_000_000
 FRESH: Final = "Spark job, into a new directory"
 AGAIN: Final = "Spark job, `--full` in the same place"
+LOCAL_FRESH: Final = f"`kip33 build`, {CORES} local workers, into a new directory"
+LOCAL_AGAIN: Final = f"`kip33 build`, {CORES} local workers, `--full` in the same place"
 BARE: Final = f"kernel in {CORES} bare processes"
 KAFKA: Final = f"Kafka's `recover`, {CORES} warm JVMs"
 
 
 class Race(NamedTuple):
-    """An archive, the required share of bare processes' speed, and whether Kafka runs too."""
+    """An archive, the required shares of bare processes' speed, and whether Kafka runs too."""
 
     shape: Shape
-    least: float
+    least: float = 0.0  # of Spark
+    least_locally: float = 0.0  # of the local engine, into a new directory
     with_kafka: bool = False
 
 
 RACES: Final = (
-    Race(Shape("64 segments of 1 GiB", "batches-16k", GIB, 4, 16), 0.8),
-    Race(Shape("20,000 segments of 1 MiB", "batches-16k", MIB, 100, 200), 0.5),
-    Race(Shape("2,000 segments of 1 MiB", "batches-16k", MIB, 20, 100), 0.0, with_kafka=True),
+    Race(Shape("64 segments of 1 GiB", "batches-16k", GIB, 4, 16), 0.8, 0.92),
+    Race(Shape("20,000 segments of 1 MiB", "batches-16k", MIB, 100, 200), 0.5, 0.6),
+    Race(Shape("2,000 segments of 1 MiB", "batches-16k", MIB, 20, 100), with_kafka=True),
 )
 QUICK_RACES: Final = (  # they take seconds, mostly for a job's start, so nothing is required
-    Race(Shape("32 segments of 64 MiB", "batches-16k", 64 * MIB, 4, 8), 0.0),
-    Race(Shape("2,000 segments of 1 MiB", "batches-16k", MIB, 20, 100), 0.0, with_kafka=True),
+    Race(Shape("32 segments of 64 MiB", "batches-16k", 64 * MIB, 4, 8)),
+    Race(Shape("2,000 segments of 1 MiB", "batches-16k", MIB, 20, 100), with_kafka=True),
 )
 
 
@@ -71,10 +76,13 @@ def measure(spark: SparkSession, race: Race, data: Path, *, rounds: int) -> dict
         scratch = Path(stack.enter_context(TemporaryDirectory(prefix="scratch-", dir=data)))
         bare = stack.enter_context(BareScans(CORES))
         build = builder(spark, archive, shape)
-        fresh = itertools.count()
+        locally = partial(build_locally, archive, segments=shape.segments, workers=CORES)
+        fresh, local = itertools.count(), itertools.count()
         contestants: dict[str, Callable[[], float]] = {
             FRESH: clocked(lambda: build(scratch / str(next(fresh)))),
             AGAIN: clocked(lambda: build(scratch / "0")),
+            LOCAL_FRESH: clocked(lambda: locally(scratch / f"local-{next(local)}", full=False)),
+            LOCAL_AGAIN: clocked(lambda: locally(scratch / "local-0", full=True)),
             BARE: lambda: bare.scan(logs),
         }
         if race.with_kafka:
@@ -87,7 +95,8 @@ def measure(spark: SparkSession, race: Race, data: Path, *, rounds: int) -> dict
             {name: Contestant(run, *total) for name, run in contestants.items()}, rounds=rounds
         )
         if race.with_kafka:
-            require_agreement(links, scratch / "0" / BROKER)
+            for built in ("0", "local-0"):
+                require_agreement(links, scratch / built / BROKER)
         return times
 
 
@@ -125,19 +134,26 @@ def require_agreement(links: Sequence[Path], indexes: Path) -> None:
 def ratios_of(race: Race, times: Mapping[str, Times]) -> list[Ratio]:
     """Return the required and the measured ratios."""
     title = race.shape.title
+    bare, job = "the kernel in two bare processes", f"{title}, {CORES} cores"
+    local = f"`kip33 build`, {CORES} local workers"
     ratios = [
-        Ratio(
-            f"whole Spark job{how}, {title}, {CORES} cores",
-            "the kernel in two bare processes",
-            100 * times_faster(times[name], times[BARE]),
-            "%",
-            at_least=100 * race.least or None,
+        Ratio(work, bare, 100 * times_faster(times[name], times[BARE]), "%", 100 * least or None)
+        for name, work, least in (
+            (FRESH, f"whole Spark job, {job}", race.least),
+            (AGAIN, f"whole Spark job over its own index files, {job}", race.least),
+            (LOCAL_FRESH, f"{local}, {title}", race.least_locally),
+            (LOCAL_AGAIN, f"{local} over its own index files, {title}", 0),
         )
-        for name, how in ((FRESH, ""), (AGAIN, " over its own index files"))
     ]
     if race.with_kafka:
-        work, against = f"whole Spark job, {title}, {CORES} cores", "Kafka's recover, 2 warm JVMs"
-        ratios.append(Ratio(work, against, times_faster(times[FRESH], times[KAFKA]), at_least=1))
+        against = "Kafka's recover, 2 warm JVMs"
+        ratios += [
+            Ratio(work, against, times_faster(times[name], times[KAFKA]), at_least=least)
+            for name, work, least in (
+                (FRESH, f"whole Spark job, {job}", 1),
+                (LOCAL_FRESH, f"{local}, {title}", None),
+            )
+        ]
     return ratios
 
 
@@ -153,8 +169,10 @@ def lines(shape: Shape, times: Mapping[str, Times]) -> list[str]:
 def notes() -> list[str]:
     """Return an explanation of the rows."""
     return [
-        "- Medians of rounds in turns, in a session whose workers are up; warm page cache, every",
-        "  checksum checked by everybody. The job lists, plans, publishes a `.timeindex` each and",
-        "  commits; bare processes read and walk, and that is all.",
+        "- Medians of rounds in turns; warm page cache, every checksum checked by all. A build",
+        "  lists, plans, publishes a `.timeindex` each and commits; bare processes, which are",
+        "  running when the clock starts, read and walk, and that is all.",
+        "- *Spark job*: in a session whose workers are up. *local workers*: the command from the",
+        "  start of its process to its end, with the start of its workers.",
         "- The segments are hard links of a few files. Kafka's indexes were compared with ours.",
     ]

@@ -1,5 +1,6 @@
 """Synthetic catalogs of any number of rows, made without a scan in a second or two."""
 
+import json
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,14 @@ NOW_MS: Final = 1_700_000_000_000
 HOUR_MS: Final = 3_600_000
 ROWS_PER_PART: Final = 250_000
 PARTITIONS_PER_TOPIC: Final = 50
+DEFAULTS: Final = {"retention.ms": "3d", "cleanup.policy": "delete"}
+
+
+def write_policy(file: Path) -> Path:
+    """Write a policy file with DEFAULTS for all topics."""
+    settings = (f"{json.dumps(key)} = {json.dumps(value)}" for key, value in DEFAULTS.items())
+    file.write_text("\n".join(("[defaults]", *settings)))
+    return file
 
 
 def make_catalog(folder: Path, *, segments: int, partitions: int) -> Catalog:

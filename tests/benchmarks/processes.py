@@ -34,10 +34,14 @@ class Measured(NamedTuple):
     seconds: float
 
 
-def run_measured(command: Sequence[str]) -> Measured:
-    """Run a driver to its end while its JVM and workers are watched."""
+def run_measured(command: Sequence[str], *, quiet: bool = False) -> Measured:
+    """Run a driver to its end while its JVM and workers are watched.
+
+    `quiet` drops what it prints on standard error.
+    """
     begin = time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+    errors = subprocess.DEVNULL if quiet else None
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as child:
         watch = _Watch(child.pid)
         output, _ = child.communicate()
         peak = watch.end()

@@ -10,26 +10,29 @@ from typing import Final, NamedTuple
 
 from tests.benchmarks.commands import KIP33
 from tests.benchmarks.driver_memory import MIB, mib
-from tests.benchmarks.made_catalogs import NOW_MS, make_catalog
+from tests.benchmarks.made_catalogs import NOW_MS, make_catalog, write_policy
 from tests.benchmarks.page import Section, tell
 from tests.benchmarks.processes import Measured, run_measured
 from tests.benchmarks.ratios import Ratio
-from tests.benchmarks.retention_driver import CORES, DEFAULTS
+from tests.benchmarks.retention_driver import CORES
 
 SEGMENTS: Final = (10_000, 100_000, 1_000_000)
 SEGMENTS_EACH: Final = 200  # per partition
 SPARK: Final = "tests.benchmarks.retention_driver"
 PLAIN: Final = "tests.benchmarks.retention_plan_driver"
 AIM_SECONDS: Final = 15
+ON_SPARK: Final = ("--master", f"local[{CORES}]")
+ON_LOCAL: Final = ("--engine", "local")
 
 
 class Row(NamedTuple):
-    """One catalog judged by Spark's SQL, by the command, and by Python for a plan."""
+    """One catalog judged by Spark's SQL, by the command on both engines, and for a plan."""
 
     segments: int
     catalog_bytes: int
     spark: Measured
-    command: Measured
+    command: Measured  # on Spark
+    local_command: Measured
     plain: Measured
 
     @property
@@ -40,7 +43,7 @@ class Row(NamedTuple):
 
     @property
     def command_seconds(self) -> float:
-        """Return the seconds of the command minus Spark's start, as the driver measured it."""
+        """Return the seconds on Spark minus Spark's start, as the driver measured it."""
         return self.command.seconds - self.seconds["start"]
 
 
@@ -58,6 +61,12 @@ def sections(data: Path, *, quick: bool) -> list[Section]:
             "s",
             AIM_SECONDS,
         ),
+        Ratio(
+            f"`kip33 retention` of {largest.segments:,} segments, local engine",
+            "",
+            largest.local_command.seconds,
+            "s",
+        ),
         Ratio(f"{work}, again in one session", "", largest.seconds["warm"], "s"),
     ]
     title = "Retention of a catalog that was made"
@@ -72,20 +81,19 @@ def measure(segments: int) -> Row:
         folder = scratch / "catalog"
         make_catalog(folder, segments=segments, partitions=segments // SEGMENTS_EACH)
         size = sum(path.stat().st_size for path in folder.rglob("*.parquet"))
+        policy = write_policy(scratch / "policy.toml")
         spark = [sys.executable, "-m", SPARK, str(folder), str(scratch / "output")]
+        commands = [command(folder, policy, engine) for engine in (ON_SPARK, ON_LOCAL)]
         plain = [sys.executable, "-m", PLAIN, str(folder)]
-        measured = map(run_measured, (spark, command(folder, scratch), plain))
+        measured = map(run_measured, (spark, *commands, plain))
         return Row(segments, size, *measured)
     finally:
         shutil.rmtree(scratch)
 
 
-def command(catalog: Path, scratch: Path) -> list[str]:
+def command(catalog: Path, policy: Path, engine: Sequence[str]) -> list[str]:
     """Return the command line for the same question as the driver's, with a table."""
-    policy = scratch / "policy.toml"
-    said = (f"{json.dumps(key)} = {json.dumps(value)}" for key, value in DEFAULTS.items())
-    policy.write_text("\n".join(("[defaults]", *said)))
-    how = ["--policy", str(policy), "--now", str(NOW_MS), "--master", f"local[{CORES}]"]
+    how = ["--policy", str(policy), "--now", str(NOW_MS), *engine]
     return [str(KIP33), "retention", str(catalog), *how]
 
 
@@ -93,9 +101,9 @@ def lines(rows: Sequence[Row]) -> list[str]:
     """Return the table."""
     return [
         "| segments | catalog | first | again | segments/s | 30 days' forecast | as Parquet "
-        "| driver, Python | JVM | both at once | the command | of it, Spark's start "
-        "| for a plan, Python alone | its memory |",
-        f"|---:|{'---:|' * 13}",
+        "| driver, Python | JVM | both at once | the command on Spark | of it, Spark's start "
+        "| the command, local engine | its memory | for a plan, Python alone | its memory |",
+        f"|---:|{'---:|' * 15}",
         *map(row_line, rows),
     ]
 
@@ -110,8 +118,9 @@ def row_line(row: Row) -> str:
     memory = " | ".join(map(mib, (peak.python, peak.jvm, peak.driver)))
     plain = f"{float(row.plain.output):.1f} s | {mib(row.plain.peak.python)}"
     command = f"{row.command.seconds:.1f} s | {seconds['start']:.1f} s"
+    local = f"{row.local_command.seconds:.1f} s | {mib(row.local_command.peak.python)}"
     size = f"{row.catalog_bytes / MIB:.1f} MiB"
-    return f"| {row.segments:,} | {size} | {times} | {memory} | {command} | {plain} |"
+    return f"| {row.segments:,} | {size} | {times} | {memory} | {command} | {local} | {plain} |"
 
 
 def notes() -> list[str]:
@@ -119,10 +128,10 @@ def notes() -> list[str]:
     return [
         "- *first* is the first judgement of a session with all sums, as a nightly audit runs it;",
         "  *again* the best of three more. SQL alone: no row reaches Python but the sums.",
-        "- *the command*: `kip33 retention` from its process's start to its end, for a table of a",
-        "  thousand partitions and the sums. *Spark's start* is that of the session (the JVM, no",
-        "  job), measured in the driver's process just before; beyond it is all else: Python's",
-        "  start and imports, the judgement, what is printed, the JVM's end.",
+        "- *the command*: `kip33 retention` from its process's start to its end, for a table of up",
+        "  to 5,000 partitions and the sums, on each engine; once. *Spark's start* is that of the",
+        "  session (the JVM, no job), measured in the driver's process just before; beyond it is",
+        "  all else: Python's start and imports, the judgement, what is printed, the JVM's end.",
         "- 200 segments an hour apart in each partition, one in a thousand a year ahead.",
         "- *for a plan*: the same rule in Python on the same rows, as `--plan` and `--apply` do.",
     ]

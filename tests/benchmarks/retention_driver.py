@@ -19,10 +19,9 @@ from kip33.spark.result_folder import written
 from kip33.spark.retention.summary import totals_of
 from kip33.spark.session import create_session
 from kip33.stores.locations import Location
-from tests.benchmarks.made_catalogs import HOUR_MS, NOW_MS
+from tests.benchmarks.made_catalogs import DEFAULTS, HOUR_MS, NOW_MS
 
 CORES: Final = 2
-DEFAULTS: Final = {"retention.ms": "3d", "cleanup.policy": "delete"}
 POLICIES: Final = Policies({"defaults": DEFAULTS})
 
 
