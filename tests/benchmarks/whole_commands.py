@@ -140,8 +140,8 @@ def builds(
         return ["build", archive, "--index-dir", scratch / str(place), *options]
 
     work = f"`kip33 build`, {title}"
-    yield Work(f"{work}, first", lambda: build(next(places)), "0 unchanged", first_s)
-    yield Work(f"{work}, unchanged", lambda: build(0), f"{segments:,} unchanged", unchanged_s)
+    yield Work(f"{work}, first", lambda: build(next(places)), " 0 unchanged", first_s)
+    yield Work(f"{work}, unchanged", lambda: build(0), f" {segments:,} unchanged", unchanged_s)
 
 
 def measure(work: Work, *, rounds: int) -> Runs:
