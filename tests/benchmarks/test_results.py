@@ -29,6 +29,7 @@ PROJECT = Path(__file__).parents[2]
         (Ratio("a", "b", 1.7), ""),
         (Ratio("a", "", 0.2, "s", at_least=0.3), "met"),
         (Ratio("a", "", 0.4, "s", at_least=0.3), "**missed**"),
+        (Ratio("a", "", 5.5, "ms", at_least=6), "met"),
         (Ratio("a", "size", 2.5, "% of bytes", at_least=2), "**missed**"),
         (Ratio("a", "b", 59.0, "%", at_least=60), "**missed**"),
     ],
