@@ -1,9 +1,12 @@
-"""The one Spark session that every test marked `spark` shares."""
+"""The one Spark session that every test marked `spark` shares, and the order of the tests."""
 
 import os
+import re
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -24,6 +27,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let what takes long come first, a file at a time: two workers then end at the same time."""
     spark = {item.path for item in items if item.get_closest_marker("spark")}
     items.sort(key=lambda item: (item.path not in spark, item.path.parent.name != "faults"))
+
+
+SHARES_SESSION = re.compile(r"\bspark: |\bspark_command\b")  # a parameter, or the fixture's name
+
+
+@cache
+def shares_session(path: str) -> bool:
+    """Return whether tests of a file ask for the shared Spark session."""
+    return bool(SHARES_SESSION.search((Path(__file__).parents[1] / path).read_text()))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give a file at a time to a worker, and all files with the Spark session to the same one."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class OneSessionScheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            path = nodeid.partition("::")[0]
+            return "the Spark session" if shares_session(path) else path
+
+    return OneSessionScheduling(config, log)
 
 
 @pytest.fixture(scope="session")

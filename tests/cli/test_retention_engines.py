@@ -17,6 +17,7 @@ from kip33.stores.locations import Location
 from tests.builders.broker_archive import rows_with_files
 from tests.builders.random_catalogs import NOW_MS, random_catalogs
 from tests.cli.console import KIP33, Command, Finished, file_named, subprocess_of
+from tests.long_forms import one_in
 
 pytestmark = pytest.mark.spark
 
@@ -38,19 +39,19 @@ HOSTILE = [
     "\x01\x1f\x7f\x80\u2028", "back\\slash", "\\u001f", '"', "'", "</script>", "#", "\x00x",
 ]  # fmt: skip
 QUESTIONS: dict[str, list[str]] = {
-    "table": [],
     "table with a forecast": ["--forecast", "40d", "--fail-on", "blocked"],
-    "jsonl": ["--format", "jsonl", "--at", f"{NOW_MS - 5},{NOW_MS}", "--retention-ms", "2h"],
+    "table": [],
     "json": ["--format", "json", "--forecast", "3d", "--topics", "*e*", "--topics", "!*r*"],
+    "jsonl": ["--format", "jsonl", "--at", f"{NOW_MS - 5},{NOW_MS}", "--retention-ms", "2h"],
     "csv": ["--format", "csv", "--active-segment", "kafka", "--boundary", "remote"],
     "a broker's view": ["--show-broker-view", "--ignore-future", "1h"],
-    "a broker's view as csv": ["--show-broker-view", "--format", "csv"],
     "files": ["--output", "OUT", "--at", str(NOW_MS), "--ignore-future", "1h"],
+    "a broker's view as csv": ["--show-broker-view", "--format", "csv"],
     "a plan": ["--plan", "OUT/plan.jsonl", "--trust-last-modified", "--topics", "hourly"],
     "a plan beside a broker's view": ["--plan", "OUT/plan.jsonl", "--show-broker-view"],
-    "for brokers": ["--emit", "delete-records"],
     "for brokers, trusting": ["--emit", "delete-records", "--trust-last-modified"],
     "nothing matches": ["--topics", "nothing"],
+    "for brokers": ["--emit", "delete-records"],
     "a plan of what will expire": ["--plan", "OUT/plan.jsonl", "--now", "now+1d"],
 }
 
@@ -101,7 +102,7 @@ def number_in(log_dir: str) -> int:
     return int(log_dir.removeprefix("broker-")) // 2
 
 
-@pytest.mark.parametrize("options", QUESTIONS.values(), ids=QUESTIONS)
+@pytest.mark.parametrize("options", one_in(3, QUESTIONS.values()), ids=QUESTIONS)
 def test_both_engines_print_and_write_the_same(
     options: list[str], catalog: Path, spark_command: Command
 ) -> None:

@@ -106,6 +106,7 @@ def read_beside(row: Row) -> tuple[int | None, str | None, str | None]:
     )
 
 
+@pytest.mark.integration  # `make test` compares Spark with the local engine (`test_columns.py`)
 @pytest.mark.parametrize(("active_segment", "boundary"), [("keep", "local"), ("kafka", "remote")])
 def test_spark_answers_as_a_loop_over_the_files(
     active_segment: str, boundary: str, spark: SparkSession, archive: Archive

@@ -72,13 +72,14 @@ def by_the_rule(
     return decided
 
 
+@pytest.mark.integration  # `make test` compares Spark with the local engine, and that with the rule
 @pytest.mark.parametrize(
     ("active_segment", "boundary"),
     [
         ("keep", "local"),
         ("kafka", "remote"),
-        pytest.param("keep", "remote", marks=pytest.mark.integration),
-        pytest.param("kafka", "local", marks=pytest.mark.integration),
+        ("keep", "remote"),
+        ("kafka", "local"),
     ],
 )
 def test_spark_decides_as_the_rule_does(
@@ -126,6 +127,7 @@ def test_input_columns_are_kept_as_they_are(
     ]
 
 
+@pytest.mark.integration
 def test_spark_suspects_what_the_rule_suspects(
     spark: SparkSession, catalogs: tuple[Path, list[Row], dict[Any, int]]
 ) -> None:
@@ -151,6 +153,7 @@ def test_spark_suspects_what_the_rule_suspects(
     }, found
 
 
+@pytest.mark.integration
 def test_what_if_the_future_were_not_believed_and_the_limit_another(
     spark: SparkSession, catalogs: tuple[Path, list[Row], dict[Any, int]]
 ) -> None:
@@ -182,6 +185,7 @@ def test_what_if_the_future_were_not_believed_and_the_limit_another(
     assert any(row.what_if_deletable and not row.deletable for row in judged)
 
 
+@pytest.mark.integration
 def test_the_summary_adds_up(
     spark: SparkSession, catalogs: tuple[Path, list[Row], dict[Any, int]]
 ) -> None:
@@ -252,6 +256,7 @@ def check_partition(found: Row, segments: list[Row], decisions: list[Decision]) 
         assert found["blocking_ahead_of_blocked_ms"] == largest - max(0, *newest)
 
 
+@pytest.mark.integration
 def test_what_is_freed_by_a_moment_is_what_is_deletable_then(
     spark: SparkSession, catalogs: tuple[Path, list[Row], dict[Any, int]]
 ) -> None:
