@@ -68,7 +68,7 @@ def search_catalog(options: SearchRequest) -> None:
             seconds=time.monotonic() - started,
             warnings=choice.warnings,
             engine=engine.name,
-            workers=workers_of(engine.name, options),
+            workers=workers_of(engine.name, options, answers),
         )
 
 

@@ -1,4 +1,4 @@
-"""The engine of a search: threads of this process, or Spark for many questions."""
+"""The engine of a search: threads of this process, worker processes, or Spark."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from kip33.catalog.snapshot import Snapshot
 from kip33.cli.engine_option import EngineChoice, open_session
 from kip33.cli.search_options import SearchRequest
 from kip33.cli.search_tables import ANSWER_COLUMNS, Answer
-from kip33.search.catalog_search import TimeQuestion, search_rows
+from kip33.search.catalog_search import Found, TimeQuestion, search_on_engine, search_rows
 from kip33.search.replica_search import SearchOptions
 
 if TYPE_CHECKING:
@@ -38,10 +38,11 @@ def engine_for(
     return EngineChoice(EngineName.LOCAL, why, False)
 
 
-def workers_of(engine: EngineName, options: SearchRequest) -> int:
-    """Return how many searches run at once on other processes, 1 in this process."""
+def workers_of(engine: EngineName, options: SearchRequest, answers: Sequence[Answer]) -> int:
+    """Return how many processes searched: of this machine at most one for each partition."""
     if engine == EngineName.LOCAL:
-        return 1
+        partitions = {(answer["topic"], answer["partition"]) for answer in answers}
+        return max(1, min(options.workers or 1, len(partitions)))
     from kip33.spark.tasks import cores
 
     return cores(open_session(options.engine_options))
@@ -68,8 +69,26 @@ def answers_to(
                 strict=True,
             )
         )
-        for found in search_rows(rows, questions, how, starts)
+        for found in _found_here(rows, questions, how, options, starts)
     ]
+
+
+def _found_here(
+    rows: "pa.Table",
+    questions: Sequence[TimeQuestion],
+    how: SearchOptions,
+    options: SearchRequest,
+    starts: LogStartOffsets | None,
+) -> list[Found]:
+    """Return what threads of this process find, or worker processes if --workers asks for them.
+
+    Starting workers takes as long as thousands of small searches.
+    """
+    if options.workers is None or options.workers == 1:
+        return search_rows(rows, questions, how, starts)
+    from kip33.local.local_engine import LocalEngine
+
+    return search_on_engine(LocalEngine(options.workers), rows, questions, how, starts)
 
 
 def _by_spark(

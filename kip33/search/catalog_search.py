@@ -1,12 +1,14 @@
 """Answer a few questions from a catalog directly, without Spark, in threads for slow stores."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kip33.archive.bins import Engine
 from kip33.archive.log_start_offsets import LogStartOffsets
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.schema import SEGMENTS
@@ -14,6 +16,7 @@ from kip33.catalog.snapshot import Snapshot
 from kip33.search.replica_search import SEARCHED, ReplicaAnswer, Request, SearchOptions, answers_of
 from kip33.search.replicas import SEARCH_THREADS, PartitionKey, ReplicaKey
 
+SEARCH_COST_BYTES: Final = 1 << 20  # a search takes about as long as reading this
 COUNTED: Final = (
     *("log_dir", "log_uri", "base_offset", "last_offset", "valid_bytes"),
     *("record_count", "status"),
@@ -101,11 +104,7 @@ def search_rows(
     for (log_dir, topic, number), offset in (starts or {}).items():
         by_topic_partition.setdefault((topic, number), {})[log_dir] = offset
     partitions = by_partition(_asked_for(rows, questions))
-    asked: dict[PartitionKey, list[tuple[int, Request]]] = {}
-    for number, question in enumerate(questions):
-        for partition in _partitions_of(question, partitions):
-            request = Request(question.target_ms, question.log_dir)
-            asked.setdefault(partition, []).append((number, request))
+    asked = _requests_by_partition(questions, partitions)
 
     def answered(partition: PartitionKey) -> Iterator[Found]:
         numbers = [number for number, _ in asked[partition]]
@@ -120,6 +119,68 @@ def search_rows(
     return sorted(found, key=_place)
 
 
+def search_on_engine(
+    engine: Engine,
+    rows: "pa.Table",
+    questions: Sequence[TimeQuestion],
+    how: SearchOptions,
+    starts: LogStartOffsets | None = None,
+) -> list[Found]:
+    """Return the answers of `search_rows`; the partitions are distributed over an engine's bins."""
+    asked = _requests_by_partition(questions, dict.fromkeys(_keys_of(rows)))
+    numbers = [[number for number, _ in requests] for requests in asked.values()]
+    work = pa.table(
+        {
+            "topic": pa.array([topic for topic, _ in asked], pa.string()),
+            "partition": pa.array([partition for _, partition in asked], pa.int32()),
+            "questions": pa.array(numbers, pa.list_(pa.int64())),
+            "size_bytes": pa.array([SEARCH_COST_BYTES * len(one) for one in numbers], pa.int64()),
+            "path": pa.array([f"{topic}-{partition}" for topic, partition in asked], pa.string()),
+        }
+    )
+    run = partial(_search_bin, rows, questions, how, starts)
+    return sorted(engine.run_on_bins(work, run), key=_place)
+
+
+def _search_bin(
+    rows: "pa.Table",
+    questions: Sequence[TimeQuestion],
+    how: SearchOptions,
+    starts: LogStartOffsets | None,
+    bin_number: int,
+    work: "pa.Table",
+) -> list[Found]:
+    """Return the answers of some partitions, with the numbers of their questions."""
+    asked = [
+        (number, questions[number]._replace(topic=topic, partition=partition))
+        for topic, partition, numbers in zip(
+            *(work[name].to_pylist() for name in ("topic", "partition", "questions")), strict=True
+        )
+        for number in numbers
+    ]
+    found = search_rows(rows, [question for _, question in asked], how, starts)
+    return [one._replace(question=asked[one.question][0]) for one in found]
+
+
+def _keys_of(rows: "pa.Table") -> list[PartitionKey]:
+    """Return the partitions of segments whose base offset is known."""
+    known = rows.filter(pc.is_valid(rows["base_offset"]))
+    keys = known.group_by(["topic", "partition"]).aggregate([])
+    return [(row["topic"], row["partition"]) for row in keys.to_pylist()]
+
+
+def _requests_by_partition(
+    questions: Sequence[TimeQuestion], partitions: Mapping[PartitionKey, object]
+) -> dict[PartitionKey, list[tuple[int, Request]]]:
+    """Return the requests for each partition, with the numbers of their questions."""
+    asked: dict[PartitionKey, list[tuple[int, Request]]] = {}
+    for number, question in enumerate(questions):
+        for partition in _partitions_of(question, partitions):
+            request = Request(question.target_ms, question.log_dir)
+            asked.setdefault(partition, []).append((number, request))
+    return asked
+
+
 def _asked_for(rows: "pa.Table", questions: Sequence[TimeQuestion]) -> "pa.Table":
     """Return the rows of the partitions that questions name; all rows if one names no partition."""
     numbers = [question.partition for question in questions]
@@ -129,7 +190,7 @@ def _asked_for(rows: "pa.Table", questions: Sequence[TimeQuestion]) -> "pa.Table
 
 
 def _partitions_of(
-    question: TimeQuestion, partitions: dict[PartitionKey, list[dict[str, Any]]]
+    question: TimeQuestion, partitions: Mapping[PartitionKey, object]
 ) -> list[PartitionKey]:
     if question.partition is not None:
         return [(question.topic, question.partition)]
