@@ -21,7 +21,7 @@ from kip33.catalog.catalog import Catalog
 from kip33.catalog.choosing import chosen
 from kip33.errors import LocationError
 from kip33.formats.names import parse_partition_dir
-from kip33.records.read_segment import ReadSegment
+from kip33.records.read_segment import ReadSegment, SegmentFigures
 from kip33.rules.segment_status import SegmentStatus
 from kip33.stores.filesystem_option import Filesystem, place_on
 from kip33.stores.locations import Location
@@ -42,8 +42,8 @@ PartitionSegments: TypeAlias = list[ReadSegment]
 """The segments of one replica of a partition, by base offset."""
 
 _FROM_CATALOG: Final = [
-    *("log_dir", "topic", "partition", "base_offset", "log_uri", "last_offset", "size_bytes"),
-    *("valid_bytes", "max_timestamp", "status"),
+    *("log_dir", "topic", "partition", "base_offset", "log_uri", "status", "error"),
+    *("smallest_timestamp", "open_transactions", *SegmentFigures._fields),
 ]
 _KNOWN: Final = (SegmentStatus.OK, SegmentStatus.EMPTY, SegmentStatus.TRUNCATED)
 
@@ -154,15 +154,16 @@ def _of_row(row: dict[str, Any]) -> ReadSegment:
     """Return a catalog row; only a log that a build has read gives facts."""
     is_known = row["status"] in _KNOWN
     return ReadSegment(
-        Location.of(row["log_uri"]),
-        row["log_dir"],
-        row["topic"],
-        row["partition"],
-        row["base_offset"],
-        last_offset=row["last_offset"] if is_known else None,
-        size_bytes=row["size_bytes"] if is_known else None,
-        max_timestamp=row["max_timestamp"] if is_known else None,
-        listed_bytes=(row["valid_bytes"] if is_known else row["size_bytes"]) or 0,
+        log=Location.of(row["log_uri"]),
+        log_dir=row["log_dir"],
+        topic=row["topic"],
+        partition=row["partition"],
+        base_offset=row["base_offset"],
+        figures=SegmentFigures(*map(row.get, SegmentFigures._fields)) if is_known else None,
+        smallest_timestamp=row["smallest_timestamp"] if is_known else None,
+        open_transactions=row["open_transactions"] if is_known else None,
+        damage=row["error"] if row["status"] == SegmentStatus.TRUNCATED else None,
+        listed_bytes=row["valid_bytes" if is_known else "size_bytes"] or 0,
     )
 
 

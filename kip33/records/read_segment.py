@@ -5,6 +5,17 @@ from typing import Any, Final, NamedTuple
 from kip33.stores.locations import Location
 
 
+class SegmentFigures(NamedTuple):
+    """What a scan of a segment's headers gives."""
+
+    size_bytes: int | None = None
+    valid_bytes: int | None = None
+    batch_count: int | None = None
+    record_count: int | None = None  # None: a v0 or v1 wrapper hides it
+    last_offset: int | None = None  # None: no batch
+    max_timestamp: int | None = None  # -1: no record has a timestamp
+
+
 class ReadSegment(NamedTuple):
     """One segment of a partition; None: not known."""
 
@@ -14,12 +25,27 @@ class ReadSegment(NamedTuple):
     partition: int | None
     base_offset: int | None
     next_base_offset: int | None = None  # of the partition's next segment
-    last_offset: int | None = None
-    size_bytes: int | None = None  # None: the size when the log is opened
+    figures: SegmentFigures | None = None  # of a catalog
     smallest_timestamp: int | None = None  # of all records
-    max_timestamp: int | None = None  # of all records, -1: no record has a timestamp
+    open_transactions: str | None = None  # at its end, see `rules.transaction_chain`
     listed_bytes: int = 0  # to compare replicas
+    damage: str | None = None  # why a catalog's log is valid only in part
     error: str | None = None  # why the segment cannot be read
+
+    @property
+    def last_offset(self) -> int | None:
+        """Return its last offset."""
+        return self.figures.last_offset if self.figures else None
+
+    @property
+    def max_timestamp(self) -> int | None:
+        """Return the largest timestamp of all records, -1 if no record has one."""
+        return self.figures.max_timestamp if self.figures else None
+
+    def readable_bytes(self, size_bytes: int) -> int:
+        """Return how much of a log of `size_bytes` is read: no more than its catalog describes."""
+        known = self.figures.size_bytes if self.figures else None
+        return size_bytes if known is None else min(size_bytes, known)
 
     def constant(self, column: str) -> Any:
         """Return the value that a column has in all rows of the segment, None for other columns."""

@@ -21,6 +21,14 @@ class RecordRequest(NamedTuple):
     limits: RecordLimits = RecordLimits()
     include_control: bool = False
     disorder_ms: int | None = None  # no record is older than an earlier one by more than this
+    only_committed: bool = False
+
+    def below(self, offset: int | None) -> "RecordRequest":
+        """Return the request without offsets from `offset` on."""
+        if offset is None:
+            return self
+        last = min(self.limits.last_offset, offset - 1)
+        return self._replace(limits=self.limits._replace(last_offset=last))
 
     def needs(self, segment: ReadSegment) -> bool:
         """Return whether a segment may have such records, by what is known about it."""

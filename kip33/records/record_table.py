@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from kip33.formats.native import Speed
 from kip33.records.binary_column import BinaryColumn
-from kip33.records.columns import CORRUPT, of_segment
+from kip33.records.columns import UNDECIDED, of_segment
 from kip33.records.headers_column import HeadersColumn
 from kip33.records.read_segment import ReadSegment
 
@@ -32,6 +32,13 @@ class RecordTable:
         self._fields = {name: BinaryColumn(speed) for name in ("key", "value") if name in wanted}
         self._headers = HeadersColumn(speed) if "headers" in wanted else None
         self._rows = 0
+        self._undecided: str | None = None
+
+    def begin(self, segment: ReadSegment, undecided: str | None) -> Iterator[pa.RecordBatch]:
+        """Set why it is not known whether the next records were committed, None: it is."""
+        if undecided != self._undecided:
+            yield from self.finish(segment)
+        self._undecided = undecided
 
     def append(
         self, segment: ReadSegment, data: Any, records: npt.NDArray[np.void]
@@ -53,14 +60,6 @@ class RecordTable:
         for parts in self._numbers.values():
             parts.clear()
         self._rows = 0
-
-    def corrupt_row(self, segment: ReadSegment, why: str) -> pa.RecordBatch:
-        """Return a record batch of one row, which says why something cannot be read."""
-        columns = [
-            pa.array([why], pa.string()) if field.name == CORRUPT else of_segment(field, segment, 1)
-            for field in self._schema
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _room_for(self, data: Any, records: npt.NDArray[np.void]) -> int:
         """Return how many of the records may be added; at least 1 to an empty table."""
@@ -92,6 +91,8 @@ class RecordTable:
             return self._headers.finish()
         if field.name in self._numbers:
             return _numbers(np.concatenate(self._numbers[field.name]), field)
+        if field.name == UNDECIDED:
+            return pa.array([self._undecided] * self._rows, pa.string())
         return of_segment(field, segment, self._rows)
 
 

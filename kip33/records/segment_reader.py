@@ -1,20 +1,22 @@
-"""The records of one segment after the other, as Arrow record batches."""
+"""The rows of one segment after the other, as Arrow record batches."""
 
 from collections.abc import Iterator
-from enum import StrEnum
-from typing import Final
+from typing import Final, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from kip33.errors import CorruptSegmentError, Kip33Error, LocationError, UnsupportedFormatError
+from kip33.errors import CorruptSegmentError, LocationError, UnsupportedFormatError
 from kip33.formats.byte_sources import ReadInto
-from kip33.formats.decoded_records import RecordDecoder, UnreadableBatch
-from kip33.formats.held_batches import BatchWindows
-from kip33.formats.native import compiled, plain
+from kip33.formats.decoded_records import RecordLimits, UnreadableBatch
+from kip33.formats.held_batches import BatchWindows, HeldBatches
+from kip33.records.committed_reading import fates_of
+from kip33.records.faults import Faults
 from kip33.records.partitions import PartitionSegments
 from kip33.records.read_segment import ReadSegment
 from kip33.records.record_request import RecordRequest
-from kip33.records.record_table import RecordTable
+from kip33.records.transaction_fates import UNDECIDED_WHY, TransactionFates
 from kip33.stores.files import one_line, opened
 
 PLAIN_BYTES: Final = 1 << 16  # fewer bytes are read before compiled code is loaded
@@ -22,56 +24,42 @@ LOCAL_WINDOW_BYTES: Final = 1 << 20
 REMOTE_WINDOW_BYTES: Final = 1 << 23
 
 
-class OnError(StrEnum):
-    """What to do about bytes that cannot be read."""
+class Rows(Protocol):
+    """Turns batches into rows."""
 
-    ROW = "row"  # return a row that says why
-    FAIL = "fail"  # raise the error
-    SKIP = "skip"  # only count them
+    def use(self, limits: RecordLimits, *, native: bool) -> None:
+        """Return rows inside `limits` from now on, by compiled or by plain code."""
 
+    def add(
+        self, segment: ReadSegment, held: HeldBatches, undecided: str | None
+    ) -> Iterator[pa.RecordBatch | UnreadableBatch]:
+        """Yield record batches, and the batches that cannot be read."""
 
-class Faults:
-    """Decides about what cannot be read; `skipped` gets a line for each that is skipped."""
-
-    def __init__(self, on_error: OnError, skipped: list[str]) -> None:
-        """Take the caller's choice and list."""
-        self._on_error, self._skipped = on_error, skipped
-
-    def found(
-        self, table: RecordTable, segment: ReadSegment, error: Kip33Error
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield a row for an error, or raise it, or skip it."""
-        if self._on_error == OnError.FAIL:
-            raise error
-        if self._on_error == OnError.SKIP:
-            self._skipped.append(str(error))
-            return
-        yield from table.finish(segment)
-        yield table.corrupt_row(segment, str(error))
+    def finish(self, segment: ReadSegment) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that were collected."""
 
 
 class SegmentReader:
     """Reads segments in order; compiled code is used as soon as there are enough bytes."""
 
-    def __init__(
-        self, request: RecordRequest, schema: pa.Schema, faults: Faults, max_batch_bytes: int
-    ) -> None:
-        """Read what `request` wants into columns of `schema`."""
-        self._request, self._schema, self._faults = request, schema, faults
-        self._most = max_batch_bytes
+    def __init__(self, request: RecordRequest, rows: Rows, faults: Faults) -> None:
+        """Read what `request` wants, as `rows`."""
+        self._asked, self._request, self._rows, self._faults = request, request, rows, faults
+        self._fates = TransactionFates()
         self._bytes_read = 0
-        self._use(native=False)
+        self._native = False
+        self._latest = -1  # the largest timestamp of the partition so far
 
-    def _use(self, *, native: bool) -> None:
-        self._native = native
-        self._table = RecordTable(self._schema, compiled if native else plain)
-        self._decoder = RecordDecoder(
-            self._request.limits, max_batch_bytes=self._most, native=native
-        )
-
-    def records(self, partition: PartitionSegments) -> Iterator[pa.RecordBatch]:
-        """Yield the records of a partition."""
-        self._latest = -1
+    def read(self, partition: PartitionSegments) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a partition."""
+        self._request, self._latest = self._asked, -1
+        needed = [number for number, one in enumerate(partition) if self._asked.needs(one)]
+        if not needed:
+            return
+        if self._asked.only_committed:
+            self._fates = fates_of(partition, first_needed=needed[0], last_needed=needed[-1])
+            self._request = self._asked.below(self._fates.last_stable_offset)
+        self._rows.use(self._request.limits, native=self._native)
         for segment in partition:
             if self._request.is_over(self._latest):
                 return
@@ -81,26 +69,28 @@ class SegmentReader:
 
     def _of_segment(self, segment: ReadSegment) -> Iterator[pa.RecordBatch]:
         uri = segment.log.uri
+        problem: LocationError | CorruptSegmentError | None = None
         try:
             if segment.error:
                 raise LocationError(f"{uri}: cannot be read: {segment.error}")
             with opened(segment.log) as (read_into, size_bytes):
-                if segment.size_bytes is not None:
-                    size_bytes = min(size_bytes, segment.size_bytes)
+                size_bytes = segment.readable_bytes(size_bytes)
                 yield from self._of_log(segment, read_into, size_bytes)
         except OSError as error:
-            found = LocationError(f"{uri}: cannot be read: {one_line(error)}")
-            yield from self._faults.found(self._table, segment, found)
+            problem = LocationError(f"{uri}: cannot be read: {one_line(error)}")
         except (LocationError, CorruptSegmentError) as error:
-            yield from self._faults.found(self._table, segment, error)
-        yield from self._table.finish(segment)
+            problem = error
+        yield from self._rows.finish(segment)
+        if problem:
+            yield from self._faults.found(segment, problem)
 
     def _of_log(
         self, segment: ReadSegment, read_into: ReadInto, size_bytes: int
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the records of an open log; raises CorruptSegmentError for damage at its end."""
+        """Yield the rows of an open log; raises CorruptSegmentError for damage at its end."""
         if not self._native and self._bytes_read + size_bytes > PLAIN_BYTES:
-            self._use(native=True)
+            self._native = True
+            self._rows.use(self._request.limits, native=True)
         self._bytes_read += size_bytes
         windows = BatchWindows(
             *(read_into, size_bytes),
@@ -108,20 +98,36 @@ class SegmentReader:
             window_bytes=LOCAL_WINDOW_BYTES if segment.log.is_local else REMOTE_WINDOW_BYTES,
         )
         for held in windows:
-            is_wanted = self._request.wanted(held.batches)
-            wanted = held if is_wanted.all() else held._replace(batches=held.batches[is_wanted])
-            for found in self._decoder.decode(wanted):
-                if isinstance(found, UnreadableBatch):
-                    error = _of_file(segment, found.error)
-                    yield from self._faults.found(self._table, segment, error)
-                else:
-                    yield from self._table.append(segment, *found)
+            for part, undecided in self._wanted(held):
+                for found in self._rows.add(segment, part, undecided):
+                    if isinstance(found, UnreadableBatch):
+                        yield from self._faults.found(segment, _of_file(segment, found.error))
+                    else:
+                        yield found
             self._latest = max(self._latest, int(held.batches["max_timestamp"].max()))
             if self._request.ends_in(held.batches) or self._request.is_over(self._latest):
                 return
         if windows.damage:
             message = f"{segment.log.uri}: {windows.damage}"
             raise CorruptSegmentError(message, windows.position)
+
+    def _wanted(self, held: HeldBatches) -> Iterator[tuple[HeldBatches, str | None]]:
+        """Yield the batches that are wanted, and why it is not known that they were committed."""
+        batches = held.batches
+        is_wanted = self._request.wanted(batches)
+        if not self._asked.only_committed:
+            yield _those(held, is_wanted), None
+            return
+        kept = _those(held, is_wanted & ~self._fates.aborted(batches))
+        is_undecided = self._fates.undecided(kept.batches)
+        changes = np.flatnonzero(np.diff(is_undecided)) + 1
+        for first, end in zip([0, *changes], [*changes, len(is_undecided)], strict=True):
+            why = UNDECIDED_WHY if first < end and is_undecided[first] else None
+            yield kept._replace(batches=kept.batches[first:end]), why
+
+
+def _those(held: HeldBatches, wanted: npt.NDArray[np.bool_]) -> HeldBatches:
+    return held if wanted.all() else held._replace(batches=held.batches[wanted])
 
 
 def _of_file(

@@ -16,7 +16,7 @@ from kip33.api.retention_table import RETENTION
 from kip33.catalog.difference import DIFFERENCE
 from kip33.catalog.schema import SEGMENTS
 from kip33.indexing.verdict_rows import SEGMENT_VERDICTS
-from kip33.records.columns import RECORDS
+from kip33.records.columns import BATCHES, RECORDS, SEGMENT_TABLE
 
 PAGE = (Path(kip33.__file__).parent / "api" / "RESULTS.md").read_text()
 RESULTS = {
@@ -30,6 +30,8 @@ RESULTS = {
     "resume_points": kip33.ResumePoint,
     "applied_partitions": kip33.PartitionResult,
     "records": RECORDS,
+    "batches": BATCHES,
+    "segment_table": SEGMENT_TABLE,
 }
 NUMBERS = {"int", "int64", "int32"}
 UNITS = re.compile(r"\b(bytes|ms|offset|number|partition)")

@@ -15,7 +15,7 @@ from kip33.formats.records import iterate_records
 from kip33.records import segment_reader
 from tests.builders.random_entries import random_log
 from tests.formats.real_segments import REAL_SEGMENTS, needs_real_segments
-from tests.long_forms import short_and_long
+from tests.long_forms import one_in, short_and_long
 
 Row = tuple[Any, ...]
 
@@ -92,7 +92,7 @@ def test_random_logs(tmp_path: Path, logs: int) -> None:
 
 @needs_real_segments
 @pytest.mark.usefixtures("_speed")
-@pytest.mark.parametrize("name", REAL_SEGMENTS)
+@pytest.mark.parametrize("name", one_in(10, REAL_SEGMENTS))
 def test_segments_of_real_brokers(name: str) -> None:
     log = REAL_SEGMENTS[name]
     found = rows_of(kip33.read_arrow(log, include_control=True))

@@ -1,0 +1,39 @@
+"""What to do about bytes that cannot be read."""
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+import pyarrow as pa
+
+from kip33.errors import Kip33Error
+from kip33.records.columns import corrupt_row
+from kip33.records.read_segment import ReadSegment
+
+
+class OnError(StrEnum):
+    """The choices of a caller."""
+
+    ROW = "row"  # return a row that says why
+    FAIL = "fail"  # raise the error
+    SKIP = "skip"  # only count them
+
+
+class Faults:
+    """Decides about what cannot be read; `skipped` gets a line for each that is skipped."""
+
+    def __init__(self, on_error: OnError, schema: pa.Schema, skipped: list[str]) -> None:
+        """Take the caller's choice, the columns of a row, and the list."""
+        self.on_error, self._schema, self._skipped = on_error, schema, skipped
+
+    def seen(self, error: Kip33Error) -> None:
+        """Raise an error, or count it as skipped, unless it becomes a row."""
+        if self.on_error == OnError.FAIL:
+            raise error
+        if self.on_error == OnError.SKIP:
+            self._skipped.append(str(error))
+
+    def found(self, segment: ReadSegment, error: Kip33Error) -> Iterator[pa.RecordBatch]:
+        """Yield a row for an error, or raise it, or skip it."""
+        self.seen(error)
+        if self.on_error == OnError.ROW:
+            yield corrupt_row(self._schema, segment, str(error))

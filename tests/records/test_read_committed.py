@@ -1,0 +1,150 @@
+"""`read_committed` compared with a model: a log as a list of what producers did."""
+
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import pytest
+
+import kip33
+from tests.builders.segment_builder import Record, end_txn_marker, v2_batch, with_broken_crc
+from tests.records.test_levels import build
+
+T = 1_700_000_000_000
+
+
+class Event(NamedTuple):
+    """A batch of records, or a marker; producer -1 writes outside of transactions."""
+
+    offset: int
+    count: int
+    producer: int
+    marker: str = ""
+
+    @property
+    def wire(self) -> bytes:
+        if self.marker:
+            commit = self.marker == "commit"
+            return end_txn_marker(self.offset, T, producer_id=self.producer, commit=commit)
+        return v2_batch(
+            *(self.offset, [Record(T, None, b"%d" % i) for i in range(self.count)]),
+            transactional=self.producer >= 0,
+            producer_id=self.producer,
+            producer_epoch=0 if self.producer >= 0 else -1,
+        )
+
+
+def random_events(random: Random, count: int) -> list[Event]:
+    events, offset, open_now = [], random.choice((0, 500)), set()
+    for _ in range(count):
+        producer = random.randrange(-1, 4)
+        if producer in open_now and random.random() < 0.4:
+            marker = random.choice(("commit", "abort"))
+            events.append(Event(offset, 1, producer, marker))
+            open_now.discard(producer)
+        else:
+            events.append(Event(offset, random.choice((1, 3)), producer))
+            open_now |= {producer} - {-1}
+        offset += events[-1].count
+    return events
+
+
+def committed(events: list[Event]) -> list[int]:
+    """Return the offsets that a consumer reads, by the rules of KIP-98."""
+    kept: list[int] = []
+    first_open: dict[int, int] = {}
+    pending: dict[int, list[int]] = {}
+    for event in events:
+        offsets = [*range(event.offset, event.offset + event.count)]
+        if event.marker:
+            first_open.pop(event.producer)
+            kept += pending.pop(event.producer) if event.marker == "commit" else []
+            pending.pop(event.producer, None)
+        elif event.producer < 0:
+            kept += offsets
+        else:
+            first_open.setdefault(event.producer, event.offset)
+            pending.setdefault(event.producer, []).extend(offsets)
+    stable = min(first_open.values(), default=1 << 62)
+    return sorted(offset for offset in kept if offset < stable)
+
+
+def write(partition: Path, events: list[Event], cuts: list[int]) -> None:
+    """Write the events as segments that begin at these numbers of events."""
+    partition.mkdir(parents=True)
+    for first, end in zip([0, *cuts], [*cuts, len(events)], strict=True):
+        log = partition / f"{events[first].offset:020d}.log"
+        log.write_bytes(b"".join(event.wire for event in events[first:end]))
+
+
+def offsets(source: Any, **options: Any) -> list[int]:
+    reader = kip33.read_arrow(source, isolation="read_committed", **options)
+    rows = reader.read_all()
+    assert rows["_undecided"].null_count == rows["_corrupt"].null_count == len(rows)
+    found: list[int] = rows["offset"].to_pylist()
+    return found
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_transactions(tmp_path: Path, seed: int) -> None:
+    random = Random(seed)
+    events = random_events(random, random.choice((3, 10, 40)))
+    cuts = sorted(random.sample(range(1, len(events)), min(len(events) - 1, random.randrange(4))))
+    write(tmp_path / "orders-0", events, cuts)
+    expected = committed(events)
+    assert offsets(tmp_path) == expected
+    start, end = sorted(random.choices(range(events[0].offset, events[-1].offset + 3), k=2))
+    wanted = [offset for offset in expected if start <= offset < end]
+    assert offsets(tmp_path, start_offset=start, end_offset=end) == wanted
+
+
+def test_a_catalog_tells_what_is_open_at_a_segment(tmp_path: Path) -> None:
+    for seed in range(3):
+        random = Random(seed)
+        events = random_events(random, 40)
+        here = tmp_path / str(seed)
+        write(here / "archive/orders-0", events, [10, 20, 30])
+        catalog = build(here / "archive", here)
+        assert offsets(catalog) == committed(events)
+        later = events[20].offset
+        wanted = [offset for offset in committed(events) if offset >= later]
+        for log in (here / "archive/orders-0").glob("*.log"):
+            if int(log.stem) < later and events[0].offset == 0:
+                log.write_bytes(b"not read")
+        assert offsets(catalog, start_offset=later) == wanted
+
+
+def test_batches_of_aborted_transactions(tmp_path: Path) -> None:
+    events = [Event(0, 2, 7), Event(2, 1, -1), Event(3, 1, 7, "abort"), Event(4, 1, 7)]
+    write(tmp_path / "orders-0", events, [])
+    common = {"level": "batches", "columns": ["first_offset"]}
+    rows = kip33.read_arrow(tmp_path, isolation="read_committed", **common).read_all()
+    assert rows.to_pylist() == [{"first_offset": 2}]
+
+
+def undecided(source: Path) -> list[tuple[int | None, bool]]:
+    """Return each offset and whether its transaction is undecided; None for damage."""
+    rows = kip33.read_arrow(source, isolation="read_committed").read_all().to_pylist()
+    return [(row["offset"], row["_undecided"] is not None) for row in rows]
+
+
+def test_a_marker_that_may_be_lost_in_a_gap(tmp_path: Path) -> None:
+    before = [Event(0, 1, 7), Event(1, 1, 8), Event(2, 1, 8, "abort"), Event(3, 1, -1)]
+    after = [Event(9, 1, 7), Event(10, 1, 7, "abort"), Event(11, 1, -1)]
+    write(tmp_path / "orders-0", [*before, *after], [4])
+    assert undecided(tmp_path) == [(0, True), (3, False), (11, False)]
+
+
+def test_a_marker_that_may_be_lost_in_damage(tmp_path: Path) -> None:
+    events = [Event(0, 1, 7), Event(1, 1, 7, "commit"), Event(2, 1, 7), Event(3, 1, 7, "abort")]
+    write(tmp_path / "orders-0", events, [2])
+    log = tmp_path / "orders-0" / f"{0:020d}.log"
+    log.write_bytes(events[0].wire + with_broken_crc(events[1].wire))
+    assert undecided(tmp_path) == [(0, True), (None, False)]
+
+
+def test_wrong_isolation(tmp_path: Path) -> None:
+    write(tmp_path / "orders-0", [Event(0, 1, -1)], [])
+    with pytest.raises(ValueError, match="'serializable' is not a valid Isolation"):
+        kip33.read_arrow(tmp_path, isolation="serializable")
+    assert "_undecided" not in kip33.read_arrow(tmp_path).schema.names
