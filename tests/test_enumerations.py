@@ -32,6 +32,7 @@ OTHER_MEANINGS = {
     ("kip33/cli/dump.py", "index"),  # the kind of a file
     ("kip33/cli/retention_tables.py", "blocked"),  # a column of the table
     ("kip33/cli/retention_tables.py", "log"),  # another one
+    ("kip33/cli/retention_tables.py", "segments"),  # another one
     ("kip33/spark/retention/summary.py", "retention_bytes"),  # a column
     ("kip33/builds/build_options.py", "log"),  # what a build reads
     ("kip33/cli/search.py", "kafka"),  # whose answer a search gives

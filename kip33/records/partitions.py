@@ -21,7 +21,7 @@ from kip33.catalog.catalog import Catalog
 from kip33.catalog.choosing import chosen
 from kip33.errors import LocationError
 from kip33.formats.names import parse_partition_dir
-from kip33.records.read_segment import ReadSegment, SegmentFigures
+from kip33.records.read_segment import HeaderFigures, ReadSegment
 from kip33.rules.segment_status import SegmentStatus
 from kip33.stores.filesystem_option import Filesystem, place_on
 from kip33.stores.locations import Location
@@ -43,7 +43,7 @@ PartitionSegments: TypeAlias = list[ReadSegment]
 
 _FROM_CATALOG: Final = [
     *("log_dir", "topic", "partition", "base_offset", "log_uri", "status", "error"),
-    *("smallest_timestamp", "open_transactions", *SegmentFigures._fields),
+    *("smallest_timestamp", "open_transactions", *HeaderFigures._fields),
 ]
 _KNOWN: Final = (SegmentStatus.OK, SegmentStatus.EMPTY, SegmentStatus.TRUNCATED)
 
@@ -159,7 +159,7 @@ def _of_row(row: dict[str, Any]) -> ReadSegment:
         topic=row["topic"],
         partition=row["partition"],
         base_offset=row["base_offset"],
-        figures=SegmentFigures(*map(row.get, SegmentFigures._fields)) if is_known else None,
+        figures=HeaderFigures(*map(row.get, HeaderFigures._fields)) if is_known else None,
         smallest_timestamp=row["smallest_timestamp"] if is_known else None,
         open_transactions=row["open_transactions"] if is_known else None,
         damage=row["error"] if row["status"] == SegmentStatus.TRUNCATED else None,

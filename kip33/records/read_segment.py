@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 from kip33.stores.locations import Location
 
 
-class SegmentFigures(NamedTuple):
+class HeaderFigures(NamedTuple):
     """What a scan of a segment's headers gives."""
 
     size_bytes: int | None = None
@@ -25,7 +25,7 @@ class ReadSegment(NamedTuple):
     partition: int | None
     base_offset: int | None
     next_base_offset: int | None = None  # of the partition's next segment
-    figures: SegmentFigures | None = None  # of a catalog
+    figures: HeaderFigures | None = None  # of a catalog
     smallest_timestamp: int | None = None  # of all records
     open_transactions: str | None = None  # at its end, see `rules.transaction_chain`
     listed_bytes: int = 0  # to compare replicas

@@ -10,7 +10,7 @@ from kip33.formats.scan import BatchScan
 from kip33.records.columns import CORRUPT
 from kip33.records.faults import Faults, OnError
 from kip33.records.partitions import PartitionSegments
-from kip33.records.read_segment import ReadSegment, SegmentFigures
+from kip33.records.read_segment import HeaderFigures, ReadSegment
 from kip33.records.record_request import RecordRequest
 from kip33.stores.files import one_line, opened
 
@@ -23,7 +23,7 @@ class SegmentRows:
     def __init__(self, request: RecordRequest, schema: pa.Schema, faults: Faults) -> None:
         """Return the segments that `request` needs, as columns of `schema`."""
         self._request, self._schema, self._faults = request, schema, faults
-        self._reads_figures = bool({*SegmentFigures._fields, CORRUPT} & {*schema.names})
+        self._reads_figures = bool({*HeaderFigures._fields, CORRUPT} & {*schema.names})
 
     def read(self, partition: PartitionSegments) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition."""
@@ -37,15 +37,15 @@ class SegmentRows:
         if rows:
             yield pa.RecordBatch.from_pylist(rows, schema=self._schema)
 
-    def _figures(self, segment: ReadSegment) -> tuple[SegmentFigures, Kip33Error | None]:
+    def _figures(self, segment: ReadSegment) -> tuple[HeaderFigures, Kip33Error | None]:
         if segment.figures:
             return segment.figures, _known_damage(segment, segment.figures)
         if not self._reads_figures and self._faults.on_error == OnError.ROW:
-            return SegmentFigures(), None
+            return HeaderFigures(), None
         return scanned_figures(segment)
 
     def _row(
-        self, segment: ReadSegment, figures: SegmentFigures, problem: Kip33Error | None
+        self, segment: ReadSegment, figures: HeaderFigures, problem: Kip33Error | None
     ) -> dict[str, Any]:
         timestamp = figures.max_timestamp
         return {
@@ -57,17 +57,17 @@ class SegmentRows:
         }
 
 
-def _known_damage(segment: ReadSegment, figures: SegmentFigures) -> CorruptSegmentError | None:
+def _known_damage(segment: ReadSegment, figures: HeaderFigures) -> CorruptSegmentError | None:
     if segment.damage is None:
         return None
     return CorruptSegmentError(f"{segment.log.uri}: {segment.damage}", figures.valid_bytes or 0)
 
 
-def scanned_figures(segment: ReadSegment) -> tuple[SegmentFigures, Kip33Error | None]:
+def scanned_figures(segment: ReadSegment) -> tuple[HeaderFigures, Kip33Error | None]:
     """Return a segment's figures from its batch headers, and what is wrong with its log."""
     uri = segment.log.uri
     if segment.error:
-        return SegmentFigures(), LocationError(f"{uri}: cannot be read: {segment.error}")
+        return HeaderFigures(), LocationError(f"{uri}: cannot be read: {segment.error}")
     batch_count, record_count, has_wrapper = 0, 0, False
     last_offset, max_timestamp = None, _NO_TIMESTAMP
     try:
@@ -80,8 +80,8 @@ def scanned_figures(segment: ReadSegment) -> tuple[SegmentFigures, Kip33Error | 
                 last_offset = int(batches["last_offset"][-1])
                 max_timestamp = max(max_timestamp, int(batches["max_timestamp"].max()))
     except OSError as error:
-        return SegmentFigures(), LocationError(f"{uri}: cannot be read: {one_line(error)}")
-    figures = SegmentFigures(
+        return HeaderFigures(), LocationError(f"{uri}: cannot be read: {one_line(error)}")
+    figures = HeaderFigures(
         *(size_bytes, scan.valid_bytes, batch_count, None if has_wrapper else record_count),
         *(last_offset, max_timestamp),
     )
