@@ -135,7 +135,7 @@ def run(command: click.Command, of_job: object = None) -> None:
             _fail(str(error))
         if not type(error).__module__.startswith(("py4j", "pyspark")):
             raise  # a bug keeps its trace, which `_show_bug` prints
-        from kip33.spark.session import job_failure
+        from kip33.spark.failures import job_failure
 
         _fail(job_failure(error), exit_code=1)
 

@@ -43,7 +43,7 @@ def progress_bar(what: str) -> Iterator[ProgressBar | None]:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    # A copy of standard error, which is redirected while the JVM starts (spark.session).
+    # A copy of standard error, which is redirected while the JVM starts (spark.jvm).
     with (
         os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal,
         Progress(*columns, console=Console(file=terminal), transient=True) as progress,

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from kip33.archive.bins import Progress, Result
 from kip33.spark.connect import cores_of, is_connect, map_bins, map_rows
-from kip33.spark.session import SparkJobError, job_failure
+from kip33.spark.failures import SparkJobError, job_failure
 from kip33.spark.store_settings import use_session
 from kip33.stores.filesystems import filesystems_for_tasks, use_stores
 

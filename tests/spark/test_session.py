@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kip33.spark import session
+from kip33.spark import failures, jvm
 from kip33.spark.store_settings import submitted_settings, use_session
 from tests.faults.processes import of_session
 
@@ -105,10 +105,10 @@ def test_a_session_that_does_not_start_says_why_not_what_its_jvm_warned_of() -> 
         "\t... 17 more"
     )
     warned = "WARNING: Using incubator modules: jdk.incubator.vector"
-    assert session.java_reason(f"{error}\n{warned}") == (
+    assert failures.java_reason(f"{error}\n{warned}") == (
         "java.lang.IllegalArgumentException: Can't get Kerberos realm"
     )
-    assert session.java_reason(f"it said this\n{warned}") == "it said this"
+    assert failures.java_reason(f"it said this\n{warned}") == "it said this"
 
 
 @pytest.mark.parametrize("said_in", ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "a setting"])
@@ -128,8 +128,8 @@ def test_a_collector_of_the_user_is_the_only_one(
         monkeypatch.delenv(name, raising=False)
     if said_in != "a setting":
         monkeypatch.setenv(said_in, options)
-    ours = session._jvm_options(options if said_in == "a setting" else "")
-    assert (session.COLLECTOR in ours) is has_ours
+    ours = jvm._jvm_options(options if said_in == "a setting" else "")
+    assert (jvm.COLLECTOR in ours) is has_ours
 
 
 def test_settings_of_spark_submit_are_those_of_its_session(spark: SparkSession) -> None:
