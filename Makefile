@@ -25,7 +25,7 @@ $(VENV)/.installed: pyproject.toml .ci/requirements.lock
 	@touch $@
 
 java:
-	@$(BIN)/python -c 'from kip33.spark.session import require_java; require_java()' 2>&1 | tail -1 \
+	@$(BIN)/python -c 'from kip33.spark.jvm import require_java; require_java()' 2>&1 | tail -1 \
 	  | sed 's/^.*JavaMissingError: //' | { ! grep . ; }
 
 ##@ Send it to a cluster
