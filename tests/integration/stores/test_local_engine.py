@@ -1,0 +1,161 @@
+"""The local engine's worker processes on S3 and HDFS: results, signals, killed workers, secrets."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.demo_archive import make_archive
+from tests.faults.processes import Process, of_session, wait_until
+from tests.integration.stores.places import KIP33, Place
+
+pytestmark = pytest.mark.integration
+SCHEMES = ("s3a", "hdfs")
+LOCAL = ("--engine", "local", "--workers", "2")
+SPAWNED = "from multiprocessing.spawn import spawn_main"
+INTERRUPTED = "Error: interrupted by {}; no file is half-written: run the command again\n"
+
+
+@pytest.fixture(scope="module")
+def archive_of(
+    new_place: Callable[[str], Place], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Place]:
+    """Return a function that returns the place of a scheme with the demo archive, made once."""
+    tree = tmp_path_factory.mktemp("demo")
+    make_archive(tree)
+    made: dict[str, Place] = {}
+
+    def of(scheme: str) -> Place:
+        if scheme not in made:
+            made[scheme] = new_place(scheme)
+            made[scheme].put(tree, "logs")
+        return made[scheme]
+
+    return of
+
+
+def build_into(place: Place, name: str) -> tuple[Any, ...]:
+    return ("build", f"{place.uri}/logs", "--index-dir", f"{place.uri}/{name}", "--offset-index")
+
+
+def index_files(place: Place, name: str) -> dict[str, bytes]:
+    return {path: data for path, data in place.files(name).items() if "_catalog" not in path}
+
+
+def snapshots(place: Place, name: str) -> list[str]:
+    return [path for path in place.files(name) if "/commits/" in path]
+
+
+@contextmanager
+def started(place: Place, *arguments: Any) -> Iterator["subprocess.Popen[str]"]:
+    """Run a command in a session of its own; at the end nothing of it runs."""
+    config = place.folder / "kip33.toml"
+    config.write_text(f"conf = {json.dumps([f'{k}={v}' for k, v in place.conf.items()])}\n")
+    with subprocess.Popen(
+        [KIP33, *map(str, arguments), "--config", config, "--format", "json"],
+        cwd=place.folder,
+        env=os.environ | place.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            for left in of_session(process.pid):
+                left.signal(signal.SIGKILL)
+
+
+def workers_of(process: "subprocess.Popen[str]") -> list[Process]:
+    return [one for one in of_session(process.pid) if SPAWNED in one.command]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_two_workers_write_and_print_what_one_process_and_spark_do(
+    scheme: str, archive_of: Callable[[str], Place]
+) -> None:
+    place = archive_of(scheme)
+    verify = ("verify", f"{place.uri}/logs", "--index-dir", f"{place.uri}/alone", "--format")
+
+    alone = place.run(*build_into(place, "alone"), "--format", "json", "--engine", "local")
+    together = place.run(*build_into(place, "together"), "--format", "json", *LOCAL)
+    on_spark = place.run(*build_into(place, "on-spark"), "--format", "json", "--engine", "spark")
+    verified = [place.run(*verify, "jsonl", "--engine", "local", *more) for more in ((), LOCAL)]
+    search = ("search", f"{place.uri}/alone/_catalog", "--time", "2023-11-15", "--format", "jsonl")
+    found = [place.run(*search, "--engine", "local", *more) for more in ((), LOCAL)]
+
+    for build in (alone, together, on_spark):
+        assert build.code == 0, build.err
+    assert (alone.record["workers"], together.record["workers"]) == (1, 2)
+    for name in ("by_status", "entries", "written", "indexed", "bytes_read", "failed"):
+        assert alone.record[name] == together.record[name] == on_spark.record[name]
+    files = [index_files(place, name) for name in ("alone", "together", "on-spark")]
+    assert files == [files[0]] * 3
+    assert len(files[0]) > 20
+    assert verified[0] == verified[1]
+    assert found[0] == found[1]
+    assert (verified[0].code, found[0].code) == (0, 0)
+    assert len(found[0].records) > 5
+
+
+@pytest.mark.parametrize(("scheme", "number"), [("s3a", signal.SIGINT), ("hdfs", signal.SIGTERM)])
+def test_an_interrupted_build_is_one_line_and_leaves_no_process(
+    scheme: str, number: signal.Signals, archive_of: Callable[[str], Place]
+) -> None:
+    """Ctrl-C reaches every process of the group, SIGTERM only the command."""
+    place, name = archive_of(scheme), f"interrupted-{number}"
+    with started(place, *build_into(place, name), *LOCAL) as process:
+        wait_until("two workers", lambda: len(workers_of(process)) == 2)
+        if number == signal.SIGINT:
+            os.killpg(process.pid, number)
+        else:
+            process.send_signal(number)
+        out, err = process.communicate(timeout=300)
+        wait_until("every process gone", lambda: not of_session(process.pid))
+
+    assert (process.returncode, out, err) == (1, "", INTERRUPTED.format(number.name))
+    assert snapshots(place, name) == []
+    again = place.run(*build_into(place, name), "--format", "json", *LOCAL)
+    assert again.code == 0, again.err
+    assert again.record["by_status"].get("unreadable", 0) == 0
+
+
+def test_killed_workers_are_replaced(archive_of: Callable[[str], Place]) -> None:
+    place = archive_of("s3a")
+    with started(place, *build_into(place, "killed"), *LOCAL) as process:
+        wait_until("two workers", lambda: len(workers_of(process)) == 2)
+        killed = [worker.signal(signal.SIGKILL) for worker in workers_of(process)]
+        out, err = process.communicate(timeout=300)
+
+    assert len(killed) == 2
+    assert (process.returncode, err) == (0, "")
+    assert json.loads(out)["by_status"].get("unreadable", 0) == 0
+
+
+def test_no_worker_has_a_key_in_its_command_line_or_environment(
+    archive_of: Callable[[str], Place],
+) -> None:
+    """The keys are in a configuration file; workers get them through a pipe."""
+    place = archive_of("s3a")
+    secret = place.conf["spark.hadoop.fs.s3a.secret.key"].encode()
+    with started(place, *build_into(place, "secret"), *LOCAL) as process:
+        wait_until("two workers", lambda: len(workers_of(process)) == 2)
+        pids = [process.pid, *(worker.pid for worker in workers_of(process))]
+        seen = b"".join(
+            Path(f"/proc/{pid}/{file}").read_bytes()
+            for pid in pids
+            for file in ("cmdline", "environ")
+        )
+        _, err = process.communicate(timeout=300)
+
+    assert (process.returncode, err) == (0, "")
+    assert b"spawn_main" in seen
+    assert b"HOME=" in seen
+    assert secret not in seen
