@@ -42,7 +42,7 @@ PartitionSegments: TypeAlias = list[ReadSegment]
 """The segments of one replica of a partition, by base offset."""
 
 _FROM_CATALOG: Final = [
-    *("log_dir", "topic", "partition", "base_offset", "log_uri", "status", "error"),
+    *("log_dir", "topic", "partition", "base_offset", "log_uri", "index_uri", "status", "error"),
     *("smallest_timestamp", "open_transactions", *HeaderFigures._fields),
 ]
 _KNOWN: Final = (SegmentStatus.OK, SegmentStatus.EMPTY, SegmentStatus.TRUNCATED)
@@ -162,6 +162,7 @@ def _of_row(row: dict[str, Any]) -> ReadSegment:
         figures=HeaderFigures(*map(row.get, HeaderFigures._fields)) if is_known else None,
         smallest_timestamp=row["smallest_timestamp"] if is_known else None,
         open_transactions=row["open_transactions"] if is_known else None,
+        index_uri=row["index_uri"],
         damage=row["error"] if row["status"] == SegmentStatus.TRUNCATED else None,
         listed_bytes=row["valid_bytes" if is_known else "size_bytes"] or 0,
     )

@@ -29,6 +29,7 @@ class ReadSegment(NamedTuple):
     smallest_timestamp: int | None = None  # of all records
     open_transactions: str | None = None  # at its end, see `rules.transaction_chain`
     listed_bytes: int = 0  # to compare replicas
+    index_uri: str | None = None  # of the catalog's .timeindex
     damage: str | None = None  # why a catalog's log is valid only in part
     error: str | None = None  # why the segment cannot be read
 

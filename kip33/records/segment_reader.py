@@ -13,6 +13,7 @@ from kip33.formats.decoded_records import RecordLimits, UnreadableBatch
 from kip33.formats.held_batches import BatchWindows, HeldBatches
 from kip33.records.committed_reading import fates_of
 from kip33.records.faults import Faults
+from kip33.records.index_start import start_of
 from kip33.records.partitions import PartitionSegments
 from kip33.records.read_segment import ReadSegment
 from kip33.records.record_request import RecordRequest
@@ -94,6 +95,7 @@ class SegmentReader:
         self._bytes_read += size_bytes
         windows = BatchWindows(
             *(read_into, size_bytes),
+            position=start_of(segment, self._request.limits, read_into, size_bytes),
             native=self._native,
             window_bytes=LOCAL_WINDOW_BYTES if segment.log.is_local else REMOTE_WINDOW_BYTES,
         )

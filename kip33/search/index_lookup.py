@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from kip33.archive.segment_paths import beside
 from kip33.errors import CorruptIndexError, Kip33Error
 from kip33.formats.batch import RECORD_BATCH_OVERHEAD
+from kip33.formats.index_pages import OFFSET_WIDTHS, TIME_WIDTHS, IndexPages, last_point
 from kip33.formats.time_index import TimestampOffset
 from kip33.rules.search import (
     Claim,
@@ -25,8 +26,6 @@ from kip33.rules.search import (
     reach_of,
     require_order,
 )
-from kip33.search.index_pages import OFFSET_WIDTHS, TIME_WIDTHS, IndexPages
-from kip33.search.index_points import last_point
 from kip33.search.log_window import Meter
 from kip33.search.searched_segment import SearchedSegment
 from kip33.stores.file_status import status_of

@@ -5,16 +5,8 @@ begin with. Otherwise the walk begins at the start of the log.
 """
 
 from kip33.errors import CorruptIndexError
-from kip33.search.index_pages import IndexPages
+from kip33.formats.index_pages import IndexPages, last_point
 from kip33.search.log_window import LogWindow
-
-
-def last_point(offsets: IndexPages, relative_offset: int) -> int:
-    """Return the slot of the last entry at or before an offset, -1 without one.
-
-    Entries with position 0 are padding.
-    """
-    return offsets.last(lambda relative, position: position > 0 and relative <= relative_offset)
 
 
 def checked_position(

@@ -20,8 +20,8 @@ from kip33.formats.batch import (
     BatchHeader,
     has_any_offset,
 )
+from kip33.formats.index_pages import OFFSET_WIDTHS, IndexPages
 from kip33.formats.records import Record, iterate_records
-from kip33.search.index_pages import OFFSET_WIDTHS, IndexPages
 from kip33.search.index_points import checked_position
 from kip33.search.log_window import LogWindow, Meter, opened_window
 from kip33.search.searched_segment import SearchedSegment, losses_of, next_bases_of

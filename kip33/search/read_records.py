@@ -13,11 +13,11 @@ from kip33.archive.segment_paths import base_offset_in, beside
 from kip33.errors import CorruptSegmentError, Kip33Error, LocationError, UnsupportedFormatError
 from kip33.formats.batch import CONTROL, BatchHeader, has_any_offset
 from kip33.formats.byte_sources import pieces_of
+from kip33.formats.index_pages import OFFSET_WIDTHS, IndexPages
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES, Record, iterate_records
 from kip33.formats.times import Time, milliseconds_of
 from kip33.rules.search import Exactness
 from kip33.rules.segment_status import SegmentStatus
-from kip33.search.index_pages import OFFSET_WIDTHS, IndexPages
 from kip33.search.index_points import checked_position
 from kip33.search.log_window import LOCAL_BYTES, REMOTE_BYTES, Damage, LogWindow, Meter
 from kip33.search.searched_segment import SearchedSegment

@@ -64,3 +64,11 @@ class IndexPages:
                 self._read_into, start * self._entry_bytes, count * self._entry_bytes
             )
         return self._pages[number]
+
+
+def last_point(offsets: IndexPages, relative_offset: int) -> int:
+    """Return the slot of the last entry of an `.index` at or before an offset, -1 without one.
+
+    Entries with position 0 are padding.
+    """
+    return offsets.last(lambda relative, position: position > 0 and relative <= relative_offset)
