@@ -26,11 +26,11 @@ from kip33.rules.search import Claim, bears_out, reach_of, require_order
 from kip33.stores.files import opened
 from kip33.stores.locations import Location
 
-SMALL_LOG_BYTES: Final = 1 << 20  # is read from its start
+WALKED_WHOLE_BYTES: Final = 1 << 20  # is read from its start
 _MOST_HEADERS: Final = 4096  # between an index point and an entry's batch
 
 
-class _OpenLog(NamedTuple):
+class _CheckedLog(NamedTuple):
     """A log up to the byte to which it is read."""
 
     read_into: ReadInto
@@ -56,12 +56,12 @@ def start_of(
 ) -> int:
     """Return the position of a batch before which no record is inside the limits."""
     base_offset = segment.base_offset
-    if base_offset is None or size_bytes < SMALL_LOG_BYTES:
+    if base_offset is None or size_bytes < WALKED_WHOLE_BYTES:
         return 0
     end = size_bytes
     if segment.figures and segment.figures.valid_bytes is not None:
         end = min(end, segment.figures.valid_bytes)
-    log = _OpenLog(read_into, base_offset, end)
+    log = _CheckedLog(read_into, base_offset, end)
     with ExitStack() as files:
         try:
             return _start(segment, limits, log, files)
@@ -69,7 +69,7 @@ def start_of(
             return 0
 
 
-def _start(segment: ReadSegment, limits: RecordLimits, log: _OpenLog, files: ExitStack) -> int:
+def _start(segment: ReadSegment, limits: RecordLimits, log: _CheckedLog, files: ExitStack) -> int:
     beside_log = beside(segment.log, "timeindex")
     named = Location.of(segment.index_uri) if segment.index_uri else beside_log
     places = dict.fromkeys((named, beside_log))
@@ -86,14 +86,14 @@ def _start(segment: ReadSegment, limits: RecordLimits, log: _OpenLog, files: Exi
     return start
 
 
-def _position_of(log: _OpenLog, offsets: IndexPages, offset: int) -> int:
+def _position_of(log: _CheckedLog, offsets: IndexPages, offset: int) -> int:
     """Return the index point at or before an offset, 0 without one that the log confirms."""
     position = _point(log, offsets, offset)
     first = next(log.headers(position), None)
     return position if first and log.base_offset <= first.base_offset <= offset else 0
 
 
-def _position_at(log: _OpenLog, times: IndexPages, offsets: IndexPages, time_ms: int) -> int:
+def _position_at(log: _CheckedLog, times: IndexPages, offsets: IndexPages, time_ms: int) -> int:
     """Return a position before which no record is at or after a time, 0 if none is confirmed."""
     slot = times.last(lambda stamp, relative: (stamp, relative) != (0, 0) and stamp < time_ms)
     around = [_entry(log, times, slot + step) for step in (-1, 0, 1)]
@@ -108,7 +108,7 @@ def _position_at(log: _OpenLog, times: IndexPages, offsets: IndexPages, time_ms:
     return 0
 
 
-def _until(log: _OpenLog, position: int, offset: int) -> list[BatchHeader]:
+def _until(log: _CheckedLog, position: int, offset: int) -> list[BatchHeader]:
     """Return the headers from a position to the first batch that reaches an offset."""
     found = []
     for header in log.headers(position):
@@ -118,14 +118,14 @@ def _until(log: _OpenLog, position: int, offset: int) -> list[BatchHeader]:
     return found
 
 
-def _entry(log: _OpenLog, times: IndexPages, slot: int) -> TimestampOffset | None:
+def _entry(log: _CheckedLog, times: IndexPages, slot: int) -> TimestampOffset | None:
     if not 0 <= slot < len(times) or times[slot] == (0, 0):
         return None
     timestamp, relative = times[slot]
     return TimestampOffset(timestamp, log.base_offset + relative)
 
 
-def _point(log: _OpenLog, offsets: IndexPages, offset: int) -> int:
+def _point(log: _CheckedLog, offsets: IndexPages, offset: int) -> int:
     """Return the position of the last index point at or before an offset, 0 without one."""
     slot = last_point(offsets, offset - log.base_offset)
     if slot < 0:
