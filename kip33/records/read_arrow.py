@@ -1,54 +1,15 @@
 """`kip33.read_arrow`: an archive or a catalog as a stream of Arrow record batches."""
 
-from collections.abc import Iterator, Sequence
-from enum import StrEnum
-from typing import Final, Protocol, TypeAlias
+from collections.abc import Sequence
 
 import pyarrow as pa
 
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.formats.times import Time
-from kip33.records.batch_rows import BatchRows
-from kip33.records.columns import BATCHES, CORRUPT, RECORDS, SEGMENT_TABLE, UNDECIDED, chosen
-from kip33.records.faults import Faults, OnError
-from kip33.records.partitions import PartitionSegments, Selection, Source, partitions_of
-from kip33.records.record_request import RecordRequest, disorder_of, limits_of
-from kip33.records.record_rows import RecordRows
-from kip33.records.segment_reader import SegmentReader
-from kip33.records.segment_rows import SegmentRows
+from kip33.records.partitions import Source
+from kip33.records.reading import OneOrMore, Reading
 from kip33.stores.filesystem_option import Filesystem
 from kip33.stores.storage_options import StorageOptions
-
-OneOrMore: TypeAlias = str | Sequence[str]
-
-
-class Level(StrEnum):
-    """What a row is."""
-
-    RECORDS = "records"
-    BATCHES = "batches"
-    SEGMENTS = "segments"
-
-
-class Isolation(StrEnum):
-    """Which transactional records are returned, by Kafka's names."""
-
-    READ_UNCOMMITTED = "read_uncommitted"
-    READ_COMMITTED = "read_committed"
-
-
-class PartitionReader(Protocol):
-    """What reads the partitions of a level."""
-
-    def read(self, partition: PartitionSegments) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a partition."""
-
-
-_COLUMNS: Final = {
-    Level.RECORDS: RECORDS,
-    Level.BATCHES: BATCHES,
-    Level.SEGMENTS: SEGMENT_TABLE,
-}
 
 
 def read_arrow(  # parameters: each selects rows or columns, or says how to read
@@ -110,56 +71,21 @@ def read_arrow(  # parameters: each selects rows or columns, or says how to read
     Raises ValueError for a wrong argument, LocationError if there are no segments, CatalogError if
     the catalog is damaged.
     """
-    kind, choice = Level(level), OnError(on_error)
-    request = RecordRequest(
-        limits_of(start_time, end_time, start_offset, end_offset),
-        include_control,
-        disorder_of(disorder),
-        Isolation(isolation) == Isolation.READ_COMMITTED,
-    )
-    schema = chosen(_schema(kind, choice, request), columns)
-    partitions = partitions_of(
-        source,
-        Selection(_topics(topic), _numbers(partition), log_dir),
+    reading = Reading.of(
+        level=level,
+        topic=topic,
+        partition=partition,
+        log_dir=log_dir,
+        columns=columns,
+        start_time=start_time,
+        end_time=end_time,
+        start_offset=start_offset,
+        end_offset=end_offset,
+        isolation=isolation,
+        include_control=include_control,
+        on_error=on_error,
+        disorder=disorder,
+        max_batch_bytes=max_batch_bytes,
         layout=layout,
-        storage_options=storage_options,
-        filesystem=filesystem,
     )
-    faults = Faults(choice, schema, [] if skipped is None else skipped)
-    reader: PartitionReader
-    if kind == Level.SEGMENTS:
-        reader = SegmentRows(request, schema, faults)
-    elif kind == Level.BATCHES:
-        reader = SegmentReader(request, BatchRows(schema), faults)
-    else:
-        reader = SegmentReader(request, RecordRows(schema, max_batch_bytes), faults)
-    return pa.RecordBatchReader.from_batches(schema, _rows(reader, partitions))
-
-
-def _schema(kind: Level, choice: OnError, request: RecordRequest) -> pa.Schema:
-    """Return all columns of a level, with those of problems that the caller wants to see."""
-    hidden = set()
-    if choice != OnError.ROW:
-        hidden.add(CORRUPT)
-    if not request.only_committed:
-        hidden.add(UNDECIDED)
-    return pa.schema([field for field in _COLUMNS[kind] if field.name not in hidden])
-
-
-def _rows(
-    reader: PartitionReader, partitions: Sequence[PartitionSegments]
-) -> Iterator[pa.RecordBatch]:
-    for partition in partitions:
-        yield from reader.read(partition)
-
-
-def _topics(topic: OneOrMore | None) -> tuple[str, ...]:
-    if topic is None:
-        return ()
-    return (topic,) if isinstance(topic, str) else tuple(topic)
-
-
-def _numbers(partition: int | Sequence[int] | None) -> frozenset[int] | None:
-    if partition is None:
-        return None
-    return frozenset((partition,) if isinstance(partition, int) else partition)
+    return reading.read(reading.partitions(source, storage_options, filesystem), skipped)

@@ -1,0 +1,235 @@
+"""What is read, checked: the arguments of `kip33.read_arrow` without its source.
+
+A reading can be narrowed by the filter of a query engine, cut into parts, and sent to tasks.
+"""
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple, Protocol, Self, TypeAlias, TypedDict, Unpack
+
+import pyarrow as pa
+
+from kip33.errors import LocationError
+from kip33.formats.names import is_topic
+from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
+from kip33.formats.times import Time
+from kip33.records.batch_rows import BatchRows
+from kip33.records.columns import BATCHES, CORRUPT, RECORDS, SEGMENT_TABLE, UNDECIDED, chosen
+from kip33.records.faults import Faults, OnError
+from kip33.records.filter_bounds import FilterBounds
+from kip33.records.partitions import PartitionSegments, Selection, Source, partitions_of
+from kip33.records.read_segment import ReadSegment
+from kip33.records.record_request import RecordRequest, disorder_of, limits_of
+from kip33.records.record_rows import RecordRows
+from kip33.records.segment_reader import SegmentReader
+from kip33.records.segment_rows import SegmentRows
+from kip33.stores.filesystem_option import Filesystem
+from kip33.stores.storage_options import StorageOptions
+
+OneOrMore: TypeAlias = str | Sequence[str]
+
+
+class Level(StrEnum):
+    """What a row is."""
+
+    RECORDS = "records"
+    BATCHES = "batches"
+    SEGMENTS = "segments"
+
+
+class Isolation(StrEnum):
+    """Which transactional records are returned, by Kafka's names."""
+
+    READ_UNCOMMITTED = "read_uncommitted"
+    READ_COMMITTED = "read_committed"
+
+
+class ReadOptions(TypedDict, total=False):
+    """Which rows and columns are read, and how: see `kip33.read_arrow`."""
+
+    level: str
+    topic: OneOrMore | None
+    partition: int | Sequence[int] | None
+    log_dir: str | None
+    columns: Sequence[str] | None
+    start_time: Time | None
+    end_time: Time | None
+    start_offset: int | None
+    end_offset: int | None
+    isolation: str
+    include_control: bool
+    on_error: str
+    disorder: str | int | None
+    max_batch_bytes: int
+    layout: str
+
+
+class PartitionReader(Protocol):
+    """What reads the partitions of a level."""
+
+    def read(self, partition: PartitionSegments) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a partition."""
+
+
+_COLUMNS: Final = {
+    Level.RECORDS: RECORDS,
+    Level.BATCHES: BATCHES,
+    Level.SEGMENTS: SEGMENT_TABLE,
+}
+
+
+class Reading(NamedTuple):
+    """Rows and columns of an archive, and how they are read."""
+
+    level: Level
+    schema: pa.Schema
+    request: RecordRequest
+    selection: Selection
+    on_error: OnError
+    max_batch_bytes: int
+    layout: str
+    bounds: FilterBounds = FilterBounds()  # of an engine's filter, which it applies itself
+
+    @classmethod
+    def of(cls, **options: Unpack[ReadOptions]) -> Self:
+        """Return the reading of a caller's options; ValueError for a wrong one."""
+        unknown = options.keys() - ReadOptions.__annotations__.keys()
+        if unknown:
+            raise ValueError(
+                f"option {min(unknown)!r} found, expected some of "
+                f"{', '.join(ReadOptions.__annotations__)}"
+            )
+        level, choice = (
+            Level(options.get("level", "records")),
+            OnError(options.get("on_error", "row")),
+        )
+        isolation = Isolation(options.get("isolation", Isolation.READ_UNCOMMITTED))
+        request = RecordRequest(
+            limits_of(
+                *(options.get("start_time"), options.get("end_time")),
+                *(options.get("start_offset"), options.get("end_offset")),
+            ),
+            options.get("include_control", False),
+            disorder_of(options.get("disorder")),
+            isolation == Isolation.READ_COMMITTED,
+        )
+        return cls(
+            level,
+            chosen(_schema(level, choice, request), options.get("columns")),
+            request,
+            Selection(
+                _topics(options.get("topic")),
+                _numbers(options.get("partition")),
+                options.get("log_dir"),
+            ),
+            choice,
+            options.get("max_batch_bytes", DEFAULT_MAX_BATCH_BYTES),
+            options.get("layout", "kafka"),
+        )
+
+    def with_columns(self, names: Sequence[str]) -> Self:
+        """Return the reading with only these of its columns."""
+        return self._replace(schema=chosen(self.schema, names))
+
+    def inside(self, bounds: FilterBounds) -> Self:
+        """Return the reading without what an engine's filter removes, as far as that is known."""
+        request = self.request._replace(limits=bounds.narrowed(self.request.limits))
+        return self._replace(request=request, bounds=bounds)
+
+    def partitions(
+        self,
+        source: Source,
+        storage_options: StorageOptions | None = None,
+        filesystem: Filesystem | None = None,
+    ) -> list[PartitionSegments]:
+        """Return the partitions to read; errors as those of `partitions_of`.
+
+        A filter that no partition passes is not an error.
+        """
+
+        def listed(selection: Selection) -> list[PartitionSegments]:
+            return partitions_of(
+                source,
+                selection,
+                layout=self.layout,
+                storage_options=storage_options,
+                filesystem=filesystem,
+            )
+
+        if self.bounds.is_empty:
+            return []
+        topics = self.bounds.topics or frozenset()
+        if not topics or self.selection.topics or not all(map(is_topic, topics)):
+            partitions = listed(self.selection)
+        else:
+            try:  # list no other topics
+                partitions = listed(self.selection._replace(topics=tuple(sorted(topics))))
+            except LocationError:
+                partitions = listed(self.selection)  # raises if there is another reason
+        return [one for one in partitions if self._is_inside(one[0])]
+
+    def _is_inside(self, segment: ReadSegment) -> bool:
+        topics, partitions = self.bounds.topics, self.bounds.partitions
+        return (topics is None or segment.topic in topics) and (
+            partitions is None or segment.partition in partitions
+        )
+
+    def parts(self, partitions: Sequence[PartitionSegments]) -> list[PartitionSegments]:
+        """Return what must be read of some partitions, in parts that tasks may read alone.
+
+        A part is one segment. With `read_committed` it is a partition, because a transaction may
+        end in a later segment than it begins.
+        """
+        needed = [(one, self._needed_of(one)) for one in partitions]
+        if self.request.only_committed:
+            return [partition for partition, segments in needed if segments]
+        return [[segment] for _, segments in needed for segment in segments]
+
+    def _needed_of(self, partition: PartitionSegments) -> PartitionSegments:
+        """Return the segments of a partition that may have rows, by what is known about them."""
+        needed, latest = [], -1
+        for segment in partition:
+            if self.request.is_over(latest):
+                break
+            if self.request.needs(segment):
+                needed.append(segment)
+            latest = max(latest, segment.max_timestamp or -1)
+        return needed
+
+    def read(
+        self, partitions: Sequence[PartitionSegments], skipped: list[str] | None = None
+    ) -> pa.RecordBatchReader:
+        """Return the rows of partitions or parts in their order; `skipped` as in `read_arrow`."""
+        faults = Faults(self.on_error, self.schema, [] if skipped is None else skipped)
+        reader: PartitionReader
+        if self.level == Level.SEGMENTS:
+            reader = SegmentRows(self.request, self.schema, faults)
+        elif self.level == Level.BATCHES:
+            reader = SegmentReader(self.request, BatchRows(self.schema), faults)
+        else:
+            rows = RecordRows(self.schema, self.max_batch_bytes)
+            reader = SegmentReader(self.request, rows, faults)
+        batches = (batch for partition in partitions for batch in reader.read(partition))
+        return pa.RecordBatchReader.from_batches(self.schema, batches)
+
+
+def _schema(kind: Level, choice: OnError, request: RecordRequest) -> pa.Schema:
+    """Return all columns of a level, with those of problems that the caller wants to see."""
+    hidden = set()
+    if choice != OnError.ROW:
+        hidden.add(CORRUPT)
+    if not request.only_committed:
+        hidden.add(UNDECIDED)
+    return pa.schema([field for field in _COLUMNS[kind] if field.name not in hidden])
+
+
+def _topics(topic: OneOrMore | None) -> tuple[str, ...]:
+    if topic is None:
+        return ()
+    return (topic,) if isinstance(topic, str) else tuple(topic)
+
+
+def _numbers(partition: int | Sequence[int] | None) -> frozenset[int] | None:
+    if partition is None:
+        return None
+    return frozenset((partition,) if isinstance(partition, int) else partition)
