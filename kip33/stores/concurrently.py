@@ -18,7 +18,7 @@ Work = TypeVar("Work")
 Done = TypeVar("Done")
 
 LARGE_FILES_AT_ONCE: Final = 8  # per task; each holds MOST_HELD_BYTES
-SMALL_FILES_AT_ONCE: Final = 64  # per task on HDFS, each with a thread and a connection
+SMALL_FILES_AT_ONCE: Final = 128  # per task on HDFS, each with a thread and a connection
 HELD_BYTES: Final = LARGE_FILES_AT_ONCE * MOST_HELD_BYTES
 SMALL_FILE_BYTES: Final = HELD_BYTES // SMALL_FILES_AT_ONCE  # up to here a file counts as small
 
