@@ -63,6 +63,8 @@ demo: venv java  ## Make a small archive; build, verify, search; judge its reten
 	$(BIN)/python -m tests.builders.layouts $(DEMO)/archive/broker-1 $(DEMO)/tiered  # zstd chunks
 	$(BIN)/kip33 build $(DEMO)/tiered --layout aiven --index-dir $(DEMO)/tiered-indexes
 	$(BIN)/kip33 search $(DEMO)/indexes/_catalog --time 2023-11-15T12:00Z --topic 'sens*' --topic orders
+	$(BIN)/kip33 records $(DEMO)/indexes/_catalog --topic orders --from 2023-11-14T22:14Z --limit 5
+	$(BIN)/kip33 count $(DEMO)/indexes/_catalog --topic orders --per 1d
 	$(BIN)/kip33 retention $(DEMO)/indexes/_catalog --policy conf/retention.toml --now 2023-12-01 \
 	  --forecast 3d --ignore-future 1h --plan $(DEMO)/plan.jsonl  # one future timestamp blocks sensors-0
 	$(BIN)/kip33 retention --apply $(DEMO)/plan.jsonl --trash $(DEMO)/trash

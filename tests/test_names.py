@@ -21,6 +21,7 @@ TWICE = {
     "failover": {"cli", "search"},
     "overlaps": {"catalog", "rules"},
     "plan": {"builds", "retention"},
+    "records": {"cli", "formats"},
     "retention": {"cli", "rules"},
     "search": {"cli", "rules", "spark"},
     "suspicious_timestamps": {"rules", "spark/retention"},

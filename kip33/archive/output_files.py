@@ -40,6 +40,18 @@ def require_replaceable(
     `is_ours` gets at most `most_bytes` from the file's start. A file may be in a broker's log
     directory, because brokers ignore files there; a new folder for it may not.
     """
+    not_ours = f"a file that {option} did not write"
+    _require(place, option, not_ours, is_ours, most_bytes)
+
+
+def require_free(place: Location, option: str) -> None:
+    """Raise LocationError unless nothing, or an empty file, is at `place`."""
+    _require(place, option, "a file", lambda _: False, 1)
+
+
+def _require(
+    place: Location, option: str, other: str, is_ours: Callable[[bytes], bool], most_bytes: int
+) -> None:
     try:
         what = _what_is_there(place)
         if what is None:
@@ -47,7 +59,7 @@ def require_replaceable(
                 head = bytes(read_fully(read_into, 0, min(size_bytes, most_bytes)))
             if not head or is_ours(head):
                 return
-            what = f"a file that {option} did not write"
+            what = other
     except (FileNotFoundError, NotADirectoryError):
         if place.is_local and not os.path.exists(place.parent.path):  # noqa: PTH110
             require_outside_brokers(place.parent, f"the new folder of {option}")

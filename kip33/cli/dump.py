@@ -1,8 +1,8 @@
 """`kip33 dump`."""
 
 import json
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import click
 
@@ -10,6 +10,7 @@ from kip33.cli.dialect_option import dialect_option
 from kip33.cli.dump_index import index_rows
 from kip33.cli.options import format_option, max_batch_bytes_option, store_options
 from kip33.cli.output import iso_time
+from kip33.cli.payload_text import shown_bytes, text_field
 from kip33.errors import (
     CorruptSegmentError,
     Kip33Error,
@@ -19,13 +20,21 @@ from kip33.errors import (
 from kip33.formats.batch import CONTROL, DELETE_HORIZON, TRANSACTIONAL, BatchHeader
 from kip33.formats.byte_sources import SeekableBytes
 from kip33.formats.names import SegmentFile, parse_segment_file
-from kip33.formats.records import control_type, iterate_records
+from kip33.formats.records import Record, control_type, iterate_records
 from kip33.formats.scan import BatchScan, read_header_at
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.stores.files import MOST_INDEX_BYTES, one_line, opened, read_whole
 from kip33.stores.locations import Location
 
 Row = dict[str, Any]
+
+
+class ShownRecords(NamedTuple):
+    """How records are shown; `payload` returns what is added for keys and values."""
+
+    max_batch_bytes: int
+    payload: Callable[[Record], Row] | None
+
 
 FLAGS = ((TRANSACTIONAL, "transactional"), (CONTROL, "control"), (DELETE_HORIZON, "delete-horizon"))
 DUMP_COLUMNS = {
@@ -44,6 +53,10 @@ DUMP_COLUMNS = {
         *(("", 11), ("offset", 23), ("time", 26), ("key_bytes", 10), ("value_bytes", 12)),
         *(("headers", 8), ("control", 0)),
     ),
+    "record_payload": (
+        *(("", 11), ("offset", 23), ("time", 26), ("headers", 8), ("control", 8)),
+        *(("key", 30), ("value", 0)),
+    ),
 }
 
 
@@ -54,12 +67,23 @@ DUMP_COLUMNS = {
     is_flag=True,
     help="For a .log, also show the records; keys and values are shown as sizes.",
 )
+@click.option(
+    "--payload",
+    is_flag=True,
+    help="With --records: also show keys and values. In jsonl, those that are not UTF-8 are "
+    "key_base64 and value_base64; a table cuts long ones.",
+)
 @max_batch_bytes_option
 @dialect_option
 @store_options
 @format_option("table", "jsonl")
 def dump(
-    files: tuple[str, ...], records: bool, max_batch_bytes: int, dialect: str, output_format: str
+    files: tuple[str, ...],
+    records: bool,
+    payload: bool,
+    max_batch_bytes: int,
+    dialect: str,
+    output_format: str,
 ) -> None:
     """Show each FILE, a .log or an index file, batch by batch or entry by entry.
 
@@ -68,6 +92,10 @@ def dump(
     of entries is checked, and entries are marked from the first one that is out of order. Zeros at
     the end, as in a copy of a running broker's file, are counted but not shown.
     """
+    if payload and not records:
+        raise click.UsageError("--payload requires --records", click.get_current_context())
+    as_json = output_format == "jsonl"
+    show_payload = (_json_payload if as_json else _shown_payload) if payload else None
     for name in files:
         location = Location.of(name)
         parsed = parse_segment_file(location.name)
@@ -77,8 +105,9 @@ def dump(
                 "offset>.timeindex', '.index', '.txnindex' or '.log'"
             )
         try:
-            rows = _rows(location, parsed, max_batch_bytes if records else None, dialect)
-            _print_file(name, rows, many=len(files) > 1, as_json=output_format == "jsonl")
+            how = ShownRecords(max_batch_bytes, show_payload) if records else None
+            rows = _rows(location, parsed, how, dialect)
+            _print_file(name, rows, many=len(files) > 1, as_json=as_json)
         except OSError as error:
             raise LocationError(f"{name}: cannot be read: {one_line(error)}") from error
         except Kip33Error as error:
@@ -86,10 +115,10 @@ def dump(
 
 
 def _rows(
-    location: Location, name: SegmentFile, max_batch_bytes: int | None, dialect: str
+    location: Location, name: SegmentFile, how: ShownRecords | None, dialect: str
 ) -> Iterator[Row]:
     if name.kind == "log":
-        return _log_rows(location, max_batch_bytes)
+        return _log_rows(location, how)
     if name.kind == "txnindex":
         data = read_whole(location, most_bytes=MOST_INDEX_BYTES)
         return _transaction_rows(TransactionIndex.from_bytes(data, base_offset=name.base_offset))
@@ -101,8 +130,8 @@ def _transaction_rows(index: TransactionIndex) -> Iterator[Row]:
         yield {"kind": "aborted_transaction", "entry": number, **one._asdict()}
 
 
-def _log_rows(location: Location, max_batch_bytes: int | None) -> Iterator[Row]:
-    """Yield the batches, with their records unless `max_batch_bytes` is None."""
+def _log_rows(location: Location, how: ShownRecords | None) -> Iterator[Row]:
+    """Yield the batches, with their records unless `how` is None."""
     with (
         opened(location) as (read_into, size_bytes),
         location.filesystem().open_input_file(location.path) as file,
@@ -112,9 +141,9 @@ def _log_rows(location: Location, max_batch_bytes: int | None) -> Iterator[Row]:
             for position in batches["position"].tolist():
                 header = read_header_at(read_into, position)
                 yield _batch_row(header)
-                if max_batch_bytes is not None:
+                if how is not None:
                     file.seek(position)
-                    yield from _record_rows(file, header, max_batch_bytes)
+                    yield from _record_rows(file, header, how)
         for kind, note in (("damage", scan.damage), ("load_failure", scan.load_failure)):
             if note:
                 yield {"kind": kind, "valid_bytes": scan.valid_bytes, "note": note}
@@ -143,13 +172,13 @@ def _batch_row(header: BatchHeader) -> Row:
     }
 
 
-def _record_rows(file: SeekableBytes, header: BatchHeader, max_batch_bytes: int) -> Iterator[Row]:
+def _record_rows(file: SeekableBytes, header: BatchHeader, how: ShownRecords) -> Iterator[Row]:
     is_control = header.magic >= 2 and header.attributes & CONTROL
     try:
         for record in iterate_records(
-            file, position=header.position, max_batch_bytes=max_batch_bytes
+            file, position=header.position, max_batch_bytes=how.max_batch_bytes
         ):
-            yield {
+            row = {
                 "kind": "record",
                 "offset": record.offset,
                 "timestamp": record.timestamp,
@@ -159,8 +188,21 @@ def _record_rows(file: SeekableBytes, header: BatchHeader, max_batch_bytes: int)
                 "headers": len(record.headers),
                 "control": control_type(record.key) if is_control else None,
             }
+            yield row | how.payload(record) if how.payload else row
     except (CorruptSegmentError, UnsupportedFormatError) as error:
         yield {"kind": "undecodable", "position": header.position, "note": str(error)}
+
+
+def _json_payload(record: Record) -> Row:
+    return dict((text_field("key", record.key), text_field("value", record.value)))
+
+
+def _shown_payload(record: Record) -> Row:
+    return {
+        "kind": "record_payload",
+        "key": shown_bytes(record.key),
+        "value": shown_bytes(record.value),
+    }
 
 
 def _print_file(name: str, rows: Iterator[Row], *, many: bool, as_json: bool) -> None:

@@ -26,6 +26,8 @@ COMMANDS: Final = {
     "dump": "Show the contents of index files and logs as text or JSON.",
     "retention": "Show what retention can delete and what blocks it; delete by plan.",
     "search": "Find the offsets of timestamps, exact to the record.",
+    "records": "Show records between two times; write them as JSON, CSV or Parquet.",
+    "count": "Count records per minute, hour or day.",
     "lag": "Show the lag of committed offsets in records and in time.",
     "failover": "Translate group offsets to another cluster, by timestamp.",
     "catalog": "Show, compare and remove a catalog's snapshots.",

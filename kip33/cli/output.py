@@ -14,6 +14,7 @@ from typing import Any, Final
 import click
 
 MOST_TABLE_ROWS: Final = 1_000  # a table is for people
+RESULT: Final = "KIP33_RESULT "  # the start of the last line, which programs read
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MOST_COLUMNS: Final = 10_000  # width without a terminal: a path stays on one line
 _DURATIONS: Final = (  # name, smallest value, in ms

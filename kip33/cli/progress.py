@@ -21,6 +21,10 @@ class ProgressBar:
         """Show how many segments were found so far."""
         self._progress.update(self._bar, description=f"{self._what}: {segments:,} segments listed")
 
+    def counted(self, records: int) -> None:
+        """Show how many records were found so far."""
+        self._progress.update(self._bar, description=f"{self._what}: {records:,} records")
+
     def advance(self, done: int, total: int) -> None:
         """Show how many tasks are done."""
         self._progress.update(

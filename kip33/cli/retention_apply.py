@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import click
 
-from kip33.cli.output import human_bytes, print_json, print_table
+from kip33.cli.output import RESULT, human_bytes, print_json, print_table
 from kip33.cli.progress import progress_bar
 from kip33.cli.retention_options import RetentionRequest
-from kip33.cli.retention_tables import MOST_PARTITIONS, RESULT
+from kip33.cli.retention_tables import MOST_PARTITIONS
 from kip33.cli.standard_output import OutputError
 from kip33.cli.summary_file import publish_summary
 from kip33.cli.times import current_ms

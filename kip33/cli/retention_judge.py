@@ -10,7 +10,7 @@ import click
 from kip33.archive.engine_name import EngineName
 from kip33.archive.output_files import require_plan_place
 from kip33.cli.engine_option import engine_choice, open_session
-from kip33.cli.output import warn
+from kip33.cli.output import RESULT, warn
 from kip33.cli.pandas_free import leave_pandas_out
 from kip33.cli.progress import progress_bar
 from kip33.cli.retention_answer import RESULT_TABLES, RetentionAnswer, require_equal_totals
@@ -20,7 +20,6 @@ from kip33.cli.retention_question import RetentionQuestion
 from kip33.cli.retention_tables import (
     MOST_DIFFERENCES,
     MOST_PARTITIONS,
-    RESULT,
     print_broker_differences,
     print_tables,
 )

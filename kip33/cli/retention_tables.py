@@ -6,14 +6,13 @@ from typing import Any, Final, TypeAlias
 
 import click
 
-from kip33.cli.output import human_bytes, human_duration, iso_time, print_table
+from kip33.cli.output import RESULT, human_bytes, human_duration, iso_time, print_table
 from kip33.formats.names import segment_file_name
 from kip33.rules.retention import RetentionMode, RetentionReason
 
 MOST_PARTITIONS: Final = 1_000  # rows of a table
 MOST_BLOCKS: Final = 20  # that are explained in sentences
 MOST_DIFFERENCES: Final = 100  # rows in the table of the broker's view
-RESULT: Final = "KIP33_RESULT "  # the start of the last line, which programs read
 
 
 Row: TypeAlias = Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""Times, durations and sizes as options: `2024-05-01T12:00Z`, `now-7d`, `36h`, `10GiB`."""
+"""Times, durations and sizes as options: `2024-05-01T12:00Z`, `9:05`, `now-7d`, `36h`, `10GiB`."""
 
 import re
 import time
@@ -11,8 +11,12 @@ import click
 from kip33.formats.times import milliseconds_of
 from kip33.rules.quantities import MAX_INT64, duration_ms, size_bytes
 
-MOMENT_EXPECTED: Final = "ISO 8601 (UTC without a zone), milliseconds, now, now-7d or now+36h"
+MOMENT_EXPECTED: Final = (
+    "ISO 8601 (UTC without a zone), 9:05 (today in UTC), milliseconds, now, now-7d or now+36h"
+)
 LAST_MS: Final = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
+_DAY_MS: Final = 86_400_000
+_OF_TODAY = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9]))?", re.ASCII)
 _FROM_NOW = re.compile(r"now(?:([+-])(.+))?")
 
 
@@ -25,10 +29,11 @@ def parse_moment(text: str, now_ms: int) -> int:
     """Return a time in ms since the epoch; ValueError with what was found and expected.
 
     A text of digits is ms, so a year alone or `20240501` is not a date. A fraction of a millisecond
-    is cut off. `now` is `now_ms`, `now-7d` a week before.
+    is cut off. `now` is `now_ms`, `now-7d` a week before. `9:05` and `09:05:30` are times of the
+    day that `now_ms` is in, in UTC.
 
-    >>> parse_moment("1970-01-02", 0), parse_moment("now-1s", 5000)
-    (86400000, 4000)
+    >>> parse_moment("1970-01-02", 0), parse_moment("now-1s", 5000), parse_moment("0:01", 5000)
+    (86400000, 4000, 60000)
     """
     text = text.strip()
     moment = None
@@ -39,6 +44,9 @@ def parse_moment(text: str, now_ms: int) -> int:
         if match[1]:
             distance = duration_ms(match[2])
             moment += distance if match[1] == "+" else -distance
+    elif match := _OF_TODAY.fullmatch(text):
+        hours, minutes, seconds = (int(part or 0) for part in match.groups())
+        moment = now_ms // _DAY_MS * _DAY_MS + ((hours * 60 + minutes) * 60 + seconds) * 1000
     else:
         moment = _of_iso(text)
     if moment is None or not 0 <= moment <= MAX_INT64:

@@ -55,7 +55,7 @@ def publish(
                 before_rename(target)
             if (durable or flush_first) and location.is_local:
                 flush(target)
-            _rename_over(location, target)
+            rename_over(location, target)
             if durable and location.is_local:
                 flush(location.parent.path)
         return status
@@ -84,7 +84,8 @@ def _write_in_folder(location: Location, target: str, data: bytes) -> None:
         stream.write(data)
 
 
-def _rename_over(location: Location, temporary: str) -> None:
+def rename_over(location: Location, temporary: str) -> None:
+    """Rename a temporary file beside `location` to it, atomically; OSError if that fails."""
     if location.is_local:
         os.replace(temporary, location.path)  # noqa: PTH105 - a path, as the filesystem has it
         return

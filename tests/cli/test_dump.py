@@ -184,6 +184,39 @@ def test_dump_of_a_log_shows_batches_records_and_damage(command: Command) -> Non
     assert len(table) == len(detailed) + 2  # two heads of columns
 
 
+def test_dump_shows_keys_and_values_on_request(command: Command) -> None:
+    records = [Record(1_000, b"key", "grün".encode()), Record(1_001, b"\xff", None)]
+    log = file_named(f"{FIRST}.log", segment([v2_batch(0, records)]))
+
+    _, *rows = command("dump", log, "--records", "--payload", "--format", "jsonl").lines
+    plain = command("dump", log, "--records", "--format", "jsonl").lines
+
+    assert plain[1:] == [
+        {
+            name: row[name]
+            for name in row
+            if not name.startswith(("key", "value")) or "bytes" in name
+        }
+        for row in rows
+    ]
+    payloads = [{name: row[name] for name in list(row)[-2:]} for row in rows]
+    assert payloads == [
+        {"key": "key", "value": "grün"},
+        {"key_base64": "/w==", "value": None},
+    ]
+    table = command("dump", log, "--records", "--payload").stdout.splitlines()
+    assert [line.split()[-2:] for line in table[2:]] == [
+        *(["key", "value"], ["key", "grün"], [r"\xff", "-"])
+    ]
+
+
+def test_dump_of_payload_without_records_is_an_error(command: Command) -> None:
+    done = command("dump", f"archive/broker-1/payments-0/{FIRST}.log", "--payload")
+
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("Error: --payload requires --records")
+
+
 @pytest.mark.integration
 @needs_real_segments
 def test_dump_of_real_segments_names_the_zeroed_bodies(command: Command) -> None:

@@ -44,6 +44,7 @@ VALUES: Final = (
 TAKEN: Final = {
     "--buffer": "15m",
     "--catalog": "new-catalog",
+    "--columns": "offset,value",
     "--conf": "k=v",
     "--delete-by": "trash",
     "--from": "indexes/_catalog",
@@ -55,6 +56,7 @@ TAKEN: Final = {
     "--now": "2024-01-01",
     "--offsets": "offsets.csv",
     "--output": "out",
+    "--per": "1h",
     "--plan": "out.jsonl",
     "--policy": "policy.toml",
     "--snapshot": "1",
@@ -75,6 +77,8 @@ BASES: Final = {
     "dump": ["dump", SEGMENT],
     "retention": ["retention", "indexes/_catalog", "--retention-ms", "7d"],
     "search": ["search", "indexes/_catalog", "--time", "1", "--topic", "orders"],
+    "records": ["records", "indexes/_catalog", "--topic", "orders", "--limit", "5"],
+    "count": ["count", "indexes/_catalog", "--topic", "orders", "--per", "1h"],
     "lag": ["lag", "indexes/_catalog", "--offsets", "offsets.csv"],
     "failover": [
         *("failover", "--from", "indexes/_catalog", "--to", "indexes/_catalog"),

@@ -29,6 +29,10 @@ MOMENTS = {
     "a week before": ("now-7d", NOW_MS - 604_800_000),
     "36 hours later": ("now+36h", NOW_MS + 129_600_000),
     "milliseconds before": ("now-5", NOW_MS - 5),
+    "a time of today": ("09:05", NOW_MS - 10_500_000),
+    "a time of today, as people write it": ("9:05", NOW_MS - 10_500_000),
+    "the beginning of today": ("0:00", NOW_MS - 43_200_000),
+    "the last second of today": ("23:59:59", NOW_MS + 43_199_000),
 }
 
 
@@ -55,6 +59,10 @@ NO_MOMENTS = {
     "now and nothing": "now-",
     "now and before 1970": "now-99999d",
     "now with a capital": "NOW",
+    "an hour of no day": "24:00",
+    "a minute of no hour": "9:60",
+    "an hour alone": "9:",
+    "a time of day with a zone": "9:05Z",
 }
 
 
@@ -93,8 +101,8 @@ def test_as_defaults() -> None:
 WRONG = {
     "a moment": (
         ["--now", "soon"],
-        "'--now': 'soon' found, expected ISO 8601 (UTC without a zone), milliseconds, now, now-7d "
-        "or now+36h, not before 1970; for example 2024-05-01T12:00:00Z",
+        "'--now': 'soon' found, expected ISO 8601 (UTC without a zone), 9:05 (today in UTC), "
+        "milliseconds, now, now-7d or now+36h, not before 1970; for example 2024-05-01T12:00:00Z",
     ),
     "a duration": (
         ["--retention", "7 days"],

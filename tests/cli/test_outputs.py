@@ -49,6 +49,9 @@ PLACES: dict[tuple[str, str], str] = {
     ("search", "--log-start-offsets"): READS,
     ("search", "--requests"): READS,
     ("search", "--config"): READS,
+    ("records", "--output"): OWN,  # test_records_command.py: nothing that is there
+    ("records", "--config"): READS,
+    ("count", "--config"): READS,
     ("lag", "--offsets"): READS,
     ("lag", "--policy"): READS,
     ("lag", "--kafka-configs"): READS,

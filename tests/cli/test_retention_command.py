@@ -12,7 +12,7 @@ import pytest
 
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.schema import SEGMENTS
-from kip33.cli.retention_tables import RESULT
+from kip33.cli.output import RESULT
 from kip33.rules.retention_rows import Decision
 from tests.builders.snapshots import write
 from tests.cli.console import Command, Finished, file_named

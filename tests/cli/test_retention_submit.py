@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from kip33.cli.retention_tables import RESULT
+from kip33.cli.output import RESULT
 from kip33.spark.build import build_index
 from tests.cli.console import Finished
 from tests.cli.test_spark_submit import OUR_CODE, spark_submit

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kip33.cli.retention_tables import RESULT
+from kip33.cli.output import RESULT
 from kip33.rules.index_verdict import GOOD
 from tests.cli.console import PROJECT, Command, file_named
 

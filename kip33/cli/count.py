@@ -1,0 +1,49 @@
+"""`kip33 count`: records per period."""
+
+from typing import Any
+
+import click
+
+from kip33.cli.options import format_option
+from kip33.cli.records_options import CountRequest, choice_options, on_error_option
+from kip33.cli.times import Quantity
+from kip33.rules.quantities import duration_ms
+
+
+def _period_ms(text: str) -> int:
+    """Return a period in ms; ValueError for 0."""
+    period = duration_ms(text)
+    if period == 0:
+        raise ValueError(f"{text!r} found, expected more than 0")
+    return period
+
+
+@click.command(
+    epilog="Example: kip33 count /archive/indexes/_catalog --topic orders --per 1m "
+    "--from 2024-05-01T09:00Z --until 2024-05-01T10:00Z"
+)
+@choice_options
+@click.option(
+    "--per",
+    "per_ms",
+    type=Quantity("period", _period_ms, "1h"),
+    required=True,
+    metavar="1h",
+    help="Length of a period, such as 1m, 1h or 1d. Periods begin at multiples of it since 1970, "
+    "UTC.",
+)
+@on_error_option("skip", "fail")
+@format_option("table", "jsonl", "csv")
+def count(**options: Any) -> None:
+    """Count the records of SOURCE or CATALOG per topic and period, by their timestamps.
+
+    A row has the topic, the period's start (in milliseconds, and as a time) and the number of
+    records. A period without records has no row. Records without a timestamp are counted in a row
+    without a start, unless --from or --until is given. Control records are not counted. Of a
+    partition that several brokers have, one replica is counted.
+
+    With jsonl and csv, the last line on standard error is KIP33_RESULT with a summary as JSON.
+    """
+    from kip33.cli.count_answer import show_counts
+
+    show_counts(CountRequest(**options))

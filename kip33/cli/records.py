@@ -1,0 +1,67 @@
+"""`kip33 records`: the records of an archive, between two times, in four formats."""
+
+from typing import Any
+
+import click
+
+from kip33.cli.records_options import RecordsRequest, choice_options, on_error_option
+
+FORMATS = ("table", "jsonl", "csv", "parquet")
+
+
+def _names(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[str, ...] | None:
+    """Return the names in a list with commas, each once."""
+    if text is None:
+        return None
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+
+
+@click.command(
+    epilog="Example: kip33 records /archive/indexes/_catalog --topic orders "
+    "--from 2024-05-01T09:00Z --until 2024-05-01T09:05Z --format jsonl"
+)
+@choice_options
+@click.option(
+    "--columns",
+    callback=_names,
+    metavar="A,B",
+    help="Columns to show, in this order: log_dir, topic, partition, base_offset (of the segment), "
+    "offset, timestamp, timestampType, key, value, headers. What is not named is not decoded.",
+)
+@click.option("--where-key", metavar="KEY", help="Only records with exactly this key (UTF-8).")
+@click.option("--grep", metavar="TEXT", help="Only records with this text in key or value.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), metavar="N", help="Stop reading after N records."
+)
+@on_error_option("skip", "row", "fail")
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(FORMATS),
+    help="Output format [default: by the name of --output, or table]. With jsonl and csv, standard "
+    "output has only data.",
+)
+@click.option(
+    "--output",
+    metavar="FILE",
+    help="Write a new file, *.jsonl, *.csv or *.parquet; it appears when it is complete. A "
+    "file that is there is never replaced.",
+)
+def records(**options: Any) -> None:
+    """Show the records of SOURCE or CATALOG by time, key or text, without a broker.
+
+    SOURCE is an archive, a partition's directory or one .log. With a CATALOG, segments without
+    records between --from and --until are not read. Records are in the order of topic, partition
+    and offset. Of a partition that several brokers have, one replica is read.
+
+    jsonl: key and value are texts if they are UTF-8. Otherwise the row has key_base64 or
+    value_base64 instead. timestamp is in milliseconds, null without one. csv always has both
+    columns of each; it does not tell null from empty. parquet has the bytes. A table has at most
+    1,000 records, with long values cut.
+
+    Unless the format is table, the last line is KIP33_RESULT with a summary as JSON: on standard
+    output with --output, else on standard error.
+    """
+    from kip33.cli.records_answer import show_records
+
+    show_records(RecordsRequest(**options))

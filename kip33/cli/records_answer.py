@@ -1,0 +1,154 @@
+"""The answer of `kip33 records`: to standard output, or to a new file."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from typing import Any, Final
+
+import click
+import pyarrow as pa
+
+from kip33.archive.output_files import require_free
+from kip33.cli.output import MOST_TABLE_ROWS, RESULT, human_bytes, warn
+from kip33.cli.progress import ProgressBar, progress_bar
+from kip33.cli.records_options import RecordsRequest
+from kip33.cli.records_selection import RecordSelection
+from kip33.cli.records_writers import (
+    RecordWriter,
+    ShownTable,
+    file_writer,
+    text_writer,
+)
+from kip33.records.columns import RECORDS
+from kip33.stores.locations import Location, without_secrets
+from kip33.stores.streamed_file import streamed_file
+
+MOST_DAMAGE_WARNINGS: Final = 20  # about what cannot be read
+_ALL: Final = tuple(name for name in RECORDS.names if not name.startswith("_"))
+_IN_TABLE: Final = ("topic", "partition", "offset", "timestamp", "key", "value")
+_FILES: Final = ("jsonl", "csv", "parquet")
+
+
+def show_records(request: RecordsRequest) -> None:
+    """Print or write the records that the options select."""
+    started = time.monotonic()
+    request.check()
+    output_format = _format_of(request)
+    is_table = output_format == "table"
+    limit = min(request.limit or MOST_TABLE_ROWS, MOST_TABLE_ROWS) if is_table else request.limit
+    selection = RecordSelection(request, _IN_TABLE if is_table else _ALL, limit)
+    if request.output is None:
+        _print(selection, output_format)
+    else:
+        _write(selection, output_format, Location.of(request.output))
+    warn_of_damage(selection.problems, selection.damaged)
+    seconds = time.monotonic() - started
+    if is_table and limit != request.limit and selection.records >= MOST_TABLE_ROWS:
+        click.echo(f"a table ends after {MOST_TABLE_ROWS:,} records; --format jsonl has all")
+    if is_table or request.output is not None:
+        _print_summary(selection, seconds)
+    if not is_table:
+        result = _result(selection, request.output, seconds)
+        click.echo(RESULT + json.dumps(result), err=request.output is None)
+
+
+def _result(selection: RecordSelection, output: str | None, seconds: float) -> dict[str, Any]:
+    return {
+        "output": output and Location.of(output).uri,
+        "records": selection.records,
+        "payload_bytes": selection.payload_bytes,
+        "segments": selection.segments,
+        "damaged": selection.damaged,
+        "seconds": round(seconds, 3),
+    }
+
+
+def _format_of(request: RecordsRequest) -> str:
+    """Return the format; UsageError, one line, for options that contradict each other."""
+    wanted = request.output_format
+    context = click.get_current_context()
+    if request.output is None:
+        if wanted == "parquet":
+            raise click.UsageError("--format parquet requires --output FILE", context)
+        return wanted or "table"
+    ending = request.output.rpartition(".")[2]
+    if ending not in _FILES:
+        raise click.UsageError(
+            f"--output: {without_secrets(request.output)!r} found, expected a name that ends in "
+            + " or ".join(f".{name}" for name in _FILES),
+            context,
+        )
+    if wanted not in (None, ending):
+        raise click.UsageError(
+            f"--format {wanted} contradicts --output, whose name ends in .{ending}", context
+        )
+    return ending
+
+
+def _print(selection: RecordSelection, output_format: str) -> None:
+    """Write records to standard output."""
+
+    def write(text: str) -> None:
+        click.echo(text, nl=False, color=True)  # values keep their control characters
+
+    batches = selection.read(MOST_DAMAGE_WARNINGS)
+    if output_format == "table":
+        table = ShownTable(selection.schema)
+        with progress_bar("records") as bar:
+            _take(batches, table, selection, bar)
+        table.finish()
+    else:
+        writer = text_writer(output_format, selection.schema, write)
+        with nullcontext() if sys.stdout.isatty() else progress_bar("records") as bar:
+            _take(batches, writer, selection, bar)
+
+
+def _write(selection: RecordSelection, output_format: str, place: Location) -> None:
+    """Write records to a new file."""
+    require_free(place, "--output")
+    batches = selection.read(MOST_DAMAGE_WARNINGS)
+    with (
+        progress_bar("records") as bar,
+        streamed_file(place) as file,
+        file_writer(output_format, selection.schema, file) as writer,
+    ):
+        _take(batches, writer, selection, bar)
+
+
+def _take(
+    batches: Iterator[pa.RecordBatch],
+    writer: RecordWriter,
+    selection: RecordSelection,
+    bar: ProgressBar | None,
+) -> None:
+    for batch in batches:
+        writer.write(batch)
+        if bar:
+            bar.counted(selection.records)
+
+
+def warn_of_damage(problems: Sequence[str], damaged: int) -> None:
+    """Print the first problems, each on one line, and how many more there are."""
+    for problem in problems:
+        warn(problem)
+    if damaged > len(problems) > 0:
+        warn(f"and {damaged - len(problems):,} more places that cannot be read")
+
+
+def _print_summary(selection: RecordSelection, seconds: float) -> None:
+    records = f"{selection.records:,} record{'' if selection.records == 1 else 's'}"
+    segments = f"{selection.segments:,} segment{'' if selection.segments == 1 else 's'}"
+    size = human_bytes(selection.payload_bytes)
+    click.echo(
+        f"{records} of {segments}, {size} of keys and values; {damage_text(selection.damaged)}"
+        f"read in {seconds:.1f} s"
+    )
+
+
+def damage_text(damaged: int) -> str:
+    """Return how many places cannot be read, for a summary; empty for 0."""
+    if not damaged:
+        return ""
+    return f"{damaged:,} place{'' if damaged == 1 else 's'} cannot be read; "

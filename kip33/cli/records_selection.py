@@ -1,0 +1,101 @@
+"""The records that `kip33 records` shows: the columns to read, the filter, and what was counted."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kip33.cli.records_options import RecordsRequest
+from kip33.records.columns import CORRUPT, RECORDS, chosen
+
+_SEGMENT: Final = ("log_dir", "topic", "partition", "base_offset")
+_PAYLOAD: Final = ("key", "value")
+
+
+class RecordSelection:
+    """Reads the selected records; `records` and the other numbers are counted meanwhile."""
+
+    def __init__(
+        self, request: RecordsRequest, default_columns: Sequence[str], limit: int | None
+    ) -> None:
+        """Choose the columns; ValueError, one line, for an unknown one. `limit`: None or rows."""
+        self._request = request
+        names = list(request.columns or default_columns)
+        if request.on_error == "row":
+            names = [*(name for name in names if name != CORRUPT), CORRUPT]
+        is_shown = [field.name for field in RECORDS if field.name != CORRUPT]
+        known = RECORDS if request.on_error == "row" else chosen(RECORDS, is_shown)
+        self.schema = chosen(known, names)
+        self._limit, self._rows = limit, 0
+        self.records = self.payload_bytes = self.damaged = 0
+        self.problems: list[str] = []  # the first of them, unless they are rows
+        self._segments: set[tuple[Any, ...]] = set()
+
+    @property
+    def segments(self) -> int:
+        """Return how many segments had records between the times."""
+        return len(self._segments)
+
+    def read(self, most_problems: int) -> Iterator[pa.RecordBatch]:
+        """Return the selected records until the limit; keep the first `most_problems` lines."""
+        skipped: list[str] = []
+        reader = self._request.read(self._columns_to_read(), self._request.on_error, skipped)
+        return self._batches(reader, skipped, most_problems)
+
+    def _batches(
+        self, reader: pa.RecordBatchReader, skipped: list[str], most_problems: int
+    ) -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in reader:
+                self._count_problems(skipped, most_problems)
+                found = self._selected(batch)
+                if found.num_rows:
+                    self._rows += found.num_rows
+                    yield found
+                if self._rows == self._limit:
+                    return
+            self._count_problems(skipped, most_problems)
+        finally:
+            reader.close()
+
+    def _columns_to_read(self) -> list[str]:
+        """Return the columns to show, those of the filter, and those that name the segment."""
+        filtered = _PAYLOAD if self._request.grep is not None else ()
+        by_key = ("key",) if self._request.where_key is not None else ()
+        return list(dict.fromkeys((*self.schema.names, *filtered, *by_key, *_SEGMENT)))
+
+    def _count_problems(self, skipped: list[str], most: int) -> None:
+        self.damaged += len(skipped)
+        self.problems += skipped[: most - len(self.problems)]
+        skipped.clear()
+
+    def _selected(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the selected records of a batch, with the columns to show."""
+        is_corrupt = batch.column(CORRUPT).is_valid() if CORRUPT in batch.schema.names else None
+        if is_corrupt is not None and pc.any(is_corrupt).as_py():  # one row that is no record
+            self.damaged += 1
+            return batch.select(self.schema.names)
+        if batch.num_rows:
+            self._segments.add(tuple(batch.column(name)[0].as_py() for name in _SEGMENT))
+        batch = self._matching(batch)
+        if self._limit is not None:
+            batch = batch.slice(0, self._limit - self._rows)
+        batch = batch.select(self.schema.names)
+        self.records += batch.num_rows
+        for name in set(_PAYLOAD) & set(batch.schema.names):
+            self.payload_bytes += pc.sum(pc.binary_length(batch.column(name))).as_py() or 0
+        return batch
+
+    def _matching(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        where_key, grep = self._request.where_key, self._request.grep
+        if where_key is not None:
+            wanted = pa.scalar(where_key.encode(), pa.binary())
+            batch = batch.filter(pc.equal(batch.column("key"), wanted))
+        if grep is not None:
+            found = [
+                pc.fill_null(pc.match_substring(batch.column(name), grep.encode()), False)
+                for name in _PAYLOAD
+            ]
+            batch = batch.filter(pc.or_(*found))
+        return batch

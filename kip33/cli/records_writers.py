@@ -1,0 +1,184 @@
+"""Record batches as JSON lines, CSV, a Parquet file, or a table for people."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, BinaryIO, Final, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kip33.cli.output import csv_cell, iso_time, print_table
+from kip33.cli.payload_text import BASE64, header_field, shown_bytes, text_field
+
+_ROWS_AT_ONCE: Final = 1_024  # are Python's values at one time
+_GROUP_ROWS: Final = 1 << 17  # of a Parquet row group, at most
+_GROUP_BYTES: Final = 1 << 26
+_PAYLOAD: Final = ("key", "value")
+
+Write = Callable[[str], object]
+
+
+class RecordWriter(Protocol):
+    """Takes record batches of one schema."""
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write the records of a batch."""
+
+
+class JsonLines:
+    """One object a record; bytes as `text_field` gives them, a timestamp in ms."""
+
+    def __init__(self, write: Write) -> None:
+        """Write texts with `write`."""
+        self._write = write
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write the records of a batch."""
+        for rows in _pieces(batch):
+            self._write("".join(json.dumps(_json_row(row)) + "\n" for row in rows))
+
+
+class CsvLines:
+    """A header, then one line a record; `key` and `value` each also have a column in base64."""
+
+    def __init__(self, schema: pa.Schema, write: Write) -> None:
+        """Write the header with `write`."""
+        names = [
+            column
+            for name in schema.names
+            for column in ((name, name + BASE64) if name in _PAYLOAD else (name,))
+        ]
+        self._names, self._write = names, write
+        self._write(self._text([dict(zip(names, names, strict=True))]))
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write the records of a batch."""
+        for rows in _pieces(batch):
+            self._write(self._text([_csv_row(row) for row in rows]))
+
+    def _text(self, rows: Sequence[dict[str, Any]]) -> str:
+        text = io.StringIO()
+        csv.DictWriter(text, self._names, lineterminator="\n").writerows(rows)
+        return text.getvalue()
+
+
+class ParquetRecords:
+    """A Parquet file; a row group is written as soon as it has enough rows or bytes."""
+
+    def __init__(self, schema: pa.Schema, file: BinaryIO) -> None:
+        """Write to an open file, which stays open."""
+        self._writer = pq.ParquetWriter(file, schema, compression="zstd")
+        self._schema = schema
+        self._batches: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write the records of a batch."""
+        self._batches.append(batch)
+        self._rows += batch.num_rows
+        self._bytes += batch.nbytes
+        if self._rows >= _GROUP_ROWS or self._bytes >= _GROUP_BYTES:
+            self._flush()
+
+    def finish(self) -> None:
+        """Write the rest and the footer."""
+        self._flush()
+        self._writer.close()
+
+    def end(self) -> None:
+        """Keep pyarrow from writing a footer later, after an error."""
+        self._writer.is_open = False
+
+    def _flush(self) -> None:
+        if self._rows:
+            self._writer.write_table(pa.Table.from_batches(self._batches, self._schema))
+        self._batches = []
+        self._rows = self._bytes = 0
+
+
+class ShownTable:
+    """Collects records for a table; `finish` prints it."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        """Show these columns."""
+        self._names = schema.names
+        self._rows: list[list[Any]] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Keep the cells of records."""
+        for rows in _pieces(batch):
+            self._rows += [[_shown(name, row[name]) for name in self._names] for row in rows]
+
+    def finish(self) -> None:
+        """Print the table."""
+        print_table(["time" if name == "timestamp" else name for name in self._names], self._rows)
+
+
+@contextmanager
+def file_writer(output_format: str, schema: pa.Schema, file: BinaryIO) -> Iterator[RecordWriter]:
+    """Yield what writes records to a file; what is left is written at the end of the block."""
+
+    def write(text: str) -> None:
+        file.write(text.encode())
+
+    if output_format == "parquet":
+        parquet = ParquetRecords(schema, file)
+        try:
+            yield parquet
+            parquet.finish()
+        finally:
+            parquet.end()
+    else:
+        yield text_writer(output_format, schema, write)
+
+
+def text_writer(output_format: str, schema: pa.Schema, write: Write) -> RecordWriter:
+    """Return what writes records as jsonl or csv."""
+    return JsonLines(write) if output_format == "jsonl" else CsvLines(schema, write)
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[list[dict[str, Any]]]:
+    """Yield some rows at a time as Python's values; a timestamp is an integer."""
+    for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
+        piece = batch.slice(start, _ROWS_AT_ONCE)
+        columns = [
+            (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
+            for column in piece.columns
+        ]
+        names = piece.schema.names
+        yield [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def _json_row(row: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        if name in _PAYLOAD:
+            field, text = text_field(name, value)
+            found[field] = text
+        elif name == "headers" and value is not None:
+            found[name] = [header_field(header) for header in value]
+        else:
+            found[name] = value
+    return found
+
+
+def _csv_row(row: dict[str, Any]) -> dict[str, Any]:
+    found = _json_row(row)
+    if found.get("headers") is not None:
+        found["headers"] = json.dumps(found["headers"])
+    return {name: csv_cell(value) for name, value in found.items()}
+
+
+def _shown(name: str, value: Any) -> Any:
+    """Return a cell of the table."""
+    if name in _PAYLOAD:
+        return shown_bytes(value)
+    if name == "timestamp":
+        return iso_time(value)
+    if name == "headers":
+        pairs = (f"{one['key']}={shown_bytes(one['value'])}" for one in value or ())
+        return shown_bytes(", ".join(pairs).encode()) if value else "-"
+    return value

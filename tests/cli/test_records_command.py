@@ -1,0 +1,376 @@
+"""`kip33 records`: records between two times in four formats; damage, limits, new files only."""
+
+import csv
+import io
+import json
+import sys
+from base64 import b64decode
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import kip33
+from kip33.cli import records_selection
+from tests.builders.segment_builder import Record, v2_batch, with_broken_crc
+from tests.cli.console import Command, Finished, file_named, subprocess_of
+from tests.demo_archive import START_MS
+
+LOG = f"{0:020d}.log"
+ORDERS = ["records", "archive", "--topic", "orders"]
+DAMAGE = [
+    "archive/broker-2/clicks-0/00000000000000000000.log: at byte 247963 of 248910: the batch's "
+    "size points past the end of the file",
+    "archive/broker-2/clicks-1/00000000000000000000.log: at byte 31550 of 63311: the batch's "
+    "bytes do not match its CRC",
+]
+
+
+def rows_of(done: Finished) -> list[dict[str, Any]]:
+    assert done.exit_code == 0, done
+    return done.lines
+
+
+def result_of(stream: str) -> dict[str, Any]:
+    last = stream.splitlines()[-1]
+    assert last.startswith("KIP33_RESULT ")
+    found: dict[str, Any] = json.loads(last.removeprefix("KIP33_RESULT "))
+    return found
+
+
+def warnings_of(done: Finished) -> list[str]:
+    lines = [line for line in done.stderr.splitlines() if line.startswith("Warning: ")]
+    return [line.removeprefix("Warning: ").partition("/archive/")[2] for line in lines]
+
+
+@pytest.fixture
+def payloads(command: Command) -> str:
+    """Return a log with keys and values of every kind."""
+    records = [
+        Record(1_000, b"customer-1", "grün".encode(), (("trace", b"a"), ("raw", b"\xff"))),
+        Record(1_001, b"\xff\x00", b"=1+1"),
+        Record(1_002, None, None, (("none", None),)),
+        Record(1_003, b"", b"two\nlines \x1b[31m"),
+        Record(1_004, b"customer-10", b"-5"),
+    ]
+    return file_named(LOG, v2_batch(0, records))
+
+
+def test_records_between_two_times(command: Command) -> None:
+    done = command(
+        *(*ORDERS, "--from", str(START_MS), "--until", "2023-11-14T22:13:20.233Z"),
+        *("--format", "jsonl", "--columns", "partition,offset,timestamp,key"),
+    )
+
+    assert rows_of(done) == [
+        {"partition": 0, "offset": 0, "timestamp": START_MS + 98, "key": "order-0"},
+        {"partition": 0, "offset": 1, "timestamp": START_MS + 108, "key": "order-0"},
+        {"partition": 0, "offset": 2, "timestamp": START_MS + 232, "key": "order-0"},
+    ]
+    result = result_of(done.stderr)
+    assert result.pop("seconds") >= 0
+    assert result == {
+        **{"output": None, "records": 3, "payload_bytes": 21, "segments": 1, "damaged": 0}
+    }
+
+
+def test_every_record_is_there_in_order(command: Command) -> None:
+    rows = rows_of(command(*ORDERS, "--format", "jsonl", "--columns", "offset,base_offset"))
+
+    assert [row["offset"] for row in rows] == list(range(8_500))
+    assert {row["base_offset"] for row in rows} == {0, 4_000, 8_000}
+
+
+def test_a_catalog_gives_the_same_records(command: Command, built: Path) -> None:
+    window = ["--topic", "orders", "--topic", "sensors", "--from", str(START_MS + 1)]
+    window += ["--until", str(START_MS + 90_000_000), "--format", "jsonl"]
+
+    by_catalog = command("records", built / "indexes/_catalog", *window)
+    by_archive = command("records", built / "archive", *window)
+
+    assert len(rows_of(by_catalog)) > 4_000
+    assert by_catalog.stdout == by_archive.stdout
+
+
+def test_json_lines_tell_text_from_bytes(command: Command, payloads: str) -> None:
+    rows = rows_of(command("records", payloads, "--format", "jsonl"))
+
+    fields = [
+        {name: row[name] for name in row if name.startswith(("key", "value", "headers"))}
+        for row in rows
+    ]
+    assert fields == [
+        {
+            **{"key": "customer-1", "value": "grün"},
+            "headers": [
+                {"key": "trace", "value": "a"},
+                {"key": "raw", "value_base64": "/w=="},
+            ],
+        },
+        {"key_base64": "/wA=", "value": "=1+1", "headers": None},
+        {"key": None, "value": None, "headers": [{"key": "none", "value": None}]},
+        {"key": "", "value": "two\nlines \x1b[31m", "headers": None},
+        {"key": "customer-10", "value": "-5", "headers": None},
+    ]
+    assert list(rows[0])[:7] == [
+        *("log_dir", "topic", "partition", "base_offset", "offset", "timestamp", "timestampType")
+    ]
+
+
+def test_csv_has_no_formulas_and_a_column_for_bytes(command: Command, payloads: str) -> None:
+    done = command("records", payloads, "--format", "csv", "--columns", "offset,key,value,headers")
+
+    header, *rows = csv.reader(io.StringIO(done.stdout, newline=""))
+    assert header == ["offset", "key", "key_base64", "value", "value_base64", "headers"]
+    assert [row[:5] for row in rows] == [
+        ["0", "customer-1", "", "grün", ""],
+        ["1", "", "/wA=", "'=1+1", ""],
+        ["2", "", "", "", ""],
+        ["3", "", "", "two\nlines \x1b[31m", ""],
+        ["4", "customer-10", "", "-5", ""],
+    ]
+    assert json.loads(rows[0][5])[1] == {"key": "raw", "value_base64": "/w=="}
+    assert b64decode(rows[1][2]) == b"\xff\x00"
+
+
+def test_a_table_is_printable_and_cuts_long_values(command: Command) -> None:
+    records = [Record(0, b"a\x1b[31m", b"\xfe" + b"x" * 100), Record(-1, None, b"\t")]
+    log = file_named(LOG, v2_batch(0, records))
+
+    done = command("records", log)
+
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "\x1b" not in done.stdout
+    first, second = (line.split("│")[3:] for line in done.stdout.splitlines()[3:5])
+    assert [cell.strip() for cell in first[:-1]] == [
+        *("0", "1970-01-01T00:00:00.000Z", r"a\x1b[31m", r"\xfe" + "x" * 53 + "...")
+    ]
+    assert [cell.strip() for cell in second[:-1]] == ["1", "-", "-", r"\t"]
+    assert done.stdout.splitlines()[-1].startswith(
+        "2 records of 1 segment, 108 B of keys and values; read in "
+    )
+
+
+def test_a_table_ends_after_a_thousand_records(command: Command) -> None:
+    done = command(*ORDERS, "--columns", "offset")
+
+    *lines, _, note, summary = done.stdout.splitlines()
+    assert lines[-1].split() == ["│", "999", "│"]
+    assert note == "a table ends after 1,000 records; --format jsonl has all"
+    assert summary.startswith("1,000 records of 1 segment")
+    assert "a table ends" not in command(*ORDERS, "--limit", "1000").stdout
+
+
+def test_where_key_is_exact_and_grep_is_not(command: Command, payloads: str) -> None:
+    def offsets(*options: str) -> list[int]:
+        done = command("records", payloads, "--format", "jsonl", "--columns", "offset", *options)
+        return [row["offset"] for row in rows_of(done)]
+
+    assert offsets("--where-key", "customer-1") == [0]
+    assert offsets("--where-key", "") == [3]
+    assert offsets("--grep", "customer-1") == [0, 4]
+    assert offsets("--grep", "grün") == [0]
+    assert offsets("--grep", "1", "--where-key", "customer-10") == [4]
+    assert offsets("--grep", "nothing") == []
+
+
+def test_limit_stops_reading(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit of fewer records than the first segment has: no other segment is read."""
+    arguments = ["--format", "jsonl", "--columns", "offset", "--limit"]
+    read = []
+    selected = records_selection.RecordSelection._selected
+    monkeypatch.setattr(
+        records_selection.RecordSelection,
+        "_selected",
+        lambda self, batch: read.append(batch.num_rows) or selected(self, batch),
+    )
+
+    rows = rows_of(command(*ORDERS, *arguments, "7"))
+
+    assert [row["offset"] for row in rows] == list(range(7))
+    assert len(read) == 1
+    assert len(rows_of(command(*ORDERS, *arguments, "4001"))) == 4_001
+
+
+def test_damage_is_a_warning_for_each_place(command: Command) -> None:
+    done = command("records", "archive", "--topic", "clicks", "--format", "jsonl")
+
+    assert len(rows_of(done)) == 5_490
+    assert warnings_of(done) == [line.removeprefix("archive/") for line in DAMAGE]
+    assert result_of(done.stderr)["damaged"] == 2
+
+
+def test_damage_as_rows(command: Command) -> None:
+    done = command(
+        *("records", "archive", "--topic", "clicks", "--format", "jsonl", "--on-error", "row"),
+        *("--columns", "partition,offset", "--grep", "text of no record"),
+    )
+
+    rows = rows_of(done)
+    assert [row["partition"] for row in rows] == [0, 1]
+    assert [row["offset"] for row in rows] == [None, None]
+    assert [row["_corrupt"].endswith(end) for row, end in zip(rows, DAMAGE, strict=True)] == [
+        *(True, True)
+    ]
+    assert warnings_of(done) == []
+    assert (result_of(done.stderr)["records"], result_of(done.stderr)["damaged"]) == (0, 2)
+
+
+def test_damage_as_an_error(command: Command) -> None:
+    done = command(
+        *("records", "archive", "--topic", "clicks", "--on-error", "fail"),
+        *("--output", "clicks.jsonl"),
+    )
+
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("Error: ") and done.stderr.endswith(f"{DAMAGE[0]}\n")
+    assert [path.name for path in Path().iterdir()] == ["archive"]
+
+
+def test_much_damage_is_counted(command: Command) -> None:
+    batches = [v2_batch(i, [Record(1)], codec="gzip", body=bytes(40)) for i in range(50)]
+    log = file_named(LOG, b"".join(batches))
+
+    done = command("records", log, "--format", "jsonl")
+
+    lines = done.stderr.splitlines()
+    assert (done.exit_code, done.stdout, len(lines)) == (0, "", 22)
+    assert lines[-2] == "Warning: and 30 more places that cannot be read"
+    assert result_of(done.stderr)["damaged"] == 50
+
+
+def test_parquet_has_the_bytes(command: Command, payloads: str) -> None:
+    done = command("records", payloads, "--output", "out/records.parquet")
+
+    assert (done.exit_code, done.stderr) == (0, "")
+    table = pq.read_table("out/records.parquet")
+    assert table.equals(kip33.read_arrow(payloads, columns=table.schema.names).read_all())
+    assert table["key"].to_pylist() == [b"customer-1", b"\xff\x00", None, b"", b"customer-10"]
+    summary, last = done.stdout.splitlines()
+    assert summary.startswith("5 records of 1 segment, ")
+    assert result_of(last)["output"] == Path("out/records.parquet").absolute().as_uri()
+    assert [path.name for path in Path("out").iterdir()] == ["records.parquet"]
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "csv"])
+def test_a_file_has_what_standard_output_would_have(
+    command: Command, payloads: str, ending: str
+) -> None:
+    printed = command("records", payloads, "--format", ending).stdout
+
+    assert command("records", payloads, "--output", f"out.{ending}").exit_code == 0
+    assert Path(f"out.{ending}").read_bytes().decode() == printed
+
+
+@pytest.mark.parametrize("name", ["there.parquet", "there.jsonl", "there.csv"])
+def test_a_file_that_is_there_is_not_replaced(command: Command, payloads: str, name: str) -> None:
+    file_named(name, b"of another")
+
+    done = command("records", payloads, "--output", name)
+
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.endswith(
+        f"/{name}: a file is there, which --output does not replace; give another name\n"
+    )
+    assert Path(name).read_bytes() == b"of another"
+
+
+def test_an_output_that_cannot_be_written_is_one_line(command: Command, payloads: str) -> None:
+    file_named("file", b"x")
+
+    done = command("records", payloads, "--output", "file/out.parquet")
+
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert "file/out.parquet: cannot be written: " in done.stderr
+
+
+WRONG = {
+    "parquet without a file": (["--format", "parquet"], "--format parquet requires --output FILE"),
+    "another ending": (
+        ["--output", "out.txt"],
+        "--output: 'out.txt' found, expected a name that ends in .jsonl or .csv or .parquet",
+    ),
+    "a format and another ending": (
+        ["--output", "out.csv", "--format", "jsonl"],
+        "--format jsonl contradicts --output, whose name ends in .csv",
+    ),
+    "a table as a file": (
+        ["--output", "out.csv", "--format", "table"],
+        "--format table contradicts --output, whose name ends in .csv",
+    ),
+    "an unknown column": (
+        ["--columns", "offset, time"],
+        "columns: 'time' found, expected some of log_dir, topic, partition, base_offset, offset, "
+        "timestamp, timestampType, key, value, headers",
+    ),
+    "no time between": (
+        ["--from", "9:05", "--until", "9:00"],
+        "--until must be later than --from; records at --until are not included",
+    ),
+    "no such topic": (["--topic", "nothing"], "no segments of topics nothing found"),
+    "no such partition": (["--partition", "7"], "no segments of partitions 7 found"),
+    "no such log directory": (["--log-dir", "b3"], "no segments of log_dir 'b3' found"),
+}
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG.values(), ids=WRONG)
+def test_a_wrong_option_is_one_line(command: Command, options: list[str], message: str) -> None:
+    done = command("records", "archive", *options)
+
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert message in done.stderr
+
+
+def test_a_missing_source_is_one_line(command: Command) -> None:
+    done = command("records", "nowhere")
+
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert "nowhere" in done.stderr
+
+
+def test_a_closed_pipe_is_quiet(archive: Path, tmp_path: Path) -> None:
+    done = subprocess_of(
+        *("bash", "-c", 'kip33 records "$0" --topic orders --format jsonl | head -1', archive),
+        cwd=tmp_path,
+    )
+
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["offset"] == 0
+
+
+def test_no_spark_is_imported(archive: Path, tmp_path: Path) -> None:
+    code = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print('pyspark' in sys.modules, file=sys.stderr))\n"
+        "from kip33.cli.main import main\n"
+        "main()\n"
+    )
+
+    done = subprocess_of(
+        *(sys.executable, "-c", code, "records", archive, "--topic", "metrics"), cwd=tmp_path
+    )
+
+    assert (done.exit_code, done.stderr) == (0, "False\n")
+
+
+def test_an_unreadable_batch_in_the_middle_leaves_the_others(command: Command) -> None:
+    good = [v2_batch(i, [Record(1_000 + i)], codec="gzip") for i in (0, 2)]
+    bad = v2_batch(1, [Record(1_001)], codec="gzip", body=bytes(40))
+    log = file_named(LOG, good[0] + bad + good[1])
+
+    done = command("records", log, "--format", "jsonl", "--columns", "offset")
+
+    assert [row["offset"] for row in rows_of(done)] == [0, 2]
+    assert result_of(done.stderr)["damaged"] == 1
+
+
+def test_a_log_that_begins_with_damage_has_no_records(command: Command) -> None:
+    log = file_named(LOG, with_broken_crc(v2_batch(0, [Record(1_000)])))
+
+    done = command("records", log)
+
+    assert done.exit_code == 0
+    assert done.stdout.splitlines()[-1].startswith(
+        "0 records of 0 segments, 0 B of keys and values; 1 place cannot be read; read in "
+    )
