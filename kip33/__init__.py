@@ -41,7 +41,9 @@ if TYPE_CHECKING:
     )
     from kip33.indexing.segment import BuiltIndexes
     from kip33.indexing.segment_verdict import SegmentVerdict
+    from kip33.records.decode import decode
     from kip33.records.read_arrow import read_arrow
+    from kip33.records.schemas import Schemas
     from kip33.retention.apply import Applied
     from kip33.retention.apply_partition import PartitionResult
     from kip33.retention.plan import RetentionPlan
@@ -74,7 +76,9 @@ _NAMES = {
     ),
     "kip33.indexing.segment": ("BuiltIndexes",),
     "kip33.indexing.segment_verdict": ("SegmentVerdict",),
+    "kip33.records.decode": ("decode",),
     "kip33.records.read_arrow": ("read_arrow",),
+    "kip33.records.schemas": ("Schemas",),
     "kip33.retention.apply": ("Applied",),
     "kip33.retention.apply_partition": ("PartitionResult",),
     "kip33.retention.plan": ("RetentionPlan",),
@@ -110,6 +114,7 @@ __all__ = [
     "Record",
     "ResumePoint",
     "RetentionPlan",
+    "Schemas",
     "Segment",
     "SegmentVerdict",
     "Snapshot",
@@ -121,6 +126,7 @@ __all__ = [
     "__version__",
     "apply_plan",
     "build_time_index",
+    "decode",
     "find_offset",
     "list_segments",
     "load_policies",

@@ -36,6 +36,9 @@ OTHER_MEANINGS = {
     ("kip33/spark/retention/summary.py", "retention_bytes"),  # a column
     ("kip33/builds/build_options.py", "log"),  # what a build reads
     ("kip33/cli/search.py", "kafka"),  # whose answer a search gives
+    *(
+        (f"kip33/records/avro_{module}.py", "record") for module in ("check", "schema", "values")
+    ),  # a type of Avro
     *(  # the suffix of a log
         (f"kip33/{module}.py", "log")
         for module in (

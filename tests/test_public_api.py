@@ -48,42 +48,44 @@ NAMES = [
     *(
         "ResumePoint",
         "RetentionPlan",
-        "Segment",
+        "Schemas",
     ),
     *(
+        "Segment",
         "SegmentVerdict",
         "Snapshot",
-        "TimeIndex",
     ),
     *(
+        "TimeIndex",
         "TimestampOffset",
         "TopicTotals",
-        "UnreadableCatalogError",
     ),
     *(
+        "UnreadableCatalogError",
         "UnsupportedFormatError",
         "__version__",
-        "apply_plan",
     ),
     *(
+        "apply_plan",
         "build_time_index",
+        "decode",
+    ),
+    *(
         "find_offset",
         "list_segments",
+        "load_policies",
     ),
     *(
-        "load_policies",
         "open_catalog",
         "read_arrow",
+        "read_records",
     ),
     *(
-        "read_records",
         "read_time_index",
         "scan_batches",
-    ),
-    *(
         "verify_segment",
-        "write_plan",
     ),
+    *("write_plan",),
 ]
 SPARK_NAMES = [
     "BuildSummary",

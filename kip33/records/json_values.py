@@ -1,0 +1,151 @@
+"""JSON values to Arrow: by a JSON Schema, or as text."""
+
+from typing import Any, Final
+
+import pyarrow as pa
+
+from kip33.records.column_shape import (
+    JSON_TEXT,
+    MOST_FIELDS,
+    Convert,
+    Shape,
+    list_of,
+    map_of,
+    struct_of,
+)
+from kip33.records.json_text import parse_json
+from kip33.records.schema_text import SchemaText, UndecodableError
+from kip33.records.schemas import Schemas
+
+_NULL: Final = {"type": "null"}
+
+
+class JsonValues:
+    """Decodes JSON by the reader schema; without one, valid JSON stays the text that it is."""
+
+    def __init__(self, schemas: Schemas | None = None, reader: SchemaText | None = None) -> None:
+        """Prepare the reader schema; UndecodableError if it is wrong."""
+        self._shape: Shape | None = None
+        if reader and schemas:
+            documents = {"": _document(reader.text)}
+            for name, text in schemas.imports_of(reader).items():
+                documents[name] = _document(text)
+            self._shape = _JsonShapes(documents).of(documents[""], "")
+        self.type = self._shape.type if self._shape else pa.string()
+
+    def prepare(self, writer: SchemaText) -> None:
+        """Do nothing: JSON is read without the writer's schema."""
+
+    def read(self, writer: SchemaText | None, payload: bytes) -> Any:
+        """Return a value as Arrow takes it; raises an error that says why it cannot be decoded."""
+        text = payload.decode()
+        value = parse_json(text)
+        return self._shape.fitted(value) if self._shape else text
+
+
+def _document(text: str) -> Any:
+    try:
+        return parse_json(text)
+    except (ValueError, RecursionError):
+        raise UndecodableError("the JSON Schema is not JSON") from None
+
+
+class _JsonShapes:
+    """The shapes of one schema and what it imports."""
+
+    def __init__(self, documents: dict[str, Any]) -> None:
+        self._documents = documents
+        self._inside: set[tuple[str, str]] = set()
+        self._count = 0
+
+    def of(self, schema: Any, document: str) -> Shape:
+        """Return the shape of a schema; JSON text where it allows values of several types."""
+        self._count += 1
+        if self._count > MOST_FIELDS:
+            raise UndecodableError(f"the JSON Schema has more than {MOST_FIELDS} properties")
+        if not isinstance(schema, dict):
+            return JSON_TEXT
+        if isinstance(schema.get("$ref"), str):
+            return self._referred(schema["$ref"], document)
+        for several in ("oneOf", "anyOf"):
+            if isinstance(schema.get(several), list):
+                others = [one for one in schema[several] if one != _NULL]
+                return self.of(others[0], document) if len(others) == 1 else JSON_TEXT
+        kind = schema.get("type")
+        if isinstance(kind, list):
+            kinds = [one for one in kind if one != "null"]
+            kind = kinds[0] if len(kinds) == 1 else None
+        if kind == "object":
+            return self._object(schema, document)
+        if kind == "array" and isinstance(schema.get("items"), dict):
+            return _checked(list, list_of(self.of(schema["items"], document)))
+        return _SIMPLE.get(kind, JSON_TEXT) if isinstance(kind, str) else JSON_TEXT
+
+    def _object(self, schema: dict[str, Any], document: str) -> Shape:
+        properties, others = schema.get("properties"), schema.get("additionalProperties")
+        if isinstance(properties, dict) and properties:
+            fields = [(name, self.of(one, document)) for name, one in properties.items()]
+            return _checked(dict, struct_of(fields))
+        if isinstance(others, dict) and not schema.get("patternProperties"):
+            return _checked(dict, map_of(pa.string(), self.of(others, document)))
+        return JSON_TEXT
+
+    def _referred(self, reference: str, document: str) -> Shape:
+        """Return the shape of what `$ref` names: a place here, or in an imported document."""
+        other, _, pointer = reference.partition("#")
+        place = (other or document, pointer)
+        found = self._documents.get(place[0])
+        for step in pointer.split("/")[1:]:
+            step = step.replace("~1", "/").replace("~0", "~")
+            found = found.get(step) if isinstance(found, dict) else None
+        if found is None or place in self._inside:
+            return JSON_TEXT
+        self._inside.add(place)
+        shape = self.of(found, place[0])
+        self._inside.remove(place)
+        return shape
+
+
+def _checked(kind: type, shape: Shape) -> Shape:
+    """Return a shape that takes only values of a Python type."""
+
+    def convert(value: Any) -> Any:
+        if not isinstance(value, kind):
+            raise _wrong(value, "an object" if kind is dict else "an array")
+        return shape.fitted(value)
+
+    return Shape(shape.type, convert)
+
+
+def _wrong(value: Any, expected: str) -> UndecodableError:
+    return UndecodableError(f"{str(value)[:40]!r} found, the JSON Schema expects {expected}")
+
+
+def _scalar(expected: str, *kinds: type) -> Convert:
+    def convert(value: Any) -> Any:
+        if isinstance(value, bool) != (kinds == (bool,)) or not isinstance(value, kinds):
+            raise _wrong(value, expected)
+        return value
+
+    return convert
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+        raise _wrong(value, "an integer")
+    return int(value)
+
+
+def _real(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _wrong(value, "a number")
+    return float(value)
+
+
+_SIMPLE: Final[dict[str, Shape]] = {
+    "string": Shape(pa.string(), _scalar("a string", str)),
+    "boolean": Shape(pa.bool_(), _scalar("a boolean", bool)),
+    "integer": Shape(pa.int64(), _integer),
+    "number": Shape(pa.float64(), _real),
+    "null": Shape(pa.null()),
+}

@@ -1,0 +1,195 @@
+"""`decode`: columns, readers and tables, the choice of the reader schema, wrong arguments."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import kip33
+from tests.builders.schema_values import avro, decoded, framed, put_schemas, table_of
+
+V1 = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
+V2 = {
+    **V1,
+    "fields": [*V1["fields"], {"name": "state", "type": "string", "default": "new"}],
+}
+OLD, NEW = framed(1, avro(V1, {"id": 5})), framed(2, avro(V2, {"id": 6, "state": "paid"}))
+GOLDEN = json.loads((Path(__file__).parent / "values_of_other_writers.json").read_text())
+SUFFIX = {"AVRO": "avsc", "JSON": "json", "PROTOBUF": "proto"}
+
+
+@pytest.fixture
+def schemas(tmp_path: Path) -> Path:
+    return put_schemas(tmp_path / "schemas", avsc_1=V1, avsc_2=V2)
+
+
+def test_three_columns_are_added_and_no_row_is_dropped(schemas: Path) -> None:
+    wrong = framed(2, b"\x02")
+    values = [OLD, None, NEW, wrong, b"text", framed(9, b""), b"\1" + NEW[1:]]
+    table = kip33.decode(table_of(*values, topic="orders"), schemas, reader_schema=2)
+    assert table.schema.field("decoded").type == pa.struct({"id": pa.int64(), "state": pa.string()})
+    assert table.schema.field("schema_id").type == pa.int32()
+    assert table.column("value").to_pylist() == values
+    assert table.select(["decoded", "schema_id", "decode_error"]).to_pylist() == [
+        {"decoded": {"id": 5, "state": "new"}, "schema_id": 1, "decode_error": None},
+        {"decoded": None, "schema_id": None, "decode_error": None},
+        {"decoded": {"id": 6, "state": "paid"}, "schema_id": 2, "decode_error": None},
+        {
+            **{"decoded": None, "schema_id": 2},
+            "decode_error": "1 bytes found, the Avro value is longer",
+        },
+        {
+            **{"decoded": None, "schema_id": None},
+            "decode_error": "4 bytes found, expected a magic byte and a schema id (5 bytes)",
+        },
+        {
+            **{"decoded": None, "schema_id": 9},
+            "decode_error": f"schema 9 is not in {schemas.as_uri()}",
+        },
+        {
+            **{"decoded": None, "schema_id": None},
+            "decode_error": "magic byte 1 found, expected 0 (Confluent's wire format)",
+        },
+    ]
+
+
+def test_a_reader_is_decoded_while_it_is_used(schemas: Path) -> None:
+    read = []
+
+    def batches() -> Any:
+        for number in range(3):
+            read.append(number)
+            yield table_of(OLD, NEW).to_batches()[0]
+
+    source = pa.RecordBatchReader.from_batches(table_of(OLD).schema, batches())
+    reader = kip33.decode(source, schemas, reader_schema=1)
+    assert isinstance(reader, pa.RecordBatchReader)
+    assert read == []
+    assert reader.read_next_batch()["decoded"].to_pylist() == [{"id": 5}, {"id": 6}]
+    assert read == [0]
+    assert reader.read_all().num_rows == 4
+
+
+def test_few_bytes_are_decoded_at_once() -> None:
+    values = [b"x" * 400_000] * 6 + [b"y" * 3_000_000] + [None] * 5000
+    sizes = [len(one) for one in kip33.decode(table_of(*values), "strings").to_batches()]
+    assert sizes == [2, 2, 2, 1, 4096, 904]
+
+
+def test_a_table_of_several_chunks_and_slices(schemas: Path) -> None:
+    table = pa.concat_tables([table_of(OLD, NEW, OLD).slice(1), table_of(NEW)])
+    found = kip33.decode(table, schemas, reader_schema=1).column("decoded").to_pylist()
+    assert found == [{"id": 6}, {"id": 5}, {"id": 6}]
+
+
+def test_strings_and_json_need_no_schema() -> None:
+    values = ["grün".encode(), b'{"a": 1}', None, b"\xff", b"NaN", b'{"a": 1} x']
+    assert decoded("strings", *values) == [
+        *("grün", '{"a": 1}', None),
+        "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte",
+        *("NaN", '{"a": 1} x'),
+    ]
+    assert decoded("json", *values) == [
+        "malformed JSON: Expecting value: line 1 column 1 (char 0)",
+        *('{"a": 1}', None),
+        "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte",
+        "NaN found, JSON has no such number",
+        "malformed JSON: Extra data: line 1 column 10 (char 9)",
+    ]
+    assert decoded("json", b"[" * 100_000)[0].startswith("maximum recursion depth")
+
+
+def test_keys_and_values_in_one_table(schemas: Path) -> None:
+    table = pa.table({"key": [b"k"], "value": [OLD]})
+    table = kip33.decode(table, "strings", column="key", prefix="key_")
+    table = kip33.decode(table, schemas, reader_schema=1)
+    assert table.drop_columns(["key", "value"]).to_pylist() == [
+        {
+            **{"key_decoded": "k", "key_schema_id": None, "key_decode_error": None},
+            **{"decoded": {"id": 5}, "schema_id": 1, "decode_error": None},
+        }
+    ]
+
+
+def test_as_json_takes_every_schema(tmp_path: Path) -> None:
+    put_schemas(tmp_path, avsc_1=V1, avsc_2=V2, json_3={"type": "object"})
+    found = decoded(tmp_path, OLD, NEW, framed(3, b'{"x": [1.0]}'), as_json=True)
+    assert found == ['{"id":5}', '{"id":6,"state":"paid"}', '{"x": [1.0]}']
+
+
+def test_the_one_schema_of_a_directory_is_the_reader_schema(tmp_path: Path) -> None:
+    put_schemas(tmp_path, avsc_1=V1)
+    assert decoded(tmp_path, OLD) == [{"id": 5}]
+
+
+def test_another_language_than_that_of_the_reader_schema(tmp_path: Path) -> None:
+    put_schemas(tmp_path, avsc_1=V1, json_3={"type": "object"})
+    assert decoded(tmp_path, framed(3, b"{}"), reader_schema=1) == [
+        "schema 3 is JSON, the reader schema 1 is AVRO"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "message"),
+    [
+        (table_of(OLD), {"column": "v"}, "column: 'v' found, expected one of value"),
+        (pa.table({"value": ["text"]}), {}, "column: 'value' is string, expected binary"),
+        (
+            pa.table({"value": [OLD], "decoded": [1]}),
+            {},
+            "columns decoded found already: pass prefix= for other names",
+        ),
+        (table_of(OLD), {}, "records without a column 'topic' found: pass reader_schema="),
+        (table_of(OLD, topic="orders"), {}, "subject 'orders-value' is not in file:"),
+        (table_of(OLD), {"reader_schema": 8}, "reader_schema: 8 found, it is not in file:"),
+        (table_of(OLD), {"reader_schema": 3}, "reader schema 3 of file:.* Avro type 'Missing'"),
+    ],
+)
+def test_a_wrong_argument_is_a_value_error(
+    table: pa.Table, options: dict[str, Any], message: str, schemas: Path
+) -> None:
+    put_schemas(schemas, avsc_3='"Missing"')
+    with pytest.raises(ValueError, match=message):
+        kip33.decode(table, schemas, **options)
+
+
+def test_an_empty_table_has_the_columns(schemas: Path) -> None:
+    table = kip33.decode(table_of(topic="orders"), schemas)
+    assert table.schema.names == ["value", "topic", "decoded", "schema_id", "decode_error"]
+    assert kip33.decode(table_of(), schemas, reader_schema=1).schema.field("decoded").type == (
+        pa.struct({"id": pa.int64()})
+    )
+
+
+@pytest.mark.parametrize("golden", GOLDEN, ids=lambda golden: golden["writer"])
+def test_values_of_other_writers(golden: dict[str, str], tmp_path: Path) -> None:
+    """Bytes by the serializers of confluent-kafka 2.16 and by Apache Avro 1.12 for Python."""
+    value = bytes.fromhex(golden["value"])
+    number = int.from_bytes(value[1:5], "big")
+    put_schemas(tmp_path, **{f"{SUFFIX[golden['kind']]}_{number}": golden["schema"]})
+    assert [json.loads(one) for one in decoded(tmp_path, value, as_json=True)] == [
+        EXPECTED[golden["writer"].partition(" by ")[0]]
+    ]
+    cut = decoded(tmp_path, *(value[:end] for end in range(len(value))), as_json=True)
+    assert len(cut) == len(value)
+    assert golden["kind"] == "PROTOBUF" or not any(one.startswith("{") for one in cut)
+
+
+EXPECTED = {
+    "avro": {
+        **{"id": -5, "state": "PAID", "price": "-12.34", "note": "grün", "tags": {"x": 0.5}},
+        **{"at": "2023-11-14T22:13:20.123000+00:00", "at_us": "2023-11-14T22:13:20.123456+00:00"},
+        **{"day": "1969-12-30", "raw": "AAEC", "either": "s"},
+        "lines": [{"sku": "a", "count": 1}, {"sku": "b", "count": -2}],
+    },
+    "protobuf": {
+        **{"id": "-5", "state": "PAID", "prices": {"x": 0.5}, "at": "2023-11-14T22:13:20.123Z"},
+        **{"cash": "9223372036854775808", "raw": "AAE="},
+        "lines": [{"sku": "a", "count": 1}, {"sku": "b", "count": -2}],
+    },
+    "a message inside a message": {"sku": "a", "count": 1},
+    "the first message": {"name": "Ann"},
+    "JSON": {"id": 5, "note": None, "lines": [{"sku": "a", "price": 1.5}]},
+}

@@ -1,0 +1,329 @@
+"""Avro values: types, resolution, references, and bytes that are no value."""
+
+import decimal
+import re
+import tracemalloc
+from datetime import UTC, date, datetime, time
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kip33
+from tests.builders.schema_values import avro, decoded, framed, put_schemas, table_of
+from tests.builders.segment_builder import zigzag
+
+
+def one(folder: Path, schema: Any, payload: bytes, **options: Any) -> Any:
+    """Return what a payload of a schema is decoded to."""
+    return decoded(put_schemas(folder, avsc_1=schema), framed(1, payload), **options)[0]
+
+
+def logical(kind: Any, logical_type: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "logicalType": logical_type, **more}
+
+
+AT = datetime(2023, 11, 14, 22, 13, 20, 123000, UTC)
+DECIMAL = decimal.Decimal
+TYPES: list[tuple[Any, Any, pa.DataType, Any, str]] = [
+    ("null", None, pa.null(), None, "null"),
+    ("boolean", True, pa.bool_(), True, "true"),
+    ("int", -(2**31), pa.int32(), -(2**31), "-2147483648"),
+    ("long", 2**63 - 1, pa.int64(), 2**63 - 1, "9223372036854775807"),
+    ("float", 0.5, pa.float32(), 0.5, "0.5"),
+    ("double", float("-inf"), pa.float64(), float("-inf"), '"-Infinity"'),
+    ("string", "grün", pa.string(), "grün", '"grün"'),
+    (["null", "bytes"], b"ab", pa.binary(), b"ab", '"YWI="'),
+    (["null", "int"], None, pa.int32(), None, "null"),
+    (["null", "int", "string"], "x", pa.string(), '"x"', '"x"'),
+    ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, "B", pa.string(), "B", '"B"'),
+    ({"type": "fixed", "name": "F", "size": 2}, b"ab", pa.binary(2), b"ab", '"YWI="'),
+    ({"type": "array", "items": "int"}, [1, 2], pa.list_(pa.int32()), [1, 2], "[1,2]"),
+    (
+        *({"type": "map", "values": ["null", "long"]}, {"a": 1, "b": None}),
+        *(pa.map_(pa.string(), pa.int64()), [("a", 1), ("b", None)], '{"a":1,"b":null}'),
+    ),
+    (logical("int", "date"), date(1969, 12, 30), pa.date32(), date(1969, 12, 30), '"1969-12-30"'),
+    (
+        *(logical("int", "time-millis"), time(1, 2, 3, 4000), pa.time32("ms")),
+        *(time(1, 2, 3, 4000), '"01:02:03.004000"'),
+    ),
+    (
+        *(logical("long", "time-micros"), time(1, 2, 3, 4), pa.time64("us")),
+        *(time(1, 2, 3, 4), '"01:02:03.000004"'),
+    ),
+    (
+        *(logical("long", "timestamp-millis"), AT, pa.timestamp("ms", "UTC")),
+        *(AT, '"2023-11-14T22:13:20.123000+00:00"'),
+    ),
+    (
+        *(logical("long", "timestamp-micros"), AT, pa.timestamp("us", "UTC")),
+        *(AT, '"2023-11-14T22:13:20.123000+00:00"'),
+    ),
+    (
+        *(logical("long", "local-timestamp-millis"), AT.replace(tzinfo=None)),
+        *(pa.timestamp("ms"), AT.replace(tzinfo=None), '"2023-11-14T22:13:20.123000"'),
+    ),
+    (
+        *(logical("string", "uuid"), UUID(int=5), pa.string()),
+        *(str(UUID(int=5)), f'"{UUID(int=5)}"'),
+    ),
+    (
+        *(logical("bytes", "decimal", precision=4, scale=2), DECIMAL("-12.34")),
+        *(pa.decimal128(4, 2), DECIMAL("-12.34"), '"-12.34"'),
+    ),
+    (
+        *(logical("bytes", "decimal", precision=50, scale=1), DECIMAL("1.5")),
+        *(pa.decimal256(50, 1), DECIMAL("1.5"), '"1.5"'),
+    ),
+    (
+        logical("fixed", "decimal", name="D", size=4, precision=8),
+        *(DECIMAL(7), pa.decimal128(8, 0), DECIMAL(7), '"7"'),
+    ),
+    (logical("long", "of a later version"), 5, pa.int64(), 5, "5"),
+]
+
+
+@pytest.mark.parametrize(("schema", "sent", "kind", "value", "text"), TYPES)
+def test_types(
+    schema: Any, sent: Any, kind: pa.DataType, value: Any, text: str, tmp_path: Path
+) -> None:
+    """Alone, and in a record."""
+    record = {"type": "record", "name": "R", "fields": [{"name": "f", "type": schema}]}
+    put_schemas(tmp_path, avsc_1=schema, avsc_2=record)
+    alone = table_of(framed(1, avro(schema, sent)))
+    inside = table_of(framed(2, avro(record, {"f": sent})))
+    table = kip33.decode(alone, tmp_path, reader_schema=1)
+    assert table.schema.field("decoded").type == kind
+    assert table.column("decoded").to_pylist() == [value]
+    table = kip33.decode(inside, tmp_path, reader_schema=2)
+    assert table.schema.field("decoded").type == pa.struct({"f": kind})
+    assert table.column("decoded").to_pylist() == [{"f": value}]
+    alone_text = None if sent is None else text  # null, not the text "null"
+    assert decoded(tmp_path, framed(1, avro(schema, sent)), as_json=True) == [alone_text]
+    assert decoded(tmp_path, framed(2, avro(record, {"f": sent})), as_json=True) == [
+        f'{{"f":{text}}}'
+    ]
+
+
+def test_the_schema_bytes_alone_is_written_as_it_is(tmp_path: Path) -> None:
+    """As Confluent's serializer for Java does."""
+    assert one(tmp_path, '"bytes"', b"ab") == b"ab"
+    assert one(tmp_path, '"bytes"', b"", as_json=True) == '""'
+
+
+def test_a_union_of_records_keeps_the_names(tmp_path: Path) -> None:
+    kinds = [{"type": "record", "name": name, "fields": []} for name in ("a.X", "a.Y")]
+    schema = {"type": "record", "name": "R", "fields": [{"name": "u", "type": kinds}]}
+    assert one(tmp_path, schema, b"\x02") == {"u": '{"a.Y":{}}'}
+    assert one(tmp_path, schema, b"\x02", as_json=True) == '{"u":{"a.Y":{}}}'
+
+
+TREE = {
+    **{"type": "record", "name": "Node"},
+    "fields": [{"name": "id", "type": "int"}, {"name": "next", "type": ["null", "Node"]}],
+}
+
+
+def test_a_type_inside_itself_is_json_text(tmp_path: Path) -> None:
+    value = {"id": 1, "next": {"id": 2, "next": {"id": 3, "next": None}}}
+    assert one(tmp_path, TREE, avro(TREE, value)) == {
+        "id": 1,
+        "next": '{"id":2,"next":{"id":3,"next":null}}',
+    }
+
+
+def test_a_type_that_is_used_twice(tmp_path: Path) -> None:
+    line = {"type": "record", "name": "Line", "fields": [{"name": "n", "type": "int"}]}
+    fields = [{"name": "a", "type": line}, {"name": "b", "type": ["null", "Line"]}]
+    schema = {"type": "record", "name": "shop.R", "fields": fields}
+    value = {"a": {"n": 1}, "b": {"n": 2}}
+    assert one(tmp_path, schema, avro(schema, value)) == value
+
+
+def test_types_of_other_schemas(tmp_path: Path) -> None:
+    customer = {
+        **{"type": "record", "name": "Customer", "namespace": "shop"},
+        "fields": [{"name": "address", "type": "Address"}],
+    }
+    address = {"type": "record", "name": "Address", "namespace": "shop", "fields": []}
+    put_schemas(tmp_path, avsc_Customer=customer)
+    (tmp_path / "Customer.avsc").rename(tmp_path / "shop.Customer.avsc")
+    put_schemas(tmp_path, avsc_Address=address)
+    (tmp_path / "Address.avsc").rename(tmp_path / "shop.Address.avsc")
+    fields = [{"name": "a", "type": "Customer"}, {"name": "b", "type": "shop.Customer"}]
+    schema = {"type": "record", "name": "shop.Order", "fields": fields}
+    assert one(tmp_path, schema, b"") == {"a": {"address": {}}, "b": {"address": {}}}
+
+
+HOSTILE: list[tuple[Any, bytes, str]] = [
+    (["null", "int"], b"\x03", "branch -2 of a union found, it has 2"),
+    (["null", "int"], b"\x04", "branch 2 of a union found, it has 2"),
+    ({"type": "enum", "name": "E", "symbols": ["A"]}, b"\1", "index -1 of an enum found"),
+    ("boolean", b"\7", "boolean 7 found, expected 0 or 1"),
+    ("int", zigzag(2**31), "number 2147483648 found, expected -2147483648 to 2147483647"),
+    ("long", b"\xff" * 11, "a number of more than 10 bytes found"),
+    ("long", b"\xff" * 9 + b"\x7f", "number .* found, expected -9223372036854775808"),
+    ("long", b"\xff\xff", "2 bytes found, the Avro value is longer"),
+    ("string", zigzag(2**62), "a length of 4611686018427387904 found, 0 bytes are left"),
+    ("string", zigzag(-1) + b"abc", "a length of -1 found"),
+    ("string", b"\2\xff", "'utf-8' codec can't decode"),
+    ("double", b"\0" * 7, "a length of 8 found, 7 bytes are left"),
+    ("double", b"\0" * 9, "1 bytes found after the Avro value"),
+    ({"type": "array", "items": "null"}, zigzag(2**60), "items found, 0 bytes are left"),
+    ({"type": "array", "items": "null"}, b"\2\0", "an array of items without bytes found"),
+    ({"type": "array", "items": "int"}, zigzag(-(2**62)) + b"\0", "items found, 0 bytes"),
+    ({"type": "map", "values": "int"}, zigzag(2**40) + b"\0", "items found, 1 bytes are left"),
+    (TREE, b"\0\2" * 3_000_000, "more than 300 levels of types found"),
+    (logical("bytes", "decimal", precision=2), b"\4\x7f\xff", "more digits than its precision 2"),
+    (logical("long", "timestamp-millis"), zigzag(2**62), "."),
+    (logical("string", "uuid"), b"\2a", "badly formed hexadecimal UUID string"),
+]
+
+
+@pytest.mark.parametrize(("schema", "payload", "reason"), HOSTILE)
+def test_bytes_that_are_no_value(schema: Any, payload: bytes, reason: str, tmp_path: Path) -> None:
+    record = {"type": "record", "name": "Outer", "fields": [{"name": "f", "type": schema}]}
+    put_schemas(tmp_path, avsc_1=record)
+    tracemalloc.start()
+    try:
+        table = kip33.decode(table_of(framed(1, payload)), tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 3 * len(payload) + 8_000_000
+    finally:
+        tracemalloc.stop()
+    row = table.to_pylist()[0]
+    assert row["decoded"] is None
+    assert row["schema_id"] == 1
+    assert re.search(reason, row["decode_error"])
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ("{", "the Avro schema is not JSON"),
+        ("[" * 100_000, "the Avro schema is nested too deeply"),
+        ('{"type":"array","items":' * 500 + '"int"' + "}" * 500, "more than 100 levels"),
+        ({"type": "record", "name": "R"}, "Avro record 'R' without fields found"),
+        ({"type": "record", "fields": []}, "an Avro type without a name found"),
+        ("7", "'7' found, expected an Avro type"),
+        ('["Missing"]', "Avro type 'Missing' found, it is not defined"),
+        ({"type": "fixed", "name": "F"}, "size"),
+    ],
+)
+def test_schemas_that_cannot_be_used(schema: Any, reason: str, tmp_path: Path) -> None:
+    put_schemas(tmp_path, avsc_1=schema, avsc_2='"int"')
+    assert reason in decoded(tmp_path, framed(1, b"\2"), reader_schema=2)[0]
+    with pytest.raises(ValueError, match="reader schema 1 of "):
+        decoded(tmp_path, framed(1, b"\2"), reader_schema=1)
+
+
+def test_a_schema_of_a_million_fields_is_refused(tmp_path: Path) -> None:
+    """Each record has the one before it twice."""
+    inner: Any = "int"
+    for level in range(30):
+        fields = [{"name": "a", "type": inner}, {"name": "b", "type": f"R{level - 1}"}]
+        inner = {"type": "record", "name": f"R{level}", "fields": fields if level else []}
+    put_schemas(tmp_path, avsc_1=inner)
+    with pytest.raises(ValueError, match="has more than 10000 fields"):
+        decoded(tmp_path, framed(1, b""), reader_schema=1)
+
+
+def test_a_value_that_the_reader_schema_cannot_take(tmp_path: Path) -> None:
+    put_schemas(tmp_path, avsc_1='"string"', avsc_2='"int"', avsc_3='"long"', avsc_4='"bytes"')
+    values = [framed(1, b"\2a"), framed(2, b"\2"), framed(4, b"a")]
+    found = decoded(tmp_path, *values, reader_schema=3)
+    assert "string" in found[0]
+    assert found[1:] == [1, "bytes found, the reader schema has another type"]
+
+
+Generated = tuple[Any, Any, Any]  # schema, value, what pyarrow returns
+NUMBERS = st.integers(-(2**63), 2**63 - 1)
+SCALARS: st.SearchStrategy[Generated] = st.one_of(
+    st.booleans().map(lambda value: ("boolean", value, value)),
+    st.integers(-(2**31), 2**31 - 1).map(lambda value: ("int", value, value)),
+    NUMBERS.map(lambda value: ("long", value, value)),
+    st.floats(allow_nan=False).map(lambda value: ("double", value, value)),
+    st.text(max_size=9).map(lambda value: ("string", value, value)),
+    st.binary(max_size=9).map(lambda value: (["null", "bytes"], value, value)),
+    st.just((["null", "string"], None, None)),
+    st.integers(-(10**9) + 1, 10**9 - 1).map(
+        lambda value: (
+            logical("bytes", "decimal", precision=9, scale=3),
+            *(DECIMAL(value).scaleb(-3),) * 2,
+        )
+    ),
+)
+
+
+def _array(inner: Generated, count: int) -> Generated:
+    schema, value, expected = inner
+    return {"type": "array", "items": schema}, [value] * count, [expected] * count
+
+
+def _map(inner: Generated, keys: list[str]) -> Generated:
+    schema, value, expected = inner
+    return (
+        {"type": "map", "values": schema},
+        dict.fromkeys(keys, value),
+        [(key, expected) for key in keys],
+    )
+
+
+def _record(inner: list[Generated]) -> Generated:
+    fields = [{"name": f"f{i}", "type": schema} for i, (schema, _, _) in enumerate(inner)]
+    return (
+        {"type": "record", "name": "R", "fields": fields},
+        {f"f{i}": value for i, (_, value, _) in enumerate(inner)},
+        {f"f{i}": expected for i, (_, _, expected) in enumerate(inner)},
+    )
+
+
+def _named(schema: Any, names: Any) -> Any:
+    """Return a schema in which each record has a name of its own."""
+    if isinstance(schema, list):
+        return [_named(one, names) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: _named(value, names) for key, value in schema.items() if key != "fields"}
+    if "fields" in schema:
+        found["name"] = f"R{next(names)}"
+        found["fields"] = [
+            {"name": one["name"], "type": _named(one["type"], names)} for one in schema["fields"]
+        ]
+    return found
+
+
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(
+        st.builds(_array, inner, st.integers(0, 3)),
+        st.builds(_map, inner, st.lists(st.text(max_size=3), max_size=3, unique=True)),
+        st.builds(_record, st.lists(inner, min_size=1, max_size=4)),
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(generated=VALUES, data=st.data())
+def test_random_values_and_damaged_ones(
+    generated: Generated, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    schema, value, expected = generated
+    schema = _named(schema, iter(range(1000)))
+    folder = put_schemas(tmp_path_factory.mktemp("schemas"), avsc_1=schema)
+    payload = avro(schema, value)
+    rows = kip33.decode(table_of(framed(1, payload)), folder).to_pylist()
+    assert rows[0]["decode_error"] is None
+    assert rows[0]["decoded"] == expected
+    damaged = bytearray(payload or b"\0")
+    for _ in range(data.draw(st.integers(1, 3))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    cut = payload[: data.draw(st.integers(0, len(payload)))]
+    rows = kip33.decode(table_of(framed(1, bytes(damaged)), framed(1, cut)), folder).to_pylist()
+    assert len(rows) == 2
+    assert cut == payload or rows[1]["decode_error"]
