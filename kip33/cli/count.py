@@ -42,6 +42,9 @@ def count(**options: Any) -> None:
     without a start, unless --from or --until is given. Control records are not counted. Of a
     partition that several brokers have, one replica is counted.
 
+    A batch with one record, or with LogAppendTime, is counted from its header and not
+    decompressed. Of the others the timestamps are read.
+
     With jsonl and csv, the last line on standard error is KIP33_RESULT with a summary as JSON.
     """
     from kip33.cli.count_answer import show_counts

@@ -3,13 +3,11 @@
 import json
 import time
 from collections import Counter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import click
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from kip33.cli.count_batches import Counted, counted_batches
 from kip33.cli.output import (
     MOST_TABLE_ROWS,
     RESULT,
@@ -25,9 +23,6 @@ from kip33.errors import Kip33Error
 MOST_PERIODS: Final = 1_000_000  # in memory, of all topics
 _COLUMNS: Final = ("topic", "period_start", "time", "records")
 
-Counted: TypeAlias = Counter[tuple[str | None, int | None]]
-"""Records by topic and number of the period, None for records without a timestamp."""
-
 
 class RecordCount:
     """Counts the records of a request; `damaged` is the number of places that cannot be read."""
@@ -39,19 +34,10 @@ class RecordCount:
         self.records = self.damaged = 0
         self.problems: list[str] = []
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Count the records of a batch, which are all of one topic; Kip33Error for too many."""
-        if not batch.num_rows:
-            return
-        topic = batch.column("topic")[0].as_py()
-        times = batch.column("timestamp")
-        self.records += batch.num_rows
-        if times.null_count:
-            self.counted[topic, None] += times.null_count
-        milliseconds = pc.drop_null(times).cast(pa.int64()).to_numpy(zero_copy_only=False)
-        periods, counts = np.unique(milliseconds // self._request.per_ms, return_counts=True)
-        for period, count in zip(periods.tolist(), counts.tolist(), strict=True):
-            self.counted[topic, period] += count
+    def add(self, found: Counted) -> None:
+        """Add numbers of records; Kip33Error, one line, for too many periods."""
+        self.counted.update(found)
+        self.records += found.total()
         if len(self.counted) > MOST_PERIODS:
             raise Kip33Error(
                 f"more than {MOST_PERIODS:,} periods found; give a longer --per, or --from and "
@@ -82,10 +68,9 @@ def show_counts(request: CountRequest) -> None:
     request.check()
     count = RecordCount(request)
     skipped: list[str] = []
-    reader = request.read(["topic", "timestamp"], request.on_error, skipped)
     with progress_bar("count") as bar:
-        for batch in reader:
-            count.add(batch)
+        for found in counted_batches(request, skipped):
+            count.add(found)
             count.skip(skipped)
             if bar:
                 bar.counted(count.records)

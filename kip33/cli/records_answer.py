@@ -21,12 +21,10 @@ from kip33.cli.records_writers import (
     file_writer,
     text_writer,
 )
-from kip33.records.columns import RECORDS
 from kip33.stores.locations import Location, without_secrets
 from kip33.stores.streamed_file import streamed_file
 
 MOST_DAMAGE_WARNINGS: Final = 20  # about what cannot be read
-_ALL: Final = tuple(name for name in RECORDS.names if not name.startswith("_"))
 _IN_TABLE: Final = ("topic", "partition", "offset", "timestamp", "key", "value")
 _FILES: Final = ("jsonl", "csv", "parquet")
 
@@ -38,7 +36,7 @@ def show_records(request: RecordsRequest) -> None:
     output_format = _format_of(request)
     is_table = output_format == "table"
     limit = min(request.limit or MOST_TABLE_ROWS, MOST_TABLE_ROWS) if is_table else request.limit
-    selection = RecordSelection(request, _IN_TABLE if is_table else _ALL, limit)
+    selection = RecordSelection(request, _IN_TABLE if is_table else None, limit)
     if request.output is None:
         _print(selection, output_format)
     else:

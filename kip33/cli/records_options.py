@@ -1,6 +1,6 @@
 """The options of `kip33 records` and `kip33 count` as typed values, and those they share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -12,7 +12,7 @@ from kip33.cli.times import DURATION, MOMENT
 from kip33.formats.batch import MAX_INT32
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from kip33.records.reading import Reading
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _ON_ERROR_FAIL: Final = "fail"
@@ -29,6 +29,8 @@ class RecordChoice:
     from_ms: int | None
     until_ms: int | None  # exclusive
     disorder_ms: int | None
+    isolation: str
+    on_error: str
     layout: str
     max_batch_bytes: int
 
@@ -42,20 +44,20 @@ class RecordChoice:
                 click.get_current_context(),
             )
 
-    def read(self, columns: list[str], on_error: str, skipped: list[str]) -> "pa.RecordBatchReader":
-        """Return the records with these columns, as `kip33.read_arrow` does."""
-        from kip33.records.read_arrow import read_arrow
+    def reading(self, level: str = "records", columns: Sequence[str] | None = None) -> "Reading":
+        """Return what is read, as `kip33.read_arrow` takes it; ValueError, one line."""
+        from kip33.records.reading import Reading
 
-        return read_arrow(
-            self.source,
+        return Reading.of(
+            level=level,
             topic=self.topics,
             partition=self.partitions or None,
             log_dir=self.log_dir,
             columns=columns,
             start_time=self.from_ms,
             end_time=self.until_ms,
-            on_error=on_error,
-            skipped=skipped,
+            isolation=self.isolation,
+            on_error=self.on_error,
             disorder=self.disorder_ms,
             max_batch_bytes=self.max_batch_bytes,
             layout=self.layout,
@@ -70,7 +72,6 @@ class RecordsRequest(RecordChoice):
     where_key: str | None
     grep: str | None
     limit: int | None
-    on_error: str
     output_format: str | None
     output: str | None
 
@@ -80,7 +81,6 @@ class CountRequest(RecordChoice):
     """The options of `kip33 count`."""
 
     per_ms: int
-    on_error: str
     output_format: str
 
 
@@ -116,6 +116,14 @@ _CHOICE: Final = (
         metavar="1h",
         help="Promise: no record is older than an earlier one by more than this. Then reading "
         "stops soon after --until. Without it, later segments are also read.",
+    ),
+    click.option(
+        "--isolation",
+        type=click.Choice(["read_uncommitted", "read_committed"]),
+        default="read_uncommitted",
+        show_default=True,
+        help="read_committed: leave out records of aborted and open transactions, as a consumer "
+        "does.",
     ),
 )
 

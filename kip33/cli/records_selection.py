@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.cli.records_options import RecordsRequest
-from kip33.records.columns import CORRUPT, RECORDS, chosen
+from kip33.records.columns import CORRUPT, chosen
 
 _SEGMENT: Final = ("log_dir", "topic", "partition", "base_offset")
 _PAYLOAD: Final = ("key", "value")
@@ -17,16 +17,16 @@ class RecordSelection:
     """Reads the selected records; `records` and the other numbers are counted meanwhile."""
 
     def __init__(
-        self, request: RecordsRequest, default_columns: Sequence[str], limit: int | None
+        self, request: RecordsRequest, default_columns: Sequence[str] | None, limit: int | None
     ) -> None:
         """Choose the columns; ValueError, one line, for an unknown one. `limit`: None or rows."""
         self._request = request
-        names = list(request.columns or default_columns)
-        if request.on_error == "row":
-            names = [*(name for name in names if name != CORRUPT), CORRUPT]
-        is_shown = [field.name for field in RECORDS if field.name != CORRUPT]
-        known = RECORDS if request.on_error == "row" else chosen(RECORDS, is_shown)
-        self.schema = chosen(known, names)
+        self._reading = request.reading()
+        names = self._reading.schema.names
+        if wanted := request.columns or default_columns:
+            problems = [name for name in names if name.startswith("_")]
+            names = list(dict.fromkeys([*wanted, *problems]))
+        self.schema = chosen(self._reading.schema, names)
         self._limit, self._rows = limit, 0
         self.records = self.payload_bytes = self.damaged = 0
         self.problems: list[str] = []  # the first of them, unless they are rows
@@ -40,7 +40,8 @@ class RecordSelection:
     def read(self, most_problems: int) -> Iterator[pa.RecordBatch]:
         """Return the selected records until the limit; keep the first `most_problems` lines."""
         skipped: list[str] = []
-        reader = self._request.read(self._columns_to_read(), self._request.on_error, skipped)
+        partitions = self._reading.partitions(self._request.source)
+        reader = self._reading.with_columns(self._columns_to_read()).read(partitions, skipped)
         return self._batches(reader, skipped, most_problems)
 
     def _batches(

@@ -3,7 +3,7 @@
 A reading can be narrowed by the filter of a query engine, cut into parts, and sent to tasks.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol, Self, TypeAlias, TypedDict, Unpack
 
@@ -197,7 +197,7 @@ class Reading(NamedTuple):
         return needed
 
     def read(
-        self, partitions: Sequence[PartitionSegments], skipped: list[str] | None = None
+        self, partitions: Iterable[PartitionSegments], skipped: list[str] | None = None
     ) -> pa.RecordBatchReader:
         """Return the rows of partitions or parts in their order; `skipped` as in `read_arrow`."""
         faults = Faults(self.on_error, self.schema, [] if skipped is None else skipped)

@@ -1,6 +1,7 @@
 """`kip33 count`: records per period, as a table, JSON lines and CSV."""
 
 import json
+import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from kip33.cli import count_answer
-from tests.builders.segment_builder import Record, v2_batch
+from tests.builders.segment_builder import Record, v1_message, v2_batch, wrapper
 from tests.cli.console import Command, Finished, file_named
 from tests.demo_archive import START_MS
 
@@ -19,6 +20,10 @@ HOUR_MS = 3_600_000
 def rows_of(done: Finished) -> list[dict[str, Any]]:
     assert done.exit_code == 0, done
     return done.lines
+
+
+def warnings_of(done: Finished) -> list[str]:
+    return [line for line in done.stderr.splitlines() if line.startswith("Warning: ")]
 
 
 def test_records_per_day_of_the_demo_archive(command: Command) -> None:
@@ -90,6 +95,113 @@ def test_rows_for_programs(command: Command) -> None:
         ",7140000,1970-01-01T01:59:00.000Z,1",
         ",,,1",
     ]
+
+
+def test_batches_with_one_time_are_counted_from_headers(command: Command) -> None:
+    """Bodies that nothing could decompress show that none was looked at."""
+    stamped = {"codec": "gzip", "body": bytes(40), "log_append_time": START_MS}
+    batches = [
+        v2_batch(0, **stamped, records_count=3, last_offset_delta=2),
+        v2_batch(3, codec="gzip", body=bytes(40), records_count=1, max_timestamp=START_MS + 999),
+        v2_batch(4, **stamped, records_count=0),
+    ]
+    log = file_named(LOG, b"".join(batches))
+
+    done = command("count", log, "--per", "1m", "--format", "jsonl")
+
+    assert [row["records"] for row in rows_of(done)] == [4]
+    before = ["--until", str(START_MS + 1), "--per", "1m", "--format", "jsonl"]
+    assert [row["records"] for row in rows_of(command("count", log, *before))] == [3]
+
+
+def test_other_batches_are_not(command: Command) -> None:
+    """The second record is an hour older than the largest timestamp, which the header has."""
+    old = v2_batch(0, [Record(START_MS), Record(START_MS - HOUR_MS)])
+    log = file_named(LOG, old)
+
+    rows = rows_of(command("count", log, "--per", "1h", "--format", "jsonl"))
+
+    assert [row["records"] for row in rows] == [1, 1]
+
+
+SEGMENTS = {
+    "stamped": lambda base, chance: [
+        v2_batch(base, [Record(1, b"k")] * 3, log_append_time=START_MS + chance.randrange(10**7))
+    ],
+    "alone": lambda base, chance: [
+        v2_batch(base + i, [Record(chance.choice([-1, START_MS + chance.randrange(10**7)]))])
+        for i in range(3)
+    ],
+    "created": lambda base, chance: [
+        v2_batch(base, [Record(START_MS + chance.randrange(10**7)) for _ in range(3)])
+    ],
+    "old": lambda base, chance: [
+        v1_message(base, START_MS + chance.randrange(10**7)),
+        wrapper(base + 2, [v1_message(i, START_MS - 3) for i in range(2)], codec="gzip"),
+    ],
+    "torn": lambda base, chance: [
+        v2_batch(base, [Record(START_MS)]),
+        v2_batch(base + 1, [Record(START_MS), Record(START_MS)])[:-1],
+    ],
+}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_count_is_that_of_the_records_however_it_is_read(command: Command, seed: int) -> None:
+    chance = random.Random(seed)
+    for partition in range(3):
+        folder = Path(f"mixed/topic-{partition}")
+        folder.mkdir(parents=True)
+        for base in range(0, 30, 3):
+            batches = SEGMENTS[chance.choice(list(SEGMENTS))](base, chance)
+            (folder / f"{base:020d}.log").write_bytes(b"".join(batches))
+    options = ["--format", "jsonl"]
+    if chance.random() < 0.7:
+        options += ["--from", str(START_MS + chance.randrange(10**6)), "--until"]
+        options += [str(START_MS + 10**6 + chance.randrange(10**7))]
+
+    counted = command("count", "mixed", "--per", "15m", *options)
+    records = command("records", "mixed", "--columns", "timestamp", *options)
+
+    period = 15 * 60_000
+    expected = Counter(
+        None if row["timestamp"] is None else row["timestamp"] // period * period
+        for row in rows_of(records)
+    )
+    assert {row["period_start"]: row["records"] for row in rows_of(counted)} == expected
+    assert warnings_of(counted) == warnings_of(records)
+
+
+def test_a_promise_of_order_stops_early(command: Command) -> None:
+    """The last segment could not be read: nothing opens it."""
+    folder = Path("ordered/topic-0")
+    folder.mkdir(parents=True)
+    for base in (0, 1, 2):
+        data = v2_batch(base, [Record(START_MS + base * HOUR_MS)])
+        (folder / f"{base:020d}.log").write_bytes(data if base < 2 else b"damage")
+    options = ["ordered", "--until", str(START_MS + 1), "--per", "1h", "--format", "jsonl"]
+
+    def damaged(*more: str) -> int:
+        done = command("count", *options, *more)
+        assert [row["records"] for row in rows_of(done)] == [1]
+        return int(
+            json.loads(done.stderr.splitlines()[-1].removeprefix("KIP33_RESULT "))["damaged"]
+        )
+
+    assert damaged() == 1
+    assert damaged("--disorder", "1m") == 0
+
+
+def test_records_of_aborted_transactions_are_left_out_on_request(command: Command) -> None:
+    options = ["archive", "--topic", "payments", "--isolation", "read_committed"]
+    committed = 48 * 3  # every fifth of 60 transactions is aborted
+
+    rows = rows_of(command("count", *options, "--per", "1d", "--format", "jsonl"))
+    records = rows_of(command("records", *options, "--format", "jsonl", "--columns", "offset"))
+
+    assert [row["records"] for row in rows] == [committed]
+    assert len(records) == committed
+    assert {row["_undecided"] for row in records} == {None}
 
 
 def test_damage_is_an_error_if_it_should_be(command: Command) -> None:

@@ -1,0 +1,114 @@
+"""Numbers of records by period: from the headers of batches where that is exact.
+
+A header has the number of records and the largest timestamp. All records of a batch have this
+timestamp if there is one record, or with LogAppendTime. With CreateTime the others may be older by
+any time. So from the first segment with such a batch on, a partition's records are read.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kip33.cli.records_options import CountRequest
+from kip33.records.partitions import PartitionSegments
+
+_LOG_APPEND_TIME: Final = 1
+_OF_HEADERS: Final = ("topic", "timestampType", "max_timestamp", "records_count")
+
+Counted: TypeAlias = Counter[tuple[str | None, int | None]]
+"""Records by topic and number of the period, None for records without a timestamp."""
+
+
+def counted_batches(request: CountRequest, skipped: list[str]) -> Iterator[Counted]:
+    """Yield numbers of records, to be added up; `skipped` gets what cannot be read."""
+    by_record = request.reading(columns=["topic", "timestamp"])
+    for partition in by_record.partitions(request.source):
+        is_in_order = request.disorder_ms is not None  # reading may stop inside the partition
+        parts = [partition] if is_in_order else by_record.parts([partition])
+        headers = HeaderCount(request, parts)
+        if request.isolation == "read_uncommitted":
+            yield from headers.counted(skipped)
+        for batch in by_record.read(parts[headers.done :], skipped):
+            counts = np.ones(batch.num_rows, np.int64)
+            yield _by_period(batch, batch.column("timestamp"), counts, request.per_ms)
+
+
+class HeaderCount:
+    """Counts the first parts of a partition from headers; `done` is how many of them."""
+
+    def __init__(self, request: CountRequest, parts: list[PartitionSegments]) -> None:
+        """Take the parts, in their order."""
+        self.done = 0
+        self._request, self._parts = request, parts
+        self._of_part: Counted = Counter()
+        self._lines_of_part: list[str] = []
+        self._complete: list[Counted] = []
+
+    def counted(self, skipped: list[str]) -> Iterator[Counted]:
+        """Yield the records of each part, until a part has a batch that must be read."""
+        reading = self._request.reading("batches", _OF_HEADERS)
+        reader = reading.read(self._one_by_one(skipped), self._lines_of_part)
+        for batch in reader:
+            yield from self._taken()
+            counts = batch.column("records_count")
+            is_alone = pc.less_equal(counts, 1)
+            is_stamped = pc.equal(batch.column("timestampType"), _LOG_APPEND_TIME)
+            if counts.null_count or not pc.all(pc.or_(is_alone, is_stamped)).as_py():
+                reader.close()
+                return
+            self._add(batch)
+        yield from self._taken()
+
+    def _one_by_one(self, skipped: list[str]) -> Iterator[PartitionSegments]:
+        """Yield the parts; a part is complete when the next one is asked for."""
+        for part in self._parts:
+            yield part
+            self.done += 1
+            self._complete.append(self._of_part)
+            self._of_part = Counter()
+            skipped += self._lines_of_part
+            self._lines_of_part.clear()
+
+    def _taken(self) -> list[Counted]:
+        complete, self._complete = self._complete, []
+        return complete
+
+    def _add(self, batch: pa.RecordBatch) -> None:
+        """Count a part's batches; those outside the times are left out."""
+        times = batch.column("max_timestamp")
+        counts = batch.column("records_count").to_numpy(zero_copy_only=False).astype(np.int64)
+        milliseconds = times.cast(pa.int64())
+        for limit, compare in (
+            (self._request.from_ms, pc.greater_equal),
+            (self._request.until_ms, pc.less),
+        ):
+            if limit is not None:
+                is_inside = pc.fill_null(compare(milliseconds, limit), False)
+                counts = counts * is_inside.to_numpy(zero_copy_only=False)
+        self._of_part.update(_by_period(batch, times, counts, self._request.per_ms))
+
+
+def _by_period(
+    batch: pa.RecordBatch, times: "pa.Array[Any]", counts: npt.NDArray[np.int64], per_ms: int
+) -> Counted:
+    """Return the numbers of records by period; a batch has rows of one topic."""
+    found: Counted = Counter()
+    if not batch.num_rows:
+        return found
+    topic = batch.column("topic")[0].as_py()
+    has_time = times.is_valid().to_numpy(zero_copy_only=False)
+    milliseconds = pc.drop_null(times).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    periods, inverse = np.unique(milliseconds // per_ms, return_inverse=True)
+    sums = np.zeros(len(periods), np.int64)
+    np.add.at(sums, inverse, counts[has_time])
+    for period, count in zip(periods.tolist(), sums.tolist(), strict=True):
+        if count:
+            found[topic, period] = count
+    if without := int(counts[~has_time].sum()):
+        found[topic, None] = without
+    return found
