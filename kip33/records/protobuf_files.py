@@ -88,24 +88,24 @@ def _compiled(text: str, imports: Mapping[str, str]) -> bytes:
     """Return the FileDescriptorSet that protoc makes; it is a process of its own."""
     needed("grpc_tools")
     with tempfile.TemporaryDirectory(prefix="kip33-") as name:
-        folder = Path(name)
+        folder, output = Path(name) / "files", Path(name) / "set"
         for path, content in {**imports, _MAIN: text}.items():
             parts = PurePosixPath(path).parts
-            if not parts or ".." in parts or path.startswith("/") or "\0" in path:
-                raise UndecodableError(f"import {path[:80]!r} found, expected a relative path")
+            if ".." in parts or path.startswith("/") or not path.endswith(".proto"):
+                raise UndecodableError(
+                    f"import {path[:80]!r} found, expected a relative path that ends in .proto"
+                )
             if path.startswith("google/protobuf/"):
                 continue  # protoc has its own
             file = folder.joinpath(*parts)
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(content, encoding="utf-8")
-        command = [
-            *(sys.executable, "-m", "grpc_tools.protoc", f"-I{folder}", "--include_imports"),
-            *(f"--descriptor_set_out={folder / 'set'}", _MAIN),
+        command = [  # -P: no module is imported from the working directory
+            *(sys.executable, "-P", "-m", "grpc_tools.protoc", f"-I{folder}", "--include_imports"),
+            *(f"--descriptor_set_out={output}", _MAIN),
         ]
         try:
-            done = subprocess.run(
-                command, capture_output=True, timeout=_TIMEOUT_S, cwd=folder, check=False
-            )
+            done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, check=False)
         except subprocess.TimeoutExpired:
             raise UndecodableError(f"protoc took more than {_TIMEOUT_S} s") from None
         if done.returncode:
@@ -113,7 +113,7 @@ def _compiled(text: str, imports: Mapping[str, str]) -> bytes:
             why = " ".join(line for line in said if not _WARNING.match(line))
             shown = why.replace(f"{folder}/", "").replace(_MAIN, "line")
             raise UndecodableError(f"protoc: {cut(ValueError(shown))}")
-        return (folder / "set").read_bytes()
+        return output.read_bytes()
 
 
 def message_at(file: Any, indexes: list[int]) -> Any:

@@ -153,6 +153,32 @@ def test_references_between_schemas(tmp_path: Path) -> None:
     assert decoded(schemas, framed(5, b"\x0e"), as_json=True)[0].startswith(reason)
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["grpc_tools/protoc.py", "../a.proto", "/a.proto", "a/../../b.proto", "sitecustomize.py"],
+)
+def test_a_reference_names_no_file_outside(name: str, tmp_path: Path) -> None:
+    text = 'syntax = "proto3"; message O { int32 x = 1; }'
+    proto = {"schemaType": "PROTOBUF"}
+    needs = [{"name": name, "subject": "a", "version": 1}]
+    put_log(
+        *(tmp_path, "_schemas-0", registered("a", 1, 1, "raise SystemExit(0)", **proto)),
+        registered("o", 1, 2, text, **proto, references=needs),
+    )
+    reason = f"schema 2: import {name!r} found, expected a relative path that ends in .proto"
+    schemas = kip33.Schemas.from_archive(tmp_path)
+    assert decoded(schemas, framed(2, b"\0"), as_json=True) == [reason]
+
+
+def test_protoc_imports_no_module_of_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "grpc_tools.py").write_text("raise SystemExit('imported')")
+    put_schemas(tmp_path, proto_1='syntax = "proto3"; message O { int32 x = 1; }')
+    monkeypatch.chdir(tmp_path)
+    assert decoded(tmp_path, framed(1, b"\0\x08\x05")) == [{"x": 5}]
+
+
 def test_places_without_schemas(tmp_path: Path) -> None:
     with pytest.raises(LocationError, match="/nothing"):
         kip33.Schemas.of(tmp_path / "nothing")
