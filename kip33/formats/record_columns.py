@@ -138,7 +138,7 @@ def legacy_field(data: Bytes, at: int, stop: int) -> tuple[int, int, int]:
 def read_message(data: Bytes, at: int, stop: int, offset: int, row: Any) -> bool:
     """Fill `row` from the message that begins with its CRC at `at`; return whether it is readable.
 
-    Its timestamp and type are its own, whatever a wrapper says.
+    Its timestamp and type are its own; those of a wrapper come before them.
     """
     if stop - at < 6:
         return False
@@ -230,11 +230,12 @@ def next_message(data: Bytes, entry: Any, cursor: Any, row: Any) -> int:
         return BAD
     if entry["magic"] == 0:
         row["timestamp_type"] = NO_TYPE
-    elif row["timestamp_type"] != NO_TYPE:
-        append_time = entry["attributes"] & LOG_APPEND_TIME
-        row["timestamp_type"] = APPEND_TYPE if append_time else CREATE_TYPE
-        if append_time and entry["magic"] == 1 and int8_at(data, body + 4) == 1:
+    elif entry["attributes"] & LOG_APPEND_TIME:
+        row["timestamp_type"] = APPEND_TYPE
+        if int8_at(data, body + 4) == 1:
             row["timestamp"] = entry["max_timestamp"]
+    else:
+        row["timestamp_type"] = CREATE_TYPE
     cursor["at"] = body + size
     return READ
 

@@ -330,6 +330,14 @@ class Oracle:
         """
         return self._kafka.ask({"do": "bench", "segments": list(segments), "passes": passes})
 
+    def records(self, log: Path) -> dict[str, Any]:
+        """Read a log as a consumer does: `batches`, each with `records` and `failed`."""
+        return self._kafka.ask({"do": "records", "file": str(log)})
+
+    def bench_records(self, log: Path, *, passes: int) -> dict[str, Any]:
+        """Read all records again and again: `ns`, one number a pass, and the number `records`."""
+        return self._kafka.ask({"do": "bench_records", "file": str(log), "passes": passes})
+
     def dump(self, file: Path, *options: str) -> Dumped:
         """Run DumpLogSegments on one `.log`, `.index` or `.timeindex`."""
         answer = self._kafka.ask({"do": "dump", "file": str(file), "options": list(options)})

@@ -6,6 +6,7 @@ import kip33.oracle.lines.LineServer;
 import kip33.oracle.log.Expiry;
 import kip33.oracle.log.OffsetSearch;
 import kip33.oracle.log.RemoteExpiry;
+import kip33.oracle.records.RecordReading;
 import kip33.oracle.segment.IndexDump;
 import kip33.oracle.segment.LiveAppend;
 import kip33.oracle.segment.Recovery;
@@ -23,6 +24,8 @@ public final class OracleMain {
             "search", new OffsetSearch()::answer,
             "bench", new RecoveryBench()::answer,
             "dump", new IndexDump()::answer,
+            "records", new RecordReading()::answer,
+            "bench_records", new RecordReading()::bench,
             "write", new BatchWriter()::answer)).serve();
     }
 }

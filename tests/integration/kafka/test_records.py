@@ -1,0 +1,101 @@
+"""`read_arrow` against Kafka's own `FileRecords`, on random segments of every format and damage.
+
+`KIP33_SEED` chooses other segments, `KIP33_RECORD_SEGMENTS` how many.
+"""
+
+import base64
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+import kip33
+from kip33.records import segment_reader
+from tests.builders.random_entries import random_log
+from tests.integration.kafka.oracle import Oracle
+from tests.integration.kafka.random_segments import random_segments
+
+pytestmark = pytest.mark.kafka
+
+SEED = os.environ.get("KIP33_SEED", "33")
+SEGMENTS = int(os.environ.get("KIP33_RECORD_SEGMENTS", "1000"))
+UNREADABLE = "a batch that cannot be read"
+
+
+def by_kafka(kafka: Oracle, log: Path) -> list[list[Any]]:
+    """Return the records that a consumer reads, by batch; the last is UNREADABLE if it throws."""
+    batches = []
+    for batch in kafka.records(log)["batches"]:
+        rows: list[Any] = []
+        for offset, timestamp, kind, key, value, headers in batch["records"]:
+            pairs = [(name, decoded(content)) for name, content in headers]
+            rows.append((offset, timestamp, kind, decoded(key), decoded(value), pairs))
+        batches.append([*rows, UNREADABLE] if batch["failed"] else rows)
+    return batches
+
+
+def require_same(found: list[Any], expected: list[list[Any]], name: str) -> None:
+    """Require the same records of every batch, and the same batches to be unreadable.
+
+    Before damage in a compressed body Kafka may return more records: it decodes in other steps.
+    """
+    at = 0
+    for batch in expected:
+        end = at + len(batch)
+        if batch[-1:] == [UNREADABLE]:
+            end = found.index(UNREADABLE, at) + 1
+            assert found[at : end - 1] == batch[: end - 1 - at], name
+        else:
+            assert found[at:end] == batch, name
+        at = end
+    assert found[at:] == [], name
+
+
+def decoded(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)
+
+
+def by_kip33(log: Path) -> Iterator[Any]:
+    """Yield the same of `read_arrow`; damage at the log's end is no batch."""
+    for rows in kip33.read_arrow(log, include_control=True):
+        stamps = rows["timestamp"].cast("int64").fill_null(-1)
+        names = ("timestampType", "key", "value", "headers", "_corrupt")
+        columns = [rows["offset"], stamps, *(rows[name] for name in names)]
+        for *fields, headers, why in zip(*(column.to_pylist() for column in columns), strict=True):
+            if why is None:
+                yield (*fields, [(one["key"], one["value"]) for one in headers or []])
+            elif "batch at position" in why:
+                yield UNREADABLE
+
+
+@pytest.fixture(params=[0, 1 << 40], ids=["compiled", "plain"])
+def _speed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_reader, "PLAIN_BYTES", request.param)
+
+
+@pytest.mark.usefixtures("_speed")
+def test_segments_that_kafka_wrote(oracle: Oracle, tmp_path: Path) -> None:
+    records = 0
+    for segment in random_segments(oracle, seed=SEED, count=SEGMENTS // 2):
+        log = tmp_path / f"{segment.base_offset:020d}.log"
+        log.write_bytes(segment.log)
+        expected = by_kafka(oracle, log)
+        require_same(list(by_kip33(log)), expected, str(segment))
+        records += sum(map(len, expected))
+    assert records > SEGMENTS
+
+
+@pytest.mark.usefixtures("_speed")
+def test_segments_with_damage_inside_batches(oracle: Oracle, tmp_path: Path) -> None:
+    unreadable = 0
+    for number in range(SEGMENTS // 2):
+        random = Random(f"{SEED}/{number}")
+        log = tmp_path / f"{number:020d}.log"
+        log.write_bytes(random_log(random, entries=random.choice((1, 3, 10))))
+        expected = by_kafka(oracle, log)
+        require_same(list(by_kip33(log)), expected, f"{SEED}/{number}")
+        unreadable += sum(batch.count(UNREADABLE) for batch in expected)
+    assert unreadable > SEGMENTS // 4
