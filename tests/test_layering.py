@@ -43,7 +43,7 @@ RIGHT_OF_RULES = tuple(
 HOMES = {
     "pyspark": ("kip33.spark", "kip33.cli"),
     "py4j": ("kip33.spark", "kip33.cli"),
-    "pyarrow": ("kip33.formats.codecs", "kip33.formats.whole_bodies", *RIGHT_OF_RULES),
+    "pyarrow": ("kip33.formats.codecs", *RIGHT_OF_RULES),
     "click": ("kip33.cli",),
     "rich": ("kip33.cli",),
     "numba": MACHINE_CODE,

@@ -27,7 +27,9 @@ _LZ4_BLOCK_BYTES: Final = {  # by the first bytes of a frame: magic, flags, bloc
     bytes.fromhex("04224d18606051"): 1 << 20,
     bytes.fromhex("04224d18607073"): 1 << 22,
 }
+_LZ4_HEADER_BYTES: Final = 7
 _LZ4_STORED: Final = 0x80000000
+_LZ4_DENSEST: Final = 255  # bytes from one
 _XERIAL: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES: Final = 16
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
@@ -56,7 +58,6 @@ class WholeBodies:
             "zstd": self._zstd,
         }
         self._zstandard: Any = None
-        self._snappy_codec: Any = None
 
     @property
     def data(self) -> npt.NDArray[np.uint8]:
@@ -136,22 +137,22 @@ class WholeBodies:
 
     def _snappy(self, stored: memoryview) -> bool:
         if bytes(stored[: len(_XERIAL)]) != _XERIAL:
-            return self._snappy_block(bytes(stored))
+            return self._snappy_block(stored)
         at, start = _XERIAL_HEADER_BYTES, self._stop
         while at < len(stored):
             size = int.from_bytes(stored[at : at + 4], signed=True)
             at += 4
             if not 0 <= size <= len(stored) - at:
                 return False
-            if not self._snappy_block(bytes(stored[at : at + size])):
+            if not self._snappy_block(stored[at : at + size]):
                 return False
             at += size
             if self._stop - start > self._most:
                 return False
         return at == len(stored)
 
-    def _snappy_block(self, block: bytes) -> bool:
-        import pyarrow as pa  # imported here, because building an index needs no codec
+    def _snappy_block(self, block: memoryview) -> bool:
+        import cramjam
 
         claimed, shift = 0, 0
         for byte in block[:5]:
@@ -162,35 +163,34 @@ class WholeBodies:
         # The densest element, a copy, expands 3 bytes to 64.
         if claimed * 3 > len(block) * 64 or 2 * claimed > self._most:
             return False
-        if self._snappy_codec is None:
-            self._snappy_codec = pa.Codec("snappy")
         try:
-            plain = self._snappy_codec.decompress(block, claimed)
-        except (OSError, pa.ArrowException):
+            count = cramjam.snappy.decompress_raw_into(block, self._room(claimed)[:claimed])
+        except cramjam.DecompressionError:
             return False
-        self._put(memoryview(plain).cast("B"))
-        return True
+        self._stop += count
+        return count == claimed
 
     def _lz4(self, stored: memoryview) -> bool:
-        import pyarrow as pa
+        import cramjam
 
-        most = _LZ4_BLOCK_BYTES.get(bytes(stored[:7]))
-        if most is None:
+        block_bytes = _LZ4_BLOCK_BYTES.get(bytes(stored[:_LZ4_HEADER_BYTES]))
+        if block_bytes is None:
             return False
-        at = 7
+        at, most = _LZ4_HEADER_BYTES, 0
         while word := int.from_bytes(stored[at : at + 4], "little"):
             size = word & ~_LZ4_STORED
-            if size == 0 or size > most or at + 8 + size > len(stored):
+            if size == 0 or size > block_bytes or at + 8 + size > len(stored):
                 return False
             at += 4 + size
-        if at + 4 > len(stored):
+            most += min(block_bytes, size * _LZ4_DENSEST)
+        if at + 4 > len(stored) or most > self._most:
             return False
         try:
-            source = pa.BufferReader(pa.py_buffer(stored[: at + 4]))
-            with pa.CompressedInputStream(source, "lz4") as stream:
-                return self._filled(stream.readinto)
-        except (OSError, pa.ArrowException):
+            room = self._room(most)[:most]
+            self._stop += cramjam.lz4.decompress_into(stored[: at + 4], room)
+        except cramjam.DecompressionError:
             return False
+        return True
 
     def _zstd(self, stored: memoryview) -> bool:
         import zstandard

@@ -12,6 +12,7 @@
     memory     the memory of the driver and of a worker
     retention  retention of a synthetic catalog of up to a million segments, on both engines
     search     requests for times in one job, and one at a time
+    records    records a second into Arrow, against Kafka's `FileRecords`; needs Maven
     remote     builds over S3 and HDFS against reading alone; needs Go and Maven for the servers
     hostile    time and memory for the ten worst inputs that we know
     growth     how cost grows with segments, sizes, batches, partitions, cores and workers, on both
@@ -43,6 +44,7 @@ GROUPS: Final = {
     "memory": ["driver_memory", "worker_memory"],
     "retention": ["retention"],
     "search": ["search"],
+    "records": ["records"],
     "remote": ["remote"],
     "hostile": ["hostile"],
     "growth": ["growth", "cluster_sizes"],

@@ -34,7 +34,7 @@ public final class RecordReading {
                     batch.ensureValid();
                     batches.add(records(batch, buffers));
                 }
-            } catch (RuntimeException damage) {
+            } catch (RuntimeException | Error damage) {
                 failed = true;
             }
         }
@@ -54,7 +54,7 @@ public final class RecordReading {
                     text(bytes(record.key())), text(bytes(record.value())),
                     headers(record.headers())));
             }
-        } catch (RuntimeException damage) {
+        } catch (RuntimeException | Error damage) {
             answer.put("failed", true);
             answer.put("exception", damage.toString());
         }

@@ -1,0 +1,100 @@
+"""Bodies decompressed in one step: the same bytes as chunk by chunk, or the same damage."""
+
+import tracemalloc
+from random import Random
+
+import pytest
+
+from kip33.errors import BatchTooLargeError, CorruptSegmentError, UnsupportedFormatError
+from kip33.formats.batch import CODEC_NAMES
+from kip33.formats.codecs import decompress
+from kip33.formats.whole_bodies import PlacedBody, WholeBodies
+from tests.builders.segment_builder import CODEC_BITS, V2_CODECS, compress
+
+MOST = 1 << 24
+SIZES = (0, 1, 30, 1000, 40_000, 70_000, 300_000)
+
+
+def chunk_by_chunk(stored: bytes, codec: int, magic: int) -> tuple[bytes, bool]:
+    """Return the bytes before any damage, and whether there is none."""
+    found = b""
+    try:
+        for piece in decompress([stored], CODEC_NAMES[codec], magic=magic, most_bytes=MOST):
+            found += piece
+    except CorruptSegmentError:
+        return found, False
+    return found, True
+
+
+def at_once(bodies: WholeBodies, stored: bytes, codec: int, magic: int) -> tuple[bytes, bool]:
+    placed = bodies.append(memoryview(stored), codec, magic=magic)
+    return bytes(bodies.data[placed.start : placed.stop]), placed.is_complete
+
+
+def text(random: Random, size: int) -> bytes:
+    words = [random.randbytes(random.randrange(1, 12)) for _ in range(20)]
+    return b" ".join(random.choice(words) for _ in range(size // 6 + 1))[:size]
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+@pytest.mark.parametrize("codec", V2_CODECS)
+def test_every_codec_and_size(codec: str, magic: int) -> None:
+    if codec == "zstd" and magic < 2:
+        with pytest.raises(UnsupportedFormatError, match=f"magic {magic} has no codec zstd"):
+            WholeBodies(MOST).append(memoryview(b"x"), CODEC_BITS[codec], magic=magic)
+        return
+    bodies, random = WholeBodies(MOST), Random(codec)
+    plain = [text(random, size) for size in SIZES]
+    placed = []
+    for body in plain:
+        stored = memoryview(compress(body, codec, magic=magic))
+        placed.append(bodies.append(stored, CODEC_BITS[codec], magic=magic))
+    assert [bytes(bodies.data[one.start : one.stop]) for one in placed] == plain
+    assert all(one.is_complete for one in placed)
+
+
+@pytest.mark.parametrize("codec", V2_CODECS)
+def test_damaged_bodies(codec: str) -> None:
+    bodies, random, damaged = WholeBodies(MOST), Random(f"damage {codec}"), 0
+    for number in range(300):
+        stored = bytearray(compress(text(random, SIZES[number % len(SIZES)]), codec))
+        for _ in range(random.choice((1, 1, 3))):
+            if stored:
+                stored[random.randrange(len(stored))] = random.randrange(256)
+        kind = random.randrange(4)
+        if kind == 0:
+            del stored[random.randrange(len(stored) + 1) :]
+        elif kind == 1:
+            stored += random.randbytes(random.randrange(30))
+        elif kind == 2:
+            stored += compress(b"another", codec)
+        expected = chunk_by_chunk(bytes(stored), CODEC_BITS[codec], 2)
+        assert at_once(bodies, bytes(stored), CODEC_BITS[codec], 2) == expected, number
+        damaged += not expected[1]
+        if number % 10 == 0:
+            bodies.clear()
+    assert codec == "none" or damaged > 50
+
+
+@pytest.mark.parametrize("codec", V2_CODECS)
+def test_a_body_that_is_too_large(codec: str) -> None:
+    bodies = WholeBodies(5000)
+    first = bodies.append(memoryview(compress(b"abc", codec)), CODEC_BITS[codec], magic=2)
+    if codec != "none":
+        large = memoryview(compress(bytes(600_000), codec))
+        with pytest.raises(BatchTooLargeError):
+            bodies.append(large, CODEC_BITS[codec], magic=2)
+    assert bytes(bodies.data) == b"abc"
+    assert first == PlacedBody(0, 3, is_complete=True)
+
+
+def test_claims_take_no_memory() -> None:
+    bodies = WholeBodies(1 << 30)
+    tracemalloc.start()
+    snappy = bytes.fromhex("ffffff7f") + b"\x00" * 20
+    zstd = bytes.fromhex("28b52ffde0") + b"\xff" * 8 + b"\x00" * 20
+    for stored, codec in ((snappy, "snappy"), (zstd, "zstd")):
+        assert at_once(bodies, stored, CODEC_BITS[codec], 2) == (b"", False)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8 << 20
