@@ -17,6 +17,8 @@ _ROWS_AT_ONCE: Final = 1_024  # are Python's values at one time
 _GROUP_ROWS: Final = 1 << 17  # of a Parquet row group, at most
 _GROUP_BYTES: Final = 1 << 26
 _PAYLOAD: Final = ("key", "value")
+_OF_SEGMENT: Final = ("log_dir", "topic", "partition", "base_offset")
+_encode = json.JSONEncoder().encode
 
 Write = Callable[[str], object]
 
@@ -37,8 +39,14 @@ class JsonLines:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write the records of a batch."""
-        for rows in _pieces(batch):
-            self._write("".join(json.dumps(_json_row(row)) + "\n" for row in rows))
+        for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
+            piece = batch.slice(start, _ROWS_AT_ONCE)
+            columns = [
+                _json_fields(name, piece.column(name), piece.num_rows)
+                for name in piece.schema.names
+            ]
+            lines = map(", ".join, zip(*columns, strict=True))
+            self._write("".join([f"{{{line}}}\n" for line in lines]))
 
 
 class CsvLines:
@@ -150,6 +158,32 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[list[dict[str, Any]]]:
         ]
         names = piece.schema.names
         yield [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def _json(value: Any) -> str:
+    """Return `json.dumps(value)`, faster for the values that most columns have."""
+    if value is None:
+        return "null"
+    return str(value) if type(value) is int else _encode(value)
+
+
+def _json_fields(name: str, column: "pa.Array[Any]", rows: int) -> list[str]:
+    """Return a field of each row's JSON object, a column at a time, which takes half the time."""
+    if name in _OF_SEGMENT:  # a batch has rows of one segment
+        return [f'"{name}": {_json(column[0].as_py())}'] * rows
+    if name in _PAYLOAD:
+        try:
+            texts = column.cast(pa.string()).to_pylist()
+        except pa.ArrowInvalid:
+            pairs = (text_field(name, data) for data in column.to_pylist())
+            return [f'"{field}": {_json(text)}' for field, text in pairs]
+        return [f'"{name}": {_json(text)}' for text in texts]
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    values = column.to_pylist()
+    if name == "headers":
+        values = [value and [header_field(header) for header in value] for value in values]
+    return [f'"{name}": {_json(value)}' for value in values]
 
 
 def _json_row(row: dict[str, Any]) -> dict[str, Any]:
