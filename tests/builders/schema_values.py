@@ -9,7 +9,9 @@ import fastavro
 import pyarrow as pa
 
 import kip33
-from tests.builders.segment_builder import zigzag
+from tests.builders.segment_builder import Record, v2_batch, zigzag
+
+T = 1_700_000_000_000
 
 
 def framed(schema_id: int, payload: bytes) -> bytes:
@@ -54,3 +56,23 @@ def decoded(schemas: Any, *values: bytes | None, **options: Any) -> list[Any]:
     """Return what each value is decoded to; an error is the text of its reason."""
     rows = kip33.decode(table_of(*values), schemas, **options).to_pylist()
     return [row["decode_error"] or row["decoded"] for row in rows]
+
+
+def registered(
+    subject: str, version: int, schema_id: int, schema: Any, **more: Any
+) -> tuple[bytes, bytes]:
+    """Return a record of `_schemas`, as Confluent's registry writes it."""
+    key = {"keytype": "SCHEMA", "subject": subject, "version": version, "magic": 1}
+    value = {
+        **{"subject": subject, "version": version, "id": schema_id},
+        **{"schema": schema if isinstance(schema, str) else json.dumps(schema)},
+        **{"deleted": False, **more},
+    }
+    return json.dumps(key).encode(), json.dumps(value).encode()
+
+
+def put_log(archive: Path, partition: str, *records: tuple[bytes | None, bytes | None]) -> None:
+    """Write a log of one batch: of each record the key and the value."""
+    log = archive / partition / f"{0:020d}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_bytes(v2_batch(0, [Record(T, key, value) for key, value in records]))

@@ -1,14 +1,26 @@
 """`decode`: columns, readers and tables, the choice of the reader schema, wrong arguments."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
 import kip33
-from tests.builders.schema_values import avro, decoded, framed, put_schemas, table_of
+from kip33.cli.build import build as build_command
+from tests.builders.schema_values import (
+    avro,
+    decoded,
+    framed,
+    put_log,
+    put_schemas,
+    registered,
+    table_of,
+)
 
 V1 = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
 V2 = {
@@ -163,6 +175,7 @@ def test_an_empty_table_has_the_columns(schemas: Path) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("golden", GOLDEN, ids=lambda golden: golden["writer"])
 def test_values_of_other_writers(golden: dict[str, str], tmp_path: Path) -> None:
     """Bytes by the serializers of confluent-kafka 2.16 and by Apache Avro 1.12 for Python."""
@@ -193,3 +206,57 @@ EXPECTED = {
     "the first message": {"name": "Ann"},
     "JSON": {"id": 5, "note": None, "lines": [{"sku": "a", "price": 1.5}]},
 }
+
+BLOCKED = """
+import sys
+sys.modules.update({name: None for name in {names}})
+import pyarrow as pa, kip33
+try:
+    table = kip33.decode(pa.table({"value": [{value}]}), {schemas}, **{options})
+    print(table.column("decoded").to_pylist(), table.column("decode_error").to_pylist())
+except ImportError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("names", "schema", "value", "said"),
+    [
+        (["fastavro"], "avsc", OLD, "decode: the Python package of fastavro is not installed"),
+        (["google.protobuf"], "proto", OLD, "decode: the Python package of google.protobuf."),
+        (["grpc_tools"], "proto", OLD, "decode: the Python package of grpc_tools is not installed"),
+        (["fastavro", "google.protobuf", "grpc_tools"], "json", b"\0\0\0\0\1{}", "['{}'] [None]"),
+    ],
+)
+def test_what_the_extra_is_needed_for(
+    names: list[str], schema: str, value: bytes, said: str, tmp_path: Path
+) -> None:
+    texts = {"json": "{}", "avsc": "long", "proto": 'syntax = "proto3"; message O { int32 x = 1; }'}
+    put_schemas(tmp_path, **{f"{schema}_1": texts[schema]})
+    code = BLOCKED
+    for name, text in (("names", names), ("value", value), ("schemas", str(tmp_path))):
+        code = code.replace(f"{{{name}}}", repr(text))
+    for options in ({}, {"as_json": True}):
+        text = code.replace("{options}", repr(options))
+        done = subprocess.run(
+            [sys.executable, "-c", text], capture_output=True, text=True, check=True
+        )
+        assert done.stdout.startswith(said)
+        assert "decode:" not in said or "pip install 'kip33[schemas]'\n" in done.stdout
+
+
+@pytest.mark.slow
+def test_an_archive_by_its_catalog(tmp_path: Path) -> None:
+    """The catalog names the archive's segments, those of `_schemas` too."""
+    put_log(tmp_path / "a", "_schemas-0", registered("orders-value", 1, 2, V2))
+    put_log(tmp_path / "a", "orders-0", (b"k", NEW))
+    arguments = [str(tmp_path / "a"), "--index-dir", str(tmp_path / "i"), "--engine", "local"]
+    result = CliRunner().invoke(build_command, arguments)
+    assert result.exit_code == 0, result.output
+    catalog = kip33.open_catalog(tmp_path / "i" / "_catalog")
+    records = kip33.read_arrow(catalog, topic="orders")
+    table = kip33.decode(records, kip33.Schemas.from_archive(catalog)).read_all()
+    assert table.column("decoded").to_pylist() == [{"id": 6, "state": "paid"}]
+    again = kip33.decode(table.select(["topic", "value"]), tmp_path / "i" / "_catalog")
+    assert again.column("decoded") == table.column("decoded")

@@ -308,6 +308,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(generated=VALUES, data=st.data())
 def test_random_values_and_damaged_ones(
@@ -327,3 +328,40 @@ def test_random_values_and_damaged_ones(
     rows = kip33.decode(table_of(framed(1, bytes(damaged)), framed(1, cut)), folder).to_pylist()
     assert len(rows) == 2
     assert cut == payload or rows[1]["decode_error"]
+
+
+def test_values_of_older_schemas_are_brought_to_the_reader_schema(tmp_path: Path) -> None:
+    """Promoted numbers, defaults, aliases, a field that is dropped, a union that is widened."""
+    line = {"type": "record", "name": "Line", "fields": [{"name": "n", "type": "int"}]}
+    more = {"type": "record", "name": "Line", "fields": [{"name": "n", "type": "double"}]}
+    old = {
+        **{"type": "record", "name": "Order"},
+        "fields": [
+            {"name": "count", "type": "int"},
+            {"name": "dropped", "type": {"type": "array", "items": "string"}},
+            {"name": "name", "type": "string"},
+            {"name": "state", "type": {"type": "enum", "name": "S", "symbols": ["A", "B"]}},
+            {"name": "lines", "type": {"type": "array", "items": line}},
+            {"name": "at", "type": logical("long", "timestamp-millis")},
+        ],
+    }
+    states = {"type": "enum", "name": "S", "symbols": ["A", "OTHER"], "default": "OTHER"}
+    new = {
+        **{"type": "record", "name": "Order"},
+        "fields": [
+            {"name": "at", "type": logical("long", "timestamp-micros")},
+            {"name": "title", "type": ["null", "string"], "aliases": ["name"]},
+            {"name": "count", "type": "long"},
+            {"name": "state", "type": states},
+            {"name": "lines", "type": {"type": "array", "items": more}},
+            {"name": "added", "type": {"type": "map", "values": "int"}, "default": {"x": 1}},
+        ],
+    }
+    sent = {"count": 1, "dropped": ["a"], "name": "n", "state": "B", "lines": [{"n": 2}], "at": AT}
+    put_schemas(tmp_path, avsc_1=old, avsc_2=new)
+    assert decoded(tmp_path, framed(1, avro(old, sent)), reader_schema=2) == [
+        {
+            **{"at": AT, "title": "n", "count": 1, "state": "OTHER", "lines": [{"n": 2.0}]},
+            "added": [("x", 1)],
+        }
+    ]

@@ -110,6 +110,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(values=st.lists(JSON, max_size=5))
 def test_any_json_comes_back(values: list[Any], tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -234,6 +234,7 @@ def test_schemas_that_cannot_be_used(text: str, reason: str, tmp_path: Path) -> 
     assert reason in decoded(tmp_path, framed(1, b"\0"), as_json=True)[0]
 
 
+@pytest.mark.slow
 def test_random_damage(tmp_path: Path) -> None:
     put_schemas(tmp_path, proto_1=TEXT)
     rng, whole = random.Random(5), full_order().SerializeToString()

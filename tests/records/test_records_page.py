@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import kip33
-from tests.builders.schema_values import avro, framed
-from tests.records.test_schemas import V2, put_log, registered
+from tests.builders.schema_values import avro, framed, put_log, registered
+from tests.records.test_schemas import V2
 
 PAGE = (Path(kip33.__file__).parent / "records" / "README.md").read_text()
 

@@ -13,33 +13,20 @@ import pytest
 
 import kip33
 from kip33.errors import LocationError
-from tests.builders.schema_values import avro, decoded, framed, put_schemas, table_of
-from tests.builders.segment_builder import Record, v2_batch
+from tests.builders.schema_values import (
+    avro,
+    decoded,
+    framed,
+    put_log,
+    put_schemas,
+    registered,
+    table_of,
+)
 
-T = 1_700_000_000_000
 V1 = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
 STATE = {"name": "state", "type": "string", "default": "new"}
 V2 = {**V1, "fields": [*V1["fields"], STATE]}
 OLD, NEW = framed(1, avro(V1, {"id": 5})), framed(2, avro(V2, {"id": 6, "state": "paid"}))
-
-
-def registered(
-    subject: str, version: int, schema_id: int, schema: Any, **more: Any
-) -> tuple[bytes, bytes]:
-    """Return a record of `_schemas`, as Confluent's registry writes it."""
-    key = {"keytype": "SCHEMA", "subject": subject, "version": version, "magic": 1}
-    value = {
-        **{"subject": subject, "version": version, "id": schema_id},
-        **{"schema": schema if isinstance(schema, str) else json.dumps(schema)},
-        **{"deleted": False, **more},
-    }
-    return json.dumps(key).encode(), json.dumps(value).encode()
-
-
-def put_log(archive: Path, partition: str, *records: tuple[bytes | None, bytes | None]) -> None:
-    log = archive / partition / f"{0:020d}.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    log.write_bytes(v2_batch(0, [Record(T, key, value) for key, value in records]))
 
 
 NOOP = (b'{"keytype":"NOOP","magic":0}', None)
