@@ -176,21 +176,26 @@ class WholeBodies:
         block_bytes = _LZ4_BLOCK_BYTES.get(bytes(stored[:_LZ4_HEADER_BYTES]))
         if block_bytes is None:
             return False
-        at, most = _LZ4_HEADER_BYTES, 0
+        at, start = _LZ4_HEADER_BYTES, self._stop
         while word := int.from_bytes(stored[at : at + 4], "little"):
             size = word & ~_LZ4_STORED
-            if size == 0 or size > block_bytes or at + 8 + size > len(stored):
+            at += 4
+            if not 0 < size <= min(block_bytes, len(stored) - at):
                 return False
-            at += 4 + size
-            most += min(block_bytes, size * _LZ4_DENSEST)
-        if at + 4 > len(stored) or most > self._most:
-            return False
-        try:
+            block = stored[at : at + size]
+            at += size
+            if word & _LZ4_STORED:
+                self._put(block)
+                continue
+            most = min(block_bytes, size * _LZ4_DENSEST)
             room = self._room(most)[:most]
-            self._stop += cramjam.lz4.decompress_into(stored[: at + 4], room)
-        except cramjam.DecompressionError:
-            return False
-        return True
+            try:
+                self._stop += cramjam.lz4.decompress_block_into(block, room, output_len=most)
+            except cramjam.DecompressionError:
+                return False
+            if self._stop - start > self._most:
+                return False
+        return at + 4 <= len(stored) and self._stop - start <= self._most
 
     def _zstd(self, stored: memoryview) -> bool:
         import zstandard
