@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from kip33.indexing.segment_verdict import SegmentVerdict
     from kip33.records.decode import decode
     from kip33.records.read_arrow import read_arrow
+    from kip33.records.scan_polars import scan_polars
     from kip33.records.schemas import Schemas
     from kip33.retention.apply import Applied
     from kip33.retention.apply_partition import PartitionResult
@@ -78,6 +79,7 @@ _NAMES = {
     "kip33.indexing.segment_verdict": ("SegmentVerdict",),
     "kip33.records.decode": ("decode",),
     "kip33.records.read_arrow": ("read_arrow",),
+    "kip33.records.scan_polars": ("scan_polars",),
     "kip33.records.schemas": ("Schemas",),
     "kip33.retention.apply": ("Applied",),
     "kip33.retention.apply_partition": ("PartitionResult",),
@@ -135,6 +137,7 @@ __all__ = [
     "read_records",
     "read_time_index",
     "scan_batches",
+    "scan_polars",
     "verify_segment",
     "write_plan",
 ]

@@ -83,8 +83,9 @@ NAMES = [
     *(
         "read_time_index",
         "scan_batches",
-        "verify_segment",
+        "scan_polars",
     ),
+    *("verify_segment",),
     *("write_plan",),
 ]
 SPARK_NAMES = [
@@ -98,6 +99,8 @@ SPARK_NAMES = [
     "load_catalog",
     "load_policies",
     "offsets_for_times",
+    "read_segments",
+    "register",
     "summarize_partitions",
     "verify_index",
 ]

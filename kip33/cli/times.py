@@ -3,12 +3,11 @@
 import re
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import click
 
-from kip33.formats.times import milliseconds_of
+from kip33.formats.times import milliseconds_in
 from kip33.rules.quantities import MAX_INT64, duration_ms, size_bytes
 
 MOMENT_EXPECTED: Final = (
@@ -37,9 +36,7 @@ def parse_moment(text: str, now_ms: int) -> int:
     """
     text = text.strip()
     moment = None
-    if text.isascii() and text.isdigit():
-        moment = int(text) if len(text) <= 20 else None
-    elif match := _FROM_NOW.fullmatch(text):
+    if match := _FROM_NOW.fullmatch(text):
         moment = now_ms
         if match[1]:
             distance = duration_ms(match[2])
@@ -48,20 +45,10 @@ def parse_moment(text: str, now_ms: int) -> int:
         hours, minutes, seconds = (int(part or 0) for part in match.groups())
         moment = now_ms // _DAY_MS * _DAY_MS + ((hours * 60 + minutes) * 60 + seconds) * 1000
     else:
-        moment = _of_iso(text)
+        moment = milliseconds_in(text)
     if moment is None or not 0 <= moment <= MAX_INT64:
         raise ValueError(f"{text!r} found, expected {MOMENT_EXPECTED}, not before 1970")
     return moment
-
-
-def _of_iso(text: str) -> int | None:
-    try:
-        time_of_day = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    if time_of_day.tzinfo is None:
-        time_of_day = time_of_day.replace(tzinfo=UTC)
-    return milliseconds_of(time_of_day)
 
 
 class Quantity(click.ParamType):  # type: ignore[type-arg]  # generic since 8.4; 8.1 serves

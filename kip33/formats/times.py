@@ -31,3 +31,20 @@ def milliseconds_of(time: Time) -> int:
         raise ValueError(
             f"time {time!r} found, expected milliseconds since 1970 or a datetime with a time zone"
         ) from error
+
+
+def milliseconds_in(text: str) -> int | None:
+    """Return the time in a text: ISO 8601, UTC without a zone, or ms; None for another text.
+
+    A text of digits is ms, so a year alone or `20240501` is not a date.
+
+    >>> milliseconds_in("1970-01-02T00:00:01+00:00"), milliseconds_in("5"), milliseconds_in("soon")
+    (86401000, 5, None)
+    """
+    if text.isascii() and text.isdigit():
+        return int(text) if len(text) <= 20 else None
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return milliseconds_of(time if time.tzinfo else time.replace(tzinfo=UTC))

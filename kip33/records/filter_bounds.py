@@ -64,16 +64,20 @@ class FilterBounds(NamedTuple):
         return self
 
     def _between(self, column: str, comparison: Comparison, values: Sequence[int]) -> Self:
-        """Return the bounds; `<` and `>` are read as `<=` and `>=`, the engine does the rest."""
+        """Return the bounds; `<` and `>` of a time are read as `<=` and `>=`.
+
+        The engine's time may have a fraction of a millisecond, so the time before it may pass.
+        """
         if not values:  # IN ()
             return self._replace(topics=frozenset())
         limits = self.limits._asdict()
+        is_whole = column == "offset"
         if comparison in _HAS_LOWER:
-            name = f"first_{column}"
-            limits[name] = max(limits[name], min(values))
+            least = min(values) + (is_whole and comparison == Comparison.GREATER)
+            limits[f"first_{column}"] = max(limits[f"first_{column}"], least)
         if comparison in _HAS_UPPER:
-            name = f"last_{column}"
-            limits[name] = min(limits[name], max(values))
+            most = max(values) - (is_whole and comparison == Comparison.LESS)
+            limits[f"last_{column}"] = min(limits[f"last_{column}"], most)
         return self._replace(limits=RecordLimits(**limits))
 
     def narrowed(self, limits: RecordLimits) -> RecordLimits:

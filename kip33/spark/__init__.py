@@ -9,6 +9,7 @@ from kip33.spark.catalog import load_catalog
 from kip33.spark.retention.evaluate import evaluate_retention
 from kip33.spark.retention.summary import freed_by, summarize_partitions
 from kip33.spark.search import offsets_for_times
+from kip33.spark.segment_frame import read_segments, register
 from kip33.spark.session import create_session
 from kip33.spark.verify import verify_index
 
@@ -23,6 +24,8 @@ __all__ = [
     "load_catalog",
     "load_policies",
     "offsets_for_times",
+    "read_segments",
+    "register",
     "summarize_partitions",
     "verify_index",
 ]

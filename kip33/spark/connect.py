@@ -87,6 +87,27 @@ def map_rows(
     return rows.mapInArrow(run_partition, schema)
 
 
+def map_in_arrow(
+    spark: SparkSession,
+    work: Sequence[bytes],
+    run: Callable[[bytes], Iterable[pa.RecordBatch]],
+    schema: StructType,
+    settings: Mapping[str, str],
+) -> DataFrame:
+    """Return a DataFrame, with this schema, of the batches of `run` for each of `work`."""
+    handed = _hand_over(spark, settings)
+
+    def run_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        _take_over(handed)
+        for batch in batches:
+            for one in batch.to_pylist():
+                yield from run(one["data"])
+
+    bins = spark.createDataFrame(list(enumerate(work)), "number int, data binary")
+    shared = bins.repartitionByRange(max(1, len(work)), "number")
+    return shared.mapInArrow(run_partition, schema)
+
+
 def _hand_over(spark: SparkSession, settings: Mapping[str, str]) -> str | None:
     """Send settings to the tasks in a file; return its name, None without settings."""
     if not settings:

@@ -4,7 +4,7 @@ A session of Spark Connect has no RDDs; there `mapInArrow` is used (`kip33.spark
 """
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from typing import Any, Final
@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import StructType
 
 from kip33.archive.bins import Progress, Result
-from kip33.spark.connect import cores_of, is_connect, map_bins, map_rows
+from kip33.spark.connect import cores_of, is_connect, map_bins, map_in_arrow, map_rows
 from kip33.spark.failures import SparkJobError, job_failure
 from kip33.spark.store_settings import use_session
 from kip33.stores.filesystems import filesystems_for_tasks, use_stores
@@ -90,6 +90,32 @@ def run_on_rows(
         return map(plain_row, run(row.asDict(recursive=True) for row in partition))
 
     return spark.createDataFrame(rows.rdd.mapPartitions(run_partition), schema)
+
+
+def run_in_arrow(
+    spark: SparkSession,
+    work: Sequence[bytes],
+    run: Callable[[bytes], Iterable[pa.RecordBatch]],
+    schema: StructType,
+) -> DataFrame:
+    """Return the record batches of `run` for each of `work`, one task each; it needs pandas.
+
+    Nothing runs before the result is used. Tasks use the session's settings of stores.
+    """
+    settings = use_session(spark)
+    if is_connect(spark):
+        return map_in_arrow(spark, work, run, schema, settings)
+    context = spark.sparkContext
+    stores = context.broadcast((settings, filesystems_for_tasks()))  # secrets: never in a closure
+
+    def run_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        use_stores(*stores.value)
+        for batch in batches:
+            for one in batch.to_pylist():
+                yield from run(one["data"])
+
+    bins = context.parallelize([(data,) for data in work], max(1, len(work)))
+    return spark.createDataFrame(bins, "data binary").mapInArrow(run_partition, schema)
 
 
 def plain_row(row: Iterable[Any]) -> tuple[Any, ...]:

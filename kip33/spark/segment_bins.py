@@ -1,0 +1,81 @@
+"""What the tasks of one query read of an archive, and its rows in Spark's types of Arrow."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from kip33.records.partitions import PartitionSegments
+from kip33.records.reading import Reading
+from kip33.rules.packing import cost_bytes, pack
+
+TASK_BYTES: Final = 128 << 20  # as Spark's own files sources
+LEAST_TASK_BYTES: Final = 8 << 20  # less is not shared by more tasks
+_MOST_MS: Final = (2**63 - 1) // 1000  # a timestamp of Spark is microseconds in 64 bits
+
+
+def bins_of(parts: Sequence[PartitionSegments], cores: int) -> list[list[PartitionSegments]]:
+    """Return the parts of each task: even in bytes, in order; a segment is never divided."""
+    if not parts:
+        return []
+    sizes = np.array([sum(one.listed_bytes for one in part) for part in parts], np.int64)
+    cost = cost_bytes(sizes)
+    count = max(-(-cost // TASK_BYTES), min(cores, -(-cost // LEAST_TASK_BYTES)))
+    return [[parts[row] for row in rows] for rows in pack(sizes, min(count, len(parts)))]
+
+
+def spark_schema(reading: Reading) -> StructType:
+    """Return the columns in Spark's types."""
+    schema: StructType = from_arrow_schema(reading.schema)
+    return schema
+
+
+def with_schema(reading: Reading, schema: StructType) -> Reading:
+    """Return the reading with the columns of a user's schema; ValueError for another column."""
+    types = {field.name: field.dataType.simpleString() for field in spark_schema(reading)}
+    for field in schema:
+        expected, found = types.get(field.name), field.dataType.simpleString()
+        if expected is None:
+            raise ValueError(
+                f"kafka-segments: column {field.name!r} found, expected some of {', '.join(types)}"
+            )
+        if found != expected:
+            raise ValueError(
+                f"kafka-segments: column {field.name!r} of type {found} found, expected {expected}"
+            )
+    return reading.with_columns(schema.names)
+
+
+def rows_of(
+    reading: Reading, parts: Sequence[PartitionSegments], schema: StructType
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of some parts; a timestamp that Spark cannot have becomes its latest."""
+    arrow = _arrow_schema(schema)
+    for batch in reading.read(parts):
+        columns = [_cast(*pair) for pair in zip(batch.columns, arrow, strict=True)]
+        yield pa.RecordBatch.from_arrays(columns, schema=arrow)
+
+
+def _arrow_schema(schema: StructType) -> pa.Schema:
+    convert: Any = to_arrow_schema
+    try:
+        arrow: pa.Schema = convert(schema, timezone="UTC")
+    except TypeError:  # an older PySpark has no other zone
+        arrow = convert(schema)
+    return arrow
+
+
+def _cast(column: Any, field: "pa.Field[Any]") -> Any:
+    if not pa.types.is_timestamp(field.type):
+        return column.cast(field.type)
+    try:
+        return column.cast(field.type)
+    except pa.ArrowInvalid:
+        in_ms = column.cast(pa.int64())
+        above = pc.max_element_wise(in_ms, -_MOST_MS, skip_nulls=False)
+        within = pc.min_element_wise(above, _MOST_MS, skip_nulls=False)
+        return within.cast(column.type).cast(field.type)

@@ -1,0 +1,109 @@
+"""An archive as a DataFrame: the data source of a session, and the same without data sources."""
+
+import os
+import pickle
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib.util import find_spec
+from typing import Final, Unpack
+
+import pyarrow as pa
+import pyspark
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from kip33.records.reading import Reading, ReadOptions
+from kip33.spark.connect import is_connect
+from kip33.spark.given_places import given_places
+from kip33.spark.segment_bins import bins_of, rows_of, spark_schema
+from kip33.spark.store_settings import use_session
+from kip33.spark.tasks import cores, run_in_arrow
+from kip33.stores.filesystem_option import Filesystem
+from kip33.stores.storage_options import StorageOptions, use_storage_options
+
+FILTER_PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
+
+
+def register(
+    spark: SparkSession,
+    *,
+    push_filters: bool = True,
+    storage_options: StorageOptions | None = None,
+) -> None:
+    """Let a session read archives: `spark.read.format("kafka-segments").load(SOURCE)`.
+
+    Options are those of `kip33.read_arrow` as texts; lists have commas. Columns are chosen by the
+    option `columns` or by `.schema("offset long, timestamp timestamp")`. In SQL: `CREATE TEMPORARY
+    VIEW orders USING `kafka-segments` OPTIONS (path '...', topic 'orders')`. Comparisons of
+    `topic`, `partition`, `offset` and `timestamp` with constants choose what is read, if PySpark is
+    4.1 or later: this function sets `spark.sql.python.filterPushdown.enabled`. With
+    `push_filters=False`, or if that may not be set, only options choose. A segment is read by one
+    task; rows have no order. A timestamp that Spark cannot have becomes its latest one.
+
+    Tasks use the session's settings of stores as they are now, with `storage_options` (Hadoop's
+    keys). Call it again after a change. Raises ValueError for PySpark 3.5 and for a session of
+    Spark Connect; `read_segments` supports both.
+    """
+    if int(pyspark.__version__.partition(".")[0]) < 4:
+        raise ValueError(
+            f"register: PySpark {pyspark.__version__} found, expected 4.0 or later; use "
+            "kip33.spark.read_segments"
+        )
+    if is_connect(spark):
+        raise ValueError(
+            "register: a session of Spark Connect found, expected one with a SparkContext; use "
+            "kip33.spark.read_segments"
+        )
+    from kip33.spark.segment_source import SegmentSource
+    from kip33.spark.session_stores import SessionStores
+
+    use_storage_options(storage_options, [])
+    facts = {
+        "stores": SessionStores.of(spark),
+        "cores": cores(spark),
+        "takes_filters": push_filters and _filters_are_pushed(spark),
+    }
+    spark.dataSource.register(type("SessionSegmentSource", (SegmentSource,), facts))
+
+
+def read_segments(
+    spark: SparkSession,
+    source: str | os.PathLike[str],
+    *,
+    storage_options: StorageOptions | None = None,
+    filesystem: Filesystem | None = None,
+    **options: Unpack[ReadOptions],
+) -> DataFrame:
+    """Return what `kip33.read_arrow` returns as a DataFrame; arguments and columns are the same.
+
+    It works with PySpark 3.5 and Spark Connect, too, and needs pandas. The source is listed now;
+    its segments are read when the DataFrame is used, each by one task. Rows have no order. A filter
+    of the DataFrame does not change what is read; options do. A timestamp that Spark cannot have
+    becomes its latest one.
+
+    Raises ValueError for a wrong argument, ImportError without pandas, LocationError if there are
+    no segments, CatalogError if the catalog is damaged.
+    """
+    if find_spec("pandas") is None:
+        raise ImportError(
+            "read_segments: pandas is not installed, expected 2.2 or later; run pip install "
+            "pandas, or use kip33.spark.register"
+        )
+    reading = Reading.of(**options)
+    name, _ = given_places(spark, os.fspath(source), (), storage_options, filesystem)
+    use_session(spark)
+    parts = reading.parts(reading.partitions(name))
+    work = [pickle.dumps(one) for one in bins_of(parts, cores(spark))]
+    schema = spark_schema(reading)
+
+    def run(data: bytes) -> Iterator[pa.RecordBatch]:
+        return rows_of(reading, pickle.loads(data), schema)
+
+    return run_in_arrow(spark, work, run, schema)
+
+
+def _filters_are_pushed(spark: SparkSession) -> bool:
+    """Set what lets filters reach a reader; return whether they will."""
+    with suppress(PySparkException):
+        spark.conf.set(FILTER_PUSHDOWN, "true")
+    return spark.conf.get(FILTER_PUSHDOWN, "false") == "true"

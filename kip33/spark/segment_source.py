@@ -1,0 +1,112 @@
+"""`spark.read.format("kafka-segments")`: an archive as a data source of PySpark 4.
+
+Spark makes the source in a Python worker, plans the query there, and reads in tasks. A filter
+reaches the reader only with a setting that is off by default, and a reader that takes filters
+fails without the setting. So there are two readers.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Final, NoReturn
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from kip33.records.filter_bounds import Comparison, FilterBounds
+from kip33.records.reading import Reading
+from kip33.spark.segment_bins import bins_of, rows_of, spark_schema, with_schema
+from kip33.spark.segment_options import parsed_options
+from kip33.spark.session_stores import SessionStores
+
+NAME: Final = "kafka-segments"
+_COMPARISONS: Final = {  # by the names of Spark's filters, which PySpark has from 4.1 on
+    "EqualTo": Comparison.EQUAL,
+    "EqualNullSafe": Comparison.EQUAL,
+    "LessThan": Comparison.LESS,
+    "LessThanOrEqual": Comparison.LESS_OR_EQUAL,
+    "GreaterThan": Comparison.GREATER,
+    "GreaterThanOrEqual": Comparison.GREATER_OR_EQUAL,
+    "In": Comparison.IN,
+}
+
+
+class SegmentSource(DataSource):
+    """An archive or a catalog; `kip33.spark.register` makes the class of a session from it."""
+
+    stores: ClassVar[SessionStores]
+    cores: ClassVar[int]
+    takes_filters: ClassVar[bool]
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """Return the columns; ValueError for a wrong option."""
+        return spark_schema(self._asked()[1])
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return what reads the columns of `schema`; ValueError for a column that is not there."""
+        source, reading = self._asked()
+        kind = FilteringReader if self.takes_filters else RowReader
+        return kind(source, with_schema(reading, schema), schema, self.stores, self.cores)
+
+    def _asked(self) -> tuple[str, Reading]:
+        source, options = parsed_options(self.options)
+        try:
+            return source, Reading.of(**options)
+        except ValueError as error:
+            raise ValueError(f"{NAME}: {error}") from error
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
+        """Refuse to write."""
+        raise ValueError(f"{NAME}: writing found, expected reading; an archive is never changed")
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802
+        """Refuse to write."""
+        self.writer(schema, overwrite)
+
+    def streamReader(self, schema: StructType) -> NoReturn:  # noqa: N802
+        """Refuse to stream."""
+        raise ValueError(f"{NAME}: readStream found, expected read; an archive is read once")
+
+
+class PartitionParts(InputPartition):
+    """What one task reads."""
+
+
+class RowReader(DataSourceReader):
+    """Reads the rows of one query; Spark filters them."""
+
+    def __init__(
+        self, source: str, reading: Reading, schema: StructType, stores: SessionStores, cores: int
+    ) -> None:
+        """Read some columns of a source."""
+        self._source, self._reading, self._schema = source, reading, schema
+        self._stores, self._cores = stores, cores
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return what each task reads; errors are those of `kip33.read_arrow`."""
+        self._stores.use()
+        parts = self._reading.parts(self._reading.partitions(self._source))
+        return [PartitionParts(one) for one in bins_of(parts, self._cores)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a task; without parts there is one task with None."""
+        self._stores.use()
+        yield from rows_of(self._reading, partition.value or (), self._schema)
+
+
+class FilteringReader(RowReader):
+    """Leaves out what the filter of a query removes, as far as that is known beforehand."""
+
+    def pushFilters(self, filters: list[Any]) -> list[Any]:  # noqa: N802
+        """Take the filters, and return all of them, so that Spark applies them to the rows."""
+        bounds = FilterBounds()
+        for one in filters:
+            comparison = _COMPARISONS.get(type(one).__name__)
+            if comparison and len(one.attribute) == 1:
+                bounds = bounds.where(one.attribute[0], comparison, one.value)
+        self._reading = self._reading.inside(bounds)
+        return filters

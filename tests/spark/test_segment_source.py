@@ -1,0 +1,230 @@
+"""Archives as data sources of Spark, and as DataFrames of `read_segments`."""
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pyspark
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.serializers import CloudPickleSerializer
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from kip33.errors import LocationError
+from kip33.records.read_segment import ReadSegment
+from kip33.spark import read_segments, register
+from kip33.spark.segment_bins import TASK_BYTES, bins_of
+from kip33.spark.segment_frame import FILTER_PUSHDOWN
+from kip33.spark.segment_options import parsed_options
+from kip33.stores.locations import Location
+from tests.builders.record_questions import (
+    COLUMNS,
+    Row,
+    random_archive,
+    random_conditions,
+    rows_of,
+    those,
+)
+from tests.builders.segment_builder import Record, v2_batch, with_broken_crc
+
+pytestmark = pytest.mark.spark
+
+T = 1_700_000_000_000
+FORMAT = "kafka-segments"
+has_sources = pytest.mark.skipif(pyspark.__version__ < "4", reason="PySpark 3.5 has none")
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return random_archive(Random(4), tmp_path_factory.mktemp("frames"), disorder_ms=500)
+
+
+@pytest.fixture(scope="module")
+def session(spark: SparkSession) -> SparkSession:
+    register(spark)
+    return spark
+
+
+def rows(frame: DataFrame) -> list[Row]:
+    stamp = sf.unix_millis("timestamp").alias("timestamp")
+    found = frame.select(*(stamp if name == "timestamp" else name for name in COLUMNS)).collect()
+    plain = [tuple(bytes(one) if isinstance(one, bytearray) else one for one in r) for r in found]
+    return sorted(plain, key=str)
+
+
+@has_sources
+def test_random_questions(session: SparkSession, sources: tuple[Path, Path]) -> None:
+    random = Random(5)
+    every = rows_of(sources[0])
+    for number in range(4):
+        asked = random_conditions(random, every)
+        where = " AND ".join(one.sql("timestamp_millis({})", "`") for one in asked)
+        frame = session.read.format(FORMAT).load(str(sources[number % 2]))
+        assert rows(frame.where(where)) == sorted(those(every, asked), key=str), where
+
+
+@has_sources
+def test_options_and_sql(session: SparkSession, sources: tuple[Path, Path]) -> None:
+    read = session.read.format(FORMAT).option("topic", "orders, nothing").option("partition", 1)
+    asked = read.option("start_time", "2023-11-14T22:13:20Z").option("columns", "offset, topic")
+    frame = asked.load(str(sources[0]))
+    assert frame.dtypes == [("offset", "bigint"), ("topic", "string")]
+    frame.createOrReplaceTempView("from_options")
+    found = session.sql("SELECT count(*), min(topic) FROM from_options").first()
+    every = rows_of(sources[0], topic="orders", partition=1, start_time=T)
+    assert tuple(found or ()) == (len(every), "orders")
+    session.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW clicks USING `{FORMAT}` "
+        f"OPTIONS (path '{sources[1]}', topic 'clicks')"
+    )
+    counted = session.sql("SELECT count(*) AS n FROM clicks WHERE offset < 20000").first()
+    expected = [row for row in rows_of(sources[1], topic="clicks") if (row[2] or 1 << 60) < 20_000]
+    assert counted is not None
+    assert counted.n == len(expected)
+
+
+def write(partition: Path, base_offset: int, *entries: bytes) -> None:
+    partition.mkdir(parents=True, exist_ok=True)
+    (partition / f"{base_offset:020d}.log").write_bytes(b"".join(entries))
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """The segment at offset 2 cannot be read; the last record's time is too large for Spark."""
+    sent = Record(T, b"k", b"v", (("h", b"1"), ("n", None)))
+    write(tmp_path / "orders-0", 0, v2_batch(0, [sent]), v2_batch(1, [Record(2**62, None, None)]))
+    write(tmp_path / "orders-0", 2, with_broken_crc(v2_batch(2, [sent])))
+    return tmp_path
+
+
+@has_sources
+def test_what_a_filter_excludes_is_not_read(session: SparkSession, archive: Path) -> None:
+    read = session.read.format(FORMAT).option("on_error", "fail")
+    columns = "headers array<struct<key: string, value: binary>>, offset long, topic string"
+    frame = read.schema(columns).load(str(archive))
+    (row,) = frame.drop("topic").where("offset < 1").collect()
+    assert row.asDict(recursive=True) == {
+        "headers": [{"key": "h", "value": b"1"}, {"key": "n", "value": None}],
+        "offset": 0,
+    }
+    assert frame.where("topic = 'none'").count() == 0
+
+
+@has_sources
+def test_without_the_setting_spark_filters_alone(session: SparkSession, archive: Path) -> None:
+    session.conf.unset(FILTER_PUSHDOWN)
+    register(session, push_filters=False)
+    try:
+        assert session.conf.get(FILTER_PUSHDOWN) == "false"
+        frame = session.read.format(FORMAT).option("columns", "offset").load(str(archive))
+        assert [row.offset for row in frame.where("offset = 1").collect()] == [1]
+    finally:
+        register(session)
+    assert session.conf.get(FILTER_PUSHDOWN) == "true"
+
+
+@has_sources
+@pytest.mark.parametrize(
+    ("options", "schema", "message"),
+    [
+        ({"colour": "red"}, None, "option 'colour' found, expected some of level, topic"),
+        ({"level": "all"}, None, "kafka-segments: 'all' is not a valid Level"),
+        ({}, "colour long", "column 'colour' found, expected some of log_dir, topic"),
+        ({}, "offset string", "column 'offset' of type string found, expected bigint"),
+        ({}, "offset long", "nothing: SOURCE does not exist"),
+    ],
+)
+def test_errors_name_what_is_expected(
+    session: SparkSession, tmp_path: Path, options: Any, schema: str | None, message: str
+) -> None:
+    read = session.read.format(FORMAT).options(**options)
+    with pytest.raises(AnalysisException, match=message):
+        (read.schema(schema) if schema else read).load(str(tmp_path / "nothing")).collect()
+
+
+@has_sources
+def test_it_only_reads(session: SparkSession, archive: Path) -> None:
+    with pytest.raises(AnalysisException, match="writing found, expected reading"):
+        session.range(1).write.format(FORMAT).mode("append").save(str(archive))
+    stream = session.readStream.format(FORMAT).load(str(archive)).writeStream.format("noop")
+    with pytest.raises(Exception, match="readStream found, expected read"):
+        stream.start().awaitTermination()
+
+
+@has_sources
+def test_keys_of_stores_are_not_in_the_source(session: SparkSession) -> None:
+    from kip33.spark.segment_source import SegmentSource
+    from kip33.spark.session_stores import SessionStores
+
+    hadoop = session.sparkContext._jsc.hadoopConfiguration()
+    hadoop.set("fs.s3a.bucket.frames.secret.key", "THE-SECRET")
+    try:
+        stores = SessionStores.of(session)
+    finally:
+        hadoop.unset("fs.s3a.bucket.frames.secret.key")
+    assert stores._broadcast.value[0]["fs.s3a.bucket.frames.secret.key"] == "THE-SECRET"
+    pickled = CloudPickleSerializer().dumps(type("Source", (SegmentSource,), {"stores": stores}))
+    session.sparkContext._pickled_broadcast_vars.clear()
+    assert b"SECRET" not in pickled
+    with pytest.raises(ValueError, match=r"option 'fs\.s3a\.access\.key' found") as raised:
+        parsed_options({"path": "s3://frames/x", "fs.s3a.access.key": "THE-SECRET"})
+    assert "SECRET" not in str(raised.value)
+
+
+def test_read_segments(spark: SparkSession, sources: tuple[Path, Path]) -> None:
+    frame = read_segments(spark, sources[1], topic="orders", start_offset=3)
+    assert rows(frame) == sorted(rows_of(sources[1], topic="orders", start_offset=3), key=str)
+
+
+def test_read_segments_has_the_types_of_read_arrow(spark: SparkSession, archive: Path) -> None:
+    frame = read_segments(spark, archive, columns=["offset", "timestamp", "headers", "_corrupt"])
+    stamp = sf.unix_micros("timestamp").alias("timestamp")
+    found = frame.select("offset", stamp, "headers", "_corrupt").orderBy("offset").collect()
+    corrupt, first, last = (row.asDict(recursive=True) for row in found)
+    assert first["headers"] == [{"key": "h", "value": b"1"}, {"key": "n", "value": None}]
+    assert (first["offset"], first["timestamp"]) == (0, T * 1000)
+    assert last["timestamp"] == 2**63 // 1000 * 1000  # the latest whole ms that Spark has
+    assert "do not match its CRC" in corrupt["_corrupt"]
+    committed = read_segments(spark, archive, isolation="read_committed", columns=["offset"])
+    assert {row.offset for row in committed.collect()} == {0, 1, None}
+
+
+def test_errors_of_read_segments(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(LocationError, match="SOURCE does not exist"):
+        read_segments(spark, tmp_path / "nothing")
+    with pytest.raises(ValueError, match="option 'colour' found, expected some of level"):
+        read_segments(spark, tmp_path, colour="red")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("partition", "1, two", "'two' found, expected an integer"),
+        ("start_time", "yesterday", "'yesterday' found, expected ISO 8601"),
+        ("include_control", "yes", "'yes' found, expected true or false"),
+    ],
+)
+def test_options_that_are_no_values(name: str, text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=f"kafka-segments: option '{name}': {message}"):
+        parsed_options({"path": "archive", name: text})
+    with pytest.raises(ValueError, match="no path found"):
+        parsed_options({})
+
+
+def test_tasks_are_even_in_bytes() -> None:
+    def part(number: int, size: int) -> list[ReadSegment]:
+        return [ReadSegment(Location.of(f"/{number}"), None, "t", 0, number, listed_bytes=size)]
+
+    def loads(sizes: list[int], cores: int) -> list[int]:
+        bins = bins_of([part(*one) for one in enumerate(sizes)], cores)
+        return [sum(one.listed_bytes for part in each for one in part) for each in bins]
+
+    assert loads([], 4) == []
+    assert loads([5, 5], 4) == [10]
+    many = loads(np.full(100, TASK_BYTES // 10).tolist(), 2)
+    assert len(many) == 11
+    assert max(many) <= 1.2 * TASK_BYTES
+    assert len(loads([TASK_BYTES * 9, 1, 1], 2)) == 3
+    assert loads([TASK_BYTES // 8] * 4, 2) == [TASK_BYTES // 4] * 2
