@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from kip33.cli.records_options import CountRequest
 from kip33.records.partitions import PartitionSegments
+from kip33.records.reading import Isolation
 
 _LOG_APPEND_TIME: Final = 1
 _OF_HEADERS: Final = ("topic", "timestampType", "max_timestamp", "records_count")
@@ -31,7 +32,7 @@ def counted_batches(request: CountRequest, skipped: list[str]) -> Iterator[Count
         is_in_order = request.disorder_ms is not None  # reading may stop inside the partition
         parts = [partition] if is_in_order else by_record.parts([partition])
         headers = HeaderCount(request, parts)
-        if request.isolation == "read_uncommitted":
+        if request.isolation == Isolation.READ_UNCOMMITTED:
             yield from headers.counted(skipped)
         for batch in by_record.read(parts[headers.done :], skipped):
             counts = np.ones(batch.num_rows, np.int64)

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from kip33.records.reading import Reading
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_ON_ERROR_FAIL: Final = "fail"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +140,7 @@ def on_error_option(*choices: str) -> Callable[[_Command], _Command]:
     texts = {
         "skip": "skip: a warning, and the batches after it are read",
         "row": "row: a row with the reason in _corrupt",
-        _ON_ERROR_FAIL: "fail: an error",
+        "fail": "fail: an error",
     }
     return click.option(
         "--on-error",
