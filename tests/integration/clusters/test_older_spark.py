@@ -4,6 +4,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,9 @@ PACKAGES = (
 
 def older_python() -> Path:
     """Return the Python of an environment with this PySpark; the first call makes it."""
-    packages = hashlib.sha256(" ".join(PACKAGES).encode()).hexdigest()[:8]
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    wanted = " ".join((*PACKAGES, *project["dependencies"]))
+    packages = hashlib.sha256(wanted.encode()).hexdigest()[:8]
     folder = cache_folder(f"pyspark-{OLDER}-{packages}")
     python = folder / "venv" / "bin" / "python"
     with held(folder):
