@@ -150,6 +150,7 @@ def test_resume_points_are_those_of_the_command(
         assert rows_of(points) == expected
 
 
+@pytest.mark.integration  # `make test` compares Spark with the same evaluation in `test_columns.py`
 @pytest.mark.spark
 def test_retention_is_what_spark_says(opened: kip33.OpenedCatalog, spark: Any) -> None:
     from kip33.spark import evaluate_retention, load_catalog

@@ -16,7 +16,7 @@ from kip33.retention.plan_file import write_plan
 from kip33.stores.locations import Location
 from tests.builders.changing_archive import ChangingArchive, batches
 from tests.builders.expiring_archive import ExpiringArchive
-from tests.cli.conftest import archive, command, spark_command  # noqa: F401 - fixtures
+from tests.cli.conftest import archive, command  # noqa: F401 - fixtures
 from tests.cli.console import PROJECT, Command
 from tests.demo_archive import make_archive
 
@@ -168,10 +168,9 @@ def test_a_plan_and_its_journal(expiring: ExpiringArchive) -> None:
     assert folders == {"segments", "indexes"}
 
 
-@pytest.mark.spark
-def test_the_summaries_of_the_commands(spark_command: Command) -> None:  # noqa: F811
+def test_the_summaries_of_the_commands(command: Command) -> None:  # noqa: F811
     def summary_of(*arguments: object) -> Record:
-        done = spark_command(*arguments, "--summary", "summary.json")
+        done = command(*arguments, "--summary", "summary.json")
         assert done.exit_code == 0, done.stderr
         found: Record = json.loads(Path("summary.json").read_text())
         Path("summary.json").unlink()

@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from kip33.spark.build import build_index
 from tests.cli.console import Command, Finished, file_named
 from tests.demo_archive import COPIED_MS
-
-pytestmark = pytest.mark.spark
+from tests.faults.builds import build_here
 
 DAY_MS = 86_400_000
 POLICY = '[defaults]\ncleanup.policy = "delete"\nretention.ms = "7d"\n'
@@ -20,8 +18,8 @@ POLICY = '[defaults]\ncleanup.policy = "delete"\nretention.ms = "7d"\n'
 class Archive:
     """A copy of some partitions of the demo archive, and its catalog."""
 
-    def __init__(self, folder: Path, built: Path, spark: Any, command: Command) -> None:
-        self.folder, self._spark, self._command = folder, spark, command
+    def __init__(self, folder: Path, built: Path, command: Command) -> None:
+        self.folder, self._command = folder, command
         for name in ("orders-0", "sensors-1"):
             shutil.copytree(
                 built / "archive/broker-1" / name,
@@ -34,8 +32,7 @@ class Archive:
     def build(self, **how: Any) -> None:
         self.nights += 1
         at_ms = COPIED_MS + self.nights * DAY_MS
-        places = str(self.folder / "archive"), str(self.folder / "indexes")
-        build_index(self._spark, *places, now_ms=at_ms, **how)
+        build_here(self.folder / "archive", self.folder / "indexes", now_ms=at_ms, **how)
 
     def emitted(self, policy: str = POLICY) -> Finished:
         given = ("--policy", file_named("policy.toml", policy.encode()), "--now", "2023-12-01")
@@ -48,8 +45,8 @@ class Archive:
 
 
 @pytest.fixture
-def archive(tmp_path: Path, built: Path, spark: Any, spark_command: Command) -> Archive:
-    return Archive(tmp_path / "mine", built, spark, spark_command)
+def archive(tmp_path: Path, built: Path, command: Command) -> Archive:
+    return Archive(tmp_path / "mine", built, command)
 
 
 def test_without_doubt_all_are_emitted(archive: Archive) -> None:

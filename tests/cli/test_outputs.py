@@ -13,8 +13,6 @@ import pytest
 from kip33.cli.main import COMMANDS, get_command
 from tests.cli.console import Command, directory_named, file_named
 
-pytestmark = pytest.mark.spark
-
 POLICY = '[defaults]\ncleanup.policy = "delete"\nretention.ms = "7d"\n'
 LOG = "00000000000000000000.log"
 SEGMENT = f"archive/broker-1/orders-0/{LOG}"
@@ -91,12 +89,12 @@ def tree(folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def retention(spark_command: Command, built: Path) -> Command:
+def retention(command: Command, built: Path) -> Command:
     policy = file_named("policy.toml", POLICY.encode())
 
     def run(*arguments: Any) -> Any:
         given = ("retention", built / "indexes/_catalog", "--policy", policy, "--now", "2023-12-01")
-        return spark_command(*given, *arguments)
+        return command(*given, *arguments)
 
     return run
 
@@ -129,14 +127,14 @@ FILES: dict[str, list[str]] = {
 @pytest.mark.parametrize("there", FOREIGN_FILES)
 @pytest.mark.parametrize("option", FILES)
 def test_a_file_of_another_is_never_replaced(
-    option: str, there: str, retention: Command, spark_command: Command
+    option: str, there: str, retention: Command, command: Command
 ) -> None:
     given = FILES[option]
     Path("out").mkdir()
     FOREIGN_FILES[there](given[-1])
     before = tree(Path())
 
-    done = (retention if given[0].startswith("--") else spark_command)(*given)
+    done = (retention if given[0].startswith("--") else command)(*given)
 
     assert done.exit_code == 2
     assert f"{given[-1]}: a" in done.stderr and "does not replace" in done.stderr
@@ -155,10 +153,10 @@ def test_a_plan_has_the_name_of_one(name: str, retention: Command) -> None:
 
 @pytest.mark.parametrize("option", FILES)
 def test_an_empty_file_and_one_of_ours_are_replaced(
-    option: str, retention: Command, spark_command: Command
+    option: str, retention: Command, command: Command
 ) -> None:
     given = FILES[option]
-    run = retention if given[0].startswith("--") else spark_command
+    run = retention if given[0].startswith("--") else command
     Path("out").mkdir()
     Path(given[-1]).touch()
 
@@ -170,14 +168,14 @@ def test_an_empty_file_and_one_of_ours_are_replaced(
 
 
 def test_the_summary_of_an_apply_replaces_only_a_summary(
-    built: Path, retention: Command, spark_command: Command
+    built: Path, retention: Command, command: Command
 ) -> None:
     assert retention("--plan", "plan.jsonl").exit_code == 0
     file_named("x.json", b"{}")
     apply = ("retention", "--apply", "plan.jsonl", "--dry-run", "--summary")
 
-    refused = spark_command(*apply, "x.json")
-    twice = [spark_command(*apply, "y.json").exit_code for _ in range(2)]
+    refused = command(*apply, "x.json")
+    twice = [command(*apply, "y.json").exit_code for _ in range(2)]
 
     assert (refused.exit_code, twice) == (2, [0, 0])
     assert Path("x.json").read_bytes() == b"{}"

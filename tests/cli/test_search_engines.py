@@ -8,6 +8,7 @@ import pytest
 
 from tests.cli.console import Command, Finished, file_named
 from tests.demo_archive import START_MS
+from tests.long_forms import one_in
 
 pytestmark = pytest.mark.spark
 
@@ -44,7 +45,7 @@ ENGINES = {
 }
 
 
-@pytest.mark.parametrize("options", QUESTIONS.values(), ids=QUESTIONS)
+@pytest.mark.parametrize("options", one_in(3, QUESTIONS.values()), ids=QUESTIONS)
 def test_every_engine_prints_the_same(
     options: list[str], built: Path, spark_command: Command
 ) -> None:

@@ -10,8 +10,6 @@ from kip33.cli.output import RESULT
 from kip33.rules.index_verdict import GOOD
 from tests.cli.console import PROJECT, Command, file_named
 
-pytestmark = pytest.mark.spark
-
 JUDGED = ("--retention-ms", "8d", "--now", "2023-12-01")  # sensors-0 is blocked
 
 
@@ -82,12 +80,12 @@ def test_verify_of_one_file_and_of_offset_indexes(command: Command) -> None:
 
 @pytest.mark.parametrize("output_format", ["table", "csv"])
 def test_retention_writes_what_its_last_line_says(
-    output_format: str, built: Path, spark_command: Command
+    output_format: str, built: Path, command: Command
 ) -> None:
     options = ("--fail-on", "blocked", "--format", output_format)
     given = ("retention", built / "indexes/_catalog", *JUDGED, *options)
 
-    done = spark_command(*given, "--summary", "audit.json", "--output", "out")
+    done = command(*given, "--summary", "audit.json", "--output", "out")
 
     assert done.exit_code == 3
     summary = summary_in("audit.json")
@@ -97,12 +95,12 @@ def test_retention_writes_what_its_last_line_says(
         assert json.loads(done.stdout.splitlines()[-1].removeprefix(RESULT)) == summary
 
 
-def test_apply_writes_its_own(built: Path, spark_command: Command) -> None:
+def test_apply_writes_its_own(built: Path, command: Command) -> None:
     policy = ("--policy", PROJECT / "conf" / "retention.toml", "--now", "2023-12-01")
-    spark_command("retention", built / "indexes/_catalog", *policy, "--plan", "plan.jsonl")
+    command("retention", built / "indexes/_catalog", *policy, "--plan", "plan.jsonl")
 
     given = ("retention", "--apply", "plan.jsonl", "--dry-run", "--format", "json")
-    done = spark_command(*given, "--summary", "applied.json")
+    done = command(*given, "--summary", "applied.json")
 
     assert done.exit_code == 0, done
     assert summary_in("applied.json") == done.lines[0]["summary"]

@@ -138,6 +138,7 @@ def test_spark_answers_as_a_loop_over_the_files(
     assert min(otherwise[True, False], otherwise[False, True]) > 20, otherwise
 
 
+@pytest.mark.integration
 def test_our_own_answer_stays_as_it_is(spark: SparkSession, archive: Archive) -> None:
     catalog = spark.read.parquet(archive.catalog)
     what_if = WhatIf(retention_ms=DAY_MS)
