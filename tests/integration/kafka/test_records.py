@@ -10,9 +10,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 import kip33
+from kip33.formats.batch import CODEC_MASK
 from kip33.records import segment_reader
 from tests.builders.random_entries import random_log
 from tests.integration.kafka.oracle import Oracle
@@ -52,6 +54,16 @@ def require_same(found: list[Any], expected: list[list[Any]], name: str) -> None
             assert found[at:end] == batch, name
         at = end
     assert found[at:] == [], name
+
+
+def without_empty_batches(log: Path, expected: list[list[Any]]) -> list[list[Any]]:
+    """Leave out batches without records and with a codec that there is not.
+
+    A consumer of Kafka fails at such a batch; kip33 finds that no record is missing.
+    """
+    batches = np.concatenate(list(kip33.scan_batches(str(log))))
+    is_left_out = (batches["records_count"] == 0) & (batches["attributes"] & CODEC_MASK > 4)
+    return [batch for batch, out in zip(expected, is_left_out, strict=True) if not out]
 
 
 def decoded(text: str | None) -> bytes | None:
@@ -95,7 +107,7 @@ def test_segments_with_damage_inside_batches(oracle: Oracle, tmp_path: Path) -> 
         random = Random(f"{SEED}/{number}")
         log = tmp_path / f"{number:020d}.log"
         log.write_bytes(random_log(random, entries=random.choice((1, 3, 10))))
-        expected = by_kafka(oracle, log)
+        expected = without_empty_batches(log, by_kafka(oracle, log))
         require_same(list(by_kip33(log)), expected, f"{SEED}/{number}")
         unreadable += sum(batch.count(UNREADABLE) for batch in expected)
     assert unreadable > SEGMENTS // 4
