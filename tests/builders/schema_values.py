@@ -12,6 +12,9 @@ import kip33
 from tests.builders.segment_builder import Record, v2_batch, zigzag
 
 T = 1_700_000_000_000
+STATE = {"name": "state", "type": "string", "default": "new"}
+V1 = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
+V2 = {**V1, "fields": [*V1["fields"], STATE]}
 
 
 def framed(schema_id: int, payload: bytes) -> bytes:
@@ -32,6 +35,9 @@ def avro(schema: Any, value: Any) -> bytes:
     out = io.BytesIO()
     fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
     return out.getvalue()
+
+
+OLD, NEW = framed(1, avro(V1, {"id": 5})), framed(2, avro(V2, {"id": 6, "state": "paid"}))
 
 
 def put_schemas(folder: Path, **texts: Any) -> Path:

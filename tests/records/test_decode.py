@@ -13,7 +13,10 @@ from click.testing import CliRunner
 import kip33
 from kip33.cli.build import build as build_command
 from tests.builders.schema_values import (
-    avro,
+    NEW,
+    OLD,
+    V1,
+    V2,
     decoded,
     framed,
     put_log,
@@ -22,12 +25,6 @@ from tests.builders.schema_values import (
     table_of,
 )
 
-V1 = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
-V2 = {
-    **V1,
-    "fields": [*V1["fields"], {"name": "state", "type": "string", "default": "new"}],
-}
-OLD, NEW = framed(1, avro(V1, {"id": 5})), framed(2, avro(V2, {"id": 6, "state": "paid"}))
 GOLDEN = json.loads((Path(__file__).parent / "values_of_other_writers.json").read_text())
 SUFFIX = {"AVRO": "avsc", "JSON": "json", "PROTOBUF": "proto"}
 

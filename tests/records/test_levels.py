@@ -14,6 +14,7 @@ from kip33.cli.build import build as build_command
 from kip33.errors import CorruptSegmentError
 from kip33.formats.batch import decode_header
 from kip33.records.columns import BATCHES
+from tests.builders.log_file import write_log
 from tests.builders.random_entries import random_log
 from tests.builders.segment_builder import (
     Record,
@@ -27,13 +28,6 @@ from tests.builders.segment_builder import (
 
 T = 1_700_000_000_000
 AT_T = datetime.fromtimestamp(T / 1000, UTC)
-
-
-def write(partition: Path, base_offset: int, *entries: bytes) -> Path:
-    partition.mkdir(parents=True, exist_ok=True)
-    log = partition / f"{base_offset:020d}.log"
-    log.write_bytes(b"".join(entries))
-    return log
 
 
 def rows(source: Any, **options: Any) -> list[dict[str, Any]]:
@@ -51,7 +45,7 @@ def test_a_row_a_batch(tmp_path: Path) -> None:
         base_sequence=11,
         leader_epoch=4,
     )
-    write(tmp_path / "orders-1", 7, plain, wrapper(20, [v1_message(0, T)]), v0_message(21))
+    write_log(tmp_path / "orders-1", 7, plain, wrapper(20, [v1_message(0, T)]), v0_message(21))
     batch, packed, old = rows(tmp_path, level="batches")
     common = {"log_dir": "", "topic": "orders", "partition": 1, "base_offset": 7}
     assert batch == common | {
@@ -75,7 +69,7 @@ def test_a_row_a_batch(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_every_field_of_random_headers(tmp_path: Path, seed: int) -> None:
     data = random_log(Random(seed), entries=30)
-    log = write(tmp_path, 0, data)
+    log = write_log(tmp_path, 0, data)
     names = [name for name in BATCHES.names if not name.endswith("_timestamp")]  # may be any number
     names.remove("_undecided")
     found = rows(log, level="batches", include_control=True, columns=names)
@@ -93,14 +87,14 @@ def test_every_field_of_random_headers(tmp_path: Path, seed: int) -> None:
 
 
 def test_batches_are_not_decompressed(tmp_path: Path) -> None:
-    write(tmp_path, 0, v2_batch(0, body=b"nothing", records_count=5, attributes=4))
+    write_log(tmp_path, 0, v2_batch(0, body=b"nothing", records_count=5, attributes=4))
     (row,) = rows(tmp_path, level="batches", columns=["records_count", "_corrupt"])
     assert row == {"records_count": 5, "_corrupt": None}
 
 
 def test_batches_that_may_have_the_records(tmp_path: Path) -> None:
     batches = [v2_batch(n * 2, [Record(T + n), Record(T)]) for n in range(4)]
-    write(tmp_path, 0, *batches, end_txn_marker(8, T, producer_id=1), b"\0")
+    write_log(tmp_path, 0, *batches, end_txn_marker(8, T, producer_id=1), b"\0")
     common = {"level": "batches", "columns": ["first_offset"], "on_error": "skip"}
     assert [row["first_offset"] for row in rows(tmp_path, **common)] == [0, 2, 4, 6]
     assert [
@@ -113,11 +107,11 @@ def test_batches_that_may_have_the_records(tmp_path: Path) -> None:
 
 def archive(tmp_path: Path) -> Path:
     source = tmp_path / "archive"
-    write(
+    write_log(
         source / "b1/orders-0", 0, v2_batch(0, [Record(T), Record(T - 1)]), v2_batch(2, [Record(7)])
     )
-    write(source / "b1/orders-0", 3, v2_batch(3, [Record(T)]), with_broken_crc(v2_batch(4)))
-    write(source / "b1/orders-0", 5)
+    write_log(source / "b1/orders-0", 3, v2_batch(3, [Record(T)]), with_broken_crc(v2_batch(4)))
+    write_log(source / "b1/orders-0", 5)
     return source
 
 
@@ -165,7 +159,7 @@ def test_a_catalog_has_the_same_rows(tmp_path: Path) -> None:
 def test_a_catalog_spares_segments_that_are_not_needed(tmp_path: Path) -> None:
     source = tmp_path / "archive"
     for base in range(5):
-        write(source / "orders-0", base, v2_batch(base, [Record(T + 1000 * base)]))
+        write_log(source / "orders-0", base, v2_batch(base, [Record(T + 1000 * base)]))
     catalog = build(source, tmp_path)
     for base in (0, 1, 3, 4):
         (source / f"orders-0/{base:020d}.log").write_bytes(b"not read")
@@ -174,7 +168,7 @@ def test_a_catalog_spares_segments_that_are_not_needed(tmp_path: Path) -> None:
 
 
 def test_an_unknown_level(tmp_path: Path) -> None:
-    write(tmp_path, 0, v2_batch(0, [Record(T)]))
+    write_log(tmp_path, 0, v2_batch(0, [Record(T)]))
     with pytest.raises(ValueError, match="'files' is not a valid Level"):
         kip33.read_arrow(tmp_path, level="files")
     assert kip33.read_arrow(tmp_path).schema.field("timestamp").type == pa.timestamp("ms", "UTC")

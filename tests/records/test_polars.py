@@ -14,6 +14,7 @@ import kip33
 from kip33.errors import CorruptSegmentError, LocationError
 from kip33.records import index_start, segment_reader
 from kip33.records.reading import ReadOptions
+from tests.builders.log_file import write_log
 from tests.builders.record_questions import (
     COLUMNS,
     plain_rows,
@@ -57,11 +58,6 @@ def test_random_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archi
                 assert count == len(expected), (seed, asked)
 
 
-def write(partition: Path, base_offset: int, *entries: bytes) -> None:
-    partition.mkdir(parents=True, exist_ok=True)
-    (partition / f"{base_offset:020d}.log").write_bytes(b"".join(entries))
-
-
 def batch(base: int) -> bytes:
     return v2_batch(base, [Record(T + base + i, b"k", b"v") for i in range(2)])
 
@@ -69,9 +65,9 @@ def batch(base: int) -> bytes:
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
     """The segments at offset 4 and those of the topic `broken` cannot be read."""
-    write(tmp_path / "orders-0", 0, batch(0), batch(2))
-    write(tmp_path / "orders-0", 4, with_broken_crc(batch(4)))
-    write(tmp_path / "broken-0", 0, with_broken_crc(batch(0)))
+    write_log(tmp_path / "orders-0", 0, batch(0), batch(2))
+    write_log(tmp_path / "orders-0", 4, with_broken_crc(batch(4)))
+    write_log(tmp_path / "broken-0", 0, with_broken_crc(batch(0)))
     return tmp_path
 
 

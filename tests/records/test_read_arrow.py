@@ -11,6 +11,7 @@ import pytest
 import kip33
 from kip33.errors import CorruptSegmentError, LocationError
 from kip33.records import record_table
+from tests.builders.log_file import write_log
 from tests.builders.segment_builder import (
     Record,
     end_txn_marker,
@@ -22,13 +23,6 @@ from tests.builders.segment_builder import (
 )
 
 T = 1_700_000_000_000
-
-
-def write(partition: Path, base_offset: int, *entries: bytes) -> Path:
-    partition.mkdir(parents=True, exist_ok=True)
-    log = partition / f"{base_offset:020d}.log"
-    log.write_bytes(b"".join(entries))
-    return log
 
 
 def read(source: Any, **options: Any) -> list[dict[str, Any]]:
@@ -50,17 +44,17 @@ def batch(base: int, count: int = 2, *, codec: str = "none", time: int | None = 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
     """Two brokers: `orders-0` on both, less of it on b2; `orders-1` and `clicks-0` on one."""
-    write(tmp_path / "b1/orders-0", 0, batch(0), batch(2, codec="zstd"))
-    write(tmp_path / "b1/orders-0", 4, batch(4, codec="lz4"))
-    write(tmp_path / "b2/orders-0", 4, batch(4))
-    write(tmp_path / "b2/orders-1", 0, batch(0))
-    write(tmp_path / "b1/clicks-0", 7, batch(7, 1))
+    write_log(tmp_path / "b1/orders-0", 0, batch(0), batch(2, codec="zstd"))
+    write_log(tmp_path / "b1/orders-0", 4, batch(4, codec="lz4"))
+    write_log(tmp_path / "b2/orders-0", 4, batch(4))
+    write_log(tmp_path / "b2/orders-1", 0, batch(0))
+    write_log(tmp_path / "b1/clicks-0", 7, batch(7, 1))
     return tmp_path
 
 
 def test_all_columns_of_a_record(tmp_path: Path) -> None:
     sent = Record(T, b"key", b"value", (("h", b"1"), ("n", None)))
-    write(tmp_path / "b1/orders-3", 40, v2_batch(41, [sent]), v0_message(42, None, b"old"))
+    write_log(tmp_path / "b1/orders-3", 40, v2_batch(41, [sent]), v0_message(42, None, b"old"))
     reader = kip33.read_arrow(tmp_path)
     assert reader.schema.names == [
         *("log_dir", "topic", "partition", "base_offset", "offset", "timestamp", "timestampType"),
@@ -152,15 +146,15 @@ def test_limits_of_offsets_and_times(
 
 
 def test_records_without_a_timestamp_are_outside_of_times(tmp_path: Path) -> None:
-    write(tmp_path, 0, v0_message(0), v1_message(1, -1), batch(2, 1))
+    write_log(tmp_path, 0, v0_message(0), v1_message(1, -1), batch(2, 1))
     assert offsets(tmp_path, end_time=T + 10) == [2]
     assert offsets(tmp_path, start_time=0) == [2]
 
 
 def test_an_old_record_in_a_later_segment_is_found(tmp_path: Path) -> None:
-    write(tmp_path, 0, batch(0, 1, time=T))
-    write(tmp_path, 1, batch(1, 1, time=T + 5_000))
-    write(tmp_path, 2, batch(2, 1, time=T))
+    write_log(tmp_path, 0, batch(0, 1, time=T))
+    write_log(tmp_path, 1, batch(1, 1, time=T + 5_000))
+    write_log(tmp_path, 2, batch(2, 1, time=T))
     assert offsets(tmp_path, end_time=T + 1) == [0, 2]
     assert offsets(tmp_path, end_time=T + 1, disorder="5s") == [0, 2]
     assert offsets(tmp_path, end_time=T + 1, disorder="4s") == [0]
@@ -168,7 +162,7 @@ def test_an_old_record_in_a_later_segment_is_found(tmp_path: Path) -> None:
 
 def test_control_records(tmp_path: Path) -> None:
     marker = end_txn_marker(2, T, producer_id=9)
-    write(tmp_path, 0, batch(0), marker, batch(3, 1))
+    write_log(tmp_path, 0, batch(0), marker, batch(3, 1))
     assert offsets(tmp_path) == [0, 1, 3]
     assert offsets(tmp_path, include_control=True) == [0, 1, 2, 3]
 
@@ -177,7 +171,7 @@ UNREADABLE = v2_batch(10, body=b"\xff" * 9, records_count=2)
 
 
 def test_a_row_for_what_cannot_be_read(tmp_path: Path) -> None:
-    log = write(tmp_path / "orders-0", 0, batch(0, 1), UNREADABLE, batch(20, 1), b"\x00" * 5)
+    log = write_log(tmp_path / "orders-0", 0, batch(0, 1), UNREADABLE, batch(20, 1), b"\x00" * 5)
     rows = read(tmp_path, columns=["topic", "offset", "key", "_corrupt"])
     uri = log.as_uri()
     at = len(batch(0, 1))
@@ -199,7 +193,7 @@ def test_a_row_for_what_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_an_error_for_what_cannot_be_read(tmp_path: Path) -> None:
-    log = write(tmp_path, 0, batch(0, 1), with_broken_crc(batch(1, 1)))
+    log = write_log(tmp_path, 0, batch(0, 1), with_broken_crc(batch(1, 1)))
     reader = kip33.read_arrow(tmp_path, on_error="fail")
     assert "_corrupt" not in reader.schema.names
     with pytest.raises(CorruptSegmentError, match=f"{log.name}: .*do not match its CRC") as raised:
@@ -208,8 +202,8 @@ def test_an_error_for_what_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_is_skipped_and_counted(tmp_path: Path) -> None:
-    write(tmp_path, 0, batch(0, 1), UNREADABLE, batch(20, 1))
-    write(tmp_path, 21, batch(21, 1)[:-1])
+    write_log(tmp_path, 0, batch(0, 1), UNREADABLE, batch(20, 1))
+    write_log(tmp_path, 21, batch(21, 1)[:-1])
     skipped: list[str] = []
     assert offsets(tmp_path, on_error="skip", skipped=skipped) == [0, 20]
     assert len(skipped) == 2
@@ -217,15 +211,15 @@ def test_what_cannot_be_read_is_skipped_and_counted(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_deleted_before_it_is_read(tmp_path: Path) -> None:
-    write(tmp_path, 0, batch(0, 1))
-    lost = write(tmp_path, 1, batch(1, 1))
+    write_log(tmp_path, 0, batch(0, 1))
+    lost = write_log(tmp_path, 1, batch(1, 1))
     reader = kip33.read_arrow(tmp_path, columns=["offset", "_corrupt"])
     lost.unlink()
     first, second = reader.read_all().to_pylist()
     assert first == {"offset": 0, "_corrupt": None}
     assert second["_corrupt"].startswith(f"{lost.as_uri()}: cannot be read: ")
     with pytest.raises(LocationError, match="cannot be read"):
-        failing = kip33.read_arrow(write(tmp_path, 1, batch(1, 1)), on_error="fail")
+        failing = kip33.read_arrow(write_log(tmp_path, 1, batch(1, 1)), on_error="fail")
         lost.unlink()
         failing.read_all()
 
@@ -251,7 +245,7 @@ def test_record_batches_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     values = [b"x" * size for size in (60, 40, 1, 250, 99, 1, 0, 0, 100)]
     headers = (("h", b""),)
     records = [Record(T, None, value, headers if not value else ()) for value in values]
-    write(tmp_path, 0, v2_batch(0, records, codec="gzip"))
+    write_log(tmp_path, 0, v2_batch(0, records, codec="gzip"))
     read_batches = [one["value"].to_pylist() for one in kip33.read_arrow(tmp_path)]
     assert [[len(value) for value in one] for one in read_batches] == [
         *([60, 40], [1], [250], [99, 1], [0, 0], [100]),
@@ -260,7 +254,7 @@ def test_record_batches_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_batch_that_is_too_large_is_unreadable(tmp_path: Path) -> None:
     large = v2_batch(0, [Record(T, None, bytes(10_000))], codec="zstd")
-    write(tmp_path, 0, large, v2_batch(1, [Record(T, None, bytes(10_000))]), batch(2, 1))
+    write_log(tmp_path, 0, large, v2_batch(1, [Record(T, None, bytes(10_000))]), batch(2, 1))
     first, second, third = read(tmp_path, columns=["offset", "_corrupt"], max_batch_bytes=9_999)
     assert "decompresses to more than 9999 bytes" in first["_corrupt"]
     assert "more than 9999 bytes" in second["_corrupt"]
@@ -270,13 +264,13 @@ def test_a_batch_that_is_too_large_is_unreadable(tmp_path: Path) -> None:
 def test_a_false_size_takes_no_memory(tmp_path: Path) -> None:
     claims = bytearray(batch(0, 1))
     claims[8:12] = (1 << 30).to_bytes(4)
-    log = write(tmp_path, 0, bytes(claims))
+    log = write_log(tmp_path, 0, bytes(claims))
     with log.open("r+b") as file:
         file.truncate((1 << 30) + 100)
     bomb = v2_batch(0, body=b"\x00" * 8, records_count=2**31 - 1)
     tracemalloc.start()
     (row,) = read(log, columns=["_corrupt"])
-    (other,) = read(write(tmp_path / "other", 0, bomb), columns=["_corrupt"])
+    (other,) = read(write_log(tmp_path / "other", 0, bomb), columns=["_corrupt"])
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert "do not match its CRC" in row["_corrupt"]
@@ -287,7 +281,7 @@ def test_a_false_size_takes_no_memory(tmp_path: Path) -> None:
 def test_wrappers_and_header_keys_that_are_no_text(tmp_path: Path) -> None:
     inner = [v1_message(0, T, b"a"), v1_message(1, T + 1, b"b")]
     odd = v2_batch(9, body=bytes([20, 0, 0, 0, 1, 1, 2, 2, 0xFF, 2, 0x41]), records_count=1)
-    write(tmp_path, 0, wrapper(6, inner), v2_batch(9, [Record(T, headers=(("é", b"v"),))]), odd)
+    write_log(tmp_path, 0, wrapper(6, inner), v2_batch(9, [Record(T, headers=(("é", b"v"),))]), odd)
     rows = read(tmp_path, columns=["offset", "key", "headers", "_corrupt"])
     assert rows[:2] == [{"offset": 5, "key": b"a"}, {"offset": 6, "key": b"b"}]
     assert rows[2]["headers"] == [{"key": "é", "value": b"v"}]

@@ -14,7 +14,10 @@ import pytest
 import kip33
 from kip33.errors import LocationError
 from tests.builders.schema_values import (
-    avro,
+    NEW,
+    OLD,
+    V1,
+    V2,
     decoded,
     framed,
     put_log,
@@ -22,12 +25,6 @@ from tests.builders.schema_values import (
     registered,
     table_of,
 )
-
-V1 = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
-STATE = {"name": "state", "type": "string", "default": "new"}
-V2 = {**V1, "fields": [*V1["fields"], STATE]}
-OLD, NEW = framed(1, avro(V1, {"id": 5})), framed(2, avro(V2, {"id": 6, "state": "paid"}))
-
 
 NOOP = (b'{"keytype":"NOOP","magic":0}', None)
 CONFIG = (b'{"keytype":"CONFIG","subject":null,"magic":0}', b'{"compatibilityLevel":"FULL"}')

@@ -19,6 +19,7 @@ from kip33.spark.segment_bins import TASK_BYTES, bins_of
 from kip33.spark.segment_frame import FILTER_PUSHDOWN
 from kip33.spark.segment_options import parsed_options
 from kip33.stores.locations import Location
+from tests.builders.log_file import write_log
 from tests.builders.record_questions import (
     COLUMNS,
     Row,
@@ -85,17 +86,14 @@ def test_options_and_sql(session: SparkSession, sources: tuple[Path, Path]) -> N
     assert counted.n == len(expected)
 
 
-def write(partition: Path, base_offset: int, *entries: bytes) -> None:
-    partition.mkdir(parents=True, exist_ok=True)
-    (partition / f"{base_offset:020d}.log").write_bytes(b"".join(entries))
-
-
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
     """The segment at offset 2 cannot be read; the last record's time is too large for Spark."""
     sent = Record(T, b"k", b"v", (("h", b"1"), ("n", None)))
-    write(tmp_path / "orders-0", 0, v2_batch(0, [sent]), v2_batch(1, [Record(2**62, None, None)]))
-    write(tmp_path / "orders-0", 2, with_broken_crc(v2_batch(2, [sent])))
+    write_log(
+        tmp_path / "orders-0", 0, v2_batch(0, [sent]), v2_batch(1, [Record(2**62, None, None)])
+    )
+    write_log(tmp_path / "orders-0", 2, with_broken_crc(v2_batch(2, [sent])))
     return tmp_path
 
 

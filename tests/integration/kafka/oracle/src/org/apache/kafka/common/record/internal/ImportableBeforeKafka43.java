@@ -5,7 +5,7 @@ package org.apache.kafka.common.record.internal;
  * of {@code org.apache.kafka.common.record.internal.*} then finds Kafka's classes where they were up
  * to 4.2 and where they are from 4.3 on.
  */
-final class PackageExists {
-    private PackageExists() {
+final class ImportableBeforeKafka43 {
+    private ImportableBeforeKafka43() {
     }
 }
