@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Iterator
 from functools import partial
@@ -192,6 +193,28 @@ def test_workers_have_ended_when_the_work_has() -> None:
     for *_, pid in found:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+def half_written(folder: Path, number: int, files: pa.Table) -> Iterator[int]:
+    """Fail in bin 0 as soon as bin 1 has a temporary file, which only an exception removes."""
+    temporary = folder / "half-written.tmp"
+    if number == 0:
+        while not temporary.exists():
+            time.sleep(0.01)
+        raise PublishError("the disk is full")
+    try:
+        temporary.touch()
+        time.sleep(60)
+        yield number
+    finally:
+        temporary.unlink()
+
+
+def test_a_bin_that_is_stopped_removes_what_it_has_half_written(tmp_path: Path) -> None:
+    with pytest.raises(PublishError, match="the disk is full"):
+        LocalEngine(2).run_on_bins(files_of(1, 2), partial(half_written, tmp_path), parallelism=2)
+
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
