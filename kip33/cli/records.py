@@ -33,6 +33,17 @@ def _names(ctx: click.Context, param: click.Parameter, text: str | None) -> tupl
 @click.option(
     "--limit", type=click.IntRange(min=1), metavar="N", help="Stop reading after N records."
 )
+@click.option(
+    "--decode",
+    is_flag=True,
+    help="Show values in Confluent's wire format (Avro, Protobuf, JSON Schema) as JSON.",
+)
+@click.option(
+    "--schemas",
+    metavar="PLACE",
+    help="Where --decode finds schemas: an archive or a catalog with a topic _schemas, a directory "
+    "with 7.avsc, 8.json or 9.proto, or a registry's URL [default: SOURCE or CATALOG].",
+)
 @on_error_option("skip", "row", "fail")
 @click.option(
     "--format",
@@ -58,6 +69,12 @@ def records(**options: Any) -> None:
     value_base64 instead. timestamp is in milliseconds, null without one. csv always has both
     columns of each; it does not tell null from empty. parquet has the bytes. A table has at most
     1,000 records, with long values cut.
+
+    With --decode, value is JSON, and schema_id and decode_error come after it. A value that cannot
+    be decoded stays as it was sent, and decode_error has the reason. In parquet, value has the type
+    of the newest schema of <topic>-value, or of the one schema in a directory; if there is no such
+    schema, or there are several topics, it is JSON text. value_bytes has what cannot be decoded.
+    Keys are not decoded. --grep searches the bytes that were sent.
 
     Unless the format is table, the last line is KIP33_RESULT with a summary as JSON: on standard
     output with --output, else on standard error.

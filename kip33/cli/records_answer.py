@@ -3,9 +3,9 @@
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import pyarrow as pa
@@ -24,6 +24,9 @@ from kip33.cli.records_writers import (
 from kip33.stores.locations import Location, without_secrets
 from kip33.stores.streamed_file import streamed_file
 
+if TYPE_CHECKING:
+    from kip33.cli.records_decoding import ValueDecoding
+
 MOST_DAMAGE_WARNINGS: Final = 20  # about what cannot be read
 _IN_TABLE: Final = ("topic", "partition", "offset", "timestamp", "key", "value")
 _FILES: Final = ("jsonl", "csv", "parquet")
@@ -36,29 +39,54 @@ def show_records(request: RecordsRequest) -> None:
     output_format = _format_of(request)
     is_table = output_format == "table"
     limit = min(request.limit or MOST_TABLE_ROWS, MOST_TABLE_ROWS) if is_table else request.limit
+    if request.output is not None:
+        require_free(Location.of(request.output), "--output")
     selection = RecordSelection(request, _IN_TABLE if is_table else None, limit)
-    if request.output is None:
-        _print(selection, output_format)
-    else:
-        _write(selection, output_format, Location.of(request.output))
+    batches = selection.read(MOST_DAMAGE_WARNINGS)
+    decoding = _decoding(request, selection, output_format) if request.decode else None
+    try:
+        if decoding:
+            batches = decoding.of(batches)
+        if request.output is None:
+            _print(batches, selection, output_format)
+        else:
+            _write(batches, selection, output_format, Location.of(request.output))
+    except ModuleNotFoundError as error:  # of the extra `schemas`
+        raise click.ClickException(str(error)) from None
     warn_of_damage(selection.problems, selection.damaged)
     seconds = time.monotonic() - started
     if is_table and limit != request.limit and selection.records >= MOST_TABLE_ROWS:
         click.echo(f"a table ends after {MOST_TABLE_ROWS:,} records; --format jsonl has all")
     if is_table or request.output is not None:
-        _print_summary(selection, seconds)
+        _print_summary(selection, decoding, seconds)
     if not is_table:
-        result = _result(selection, request.output, seconds)
+        result = _result(selection, decoding, request.output, seconds)
         click.echo(RESULT + json.dumps(result), err=request.output is None)
 
 
-def _result(selection: RecordSelection, output: str | None, seconds: float) -> dict[str, Any]:
+def _decoding(
+    request: RecordsRequest, selection: RecordSelection, output_format: str
+) -> "ValueDecoding":
+    """Return what decodes the values; errors as those of `kip33.Schemas`."""
+    from kip33.cli.records_decoding import ValueDecoding, schemas_of
+
+    schemas = schemas_of(request.source, request.schemas, layout=request.layout)
+    return ValueDecoding(schemas, selection.topics, to_columns=output_format == "parquet")
+
+
+def _result(
+    selection: RecordSelection,
+    decoding: "ValueDecoding | None",
+    output: str | None,
+    seconds: float,
+) -> dict[str, Any]:
     return {
         "output": output and Location.of(output).uri,
         "records": selection.records,
         "payload_bytes": selection.payload_bytes,
         "segments": selection.segments,
         "damaged": selection.damaged,
+        **({"undecoded": decoding.undecoded} if decoding else {}),
         "seconds": round(seconds, 3),
     }
 
@@ -85,38 +113,37 @@ def _format_of(request: RecordsRequest) -> str:
     return ending
 
 
-def _print(selection: RecordSelection, output_format: str) -> None:
+def _print(batches: pa.RecordBatchReader, selection: RecordSelection, output_format: str) -> None:
     """Write records to standard output."""
 
     def write(text: str) -> None:
         click.echo(text, nl=False, color=True)  # values keep their control characters
 
-    batches = selection.read(MOST_DAMAGE_WARNINGS)
     if output_format == "table":
-        table = ShownTable(selection.schema)
+        table = ShownTable(batches.schema)
         with progress_bar("records") as bar:
             _take(batches, table, selection, bar)
         table.finish()
     else:
-        writer = text_writer(output_format, selection.schema, write)
+        writer = text_writer(output_format, batches.schema, write)
         with nullcontext() if sys.stdout.isatty() else progress_bar("records") as bar:
             _take(batches, writer, selection, bar)
 
 
-def _write(selection: RecordSelection, output_format: str, place: Location) -> None:
+def _write(
+    batches: pa.RecordBatchReader, selection: RecordSelection, output_format: str, place: Location
+) -> None:
     """Write records to a new file."""
-    require_free(place, "--output")
-    batches = selection.read(MOST_DAMAGE_WARNINGS)
     with (
         progress_bar("records") as bar,
         streamed_file(place) as file,
-        file_writer(output_format, selection.schema, file) as writer,
+        file_writer(output_format, batches.schema, file) as writer,
     ):
         _take(batches, writer, selection, bar)
 
 
 def _take(
-    batches: Iterator[pa.RecordBatch],
+    batches: pa.RecordBatchReader,
     writer: RecordWriter,
     selection: RecordSelection,
     bar: ProgressBar | None,
@@ -135,14 +162,22 @@ def warn_of_damage(problems: Sequence[str], damaged: int) -> None:
         warn(f"and {damaged - len(problems):,} more places that cannot be read")
 
 
-def _print_summary(selection: RecordSelection, seconds: float) -> None:
+def _print_summary(
+    selection: RecordSelection, decoding: "ValueDecoding | None", seconds: float
+) -> None:
     records = f"{selection.records:,} record{'' if selection.records == 1 else 's'}"
     segments = f"{selection.segments:,} segment{'' if selection.segments == 1 else 's'}"
     size = human_bytes(selection.payload_bytes)
     click.echo(
         f"{records} of {segments}, {size} of keys and values; {damage_text(selection.damaged)}"
-        f"read in {seconds:.1f} s"
+        f"{_undecoded_text(decoding.undecoded) if decoding else ''}read in {seconds:.1f} s"
     )
+
+
+def _undecoded_text(undecoded: int) -> str:
+    if not undecoded:
+        return ""
+    return f"{undecoded:,} value{'' if undecoded == 1 else 's'} cannot be decoded; "
 
 
 def damage_text(damaged: int) -> str:

@@ -71,8 +71,20 @@ class RecordsRequest(RecordChoice):
     where_key: str | None
     grep: str | None
     limit: int | None
+    decode: bool
+    schemas: str | None
     output_format: str | None
     output: str | None
+
+    def check(self) -> None:
+        """Raise UsageError, one line, for options that contradict each other."""
+        super().check()
+        if self.schemas is not None and not self.decode:
+            raise click.UsageError("--schemas requires --decode", click.get_current_context())
+        if self.decode and self.columns and "value" not in self.columns:
+            raise click.UsageError(
+                "--decode requires the column value in --columns", click.get_current_context()
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,10 @@ _PAYLOAD: Final = ("key", "value")
 
 
 class RecordSelection:
-    """Reads the selected records; `records` and the other numbers are counted meanwhile."""
+    """Reads the selected records; `records` and the other numbers are counted meanwhile.
+
+    `topics` are those of the partitions that are read, None for an unknown one.
+    """
 
     def __init__(
         self, request: RecordsRequest, default_columns: Sequence[str] | None, limit: int | None
@@ -26,10 +29,11 @@ class RecordSelection:
         if wanted := request.columns or default_columns:
             problems = [name for name in names if name.startswith("_")]
             names = list(dict.fromkeys([*wanted, *problems]))
-        self.schema = chosen(self._reading.schema, names)
+        self._schema = chosen(self._reading.schema, names)
         self._limit, self._rows = limit, 0
         self.records = self.payload_bytes = self.damaged = 0
         self.problems: list[str] = []  # the first of them, unless they are rows
+        self.topics: set[str | None] = set()
         self._segments: set[tuple[Any, ...]] = set()
 
     @property
@@ -37,12 +41,14 @@ class RecordSelection:
         """Return how many segments had records between the times."""
         return len(self._segments)
 
-    def read(self, most_problems: int) -> Iterator[pa.RecordBatch]:
+    def read(self, most_problems: int) -> pa.RecordBatchReader:
         """Return the selected records until the limit; keep the first `most_problems` lines."""
         skipped: list[str] = []
         partitions = self._reading.partitions(self._request.source)
+        self.topics = {segments[0].topic for segments in partitions}
         reader = self._reading.with_columns(self._columns_to_read()).read(partitions, skipped)
-        return self._batches(reader, skipped, most_problems)
+        batches = self._batches(reader, skipped, most_problems)
+        return pa.RecordBatchReader.from_batches(self._schema, batches)
 
     def _batches(
         self, reader: pa.RecordBatchReader, skipped: list[str], most_problems: int
@@ -64,7 +70,7 @@ class RecordSelection:
         """Return the columns to show, those of the filter, and those that name the segment."""
         filtered = _PAYLOAD if self._request.grep is not None else ()
         by_key = ("key",) if self._request.where_key is not None else ()
-        return list(dict.fromkeys((*self.schema.names, *filtered, *by_key, *_SEGMENT)))
+        return list(dict.fromkeys((*self._schema.names, *filtered, *by_key, *_SEGMENT)))
 
     def _count_problems(self, skipped: list[str], most: int) -> None:
         self.damaged += len(skipped)
@@ -76,13 +82,13 @@ class RecordSelection:
         is_corrupt = batch.column(CORRUPT).is_valid() if CORRUPT in batch.schema.names else None
         if is_corrupt is not None and pc.any(is_corrupt).as_py():  # one row that is no record
             self.damaged += 1
-            return batch.select(self.schema.names)
+            return batch.select(self._schema.names)
         if batch.num_rows:
             self._segments.add(tuple(batch.column(name)[0].as_py() for name in _SEGMENT))
         batch = self._matching(batch)
         if self._limit is not None:
             batch = batch.slice(0, self._limit - self._rows)
-        batch = batch.select(self.schema.names)
+        batch = batch.select(self._schema.names)
         self.records += batch.num_rows
         for name in set(_PAYLOAD) & set(batch.schema.names):
             self.payload_bytes += pc.sum(pc.binary_length(batch.column(name))).as_py() or 0

@@ -18,6 +18,10 @@ _GROUP_ROWS: Final = 1 << 17  # of a Parquet row group, at most
 _GROUP_BYTES: Final = 1 << 26
 _PAYLOAD: Final = ("key", "value")
 _OF_SEGMENT: Final = ("log_dir", "topic", "partition", "base_offset")
+_ERROR: Final = "decode_error"  # a value without it is JSON, in a batch with this column
+_ON_ONE_LINE: Final = str.maketrans(
+    {"\n": " ", "\r": " ", "\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+)
 _encode = json.JSONEncoder().encode
 
 Write = Callable[[str], object]
@@ -41,10 +45,7 @@ class JsonLines:
         """Write the records of a batch."""
         for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
             piece = batch.slice(start, _ROWS_AT_ONCE)
-            columns = [
-                _json_fields(name, piece.column(name), piece.num_rows)
-                for name in piece.schema.names
-            ]
+            columns = [_json_fields(name, piece) for name in piece.schema.names]
             lines = map(", ".join, zip(*columns, strict=True))
             self._write("".join([f"{{{line}}}\n" for line in lines]))
 
@@ -167,10 +168,13 @@ def _json(value: Any) -> str:
     return str(value) if type(value) is int else _encode(value)
 
 
-def _json_fields(name: str, column: "pa.Array[Any]", rows: int) -> list[str]:
+def _json_fields(name: str, batch: pa.RecordBatch) -> list[str]:
     """Return a field of each row's JSON object, a column at a time, which takes half the time."""
+    column: pa.Array[Any] = batch.column(name)
     if name in _OF_SEGMENT:  # a batch has rows of one segment
-        return [f'"{name}": {_json(column[0].as_py())}'] * rows
+        return [f'"{name}": {_json(column[0].as_py())}'] * len(column)
+    if name == "value" and _ERROR in batch.schema.names:
+        return [*map(_decoded_field, column.to_pylist(), batch.column(_ERROR).to_pylist())]
     if name in _PAYLOAD:
         try:
             texts = column.cast(pa.string()).to_pylist()
@@ -184,6 +188,14 @@ def _json_fields(name: str, column: "pa.Array[Any]", rows: int) -> list[str]:
     if name == "headers":
         values = [value and [header_field(header) for header in value] for value in values]
     return [f'"{name}": {_json(value)}' for value in values]
+
+
+def _decoded_field(data: bytes | None, error: str | None) -> str:
+    """Return a field `value` with JSON as it is; what was not decoded as `text_field` gives it."""
+    if error is None and data is not None:
+        return f'"value": {data.decode().translate(_ON_ONE_LINE)}'
+    field, text = text_field("value", data)
+    return f'"{field}": {_json(text)}'
 
 
 def _json_row(row: dict[str, Any]) -> dict[str, Any]:
