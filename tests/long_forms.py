@@ -21,11 +21,20 @@ def short_and_long(short: int, long: int, variable: str) -> list[Any]:
 
 
 def one_in(count: int, cases: Iterable[Any]) -> list[Any]:
-    """Return all cases as parameters, of which the short form has the first of every so many."""
+    """Return all cases as parameters, of which the short form has the first of every so many.
+
+    A case may be a `pytest.param`, with its name.
+    """
     return [
-        pytest.param(case, marks=pytest.mark.integration if number % count else ())
+        case if number % count == 0 else _of_the_long_form(case)
         for number, case in enumerate(cases)
     ]
+
+
+def _of_the_long_form(case: Any) -> Any:
+    if isinstance(case, type(pytest.param())):
+        return case._replace(marks=(*case.marks, pytest.mark.integration))
+    return pytest.param(case, marks=pytest.mark.integration)
 
 
 def examples(many: int) -> int:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,7 +15,7 @@ from kip33.archive.sources import (
     require_outside_log_dirs,
     require_segments,
 )
-from kip33.archive.uri_columns import Column, index_uris, log_uris
+from kip33.archive.uri_columns import Column
 from kip33.builds.build_options import (
     BuildOptions,
     require_layout,
@@ -24,23 +23,14 @@ from kip33.builds.build_options import (
     require_written_by_brokers,
 )
 from kip33.builds.build_spec import BuildSpec
-from kip33.builds.carry_over import CarryOver, plan_carry_over
+from kip33.builds.carry_over import CarryOver
 from kip33.builds.earlier_builds import look_back
-from kip33.builds.index_claims import claims_of, is_in, ours_by_claims
-from kip33.builds.orphans import (
-    TRANSACTION,
-    OrphanPlan,
-    find_orphans,
-    ours_by_orphans,
-    returned_orphans,
-    still_orphaned,
-)
-from kip33.builds.reuse import match_listing
+from kip33.builds.index_claims import claims_of
+from kip33.builds.known_segments import ListedSegments, known_segments
+from kip33.builds.orphans import OrphanPlan
 from kip33.builds.snapshot_merge import Looked
 from kip33.builds.topic_settings import load_topic_settings
-from kip33.builds.transaction_reuse import transactions_may_differ
 from kip33.catalog.catalog import Catalog
-from kip33.catalog.orphan_list import read_orphans
 from kip33.retention.broker_locks import locked
 from kip33.rules.index_builder import IndexSettings
 from kip33.stores.locations import Location
@@ -146,89 +136,25 @@ def _plan(
     *,
     reuse: bool,
 ) -> BuildPlan:
-    files = listing.table
-    uris = log_uris(build.source, files["path"], files["inside"])
-    wanted = index_uris(uris, build.source, build.index_dir)
+    listed = ListedSegments.of(build, listing.table)
     past = look_back(catalog, build)
-    newest, known, warnings = past.newest, past.known, past.warnings
-    claimed = is_in(wanted, past.claimed)
-    ours, transaction_index_ours = ours_by_claims(build, files, wanted, past.claimed)
-    reusable = np.zeros(files.num_rows, bool)
-    takeover = None
-    unlistable = _unlistable(build.source, files)
-    looked = Looked(newest, tuple(topics), unlistable, now_ms)
-    orphans = OrphanPlan.empty()
-    log_is_new = np.zeros(files.num_rows, bool)
-    if newest and known:
-        found = match_listing(
-            known,
-            files,
-            uris,
-            listed_ms=now_ms,
-            known_listed_ms=newest.created_ms,
-            offset_index=build.offset_index,
-        )
-        reusable = found.reusable & ~is_in(wanted, past.suspect) if reuse else reusable
-        if build.offset_index:
-            reusable &= ~transactions_may_differ(files, known, found, reusable)
-        ours = ours | found.ours
-        transaction_index_ours = transaction_index_ours | found.transaction_index_ours
-        earlier, problem = read_orphans(catalog, newest)
-        warnings = (*warnings, problem) if problem else warnings
-        returned = returned_orphans(earlier, files, wanted)
-        by_orphans = ours_by_orphans(
-            returned,
-            files,
-            time_index_ours=claimed | found.time_index_ours,
-            ours=ours,
-            offset_index=build.offset_index,
-        )
-        ours = ours | by_orphans
-        transaction_index_ours = transaction_index_ours | returned.files[TRANSACTION]
-        reusable &= ~by_orphans
-        if not build.in_place:
-            log_is_new = found.at < 0
-        suspect = is_in(index_uris(known.log_uri, build.source, build.index_dir), past.suspect)
-        takeover = plan_carry_over(
-            newest,
-            known,
-            found._replace(reusable=reusable),
-            pc.fill_null(files["active_segment"], False).to_numpy(),
-            suspect=suspect,
-            topics=topics,
-            unlistable=unlistable,
-        )
-        stay = still_orphaned(
-            returned,
-            ours=ours,
-            transaction_index_ours=transaction_index_ours,
-            offset_index=build.offset_index,
-        )
-        table = find_orphans(
-            build, known, takeover.gone, suspect, earlier.filter(pa.array(stay)), looked
-        )
-        orphans = OrphanPlan(table, earlier)
-    ours_column = pa.array(ours, pa.bool_())
-    transactions_column = pa.array(transaction_index_ours, pa.bool_())
-    to_read = (
-        files.append_column("ours", ours_column)
-        .append_column("transaction_index_ours", transactions_column)
-        .append_column("log_is_new", pa.array(log_is_new, pa.bool_()))
-        .filter(pa.array(~reusable))
-    )
-    build = build._replace(lists_puts=_lists_puts(build, to_read, files))
+    looked = Looked(past.newest, tuple(topics), _unlistable(build.source, listed.files), now_ms)
+    known = known_segments(build, catalog, listed, past, looked, reuse=reuse)
+    to_read = known.to_read(listed.files)
+    build = build._replace(lists_puts=_lists_puts(build, to_read, listed.files))
+    wanted = listed.wanted.filter(pa.array(~known.reusable))
     return BuildPlan(
         build,
         catalog,
         to_read,
-        claims_of(build, wanted.filter(pa.array(~reusable)), to_read),
-        takeover,
+        claims_of(build, wanted, to_read),
+        known.takeover,
         now_ms,
         dict(listing.passed_over),
         listing.unfinished,
-        warnings,
+        known.warnings,
         looked,
-        orphans,
+        known.orphans,
     )
 
 

@@ -21,6 +21,7 @@ from kip33.catalog.part_writer import PartWriter
 from kip33.catalog.schema import SEGMENTS
 from kip33.stores.locations import Location
 from tests.builders.changing_archive import DAY_MS, START_MS, ChangingArchive, batches
+from tests.long_forms import one_in
 
 A, B, INVALID, EMPTY = "broker 1/a-0", "broker 1/b-0", "broker 1/invalid-0", "broker 1/empty-0"
 COLUMNS_OF_0_1 = SEGMENTS.names[: SEGMENTS.names.index("time_index_settings")]
@@ -172,7 +173,7 @@ CHANGES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("change", "expected", "settings"), CHANGES)
+@pytest.mark.parametrize(("change", "expected", "settings"), one_in(3, CHANGES))
 def test_changed_segments_are_read_others_reused_and_the_result_is_that_of_a_full_build(
     archive: ChangingArchive, change: Change, expected: Counts, settings: dict[str, Any]
 ) -> None:
@@ -192,7 +193,7 @@ def test_changed_segments_are_read_others_reused_and_the_result_is_that_of_a_ful
     assert not summary.warnings
 
 
-@pytest.mark.parametrize(("change", "expected", "settings"), CHANGES[:33])
+@pytest.mark.parametrize(("change", "expected", "settings"), one_in(5, CHANGES[:33]))
 def test_after_a_change_was_built_nothing_is_read(
     archive: ChangingArchive, change: Change, expected: Counts, settings: dict[str, Any]
 ) -> None:
@@ -483,7 +484,7 @@ KILLED = [
 
 
 @pytest.mark.parametrize("at", ["claims", "index files"])
-@pytest.mark.parametrize("settings", KILLED)
+@pytest.mark.parametrize("settings", one_in(2, KILLED))
 def test_a_build_that_was_killed_leaves_no_trace_in_the_next(
     archive: ChangingArchive, settings: dict[str, Any], at: str
 ) -> None:

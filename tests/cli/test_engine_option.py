@@ -320,6 +320,7 @@ def test_a_few_searches_say_that_they_need_no_spark(
 
 
 @pytest.mark.spark
+@pytest.mark.integration
 def test_a_search_on_spark_says_so(spark_command: Command) -> None:
     built = spark_command("build", "archive", "--index-dir", "indexes", "--engine", "local")
     assert built.exit_code == 0

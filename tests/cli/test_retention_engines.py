@@ -102,7 +102,7 @@ def number_in(log_dir: str) -> int:
     return int(log_dir.removeprefix("broker-")) // 2
 
 
-@pytest.mark.parametrize("options", one_in(3, QUESTIONS.values()), ids=QUESTIONS)
+@pytest.mark.parametrize("options", one_in(8, QUESTIONS.values()), ids=QUESTIONS)
 def test_both_engines_print_and_write_the_same(
     options: list[str], catalog: Path, spark_command: Command
 ) -> None:

@@ -45,7 +45,7 @@ ENGINES = {
 }
 
 
-@pytest.mark.parametrize("options", one_in(3, QUESTIONS.values()), ids=QUESTIONS)
+@pytest.mark.parametrize("options", one_in(6, QUESTIONS.values()), ids=QUESTIONS)
 def test_every_engine_prints_the_same(
     options: list[str], built: Path, spark_command: Command
 ) -> None:

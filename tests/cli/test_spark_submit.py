@@ -66,6 +66,7 @@ def test_the_jobs_do_what_the_command_does(command: Command, tmp_path: Path) -> 
     assert len(verified.lines) == 4
 
 
+@pytest.mark.integration
 def test_wrong_usage_is_told_before_spark_starts(tmp_path: Path) -> None:
     done = spark_submit("build_index.py", "nowhere", "--index-dir", "indexes", cwd=tmp_path)
     error = f"Error: {(tmp_path / 'nowhere').as_uri()}: SOURCE does not exist\n"

@@ -17,6 +17,7 @@ from kip33.catalog.snapshot import Snapshot
 from kip33.errors import CatalogError
 from tests.builders.changing_archive import ChangingArchive, batches
 from tests.builders.snapshots import commit_path, part_path
+from tests.long_forms import one_in
 
 A, B = "broker 1/a-0", "broker 1/b-0"
 
@@ -143,7 +144,7 @@ DAMAGES = [*(pytest.param(d, id=d.__name__.replace("_", " ")) for d in SEEN_AT_O
            *SEEN_WHEN_READ]  # fmt: skip
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", one_in(3, DAMAGES))
 def test_a_damaged_snapshot_is_reported_and_ignored(
     archive: ChangingArchive, damage: Damage
 ) -> None:
@@ -189,7 +190,7 @@ def test_a_reader_of_other_bytes_than_were_committed_is_told(
         catalog.read(catalog.require_newest())
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", one_in(4, DAMAGES))
 def test_when_every_snapshot_is_damaged_everything_is_read(
     archive: ChangingArchive, damage: Damage
 ) -> None:

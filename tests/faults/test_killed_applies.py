@@ -96,7 +96,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CutShort]:
     return CutShort(archive)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", one_in(3, WAYS))
 @pytest.mark.parametrize("when", one_in(2, ["before", "after"]))
 def test_around_every_operation(small: CutShort, way: str, when: str) -> None:
     with_trash = way != "deleted"
@@ -117,7 +117,7 @@ def test_around_every_operation(small: CutShort, way: str, when: str) -> None:
     assert set(remaining) == set(range(len(small.planned) + 1)), "one file after the other"
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", one_in(3, WAYS))
 def test_killed_again_and_again(small: CutShort, way: str) -> None:
     """Every run is killed after some operations, until one comes to the end."""
     with_trash, chance = way != "deleted", random.Random(f"{SEED} again {way}")

@@ -20,6 +20,7 @@ from tests.faults.whole_builds import (
     started,
 )
 from tests.faults.wrecks import Night, Place
+from tests.long_forms import one_in
 
 SEED = 20_260_102
 PARTITIONS = 40
@@ -68,7 +69,7 @@ def jvm_runs(build: BuildUnderWay) -> bool:
     return any("org.apache.spark.deploy.SparkSubmit" in one.command for one in build.processes)
 
 
-@pytest.mark.parametrize("fifth", range(5))
+@pytest.mark.parametrize("fifth", one_in(3, range(5)))
 def test_a_build_killed_at_any_moment_leaves_a_complete_snapshot_and_complete_files(
     place: Place,
     night: Night,
@@ -103,10 +104,13 @@ INTERRUPTIONS = [
     *(pytest.param(ON_SPARK, signal.SIGINT, moment, marks=OF_SPARK) for moment in MOMENTS),
     pytest.param(ON_SPARK, signal.SIGTERM, MOMENTS[0], marks=OF_SPARK),
     pytest.param(ON_SPARK, signal.SIGTERM, MOMENTS[2], marks=OF_SPARK),
-    *(
-        pytest.param(options, number, "in mid-task")
-        for options in (IN_WORKERS, IN_ONE_PROCESS)
-        for number in (signal.SIGINT, signal.SIGTERM)
+    *one_in(
+        3,
+        (
+            pytest.param(options, number, "in mid-task")
+            for options in (IN_WORKERS, IN_ONE_PROCESS)
+            for number in (signal.SIGINT, signal.SIGTERM)
+        ),
     ),
 ]
 

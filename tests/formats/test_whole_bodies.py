@@ -10,6 +10,7 @@ from kip33.formats.batch import CODEC_NAMES
 from kip33.formats.codecs import decompress
 from kip33.formats.whole_bodies import PlacedBody, WholeBodies
 from tests.builders.segment_builder import CODEC_BITS, V2_CODECS, compress
+from tests.long_forms import short_and_long
 
 MOST = 1 << 24
 SIZES = (0, 1, 30, 1000, 40_000, 70_000, 300_000)
@@ -53,10 +54,11 @@ def test_every_codec_and_size(codec: str, magic: int) -> None:
     assert all(one.is_complete for one in placed)
 
 
+@pytest.mark.parametrize("count", short_and_long(60, 1000, "KIP33_BODIES"))
 @pytest.mark.parametrize("codec", V2_CODECS)
-def test_damaged_bodies(codec: str) -> None:
+def test_damaged_bodies(codec: str, count: int) -> None:
     bodies, random, damaged = WholeBodies(MOST), Random(f"damage {codec}"), 0
-    for number in range(300):
+    for number in range(count):
         stored = bytearray(compress(text(random, SIZES[number % len(SIZES)]), codec))
         for _ in range(random.choice((1, 1, 3))):
             if stored:
@@ -73,7 +75,7 @@ def test_damaged_bodies(codec: str) -> None:
         damaged += not expected[1]
         if number % 10 == 0:
             bodies.clear()
-    assert codec == "none" or damaged > 50
+    assert codec == "none" or damaged > count / 6
 
 
 @pytest.mark.parametrize("codec", V2_CODECS)

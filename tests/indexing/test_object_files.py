@@ -152,7 +152,7 @@ def write_many_transactions(folder: Path) -> Path:
     return log
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_same_bytes_and_verdicts_as_numba_and_as_the_plain_form(
     loaded: object_kernels.Loaded, tmp_path: Path
 ) -> None:
@@ -165,7 +165,7 @@ def test_same_bytes_and_verdicts_as_numba_and_as_the_plain_form(
     assert {found[2] for found in plain} >= {"ok", "truncated", "invalid"}
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_checksums_of_every_length_and_from_many_threads(loaded: object_kernels.Loaded) -> None:
     noise = np.frombuffer(Random(1).randbytes(70_000), np.uint8)
     lengths = [*range(300), 1023, 1024, 1025, 6143, 6144, 6145, 16_384, 70_000]
@@ -177,7 +177,7 @@ def test_checksums_of_every_length_and_from_many_threads(loaded: object_kernels.
     assert found == expected * 5
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_arguments_of_other_types_go_to_numba(loaded: object_kernels.Loaded) -> None:
     batches = np.zeros(6, BATCH)
     batches["leader_epoch"] = [1, 1, 3, 2, 5, 5]
@@ -245,7 +245,7 @@ def in_fresh_process(
     return answer
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_fresh_machine_imports_no_numba(made: Path, tmp_path: Path) -> None:
     log = write_many_transactions(tmp_path)
     plain = everything_about(log, compiled=False)
@@ -256,7 +256,7 @@ def test_a_fresh_machine_imports_no_numba(made: Path, tmp_path: Path) -> None:
     assert found["indexes"] == [index.hex() for index in plain[:2]]
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_object_code_inside_a_zip_is_loaded_from_there(made: Path, tmp_path: Path) -> None:
     package = tmp_path / "kip33.zip"
     with zipfile.ZipFile(package, "w", zipfile.ZIP_DEFLATED) as out:
@@ -268,7 +268,7 @@ def test_object_code_inside_a_zip_is_loaded_from_there(made: Path, tmp_path: Pat
     assert (found["loaded"], found["numba"]) == (made.stem, False)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_changed_sources_make_it_stale(made: Path, tmp_path: Path) -> None:
     shutil.copytree(
         ROOT / "kip33", tmp_path / "kip33", ignore=shutil.ignore_patterns("__pycache__")
@@ -283,7 +283,7 @@ def test_changed_sources_make_it_stale(made: Path, tmp_path: Path) -> None:
 # --- what is not loaded -----------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_damaged_object_code_is_not_loaded(made: Path, tmp_path: Path) -> None:
     data = made.read_bytes()
     place = tmp_path / made.name
@@ -301,7 +301,7 @@ def test_damaged_object_code_is_not_loaded(made: Path, tmp_path: Path) -> None:
     assert load_from(tmp_path) is not None
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_code_that_gives_a_wrong_known_answer_is_not_used(
     made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -309,7 +309,7 @@ def test_code_that_gives_a_wrong_known_answer_is_not_used(
     assert load_from(made.parent) is None
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_cpu_without_what_the_code_uses_does_not_get_it(
     made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,7 +317,7 @@ def test_a_cpu_without_what_the_code_uses_does_not_get_it(
     assert load_from(made.parent) is None
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("name", object_kernels.NUMBA_SETTINGS)
 def test_settings_of_numba_are_for_numba(
     made: Path, monkeypatch: pytest.MonkeyPatch, name: str
@@ -402,7 +402,7 @@ def test_without_object_code_there_is_numba(tmp_path: Path) -> None:
     assert load_from(tmp_path) is None
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_what_a_file_says_of_itself(made: Path) -> None:
     code = ObjectCode.from_bytes(made.read_bytes())
     assert code.to_bytes() == made.read_bytes()

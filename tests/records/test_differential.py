@@ -92,7 +92,7 @@ def test_random_logs(tmp_path: Path, logs: int) -> None:
 
 @needs_real_segments
 @pytest.mark.usefixtures("_speed")
-@pytest.mark.parametrize("name", one_in(10, REAL_SEGMENTS))
+@pytest.mark.parametrize("name", one_in(30, REAL_SEGMENTS))
 def test_segments_of_real_brokers(name: str) -> None:
     log = REAL_SEGMENTS[name]
     found = rows_of(kip33.read_arrow(log, include_control=True))
