@@ -2,7 +2,8 @@
 
 A header has the number of records and the largest timestamp. All records of a batch have this
 timestamp if there is one record, or with LogAppendTime. With CreateTime the others may be older by
-any time. So from the first segment with such a batch on, a partition's records are read.
+any time. So from the first segment with such a batch on, a partition's records are read, and from
+the first segment on that shares offsets with an earlier one.
 """
 
 from collections import Counter
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.cli.records_options import CountRequest
+from kip33.records.faults import Faults
 from kip33.records.partitions import PartitionSegments
 from kip33.records.reading import Isolation
 
@@ -34,53 +36,45 @@ def counted_batches(request: CountRequest, skipped: list[str]) -> Iterator[Count
         headers = HeaderCount(request, parts)
         if request.isolation == Isolation.READ_UNCOMMITTED:
             yield from headers.counted(skipped)
-        for batch in by_record.read(parts[headers.done :], skipped):
+        for batch in by_record.read(headers.others, skipped):
             counts = np.ones(batch.num_rows, np.int64)
             yield _by_period(batch, batch.column("timestamp"), counts, request.per_ms)
 
 
 class HeaderCount:
-    """Counts the first parts of a partition from headers; `done` is how many of them."""
+    """Counts the first parts of a partition from headers; `others` are those that it does not."""
 
     def __init__(self, request: CountRequest, parts: list[PartitionSegments]) -> None:
         """Take the parts, in their order."""
-        self.done = 0
-        self._request, self._parts = request, parts
-        self._of_part: Counted = Counter()
-        self._lines_of_part: list[str] = []
-        self._complete: list[Counted] = []
+        self.others = parts
+        self._request = request
 
     def counted(self, skipped: list[str]) -> Iterator[Counted]:
         """Yield the records of each part, until a part has a batch that must be read."""
         reading = self._request.reading("batches", _OF_HEADERS)
-        reader = reading.read(self._one_by_one(skipped), self._lines_of_part)
-        for batch in reader:
-            yield from self._taken()
-            counts = batch.column("records_count")
-            is_alone = pc.less_equal(counts, 1)
-            is_stamped = pc.equal(batch.column("timestampType"), _LOG_APPEND_TIME)
-            if counts.null_count or not pc.all(pc.or_(is_alone, is_stamped)).as_py():
-                reader.close()
-                return
-            self._add(batch)
-        yield from self._taken()
+        lines: list[str] = []
+        reader = reading.segment_reader(Faults(reading.on_error, reading.schema, lines))
+        while self.others:
+            counted: Counted = Counter()
+            for batch in reader.read(self.others[0]):
+                if reader.first_new_offset or not _is_exact(batch):
+                    self._begin_at(reader.first_new_offset)
+                    return
+                counted.update(self._counted(batch))
+            yield counted
+            skipped += lines
+            lines.clear()
+            self.others = self.others[1:]
 
-    def _one_by_one(self, skipped: list[str]) -> Iterator[PartitionSegments]:
-        """Yield the parts; a part is complete when the next one is asked for."""
-        for part in self._parts:
-            yield part
-            self.done += 1
-            self._complete.append(self._of_part)
-            self._of_part = Counter()
-            skipped += self._lines_of_part
-            self._lines_of_part.clear()
+    def _begin_at(self, first_new_offset: int) -> None:
+        """Leave out of the other parts what the counted ones have."""
+        [[segment, *rest], *later] = self.others
+        if not rest:
+            segment = segment._replace(first_new_offset=first_new_offset)
+        self.others = [[segment, *rest], *later]
 
-    def _taken(self) -> list[Counted]:
-        complete, self._complete = self._complete, []
-        return complete
-
-    def _add(self, batch: pa.RecordBatch) -> None:
-        """Count a part's batches; those outside the times are left out."""
+    def _counted(self, batch: pa.RecordBatch) -> Counted:
+        """Count batches; those outside the times are left out."""
         times = batch.column("max_timestamp")
         counts = batch.column("records_count").to_numpy(zero_copy_only=False).astype(np.int64)
         milliseconds = times.cast(pa.int64())
@@ -91,7 +85,15 @@ class HeaderCount:
             if limit is not None:
                 is_inside = pc.fill_null(compare(milliseconds, limit), False)
                 counts = counts * is_inside.to_numpy(zero_copy_only=False)
-        self._of_part.update(_by_period(batch, times, counts, self._request.per_ms))
+        return _by_period(batch, times, counts, self._request.per_ms)
+
+
+def _is_exact(batch: pa.RecordBatch) -> bool:
+    """Return whether headers have the timestamps of all records."""
+    counts = batch.column("records_count")
+    is_alone = pc.less_equal(counts, 1)
+    is_stamped = pc.equal(batch.column("timestampType"), _LOG_APPEND_TIME)
+    return not counts.null_count and bool(pc.all(pc.or_(is_alone, is_stamped)).as_py())
 
 
 def _by_period(

@@ -30,9 +30,9 @@ def fates_of(
         base_offset = segment.base_offset or 0
         if number > last_needed and _is_decided(fates, partition[last_needed + 1]):
             break
-        if next_offset is not None and base_offset != next_offset:
+        if next_offset is not None and base_offset > next_offset:
             fates.lose(base_offset)
-        next_offset = _pass(segment, fates)
+        next_offset = _pass(segment, fates, next_offset)
         if next_offset is None and number + 1 < len(partition):
             fates.lose(partition[number + 1].base_offset or 0)
     return fates
@@ -44,9 +44,12 @@ def _is_decided(fates: TransactionFates, segment: ReadSegment) -> bool:
     return oldest is None or oldest >= (segment.base_offset or 0)
 
 
-def _pass(segment: ReadSegment, fates: TransactionFates) -> int | None:
-    """Process a segment; return the offset after its last one, None if its end is damaged."""
-    last_offset = (segment.base_offset or 0) - 1
+def _pass(segment: ReadSegment, fates: TransactionFates, first_new: int | None) -> int | None:
+    """Process a segment; return the offset after the last one, None if its end is damaged.
+
+    Batches are left out whose offsets an earlier segment has; these are below `first_new`.
+    """
+    last_offset = max(segment.base_offset or 0, first_new or 0) - 1
     if segment.error:
         return None
     try:
@@ -54,8 +57,10 @@ def _pass(segment: ReadSegment, fates: TransactionFates) -> int | None:
             size_bytes = segment.readable_bytes(size_bytes)
             scan = BatchScan(read_into, size_bytes)
             for batches in scan:
+                if first_new is not None:
+                    batches = batches[batches["last_offset"] >= first_new]
                 fates.append(batches)
-                last_offset = int(batches["last_offset"][-1])
+                last_offset = max(last_offset, int(batches["last_offset"].max(initial=-1)))
     except (OSError, Kip33Error):
         return None
     return None if scan.damage or scan.load_failure else last_offset + 1

@@ -1,11 +1,11 @@
 """The partitions of an archive or a catalog, each as the list of its segments.
 
-A partition that several brokers have is read from one log directory: the one with most bytes, then
-the latest end, then the first name, as in a search.
+A partition that several brokers have is read from one log directory, the most complete one, as in a
+search. In an archive without a catalog a log counts with its size and its first offset.
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from kip33.catalog.choosing import chosen
 from kip33.errors import LocationError
 from kip33.formats.names import parse_partition_dir
 from kip33.records.read_segment import HeaderFigures, ReadSegment
+from kip33.rules.replica_rank import Extent, most_complete_of
 from kip33.rules.segment_status import SegmentStatus
 from kip33.stores.filesystem_option import Filesystem, place_on
 from kip33.stores.locations import Location
@@ -45,6 +46,7 @@ _FROM_CATALOG: Final = [
     *("log_dir", "topic", "partition", "base_offset", "log_uri", "index_uri", "status", "error"),
     *("smallest_timestamp", "open_transactions", *HeaderFigures._fields),
 ]
+_OF_EXTENT: Final = ("status", "size_bytes", "valid_bytes", "last_offset")
 _KNOWN: Final = (SegmentStatus.OK, SegmentStatus.EMPTY, SegmentStatus.TRUNCATED)
 
 
@@ -132,6 +134,7 @@ def _of_listed(segment: Segment, log: Location) -> ReadSegment:
         segment.base_offset,
         segment.next_base_offset,
         listed_bytes=segment.size_bytes or 0,
+        extent=Extent(segment.size_bytes or 0, segment.base_offset),
         error=segment.error,
     )
 
@@ -165,6 +168,7 @@ def _of_row(row: dict[str, Any]) -> ReadSegment:
         index_uri=row["index_uri"],
         damage=row["error"] if row["status"] == SegmentStatus.TRUNCATED else None,
         listed_bytes=row["valid_bytes" if is_known else "size_bytes"] or 0,
+        extent=Extent.of(*(row[name] for name in _OF_EXTENT)),
     )
 
 
@@ -179,28 +183,27 @@ def _replicas(segments: Iterable[ReadSegment], selection: Selection) -> list[Par
     found = []
     for key in sorted(partitions):
         replicas = partitions[key]
-        found.append(_in_order(replicas[min(replicas, key=lambda one: _rank(one, replicas[one]))]))
+        best = most_complete_of({name: [one.extent for one in replicas[name]] for name in replicas})
+        found.append(_in_order(replicas[best or ""]))
     if not found:
         raise LocationError(f"no segments of {_shown(selection)} found")
     return found
 
 
-def _rank(log_dir: str, segments: Sequence[ReadSegment]) -> tuple[int, int, str]:
-    known_bytes = sum(one.listed_bytes for one in segments)
-    ends = [one.base_offset if one.last_offset is None else one.last_offset for one in segments]
-    return -known_bytes, -max((end for end in ends if end is not None), default=-1), log_dir
-
-
 def _in_order(segments: PartitionSegments) -> PartitionSegments:
-    """Return segments by base offset, each with the next one's; those without one come last."""
+    """Return segments by base offset; those without one come last.
+
+    Each gets the next one's base offset, and the offset after the last one of those before.
+    """
     ordered = sorted(
         segments, key=lambda one: (one.base_offset is None, one.base_offset, one.log.uri)
     )
     following = [*(one.base_offset for one in ordered[1:]), None]
-    return [
-        one._replace(next_base_offset=offset)
-        for one, offset in zip(ordered, following, strict=True)
-    ]
+    placed, first_new = [], 0
+    for one, offset in zip(ordered, following, strict=True):
+        placed.append(one._replace(next_base_offset=offset, first_new_offset=first_new))
+        first_new = max(first_new, -1 if one.last_offset is None else one.last_offset + 1)
+    return placed
 
 
 def _shown(selection: Selection) -> str:

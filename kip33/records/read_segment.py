@@ -2,6 +2,7 @@
 
 from typing import Any, Final, NamedTuple
 
+from kip33.rules.replica_rank import Extent
 from kip33.stores.locations import Location
 
 
@@ -28,7 +29,9 @@ class ReadSegment(NamedTuple):
     figures: HeaderFigures | None = None  # of a catalog
     smallest_timestamp: int | None = None  # of all records
     open_transactions: str | None = None  # at its end, see `rules.transaction_chain`
-    listed_bytes: int = 0  # to compare replicas
+    listed_bytes: int = 0  # to share the work of several tasks
+    extent: Extent = Extent()  # to compare replicas
+    first_new_offset: int = 0  # smaller ones are in earlier segments; 0: none is known to be
     index_uri: str | None = None  # of the catalog's .timeindex
     damage: str | None = None  # why a catalog's log is valid only in part
     error: str | None = None  # why the segment cannot be read
@@ -42,6 +45,17 @@ class ReadSegment(NamedTuple):
     def max_timestamp(self) -> int | None:
         """Return the largest timestamp of all records, -1 if no record has one."""
         return self.figures.max_timestamp if self.figures else None
+
+    def is_before(self, later: "ReadSegment") -> bool:
+        """Return whether both are of one replica of a partition, in order."""
+        if None in (self.base_offset, later.base_offset) or self.of_replica != later.of_replica:
+            return False
+        return (self.base_offset or 0) <= (later.base_offset or 0)
+
+    @property
+    def of_replica(self) -> tuple[str | None, str | int | None, int | None]:
+        """Return what the segments of one replica have in common."""
+        return self.log_dir, self.topic or self.log.parent.uri, self.partition
 
     def readable_bytes(self, size_bytes: int) -> int:
         """Return how much of a log of `size_bytes` is read: no more than its catalog describes."""

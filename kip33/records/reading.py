@@ -204,13 +204,17 @@ class Reading(NamedTuple):
         reader: PartitionReader
         if self.level == Level.SEGMENTS:
             reader = SegmentRows(self.request, self.schema, faults)
-        elif self.level == Level.BATCHES:
-            reader = SegmentReader(self.request, BatchRows(self.schema), faults)
         else:
-            rows = RecordRows(self.schema, self.max_batch_bytes)
-            reader = SegmentReader(self.request, rows, faults)
+            reader = self.segment_reader(faults)
         batches = (batch for partition in partitions for batch in reader.read(partition))
         return pa.RecordBatchReader.from_batches(self.schema, batches)
+
+    def segment_reader(self, faults: Faults) -> SegmentReader:
+        """Return what reads batches or records."""
+        if self.level == Level.BATCHES:
+            return SegmentReader(self.request, BatchRows(self.schema), faults)
+        rows = RecordRows(self.schema, self.max_batch_bytes)
+        return SegmentReader(self.request, rows, faults)
 
 
 def _schema(kind: Level, choice: OnError, request: RecordRequest) -> pa.Schema:

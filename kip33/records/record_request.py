@@ -30,6 +30,11 @@ class RecordRequest(NamedTuple):
         last = min(self.limits.last_offset, offset - 1)
         return self._replace(limits=self.limits._replace(last_offset=last))
 
+    def starting_at(self, offset: int) -> "RecordRequest":
+        """Return the request without smaller offsets."""
+        first = max(self.limits.first_offset, offset)
+        return self._replace(limits=self.limits._replace(first_offset=first))
+
     def needs(self, segment: ReadSegment) -> bool:
         """Return whether a segment may have such records, by what is known about it."""
         limits = self.limits

@@ -1,4 +1,8 @@
-"""The rows of one segment after the other, as Arrow record batches."""
+"""The rows of one segment after the other, as Arrow record batches.
+
+Segments may share offsets: compaction was interrupted, or a segment was copied twice. As for a
+consumer, offsets only increase: what an earlier segment has is not read again from a later one.
+"""
 
 from collections.abc import Iterator
 from typing import Final, Protocol
@@ -41,7 +45,11 @@ class Rows(Protocol):
 
 
 class SegmentReader:
-    """Reads segments in order; compiled code is used as soon as there are enough bytes."""
+    """Reads segments in order; compiled code is used as soon as there are enough bytes.
+
+    `first_new_offset` is the first offset of the current segment that no earlier one has, 0 if it
+    shares no offsets with them.
+    """
 
     def __init__(self, request: RecordRequest, rows: Rows, faults: Faults) -> None:
         """Read what `request` wants, as `rows`."""
@@ -50,23 +58,52 @@ class SegmentReader:
         self._bytes_read = 0
         self._native = False
         self._latest = -1  # the largest timestamp of the partition so far
+        self._last: ReadSegment | None = None
+        self.first_new_offset = 0
+        self._next_offset = 0  # after the last one of the partition so far
+        rows.use(request.limits, native=False)
 
     def read(self, partition: PartitionSegments) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition."""
-        self._request, self._latest = self._asked, -1
+        asked, self._latest = self._asked, -1
         needed = [number for number, one in enumerate(partition) if self._asked.needs(one)]
         if not needed:
             return
         if self._asked.only_committed:
             self._fates = fates_of(partition, first_needed=needed[0], last_needed=needed[-1])
-            self._request = self._asked.below(self._fates.last_stable_offset)
-        self._rows.use(self._request.limits, native=self._native)
+            asked = asked.below(self._fates.last_stable_offset)
+        self._use(asked)
         for segment in partition:
-            if self._request.is_over(self._latest):
+            if asked.is_over(self._latest):
                 return
-            if self._request.needs(segment):
+            self.first_new_offset = first_new = self._first_new_of(segment)
+            is_known = segment.last_offset is not None and segment.last_offset < first_new
+            if asked.needs(segment) and not is_known:
+                self._use(asked.starting_at(first_new) if first_new else asked)
                 yield from self._of_segment(segment)
             self._latest = max(self._latest, segment.max_timestamp or -1)
+            self._has_read(segment, segment.last_offset)
+
+    def _use(self, request: RecordRequest) -> None:
+        """Read what `request` wants from now on."""
+        if request != self._request:
+            self._request = request
+            self._rows.use(request.limits, native=self._native)
+
+    def _first_new_of(self, segment: ReadSegment) -> int:
+        """Return the first offset that no earlier segment has, 0 if these share no offsets.
+
+        Segments of a partition may come in several parts.
+        """
+        if self._last is None or not self._last.is_before(segment):
+            self._next_offset = 0
+        self._last = segment
+        first_new = max(self._next_offset, segment.first_new_offset)
+        return 0 if segment.base_offset is None or segment.base_offset >= first_new else first_new
+
+    def _has_read(self, segment: ReadSegment, last_offset: int | None) -> None:
+        if segment.base_offset is not None and last_offset is not None:
+            self._next_offset = max(self._next_offset, last_offset + 1)
 
     def _of_segment(self, segment: ReadSegment) -> Iterator[pa.RecordBatch]:
         uri = segment.log.uri
@@ -107,6 +144,7 @@ class SegmentReader:
                     else:
                         yield found
             self._latest = max(self._latest, int(held.batches["max_timestamp"].max()))
+            self._has_read(segment, int(held.batches["last_offset"].max()))
             if self._request.ends_in(held.batches) or self._request.is_over(self._latest):
                 return
         if windows.damage:

@@ -8,7 +8,7 @@ import numpy as np
 
 from kip33.formats.names import two_directories_in
 from kip33.rules.overlaps import APART, UNKNOWN_OFFSET, overlaps
-from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.replica_rank import Extent, most_complete_of
 from kip33.search.searched_segment import SearchedSegment, losses_of
 
 SEARCH_THREADS: Final = 16  # per search: stores take most of its time
@@ -29,26 +29,19 @@ def replicas_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[SearchedSeg
 
 
 def most_complete(replicas: Mapping[str, list[SearchedSegment]]) -> str | None:
-    """Return the log directory with most valid bytes, then the latest end, then the first name.
-
-    None without replicas. A copy with damage, or with segments deleted by retention, has fewer
-    valid bytes.
-    """
-    return min(replicas, key=lambda log_dir: _rank(log_dir, replicas[log_dir]), default=None)
+    """Return the log directory of the replica to search, None without replicas."""
+    extents = {
+        log_dir: [
+            Extent.of(one.status, one.size_bytes, one.valid_bytes, one.last_offset)
+            for one in segments
+        ]
+        for log_dir, segments in replicas.items()
+    }
+    return most_complete_of(extents)
 
 
 def _segment(row: Mapping[str, Any]) -> SearchedSegment:
     return SearchedSegment(**{name: row[name] for name in SearchedSegment._fields})
-
-
-def _rank(log_dir: str, segments: list[SearchedSegment]) -> tuple[int, int, str]:
-    valid_bytes = sum(
-        (one.size_bytes if one.status == SegmentStatus.UNVERIFIED else one.valid_bytes) or 0
-        for one in segments
-        if one.status not in (SegmentStatus.INVALID, SegmentStatus.UNREADABLE)
-    )
-    last_offsets = [one.last_offset for one in segments if one.last_offset is not None]
-    return -valid_bytes, -max(last_offsets, default=-1), log_dir
 
 
 def overlapping(segments: Sequence[SearchedSegment]) -> list[SearchedSegment]:
