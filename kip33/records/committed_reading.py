@@ -49,7 +49,7 @@ def _pass(segment: ReadSegment, fates: TransactionFates, first_new: int | None) 
 
     Batches are left out whose offsets an earlier segment has; these are below `first_new`.
     """
-    last_offset = max(segment.base_offset or 0, first_new or 0) - 1
+    next_offset = max(segment.base_offset or 0, first_new or 0)
     if segment.error:
         return None
     try:
@@ -60,10 +60,10 @@ def _pass(segment: ReadSegment, fates: TransactionFates, first_new: int | None) 
                 if first_new is not None:
                     batches = batches[batches["last_offset"] >= first_new]
                 fates.append(batches)
-                last_offset = max(last_offset, int(batches["last_offset"].max(initial=-1)))
+                next_offset = max(next_offset, segment.end_of(batches["last_offset"]))
     except (OSError, Kip33Error):
         return None
-    return None if scan.damage or scan.load_failure else last_offset + 1
+    return None if scan.damage or scan.load_failure else next_offset
 
 
 def _known_start(partition: Sequence[ReadSegment], first_needed: int) -> tuple[int, Open | None]:

@@ -2,8 +2,14 @@
 
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
+from kip33.formats.batch import MAX_INT32
 from kip33.rules.replica_rank import Extent
 from kip33.stores.locations import Location
+
+MAX_INT64: Final = 2**63 - 1
 
 
 class HeaderFigures(NamedTuple):
@@ -45,6 +51,14 @@ class ReadSegment(NamedTuple):
     def max_timestamp(self) -> int | None:
         """Return the largest timestamp of all records, -1 if no record has one."""
         return self.figures.max_timestamp if self.figures else None
+
+    def end_of(self, last_offsets: npt.NDArray[np.int64]) -> int:
+        """Return the offset after the last one of some batches, 0 without any.
+
+        What is 2^31 or more after the base offset is ignored: no valid segment has such an offset.
+        """
+        most = min((self.base_offset or 0) + MAX_INT32, MAX_INT64 - 1)
+        return int(last_offsets[last_offsets <= most].max(initial=-1)) + 1
 
     def is_before(self, later: "ReadSegment") -> bool:
         """Return whether both are of one replica of a partition, in order."""

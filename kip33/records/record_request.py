@@ -75,6 +75,8 @@ class RecordRequest(NamedTuple):
 
     def ends_in(self, batches: BatchColumns) -> bool:
         """Return whether no batch after these has an offset that is wanted."""
+        if self.limits.last_offset == _HIGHEST:  # a damaged batch may claim it
+            return False
         is_wrapper = (batches["magic"] < 2) & (batches["attributes"] & CODEC_MASK != 0)
         if is_wrapper.any():  # their offsets may be inside
             return False

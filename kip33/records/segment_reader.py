@@ -82,7 +82,8 @@ class SegmentReader:
                 self._use(asked.starting_at(first_new) if first_new else asked)
                 yield from self._of_segment(segment)
             self._latest = max(self._latest, segment.max_timestamp or -1)
-            self._has_read(segment, segment.last_offset)
+            if segment.base_offset is not None and segment.last_offset is not None:
+                self._next_offset = max(self._next_offset, segment.last_offset + 1)
 
     def _use(self, request: RecordRequest) -> None:
         """Read what `request` wants from now on."""
@@ -100,10 +101,6 @@ class SegmentReader:
         self._last = segment
         first_new = max(self._next_offset, segment.first_new_offset)
         return 0 if segment.base_offset is None or segment.base_offset >= first_new else first_new
-
-    def _has_read(self, segment: ReadSegment, last_offset: int | None) -> None:
-        if segment.base_offset is not None and last_offset is not None:
-            self._next_offset = max(self._next_offset, last_offset + 1)
 
     def _of_segment(self, segment: ReadSegment) -> Iterator[pa.RecordBatch]:
         uri = segment.log.uri
@@ -144,7 +141,9 @@ class SegmentReader:
                     else:
                         yield found
             self._latest = max(self._latest, int(held.batches["max_timestamp"].max()))
-            self._has_read(segment, int(held.batches["last_offset"].max()))
+            if segment.base_offset is not None:
+                end = segment.end_of(held.batches["last_offset"])
+                self._next_offset = max(self._next_offset, end)
             if self._request.ends_in(held.batches) or self._request.is_over(self._latest):
                 return
         if windows.damage:

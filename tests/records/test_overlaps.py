@@ -136,3 +136,13 @@ def test_an_overlap_is_no_gap_between_transactions(tmp_path: Path) -> None:
             write_log(partition, some[0].offset, *(event.wire for event in some))
 
         assert offsets(partition.parent) == committed(events)
+
+
+def test_an_offset_that_no_segment_can_have_hides_nothing(tmp_path: Path) -> None:
+    absurd = [v2_batch(2**63 - 1, [Record(T)]), v2_batch(2**40, [Record(T)])]
+    write_log(tmp_path / "orders-0", 0, *batches_of(0, 3, name="a", size=1), *absurd)
+    put(tmp_path, 4, 7, name="b")
+
+    found = [offset for offset, _ in read(tmp_path)]
+    assert found == [0, 1, 2, 3, 2**63 - 1, 2**40, 4, 5, 6, 7]
+    assert offsets(tmp_path) == found
