@@ -6,10 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kip33.formats.batch import MAX_INT32
+from kip33.rules.quantities import MAX_INT64
 from kip33.rules.replica_rank import Extent
 from kip33.stores.locations import Location
-
-MAX_INT64: Final = 2**63 - 1
 
 
 class HeaderFigures(NamedTuple):
