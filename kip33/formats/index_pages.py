@@ -72,3 +72,8 @@ def last_point(offsets: IndexPages, relative_offset: int) -> int:
     Entries with position 0 are padding.
     """
     return offsets.last(lambda relative, position: position > 0 and relative <= relative_offset)
+
+
+def last_position(offsets: IndexPages, position: int) -> int:
+    """Return the slot of the last entry of an `.index` up to a position, -1 without one."""
+    return offsets.last(lambda _, found: 0 < found <= position)

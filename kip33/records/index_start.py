@@ -69,18 +69,29 @@ def start_of(
             return 0
 
 
-def _start(segment: ReadSegment, limits: RecordLimits, log: _CheckedLog, files: ExitStack) -> int:
+def offset_index_of(segment: ReadSegment, files: ExitStack) -> IndexPages | None:
+    """Return the open `.index` of a segment, None if there is none that can be read."""
+    places = [beside(place, "index") for place in _time_indexes(segment)]
+    return _pages(places, OFFSET_WIDTHS, files)
+
+
+def _time_indexes(segment: ReadSegment) -> list[Location]:
+    """Return where its `.timeindex` may be: where the catalog says, and beside the log."""
     beside_log = beside(segment.log, "timeindex")
     named = Location.of(segment.index_uri) if segment.index_uri else beside_log
-    places = dict.fromkeys((named, beside_log))
-    offsets = _pages([beside(place, "index") for place in places], OFFSET_WIDTHS, files)
+    return list(dict.fromkeys((named, beside_log)))
+
+
+def _start(segment: ReadSegment, limits: RecordLimits, log: _CheckedLog, files: ExitStack) -> int:
+    places = _time_indexes(segment)
+    offsets = offset_index_of(segment, files)
     if offsets is None:
         return 0
     start = 0
     if limits.first_offset > log.base_offset:
         start = _position_of(log, offsets, limits.first_offset)
     if limits.first_timestamp >= 0:
-        times = _pages(list(places), TIME_WIDTHS, files)
+        times = _pages(places, TIME_WIDTHS, files)
         if times is not None:
             start = max(start, _position_at(log, times, offsets, limits.first_timestamp))
     return start

@@ -44,7 +44,7 @@ PartitionSegments: TypeAlias = list[ReadSegment]
 
 _FROM_CATALOG: Final = [
     *("log_dir", "topic", "partition", "base_offset", "log_uri", "index_uri", "status", "error"),
-    *("smallest_timestamp", "open_transactions", *HeaderFigures._fields),
+    *("smallest_timestamp", "open_transactions", "magics", *HeaderFigures._fields),
 ]
 _OF_EXTENT: Final = ("status", "size_bytes", "valid_bytes", "last_offset")
 _KNOWN: Final = (SegmentStatus.OK, SegmentStatus.EMPTY, SegmentStatus.TRUNCATED)
@@ -169,6 +169,7 @@ def _of_row(row: dict[str, Any]) -> ReadSegment:
         damage=row["error"] if row["status"] == SegmentStatus.TRUNCATED else None,
         listed_bytes=row["valid_bytes" if is_known else "size_bytes"] or 0,
         extent=Extent.of(*(row[name] for name in _OF_EXTENT)),
+        only_v2=row["status"] == SegmentStatus.OK and row["magics"] == [2],
     )
 
 

@@ -22,6 +22,13 @@ class HeaderFigures(NamedTuple):
     max_timestamp: int | None = None  # -1: no record has a timestamp
 
 
+class OffsetShare(NamedTuple):
+    """The offsets of a segment that one task reads."""
+
+    first_offset: int
+    end_offset: int  # exclusive
+
+
 class ReadSegment(NamedTuple):
     """One segment of a partition; None: not known."""
 
@@ -40,6 +47,8 @@ class ReadSegment(NamedTuple):
     index_uri: str | None = None  # of the catalog's .timeindex
     damage: str | None = None  # why a catalog's log is valid only in part
     error: str | None = None  # why the segment cannot be read
+    only_v2: bool = False  # all its batches are complete and of magic 2, by a catalog
+    share: OffsetShare | None = None  # None: the whole segment
 
     @property
     def last_offset(self) -> int | None:

@@ -5,6 +5,7 @@ A reading can be narrowed by the filter of a query engine, cut into parts, and s
 
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
+from itertools import chain
 from typing import Final, NamedTuple, Protocol, Self, TypeAlias, TypedDict, Unpack
 
 import pyarrow as pa
@@ -23,6 +24,8 @@ from kip33.records.record_request import RecordRequest, disorder_of, limits_of
 from kip33.records.record_rows import RecordRows
 from kip33.records.segment_reader import SegmentReader
 from kip33.records.segment_rows import SegmentRows
+from kip33.records.segment_shares import shares_of
+from kip33.stores.concurrently import map_in_order
 from kip33.stores.filesystem_option import Filesystem
 from kip33.stores.storage_options import StorageOptions
 
@@ -184,6 +187,21 @@ class Reading(NamedTuple):
         if self.request.only_committed:
             return [partition for partition, segments in needed if segments]
         return [[segment] for _, segments in needed for segment in segments]
+
+    def shared(
+        self, parts: Sequence[PartitionSegments], share_bytes: int
+    ) -> list[PartitionSegments]:
+        """Return parts of which none has a segment much larger than `share_bytes`, if possible.
+
+        Only records are shared, and not with `read_committed`.
+        """
+        if not parts or self.level != Level.RECORDS or self.request.only_committed:
+            return list(parts)
+
+        def divided(part: PartitionSegments) -> list[PartitionSegments]:
+            return [[share] for segment in part for share in shares_of(segment, share_bytes)]
+
+        return list(chain.from_iterable(map_in_order(parts[0][0].log, parts, divided)))
 
     def _needed_of(self, partition: PartitionSegments) -> PartitionSegments:
         """Return the segments of a partition that may have rows, by what is known about them."""

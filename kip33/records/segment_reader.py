@@ -77,10 +77,14 @@ class SegmentReader:
             if asked.is_over(self._latest):
                 return
             self.first_new_offset = first_new = self._first_new_of(segment)
+            before = self._latest, self._next_offset
             is_known = segment.last_offset is not None and segment.last_offset < first_new
             if asked.needs(segment) and not is_known:
-                self._use(asked.starting_at(first_new) if first_new else asked)
+                self._use(_inside(asked.starting_at(first_new) if first_new else asked, segment))
                 yield from self._of_segment(segment)
+            if segment.share:  # the next share may begin inside what was read
+                self._latest, self._next_offset = before
+                continue
             self._latest = max(self._latest, segment.max_timestamp or -1)
             if segment.base_offset is not None and segment.last_offset is not None:
                 self._next_offset = max(self._next_offset, segment.last_offset + 1)
@@ -163,6 +167,12 @@ class SegmentReader:
         for first, end in zip([0, *changes], [*changes, len(is_undecided)], strict=True):
             why = UNDECIDED_WHY if first < end and is_undecided[first] else None
             yield kept._replace(batches=kept.batches[first:end]), why
+
+
+def _inside(request: RecordRequest, segment: ReadSegment) -> RecordRequest:
+    """Return the request without the offsets of other tasks."""
+    share = segment.share
+    return request.starting_at(share.first_offset).below(share.end_offset) if share else request
 
 
 def _those(held: HeldBatches, wanted: npt.NDArray[np.bool_]) -> HeldBatches:

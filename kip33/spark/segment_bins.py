@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
@@ -15,17 +16,39 @@ from kip33.rules.packing import cost_bytes, pack
 
 TASK_BYTES: Final = 128 << 20  # as Spark's own files sources
 LEAST_TASK_BYTES: Final = 8 << 20  # less is not shared by more tasks
+PARTS_OF_A_CORE: Final = 4  # with more parts, cores are used evenly without dividing segments
 _MOST_MS: Final = (2**63 - 1) // 1000  # a timestamp of Spark is microseconds in 64 bits
 
 
+def tasks_of(
+    reading: Reading, partitions: Sequence[PartitionSegments], cores: int
+) -> list[list[PartitionSegments]]:
+    """Return the parts of each task. Large segments are divided if all are few."""
+    parts = reading.parts(partitions)
+    if parts and len(parts) < PARTS_OF_A_CORE * cores:
+        sizes = _sizes(parts)
+        even_bytes = int(sizes.sum()) // _tasks(sizes, cores)
+        parts = reading.shared(parts, max(even_bytes, LEAST_TASK_BYTES))
+    return bins_of(parts, cores)
+
+
 def bins_of(parts: Sequence[PartitionSegments], cores: int) -> list[list[PartitionSegments]]:
-    """Return the parts of each task: even in bytes, in order; a segment is never divided."""
+    """Return the parts of each task: even in bytes, in order."""
     if not parts:
         return []
-    sizes = np.array([sum(one.listed_bytes for one in part) for part in parts], np.int64)
+    sizes = _sizes(parts)
+    count = min(_tasks(sizes, cores), len(parts))
+    return [[parts[row] for row in rows] for rows in pack(sizes, count)]
+
+
+def _sizes(parts: Sequence[PartitionSegments]) -> npt.NDArray[np.int64]:
+    return np.array([sum(one.listed_bytes for one in part) for part in parts], np.int64)
+
+
+def _tasks(sizes: npt.NDArray[np.int64], cores: int) -> int:
+    """Return how many tasks are worth their start."""
     cost = cost_bytes(sizes)
-    count = max(-(-cost // TASK_BYTES), min(cores, -(-cost // LEAST_TASK_BYTES)))
-    return [[parts[row] for row in rows] for rows in pack(sizes, min(count, len(parts)))]
+    return max(-(-cost // TASK_BYTES), min(cores, -(-cost // LEAST_TASK_BYTES)), 1)
 
 
 def spark_schema(reading: Reading) -> StructType:

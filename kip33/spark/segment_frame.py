@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from kip33.records.reading import Reading, ReadOptions
 from kip33.spark.connect import is_connect
 from kip33.spark.given_places import given_places
-from kip33.spark.segment_bins import bins_of, rows_of, spark_schema
+from kip33.spark.segment_bins import rows_of, spark_schema, tasks_of
 from kip33.spark.store_settings import use_session
 from kip33.spark.tasks import cores, run_in_arrow
 from kip33.stores.filesystem_option import Filesystem
@@ -37,8 +37,9 @@ def register(
     VIEW orders USING `kafka-segments` OPTIONS (path '...', topic 'orders')`. Comparisons of
     `topic`, `partition`, `offset` and `timestamp` with constants choose what is read, if PySpark is
     4.1 or later: this function sets `spark.sql.python.filterPushdown.enabled`. With
-    `push_filters=False`, or if that may not be set, only options choose. A segment is read by one
-    task; rows have no order. A timestamp that Spark cannot have becomes its latest one.
+    `push_filters=False`, or if that may not be set, only options choose. Rows have no order. Of a
+    catalog, a large segment may be read by several tasks. A timestamp that Spark cannot have
+    becomes its latest one.
 
     Tasks use the session's settings of stores as they are now, with `storage_options` (Hadoop's
     keys). Call it again after a change. Raises ValueError for PySpark 3.5 and for a session of
@@ -77,9 +78,9 @@ def read_segments(
     """Return what `kip33.read_arrow` returns as a DataFrame; arguments and columns are the same.
 
     It works with PySpark 3.5 and Spark Connect, too, and needs pandas. The source is listed now;
-    its segments are read when the DataFrame is used, each by one task. Rows have no order. A filter
-    of the DataFrame does not change what is read; options do. A timestamp that Spark cannot have
-    becomes its latest one.
+    its segments are read when the DataFrame is used. Rows have no order. Of a catalog, a large
+    segment may be read by several tasks. A filter of the DataFrame does not change what is read;
+    options do. A timestamp that Spark cannot have becomes its latest one.
 
     Raises ValueError for a wrong argument, ImportError without pandas, LocationError if there are
     no segments, CatalogError if the catalog is damaged.
@@ -92,8 +93,8 @@ def read_segments(
     reading = Reading.of(**options)
     name, _ = given_places(spark, os.fspath(source), (), storage_options, filesystem)
     use_session(spark)
-    parts = reading.parts(reading.partitions(name))
-    work = [pickle.dumps(one) for one in bins_of(parts, cores(spark))]
+    tasks = tasks_of(reading, reading.partitions(name), cores(spark))
+    work = [pickle.dumps(one) for one in tasks]
     schema = spark_schema(reading)
 
     def run(data: bytes) -> Iterator[pa.RecordBatch]:

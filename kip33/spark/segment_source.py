@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from kip33.records.filter_bounds import Comparison, FilterBounds
 from kip33.records.reading import Reading
-from kip33.spark.segment_bins import bins_of, rows_of, spark_schema, with_schema
+from kip33.spark.segment_bins import rows_of, spark_schema, tasks_of, with_schema
 from kip33.spark.segment_options import parsed_options
 from kip33.spark.session_stores import SessionStores
 
@@ -89,8 +89,9 @@ class RowReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Return what each task reads; errors are those of `kip33.read_arrow`."""
         self._stores.use()
-        parts = self._reading.parts(self._reading.partitions(self._source))
-        return [PartitionParts(one) for one in bins_of(parts, self._cores)]
+        partitions = self._reading.partitions(self._source)
+        tasks = tasks_of(self._reading, partitions, self._cores)
+        return [PartitionParts(one) for one in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task; without parts there is one task with None."""

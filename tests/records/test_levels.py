@@ -135,9 +135,9 @@ def test_a_row_a_segment(tmp_path: Path) -> None:
     assert skipped == [second["_corrupt"]]
 
 
-def build(source: Path, tmp_path: Path) -> Path:
+def build(source: Path, tmp_path: Path, *options: str) -> Path:
     arguments = [str(source), "--index-dir", str(tmp_path / "indexes"), "--engine", "local"]
-    arguments.append("--offset-index")  # then the catalog has the open transactions
+    arguments += ["--offset-index", *options]  # then the catalog has the open transactions
     result = CliRunner().invoke(build_command, arguments)
     assert result.exit_code in (0, 1), result.output
     return tmp_path / "indexes/_catalog"

@@ -33,7 +33,7 @@ Row = tuple[int, int]
 def random_partition(random: Random, folder: Path, *, disorder_ms: int) -> None:
     """Write segments whose records are at most so much older than an earlier one."""
     folder.mkdir(parents=True)
-    offset, latest = random.choice((0, 1000)), T
+    offset, latest, v2 = random.choice((0, 1000)), T, random.choice((0.7, 1))
     for _ in range(random.randrange(1, 5)):
         log, base = [], offset
         for _ in range(random.randrange(1, 25)):
@@ -41,14 +41,14 @@ def random_partition(random: Random, folder: Path, *, disorder_ms: int) -> None:
             latest += random.choice((0, 1, 100, 1000))
             times = [latest - random.choice((0, 0, disorder_ms)) for _ in range(count)]
             latest = max(latest, *times)
-            log.append(random_entry(random, offset, times))
+            log.append(random_entry(random, offset, times, v2=v2))
             offset += count + random.choice((0, 0, 0, 3))
         (folder / f"{base:020d}.log").write_bytes(b"".join(log))
 
 
-def random_entry(random: Random, offset: int, times: list[int]) -> bytes:
+def random_entry(random: Random, offset: int, times: list[int], *, v2: float) -> bytes:
     value = b"v" * random.choice((0, 50))
-    if random.random() < 0.7:
+    if random.random() < v2:
         codec = random.choice(V2_CODECS)
         return v2_batch(offset, [Record(time, None, value) for time in times], codec=codec)
     inner = [v1_message(i, time, None, value) for i, time in enumerate(times)]
