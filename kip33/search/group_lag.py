@@ -10,6 +10,7 @@ from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.policies import Policies, Policy
 from kip33.rules.retention import ActiveSegment
 from kip33.rules.retention_rows import Limits, SegmentFigures, judge
+from kip33.rules.segment_status import SegmentStatus
 from kip33.search.log_window import Meter
 from kip33.search.offset_lookup import record_from
 from kip33.search.replicas import (
@@ -22,7 +23,7 @@ from kip33.search.replicas import (
     replicas_of,
     two_directories_note,
 )
-from kip33.search.searched_segment import SearchedSegment, losses_of, next_bases_of
+from kip33.search.searched_segment import MAX_BELIEVED, SearchedSegment, losses_of, next_bases_of
 
 
 class LagResult(StrEnum):
@@ -113,6 +114,8 @@ def _lag(
     )
     newest = max((s.max_timestamp for s in segments if s.max_timestamp is not None), default=-1)
     newest = -1 if hidden else newest
+    believed = any(segment.status == SegmentStatus.UNVERIFIED for segment in segments)
+    note = _joined(note, MAX_BELIEVED if believed and newest >= 0 else None)
     lag = GroupLag(
         *(one.group, log_dir, one.topic, one.partition, one.offset, LagResult.FOUND),
         newest_timestamp=newest if newest >= 0 else None,

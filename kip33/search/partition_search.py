@@ -49,7 +49,7 @@ from kip33.search.index_lookup import IndexLookup
 from kip33.search.largest_record import largest_record
 from kip33.search.log_window import Meter
 from kip33.search.partition_segments import PartitionSegments
-from kip33.search.searched_segment import SearchedSegment
+from kip33.search.searched_segment import MAX_BELIEVED, SearchedSegment
 from kip33.search.segment_search import SegmentSearch, opened_search
 from kip33.stores.files import one_line
 
@@ -57,10 +57,6 @@ _PASSED_OVER: Final = "skipped: a record there could be earlier"
 _BELIEVED: Final = (
     "unverified segments were skipped by the last entry of their .timeindex: entries that it lost "
     "could name an earlier record"
-)
-_MAX_BELIEVED: Final = (
-    "the largest timestamp of an unverified segment is the last entry of its .timeindex: entries "
-    "that it lost could name a later record"
 )
 _NO_LIMIT: Final = 2**63 - 1
 
@@ -139,7 +135,7 @@ class _Search:
             pending.time_ms = _NO_LIMIT if unknown else largest_of(self._known.maxima)
             pending.choice = choice_for_max(self._known.maxima)
             if self._as_kafka and self._known.has_unverified:
-                pending.pass_over(_MAX_BELIEVED)
+                pending.pass_over(MAX_BELIEVED)
             if self._max_of_index and pending.choice is not None and pending.time_ms < 0:
                 pending.settle(SearchResult.FOUND, self._segments[pending.choice].base_offset)
         else:

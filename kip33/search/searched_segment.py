@@ -1,10 +1,15 @@
 """The facts about a segment that a search has before it opens a file: one row of the catalog."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kip33.rules.search import may_hold
 from kip33.rules.segment_status import SegmentStatus
+
+MAX_BELIEVED: Final = (
+    "the largest timestamp of an unverified segment is the last entry of its .timeindex: entries "
+    "that it lost could name a later record"
+)
 
 
 class SearchedSegment(NamedTuple):

@@ -39,7 +39,7 @@ WANTED: Final = (
     Wanted("batches-16k", PATH, one.PATH_TO_INDEX, RECOVER, one.KAFKA, at_least=1.8, aim=2),
     Wanted("batches-16k", KERNEL, one.KERNEL, MEMORY, one.MEMORY, "%", 60),
     Wanted("batches-1m", KERNEL, one.KERNEL, MEMORY, one.MEMORY, "%", 60),
-    Wanted("batches-200", PATH, one.PATH_TO_INDEX, RECOVER, one.KAFKA, at_least=15, aim=20),
+    Wanted("batches-200", PATH, one.PATH_TO_INDEX, RECOVER, one.KAFKA, at_least=18, aim=20),
     Wanted("batches-1m", PATH, one.PATH_TO_INDEX, RECOVER, one.KAFKA),
     Wanted("messages-150", PATH, one.PATH_TO_INDEX, RECOVER, one.KAFKA, at_least=7, aim=10),
     Wanted("batches-16k", HEADERS, one.HEADERS, "kafka-python", one.KAFKA_PYTHON_HEADERS, "x", 15),

@@ -227,6 +227,19 @@ def test_the_time_is_unknown_where_a_middle_segment_lost_records(
     assert lag.note and "truncated at offset" in lag.note
 
 
+def test_the_newest_timestamp_may_be_later_where_a_middle_segment_is_unverified(
+    tmp_path: Path,
+) -> None:
+    """A row of `--read tail` has the last entry of its index, which may have lost entries."""
+    rows = [ten_batches(tmp_path, base, from_ms=1_000 + base) for base in (0, 50)]
+    assert lag_of(rows, 17).note is None
+    rows[0] = rows[0]._replace(status="unverified", last_offset=None)
+
+    lag = lag_of(rows, 17)
+
+    assert lag.note and "entries that it lost could name a later record" in lag.note
+
+
 def test_a_truncated_segment_lost_no_records_if_the_next_one_continues_it(tmp_path: Path) -> None:
     rows = [ten_batches(tmp_path, base, from_ms=1_000 + base) for base in (0, 50)]
     log = tmp_path / f"{0:020d}.log"
