@@ -17,7 +17,7 @@ from kip33.formats.held_batches import HeldBatches
 from kip33.formats.native import compiled, plain
 from kip33.formats.record_columns import BAD, CURSOR, DONE, RECORD, RECORD_LIMITS, add_records
 from kip33.formats.records import iterate_records
-from kip33.formats.whole_bodies import WholeBodies
+from kip33.formats.whole_bodies import PlacedBody, WholeBodies
 
 Rows: TypeAlias = npt.NDArray[np.void]
 
@@ -85,25 +85,29 @@ class RecordDecoder:
         is_skipped = (is_empty | (entries["kind"] == UNREADABLE)).tolist()
         codecs = (entries["attributes"] & CODEC_MASK).tolist()
         magics, starts, stops = (entries[name].tolist() for name in ("magic", "start", "stop"))
-        first = 0
+        first, complete = 0, [1] * len(entries)
         self._bodies.clear()
         for i in range(len(entries)):
             if not is_skipped[i]:
-                self._place(entries[i], stored[starts[i] : stops[i]], codecs[i], magics[i])
-            if self._bodies.data.size >= RUN_BYTES:
-                yield self._bodies.data, entries[first : i + 1]
+                body = self._placed(stored[starts[i] : stops[i]], codecs[i], magics[i])
+                if body is None:
+                    entries["kind"][i] = UNREADABLE
+                else:
+                    starts[i], stops[i], complete[i] = body
+            if self._bodies.size_bytes >= RUN_BYTES or i == len(entries) - 1:
+                run = entries[first : i + 1]
+                run["start"], run["stop"] = starts[first : i + 1], stops[first : i + 1]
+                run["is_complete"] = complete[first : i + 1]
+                yield self._bodies.data, run
                 first = i + 1
                 self._bodies.clear()
-        yield self._bodies.data, entries[first:]
 
-    def _place(self, entry: Any, stored: memoryview, codec: int, magic: int) -> None:
-        """Put a body with the others, and tell its entry where."""
+    def _placed(self, stored: memoryview, codec: int, magic: int) -> PlacedBody | None:
+        """Put a body with the others; return its place, None for a codec that is not there."""
         try:
-            body = self._bodies.append(stored, codec, magic=magic)
+            return self._bodies.append(stored, codec, magic=magic)
         except UnsupportedFormatError:
-            entry["kind"] = UNREADABLE
-        else:
-            entry["start"], entry["stop"], entry["is_complete"] = body
+            return None
 
     def _records(
         self, held: HeldBatches, data: npt.NDArray[np.uint8], entries: Rows

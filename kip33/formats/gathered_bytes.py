@@ -22,29 +22,46 @@ HEADER: Final = np.dtype(
 """One row per record header."""
 
 
-def add_offsets(sizes: Any, offsets: Any, first: int) -> int:
-    """Write the offset after each field, `offsets[i + 1]`; return the number of nulls.
+def number_of(rows: np.dtype[Any], name: str) -> int:
+    """Return which number of a row a field is, if the row is an array of numbers of its size."""
+    assert rows.fields is not None
+    field, at = rows.fields[name][:2]
+    return at // field.itemsize
 
-    `sizes` are those of the fields in bytes, -1 for null; the first field begins at `first`.
+
+def add_fields(
+    data: Bytes,
+    places: Any,
+    place: int,
+    sizes: Any,
+    size: int,
+    filled: int,
+    offsets: Any,
+    is_valid: Any,
+    target: Any,
+) -> tuple[int, int]:
+    """Copy one field of each row side by side, as long as there is room in `target`.
+
+    `places[i, place]` is the position of the field in `data`, `sizes[i, size]` its size in bytes,
+    -1 for null. Before the call there are `filled` fields: the next one begins at
+    `offsets[filled]`. Returns the number of fields that were added, and of nulls among them.
     """
-    at = first
+    at = int(offsets[filled])
     nulls = 0
-    offsets[0] = first
-    for i in range(sizes.size):
-        size = sizes[i]
-        if size < 0:
-            nulls += 1
+    for i in range(len(places)):
+        count = int(sizes[i, size])
+        if count >= 0:
+            if count > len(target) - at:
+                return i, nulls
+            if count > 0:
+                copy_bytes(target, at, data, places[i, place], count)
+            at += count
+            is_valid[filled + i] = 1
         else:
-            at += size
-        offsets[i + 1] = at
-    return nulls
-
-
-def copy_fields(data: Bytes, places: Any, sizes: Any, offsets: Any, target: Any) -> None:
-    """Copy each field of `data` to its offset in `target`."""
-    for i in range(sizes.size):
-        if sizes[i] > 0:
-            copy_bytes(target, offsets[i], data, places[i], sizes[i])
+            nulls += 1
+            is_valid[filled + i] = 0
+        offsets[filled + i + 1] = at
+    return len(places), nulls
 
 
 def find_headers(data: Bytes, records: Any, headers: Any) -> None:

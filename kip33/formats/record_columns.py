@@ -66,9 +66,21 @@ BAD: Final = 2  # the next record of entry `cursor.entry` cannot be read
 READ: Final = 3  # of `read_*`: the record was read
 
 
+def short_at(data: Bytes, at: int, stop: int, most_bytes: int) -> tuple[int, int]:
+    """Return what `varint_at` returns; one and two bytes, which are the most common, are faster."""
+    if at + 1 < stop:
+        byte = int8_at(data, at)
+        if byte >= 0:
+            return (byte >> 1) ^ -(byte & 1), at + 1
+        more = int8_at(data, at + 1)
+        if more >= 0:
+            return ((byte & 0x7F) >> 1) + (more << 6) ^ -(byte & 1), at + 2
+    return varint_at(data, at, stop, most_bytes)
+
+
 def sized_at(data: Bytes, at: int, stop: int) -> tuple[int, int, int]:
     """Return size, start and end of a field with a varint length: -1 is null, end -1 is damage."""
-    size, at = varint_at(data, at, stop, 5)
+    size, at = short_at(data, at, stop, 5)
     if at < 0 or size > stop - at:
         return 0, 0, -1
     if size < 0:
@@ -88,39 +100,76 @@ def after_headers(data: Bytes, at: int, stop: int, count: int) -> int:
     return at
 
 
-def read_record(data: Bytes, at: int, entry: Any, row: Any) -> int:
-    """Fill `row` from the record of magic 2 at `at`; return its end, -1 for damage."""
-    length, at = varint_at(data, at, entry["stop"], 5)
-    if at < 0 or length < 0 or length > entry["stop"] - at:
-        return -1
+def read_record(data: Bytes, at: int, limit: int, row: Any) -> tuple[int, int, int]:
+    """Fill `row` from the record of magic 2 at `at`, which ends at `limit` or before.
+
+    Returns its end, -1 for damage, and the deltas of its timestamp and its offset.
+    """
+    length, at = short_at(data, at, limit, 5)
+    if at < 0 or length < 0 or length > limit - at:
+        return -1, 0, 0
     stop = at + length
-    timestamp_delta, at = varint_at(data, at + 1, stop, 10)
+    timestamp_delta, at = short_at(data, at + 1, stop, 10)
     if at < 0:
-        return -1
-    offset_delta, at = varint_at(data, at, stop, 5)
+        return -1, 0, 0
+    offset_delta, at = short_at(data, at, stop, 5)
     if at < 0:
-        return -1
-    row["key_bytes"], row["key"], at = sized_at(data, at, stop)
+        return -1, 0, 0
+    size, start, at = sized_at(data, at, stop)
     if at < 0:
-        return -1
-    row["value_bytes"], row["value"], at = sized_at(data, at, stop)
+        return -1, 0, 0
+    row["key_bytes"], row["key"] = size, start
+    size, start, at = sized_at(data, at, stop)
     if at < 0:
-        return -1
+        return -1, 0, 0
+    row["value_bytes"], row["value"] = size, start
     count, at = varint_at(data, at, stop, 5)
     if at < 0 or count < 0 or count > stop - at:
-        return -1
-    row["headers_count"] = count
-    row["headers"] = at
+        return -1, 0, 0
+    row["headers_count"], row["headers"] = count, at
     if after_headers(data, at, stop, count) != stop:
-        return -1
-    row["offset"] = java_sum(entry["offset"], offset_delta)
-    if entry["attributes"] & LOG_APPEND_TIME:
-        row["timestamp"] = entry["max_timestamp"]
-        row["timestamp_type"] = APPEND_TYPE
-    else:
-        row["timestamp"] = java_sum(entry["base_timestamp"], timestamp_delta)
-        row["timestamp_type"] = CREATE_TYPE
-    return stop
+        return -1, 0, 0
+    return stop, timestamp_delta, offset_delta
+
+
+def add_batch(data: Bytes, entry: Any, cursor: Any, limit: Any, rows: Any) -> int:
+    """Add the records of a batch of magic 2; return DONE, ROWS_FULL or BAD.
+
+    What does not change is held in locals: compiled code reads fields of arrays again and again.
+    """
+    stop, count, first_offset = int(entry["stop"]), int(entry["count"]), int(entry["offset"])
+    stamp, stamp_type = int(entry["base_timestamp"]), CREATE_TYPE
+    is_stamped = entry["attributes"] & LOG_APPEND_TIME != 0
+    if is_stamped:
+        stamp, stamp_type = int(entry["max_timestamp"]), APPEND_TYPE
+    is_complete = entry["is_complete"] != 0
+    least_offset, most_offset = int(limit["first_offset"]), int(limit["last_offset"])
+    least_time, most_time = int(limit["first_timestamp"]), int(limit["last_timestamp"])
+    at, number, filled = int(cursor["at"]), int(cursor["number"]), int(cursor["rows"])
+    outcome = DONE
+    while number != count:
+        if filled == rows.size:
+            outcome = ROWS_FULL
+            break
+        row = rows[filled]
+        after, timestamp_delta, offset_delta = read_record(data, at, stop, row)
+        if after < 0 or (number == count - 1 and (after != stop or not is_complete)):
+            outcome = BAD
+            break
+        at = after
+        number += 1
+        offset = java_sum(first_offset, offset_delta)
+        timestamp = stamp if is_stamped else java_sum(stamp, timestamp_delta)
+        row["offset"], row["timestamp"], row["timestamp_type"] = offset, timestamp, stamp_type
+        if (
+            least_offset <= offset
+            and offset <= most_offset
+            and least_time <= timestamp
+            and timestamp <= most_time
+        ):
+            filled += 1
+    cursor["at"], cursor["number"], cursor["rows"] = at, number, filled
+    return outcome
 
 
 def legacy_field(data: Bytes, at: int, stop: int) -> tuple[int, int, int]:
@@ -200,20 +249,6 @@ def begin(data: Bytes, entry: Any, cursor: Any) -> int:
     return READ
 
 
-def next_record(data: Bytes, entry: Any, cursor: Any, row: Any) -> int:
-    """Fill `row` from the next record of a batch of magic 2; return READ, DONE or BAD."""
-    if cursor["number"] == entry["count"]:
-        return DONE
-    after = read_record(data, cursor["at"], entry, row)
-    if after < 0:
-        return BAD
-    is_last = cursor["number"] == entry["count"] - 1
-    if is_last and (after != entry["stop"] or not entry["is_complete"]):
-        return BAD
-    cursor["at"] = after
-    return READ
-
-
 def next_message(data: Bytes, entry: Any, cursor: Any, row: Any) -> int:
     """Fill `row` from the next message inside a wrapper; return READ, DONE or BAD."""
     at, stop = cursor["at"], entry["stop"]
@@ -241,9 +276,7 @@ def next_message(data: Bytes, entry: Any, cursor: Any, row: Any) -> int:
 
 
 def next_row(data: Bytes, entry: Any, cursor: Any, row: Any) -> int:
-    """Fill `row` from the next record of an entry; return READ, DONE or BAD."""
-    if entry["kind"] == V2_RECORDS:
-        return next_record(data, entry, cursor, row)
+    """Fill `row` from the next message of an entry of magic 0 or 1; return READ, DONE or BAD."""
     if entry["kind"] == WRAPPED:
         return next_message(data, entry, cursor, row)
     if cursor["number"] > 0:
@@ -251,6 +284,25 @@ def next_row(data: Bytes, entry: Any, cursor: Any, row: Any) -> int:
     if read_message(data, entry["start"], entry["stop"], entry["offset"], row):
         return READ
     return BAD
+
+
+def add_messages(data: Bytes, entry: Any, cursor: Any, limit: Any, rows: Any) -> int:
+    """Add the messages of an entry of magic 0 or 1; return DONE, ROWS_FULL or BAD."""
+    while True:
+        if cursor["rows"] == rows.size:
+            return ROWS_FULL
+        row = rows[cursor["rows"]]
+        outcome = next_row(data, entry, cursor, row)
+        if outcome != READ:
+            return outcome
+        cursor["number"] += 1
+        if (
+            limit["first_offset"] <= row["offset"]
+            and row["offset"] <= limit["last_offset"]
+            and limit["first_timestamp"] <= row["timestamp"]
+            and row["timestamp"] <= limit["last_timestamp"]
+        ):
+            cursor["rows"] += 1
 
 
 def add_records(data: Bytes, entries: Any, cursors: Any, limits: Any, rows: Any) -> int:
@@ -264,23 +316,12 @@ def add_records(data: Bytes, entries: Any, cursors: Any, limits: Any, rows: Any)
         entry = entries[cursor["entry"]]
         if cursor["at"] < 0 and begin(data, entry, cursor) == BAD:
             return BAD
-        while True:
-            if cursor["rows"] == rows.size:
-                return ROWS_FULL
-            row = rows[cursor["rows"]]
-            outcome = next_row(data, entry, cursor, row)
-            if outcome != READ:
-                break
-            cursor["number"] += 1
-            if (
-                limit["first_offset"] <= row["offset"]
-                and row["offset"] <= limit["last_offset"]
-                and limit["first_timestamp"] <= row["timestamp"]
-                and row["timestamp"] <= limit["last_timestamp"]
-            ):
-                cursor["rows"] += 1
-        if outcome == BAD:
-            return BAD
+        if entry["kind"] == V2_RECORDS:
+            outcome = add_batch(data, entry, cursor, limit, rows)
+        else:
+            outcome = add_messages(data, entry, cursor, limit, rows)
+        if outcome != DONE:
+            return outcome
         cursor["entry"] += 1
         cursor["at"] = -1
     return DONE

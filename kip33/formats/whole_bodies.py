@@ -64,6 +64,11 @@ class WholeBodies:
         """Return the bodies so far."""
         return self._array[: self._stop]
 
+    @property
+    def size_bytes(self) -> int:
+        """Return the size of all bodies so far."""
+        return self._stop
+
     def clear(self) -> None:
         """Forget all bodies; arrays returned by `data` must no longer be used."""
         self._stop = 0
@@ -112,11 +117,14 @@ class WholeBodies:
     def _filled(self, read_into: Callable[[memoryview], int]) -> bool:
         """Place the bytes of a decoder; return whether they are not too many."""
         start = self._stop
-        while count := read_into(self._room(DECOMPRESSED_CHUNK_BYTES)):
+        while True:
+            room = self._room(DECOMPRESSED_CHUNK_BYTES)
+            count = read_into(room)
             self._stop += count
             if self._stop - start > self._most:
                 return False
-        return True
+            if count < len(room):  # it fills its room unless the frame has ended
+                return True
 
     def _gzip(self, stored: memoryview) -> bool:
         member = zlib.decompressobj(wbits=31)

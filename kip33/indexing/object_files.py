@@ -20,7 +20,7 @@ from kip33.formats import walk
 from kip33.formats.batch import BATCH
 from kip33.formats.batch_crc import with_crc32c
 from kip33.formats.batch_entries import ENTRY, fill_entries
-from kip33.formats.gathered_bytes import HEADER, add_offsets, copy_fields, find_headers
+from kip33.formats.gathered_bytes import HEADER, add_fields, find_headers
 from kip33.formats.native import object_compiler
 from kip33.formats.native.object_code import CPU_TARGETS, Target
 from kip33.formats.native.object_kernels import FOLDER, NUMBA_SETTINGS
@@ -61,8 +61,10 @@ def samples() -> dict[Callable[..., Any], tuple[Any, ...]]:
         index_gaps.watch_time_gaps: (batches, gaps, stairs),
         fill_entries: (data, 0, batches, bodies),
         add_records: (data, bodies, np.zeros(1, CURSOR), np.zeros(1, RECORD_LIMITS), records),
-        add_offsets: (sizes, sizes, 0),
-        copy_fields: (data, numbers, sizes, sizes, written),
+        add_fields: (
+            *(data, _read_only(np.zeros((1, 7), np.int64)), 0),
+            *(_read_only(np.zeros((1, 14), np.int32)), 0, 0, sizes, written, written),
+        ),
         find_headers: (data, records, np.zeros(1, HEADER)),
     }
 

@@ -6,71 +6,64 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kip33.formats.gathered_bytes import add_offsets, copy_fields
+from kip33.formats.gathered_bytes import add_fields, number_of
 from kip33.formats.native import Speed
+from kip33.records.arrow_memory import arrow_array, bitmap, buffer_of, larger
 
 _LEAST_BYTES: Final = 1 << 16
+_LEAST_ROWS: Final = 1 << 10
 
 
 class BinaryColumn:
-    """Collects fields of records; `finish` returns them as one array and starts a new one."""
+    """Collects a field of rows; `finish` returns them as one array and starts a new one."""
 
-    def __init__(self, speed: Speed) -> None:
-        """Start empty; `speed` is that of the functions which copy."""
+    def __init__(self, speed: Speed, rows: np.dtype[Any], name: str) -> None:
+        """Start empty: the field `name` of such rows. `speed` is that of the copying."""
         self._speed = speed
-        self._capacity = _LEAST_BYTES
+        self._longs, self._ints = rows.itemsize // 8, rows.itemsize // 4
+        self._place, self._size = number_of(rows, name), number_of(rows, f"{name}_bytes")
+        self._bytes = arrow_array(_LEAST_BYTES, np.uint8)
+        self._offsets = arrow_array(_LEAST_ROWS + 1, np.int32)
+        self._is_valid = np.empty(_LEAST_ROWS, np.uint8)
         self._start()
 
     def _start(self) -> None:
-        self._buffer, self._bytes = _allocated(self._capacity)
-        self._ends: list[npt.NDArray[np.int32]] = [np.zeros(1, np.int32)]
-        self._null_parts: list[npt.NDArray[np.bool_]] = []
-        self._nulls = 0
-        self.size_bytes = 0
+        self._offsets[0] = 0
+        self._rows = self._nulls = 0
 
-    def append(self, data: Any, places: npt.NDArray[Any], sizes: npt.NDArray[Any]) -> None:
-        """Add fields of `data` by their positions and sizes; -1 is null."""
-        speed, sizes = self._speed, np.ascontiguousarray(sizes)
-        offsets = np.empty(len(sizes) + 1, np.int32)
-        nulls = speed(add_offsets)(sizes, offsets, self.size_bytes)
-        end = int(offsets[-1])
-        if end > self._capacity:
-            self._grow(end)
-        places = np.ascontiguousarray(places)
-        speed(copy_fields)(data, places, sizes, offsets, self._bytes)
-        self._ends.append(offsets[1:])
-        self._null_parts.append(sizes < 0)
-        self._nulls += nulls
-        self.size_bytes = end
+    @property
+    def size_bytes(self) -> int:
+        """Return the size of all fields so far."""
+        return int(self._offsets[self._rows])
 
-    def _grow(self, needed: int) -> None:
-        self._capacity = max(needed, 2 * self._capacity)
-        before = self._bytes
-        self._buffer, self._bytes = _allocated(self._capacity)
-        self._bytes[: self.size_bytes] = before[: self.size_bytes]
+    def append(self, data: Any, rows: npt.NDArray[np.void]) -> None:
+        """Add the field of rows that point into `data`."""
+        added, count = 0, len(rows)
+        if self._rows + count > self._is_valid.size:
+            self._is_valid = larger(self._is_valid, self._rows, self._rows + count)
+            self._offsets = larger(self._offsets, self._rows + 1, self._is_valid.size + 1)
+        places = rows.view(np.int64).reshape(count, self._longs)
+        sizes = rows.view(np.int32).reshape(count, self._ints)
+        while True:
+            more, nulls = self._speed(add_fields)(
+                *(data, places[added:], self._place, sizes[added:], self._size),
+                *(self._rows, self._offsets, self._is_valid, self._bytes),
+            )
+            added += more
+            self._rows += more
+            self._nulls += nulls
+            if added == count:
+                return
+            needed = self.size_bytes + int(sizes[added, self._size])
+            self._bytes = larger(self._bytes, self.size_bytes, needed)
 
     def finish(self) -> "pa.Array[Any]":
         """Return the fields so far as a binary array, and start a new one."""
-        offsets = np.concatenate(self._ends)
-        valid = bitmap(~np.concatenate(self._null_parts)) if self._nulls else None
-        buffers = [valid, buffer_of(offsets), self._buffer.slice(0, self.size_bytes)]
-        array = pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers, self._nulls)
+        rows, size_bytes, nulls = self._rows, self.size_bytes, self._nulls
+        valid = bitmap(self._is_valid[:rows]) if nulls else None
+        content = [buffer_of(self._offsets[: rows + 1]), buffer_of(self._bytes[:size_bytes])]
+        array = pa.Array.from_buffers(pa.binary(), rows, [valid, *content], nulls)
+        self._bytes = arrow_array(self._bytes.size, np.uint8)
+        self._offsets = arrow_array(self._offsets.size, np.int32)
         self._start()
         return array
-
-
-def buffer_of(array: npt.NDArray[Any]) -> pa.Buffer:
-    """Return an array's memory as a buffer of Arrow."""
-    held: Any = array
-    return pa.py_buffer(held)
-
-
-def bitmap(is_valid: npt.NDArray[np.bool_]) -> pa.Buffer:
-    """Return Arrow's validity bitmap."""
-    return buffer_of(np.packbits(is_valid, bitorder="little"))
-
-
-def _allocated(size_bytes: int) -> tuple[pa.Buffer, npt.NDArray[np.uint8]]:
-    """Return a new buffer of Arrow, and its memory as an array."""
-    buffer: Any = pa.allocate_buffer(size_bytes)
-    return buffer, np.frombuffer(buffer, np.uint8)

@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from kip33.formats.gathered_bytes import HEADER, find_headers
 from kip33.formats.native import Speed
-from kip33.records.binary_column import BinaryColumn, bitmap, buffer_of
+from kip33.records.arrow_memory import bitmap, buffer_of
+from kip33.records.binary_column import BinaryColumn
 from kip33.records.columns import RECORDS
 
 _LIST: Any = RECORDS.field("headers").type
@@ -20,7 +21,7 @@ class HeadersColumn:
     def __init__(self, speed: Speed) -> None:
         """Start empty; `speed` is that of the functions which find and copy."""
         self._speed = speed
-        self._keys, self._values = BinaryColumn(speed), BinaryColumn(speed)
+        self._keys, self._values = (BinaryColumn(speed, HEADER, name) for name in ("key", "value"))
         self._counts: list[npt.NDArray[np.int32]] = []
 
     @property
@@ -36,8 +37,8 @@ class HeadersColumn:
         if headers.size:
             speed = self._speed
             speed(find_headers)(data, records, headers)
-            self._keys.append(data, headers["key"], headers["key_bytes"])
-            self._values.append(data, headers["value"], headers["value_bytes"])
+            self._keys.append(data, headers)
+            self._values.append(data, headers)
 
     def sizes_of(self, data: Any, records: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:
         """Return the bytes of the headers of each record."""

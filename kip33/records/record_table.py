@@ -7,16 +7,22 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kip33.formats.batch import NO_TIMESTAMP
 from kip33.formats.native import Speed
+from kip33.formats.record_columns import RECORD
 from kip33.records.binary_column import BinaryColumn
 from kip33.records.columns import UNDECIDED, of_segment
 from kip33.records.headers_column import HeadersColumn
+from kip33.records.number_column import NumberColumn
 from kip33.records.read_segment import ReadSegment
 
 MOST_PAYLOAD_BYTES: Final = 1 << 26  # of one record batch, unless one record has more
 ENOUGH_ROWS: Final = 1 << 16  # a record batch ends after so many rows
-_NUMBERS: Final = {"offset": "offset", "timestamp": "timestamp", "timestampType": "timestamp_type"}
-_NO_TIMESTAMP: Final = -1
+_NUMBERS: Final = {  # field of RECORD, and what means null
+    "offset": ("offset", None),
+    "timestamp": ("timestamp", NO_TIMESTAMP),
+    "timestampType": ("timestamp_type", None),
+}
 
 
 class RecordTable:
@@ -26,10 +32,12 @@ class RecordTable:
         """Start empty; `schema` has some columns of RECORDS."""
         self._schema = schema
         wanted = set(schema.names)
-        self._numbers: dict[str, list[npt.NDArray[Any]]] = {
-            name: [] for name in _NUMBERS if name in wanted
+        self._numbers = {
+            name: NumberColumn(RECORD, *form) for name, form in _NUMBERS.items() if name in wanted
         }
-        self._fields = {name: BinaryColumn(speed) for name in ("key", "value") if name in wanted}
+        self._fields = {
+            name: BinaryColumn(speed, RECORD, name) for name in ("key", "value") if name in wanted
+        }
         self._headers = HeadersColumn(speed) if "headers" in wanted else None
         self._rows = 0
         self._undecided: str | None = None
@@ -57,8 +65,6 @@ class RecordTable:
         if self._rows:
             columns = [self._column(field, segment) for field in self._schema]
             yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
-        for parts in self._numbers.values():
-            parts.clear()
         self._rows = 0
 
     def _room_for(self, data: Any, records: npt.NDArray[np.void]) -> int:
@@ -76,10 +82,10 @@ class RecordTable:
         return count if count or self._rows else 1
 
     def _add(self, data: Any, records: npt.NDArray[np.void]) -> None:
-        for name, parts in self._numbers.items():
-            parts.append(records[_NUMBERS[name]].copy())
-        for name, column in self._fields.items():
-            column.append(data, records[name], records[f"{name}_bytes"])
+        for numbers in self._numbers.values():
+            numbers.append(records)
+        for column in self._fields.values():
+            column.append(data, records)
         if self._headers:
             self._headers.append(data, records)
         self._rows += len(records)
@@ -90,14 +96,7 @@ class RecordTable:
         if field.name == "headers" and self._headers:
             return self._headers.finish()
         if field.name in self._numbers:
-            return _numbers(np.concatenate(self._numbers[field.name]), field)
+            return self._numbers[field.name].finish(field.type)
         if field.name == UNDECIDED:
             return pa.array([self._undecided] * self._rows, pa.string())
         return of_segment(field, segment, self._rows)
-
-
-def _numbers(numbers: npt.NDArray[Any], field: "pa.Field[Any]") -> "pa.Array[Any]":
-    """Return numbers as a column; a timestamp of -1 is null."""
-    is_null = numbers == _NO_TIMESTAMP if field.name == "timestamp" else None
-    column: pa.Array[Any] = pa.array(numbers, mask=is_null).cast(field.type)
-    return column
