@@ -35,7 +35,6 @@ def add_fields(
     place: int,
     sizes: Any,
     size: int,
-    filled: int,
     offsets: Any,
     is_valid: Any,
     target: Any,
@@ -43,10 +42,10 @@ def add_fields(
     """Copy one field of each row side by side, as long as there is room in `target`.
 
     `places[i, place]` is the position of the field in `data`, `sizes[i, size]` its size in bytes,
-    -1 for null. Before the call there are `filled` fields: the next one begins at
-    `offsets[filled]`. Returns the number of fields that were added, and of nulls among them.
+    -1 for null. The first field begins at `offsets[0]`. Returns the number of fields that were
+    added, and of nulls among them.
     """
-    at = int(offsets[filled])
+    at = int(offsets[0])
     nulls = 0
     for i in range(len(places)):
         count = int(sizes[i, size])
@@ -56,11 +55,11 @@ def add_fields(
             if count > 0:
                 copy_bytes(target, at, data, places[i, place], count)
             at += count
-            is_valid[filled + i] = 1
+            is_valid[i] = 1
         else:
             nulls += 1
-            is_valid[filled + i] = 0
-        offsets[filled + i + 1] = at
+            is_valid[i] = 0
+        offsets[i + 1] = at
     return len(places), nulls
 
 

@@ -63,7 +63,7 @@ def samples() -> dict[Callable[..., Any], tuple[Any, ...]]:
         add_records: (data, bodies, np.zeros(1, CURSOR), np.zeros(1, RECORD_LIMITS), records),
         add_fields: (
             *(data, _read_only(np.zeros((1, 7), np.int64)), 0),
-            *(_read_only(np.zeros((1, 14), np.int32)), 0, 0, sizes, written, written),
+            *(_read_only(np.zeros((1, 14), np.int32)), 0, sizes, written, written),
         ),
         find_headers: (data, records, np.zeros(1, HEADER)),
     }

@@ -47,7 +47,7 @@ class BinaryColumn:
         while True:
             more, nulls = self._speed(add_fields)(
                 *(data, places[added:], self._place, sizes[added:], self._size),
-                *(self._rows, self._offsets, self._is_valid, self._bytes),
+                *(self._offsets[self._rows :], self._is_valid[self._rows :], self._bytes),
             )
             added += more
             self._rows += more
