@@ -38,14 +38,14 @@ class BinaryColumn:
 
     def append(self, data: Any, rows: npt.NDArray[np.void]) -> None:
         """Add the field of rows that point into `data`."""
-        added, count = 0, len(rows)
+        speed, added, count = self._speed, 0, len(rows)
         if self._rows + count > self._is_valid.size:
             self._is_valid = larger(self._is_valid, self._rows, self._rows + count)
             self._offsets = larger(self._offsets, self._rows + 1, self._is_valid.size + 1)
         places = rows.view(np.int64).reshape(count, self._longs)
         sizes = rows.view(np.int32).reshape(count, self._ints)
         while True:
-            more, nulls = self._speed(add_fields)(
+            more, nulls = speed(add_fields)(
                 *(data, places[added:], self._place, sizes[added:], self._size),
                 *(self._offsets[self._rows :], self._is_valid[self._rows :], self._bytes),
             )
