@@ -7,6 +7,7 @@ the bytes before any damage. The array grows with the bytes that were decoded, n
 that a header claims.
 """
 
+import struct
 import zlib
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
@@ -28,10 +29,12 @@ _LZ4_BLOCK_BYTES: Final = {  # by the first bytes of a frame: magic, flags, bloc
     bytes.fromhex("04224d18607073"): 1 << 22,
 }
 _LZ4_HEADER_BYTES: Final = 7
+_LZ4_WORD: Final = struct.Struct("<I")  # before a block: its size, or 0 after the last one
 _LZ4_STORED: Final = 0x80000000
 _LZ4_DENSEST: Final = 255  # bytes from one
 _XERIAL: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES: Final = 16
+_XERIAL_SIZE: Final = struct.Struct(">i")
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 
 
@@ -49,8 +52,8 @@ class WholeBodies:
     def __init__(self, max_batch_bytes: int) -> None:
         """Start without bodies; none may have more than `max_batch_bytes`."""
         self._most = max_batch_bytes
-        self._array = np.empty(_FIRST_BYTES, np.uint8)
         self._stop = 0
+        self._use(np.empty(_FIRST_BYTES, np.uint8))
         self._decoders: dict[str, Callable[[memoryview], bool]] = {
             "gzip": self._gzip,
             "snappy": self._snappy,
@@ -73,7 +76,10 @@ class WholeBodies:
         """Forget all bodies; arrays returned by `data` must no longer be used."""
         self._stop = 0
         if self._array.size > _KEPT_BYTES:
-            self._array = np.empty(_FIRST_BYTES, np.uint8)
+            self._use(np.empty(_FIRST_BYTES, np.uint8))
+
+    def _use(self, array: npt.NDArray[np.uint8]) -> None:
+        self._array, self._view = array, array.data
 
     def append(self, stored: memoryview, codec: int, *, magic: int) -> PlacedBody:
         """Decompress a body and place it after the others.
@@ -103,16 +109,16 @@ class WholeBodies:
             self._put(piece)
 
     def _put(self, piece: bytes | memoryview) -> None:
-        self._room(len(piece))[: len(piece)] = piece
+        self._room(len(piece), len(piece))[:] = piece
         self._stop += len(piece)
 
-    def _room(self, count: int) -> memoryview:
-        """Return the free bytes after the bodies, at least `count`."""
+    def _room(self, count: int, most: int | None = None) -> memoryview:
+        """Return the free bytes after the bodies: at least `count`, and no more than `most`."""
         if self._array.size - self._stop < count:
             larger = np.empty(max(2 * self._array.size, self._stop + count), np.uint8)
             larger[: self._stop] = self._array[: self._stop]
-            self._array = larger
-        return self._array.data[self._stop :]
+            self._use(larger)
+        return self._view[self._stop : None if most is None else self._stop + most]
 
     def _filled(self, read_into: Callable[[memoryview], int]) -> bool:
         """Place the bytes of a decoder; return whether they are not too many."""
@@ -148,8 +154,10 @@ class WholeBodies:
             return self._snappy_block(stored)
         at, start = _XERIAL_HEADER_BYTES, self._stop
         while at < len(stored):
-            size = int.from_bytes(stored[at : at + 4], signed=True)
-            at += 4
+            if len(stored) - at < _XERIAL_SIZE.size:
+                return False
+            (size,) = _XERIAL_SIZE.unpack_from(stored, at)
+            at += _XERIAL_SIZE.size
             if not 0 <= size <= len(stored) - at:
                 return False
             if not self._snappy_block(stored[at : at + size]):
@@ -172,7 +180,7 @@ class WholeBodies:
         if claimed * 3 > len(block) * 64 or 2 * claimed > self._most:
             return False
         try:
-            count = cramjam.snappy.decompress_raw_into(block, self._room(claimed)[:claimed])
+            count = cramjam.snappy.decompress_raw_into(block, self._room(claimed, claimed))
         except cramjam.DecompressionError:
             return False
         self._stop += count
@@ -185,9 +193,12 @@ class WholeBodies:
         if block_bytes is None:
             return False
         at, start = _LZ4_HEADER_BYTES, self._stop
-        while word := int.from_bytes(stored[at : at + 4], "little"):
+        while at + _LZ4_WORD.size <= len(stored):
+            (word,) = _LZ4_WORD.unpack_from(stored, at)
+            at += _LZ4_WORD.size
+            if word == 0:
+                return self._stop - start <= self._most
             size = word & ~_LZ4_STORED
-            at += 4
             if not 0 < size <= min(block_bytes, len(stored) - at):
                 return False
             block = stored[at : at + size]
@@ -196,14 +207,14 @@ class WholeBodies:
                 self._put(block)
                 continue
             most = min(block_bytes, size * _LZ4_DENSEST)
-            room = self._room(most)[:most]
+            room = self._room(most, most)
             try:
                 self._stop += cramjam.lz4.decompress_block_into(block, room, output_len=most)
             except cramjam.DecompressionError:
                 return False
             if self._stop - start > self._most:
                 return False
-        return at + 4 <= len(stored) and self._stop - start <= self._most
+        return False
 
     def _zstd(self, stored: memoryview) -> bool:
         import zstandard
