@@ -37,9 +37,10 @@ def register(
     VIEW orders USING `kafka-segments` OPTIONS (path '...', topic 'orders')`. Comparisons of
     `topic`, `partition`, `offset` and `timestamp` with constants choose what is read, if PySpark is
     4.1 or later: this function sets `spark.sql.python.filterPushdown.enabled`. With
-    `push_filters=False`, or if that may not be set, only options choose. Rows have no order. Of a
-    catalog, a large segment may be read by several tasks. A timestamp that Spark cannot have
-    becomes its latest one.
+    `push_filters=False`, or if that may not be set, only options choose. With filters, call `load`
+    for each use in a query: Spark 4.3 reads a DataFrame that a query uses twice with the filters of
+    one use, and rows are missing. Rows have no order. Of a catalog, a large segment may be read by
+    several tasks. A timestamp that Spark cannot have becomes its latest one.
 
     Tasks use the session's settings of stores as they are now, with `storage_options` (Hadoop's
     keys). Call it again after a change. Raises ValueError for PySpark 3.5 and for a session of

@@ -10,7 +10,8 @@ import os
 import re
 import subprocess
 import sys
-from datetime import UTC, datetime
+from collections import Counter
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -39,7 +40,7 @@ from tests.cli.console import PROJECT
 from tests.demo_archive import make_archive, make_sensors
 
 NOTEBOOK = PROJECT / "jobs" / "five_questions.ipynb"
-SECTIONS = ("timeline", "disorder", "retention", "search", "lag")
+SECTIONS = ("timeline", "disorder", "retention", "search", "lag", "records")
 DEMO = Path(".demo", "notebook")  # in the project's folder; the notebook's is one below
 KERNEL = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -235,6 +236,63 @@ def test_how_far_the_groups_are_behind(run: Run) -> None:
     assert [row["lag_records"] for row in shown] == ["8500", "10", "0", None, "500", "700"]
     ends = [row["unread_expires"] for row in shown]
     assert [end and milliseconds(end) for end in ends] == [lag.unread_expires_at_ms for lag in lags]
+
+
+def records_of_orders(run: Run) -> list[dict[str, Any]]:
+    """Return the day's records by `read_arrow`, from the archive itself."""
+    day = run.parameters["day"]
+    archive = Path(run.catalog).parents[1] / "archive"
+    reader = kip33.read_arrow(
+        archive,
+        topic="orders",
+        columns=["partition", "offset", "timestamp", "key"],
+        start_time=day,
+        end_time=day + timedelta(days=1),
+    )
+    return reader.read_all().to_pylist()
+
+
+@pytest.mark.spark
+@pytest.mark.integration
+def test_the_orders_of_each_minute(run: Run) -> None:
+    minutes = Counter(
+        milliseconds(row["timestamp"]) // 60_000 * 60_000 for row in records_of_orders(run)
+    )
+    shown = [(int(row["minute_ms"]), int(row["count"])) for row in run.table("records-rows")]
+    assert shown == sorted(minutes.items())[:20]
+
+
+@pytest.mark.spark
+@pytest.mark.integration
+def test_the_records_of_one_customer(run: Run) -> None:
+    key = run.parameters["customer"].encode()
+    expected = [row for row in records_of_orders(run) if row["key"] == key]
+    shown = run.table("customer-rows")
+    assert [(row["partition"], row["offset"]) for row in shown] == [
+        texts(row["partition"], row["offset"]) for row in expected
+    ]
+    assert [milliseconds(row["time"] or "") for row in shown] == [
+        milliseconds(row["timestamp"]) for row in expected
+    ]
+    assert expected
+
+
+@pytest.mark.spark
+@pytest.mark.integration
+def test_a_join_of_two_topics_as_parquet(run: Run) -> None:
+    archive = Path(run.catalog).parents[1] / "archive"
+    clicks = Counter(
+        row["key"]
+        for row in kip33.read_arrow(archive, topic="clicks", columns=["key"], on_error="skip")
+        .read_all()
+        .to_pylist()
+    )
+    pairs: Counter[str] = Counter()
+    for row in records_of_orders(run):
+        pairs[str(row["partition"])] += clicks[row["key"]]
+    shown = {row["partition"]: int(row["count"] or "") for row in run.table("joined-rows")}
+    assert shown == +pairs
+    assert shown
 
 
 def names_of_ours(code: str) -> set[str]:
