@@ -11,7 +11,7 @@ import pytest
 import kip33
 from kip33.errors import CorruptSegmentError, UnsupportedFormatError
 from kip33.formats.held_batches import BatchWindows
-from kip33.formats.records import iterate_records
+from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES, iterate_records
 from kip33.records import segment_reader
 from tests.builders.random_entries import random_log
 from tests.formats.real_segments import REAL_SEGMENTS, needs_real_segments
@@ -29,19 +29,24 @@ def read_into_of(data: bytes) -> Any:
     return read_into
 
 
-def one_by_one(log: bytes, *, prefix: str) -> Iterator[Row]:
+def one_by_one(
+    log: bytes, *, prefix: str, max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
+) -> Iterator[Row]:
     """Yield the rows of a log by `iterate_records`, one record or error after the other."""
     windows = BatchWindows(read_into_of(log), len(log), native=False, window_bytes=len(log))
     for held in windows:
         for row in held.batches[["position", "size_bytes"]].tolist():
-            yield from one_batch(log, *row, prefix)
+            yield from one_batch(log, *row, prefix, max_batch_bytes)
     if windows.damage:
         yield (f"{prefix}: {windows.damage}",)
 
 
-def one_batch(log: bytes, position: int, size: int, prefix: str) -> Iterator[Row]:
+def one_batch(
+    log: bytes, position: int, size: int, prefix: str, max_batch_bytes: int
+) -> Iterator[Row]:
+    data = log[position : position + size]
     try:
-        for record in iterate_records(log[position : position + size], position=position):
+        for record in iterate_records(data, position=position, max_batch_bytes=max_batch_bytes):
             stamp = None if record.timestamp == -1 else record.timestamp
             yield (record.offset, stamp, record.key, record.value, list(record.headers) or None)
     except (CorruptSegmentError, UnsupportedFormatError) as error:
