@@ -27,20 +27,21 @@ FILTER_PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 def register(
     spark: SparkSession,
     *,
-    push_filters: bool = True,
+    push_filters: bool = False,
     storage_options: StorageOptions | None = None,
 ) -> None:
     """Let a session read archives: `spark.read.format("kafka-segments").load(SOURCE)`.
 
     Options are those of `kip33.read_arrow` as texts; lists have commas. Columns are chosen by the
     option `columns` or by `.schema("offset long, timestamp timestamp")`. In SQL: `CREATE TEMPORARY
-    VIEW orders USING `kafka-segments` OPTIONS (path '...', topic 'orders')`. Comparisons of
-    `topic`, `partition`, `offset` and `timestamp` with constants choose what is read, if PySpark is
-    4.1 or later: this function sets `spark.sql.python.filterPushdown.enabled`. With
-    `push_filters=False`, or if that may not be set, only options choose. With filters, call `load`
-    for each use in a query: Spark 4.3 reads a DataFrame that a query uses twice with the filters of
-    one use, and rows are missing. Rows have no order. Of a catalog, a large segment may be read by
-    several tasks. A timestamp that Spark cannot have becomes its latest one.
+    VIEW orders USING `kafka-segments` OPTIONS (path '...', topic 'orders')`. Options choose what is
+    read. Rows have no order. Of a catalog, a large segment may be read by several tasks. A
+    timestamp that Spark cannot have becomes its latest one.
+
+    With `push_filters`, comparisons of `topic`, `partition`, `offset` and `timestamp` with
+    constants choose, too, if PySpark is 4.1 or later and lets this function set
+    `spark.sql.python.filterPushdown.enabled`. Then call `load` for each use in a query: Spark 4.3
+    reads a DataFrame that a query uses twice with the filters of one use, and rows are missing.
 
     Tasks use the session's settings of stores as they are now, with `storage_options` (Hadoop's
     keys). Call it again after a change. Raises ValueError for PySpark 3.5 and for a session of
