@@ -15,7 +15,8 @@ from kip33.formats.batch import CODEC_MASK, LOG_OVERHEAD
 from kip33.formats.batch_entries import ENTRY, UNREADABLE, V2_RECORDS, fill_entries
 from kip33.formats.held_batches import HeldBatches
 from kip33.formats.native import compiled, plain
-from kip33.formats.record_columns import BAD, CURSOR, DONE, RECORD, RECORD_LIMITS, add_records
+from kip33.formats.record_columns import BAD, CURSOR, DONE, RECORD_LIMITS, add_records
+from kip33.formats.record_fields import RECORD
 from kip33.formats.records import iterate_records
 from kip33.formats.whole_bodies import PlacedBody, WholeBodies
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from kip33.formats.bigendian import Bytes
 from kip33.formats.byte_copy import copy_bytes
-from kip33.formats.record_columns import sized_at
+from kip33.formats.record_fields import sized_at
 
 HEADER: Final = np.dtype(
     [

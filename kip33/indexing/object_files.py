@@ -24,7 +24,8 @@ from kip33.formats.gathered_bytes import HEADER, add_fields, find_headers
 from kip33.formats.native import object_compiler
 from kip33.formats.native.object_code import CPU_TARGETS, Target
 from kip33.formats.native.object_kernels import FOLDER, NUMBA_SETTINGS
-from kip33.formats.record_columns import CURSOR, RECORD, RECORD_LIMITS, add_records
+from kip33.formats.record_columns import CURSOR, RECORD_LIMITS, add_records
+from kip33.formats.record_fields import RECORD
 from kip33.rules import hash_table, index_entries, index_gaps, index_truth, transactions
 from kip33.rules.leader_epochs import refused_epoch
 from kip33.rules.segment_summary import SUMMARY_RECORD, summarize

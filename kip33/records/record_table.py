@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.formats.native import Speed
-from kip33.formats.record_columns import RECORD
+from kip33.formats.record_fields import RECORD
 from kip33.records.binary_column import BinaryColumn
 from kip33.records.columns import UNDECIDED, of_segment
 from kip33.records.headers_column import HeadersColumn
