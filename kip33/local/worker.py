@@ -1,8 +1,8 @@
 """A worker process: it processes the bins that it receives, until it is told to end.
 
-SIGTERM ends it as an exception does, so that it removes what it has half-written. It ends
-immediately when its parent process has ended for any reason. It ignores SIGINT: Ctrl-C at a
-terminal reaches all processes of a command, and the parent ends the others.
+SIGTERM ends it, after the file that it is writing. It ends immediately when its parent process has
+ended for any reason. It ignores SIGINT: Ctrl-C at a terminal reaches all processes of a command,
+and the parent ends the others.
 """
 
 import os
@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import parent_process
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyarrow import fs
@@ -22,6 +22,7 @@ from pyarrow import fs
 from kip33.archive.bins import Result
 from kip33.errors import Kip33Error
 from kip33.stores.filesystems import use_stores
+from kip33.stores.unfinished_files import end_process
 
 
 class Bin(NamedTuple):
@@ -63,7 +64,7 @@ def work_on_bins(
     # A progress bar replaces them with objects that have a lock; a fork may copy it locked.
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGTERM, end_process)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if stores is not None:
@@ -106,11 +107,6 @@ def _portable(error: Exception) -> BaseException:
         return UnportableError(trace)
     arrived.add_note(f"in a worker process:\n{trace}")
     return arrived
-
-
-def _end(number: int, _: object) -> NoReturn:
-    signal.signal(number, signal.SIG_IGN)  # once: the next one would disturb the clearing up
-    sys.exit(128 + number)
 
 
 def _end_with_parent() -> None:

@@ -11,6 +11,7 @@ from kip33.stores.file_status import FileStatus, status_of
 from kip33.stores.files import one_line, size_of
 from kip33.stores.local_files import write_new
 from kip33.stores.locations import Location
+from kip33.stores.unfinished_files import unfinished_file
 
 TEMPORARY_SUFFIX: Final = ".tmp"
 LIBHDFS: Final = "hdfs"  # cannot rename over a file: pyarrow's move deletes first
@@ -35,6 +36,18 @@ def publish(
     the new file's size and time. Without `reads_back` an object store is not asked for them: the
     time is None, and the caller compares the size later.
     """
+    with unfinished_file():
+        return _publish(location, data, before_rename, durable, flush_first, reads_back)
+
+
+def _publish(
+    location: Location,
+    data: bytes,
+    before_rename: Callable[[str], None] | None,
+    durable: bool,
+    flush_first: bool,
+    reads_back: bool,
+) -> FileStatus:
     target = location.path
     renames = not location.is_object_store
     if renames:

@@ -10,6 +10,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from io import StringIO
 from multiprocessing import resource_tracker
@@ -26,6 +27,8 @@ from kip33.local.local_engine import LocalEngine, cores
 from kip33.local.worker import Bin, BinError, Stores
 from kip33.local.worker_pool import _Worker
 from kip33.rules.packing import LEAST_BIN_COST
+from kip33.stores.locations import Location
+from kip33.stores.own_files import publish
 
 
 def files_of(*sizes: int) -> pa.Table:
@@ -195,26 +198,35 @@ def test_workers_have_ended_when_the_work_has() -> None:
             os.kill(pid, 0)
 
 
-def half_written(folder: Path, number: int, files: pa.Table) -> Iterator[int]:
-    """Fail in bin 0 as soon as bin 1 has a temporary file, which only an exception removes."""
-    temporary = folder / "half-written.tmp"
+def half_written(folder: Path, threads: int, number: int, files: pa.Table) -> Iterator[int]:
+    """Fail in bin 0 as soon as bin 1 has temporary files."""
     if number == 0:
-        while not temporary.exists():
+        while len(list(folder.glob("*.tmp"))) < threads:
             time.sleep(0.01)
         raise PublishError("the disk is full")
-    try:
-        temporary.touch()
-        time.sleep(60)
-        yield number
-    finally:
-        temporary.unlink()
+
+    def write(name: int) -> None:
+        for again in range(10_000):
+            place = Location.of(str(folder / f"{name}-{again}"))
+            publish(place, b"whole", before_rename=lambda _: time.sleep(0.5))
+
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(write, range(threads)))
+    yield number
 
 
-def test_a_bin_that_is_stopped_removes_what_it_has_half_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_worker_that_is_stopped_finishes_the_files_that_it_writes(
+    tmp_path: Path, threads: int
+) -> None:
+    run = partial(half_written, tmp_path, threads)
     with pytest.raises(PublishError, match="the disk is full"):
-        LocalEngine(2).run_on_bins(files_of(1, 2), partial(half_written, tmp_path), parallelism=2)
+        LocalEngine(2).run_on_bins(files_of(1, 2), run, parallelism=2)
 
-    assert list(tmp_path.iterdir()) == []
+    left = list(tmp_path.iterdir())
+    assert len(left) >= threads
+    assert {path.read_bytes() for path in left} == {b"whole"}
+    assert {path.suffix for path in left} == {""}
 
 
 @pytest.mark.parametrize(
