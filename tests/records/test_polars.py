@@ -34,7 +34,7 @@ def rows(frame: pl.LazyFrame, engine: Any = "auto") -> Any:
     return plain_rows(frame.select(COLUMNS).collect(engine=engine).to_arrow())
 
 
-@pytest.mark.parametrize("archives", short_and_long(1, 60, "KIP33_FRAMES"))
+@pytest.mark.parametrize("archives", short_and_long(1, 20, "KIP33_FRAMES"))
 def test_random_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archives: int) -> None:
     monkeypatch.setattr(index_start, "WALKED_WHOLE_BYTES", 0)
     monkeypatch.setattr(segment_reader, "LOCAL_WINDOW_BYTES", 500)
