@@ -6,6 +6,7 @@
 One KRaft process is broker and controller. Its jars come by Maven, as the oracle's do.
 """
 
+import os
 import socket
 import subprocess
 import time
@@ -14,7 +15,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.integration.kafka.kafka_jars import PROJECT, JarFolder, OracleError
+import pytest
+
+from tests.integration.kafka.kafka_jars import PROJECT, JarFolder, OracleError, OracleMissingError
 
 STORAGE_TOOL = "kafka.tools.StorageTool"
 TOPIC_COMMAND = "org.apache.kafka.tools.TopicCommand"
@@ -56,6 +59,22 @@ class Broker:
     def complaints(self) -> str:
         """Return what it logged since it started: warnings, errors."""
         return (self.log_dir.parent / OUTPUT).read_text(errors="replace")
+
+
+@contextmanager
+def broker_or_skip(directory: Path, properties: Mapping[str, str]) -> Iterator[Broker]:
+    """Do as `running_broker`, but skip a test where Java or Maven is not there.
+
+    With KIP33_REQUIRE_KAFKA the test fails instead.
+    """
+    with ExitStack() as started:
+        try:
+            broker = started.enter_context(running_broker(directory, properties))
+        except OracleMissingError as missing:
+            if os.environ.get("KIP33_REQUIRE_KAFKA"):
+                raise
+            pytest.skip(f"Kafka cannot be asked: {missing}")
+        yield broker
 
 
 @contextmanager

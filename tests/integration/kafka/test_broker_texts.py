@@ -1,7 +1,6 @@
 """What the tools and files of a real broker say, read by kip33: every topic, every value."""
 
 import json
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,9 +19,10 @@ from tests.integration.kafka.broker import (
     PRODUCER_PERFORMANCE,
     TOPIC_COMMAND,
     Broker,
+    broker_or_skip,
     running_broker,
 )
-from tests.integration.kafka.kafka_jars import OracleError, OracleMissingError
+from tests.integration.kafka.kafka_jars import OracleError
 
 pytestmark = pytest.mark.kafka
 
@@ -47,20 +47,11 @@ TOPICS = {
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    starting = running_broker(tmp_path_factory.mktemp("broker"), BROKER)
-    try:
-        broker = starting.__enter__()
-    except OracleMissingError as missing:
-        if os.environ.get("KIP33_REQUIRE_KAFKA"):
-            raise
-        pytest.skip(f"Kafka cannot be asked: {missing}")
-    try:
+    with broker_or_skip(tmp_path_factory.mktemp("broker"), BROKER) as broker:
         for topic, settings in TOPICS.items():
             options = [f"--config={key}={value}" for key, value in settings.items()]
             broker.run(TOPIC_COMMAND, "--create", "--topic", topic, *options, *broker.server)
         yield broker
-    finally:
-        starting.__exit__(None, None, None)
 
 
 def describe_configs(broker: Broker, *options: str) -> str:

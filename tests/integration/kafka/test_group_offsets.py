@@ -4,7 +4,6 @@ The tool's texts and CSV are parsed to what was committed, `kip33 lag` counts wh
 says, and what `kip33 search` and `kip33 failover` emit resets the groups to those very offsets.
 """
 
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
@@ -23,9 +22,8 @@ from tests.integration.kafka.broker import (
     GROUP_MEMBER,
     GROUPS_COMMAND,
     Broker,
-    running_broker,
+    broker_or_skip,
 )
-from tests.integration.kafka.kafka_jars import OracleMissingError
 
 pytestmark = pytest.mark.kafka
 
@@ -95,14 +93,7 @@ def kip33_here(*arguments: Any) -> Finished:
 @pytest.fixture(scope="module")
 def groups(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Groups]:
     root = tmp_path_factory.mktemp("groups")
-    starting = running_broker(root, BROKER)
-    try:
-        broker = starting.__enter__()
-    except OracleMissingError as missing:
-        if os.environ.get("KIP33_REQUIRE_KAFKA"):
-            raise
-        pytest.skip(f"Kafka cannot be asked: {missing}")
-    try:
+    with broker_or_skip(root, BROKER) as broker:
         batches = [
             (topic, str(partition), str(START_MS + number * MINUTE_MS))
             for topic in TOPICS
@@ -120,8 +111,6 @@ def groups(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gro
             spark, str(broker.log_dir), str(root / "indexes"), now_ms=NOW_MS, topics=["orders*"]
         )
         yield Groups(broker, root / "indexes" / "_catalog", kip33_here, described)
-    finally:
-        starting.__exit__(None, None, None)
 
 
 def test_all_groups_described_while_one_has_a_member(groups: Groups) -> None:

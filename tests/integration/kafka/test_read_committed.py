@@ -15,8 +15,8 @@ from typing import NamedTuple
 import pytest
 
 import kip33
-from tests.integration.kafka.broker import TOPIC_COMMAND, running_broker
-from tests.integration.kafka.kafka_jars import PROJECT, OracleMissingError
+from tests.integration.kafka.broker import TOPIC_COMMAND, broker_or_skip
+from tests.integration.kafka.kafka_jars import PROJECT
 from tests.records.test_levels import build
 
 pytestmark = pytest.mark.kafka
@@ -78,14 +78,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copied]:
     root = tmp_path_factory.mktemp("transactions")
     steps, ends = random_steps(Random(SEED))
     (root / "steps").write_text("\n".join(steps))
-    starting = running_broker(root, BROKER)
-    try:
-        broker = starting.__enter__()
-    except OracleMissingError as missing:
-        if os.environ.get("KIP33_REQUIRE_KAFKA"):
-            raise
-        pytest.skip(f"Kafka cannot be asked: {missing}")
-    try:
+    with broker_or_skip(root, BROKER) as broker:
         broker.run(
             *(TOPIC_COMMAND, "--create", "--topic", TOPIC, "--partitions", str(PARTITIONS)),
             *("--config", f"segment.bytes={SEGMENT_BYTES}", *broker.server),
@@ -95,8 +88,6 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copied]:
         for partition in range(PARTITIONS):
             name = f"{TOPIC}-{partition}"
             shutil.copytree(broker.log_dir / name, root / "archive" / name)
-    finally:
-        starting.__exit__(None, None, None)
     yield Copied(root / "archive", consumed_from(said), ends)
 
 
