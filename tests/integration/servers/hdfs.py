@@ -25,7 +25,8 @@ STARTS_WITHIN_S = 900
 ANSWERS_WITHIN_S = 600
 # Short lives: the first compiler only, one collector thread, little memory.
 JVM = ("java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-# Room for a driver and two executors; limits of memory and disk belong to the machine, not to YARN.
+# Room for a driver and two executors; limits of memory and disk belong to the machine, not to YARN:
+# it looks at its disks once even without the checker, and above 90 % runs no container.
 YARN = {
     "yarn.resourcemanager.scheduler.class": (
         "org.apache.hadoop.yarn.server.resourcemanager.scheduler.fifo.FifoScheduler"
@@ -36,6 +37,7 @@ YARN = {
     "yarn.nodemanager.pmem-check-enabled": "false",
     "yarn.nodemanager.vmem-check-enabled": "false",
     "yarn.nodemanager.disk-health-checker.enable": "false",
+    "yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage": "100",
     "yarn.nodemanager.env-whitelist": "JAVA_HOME,PATH",
     "yarn.nodemanager.delete.debug-delay-sec": "600",  # keeps the containers' logs for the tests
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from hdfs_native import Client, WriteOptions
-from pyarrow.fs import FileSelector, FileType, S3FileSystem
+from pyarrow.fs import AwsDefaultS3RetryStrategy, FileSelector, FileType, S3FileSystem
 
 from tests.integration.servers.faults import Request
 from tests.integration.servers.fixtures import or_skip
@@ -70,7 +70,8 @@ def test_proxy_makes_requests_fail_and_sees_them_repeated(
 
 def test_proxy_refuses_connections_until_it_accepts_them(s3_server: S3Server, s3_proxy: FaultProxy):
     s3_server.make_bucket("refusing")
-    files = s3_server.filesystem(endpoint_override=s3_proxy.endpoint)
+    waits = AwsDefaultS3RetryStrategy(max_attempts=10)  # 25 ms, 50 ms ...: beyond the 0.3 s below
+    files = s3_server.filesystem(endpoint_override=s3_proxy.endpoint, retry_strategy=waits)
     put(files, "refusing/key", b"content")
     s3_proxy.refuse()
     healing = threading.Timer(0.3, s3_proxy.heal)
