@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DEMO := .demo
 
 .DEFAULT_GOAL := help
-.PHONY: help venv java dist demo test quick lint types integration test-integration bench bench-quick clean
+.PHONY: help venv java wheel dist demo docs test quick lint types integration test-integration bench bench-quick clean
 
 help:  ## Show the targets
 	@awk -F ':.*## ' '/^##@/ {printf "\n%s\n", substr($$0, 5)} \
@@ -13,15 +13,21 @@ help:  ## Show the targets
 
 ##@ Set up
 
-venv: $(VENV)/.installed  ## Make .venv with kip33 and all it needs
+venv: $(VENV)/.installed  ## Make .venv with kip33 and all that its tests need
 
-$(VENV)/.installed: pyproject.toml .ci/requirements.lock
+PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c .ci/requirements.lock
+
+$(VENV)/.installed: $(VENV)/.runs
+	$(PIP_INSTALL) -e '.[dev]'
+	@touch $@
+
+$(VENV)/.runs: pyproject.toml .ci/requirements.lock  # what running needs: enough for a demo
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or later is needed; try: make $(MAKECMDGOALS) PYTHON=python3.11"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
 	  { echo "Python's venv is missing (Debian: apt-get install python3-venv)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c .ci/requirements.lock -e '.[dev]'
+	$(PIP_INSTALL) --no-compile -e .  # bytecode of all of Spark takes as long as the rest
 	@touch $@
 
 java:
@@ -32,22 +38,27 @@ java:
 
 DIST ?= dist
 OBJECTS := kip33/formats/native/objects
-dist: venv  ## Make dist/kip33.zip for --py-files and dist/kip33-env.tar.gz for spark.archives
-	@rm -rf $(DIST) build $(OBJECTS) && mkdir -p $(DIST)  # what setuptools left there would go along
-	$(BIN)/python -m kip33.indexing.object_files $(OBJECTS)  # so that no executor compiles
+wheel: $(VENV)/.runs  ## Make dist/kip33-*.whl for pip, with object code so that nothing compiles
+	@rm -rf $(DIST)/kip33-*.whl $(OBJECTS) && mkdir -p $(DIST)
+	$(BIN)/python -m kip33.indexing.object_files $(OBJECTS)
 	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir $(DIST) .
-	@mv $(DIST)/kip33-*.whl $(DIST)/kip33.zip  # a wheel is one; Spark takes no other name
+	@rm -rf $(OBJECTS)
+	@ls -lh $(DIST)/kip33-*.whl
+
+dist: wheel  ## Make dist/kip33.zip for --py-files and dist/kip33-env.tar.gz for spark.archives
+	@cp $(DIST)/kip33-*.whl $(DIST)/kip33.zip  # a wheel is one; Spark takes no other name
+	@rm -rf $(DIST)/environment
 	$(PYTHON) -m venv $(DIST)/environment
 	$(DIST)/environment/bin/pip install --quiet --disable-pip-version-check \
-	  -c .ci/requirements.lock '.[hdfs,s3]'
+	  -c .ci/requirements.lock "$$(ls $(DIST)/kip33-*.whl)[hdfs,s3]"
 	@$(DIST)/environment/bin/pip uninstall --quiet --yes pyspark py4j pip  # a cluster has its own
 	tar -czf $(DIST)/kip33-env.tar.gz -C $(DIST)/environment .
-	@rm -rf $(DIST)/environment $(OBJECTS)
+	@rm -rf $(DIST)/environment
 	@ls -lh $(DIST)
 
 ##@ See it work
 
-demo: venv java  ## Make a small archive; build, verify, search; judge its retention, carry it out
+demo: $(VENV)/.runs java  ## Make a small archive; build, verify, search; judge its retention, carry it out
 	@rm -rf $(DEMO)
 	$(BIN)/python -m tests.demo_archive $(DEMO)/archive
 	$(BIN)/kip33 verify $(DEMO)/archive
@@ -57,17 +68,32 @@ demo: venv java  ## Make a small archive; build, verify, search; judge its reten
 	$(BIN)/kip33 verify $(DEMO)/archive --index-dir $(DEMO)/indexes
 	$(BIN)/kip33 dump $(DEMO)/indexes/broker-1/payments-0/00000000000000000000.timeindex
 	rm $(DEMO)/archive/broker-2/clicks-0/*.log  # a night later, after retention
+	rm $(DEMO)/archive/broker-1/sensors-1/*0600.log  # and one that nobody should have removed
 	$(BIN)/kip33 build $(DEMO)/archive --index-dir $(DEMO)/indexes --offset-index
+	$(BIN)/kip33 catalog $(DEMO)/indexes/_catalog --holes
+	$(BIN)/kip33 catalog $(DEMO)/indexes/_catalog --orphans --plan $(DEMO)/orphans.jsonl
 	$(BIN)/kip33 catalog $(DEMO)/indexes/_catalog
 	$(BIN)/kip33 catalog $(DEMO)/indexes/_catalog --diff 1 2
 	$(BIN)/python -m tests.builders.layouts $(DEMO)/archive/broker-1 $(DEMO)/tiered  # zstd chunks
 	$(BIN)/kip33 build $(DEMO)/tiered --layout aiven --index-dir $(DEMO)/tiered-indexes
+	$(BIN)/kip33 restore $(DEMO)/tiered --layout aiven --topics orders --to $(DEMO)/log-dir  # for a broker
 	$(BIN)/kip33 search $(DEMO)/indexes/_catalog --time 2023-11-15T12:00Z --topic 'sens*' --topic orders
 	$(BIN)/kip33 records $(DEMO)/indexes/_catalog --topic orders --from 2023-11-14T22:14Z --limit 5
 	$(BIN)/kip33 count $(DEMO)/indexes/_catalog --topic orders --per 1d
+	$(BIN)/kip33 timestamps $(DEMO)/indexes/_catalog --topics orders --topics 'sens*' --topics audit.v1
+	$(BIN)/kip33 roll $(DEMO)/indexes/_catalog --segment-ms 12h --now 2023-12-01  # timestamps that jump
+	$(BIN)/kip33 roll $(DEMO)/archive --what-if --segment-ms 6h --topics 'sens*'
 	$(BIN)/kip33 retention $(DEMO)/indexes/_catalog --policy conf/retention.toml --now 2023-12-01 \
 	  --forecast 3d --ignore-future 1h --plan $(DEMO)/plan.jsonl  # one future timestamp blocks sensors-0
+	$(BIN)/kip33 report $(DEMO)/indexes/_catalog --policy conf/retention.toml --now 2023-12-01 \
+	  --output $(DEMO)/report.html
 	$(BIN)/kip33 retention --apply $(DEMO)/plan.jsonl --trash $(DEMO)/trash
+
+##@ Read it
+
+docs: venv  ## Make the pages of kip33/docs a site in build/docs
+	$(BIN)/python -m sphinx -b html -W --keep-going -q kip33/docs build/docs
+	@echo "build/docs/index.html"
 
 ##@ Check it
 
@@ -92,11 +118,11 @@ integration: venv java  ## The tests against Kafka's own jars (Maven), other ser
 	  -m "kafka or integration or (hypothesis and not spark)"
 
 bench bench-quick: venv java
-	$(BIN)/pip install --quiet --disable-pip-version-check -c .ci/requirements.lock -e '.[dev,bench]'
+	$(PIP_INSTALL) -e '.[dev,bench]'
 	$(BIN)/python -m tests.benchmarks.bench $(if $(filter bench-quick,$@),--quick)
 
 bench:  ## Measure all, about an hour; writes tests/benchmarks/results/
 bench-quick:  ## Measure some of it, in three minutes
 
 clean:  ## Remove what was made here
-	rm -rf $(VENV) $(DEMO) build $(DIST) $(OBJECTS) *.egg-info tests/integration/kafka/oracle/target
+	rm -rf $(VENV) $(DEMO) $(DIST) $(OBJECTS) build/docs tests/integration/kafka/oracle/target

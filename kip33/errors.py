@@ -13,6 +13,8 @@
         LockedError             a log directory that a broker, or another run of kip33, uses now
       LocationError             a path or URI that cannot be used
       PolicyError               a retention policy that cannot be read, or is unknown to Kafka
+      TruncationError           a partition that cannot be truncated; nothing was changed
+      RestoreError              a restore that cannot begin; nothing was changed
       PublishError              a part or commit file that cannot be written: nothing is committed
       WorkerLostError           a worker process that was killed, twice: nothing is committed
       WorkerStartError          a worker process that cannot be started: nothing is committed
@@ -73,6 +75,14 @@ class LocationError(Kip33Error):
 
 class PolicyError(Kip33Error):
     """A policy file, or a broker's description of its topics, that is wrong."""
+
+
+class TruncationError(Kip33Error):
+    """A partition that cannot be truncated as asked; nothing was changed."""
+
+
+class RestoreError(Kip33Error):
+    """A restore that cannot begin or go on as asked; the log directory was not changed."""
 
 
 class PublishError(Kip33Error):

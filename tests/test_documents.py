@@ -3,7 +3,7 @@
 import ast
 import doctest
 import re
-import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,7 +26,9 @@ MODULES = {
 
 IN_BACKTICKS = re.compile(r"`([^`\n]+)`")
 PATH = re.compile(r"(?:[\w.-]+/)*[\w.-]+(?:\.(?:py|md|toml|ipynb|conf|properties|svg)|/)")
-LINK = re.compile(r"\]\(([^)#:]+)\)")
+LINK = re.compile(r"\]\((?!\w+:)([^)#\s]*)#?([^)\s]*)\)")  # not to another site
+CODE_BLOCK = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
+HEADING = re.compile(r"^#+ +(.+?) *#*$", re.MULTILINE)
 DOTTED = re.compile(rf"(?:kip33\.)?({'|'.join(PACKAGES)})((?:\.\w+)+)")
 NOT_OURS = re.compile(  # names of files, settings of Spark and Kafka
     r"\w+\.(py|md|ms|bytes)|spark\.(archives|driver|executor|hadoop|io|jars|kerberos|kubernetes|"
@@ -65,12 +67,38 @@ def paths_in(page: Path) -> Iterator[str]:
             is_bare = not above and not is_there(text, page)
             yield f"{folder}/{name}" if is_bare and folder else text
             folder = above or folder
-        yield from LINK.findall(line)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_path_on_a_page_exists(page: Path) -> None:
     assert [path for path in paths_in(page) if not is_there(path, page)] == []
+
+
+def prose_of(page: Path) -> str:
+    return CODE_BLOCK.sub("", page.read_text(encoding="utf-8"))
+
+
+def anchors_of(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub and MyST name them."""
+    known: Counter[str] = Counter()
+    anchors = set()
+    for heading in HEADING.findall(prose_of(page)):
+        name = re.sub(r"[^\w\- ]", "", LINK.sub("]", heading).lower()).replace(" ", "-")
+        anchors.add(f"{name}-{known[name]}" if known[name] else name)
+        known[name] += 1
+    return anchors
+
+
+def is_dead(link: tuple[str, str], page: Path) -> bool:
+    """Return whether a link leads to no file or directory, or to no heading of a page."""
+    path, anchor = link
+    target = page.parent / path if path else page
+    return not target.exists() or bool(anchor and anchor not in anchors_of(target))
+
+
+@pytest.mark.parametrize("page", (*PAGES, *sorted((ROOT / ".github").rglob("*.md"))), ids=name_of)
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    assert [link for link in LINK.findall(prose_of(page)) if is_dead(link, page)] == []
 
 
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
@@ -85,7 +113,9 @@ def test_every_test_on_a_page_exists(page: Path) -> None:
 def names_in(module: Path) -> set[str]:
     """Return what a module defines at its top."""
     names = set()
-    for node in ast.parse(module.read_text(encoding="utf-8")).body:
+    body = ast.parse(module.read_text(encoding="utf-8")).body
+    for_types = [node for one in body if isinstance(one, ast.If) for node in one.body]
+    for node in (*body, *for_types):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             names.add(node.name)
         elif isinstance(node, ast.Assign | ast.AnnAssign):
@@ -153,13 +183,6 @@ def test_the_examples_on_a_page_give_what_it_says(page: Path) -> None:
     assert doctest.testfile(str(page), module_relative=False, encoding="utf-8").failed == 0
 
 
-def test_the_wheel_has_every_page_of_the_package() -> None:
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    patterns = settings["tool"]["setuptools"]["package-data"]["kip33"]
-    shipped = {path for pattern in patterns for path in PACKAGE.glob(pattern)}
-    assert set(PACKAGE.rglob("*.md")) <= shipped
-
-
 def test_what_the_checks_of_this_file_would_see() -> None:
     page = PACKAGE / "DESIGN.md"
     assert looks_like_a_path_of_the_repository("kip33/storage/files.py")
@@ -173,3 +196,12 @@ def test_what_the_checks_of_this_file_would_see() -> None:
     ]
     assert is_defined("stores.files.opened") and not is_defined("stores.files.not_there")
     assert not is_defined("builds.not_there")
+    links = "[a](DESIGN.md#the-data-flow), [b](DESIGN.md), [c](https://a.org/#x), [d](#decisions)"
+    assert LINK.findall(links) == [
+        ("DESIGN.md", "the-data-flow"),
+        ("DESIGN.md", ""),
+        ("", "decisions"),
+    ]
+    assert not any(is_dead(link, page) for link in LINK.findall(links))
+    dead = "[a](kip33/DESIGN.md), [b](DESIGN.md#data-flow), [c](#decision)"
+    assert all(is_dead(link, page) for link in LINK.findall(dead))

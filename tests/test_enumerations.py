@@ -30,20 +30,29 @@ TREES = {
 # The same text with another meaning: module, text.
 OTHER_MEANINGS = {
     ("kip33/cli/dump.py", "index"),  # the kind of a file
+    ("kip33/cli/dump.py", "note"),  # a key of its rows
     ("kip33/cli/retention_tables.py", "blocked"),  # a column of the table
     ("kip33/cli/retention_tables.py", "log"),  # another one
     ("kip33/cli/retention_tables.py", "segments"),  # another one
     ("kip33/spark/retention/summary.py", "retention_bytes"),  # a column
     ("kip33/builds/build_options.py", "log"),  # what a build reads
+    ("kip33/restore/cut_indexes.py", "index"),  # the kind of a file
+    *((f"kip33/formats/{module}.py", "none") for module in ("codecs", "whole_bodies")),  # a codec
     ("kip33/cli/search.py", "kafka"),  # whose answer a search gives
+    *(  # the dialect, and the command
+        (f"kip33/{module}.py", "kip33")
+        for module in ("builds/catalog_row", "cli/search", "rules/search")
+    ),
     *(
         (f"kip33/records/avro_{module}.py", "record") for module in ("check", "schema", "values")
     ),  # a type of Avro
     *(  # the suffix of a log
         (f"kip33/{module}.py", "log")
         for module in (
-            *("archive/layouts/hdfs_rsm", "archive/layouts/kafka", "archive/partition_files"),
+            *("archive/layouts/hdfs_rsm", "archive/layouts/kafka", "archive/leftover_files"),
+            "archive/partition_files",
             *("archive/segment_paths", "cli/dump", "stores/containers/aiven"),
+            *("restore/log_dir_state", "restore/partition_state", "restore/truncate_apply"),
         )
     ),
 }

@@ -23,9 +23,11 @@ TWICE = {
     "plan": {"builds", "retention"},
     "records": {"cli", "formats"},
     "retention": {"cli", "rules"},
+    "roll": {"cli", "spark"},
     "search": {"cli", "rules", "spark"},
     "suspicious_timestamps": {"rules", "spark/retention"},
     "times": {"cli", "formats"},
+    "timestamps": {"cli", "spark"},
     "transaction_index": {"formats", "rules"},
     "verify": {"cli", "spark"},
 }

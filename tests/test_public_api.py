@@ -92,6 +92,7 @@ SPARK_NAMES = [
     "BuildSummary",
     "Policies",
     "WhatIf",
+    "audit_roll",
     "build_index",
     "create_session",
     "evaluate_retention",
@@ -102,6 +103,7 @@ SPARK_NAMES = [
     "read_segments",
     "register",
     "summarize_partitions",
+    "timestamp_profile",
     "verify_index",
 ]
 

@@ -1,4 +1,4 @@
-"""Every example of README.md runs, as it stands, in a folder with the demo archive in ./archive.
+"""Every example of README.md and of the how-to pages runs, in a folder with the demo archive.
 
 An example is a fenced block below a line `<!-- test: name -->`.
 """
@@ -18,13 +18,14 @@ from kip33.cli.main import COMMANDS
 from tests.demo_archive import make_archive, make_sensors
 
 PROJECT = Path(__file__).parents[1]
-README = (PROJECT / "README.md").read_text()
+HOW_TO = sorted((PROJECT / "kip33/docs/how-to").glob("*.md"))
+PAGES = "".join(page.read_text() for page in (PROJECT / "README.md", *HOW_TO))
 BLOCK = re.compile(r"^<!-- test: (\w+) -->\n```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OUR_CODE = f'File "{PROJECT / "kip33"}'  # in a trace; PySpark's workers may leave one of their own
 
 
 class Example(NamedTuple):
-    """A block of the README."""
+    """A block of a page."""
 
     name: str
     language: str
@@ -38,7 +39,7 @@ class Example(NamedTuple):
         return ["bash", "-euo", "pipefail", "-c"]
 
 
-EXAMPLES = {found[1]: Example(*found.groups()) for found in BLOCK.finditer(README)}
+EXAMPLES = {found[1]: Example(*found.groups()) for found in BLOCK.finditer(PAGES)}
 RUN = [
     example for example in EXAMPLES.values() if example.name != "airflow"
 ]  # see tests/integration/airflow
@@ -53,7 +54,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_marked_block_is_found() -> None:
-    assert len(EXAMPLES) == README.count("<!-- test:") > 0
+    assert len(EXAMPLES) == PAGES.count("<!-- test:") > 0
     assert {example.language for example in EXAMPLES.values()} <= {"bash", "console", "python"}
 
 
@@ -78,8 +79,8 @@ def test_the_example_runs(example: Example, archive: Path, tmp_path: Path) -> No
         assert list((tmp_path / "indexes" / "_catalog" / "commits").glob("*.json"))
 
 
-def test_the_readme_names_commands_that_there_are() -> None:
-    blocks = re.findall(r"^```(?:bash|console)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+def test_the_pages_name_commands_that_there_are() -> None:
+    blocks = re.findall(r"^```(?:bash|console)\n(.*?)^```$", PAGES, re.MULTILINE | re.DOTALL)
     lines = "".join(blocks).replace("\\\n", " ").splitlines()
     words = [shlex.split(line, comments=True) for line in lines]
     named = {line[1] for line in words if line[:1] == ["kip33"]}

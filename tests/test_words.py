@@ -28,7 +28,7 @@ RIDDLES = re.compile(
 PLAIN = ("archive", "catalog", "indexing", "retention", "search", "builds")
 REWRITTEN = (
     *("stores", "formats", "rules", "archive", "catalog", "api", "indexing", "retention"),
-    *("search", "builds", "local", "spark", "cli"),
+    *("search", "builds", "local", "spark", "cli", "report"),
 )
 TEXTS = [
     PROJECT / "README.md",

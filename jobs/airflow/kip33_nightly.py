@@ -11,8 +11,8 @@ A Variable has the places:
       "results": "hdfs:///kip33/nightly"
     }'
 
-`home` is a copy of this project. Its `conf/kip33.toml` has all other options, such as topics and
-Kafka's settings. Do not set `fail-on` there: in this DAG the summaries decide. Each run gets a
+`kip33 init /opt/kip33` writes `home`. Its `conf/kip33.toml` has all other options, such as topics
+and Kafka's settings. Do not set `fail-on` there: in this DAG the summaries decide. Each run gets a
 folder below `results`, with the summary of each job and the audit as Parquet. The jobs write there,
 Airflow's workers read it.
 
@@ -28,13 +28,19 @@ logs contain the jobs' messages, and no messages of Spark.
 
 - **build** reads new and changed segments, of the archive as it is when the task runs.
 - **verify** compares every index with its log. It reads the whole archive and finds bit rot. If a
-  night is too short for that, make it a weekly DAG of its own.
+  night is too short for that, set the parameter `verify_share` to `1/7`: each night reads another
+  seventh, and everything is verified within a week.
 - **audit** evaluates retention as of the end of the run's data interval, or as of `run_after` if a
   manual or asset-triggered run has no interval. If a run is cleared, the time stays the same.
   Nothing is deleted.
+- **report** writes a page about the archive, `report.html`, with the command `kip33 report`. If
+  that fails, the run goes on without a page.
 - **findings** puts into words what the three jobs found. The asset with the catalog's URI gets an
-  event; its extra has the findings and the summaries. The next task is **report_findings** or
-  **all_well**.
+  event; its extra has the findings, the summaries and the place of the page. The next task is
+  **report_findings** or **all_well**.
+
+If Airflow has the provider `apache-airflow-providers-openlineage`, the three jobs report to it what
+they read and wrote: SOURCE, the index directory, the catalog and the audit's folder.
 
 A finding is not a failure, unless the parameter `fail_on_findings` is set; then it is not retried.
 A crash is a failure. A build that was killed continues in the next try, whenever it was killed.
@@ -59,6 +65,7 @@ RESULTS = "{{ var.json.kip33.results }}"
 # From the run: if it has no interval, templates do not have the name `data_interval_end`.
 MOMENT = "dag_run.data_interval_end or dag_run.run_after"
 NOW = "{{ (" + MOMENT + ") | ts }}"
+VERIFY_SHARE = "{{ params.verify_share }}"
 RUN = RESULTS + "/{{ (" + MOMENT + ") | ts_nodash }}"  # HDFS takes no colon
 
 CATALOG_ASSET = AssetAlias("kip33_catalog")  # becomes the asset of the URI that the build names
@@ -82,12 +89,26 @@ log = logging.getLogger("airflow.task")
 class Kip33Job(SparkSubmitOperator):
     """A job of kip33, run by spark-submit or as a command, as the parameter `engine` says."""
 
-    def __init__(self, *, command: str, job: str, arguments: tuple[str, ...], **settings: Any):
-        """Take the command, the file in `jobs/` that does the same on Spark, and its arguments."""
+    template_fields = (*SparkSubmitOperator.template_fields, "reads", "writes")
+
+    def __init__(
+        self,
+        *,
+        command: str,
+        job: str,
+        arguments: tuple[str, ...],
+        reads: tuple[str, ...],
+        writes: tuple[str, ...],
+        **settings: Any,
+    ):
+        """Take the command, the file in `jobs/` that does the same on Spark, and its arguments.
+
+        `reads` and `writes` are places, for OpenLineage.
+        """
         super().__init__(
             application=f"{HOME}/jobs/{job}", application_args=[*arguments], **settings
         )
-        self.command = command
+        self.command, self.reads, self.writes = command, reads, writes
         self.process: SubprocessHook | None = None
 
     def execute(self, context: Any) -> None:
@@ -101,6 +122,16 @@ class Kip33Job(SparkSubmitOperator):
         if exit_code:
             raise AirflowException(f"kip33 {self.command} ended with exit code {exit_code}")
 
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        """Return what the job read and wrote; only the provider of OpenLineage calls this."""
+        from airflow.providers.common.compat.openlineage.facet import Dataset
+        from airflow.providers.openlineage.extractors import OperatorLineage
+
+        return OperatorLineage(
+            inputs=[Dataset(*dataset_of(place)) for place in self.reads],
+            outputs=[Dataset(*dataset_of(place)) for place in self.writes],
+        )
+
     def on_kill(self) -> None:
         """Stop the job with SIGTERM; it publishes nothing half-written."""
         if self.process:
@@ -109,13 +140,36 @@ class Kip33Job(SparkSubmitOperator):
             super().on_kill()
 
 
-def kip33_job(task_id: str, command: str, job: str, *arguments: str) -> Kip33Job:
+def dataset_of(place: str) -> tuple[str, str]:
+    """Return namespace and name of a path or URI, as OpenLineage names files of its store."""
+    place = place.rstrip("/")
+    if "://" not in place:
+        return "file", place
+    scheme, _, rest = place.partition("://")
+    authority, _, path = rest.partition("/")
+    if scheme == "file":
+        return "file", f"/{path}"
+    if scheme in ("s3", "s3a", "gs"):
+        return f"{'gs' if scheme == 'gs' else 's3'}://{authority}", path or "/"
+    return f"{scheme}://{authority}", f"/{path}"
+
+
+def kip33_job(
+    task_id: str,
+    command: str,
+    job: str,
+    *arguments: str,
+    reads: tuple[str, ...],
+    writes: tuple[str, ...] = (),
+) -> Kip33Job:
     """Return the task that runs a job; the job publishes its summary in RUN."""
     settings = ("--config", f"{HOME}/conf/kip33.toml", "--summary", f"{RUN}/{task_id}.json")
     return Kip33Job(
         command=command,
         job=job,
         arguments=(*arguments, *settings),
+        reads=reads,
+        writes=writes,
         task_id=task_id,
         name=f"kip33 {task_id}",
         conn_id="spark_default",
@@ -131,9 +185,25 @@ def summary(uri: str) -> dict[str, Any]:
     return found
 
 
+@task
+def report(catalog: str, policy: str, now: str, output: str, config: str) -> str | None:
+    """Write the page about the archive; return its place, None if that fails."""
+    words = ["kip33", "report", catalog, "--policy", policy, "--now", now]
+    words += ["--output", output, "--config", config]
+    if SubprocessHook().run_command(words).exit_code:
+        log.warning("there is no page: kip33 report failed, its message is above")
+        return None
+    return output
+
+
 @task(outlets=[CATALOG_ASSET])
 def findings(
-    build: dict[str, Any], verify: dict[str, Any], audit: dict[str, Any], *, outlet_events: Any
+    build: dict[str, Any],
+    verify: dict[str, Any],
+    audit: dict[str, Any],
+    page: str | None,
+    *,
+    outlet_events: Any,
 ) -> list[str]:
     """Return the findings, one sentence each, and add them to the event of the catalog's asset."""
     found = []
@@ -142,6 +212,8 @@ def findings(
             found.append(f"segments with status {status}: {count:,}, {consequence}")
     if build["failed"]:
         found.append(f"segments whose index files could not be written: {build['failed']:,}")
+    if count := audit.get("missing_offsets"):
+        found.append(f"offsets missing between segments: {count:,}; kip33 catalog --holes")
     for kind, counts in INDEX_FILES:
         for verdict in NOT_AS_BUILT:
             if count := verify.get(counts, {}).get(verdict):
@@ -152,7 +224,7 @@ def findings(
             f"{audit['blocked_segments']:,} expired segments stay because an older "
             "segment is kept"
         )
-    extra = {"findings": found, "build": build, "verify": verify, "audit": audit}
+    extra = {"findings": found, "build": build, "verify": verify, "audit": audit, "report": page}
     outlet_events[CATALOG_ASSET].add(Asset(uri=build["catalog"]), extra=extra)
     return found
 
@@ -167,7 +239,7 @@ def report_findings(found: list[str], results: str, *, params: dict[str, Any]) -
     """Log the findings; fail without a retry if `fail_on_findings` is set."""
     for finding in found:
         log.warning(finding)
-    log.warning("details: the catalog, the log of task verify, and %s/audit", results)
+    log.warning("details: %s/report.html, %s/audit, and the log of task verify", results, results)
     if params["fail_on_findings"]:
         raise AirflowFailException("; ".join(found))
 
@@ -187,6 +259,12 @@ with DAG(
     tags=["kafka", "kip33"],
     params={
         "engine": Param("spark", enum=["spark", "local"], description="How the jobs run."),
+        "verify_share": Param(
+            "1/1",
+            type="string",
+            pattern="^[0-9]{1,3}/[0-9]{1,3}$",
+            description="Share of the logs that a night verifies: 1/7 verifies all in a week.",
+        ),
         "fail_on_findings": Param(
             False, type="boolean", description="Whether findings make a run fail."
         ),
@@ -195,14 +273,19 @@ with DAG(
     build = kip33_job(
         *("build", "build", "build_index.py", SOURCE),
         *("--index-dir", INDEX_DIR, "--catalog", CATALOG),
+        reads=(SOURCE,),
+        writes=(INDEX_DIR, CATALOG),
     )
     verify = kip33_job(
         *("verify", "verify", "verify.py", SOURCE),
-        *("--index-dir", INDEX_DIR),
+        *("--index-dir", INDEX_DIR, "--share", VERIFY_SHARE, "--as-of", NOW),
+        reads=(SOURCE, INDEX_DIR),
     )
     audit = kip33_job(
         *("audit", "retention", "retention.py", CATALOG),
         *("--policy", POLICY, "--now", NOW, "--output", f"{RUN}/audit"),
+        reads=(CATALOG,),
+        writes=(f"{RUN}/audit",),
     )
     build >> verify >> audit
 
@@ -211,5 +294,7 @@ with DAG(
         counted = summary.override(task_id=f"{job.task_id}_summary")(f"{RUN}/{job.task_id}.json")
         job >> counted
         summaries.append(counted)
-    found = findings(*summaries)
+    page = report(CATALOG, POLICY, NOW, f"{RUN}/report.html", f"{HOME}/conf/kip33.toml")
+    audit >> page
+    found = findings(*summaries, page)
     anything_found(found) >> [report_findings(found, RUN), all_well()]

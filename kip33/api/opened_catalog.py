@@ -1,7 +1,7 @@
 """A catalog as one object, without Spark.
 
-Its methods call the same functions as the commands `catalog`, `search`, `lag`, `failover` and
-`retention`. `kip33/api/RESULTS.md` lists the columns and fields of all results.
+Its methods call the same functions as the commands `catalog`, `search`, `lag`, `failover`,
+`retention` and `roll`. `kip33/api/RESULTS.md` lists the columns and fields of all results.
 """
 
 import warnings
@@ -24,6 +24,8 @@ from kip33.api.arguments import (
 )
 from kip33.api.clock import current_ms, now_or
 from kip33.api.retention_table import retention_table
+from kip33.audits.roll_audit import audit_catalog
+from kip33.audits.roll_tables import roll_table
 from kip33.catalog import difference, topic_totals
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.choosing import choose
@@ -35,7 +37,9 @@ from kip33.formats.times import Time
 from kip33.retention import make_plan
 from kip33.retention.evaluation import EvaluationRequest, evaluate_catalog
 from kip33.retention.plan import RetentionPlan
+from kip33.rules.policies import Policies
 from kip33.rules.retention import RuleQuestion, require_question
+from kip33.rules.rolling import GivenSettings, RollReading, TopicRollSettings
 from kip33.rules.search import NEWEST_KAFKA, parse_kafka_version
 from kip33.search import failover, group_lag
 from kip33.search.catalog_search import by_partition, rows_of, search_rows
@@ -219,6 +223,38 @@ class OpenedCatalog:
         require_question(question)
         asked = EvaluationRequest(held, question, starts, topics)
         return retention_table(evaluate_catalog(self.catalog, chosen, asked))
+
+    def roll(  # parameters: each is an option of `kip33 roll`
+        self,
+        policies: PolicyTables | None = None,
+        *,
+        segment_ms: int | None = None,
+        segment_bytes: int | None = None,
+        segment_jitter_ms: int | None = None,
+        index_interval_bytes: int | None = None,
+        segment_index_bytes: int | None = None,
+        reading: str = "kafka",
+        snapshot: str | None = None,
+        topics: Sequence[str] = (),
+    ) -> pa.Table:
+        """Return a row for each segment that says why it ended, and when it should have.
+
+        Rows are by log directory, topic, partition and base offset (`roll` in RESULTS.md):
+        `ended_by`, `rolls_at_ms`, `overdue_ms`, `early`, ... No log is opened. Settings are those
+        given (ms, bytes), else those of `policies`, else Kafka's defaults. `reading`, from which
+        timestamp a segment's time counts: "kafka", "kip33" or "kip33-largest". ValueError for an
+        unknown reading, PolicyError for a wrong policy.
+        """
+        given = GivenSettings(
+            segment_ms, segment_bytes, segment_jitter_ms, index_interval_bytes, segment_index_bytes
+        )
+        held = Policies() if policies is None else policies_of(policies)
+        settings = TopicRollSettings(held, given)
+        settings.require_valid()
+        how = RollReading(reading)
+        chosen = self._chosen(snapshot)
+        audit = audit_catalog(self.catalog, chosen, settings.of, reading=how, topics=topics)
+        return roll_table(audit)
 
     # Nine parameters: each is an option of `kip33 retention --plan`.
     def plan_retention(

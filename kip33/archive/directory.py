@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from pyarrow import fs
 
+from kip33.formats.draft_indexes import TIME_INDEX_FILE
 from kip33.formats.names import parse_partition_dir
 from kip33.stores.file_status import has_text_name, shown_name
 from kip33.stores.files import one_line
@@ -44,6 +45,10 @@ class Segment(NamedTuple):
     target_offset_index_modified_ms: int | None = None
     target_transaction_index_bytes: int | None = None
     target_transaction_index_modified_ms: int | None = None
+    topic_id: str | None = None
+    partition_metadata_modified_ms: int | None = None
+    target_producer_snapshot_bytes: int | None = None
+    target_producer_snapshot_modified_ms: int | None = None
     source: Location | None = None  # the base of `path`; only `list_segments` sets it
 
     @property
@@ -70,6 +75,7 @@ class Partition(NamedTuple):
     log_dir: str
     topic: str
     partition: int
+    topic_id: str | None = None  # if names show it
 
 
 class Directory(NamedTuple):
@@ -94,6 +100,7 @@ class Visit(NamedTuple):
     index_dir: Location | None  # where a build puts index files, at the same path
     below: str  # its path below SOURCE
     above: tuple[str, ...]  # the real paths from SOURCE down to it
+    time_index: str = TIME_INDEX_FILE  # how the names of a build's time indexes end
 
     @property
     def place(self) -> Location:
@@ -166,8 +173,9 @@ def add_inner(directory: Directory, visit: Visit, name: str) -> None:
 
 def unlistable(below: str, partition: Partition | None, why: str) -> Segment:
     """Return the row for a directory that cannot be listed."""
-    log_dir, topic, number = partition or (parent_of(below), None, None)
-    return Segment(below, log_dir, topic, number, None, None, None, None, None, why)
+    log_dir, topic, number, topic_id = partition or (parent_of(below), None, None, None)
+    row = Segment(below, log_dir, topic, number, None, None, None, None, None, why)
+    return row._replace(topic_id=topic_id)
 
 
 def real_path(directory: Location, real_parent: str) -> str:

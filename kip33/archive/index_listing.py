@@ -7,7 +7,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from pyarrow import fs
 
 from kip33.archive.directory import Directory, Infos, Partition, Segment, Visit
-from kip33.archive.segment_paths import index_path
+from kip33.archive.segment_paths import index_names
+from kip33.formats.draft_indexes import DRAFT_FILES
 from kip33.stores.file_status import FileStatus, entries_of, listed_ms, listed_status
 from kip33.stores.locations import Location
 from kip33.stores.own_files import TEMPORARY_SUFFIX
@@ -21,7 +22,11 @@ class _NoFile(NamedTuple):
 
 
 NOT_THERE: Final = _NoFile()
-_INDEXES: Final = (".timeindex", ".index", ".txnindex")
+# A draft's file ends in `.index`, too.
+_INDEXES: Final = (".timeindex", ".index", ".txnindex", ".snapshot")
+_KINDS: Final = "|".join(
+    map(re.escape, ("timeindex", "index", "txnindex", "snapshot", *DRAFT_FILES))
+)
 Statuses: TypeAlias = dict[str, FileStatus]
 """Index files by name."""
 
@@ -44,9 +49,10 @@ def with_beside(segment: Segment, statuses: Statuses, names: tuple[str, str]) ->
     )
 
 
-def with_target(segment: Segment, statuses: Statuses, names: tuple[str, str, str]) -> Segment:
+def with_target(segment: Segment, statuses: Statuses, names: tuple[str, str, str, str]) -> Segment:
     """Return a segment with the index files where a build puts them; names as `index_names`."""
-    times, offsets, transactions = (statuses.get(name, NOT_THERE) for name in names)
+    files = (statuses.get(name, NOT_THERE) for name in names)
+    times, offsets, transactions, producers = files
     return segment._replace(
         target_time_index_bytes=times.size_bytes,
         target_time_index_modified_ms=times.modified_ms,
@@ -54,6 +60,8 @@ def with_target(segment: Segment, statuses: Statuses, names: tuple[str, str, str
         target_offset_index_modified_ms=offsets.modified_ms,
         target_transaction_index_bytes=transactions.size_bytes,
         target_transaction_index_modified_ms=transactions.modified_ms,
+        target_producer_snapshot_bytes=producers.size_bytes,
+        target_producer_snapshot_modified_ms=producers.modified_ms,
     )
 
 
@@ -81,20 +89,28 @@ def add_segments(
     partition: Partition,
     logs: Sequence[tuple[int, Any]],
     files: ListedIndexes,
+    metadata: FileStatus | None = None,
 ) -> None:
-    """Add segments whose log is a separate file; `logs` are base offsets and entries."""
+    """Add segments whose log is a separate file; `logs` are base offsets and entries.
+
+    `metadata` is the status of the directory's `partition.metadata`.
+    """
     beside, at_target = files
     prefix = f"{visit.below}/" if visit.below else ""
     for base_offset, info in logs:
         stem = info.base_name.removesuffix(".log")
         names = (f"{stem}.timeindex", f"{stem}.index")
         times, offsets = (beside.get(name, NOT_THERE) for name in names)
-        target_times, target_offsets = (at_target.get(name, NOT_THERE) for name in names)
+        target_times = at_target.get(f"{stem}.{visit.time_index}", NOT_THERE)
+        target_offsets = at_target.get(names[1], NOT_THERE)
         transactions = at_target.get(f"{stem}.txnindex", NOT_THERE)
+        producers = at_target.get(f"{stem}.snapshot", NOT_THERE)
         directory.segments.append(
             Segment(
                 prefix + info.base_name,
-                *partition,
+                partition.log_dir,
+                partition.topic,
+                partition.partition,
                 base_offset,
                 info.size,
                 listed_ms(info, visit.place),
@@ -112,6 +128,10 @@ def add_segments(
                 target_offsets.modified_ms,
                 transactions.size_bytes,
                 transactions.modified_ms,
+                partition.topic_id,
+                metadata.modified_ms if metadata else None,
+                producers.size_bytes,
+                producers.modified_ms,
             )
         )
 
@@ -131,8 +151,9 @@ def list_target(
     except NotADirectoryError:
         return {}
     except OSError:
-        kinds = ("timeindex", "index", "txnindex")
-        return {index_path(name, kind): UNKNOWN_STATUS for name in logs for kind in kinds}
+        return {
+            index: UNKNOWN_STATUS for name in logs for index in index_names(name, visit.time_index)
+        }
     directory.unfinished.extend(_unfinished(target, infos, unfinished))
     return index_statuses(target, infos)
 
@@ -148,9 +169,7 @@ def index_statuses(place: Location, infos: Infos) -> Statuses:
 
 def unfinished_of(stems: str) -> re.Pattern[str]:
     """Return the pattern of temporary names of index files whose stems match `stems`."""
-    return re.compile(
-        rf"\.(?:{stems})\.(?:timeindex|index|txnindex)\.[0-9a-f]{{32}}{re.escape(TEMPORARY_SUFFIX)}"
-    )
+    return re.compile(rf"\.(?:{stems})\.(?:{_KINDS})\.[0-9a-f]{{32}}{re.escape(TEMPORARY_SUFFIX)}")
 
 
 def _unfinished(

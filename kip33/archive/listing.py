@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from kip33.archive.directory import Directory, Segment, Visit, real_path
 from kip33.archive.layouts import KAFKA, Layout
+from kip33.formats.draft_indexes import TIME_INDEX_FILE
 from kip33.stores.locations import Location
 
 DIRECTORIES_AT_ONCE: Final = 16  # a store answers in tens of ms; harmless on a local disk
@@ -47,6 +48,10 @@ _FIELDS: list["pa.Field[Any]"] = [
     pa.field("target_offset_index_modified_ms", pa.int64()),
     pa.field("target_transaction_index_bytes", pa.int64()),
     pa.field("target_transaction_index_modified_ms", pa.int64()),
+    pa.field("topic_id", pa.string()),  # from names and manifests; `archive.topic_ids` reads others
+    pa.field("partition_metadata_modified_ms", pa.int64()),  # of the file beside the log
+    pa.field("target_producer_snapshot_bytes", pa.int64()),
+    pa.field("target_producer_snapshot_modified_ms", pa.int64()),
 ]
 LISTING: Final = pa.schema(_FIELDS)
 """Size and time are those at listing; a file may have changed before it is read."""
@@ -90,19 +95,21 @@ def list_tree(
     index_dir: Location | None = None,
     *,
     layout: Layout = KAFKA,
+    time_index: str = TIME_INDEX_FILE,
     on_listed: Listed | None = None,
 ) -> Listing:
     """Return every segment below `source`, with its log's size and modification time.
 
     The sizes and times of index files are those of the files beside the logs and, if `index_dir` is
-    given, of those at the same paths below it. A directory that cannot be listed is a row with an
+    given, of those at the same paths below it, where the names of time indexes end in a dot and
+    `time_index`. A directory that cannot be listed is a row with an
     `error`; the others are listed all the same. `on_listed` is called with the number so far.
     """
     rows = _Rows()
     passed_over: Counter[str] = Counter()
     unfinished: list[Unfinished] = []
     finished: SimpleQueue[Future[Directory]] = SimpleQueue()
-    root = Visit(source, index_dir, "", (real_path(source, ""),))
+    root = Visit(source, index_dir, "", (real_path(source, ""),), time_index)
     waiting: deque[Callable[[], Directory]] = deque([partial(layout.list_directory, root)])
     under_way = 0
     with ThreadPoolExecutor(DIRECTORIES_AT_ONCE) as pool:
@@ -121,8 +128,9 @@ def list_tree(
                 on_listed(rows.count)
             passed_over.update(directory.passed_over)
             unfinished += (Unfinished(*file) for file in directory.unfinished)
-    table = _with_neighbours(rows.table().sort_by("path"))
+    table = rows.table().sort_by("path")
     log_dirs = frozenset(pc.unique(table["log_dir"].drop_null()).to_pylist())
+    table = with_neighbours(told_apart(table))
     return Listing(source, table, passed_over, log_dirs, tuple(unfinished))
 
 
@@ -152,7 +160,32 @@ class _Rows:
             self._pending = []
 
 
-def _with_neighbours(table: pa.Table) -> pa.Table:
+def told_apart(table: pa.Table) -> pa.Table:
+    """Return the table with another `log_dir` for topics of one name: the topic id is added to it.
+
+    Topics that were deleted and created again have one name and several ids. In tiered storage
+    their logs are beside each other. What has the same log_dir, topic and partition is one log, so
+    these must differ. Rows without a topic id keep their log_dir.
+    """
+    names = table.select(["log_dir", "topic", "topic_id"])
+    known = names.filter(pc.and_(pc.is_valid(names["topic_id"]), pc.is_valid(names["topic"])))
+    each = known.group_by(["log_dir", "topic", "topic_id"]).aggregate([])
+    seen = Counter(zip(each["log_dir"].to_pylist(), each["topic"].to_pylist(), strict=True))
+    several = {key for key, ids in seen.items() if ids > 1}
+    if not several:
+        return table
+    texts = (one.to_pylist() for one in names.columns)
+    log_dirs = [
+        f"{log_dir or ''}/{topic_id}".lstrip("/")
+        if topic_id and (log_dir, topic) in several
+        else log_dir
+        for log_dir, topic, topic_id in zip(*texts, strict=True)
+    ]
+    number = LISTING.get_field_index("log_dir")
+    return table.set_column(number, LISTING.field(number), pa.array(log_dirs, pa.string()))
+
+
+def with_neighbours(table: pa.Table) -> pa.Table:
     """Return the table, sorted by path, with the last segment of each partition marked as active
     and with the next base offset of the others."""
     codes = [

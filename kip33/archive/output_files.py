@@ -22,13 +22,19 @@ from kip33.stores.locations import Location
 _HEAD_BYTES: Final = 256  # enough to recognize a plan
 MOST_SUMMARY_BYTES: Final = 1 << 24
 _PLAN: Final = re.compile(rb'\{"kind": "plan", "version": [0-9]+, "plan_id": "[0-9a-f]+", ')
+_LEFTOVER_PLAN: Final = re.compile(
+    rb'\{"kind": "leftover plan", "version": [0-9]+, "plan_id": "[0-9a-f]+", '
+)
+_PAGE: Final = re.compile(rb"<!doctype html>\n<!-- kip33 report, version [0-9]+ -->\n")
+_FACTS: Final = re.compile(rb'\{\s*"kind": "report",\s*"version": [0-9]+,')
 _OF_RETENTION: Final = {"catalog", "snapshot", "source", "now_ms", "findings"}
-_SUMMARIES: Final = (  # keys of the summaries: build, verify, retention, --apply, repair
+_SUMMARIES: Final = (  # keys of the summaries: build, verify, retention, --apply, repair, restore
     {"snapshot", "catalog", "by_status"},
     {"segments", "by_verdict"},
     _OF_RETENTION,
     {"plan_id", "run_id", "dry_run", "journal"},
     {"log_dir", "applied", "by_action"},
+    {"log_dir", "applied", "partitions_restored"},
 )
 
 
@@ -89,11 +95,14 @@ def _what_is_there(place: Location) -> str | None:
     return None if found == fs.FileType.File else "a directory"
 
 
-def require_plan_place(place: Location) -> None:
-    """Raise LocationError unless a plan may be written there: its name ends in `.jsonl`."""
+def require_plan_place(place: Location, is_ours: Callable[[bytes], bool] | None = None) -> None:
+    """Raise LocationError unless a plan may be written there: its name ends in `.jsonl`.
+
+    `is_ours` recognizes the plans that it may replace [default: those of `kip33 retention`].
+    """
     if not place.name.endswith(".jsonl"):
         raise LocationError(f"{place.uri}: --plan expects a name that ends in .jsonl")
-    require_replaceable(place, "--plan", is_plan, _HEAD_BYTES)
+    require_replaceable(place, "--plan", is_ours or is_plan, _HEAD_BYTES)
 
 
 def require_summary_place(place: Location) -> None:
@@ -101,9 +110,25 @@ def require_summary_place(place: Location) -> None:
     require_replaceable(place, "--summary", is_summary, MOST_SUMMARY_BYTES)
 
 
+def require_report_places(page: Location, facts: Location) -> None:
+    """Raise LocationError unless a report and its JSON file may be written there."""
+    require_replaceable(page, "--output", is_report, _HEAD_BYTES)
+    require_replaceable(facts, "--output", is_report, _HEAD_BYTES)
+
+
+def is_report(head: bytes) -> bool:
+    """Return whether a file that begins like this is a page of `kip33 report`, or its facts."""
+    return any(one.match(head) for one in (_PAGE, _FACTS))
+
+
 def is_plan(head: bytes) -> bool:
     """Return whether a file that begins like this is a plan of `kip33 retention`."""
     return _PLAN.match(head) is not None
+
+
+def is_leftover_plan(head: bytes) -> bool:
+    """Return whether a file that begins like this is a plan of `kip33 catalog --orphans`."""
+    return _LEFTOVER_PLAN.match(head) is not None
 
 
 def is_summary(data: bytes) -> bool:

@@ -6,12 +6,14 @@
     <segment id>#rsm.log      #rsm.index, #rsm.timeindex: in the same file
     00..42-<segment id>.log#aiven.log    00..42-<segment id>.indexes#aiven.index, #aiven.timeindex
 
-Index files that kip33 writes always have Kafka's suffixes, after the name without its `.log`.
+Index files that kip33 writes have Kafka's suffixes, after the name without its `.log`, or those of
+KIP-33's drafts (`formats.draft_indexes`).
 """
 
 import re
 from typing import Final
 
+from kip33.formats.draft_indexes import DRAFT_FILES, TIME_INDEX_FILE
 from kip33.formats.names import parse_segment_file
 from kip33.stores.containers.aiven import INDEXES, LOG
 from kip33.stores.locations import Location, split_uri
@@ -21,16 +23,24 @@ _SEGMENT_ID: Final = r"[A-Za-z0-9_-]{22}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]
 UUID: Final = re.compile(_SEGMENT_ID)
 TIERED_LOG: Final = re.compile(rf"([0-9]+)-(?:{_SEGMENT_ID})\.log")
 _BARE: Final = ("log", "timeindex", "index")  # names of files in a directory for one segment
-_SUFFIXES: Final = (".timeindex", ".txnindex", ".log")
+_SUFFIXES: Final = (".timeindex", ".txnindex", ".log", *(f".{file}" for file in DRAFT_FILES))
 
 
 def beside(file: Location, kind: str) -> Location:
-    """Return the place of another file of a segment, given its log, `.timeindex` or `.txnindex`.
+    """Return the place of another file of a segment, given its log, time index or `.txnindex`.
 
-    `kind` is `timeindex`, `index`, `txnindex` or `snapshot`.
+    `kind` is `timeindex`, `index`, `txnindex` or `snapshot`. The time index may be a draft's file.
     """
     path, inside = _beside(file.path, file.inside, kind)
     return file._replace(path=path, inside=inside)
+
+
+def index_of_row(time_index: Location, kind: str) -> Location:
+    """Return the place of an index file, given the one that a catalog row names.
+
+    `kind` is `timeindex`, `index` or `txnindex`. The row names the time index, perhaps a draft's.
+    """
+    return time_index if kind == TIME_INDEX_FILE else beside(time_index, kind)
 
 
 def uri_beside(uri: str, kind: str) -> str:
@@ -51,6 +61,15 @@ def _beside(path: str, inside: str, kind: str) -> tuple[str, str]:
     return f"{path.removesuffix(suffix)}.{kind}", ""
 
 
+def is_tiered(log: Location) -> bool:
+    """Return whether a log has a name of tiered storage.
+
+    The `.snapshot` beside such a log has the producers at the segment's end, not at its base
+    offset. Kafka: `RemoteLogManager.copyLogSegment`, `LogSegmentData.producerSnapshotIndex`.
+    """
+    return TIERED_LOG.fullmatch(log.name) is not None or log.name == "log"
+
+
 def index_path(log: str, kind: str) -> str:
     """Return the path below the index directory where a build puts an index file.
 
@@ -64,9 +83,10 @@ def index_path(log: str, kind: str) -> str:
     return f"{log.removesuffix('.log')}.{kind}"
 
 
-def index_names(log: str) -> tuple[str, str, str]:
-    """Return `index_path` of a log's `.timeindex`, `.index` and `.txnindex`."""
-    return index_path(log, "timeindex"), index_path(log, "index"), index_path(log, "txnindex")
+def index_names(log: str, time_index: str = TIME_INDEX_FILE) -> tuple[str, str, str, str]:
+    """Return `index_path` of a log's time index, `.index`, `.txnindex` and `.snapshot`."""
+    first, second, third = (index_path(log, kind) for kind in ("index", "txnindex", "snapshot"))
+    return index_path(log, time_index), first, second, third
 
 
 def base_offset_in(name: str) -> int | None:

@@ -8,7 +8,9 @@ import pyarrow.compute as pc
 from kip33.archive.broker_log_dirs import inside_log_dir, require_outside_brokers
 from kip33.archive.layouts import KAFKA, Layout
 from kip33.archive.listing import Listed, Listing, list_tree, segments_of
+from kip33.archive.uri_columns import directories_of
 from kip33.errors import LocationError
+from kip33.formats.draft_indexes import TIME_INDEX_FILE
 from kip33.rules.topic_globs import TopicGlobs
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.files import size_of
@@ -26,15 +28,19 @@ def require_segments(
     *,
     index_dir: Location | None = None,
     layout: Layout = KAFKA,
+    time_index: str = TIME_INDEX_FILE,
     on_listed: Listed | None = None,
 ) -> Listing:
     """Return the listing of `source`, limited to topics that match one of the globs, if any.
 
-    It includes the sizes of the index files below `index_dir`, if given. Raises LocationError, one
+    It includes the sizes of the index files below `index_dir`, if given; the names of time indexes
+    there end in a dot and `time_index`. Raises LocationError, one
     line for the user, if there is no such directory or no segment.
     """
     require_directory(source, "SOURCE")
-    listing = list_tree(source, index_dir, layout=layout, on_listed=on_listed)
+    listing = list_tree(
+        source, index_dir, layout=layout, time_index=time_index, on_listed=on_listed
+    )
     for first in segments_of(listing.table.slice(length=1)):
         if first.error and not first.path:  # SOURCE itself: nothing below it was listed
             raise LocationError(f"{source.uri}: SOURCE cannot be listed: {first.error}")
@@ -56,7 +62,7 @@ def require_segments(
 def partition_directories(listing: Listing) -> tuple[Location, ...]:
     """Return the directories of the listed segments."""
     segments = listing.table.filter(pc.is_valid(listing.table["last_modified_ms"]))
-    directories = pc.replace_substring_regex(segments["path"], r"/?[^/]*$", "")
+    directories = directories_of(segments["path"])
     return tuple(
         listing.source.child(path) if path else listing.source
         for path in pc.unique(directories).to_pylist()

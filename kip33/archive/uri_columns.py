@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.archive.segment_paths import uri_beside
+from kip33.formats.draft_indexes import TIME_INDEX_FILE
 from kip33.stores.locations import INSIDES, Location
 
 Column: TypeAlias = Any  # an Arrow chunked array, which the stubs type by element
@@ -29,15 +30,22 @@ def log_uris(source: Location, paths: Column, inside: Column) -> Column:
     return pc.coalesce(pc.binary_join_element_wise(uris, inside, "#"), uris)
 
 
-def index_uris(log_uri: Column, source: Location, root: Location) -> Column:
-    """Return the URIs below `root` of the `.timeindex` of logs below `source`."""
+def index_uris(
+    log_uri: Column, source: Location, root: Location, time_index: str = TIME_INDEX_FILE
+) -> Column:
+    """Return the URIs below `root` of the time indexes of logs below `source`."""
     start = len(_prefix(source))
     if _are_plain(log_uri):
         below = pc.utf8_slice_codeunits(log_uri, start=start, stop=-len(".log"))
     else:
         whole = pc.utf8_slice_codeunits(log_uri, start=start)
         below = pc.replace_substring_regex(whole, _END_OF_LOG, "", max_replacements=1)
-    return pc.binary_join_element_wise(_prefix(root), below, ".timeindex", "")
+    return pc.binary_join_element_wise(_prefix(root), below, f".{time_index}", "")
+
+
+def directories_of(paths: Column) -> Column:
+    """Return the directory of each path of a file; empty: SOURCE itself."""
+    return pc.replace_substring_regex(paths, r"/?[^/]*$", "")
 
 
 def uris_beside(log_uri: Column) -> Column:

@@ -5,7 +5,10 @@ from dataclasses import dataclass
 
 from kip33.catalog.snapshot import Snapshot
 from kip33.errors import CatalogError, LocationError
+from kip33.rules.draft_entries import DRAFTS, index_file_of
+from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import DIALECTS
+from kip33.rules.untimestamped import Untimestamped
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.locations import Location
 
@@ -20,6 +23,7 @@ class BuildOptions:
     topics: Sequence[str] = ()  # globs
     layout: str = "kafka"  # a name of `kip33.archive.layouts`, or a pattern
     offset_index: bool = False  # write `.index` and `.txnindex` files too
+    producer_snapshots: bool = False  # write `.snapshot` files, too
     overwrite: bool = False  # replace index files that kip33 did not write
     only_damaged: bool = False
     full: bool = False  # read every segment again
@@ -35,6 +39,51 @@ class BuildOptions:
                 "--only damaged verifies index files against their logs: it cannot be combined "
                 "with --read tail"
             )
+        if self.producer_snapshots and not self.offset_index:
+            raise ValueError(
+                "--producer-snapshots requires --offset-index: a broker that finds a .snapshot "
+                "needs the .index and .txnindex of the segment, too"
+            )
+        if self.producer_snapshots and self.in_place:
+            raise ValueError(
+                "--producer-snapshots requires --index-dir: a broker writes its own .snapshot "
+                "files beside its logs"
+            )
+        if self.producer_snapshots and self.read == "tail":
+            raise ValueError(
+                "--producer-snapshots needs the batches of each log: it cannot be combined with "
+                "--read tail"
+            )
+
+
+def require_dialect(
+    newest: Snapshot | None, settings: IndexSettings, options: BuildOptions, catalog_uri: str
+) -> None:
+    """Raise for a dialect that these options, or this catalog, do not allow.
+
+    ValueError: the files of a draft of KIP-33 are neither put beside logs nor verified.
+    CatalogError: a catalog has index files of one name in all its builds.
+    """
+    name, file = settings.dialect, index_file_of(settings.dialect)
+    if options.in_place and name in DRAFTS:
+        raise ValueError(
+            f"--in-place: the dialect {name!r} is a draft of KIP-33, whose files no broker reads; "
+            "give --index-dir"
+        )
+    given = {"--only damaged": options.only_damaged, "--read tail": options.read == "tail"}
+    for option, is_given in given.items():
+        if is_given and name in DRAFTS:
+            raise ValueError(
+                f"{option} is for .timeindex files, and the dialect {name!r} is a draft of KIP-33 "
+                "with other files: leave the option out"
+            )
+    built = newest.dialect if newest else None
+    if built is not None and index_file_of(built) != file:
+        raise CatalogError(
+            f"{catalog_uri}: built with --dialect {built}, whose files end in "
+            f".{index_file_of(built)}, not .{file}; a catalog has one kind of index files: give "
+            "another --catalog"
+        )
 
 
 def require_layout(newest: Snapshot | None, layout: str, catalog_uri: str) -> None:
@@ -46,8 +95,13 @@ def require_layout(newest: Snapshot | None, layout: str, catalog_uri: str) -> No
         )
 
 
-def require_written_by_brokers(dialect: str) -> None:
-    """Raise ValueError for a dialect whose index files must not be beside a broker's logs."""
+def require_written_by_brokers(dialect: str, untimestamped: str = Untimestamped.NONE) -> None:
+    """Raise ValueError for index files that must not be beside a broker's logs."""
+    if untimestamped != Untimestamped.NONE:
+        raise ValueError(
+            "--in-place: no broker writes entries for logs without timestamps; leave out "
+            "--untimestamped, or give --index-dir"
+        )
     if not DIALECTS[dialect].written_by_brokers:
         names = " or ".join(name for name, one in DIALECTS.items() if one.written_by_brokers)
         raise ValueError(

@@ -46,6 +46,8 @@ class BuildSummary:
     two_directories: tuple[str, ...]  # "A and B", of each partition with two directories
     orphaned: int  # our index files whose logs no longer exist
     orphaned_bytes: int
+    by_hole: dict[str, int]  # missing offsets between two segments: holes by kind
+    missing_offsets: int  # in holes that no other replica fills
 
 
 NOTES: Final = {  # texts in a row's `error`: problems that a build in place cannot repair
@@ -102,6 +104,7 @@ def row_totals(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
     )
     totals |= dict.fromkeys(NOTES, 0)
     sizes = ["time_index_bytes", "offset_index_bytes", "transaction_index_bytes"]
+    sizes += ["producer_snapshot_bytes"]
     columns = ["status", "time_index_entries", "size_bytes", "index_file", "error", "log_uri"]
     columns += ["log_dir", "topic", "partition", "base_offset"]
     directories = DirectoriesOfPartitions()

@@ -14,13 +14,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.archive.sources import matches
 from kip33.archive.uri_columns import Column
-from kip33.builds.reuse import ListingMatch, Mask, ReusableRows, may_change_unseen
+from kip33.builds.reuse import Int64s, ListingMatch, Mask, ReusableRows, may_change_unseen
 from kip33.catalog.draft import Draft
 from kip33.catalog.part_writer import PartWriter
 from kip33.catalog.schema import SEGMENTS
@@ -28,6 +27,7 @@ from kip33.catalog.snapshot import Snapshot, SnapshotPart
 
 ROWS_PER_PART: Final = 250_000
 LEAVE: Final = -1
+LISTED: Final = ("active_segment", "topic_id", "partition_metadata_modified_ms")
 SETTINGS: Final = ("build_settings", "time_index_settings", "offset_index_settings")
 
 
@@ -37,7 +37,8 @@ class CarryOver(NamedTuple):
     snapshot: Snapshot
     taken: Mask
     unsettled: Mask  # of these rows: another build must read the log again
-    active_segment: npt.NDArray[np.int8]  # 0 or 1 from the listing; LEAVE: unchanged
+    listed_at: Int64s  # of these rows: where `listed` has their new values; LEAVE: unchanged
+    listed: pa.Table  # LISTED
     gone: Mask  # dropped: their segments no longer exist
     reused: int
     carried: int
@@ -48,7 +49,7 @@ def plan_carry_over(
     snapshot: Snapshot,
     known: ReusableRows,
     match: ListingMatch,
-    active_segment: Mask,
+    files: pa.Table,
     *,
     suspect: Mask,
     topics: Sequence[str],
@@ -56,13 +57,13 @@ def plan_carry_over(
 ) -> CarryOver:
     """Decide for each row of `snapshot` whether it is reused, carried or dropped.
 
-    `match` and `active_segment` are in the listing's order, `suspect` is in the snapshot's: rows
+    `match` and `files`, a LISTING, are in the listing's order, `suspect` is in the snapshot's: rows
     whose index file may differ from what they say. `topics` are the globs of this build,
     `unlistable` the URIs, with a slash at the end, of directories that could not be listed.
     """
-    active = np.full(known.rows, LEAVE, np.int8)
+    listed_at = np.full(known.rows, LEAVE, np.int64)
     reused = match.at[match.reusable]
-    active[reused] = active_segment[match.reusable]
+    listed_at[reused] = np.flatnonzero(match.reusable)
     taken = np.zeros(known.rows, bool)
     taken[reused] = True
     listed = np.zeros(known.rows, bool)
@@ -76,7 +77,8 @@ def plan_carry_over(
         snapshot,
         taken | carried,
         unsettled,
-        active,
+        listed_at,
+        files.select(LISTED),
         dropped,
         len(reused),
         int(carried.sum()),
@@ -114,7 +116,8 @@ def _taken_over(draft: Draft, takeover: CarryOver) -> Iterator[pa.Table]:
         end = begin + piece.num_rows
         rows = np.flatnonzero(takeover.taken[begin:end])
         if len(rows):
-            taken = _with_active_segment(piece.take(rows), takeover.active_segment[begin:end][rows])
+            at = takeover.listed_at[begin:end][rows]
+            taken = _as_listed(piece.take(rows), takeover.listed, at)
             yield without_settings(taken, takeover.unsettled[begin:end][rows])
         begin = end
 
@@ -133,9 +136,13 @@ def write_parts(draft: Draft, tables: Iterable[pa.Table]) -> Iterator[SnapshotPa
         yield writer.publish()
 
 
-def _with_active_segment(rows: pa.Table, active: npt.NDArray[np.int8]) -> pa.Table:
-    now = pc.if_else(pa.array(active == LEAVE), rows["active_segment"], pa.array(active == 1))
-    return _with_column(rows, "active_segment", now)
+def _as_listed(rows: pa.Table, listed: pa.Table, at: Int64s) -> pa.Table:
+    """Return rows with the values that do not depend on the log's bytes, from the listing."""
+    leave = at == LEAVE
+    now = listed.take(pa.array(at, mask=leave))
+    for name in LISTED:
+        rows = _with_column(rows, name, pc.if_else(pa.array(leave), rows[name], now[name]))
+    return rows
 
 
 def without_settings(rows: pa.Table, unsettled: Mask) -> pa.Table:

@@ -10,7 +10,8 @@ from kip33.catalog.index_file_state import IndexFileState
 from kip33.formats.time_index import TIME_ENTRY_BYTES
 from kip33.indexing.segment import BuiltIndexes
 from kip33.indexing.tail import Tail
-from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.draft_entries import entry_bytes_of
+from kip33.rules.segment_status import NOT_READ, SegmentStatus
 from kip33.rules.segment_summary import (
     TIMESTAMP_TYPES,
     TimestampSource,
@@ -21,7 +22,7 @@ from kip33.rules.segment_summary import (
 )
 from kip33.stores.locations import Location
 
-_NO_FILE: Final = (None, None, None)
+_NO_FILE: Final = (None, None, None, None)
 
 
 def tail_row(build: BuildSpec, segment: Segment, log: Location, tail: Tail) -> dict[str, Any]:
@@ -48,13 +49,18 @@ def tail_row(build: BuildSpec, segment: Segment, log: Location, tail: Tail) -> d
 
 
 def _index_columns(
-    kind: str, size_bytes: int | None, modified_ms: int | None, settings: str | None
+    kind: str,
+    size_bytes: int | None,
+    modified_ms: int | None,
+    settings: str | None,
+    crc32c: int | None = None,
 ) -> dict[str, Any]:
     """Return the columns that describe an index file; `kind` is `time` or `offset`."""
     return {
         f"{kind}_index_bytes": size_bytes,
         f"{kind}_index_modified_ms": modified_ms,
         f"{kind}_index_settings": settings,
+        f"{kind}_index_crc32c": crc32c,
     }
 
 
@@ -69,6 +75,8 @@ def _listed(build: BuildSpec, segment: Segment, log: Location) -> dict[str, Any]
         "size_bytes": segment.size_bytes,
         "last_modified_ms": segment.last_modified_ms,
         "active_segment": segment.active_segment,
+        "topic_id": segment.topic_id,
+        "partition_metadata_modified_ms": segment.partition_metadata_modified_ms,
         "build_settings": build.build_settings,
         "kip33_version": kip33.__version__,
     }
@@ -90,7 +98,7 @@ def row_of(
     # What the other figures of an invalid log count depends on where the scan stopped.
     if index.status == SegmentStatus.INVALID:
         return row | {"size_bytes": index.size_bytes, "valid_bytes": index.valid_bytes}
-    if index.status == SegmentStatus.UNREADABLE:
+    if index.status in NOT_READ:
         return row
     summary = index.summary
     max_timestamp = int(summary["max_timestamp"])
@@ -115,5 +123,6 @@ def row_of(
         row["largest_timestamp"], row["largest_timestamp_source"] = largest_timestamp(
             max_timestamp, segment.last_modified_ms or 0
         )
-        row["time_index_entries"] = len(index.time_index_data) // TIME_ENTRY_BYTES
+        entry_bytes = entry_bytes_of(build.settings.dialect)
+        row["time_index_entries"] = len(index.time_index_data) // entry_bytes
     return row

@@ -16,6 +16,7 @@ from kip33.builds.task import TaskResult
 from kip33.builds.transaction_files import finish_transactions
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.draft import DEAD_AFTER_MS, Draft
+from kip33.catalog.holes import hole_totals, read_holes
 from kip33.catalog.orphan_list import read_orphans
 from kip33.catalog.snapshot import Candidate, Snapshot, SnapshotPart
 from kip33.errors import CatalogError, UnreadableCatalogError
@@ -75,6 +76,7 @@ def commit_build(begun: Begun, results: Sequence[TaskResult]) -> BuildSummary:
         orphaned=snapshot.orphaned.rows if snapshot.orphaned else 0,
         orphaned_bytes=snapshot.orphaned.index_bytes if snapshot.orphaned else 0,
         **row_totals(plan.catalog, snapshot),
+        **hole_totals(read_holes(plan.catalog, snapshot))._asdict(),
     )
 
 

@@ -1,6 +1,7 @@
 """Carry out a build's plan on an engine."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -9,8 +10,10 @@ from kip33.archive.bins import Engine, Progress
 from kip33.builds.build_spec import BuildSpec
 from kip33.builds.build_summary import BuildSummary
 from kip33.builds.commit import begin_build, commit_build
+from kip33.builds.largest_before import with_largest_before
 from kip33.builds.plan import BuildPlan
 from kip33.builds.task import TaskResult, build_bin
+from kip33.rules.draft_entries import BUCKET
 from kip33.stores.locations import Location
 
 
@@ -29,15 +32,21 @@ def execute_build(
     """
     with plan.locks():
         engine.prepare(plan.files)
+        files, first_pass_bytes = plan.files, 0
+        if plan.build.settings.dialect == BUCKET.name:
+            files, first_pass_bytes = with_largest_before(
+                plan.build, files, engine, parallelism=parallelism, on_progress=on_progress
+            )
         begun = begin_build(plan)
         results = engine.run_on_bins(
-            plan.files,
+            files,
             partial(_build_bin, plan.build, begun.draft.staging, len(begun.taken)),
             reads_files=not plan.build.read_tail,
             parallelism=parallelism,
             on_progress=on_progress,
         )
-        return commit_build(begun, results)
+        summary = commit_build(begun, results)
+        return replace(summary, bytes_read=summary.bytes_read + first_pass_bytes)
 
 
 def _build_bin(

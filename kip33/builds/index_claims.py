@@ -1,5 +1,7 @@
 """Claims on index files: earlier ones say what is ours, a build's own what it may write."""
 
+from itertools import chain
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -21,28 +23,35 @@ def ours_by_claims(
 
     A build without `--offset-index` claims no `.index`, so its claim does not make one ours.
     """
-    all_kinds = is_in(_offset_index_uris(wanted), claimed)
+    all_kinds = is_in(_uris_of(build, wanted, "index"), claimed)
     time_index = is_in(wanted, claimed)
     if build.offset_index:
         time_index &= pc.is_null(files["target_offset_index_bytes"]).to_numpy()
     return all_kinds | time_index, all_kinds
 
 
-def _offset_index_uris(time_index_uris: Column) -> Column:
-    stems = pc.utf8_slice_codeunits(time_index_uris, start=0, stop=-len(".timeindex"))
-    return pc.binary_join_element_wise(stems, ".index", "")
+def snapshots_by_claims(build: BuildSpec, wanted: Column, claimed: Column) -> Mask:
+    """Return the segments whose `.snapshot` killed builds may have written."""
+    return is_in(_uris_of(build, wanted, "snapshot"), claimed)
+
+
+def _uris_of(build: BuildSpec, time_index_uris: Column, kind: str) -> Column:
+    suffix = f".{build.time_index}"
+    stems = pc.utf8_slice_codeunits(time_index_uris, start=0, stop=-len(suffix))
+    return pc.binary_join_element_wise(stems, f".{kind}", "")
 
 
 def claims_of(build: BuildSpec, wanted: Column, files: pa.Table) -> Column:
     """Return the URIs of the index files that a build may write.
 
     `files` are the segments to read, with `ours` and `transaction_index_ours`; `wanted` are the
-    URIs of their `.timeindex` files.
+    URIs of their time indexes.
     """
     claims = wanted.filter(_may_write(build, files))
-    if build.offset_index:
-        claims = pa.chunked_array([*claims.chunks, *_offset_index_uris(claims).chunks], pa.string())
-    return claims
+    kinds = ["index"] if build.offset_index else []
+    kinds += ["snapshot"] if build.producer_snapshots else []
+    others = [_uris_of(build, claims, kind).chunks for kind in kinds]
+    return pa.chunked_array([*claims.chunks, *chain.from_iterable(others)], pa.string())
 
 
 def _may_write(build: BuildSpec, files: pa.Table) -> Column:
@@ -55,4 +64,7 @@ def _may_write(build: BuildSpec, files: pa.Table) -> Column:
     may_write = pc.or_(files["ours"], nothing_there)
     if build.offset_index:  # a claim covers all index files of a segment
         may_write = pc.and_(may_write, transactions)
+    if build.producer_snapshots:
+        no_snapshot = pc.is_null(files["target_producer_snapshot_bytes"])
+        may_write = pc.and_(may_write, pc.or_(files["producer_snapshot_ours"], no_snapshot))
     return pc.and_(pc.is_valid(files["base_offset"]), may_write)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from kip33.catalog.index_file_state import IndexFileState
+from kip33.formats.index_crc import index_crc32c
 from kip33.indexing.segment import BuiltIndexes
 from kip33.rules.broker_start import CUT, offset_index_note
 from kip33.stores.file_owners import correct_owner, publish_beside
@@ -45,6 +46,7 @@ class PublishedFile(NamedTuple):
     size_bytes: int
     modified_ms: int | None
     settings: str | None  # the settings that give its bytes from the log; None: unknown
+    crc32c: int | None  # None: its bytes were not read
 
 
 _NO_FILE: Final = (None, None)
@@ -112,7 +114,8 @@ class Published:
                 state, published = _withdraw(file.place, ours=ours, proves_nothing=proves_nothing)
             elif file.good_entries is not None:
                 state = IndexFileState.WRITTEN if ours else IndexFileState.KEPT
-                published = _as_published(status_of(file.place), file.good_settings)
+                same = file.data if file.good_settings else None  # the file has the same bytes
+                published = _as_published(status_of(file.place), file.good_settings, same)
             else:
                 state, published = self._place(file, file.data, ours=ours, overwrite=overwrite)
         except OSError as error:
@@ -134,15 +137,16 @@ class Published:
         asks = file.listed or not place.is_object_store  # a put over our own file is cheaper
         there = status_of(place) if asks else None
         same_size = there is not None and there.size_bytes == len(data)
-        if same_size and read_whole(place, most_bytes=len(data)) == data:
+        found = read_whole(place, most_bytes=len(data)) if same_size else None
+        if found == data:
             if self._log and ours:
                 correct_owner(place, self._log, self.notes)
             state = IndexFileState.WRITTEN if ours or overwrite else IndexFileState.KEPT
-            return state, _as_published(there, file.settings)
+            return state, _as_published(there, file.settings, data)
         if there and not ours and not overwrite:
             what = f"{NOT_OURS}{BEFORE_LOG}" if file.before_log else NOT_OURS
             self.notes.append(f"kept {place.uri}: {what}; --overwrite replaces it")
-            return IndexFileState.KEPT, _as_published(there, None)
+            return IndexFileState.KEPT, _as_published(there, None, found)
         if there and there != file.seen and self._log_changed():
             self.notes.append(
                 f"{place.uri}: another build wrote this file after this build listed "
@@ -164,7 +168,7 @@ class Published:
         else:
             durable = there is not None
             status = publish(place, data, durable=durable, reads_back=file.reads_back)
-        return IndexFileState.WRITTEN, _as_published(status, file.settings)
+        return IndexFileState.WRITTEN, _as_published(status, file.settings, data)
 
     def withhold(self, place: Location, index: BuiltIndexes, *, ours: bool, asked: bool) -> None:
         """In place, handle the `.index` of a log that a broker's recovery would change.
@@ -221,5 +225,10 @@ def log_has_changed(log: Location, size_bytes: int | None, modified_ms: int | No
     return not log.inside and now.size_bytes != size_bytes
 
 
-def _as_published(status: FileStatus | None, settings: str | None) -> PublishedFile | None:
-    return PublishedFile(*status, settings) if status else None
+def _as_published(
+    status: FileStatus | None, settings: str | None, data: bytes | None = None
+) -> PublishedFile | None:
+    """Return an existing file; `data`: its bytes, if they are known."""
+    if status is None:
+        return None
+    return PublishedFile(*status, settings, None if data is None else index_crc32c(data))

@@ -15,8 +15,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
+from kip33.archive.segment_paths import index_of_row
 from kip33.catalog.index_file_state import IndexFileState
 from kip33.errors import PublishError
+from kip33.formats.draft_indexes import TIME_INDEX_FILE
 from kip33.stores.durable_files import flush, flush_filesystems, is_flushing
 from kip33.stores.files import one_line
 from kip33.stores.locations import Location
@@ -25,9 +27,10 @@ FLUSHING_THREADS: Final = 8
 FILES_AT_ONCE: Final = 32  # of one thread's work: handing over files one by one costs more CPU
 MOST_WAITING: Final = 1024  # files; with more, the scan waits for the oldest
 INDEX_FILE_KINDS: Final = (
-    ("time_index_bytes", "timeindex"),
+    ("time_index_bytes", TIME_INDEX_FILE),  # or a draft's: the file that the row names
     ("offset_index_bytes", "index"),
     ("transaction_index_bytes", "txnindex"),
+    ("producer_snapshot_bytes", "snapshot"),
 )
 
 
@@ -59,8 +62,11 @@ class IndexFlusher:
             return
         place = Location.of(uri)
         self._folders.setdefault(place.parent.path, place.parent)
-        stem = place.path.removesuffix("timeindex")
-        paths = [stem + kind for column, kind in INDEX_FILE_KINDS if row.get(column) is not None]
+        paths = [
+            index_of_row(place, kind).path
+            for column, kind in INDEX_FILE_KINDS
+            if row.get(column) is not None
+        ]
         ours = tuple(paths) if row["index_file"] == IndexFileState.WRITTEN else ()
         self._next += [_IndexFile(path, ours) for path in paths]
         if len(self._next) >= FILES_AT_ONCE:

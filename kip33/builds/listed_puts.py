@@ -17,11 +17,12 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kip33.archive.directory import Segment
-from kip33.archive.segment_paths import beside
+from kip33.archive.segment_paths import index_of_row
 from kip33.builds.build_spec import BuildSpec
 from kip33.builds.index_files import CANNOT_BE_WRITTEN
 from kip33.builds.waiting_indexes import Built
 from kip33.catalog.index_file_state import IndexFileState
+from kip33.formats.draft_indexes import TIME_INDEX_FILE
 from kip33.stores.concurrently import LARGE_FILES_AT_ONCE
 from kip33.stores.file_status import FileStatus, entries_of, listed_status, status_of
 from kip33.stores.files import one_line
@@ -31,7 +32,7 @@ LEAST_FILES: Final = 3  # in a folder: for fewer a listing saves nothing
 MOST_SEGMENTS_OF_FOLDER: Final = 4096  # in a task: each group of rows lists the folder again
 MOST_WAITING_ROWS: Final = 512
 SMALL_LOG_BYTES: Final = 8 << 20  # one range: the requests of a larger log take longer than its put
-_KINDS: Final = (("time", "timeindex"), ("offset", "index"))
+_KINDS: Final = (("time", TIME_INDEX_FILE), ("offset", "index"))
 
 
 class ListedPuts:
@@ -81,7 +82,7 @@ def _folder(path: str) -> str:
 def _unknown_files(row: dict[str, Any]) -> list[tuple[str, Location]]:
     """Return kind and place of the row's index files that were put and not read back."""
     return [
-        (kind, beside(Location.of(row["index_uri"]), suffix))
+        (kind, index_of_row(Location.of(row["index_uri"]), suffix))
         for kind, suffix in _KINDS
         if row.get(f"{kind}_index_bytes") is not None and row[f"{kind}_index_modified_ms"] is None
     ]
@@ -113,7 +114,7 @@ def _fill_in(row: dict[str, Any], kind: str, place: Location, listed: FileStatus
         note = f"{place.uri}{CANNOT_BE_WRITTEN}{one_line(error)}"
         row["error"] = "; ".join(filter(None, (row["error"], note)))
         row["index_file"] = IndexFileState.STALE  # the next build tries again
-        for column in ("bytes", "modified_ms", "settings"):
+        for column in ("bytes", "modified_ms", "settings", "crc32c"):
             row[f"{kind}_index_{column}"] = None
         return
     assert status is not None

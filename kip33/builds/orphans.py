@@ -9,6 +9,7 @@ has the size and the modification time from the row. It stays orphaned until
 Orphans of topics and directories that a build does not list stay on the list unchanged.
 """
 
+import re
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple, Self
 
@@ -18,22 +19,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.archive.index_listing import Statuses, index_statuses
-from kip33.archive.uri_columns import Column, index_uris
+from kip33.archive.uri_columns import Column
 from kip33.builds.build_spec import BuildSpec
 from kip33.builds.reuse import Mask, ReusableRows
 from kip33.builds.snapshot_merge import Looked
 from kip33.catalog.index_file_state import IndexFileState
 from kip33.catalog.orphan_list import ORPHANS
+from kip33.formats.draft_indexes import DRAFT_FILES, TIME_INDEX_FILE
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.file_status import FileStatus, entries_of
 from kip33.stores.locations import Location
 
-TIME, OFFSET, TRANSACTION = range(3)
-_KINDS: Final = ("time", "offset", "transaction")
-_SUFFIXES: Final = (".timeindex", ".index", ".txnindex")
+TIME, OFFSET, TRANSACTION, PRODUCER = range(4)
+_KINDS: Final = ("time_index", "offset_index", "transaction_index", "producer_snapshot")
+_TIME_INDEXES: Final = tuple(f".{file}" for file in (TIME_INDEX_FILE, *DRAFT_FILES))
+_OFFSET_INDEX, _TRANSACTION_INDEX, _SNAPSHOT = _OTHERS = (".index", ".txnindex", ".snapshot")
+_SUFFIX: Final = "|".join(map(re.escape, (*_TIME_INDEXES, *_OTHERS)))
 NAMED_BY_ROWS: Final = [
     *("log_uri", "index_uri", "index_file"),
-    *(f"{kind}_index_bytes" for kind in _KINDS),
+    *(f"{kind}_bytes" for kind in _KINDS),
 ]
 
 
@@ -54,29 +58,29 @@ class Returned(NamedTuple):
 
     kind: npt.NDArray[np.int64]  # of each orphaned file
     at: npt.NDArray[np.int64]  # its segment's number in the listing, -1: its log is not listed
-    files: tuple[Mask, Mask, Mask]  # per kind, in the listing's order: the file there is orphaned
+    files: tuple[Mask, ...]  # per kind, in the listing's order: the file there is orphaned
 
 
 def returned_orphans(orphans: pa.Table, files: pa.Table, wanted: Column) -> Returned:
     """Return which of the listed index files are orphaned ones.
 
-    `files` is a LISTING, `wanted` the URIs of its `.timeindex` files. A file with another size or
+    `files` is a LISTING, `wanted` the URIs of its time indexes. A file with another size or
     time than the orphaned one is a different file.
     """
     masks = tuple(np.zeros(files.num_rows, bool) for _ in _KINDS)
     kind, stems = _kinds_and_stems(orphans["index_uri"])
-    times = pc.binary_join_element_wise(stems, _SUFFIXES[TIME], "")
-    at = pc.index_in(times, value_set=wanted).fill_null(-1).to_numpy().astype(np.int64)
+    _, wanted_stems = _kinds_and_stems(wanted)
+    at = pc.index_in(stems, value_set=wanted_stems).fill_null(-1).to_numpy().astype(np.int64)
     for number, (name, mask) in enumerate(zip(_KINDS, masks, strict=True)):
         chosen = (at >= 0) & (kind == number)
         there = files.take(pa.array(at[chosen]))
         expected = orphans.filter(pa.array(chosen))
         same = pc.and_(
-            pc.equal(there[f"target_{name}_index_bytes"], expected["size_bytes"]),
-            pc.equal(there[f"target_{name}_index_modified_ms"], expected["last_modified_ms"]),
+            pc.equal(there[f"target_{name}_bytes"], expected["size_bytes"]),
+            pc.equal(there[f"target_{name}_modified_ms"], expected["last_modified_ms"]),
         )
         mask[at[chosen][same.fill_null(False).to_numpy().astype(bool)]] = True
-    return Returned(kind, at, (masks[TIME], masks[OFFSET], masks[TRANSACTION]))
+    return Returned(kind, at, masks)
 
 
 def ours_by_orphans(
@@ -86,7 +90,7 @@ def ours_by_orphans(
 
     `time_index_ours`: the `.timeindex` is already ours; `ours`: all existing files are.
     """
-    time, offset, _ = returned.files
+    time, offset = returned.files[TIME], returned.files[OFFSET]
     some = time | offset if offset_index else time
     no_time = pc.is_null(files["target_time_index_bytes"]).to_numpy()
     no_offset = pc.is_null(files["target_offset_index_bytes"]).to_numpy()
@@ -98,12 +102,20 @@ def ours_by_orphans(
 
 
 def still_orphaned(
-    returned: Returned, *, ours: Mask, transaction_index_ours: Mask, offset_index: bool
+    returned: Returned,
+    *,
+    ours: Mask,
+    transaction_index_ours: Mask,
+    producer_snapshot_ours: Mask,
+    offset_index: bool,
+    producer_snapshots: bool,
 ) -> Mask:
     """Return which orphaned files belong to no segment of this build."""
     taken = np.zeros(len(returned.at), bool)
-    for number, of_segments in enumerate((ours, ours, transaction_index_ours)):
-        if number == TIME or offset_index:
+    by_kind = (ours, ours, transaction_index_ours, producer_snapshot_ours)
+    are_written = (True, offset_index, offset_index, producer_snapshots)
+    for number, (of_segments, is_written) in enumerate(zip(by_kind, are_written, strict=True)):
+        if is_written:
             chosen = (returned.at >= 0) & (returned.kind == number)
             taken[chosen] = of_segments[returned.at[chosen]]
     return ~taken
@@ -137,13 +149,13 @@ def find_orphans(
 def _named_files(build: BuildSpec, known: ReusableRows, rows: Mask) -> pa.Table:
     """Return the index files that rows name, as a table of ORPHANS."""
     log_uri, topic = known.log_uri.filter(pa.array(rows)), known.topic.filter(pa.array(rows))
-    stems = pc.utf8_slice_codeunits(
-        index_uris(log_uri, build.source, build.index_dir), start=0, stop=-len(_SUFFIXES[TIME])
-    )
+    time_index = f".{build.time_index}"
+    stems = pc.utf8_slice_codeunits(build.index_uris(log_uri), start=0, stop=-len(time_index))
+    suffixes = (time_index, *_OTHERS)
     tables = []
-    for kind, suffix in zip(_KINDS, _SUFFIXES, strict=True):
-        size_bytes = getattr(known, f"{kind}_index_bytes")[rows]
-        modified_ms = getattr(known, f"{kind}_index_modified_ms")[rows]
+    for kind, suffix in zip(_KINDS, suffixes, strict=True):
+        size_bytes = getattr(known, f"{kind}_bytes")[rows]
+        modified_ms = getattr(known, f"{kind}_modified_ms")[rows]
         is_known = (size_bytes >= 0) & (modified_ms >= 0)
         if kind == _KINDS[TRANSACTION]:
             is_known &= known.transaction_index_built[rows]
@@ -159,8 +171,7 @@ def _named_files(build: BuildSpec, known: ReusableRows, rows: Mask) -> pa.Table:
 
 
 def _time_indexes(build: BuildSpec, known: ReusableRows, rows: Mask) -> Iterable[str]:
-    uris = index_uris(known.log_uri.filter(pa.array(rows)), build.source, build.index_dir)
-    yield from uris.to_pylist()
+    yield from build.index_uris(known.log_uri.filter(pa.array(rows))).to_pylist()
 
 
 def _as_they_are(build: BuildSpec, candidates: pa.Table, rewritten: set[str]) -> pa.Table:
@@ -218,10 +229,12 @@ def without_named(orphans: pa.Table, rows: Iterable[pa.Table]) -> pa.Table:
         is_ours = pc.is_in(piece["index_file"], value_set=ours)
         has_orphans = pc.is_in(piece["log_uri"], value_set=orphans["log_uri"])
         for row in piece.filter(pc.and_(is_ours, has_orphans)).to_pylist():
-            stem = (row["index_uri"] or "").removesuffix(_SUFFIXES[TIME])
-            for kind, suffix in zip(_KINDS, _SUFFIXES, strict=True):
-                if row[f"{kind}_index_bytes"] is not None:
-                    named.add(stem + suffix)
+            uri = row["index_uri"] or ""
+            stem = re.sub(f"(?:{_SUFFIX})$", "", uri)
+            uris = (uri, *(stem + suffix for suffix in _OTHERS))
+            for kind, named_uri in zip(_KINDS, uris, strict=True):
+                if row[f"{kind}_bytes"] is not None:
+                    named.add(named_uri)
     is_named = pc.is_in(orphans["index_uri"], value_set=pa.array(sorted(named), pa.string()))
     return orphans.filter(pc.invert(is_named))
 
@@ -229,7 +242,9 @@ def without_named(orphans: pa.Table, rows: Iterable[pa.Table]) -> pa.Table:
 def _kinds_and_stems(uris: Column) -> tuple[npt.NDArray[np.int64], Column]:
     """Return which kind of index file each URI names, and the URIs without their suffixes."""
     kind = np.full(len(uris), OFFSET, np.int64)
-    for number in (TIME, TRANSACTION):
-        kind[pc.ends_with(uris, _SUFFIXES[number]).to_numpy().astype(bool)] = number
-    stems = pc.replace_substring_regex(uris, r"\.[a-z]+$", "", max_replacements=1)
+    suffixes = [(TIME, suffix) for suffix in _TIME_INDEXES]
+    suffixes += [(TRANSACTION, _TRANSACTION_INDEX), (PRODUCER, _SNAPSHOT)]
+    for number, suffix in suffixes:
+        kind[pc.ends_with(uris, suffix).to_numpy().astype(bool)] = number
+    stems = pc.replace_substring_regex(uris, f"(?:{_SUFFIX})$", "", max_replacements=1)
     return kind, stems

@@ -2,7 +2,8 @@
 
 A task does not know which transactions are open at the start of its segment: another task may have
 the previous segment. It therefore writes the row into staging with the segment's own transactions.
-Later `builds.transaction_files` writes the `.txnindex` and completes the row.
+Later `builds.transaction_files` writes the `.txnindex` and completes the row. With
+`--producer-snapshots` the same is true for the producers' states, so all rows wait.
 
 In place, a new `.index` waits, too: a broker rebuilds a `.txnindex` only if the `.index` is
 missing.
@@ -16,7 +17,7 @@ import pyarrow.parquet as pq
 from kip33.archive.directory import Segment
 from kip33.archive.segment_paths import beside
 from kip33.builds.build_spec import BuildSpec
-from kip33.builds.index_files import Published, Wanted
+from kip33.builds.index_files import Published, PublishedFile, Wanted
 from kip33.catalog.draft import STAYS
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.snapshot import SnapshotPart
@@ -28,6 +29,9 @@ from kip33.stores.files import read_whole
 from kip33.stores.locations import Location
 
 MOST_PART_BYTES: Final = 2**31 - 1
+TXNINDEX: Final = "txnindex"
+PRODUCERS: Final = "snapshot"
+_COLUMNS_OF: Final = {TXNINDEX: "transaction_index", PRODUCERS: "producer_snapshot"}
 _EXTRA: list["pa.Field[Any]"] = [
     pa.field("transactions", pa.string()),  # the segment's TransactionSummary as JSON
     pa.field("transaction_index_uri", pa.string()),
@@ -38,6 +42,10 @@ _EXTRA: list["pa.Field[Any]"] = [
     pa.field("time_index_is_right", pa.bool_()),  # whether the `.timeindex` matches the log
     pa.field("seen_bytes", pa.int64()),  # of the `.txnindex` before the build; null: none
     pa.field("seen_modified_ms", pa.int64()),
+    pa.field("producer_snapshot_uri", pa.string()),  # null: the build writes no `.snapshot`
+    pa.field("producer_snapshot_ours", pa.bool_()),
+    pa.field("producer_snapshot_seen_bytes", pa.int64()),  # before the build; null: none
+    pa.field("producer_snapshot_seen_modified_ms", pa.int64()),
 ]
 PENDING: Final = pa.schema([*SEGMENTS, *_EXTRA])
 """A row of SEGMENTS with the data that completes it."""
@@ -56,6 +64,10 @@ class PendingRow(NamedTuple):
     time_index_is_right: bool
     seen_bytes: int | None
     seen_modified_ms: int | None
+    producer_snapshot_uri: str | None
+    producer_snapshot_ours: bool
+    producer_snapshot_seen_bytes: int | None
+    producer_snapshot_seen_modified_ms: int | None
 
     def as_dict(self) -> dict[str, Any]:
         """Return a row of PENDING."""
@@ -83,11 +95,14 @@ def pending_row(
     transactions: TransactionSummary,
     waiting_offset_index: bytes | None,
 ) -> PendingRow:
-    """Return the row of a segment that waits for its `.txnindex`, and perhaps for its `.index`."""
+    """Return the row of a segment that waits for its `.txnindex` or `.snapshot`.
+
+    Perhaps it also waits for its `.index`.
+    """
     return PendingRow(
         row,
         transactions.to_json(),
-        _transaction_index(build, segment).uri,
+        _place_of(build, segment, TXNINDEX).uri,
         segment.target_transaction_index_bytes is not None,
         False,
         waiting_offset_index,
@@ -95,26 +110,40 @@ def pending_row(
         False,
         segment.target_transaction_index_bytes,
         segment.target_transaction_index_modified_ms,
+        _place_of(build, segment, PRODUCERS).uri if build.producer_snapshots else None,
+        False,
+        segment.target_producer_snapshot_bytes,
+        segment.target_producer_snapshot_modified_ms,
     )
 
 
-def withdraw_transaction_index(
-    build: BuildSpec, segment: Segment, row: dict[str, Any], *, is_unreadable: bool
+def withdraw(
+    build: BuildSpec, segment: Segment, row: dict[str, Any], kind: str, *, is_unreadable: bool
 ) -> None:
-    """Delete our `.txnindex` if its log gives no index any more; errors become the row's note."""
+    """Delete our file of a kind if its log gives no index any more; errors become the row's note.
+
+    `kind` is TXNINDEX or PRODUCERS.
+    """
     published = Published()
-    place = _transaction_index(build, segment)
+    place = _place_of(build, segment, kind)
     wanted = Wanted(place, None, build.index_settings, listed=True)
     published.add(wanted, ours=True, overwrite=False, proves_nothing=is_unreadable)
     row["error"] = "; ".join(filter(None, (row["error"], *published.notes))) or None
     left = published.files[0]
     if left:
-        row["transaction_index_bytes"] = left.size_bytes
-        row["transaction_index_modified_ms"] = left.modified_ms
+        name_in_row(row, kind, left)
 
 
-def _transaction_index(build: BuildSpec, segment: Segment) -> Location:
-    return beside(build.index_location(segment), "txnindex")
+def name_in_row(row: dict[str, Any], kind: str, file: PublishedFile) -> None:
+    """Put a published `.txnindex` or `.snapshot` into its row."""
+    columns = _COLUMNS_OF[kind]
+    row[f"{columns}_bytes"] = file.size_bytes
+    row[f"{columns}_modified_ms"] = file.modified_ms
+    row[f"{columns}_crc32c"] = file.crc32c
+
+
+def _place_of(build: BuildSpec, segment: Segment, kind: str) -> Location:
+    return beside(build.index_location(segment), kind)
 
 
 def read_staged(

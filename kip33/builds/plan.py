@@ -18,6 +18,7 @@ from kip33.archive.sources import (
 from kip33.archive.uri_columns import Column
 from kip33.builds.build_options import (
     BuildOptions,
+    require_dialect,
     require_layout,
     require_places,
     require_written_by_brokers,
@@ -32,6 +33,7 @@ from kip33.builds.snapshot_merge import Looked
 from kip33.builds.topic_settings import load_topic_settings
 from kip33.catalog.catalog import Catalog
 from kip33.retention.broker_locks import locked
+from kip33.rules.draft_entries import DRAFTS, index_file_of
 from kip33.rules.index_builder import IndexSettings
 from kip33.stores.locations import Location
 
@@ -81,8 +83,8 @@ def plan_build(
     settings, options = settings or IndexSettings(), options or BuildOptions()
     options.require_valid()
     topic_settings = load_topic_settings(settings, options.kafka_configs)
-    if options.in_place:
-        require_written_by_brokers(settings.dialect)
+    if options.in_place and settings.dialect not in DRAFTS:
+        require_written_by_brokers(settings.dialect, settings.untimestamped)
     layout = layout_of(options.layout)
     if options.in_place and not layout.in_place:
         raise ValueError(
@@ -97,11 +99,13 @@ def plan_build(
     target = Catalog(catalog_location)
     target.require_source(source_location)
     require_layout(target.newest(), layout.name, catalog_location.uri)
+    require_dialect(target.newest(), settings, options, catalog_location.uri)
     listing = require_segments(
         source_location,
         options.topics,
         index_dir=index_location,
         layout=layout,
+        time_index=index_file_of(settings.dialect),
         on_listed=on_listed,
     )
     beside_logs = partition_directories(listing) if options.in_place else ()
@@ -121,6 +125,7 @@ def plan_build(
         layout.name,
         topic_settings.by_topic,
         options.fsync,
+        options.producer_snapshots,
     )
     reuse = not (options.full or options.only_damaged)
     plan = _plan(build, target, listing, now_ms, options.topics, reuse=reuse)
@@ -136,8 +141,8 @@ def _plan(
     *,
     reuse: bool,
 ) -> BuildPlan:
-    listed = ListedSegments.of(build, listing.table)
     past = look_back(catalog, build)
+    listed = ListedSegments.of(build, listing.table, past)
     looked = Looked(past.newest, tuple(topics), _unlistable(build.source, listed.files), now_ms)
     known = known_segments(build, catalog, listed, past, looked, reuse=reuse)
     to_read = known.to_read(listed.files)

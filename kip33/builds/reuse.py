@@ -4,9 +4,11 @@ A row is reused if the log has the same URI, size and modification time, the bui
 settings, and the index files that the row names have the sizes and modification times it names.
 
 A log that was modified less than 2 s before the listing that gave the row, or before this listing,
-is read again: it may have changed since then at the same size and time. `unreadable` rows are
-always tried again. `unverified` rows are reused only by another `--read tail` build, and only while
-the offset of their index does not conflict with the next segment.
+is read again: it may have changed since then at the same size and time. `unreadable` and `archived`
+rows are always tried again. `unverified` rows are reused only by another `--read tail` build, and
+only while the offset of their index does not conflict with the next segment. With
+`--untimestamped`, a log without timestamps is read again if its index should have another entry
+now: the next segment is another one, or the log is no longer the last.
 """
 
 from collections.abc import Sequence
@@ -17,14 +19,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.archive.uri_columns import Column, index_uris, uris_beside
+from kip33.archive.uri_columns import Column, uris_beside
+from kip33.builds import file_time_reuse
 from kip33.builds.build_spec import BuildSpec
+from kip33.builds.file_time_reuse import file_time_offsets, file_times
 from kip33.builds.index_files import FOREIGN_TRANSACTION_INDEX
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.index_file_state import IndexFileState
 from kip33.catalog.snapshot import Snapshot
-from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.segment_status import NOT_READ, SegmentStatus
 from kip33.rules.transaction_chain import UNCHANGED
+from kip33.rules.untimestamped import Untimestamped
 
 Mask = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
@@ -32,6 +37,9 @@ Int64s = npt.NDArray[np.int64]
 _COLUMNS: Final = [
     "log_uri",
     "topic",
+    "log_dir",
+    "topic_id",
+    "partition_metadata_modified_ms",
     "base_offset",
     "offset_of_max_timestamp",
     "size_bytes",
@@ -44,11 +52,15 @@ _COLUMNS: Final = [
     "transaction_index_bytes",
     "transaction_index_modified_ms",
     "open_transactions",
+    "producer_snapshot_bytes",
+    "producer_snapshot_modified_ms",
+    "producer_changes",
     "time_index_entries",
     "build_settings",
     "status",
     "index_file",
     "error",
+    *file_time_reuse.COLUMNS,
 ]
 NO_INDEX, AT_TARGET, BESIDE_LOG, ELSEWHERE = range(4)  # the place of a row's index file
 NULL_NUMBER: Final = -1  # for a null size or time: no file has it
@@ -63,6 +75,9 @@ class ReusableRows(NamedTuple):
 
     log_uri: Column
     topic: Column  # dictionary encoded
+    log_dir: Column
+    topic_id: Column
+    partition_metadata_modified_ms: Int64s
     is_segment: Mask  # not the row of a directory
     size_bytes: Int64s
     last_modified_ms: Int64s
@@ -75,17 +90,28 @@ class ReusableRows(NamedTuple):
     transaction_index_built: Mask  # not a foreign file with an unknown verdict
     has_transactions: Mask  # or may have some
     says_open_transactions: Mask  # it lists those open at its end
+    producer_snapshot_bytes: Int64s
+    producer_snapshot_modified_ms: Int64s
+    says_producers: Mask  # it has what the segment changes in their states
     place: npt.NDArray[np.uint8]
     is_unverified: Mask
     offset_of_max_timestamp: Int64s
     is_stale: Mask  # by a build that wrote all kinds of index files
     holds: Mask  # reusable, as far as the row itself shows
     ours: Mask  # this catalog's builds wrote the index files that the row names
+    without_times: Mask  # our index is of a log without timestamps, and the build has a rule for it
+    file_time_offset: Int64s  # the offset of its entry
 
     @property
     def rows(self) -> int:
         """Return the number of rows."""
         return len(self.size_bytes)
+
+    def numbers_of(self, uris: Column) -> Int64s:
+        """Return the number of the row of each log, -1 without one."""
+        found = pc.index_in(uris, value_set=self.log_uri).fill_null(-1)
+        numbers: Int64s = found.to_numpy().astype(np.int64)
+        return numbers
 
 
 def read_reusable(catalog: Catalog, snapshot: Snapshot, build: BuildSpec) -> ReusableRows:
@@ -93,9 +119,9 @@ def read_reusable(catalog: Catalog, snapshot: Snapshot, build: BuildSpec) -> Reu
     pieces = [_piece(table, build) for table in catalog.read_pieces(snapshot, _COLUMNS)]
     if not pieces:
         pieces = [_piece(catalog.read(snapshot, _COLUMNS), build)]
-    uris, topics, *rest = zip(*pieces, strict=True)
-    arrays = (np.concatenate(columns) for columns in rest)
-    return ReusableRows(_chunked(uris), _chunked(topics), *arrays)
+    uris, topics, log_dirs, topic_ids, *rest = zip(*pieces, strict=True)
+    texts = map(_chunked, (uris, topics, log_dirs, topic_ids))
+    return ReusableRows(*texts, *map(np.concatenate, rest))
 
 
 def _chunked(columns: Sequence[Column]) -> Column:
@@ -104,7 +130,7 @@ def _chunked(columns: Sequence[Column]) -> Column:
 
 def _piece(table: pa.Table, build: BuildSpec) -> tuple[Any, ...]:
     settings = pc.equal(table["build_settings"], _expected_settings(table["topic"], build))
-    retried = [SegmentStatus.UNREADABLE]
+    retried = [*NOT_READ]
     if not build.read_tail:
         retried.append(SegmentStatus.UNVERIFIED)
     sound = pc.invert(pc.is_in(table["status"], value_set=pa.array(retried)))
@@ -123,6 +149,9 @@ def _piece(table: pa.Table, build: BuildSpec) -> tuple[Any, ...]:
     return (
         table["log_uri"],
         table["topic"],
+        table["log_dir"],
+        table["topic_id"],
+        _int64s(table["partition_metadata_modified_ms"]),
         _mask(pc.is_valid(table["base_offset"])),
         _int64s(table["size_bytes"]),
         _int64s(table["last_modified_ms"]),
@@ -135,12 +164,16 @@ def _piece(table: pa.Table, build: BuildSpec) -> tuple[Any, ...]:
         ~_mask(pc.match_substring(table["error"], FOREIGN_TRANSACTION_INDEX).fill_null(False)),
         _mask(pc.not_equal(table["open_transactions"], UNCHANGED).fill_null(True)),
         _mask(pc.is_valid(table["open_transactions"])),
+        _int64s(table["producer_snapshot_bytes"]),
+        _int64s(table["producer_snapshot_modified_ms"]),
+        _mask(pc.is_valid(table["producer_changes"])),
         place,
         _mask(pc.equal(table["status"], SegmentStatus.UNVERIFIED)),
         _int64s(table["offset_of_max_timestamp"]),
         _mask(pc.and_(stale, wrote_all)),
         _mask(holds.fill_null(False)),
         _mask(ours) & (place == AT_TARGET),
+        *file_times(table, build),
     )
 
 
@@ -159,7 +192,7 @@ def _index_places(table: pa.Table, build: BuildSpec) -> npt.NDArray[np.uint8]:
     index_uri = table["index_uri"]
     place = np.where(_mask(pc.is_null(index_uri)), NO_INDEX, ELSEWHERE).astype(np.uint8)
     log_uri = table["log_uri"]
-    at_target = index_uris(log_uri, build.source, build.index_dir)
+    at_target = build.index_uris(log_uri)
     for code, expected in ((BESIDE_LOG, uris_beside(log_uri)), (AT_TARGET, at_target)):
         place[_mask(pc.equal(index_uri, expected).fill_null(False))] = code
     return place
@@ -198,27 +231,31 @@ class ListingMatch(NamedTuple):
     reusable: Mask
     ours: Mask
     transaction_index_ours: Mask  # the existing `.txnindex` is that of our row
+    producer_snapshot_ours: Mask  # the existing `.snapshot`, too
     time_index_ours: Mask  # regardless of the `.index`
 
 
 def match_listing(
     known: ReusableRows,
     files: pa.Table,
-    uris: Column,
+    at: Int64s,
     *,
     listed_ms: int,
     known_listed_ms: int,
     offset_index: bool,
+    producer_snapshots: bool = False,
+    untimestamped: str = Untimestamped.NONE,
 ) -> ListingMatch:
-    """Return which rows can be reused for `files`, a LISTING whose logs are at `uris`.
+    """Return which rows can be reused for `files`, a LISTING whose rows are numbered `at`.
 
     `listed_ms` is when that listing began, `known_listed_ms` when the snapshot's did;
-    `offset_index`: whether the build also writes .index files.
+    `offset_index`: whether the build also writes .index files, `producer_snapshots`: .snapshot
+    files; `untimestamped`: its rule for logs
+    without timestamps.
     """
-    at = pc.index_in(uris, value_set=known.log_uri).fill_null(-1).to_numpy().astype(np.int64)
     is_known = at >= 0
     if not known.rows:
-        return ListingMatch(at, is_known, is_known, is_known, is_known)
+        return ListingMatch(at, is_known, is_known, is_known, is_known, is_known)
     place = known.place[at]
     last_modified_ms = _int64s(files["last_modified_ms"])
     same = (known.size_bytes[at] == _int64s(files["size_bytes"])) & (
@@ -228,26 +265,40 @@ def match_listing(
     index_is_there = place == NO_INDEX
     for code, where in ((AT_TARGET, "target"), (BESIDE_LOG, "beside")):
         time_same = _as_left(
-            known.time_index_bytes[at], known.time_index_modified_ms[at], files, f"{where}_time"
+            known.time_index_bytes[at],
+            known.time_index_modified_ms[at],
+            files,
+            f"{where}_time_index",
         )
         offset_same = _as_left(
             known.offset_index_bytes[at],
             known.offset_index_modified_ms[at],
             files,
-            f"{where}_offset",
+            f"{where}_offset_index",
         )
         index_is_there |= (place == code) & time_same & (offset_same | names_no_offset_index)
     transaction_index_same = _as_left(
         known.transaction_index_bytes[at],
         known.transaction_index_modified_ms[at],
         files,
-        "target_transaction",
+        "target_transaction_index",
     )
     no_transaction_index = pc.is_null(files["target_transaction_index_bytes"]).to_numpy()
     names_no_transaction_index = known.transaction_index_bytes[at] == NULL_NUMBER
     if offset_index:
         neither = no_transaction_index & names_no_transaction_index
         index_is_there &= (place != AT_TARGET) | transaction_index_same | neither
+    producer_snapshot_same = _as_left(
+        known.producer_snapshot_bytes[at],
+        known.producer_snapshot_modified_ms[at],
+        files,
+        "target_producer_snapshot",
+    )
+    no_producer_snapshot = pc.is_null(files["target_producer_snapshot_bytes"]).to_numpy()
+    names_no_producer_snapshot = known.producer_snapshot_bytes[at] == NULL_NUMBER
+    if producer_snapshots:
+        neither = no_producer_snapshot & names_no_producer_snapshot
+        index_is_there &= (place != AT_TARGET) | producer_snapshot_same | neither
     fresh = may_change_unseen(last_modified_ms, listed_ms) | may_change_unseen(
         last_modified_ms, known_listed_ms
     )
@@ -258,14 +309,17 @@ def match_listing(
         ours = ours & (~names_no_offset_index | nothing_there | known.is_stale[at])
     named = ~names_no_transaction_index | no_transaction_index | known.is_stale[at]
     named &= known.transaction_index_built[at]
-    reusable = holds & same & index_is_there & ~fresh
-    return ListingMatch(at, reusable, ours, ours & named, time_index_ours)
+    expected = file_time_offsets(untimestamped, files)
+    has_moved = known.without_times[at] & (known.file_time_offset[at] != expected)
+    reusable = holds & same & index_is_there & ~fresh & ~has_moved
+    named_snapshot = ~names_no_producer_snapshot | no_producer_snapshot | known.is_stale[at]
+    return ListingMatch(at, reusable, ours, ours & named, ours & named_snapshot, time_index_ours)
 
 
 def _as_left(size_bytes: Int64s, modified_ms: Int64s, files: pa.Table, kind: str) -> Mask:
     """Return which index files have the size and time that the row names; False without a time."""
-    same_size = _int64s(files[f"{kind}_index_bytes"]) == size_bytes
-    same_time = _int64s(files[f"{kind}_index_modified_ms"]) == modified_ms
+    same_size = _int64s(files[f"{kind}_bytes"]) == size_bytes
+    same_time = _int64s(files[f"{kind}_modified_ms"]) == modified_ms
     same: Mask = same_size & same_time & (modified_ms != NULL_NUMBER)
     return same
 

@@ -34,6 +34,7 @@ _COMPARED: Final = [
     *("time_index_bytes", "time_index_modified_ms"),
     *("offset_index_bytes", "offset_index_modified_ms"),
     *("transaction_index_bytes", "transaction_index_modified_ms"),
+    *("producer_snapshot_bytes", "producer_snapshot_modified_ms"),
 ]
 _KEYS: Final = ["log_uri", "topic", "base_offset", *_COMPARED]
 

@@ -8,18 +8,21 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from kip33.archive.directory import Segment
+from kip33.archive.listing import LISTING
 from kip33.archive.segment_paths import beside
-from kip33.builds.build_spec import BuildSpec
+from kip33.builds.build_spec import BuildSpec, file_time_settings_json
 from kip33.builds.catalog_row import row_of, tail_row
 from kip33.builds.index_files import Published, Wanted, log_has_changed
 from kip33.builds.index_flusher import IndexFlusher
 from kip33.builds.listed_puts import ListedPuts
 from kip33.builds.pending_rows import (
     PENDING,
+    PRODUCERS,
+    TXNINDEX,
     is_pending,
     offset_index_waits,
     pending_row,
-    withdraw_transaction_index,
+    withdraw,
 )
 from kip33.builds.waiting_indexes import (
     Built,
@@ -30,13 +33,16 @@ from kip33.builds.waiting_indexes import (
 )
 from kip33.catalog.part_writer import PartWriter
 from kip33.catalog.snapshot import SnapshotPart
+from kip33.formats.batch import NO_TIMESTAMP
+from kip33.indexing.file_time_entry import FileTimeEntry, has_no_timestamps, with_file_time
 from kip33.indexing.segment import BuiltIndexes, index_file, unreadable
 from kip33.indexing.tail import TailIndexes, read_tail
 from kip33.indexing.verification import verify_file
 from kip33.rules.broker_start import CUT, REFUSED
 from kip33.rules.index_tail import LAST_HEADER_BYTES
 from kip33.rules.index_verdict import GOOD, IndexVerdict
-from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.producer_state import changes_as_json
+from kip33.rules.segment_status import NOT_READ
 from kip33.rules.transaction_chain import UNCHANGED
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.durable_files import set_flushing
@@ -59,8 +65,8 @@ class TaskResult(NamedTuple):
 def build_bin(build: BuildSpec, staging: Location, number: int, files: pa.Table) -> TaskResult:
     """Build the segments of one bin and publish their rows as one part: the work of one task.
 
-    `files` is a LISTING with the columns `ours`, `transaction_index_ours` and `log_is_new`;
-    `number` is the part's.
+    `files` is a LISTING with the columns `ours`, `transaction_index_ours`,
+    `producer_snapshot_ours`, `log_is_new` and LARGEST_BEFORE; `number` is the part's.
     """
     set_flushing(build.fsync)
     writer = PartWriter(staging, number)
@@ -89,15 +95,17 @@ class _Work(NamedTuple):
     segment: Segment
     ours: bool  # its index files
     transaction_index_ours: bool
+    producer_snapshot_ours: bool
     log_is_new: bool  # to a catalog that has a snapshot
+    largest_before: int  # timestamp of earlier segments; only for the dialect `bucket`
 
 
 def _segments(files: pa.Table) -> Iterator[_Work]:
     """Yield a bin's segments with what the catalog knows about them."""
     for batch in files.to_batches(max_chunksize=LISTED_ROWS_AT_ONCE):
         for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            *fields, ours, transaction_index_ours, log_is_new = row
-            yield _Work(Segment(*fields), ours, transaction_index_ours, log_is_new)
+            fields, known = row[: len(LISTING)], row[len(LISTING) :]
+            yield _Work(Segment(*fields), *known)
 
 
 def _log_bytes(work: _Work) -> int:
@@ -110,30 +118,35 @@ def _build_one(build: BuildSpec, puts: ListedPuts, work: _Work) -> Built:
         work.segment,
         ours=work.ours,
         transaction_index_ours=work.transaction_index_ours,
+        producer_snapshot_ours=work.producer_snapshot_ours,
         log_is_new=work.log_is_new,
+        largest_before=work.largest_before,
         reads_back=not puts.waits(work.segment),
     )
     return built if build.source.is_local else with_offset_index(build, built)
 
 
-def build_segment(
+def build_segment(  # parameters: what the catalog knows of the segment, and how it is read
     build: BuildSpec,
     segment: Segment,
     *,
     ours: bool,
     transaction_index_ours: bool = False,
+    producer_snapshot_ours: bool = False,
     log_is_new: bool = False,
+    largest_before: int = NO_TIMESTAMP,
     reads_back: bool = True,
     native: bool = True,
 ) -> Built:
     """Read one segment, publish its index files, return its catalog row.
 
     `ours`: this catalog's builds wrote the existing index files, so they may be replaced; others
-    only with `overwrite` (D10). `transaction_index_ours` is the same for the `.txnindex`.
+    only with `overwrite` (D10). `transaction_index_ours` is the same for the `.txnindex`, and
+    `producer_snapshot_ours` for the `.snapshot`.
     `log_is_new`: no earlier build knew the log, so a note says that a kept file existed before.
     Without `reads_back` the row lacks the times of files that are put into a bucket.
     No error is raised: a fault of the log or of publishing is the row's `status` and `error`. A
-    `.txnindex` is not written here, nor an `.index` that waits.
+    `.txnindex` or a `.snapshot` is not written here, nor an `.index` that waits.
     """
     build = build.of_topic(segment.topic)
     log = segment.log(build.source)
@@ -146,7 +159,7 @@ def build_segment(
         row = _row_without_reading(build, segment, log)
         if row:
             return Built(row, LAST_HEADER_BYTES)
-    index, wanted = _indexes(build, segment, log, native=native)
+    index, wanted = _indexes(build, segment, log, largest_before, native=native)
     waits = offset_index_waits(build, segment, index)
     log_changed = partial(log_has_changed, log, segment.size_bytes, segment.last_modified_ms)
     published = Published(log if build.in_place else None, log_changed=log_changed)
@@ -157,7 +170,7 @@ def build_segment(
             file._replace(before_log=log_is_new, reads_back=reads_back),
             ours=ours,
             overwrite=build.overwrite,
-            proves_nothing=index.status == SegmentStatus.UNREADABLE,
+            proves_nothing=index.status in NOT_READ,
         )
     if build.in_place and index.status in (CUT, REFUSED):
         place = beside(build.index_location(segment), "index")
@@ -172,28 +185,35 @@ def build_segment(
         row["time_index_entries"] = entries
     if build.offset_index and index.transactions:
         row["open_transactions"] = UNCHANGED if index.transactions.changes_nothing else None
-        if is_pending(segment, index.transactions):
+        if index.producer_changes is not None:
+            row["producer_changes"] = changes_as_json(index.producer_changes)
+        if build.producer_snapshots or is_pending(segment, index.transactions):
             waiting_data = index.offset_index_data if waits else None
             pending = pending_row(build, segment, row, index.transactions, waiting_data)
             pending = pending._replace(
-                ours=transaction_index_ours, time_index_is_right=published.is_first_right
+                ours=transaction_index_ours,
+                time_index_is_right=published.is_first_right,
+                producer_snapshot_ours=producer_snapshot_ours,
             )
             return Built(row, index.bytes_read, pending, waiting)
-    elif build.offset_index and transaction_index_ours:
-        withdraw_transaction_index(
-            build, segment, row, is_unreadable=index.status == SegmentStatus.UNREADABLE
-        )
+    else:
+        ours_of = {TXNINDEX: build.offset_index and transaction_index_ours}
+        ours_of[PRODUCERS] = build.producer_snapshots and producer_snapshot_ours
+        is_unreadable = index.status in NOT_READ
+        for kind in (kind for kind, is_ours in ours_of.items() if is_ours):
+            withdraw(build, segment, row, kind, is_unreadable=is_unreadable)
     return Built(row, index.bytes_read, waiting=waiting)
 
 
 def _indexes(
-    build: BuildSpec, segment: Segment, log: Location, *, native: bool
+    build: BuildSpec, segment: Segment, log: Location, largest_before: int, *, native: bool
 ) -> tuple[BuiltIndexes, list[Wanted]]:
     """Return the segment's indexes and the files that are wanted, the `.timeindex` first."""
     target = build.index_location(segment)
     offset_target = beside(target, "index")
     base_offset, topic = segment.base_offset or 0, segment.topic or ""
     settings = build.index_settings
+    file_time = FileTimeEntry.of(build.settings.untimestamped, segment)
     good: int | None = None
     offset_good: int | None = None
     good_settings: str | None = None
@@ -209,6 +229,8 @@ def _indexes(
             topic=topic,
             settings=build.settings,
             native=native,
+            file_time=file_time,
+            with_producers=build.producer_snapshots,
         )
         good = verdict.entries if verdict.verdict in GOOD else None
         offset_good = 0 if verdict.offset_index_verdict in GOOD else None
@@ -218,13 +240,24 @@ def _indexes(
         offset_settings = settings if is_same else None
     else:
         index = index_file(
-            log, base_offset=base_offset, topic=topic, settings=build.settings, native=native
+            log,
+            base_offset=base_offset,
+            topic=topic,
+            settings=build.settings,
+            native=native,
+            largest_before=largest_before,
+            with_producers=build.producer_snapshots,
         )
+        index = with_file_time(index, file_time)
+    time_settings = settings
+    if file_time and has_no_timestamps(index):
+        time_settings = file_time_settings_json(build.settings, file_time.offset)
+        good_settings = time_settings if good_settings else None
     wanted = [
         Wanted(
             target,
             index.time_index_data,
-            settings,
+            time_settings,
             segment.target_time_index_bytes is not None,
             good,
             good_settings,

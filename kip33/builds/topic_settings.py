@@ -19,7 +19,7 @@ def load_topic_settings(default: IndexSettings, kafka_configs: str | None) -> To
     default. Raises PolicyError, one line, for a file that cannot be read or a value that Kafka
     refuses; ValueError for a default that Kafka refuses.
     """
-    default.require_valid()
+    default.require_valid(drafts=True)
     if kafka_configs is None:
         return TopicSettings(default)
     by_topic = {}
@@ -33,7 +33,7 @@ def load_topic_settings(default: IndexSettings, kafka_configs: str | None) -> To
             ),
         )
         try:
-            by_topic[topic].require_valid()
+            by_topic[topic].require_valid(drafts=True)
         except ValueError as error:
             raise PolicyError(f"{kafka_configs}: topic {topic}: {error}") from error
     return TopicSettings.of_topics(default, by_topic)

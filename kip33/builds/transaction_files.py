@@ -23,7 +23,14 @@ from kip33.builds.index_files import (
     state_together,
 )
 from kip33.builds.index_flusher import IndexFlusher
-from kip33.builds.pending_rows import PendingRow, pending_rows, read_staged
+from kip33.builds.pending_rows import (
+    TXNINDEX,
+    PendingRow,
+    name_in_row,
+    pending_rows,
+    read_staged,
+)
+from kip33.builds.snapshot_files import NO_SNAPSHOT, publish_snapshots
 from kip33.builds.waiting_indexes import LEFT_TO_THE_BROKER, WaitingIndex, publish_offset_index
 from kip33.catalog.index_file_state import IndexFileState
 from kip33.catalog.part_writer import PartWriter
@@ -52,7 +59,9 @@ def finish_transactions(
     pending: Sequence[SnapshotPart],
     number: int,
 ) -> list[SnapshotPart]:
-    """Write the `.txnindex` files of `pending`; return its rows, completed, as parts from `number`.
+    """Write the `.txnindex` and `.snapshot` files of `pending`.
+
+    Returns its rows, completed, as parts from `number`.
 
     `parts` are all other rows of the new snapshot, also in staging. A fault of an index file is its
     row's `error`. Raises CatalogError if a part is missing, PublishError if a part cannot be
@@ -62,12 +71,16 @@ def finish_transactions(
     if not pending:
         return []
     done = completed_by_log(_links(staging, parts, pending))
+    snapshots = {}
+    if build.producer_snapshots:
+        snapshots = publish_snapshots(build, staging, parts, pending)
     finished = []
     for place, part in enumerate(pending):
         flusher = IndexFlusher()
         writer = PartWriter(staging, number + place)
         rows = pending_rows(read_staged(staging, part))
         for row in map_in_order(build.source, rows, partial(_finish, build, done)):
+            snapshots.get(row["log_uri"], NO_SNAPSHOT).complete(row)
             writer.append(row)
             flusher.add(row)
         flusher.flush()
@@ -181,8 +194,7 @@ def _publish_transaction_index(
     published.add(wanted, ours=pending.ours, overwrite=build.overwrite, proves_nothing=False)
     left = published.files[0]
     if left:
-        row["transaction_index_bytes"] = left.size_bytes
-        row["transaction_index_modified_ms"] = left.modified_ms
+        name_in_row(row, TXNINDEX, left)
     if data is not None and row["index_file"]:
         row["index_file"] = state_together((row["index_file"], published.state))
     return left is not None

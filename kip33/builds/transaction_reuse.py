@@ -1,4 +1,4 @@
-"""Find rows with transactions that a change earlier in the partition may make wrong.
+"""Find rows whose files a change earlier in the partition may make wrong.
 
 The `.txnindex` of a segment depends on the transactions that are open at its start. So if a build
 reads a segment, it also reads the later segments with transactions again. On most nights the
@@ -27,6 +27,22 @@ def transactions_may_differ(
     changed = ~reusable & pc.is_valid(files["base_offset"]).to_numpy()
     changed &= ~is_known | known.says_open_transactions[found.at]
     return _behind(files, changed) & is_known & known.has_transactions[found.at]
+
+
+def producers_may_differ(
+    files: pa.Table, known: ReusableRows, found: ListingMatch, reusable: Mask
+) -> Mask:
+    """Return which of `files` must be read again for their `.snapshot`.
+
+    It depends on the producers of all earlier segments. A row without them, such as that of an
+    unreadable log, is read again each night and does not affect later ones.
+    """
+    if not known.rows:
+        return np.zeros(files.num_rows, bool)
+    is_known = found.at >= 0
+    changed = ~reusable & pc.is_valid(files["base_offset"]).to_numpy()
+    changed &= ~is_known | known.says_producers[found.at]
+    return _behind(files, changed) & is_known
 
 
 def _behind(files: pa.Table, changed: Mask) -> Mask:

@@ -114,5 +114,6 @@ def publish_offset_index(
         row["offset_index_bytes"] = left.size_bytes
         row["offset_index_modified_ms"] = left.modified_ms
         row["offset_index_settings"] = left.settings
+        row["offset_index_crc32c"] = left.crc32c
     row["index_file"] = state_together((row["index_file"], published.state))
     return published.notes

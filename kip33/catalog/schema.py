@@ -50,6 +50,19 @@ _FIELDS: list["pa.Field[Any]"] = [
     # Of its records; null: unknown. -1: a record has no timestamp.
     pa.field("smallest_timestamp", pa.int64()),
     pa.field("kip33_version", pa.string()),  # the version that wrote the row; null: before 0.2
+    # CRC-32C of each index file as the build left it; null: no file, or its bytes were not read.
+    pa.field("time_index_crc32c", pa.int64()),
+    pa.field("offset_index_crc32c", pa.int64()),
+    pa.field("transaction_index_crc32c", pa.int64()),
+    # 22 characters, as Kafka prints it; null: unknown. Topics of one name may have several ids.
+    pa.field("topic_id", pa.string()),
+    pa.field("partition_metadata_modified_ms", pa.int64()),  # of the file that has the topic id
+    # With --producer-snapshots: what the segment changes in its producers' states, as JSON
+    # (`rules.producer_state`), and the .snapshot at its base offset; null without one.
+    pa.field("producer_changes", pa.string()),
+    pa.field("producer_snapshot_bytes", pa.int64()),
+    pa.field("producer_snapshot_modified_ms", pa.int64()),
+    pa.field("producer_snapshot_crc32c", pa.int64()),
 ]
 SEGMENTS: Final = pa.schema(_FIELDS)
 """The one schema; the Spark schema is derived from it."""

@@ -1,5 +1,6 @@
 """One snapshot of the catalog: its name, its parts and its commit file."""
 
+import json
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self
 
@@ -53,6 +54,15 @@ class Snapshot:
         Early snapshots have no layout in their commit; it was Kafka's.
         """
         return str(self.settings.get("layout", "kafka"))
+
+    @property
+    def dialect(self) -> str | None:
+        """Return the dialect of its build, None if the commit does not say it."""
+        try:
+            settings = json.loads(self.settings.get("build", "{}"))
+            return str(settings["dialect"])
+        except (KeyError, TypeError, ValueError):
+            return None
 
     @property
     def rows(self) -> int:

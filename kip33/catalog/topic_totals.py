@@ -1,10 +1,12 @@
 """Totals of a snapshot per topic, computed one row group at a time."""
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.overlaps import overlaps_by_topic
 from kip33.catalog.snapshot import Snapshot
+from kip33.rules.incarnations import newest_topic_id
 from kip33.rules.segment_status import SegmentStatus
 from kip33.rules.segment_summary import TimestampSource
 
@@ -20,6 +22,8 @@ _COLUMNS = [
     "largest_timestamp",
     "largest_timestamp_source",
     "status",
+    "topic_id",
+    "last_modified_ms",
 ]
 
 
@@ -40,6 +44,7 @@ class TopicTotals(NamedTuple):
     largest_timestamp: int
     not_ok: dict[str, int]
     overlaps: dict[str, int]  # segments that share offsets with an earlier one, by kind
+    topic_ids: list[dict[str, Any]]  # of each: topic_id, segments, log_bytes, newest
 
 
 def topic_totals(catalog: Catalog, snapshot: Snapshot) -> list[TopicTotals]:
@@ -61,6 +66,7 @@ def topic_totals(catalog: Catalog, snapshot: Snapshot) -> list[TopicTotals]:
             total["largest"],
             dict(sorted(total["not_ok"].items())),
             overlapping.get(topic, {}),
+            _topic_ids(total["topic_ids"]),
         )
         for topic, total in sorted(totals.items())
     ]
@@ -77,12 +83,44 @@ def _nothing() -> dict[str, Any]:
         "first": None,
         "largest": -1,
         "not_ok": {},
+        "topic_ids": {},
     }
+
+
+@dataclass
+class _OfTopicId:
+    segments: int = 0
+    log_bytes: int = 0
+    last_modified_ms: int = 0
+
+
+def _topic_ids(found: dict[str, _OfTopicId]) -> list[dict[str, Any]]:
+    """Return the known topic ids, the newest first; the others are of topics deleted before."""
+    changed: dict[str | None, int] = {
+        topic_id: one.last_modified_ms for topic_id, one in found.items()
+    }
+    newest = newest_topic_id(changed) or next(iter(found), None)
+    return [
+        {
+            "topic_id": topic_id,
+            "segments": found[topic_id].segments,
+            "log_bytes": found[topic_id].log_bytes,
+            "newest": topic_id == newest,
+        }
+        for topic_id in sorted(found, key=lambda one: (-changed[one], one))
+    ]
 
 
 def _add(total: dict[str, Any], row: dict[str, Any]) -> None:
     total["partitions"].add((row["log_dir"], row["partition"]))
     total["segments"] += 1
+    if row["topic_id"] is not None:
+        one = total["topic_ids"].get(row["topic_id"])
+        if one is None:
+            one = total["topic_ids"][row["topic_id"]] = _OfTopicId()
+        one.segments += 1
+        one.log_bytes += row["size_bytes"] or 0
+        one.last_modified_ms = max(one.last_modified_ms, row["last_modified_ms"] or 0)
     total["log_bytes"] += row["size_bytes"] or 0
     total["records"] += row["record_count"] or 0
     if row["record_count"] is None and row["batch_count"]:

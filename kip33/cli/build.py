@@ -9,18 +9,23 @@ import click
 
 from kip33.cli.engine_option import EngineOptions, engine_options, open_engine
 from kip33.cli.layout_option import layout_option
+from kip33.cli.metrics_file import MetricsRequest, metrics_options, publish_metrics
 from kip33.cli.options import format_option, index_options, spark_options
 from kip33.cli.output import human_bytes, print_json, print_table, warn
 from kip33.cli.progress import progress_bar
 from kip33.cli.summary_file import publish_summary, summary_option
+from kip33.cli.untimestamped_option import untimestamped_option
+from kip33.rules.draft_entries import DRAFTS
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import DIALECTS
+from kip33.rules.offset_holes import HoleTotals, missing_holes
 from kip33.rules.segment_status import SegmentStatus
 
 if TYPE_CHECKING:
     from kip33.stores.locations import Location
 
 UNWRITTEN: Final = "unwritten"  # a finding of --fail-on beside the statuses
+MISSING_OFFSETS: Final = "holes"  # another one
 
 
 @click.command(
@@ -39,14 +44,21 @@ UNWRITTEN: Final = "unwritten"  # a finding of --fail-on beside the statuses
 )
 @click.option(
     "--dialect",
-    type=click.Choice(list(DIALECTS)),
+    type=click.Choice([*DIALECTS, *DRAFTS]),
     default="recover",
     show_default=True,
     help="Which entries to write. recover: as a broker's recovery does; live: as a leader "
-    "of Kafka 0.11 to 3.6 does; kip33: as the text of KIP-33 says.",
+    "of Kafka 0.11 to 3.6 does; kip33: as the text of KIP-33 says. The others are drafts of "
+    "KIP-33, with files of their own names (see kip33 dialects).",
 )
+@untimestamped_option
 @index_options
 @click.option("--offset-index", is_flag=True, help="Also write the .index and .txnindex files.")
+@click.option(
+    "--producer-snapshots",
+    is_flag=True,
+    help="With --offset-index and --index-dir: also write the .snapshot files of producers.",
+)
 @click.option(
     "--overwrite", is_flag=True, help="Also replace index files that kip33 did not write."
 )
@@ -73,11 +85,12 @@ UNWRITTEN: Final = "unwritten"  # a finding of --fail-on beside the statuses
 @click.option(
     "--fail-on",
     multiple=True,
-    type=click.Choice([*(status.value for status in SegmentStatus), UNWRITTEN]),
+    type=click.Choice([*(status.value for status in SegmentStatus), UNWRITTEN, MISSING_OFFSETS]),
     help="Exit 3 if any segment has this status. unwritten: if an index file could not be "
-    "written. May be repeated.",
+    "written. holes: if offsets are missing between segments. May be repeated.",
 )
 @summary_option
+@metrics_options
 @engine_options
 @spark_options
 @format_option("table", "json", "jsonl")
@@ -88,11 +101,13 @@ def build(
     layout: str,
     catalog: str | None,
     dialect: str,
+    untimestamped: str,
     index_interval_bytes: int,
     segment_index_bytes: int,
     kafka_configs: str | None,
     no_check_crc: bool,
     offset_index: bool,
+    producer_snapshots: bool,
     overwrite: bool,
     only: str | None,
     full: bool,
@@ -108,6 +123,7 @@ def build(
     master: str | None,
     conf: dict[str, str],
     output_format: str,
+    metrics: MetricsRequest,
 ) -> None:
     """Build .timeindex files and a catalog snapshot from the segments below SOURCE.
 
@@ -132,7 +148,11 @@ def build(
             index_dir,
             now_ms=int(started * 1000),
             settings=IndexSettings(
-                dialect, index_interval_bytes, segment_index_bytes, not no_check_crc
+                dialect,
+                index_interval_bytes,
+                segment_index_bytes,
+                not no_check_crc,
+                untimestamped,
             ),
             options=BuildOptions(
                 in_place=in_place,
@@ -141,6 +161,7 @@ def build(
                 topics=topics,
                 layout=layout,
                 offset_index=offset_index,
+                producer_snapshots=producer_snapshots,
                 overwrite=overwrite,
                 only_damaged=only == "damaged",
                 full=full,
@@ -165,13 +186,31 @@ def build(
         "seconds": round(time.time() - started, 3),
     }
     publish_summary(summary_file, record)
+    _publish_metrics(metrics, record)
     if output_format == "table":
         _print_summary(record)
     else:
         print_json(record)
-    findings = record["by_status"] | {UNWRITTEN: record["failed"]}
+    findings = record["by_status"] | {
+        UNWRITTEN: record["failed"],
+        MISSING_OFFSETS: missing_holes(record["by_hole"]),
+    }
     if any(findings.get(finding) for finding in fail_on):
         sys.exit(3)
+
+
+def _publish_metrics(metrics: MetricsRequest, record: dict[str, Any]) -> None:
+    if metrics.place is None:
+        return
+    from kip33.catalog.catalog import Catalog
+    from kip33.catalog.topic_totals import topic_totals
+    from kip33.cli.metric_gauges import build_gauges
+
+    catalog = Catalog.at(record["catalog"])
+    asked = metrics.asks_for_topics
+    topics = topic_totals(catalog, catalog.named(record["snapshot"])) if asked else []
+    gauges = build_gauges(record, topics, metrics)
+    publish_metrics(metrics, "build", {"catalog": record["catalog"]}, gauges)
 
 
 def _print_summary(record: dict[str, Any]) -> None:
@@ -210,6 +249,9 @@ def _print_summary(record: dict[str, Any]) -> None:
     if record["orphaned"]:
         size = human_bytes(record["orphaned_bytes"])
         rows.append(("orphaned", f"{record['orphaned']:,} index files without a log; {size}"))
+    if record["by_hole"]:
+        holes = HoleTotals(record["by_hole"], record["missing_offsets"])
+        rows.append(("holes", holes.as_text()))
     if record["carried"]:
         rows.append(
             ("carried over", f"{record['carried']:,} segments that this build did not list")

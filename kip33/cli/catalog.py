@@ -8,13 +8,19 @@ import click
 import pyarrow as pa
 from click.core import ParameterSource
 
+from kip33.builds.leftover_plan import PLANNED_ON_REQUEST
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.choosing import chosen
 from kip33.catalog.difference import count_changes, difference
+from kip33.catalog.holes import hole_totals, read_holes
 from kip33.catalog.topic_totals import TopicTotals, topic_totals
+from kip33.cli.catalog_holes import show_holes
+from kip33.cli.catalog_orphans import show_orphans
+from kip33.cli.catalog_orphans_plan import LeftoverRequest, apply_plan_file
 from kip33.cli.catalog_prune import prune_catalog, warn_of
 from kip33.cli.options import format_option, store_options
 from kip33.cli.output import MOST_TABLE_ROWS, human_bytes, iso_time, print_json, print_table
+from kip33.cli.pandas_free import leave_pandas_out
 from kip33.stores.directory_checks import require_directory
 
 _ROWS_AT_ONCE: Final = 10_000
@@ -29,6 +35,15 @@ def _by_hand(ctx: click.Context, param: click.Parameter, value: int | None) -> i
             "--keep removes snapshots: give it on the command line, not in the configuration file",
             ctx,
             param,
+        )
+    return value
+
+
+def _on_command_line(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+    """Refuse an option from a file: no default may plan or do a removal."""
+    if value and ctx.get_parameter_source(str(param.name)) is ParameterSource.DEFAULT_MAP:
+        raise click.BadParameter(
+            "give this option on the command line, not in the configuration file", ctx, param
         )
     return value
 
@@ -55,6 +70,16 @@ def _by_hand(ctx: click.Context, param: click.Parameter, value: int | None) -> i
     help="Show each segment that changed from snapshot A to snapshot B.",
 )
 @click.option(
+    "--holes",
+    is_flag=True,
+    help="Show the offsets that are missing between two segments of a partition.",
+)
+@click.option(
+    "--policy",
+    metavar="FILE",
+    help="With --holes: policies that say which topics are compacted.",
+)
+@click.option(
     "--keep",
     type=click.IntRange(min=1),
     metavar="N",
@@ -63,6 +88,35 @@ def _by_hand(ctx: click.Context, param: click.Parameter, value: int | None) -> i
     "the last hour. Remove the other snapshots, and the leftovers of builds that "
     "stopped a day ago or earlier without finishing.",
 )
+@click.option(
+    "--orphans",
+    is_flag=True,
+    help="List SOURCE and the index directory; show the files that belong to no segment.",
+)
+@click.option(
+    "--plan",
+    "plan_file",
+    metavar="FILE",
+    callback=_on_command_line,
+    help="With --orphans: write a plan, FILE.jsonl, that removes the files of kip33. Replaces FILE "
+    "only if it is such a plan.",
+)
+@click.option(
+    "--remove",
+    multiple=True,
+    type=click.Choice(list(PLANNED_ON_REQUEST)),
+    callback=_on_command_line,
+    help="With --plan: also plan leftovers of this kind, which kip33 did not write. May be "
+    "repeated.",
+)
+@click.option(
+    "--apply",
+    "apply_file",
+    metavar="FILE",
+    callback=_on_command_line,
+    help="With --orphans: remove the files of a plan that are still as planned, and no others.",
+)
+@click.option("--dry-run", is_flag=True, help="With --apply: run all checks, remove nothing.")
 @store_options
 @format_option("table", "json", "jsonl")
 def catalog(
@@ -70,7 +124,14 @@ def catalog(
     path_only: bool,
     snapshot: str | None,
     diff: tuple[str, str] | None,
+    holes: bool,
+    policy: str | None,
     keep: int | None,
+    orphans: bool,
+    plan_file: str | None,
+    remove: tuple[str, ...],
+    apply_file: str | None,
+    dry_run: bool,
     output_format: str,
 ) -> None:
     """Show the snapshots of CATALOG, newest first, and the newest one's totals per topic.
@@ -79,12 +140,37 @@ def catalog(
     DuckDB and Polars can read. --diff shows what changed between two snapshots. --keep removes
     old snapshots, but not those that running builds use. Files that kip33 did not write stay, and
     a warning names their folder.
+
+    --holes shows each place where a partition's next segment does not begin at the end of the one
+    before. certain: records are missing. possible: the topic is compacted, by --policy or because
+    it has fewer records than offsets. after damage: the segment before is damaged. filled: another
+    replica has these offsets. Offsets missing before the first segment are normal.
+
+    --orphans shows files that belong to no segment, with their sizes: index files without a log
+    (those that kip33 wrote by themselves), directories and files that a broker has marked
+    (-delete, -stray, -future, .deleted, .cleaned, .swap), uploads without a manifest, temporary
+    files of kip33, and unknown files. It removes none of them.
     """
     _require_one_of(path_only, snapshot, diff, keep)
+    if (policy or holes) and (diff or keep or path_only or not holes):
+        raise click.UsageError(
+            "--policy requires --holes, and --holes excludes --diff, --keep and --path"
+        )
+    if orphans and (diff or keep or path_only or holes):
+        raise click.UsageError("--orphans excludes --diff, --holes, --keep and --path")
+    _require_plan_options(orphans, snapshot, plan_file, remove, apply_file, dry_run)
+    leave_pandas_out()
     opened = Catalog.at(catalog_dir)
     require_directory(opened.location, "CATALOG")
     if diff:
         _show_difference(opened, *diff, output_format)
+    elif holes:
+        show_holes(opened, chosen(opened, snapshot), policy, output_format)
+    elif apply_file:
+        apply_plan_file(opened, apply_file, output_format, dry_run=dry_run)
+    elif orphans:
+        request = LeftoverRequest.of(plan_file, remove) if plan_file else None
+        show_orphans(opened, chosen(opened, snapshot), request, output_format)
     elif keep:
         prune_catalog(opened, keep, output_format)
     elif path_only:
@@ -103,6 +189,27 @@ def _require_one_of(
         raise click.UsageError(
             f"{' and '.join(others + shown)} cannot be combined: give one of them"
         )
+
+
+def _require_plan_options(
+    orphans: bool,
+    snapshot: str | None,
+    plan_file: str | None,
+    remove: tuple[str, ...],
+    apply_file: str | None,
+    dry_run: bool,
+) -> None:
+    """Raise UsageError for options of a plan of leftovers that miss another one."""
+    if (plan_file or apply_file) and not orphans:
+        raise click.UsageError("--plan and --apply require --orphans")
+    if (plan_file or apply_file) and snapshot:
+        raise click.UsageError("--plan and --apply exclude --snapshot: they use the newest one")
+    if plan_file and apply_file:
+        raise click.UsageError("--plan and --apply cannot be combined: give one of them")
+    if remove and not plan_file:
+        raise click.UsageError("--remove requires --plan FILE")
+    if dry_run and not apply_file:
+        raise click.UsageError("--dry-run requires --apply FILE")
 
 
 def _print_path(opened: Catalog, name: str | None) -> None:
@@ -149,9 +256,13 @@ def _show_snapshots(opened: Catalog, name: str | None, output_format: str) -> No
         rows = [(s["snapshot"], iso_time(s["created_ms"]), s["segments"]) for s in snapshots]
         print_table(("snapshot", "created", "segments"), rows, title=shown.source)
         _print_totals(totals, title=shown.name)
+        _print_incarnations(totals)
         if shown.orphaned:
             count, size = shown.orphaned.rows, human_bytes(shown.orphaned.index_bytes)
             click.echo(f"orphans: {count:,} index files of kip33 without a log; {size}")
+        found = hole_totals(read_holes(opened, shown))
+        if found.by_hole:
+            click.echo(f"holes: {found.as_text()}; --holes shows them")
 
 
 def _print_totals(totals: list[TopicTotals], *, title: str) -> None:
@@ -185,6 +296,21 @@ def _print_totals(totals: list[TopicTotals], *, title: str) -> None:
         for total in totals
     ]
     print_table(columns, rows, title=title)
+
+
+def _print_incarnations(totals: list[TopicTotals]) -> None:
+    """Print the topic ids of each topic that was deleted and created again."""
+    for total in totals:
+        if len(total.topic_ids) > 1:
+            ids = (
+                f"{one['topic_id']} ({'newest; ' if one['newest'] else ''}"
+                f"{one['segments']:,} segments, {human_bytes(one['log_bytes'])})"
+                for one in total.topic_ids
+            )
+            click.echo(
+                f"{total.topic}: {len(total.topic_ids)} topics of this name, by topic id: "
+                + ", ".join(ids)
+            )
 
 
 def _show_difference(opened: Catalog, a: str, b: str, output_format: str) -> None:

@@ -2,12 +2,15 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import click
 from click.core import ParameterSource
 
 from kip33.cli.engine_option import BY_SPARK_SUBMIT, TYPED_CONF, SparkJob
 from kip33.stores.settings import configured, settings_from
+
+YARN_CONTAINER: Final = "CONTAINER_ID"  # set by YARN for each process in a container
 
 
 def take_conf(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> dict[str, str]:
@@ -17,7 +20,8 @@ def take_conf(ctx: click.Context, param: click.Parameter, values: Sequence[str])
         ctx.meta[TYPED_CONF] = given
     pairs = _pairs_of((ctx.default_map or {}).get("conf") or ()) | given
     settings_from(lambda: _hadoop_settings(pairs))
-    if isinstance(ctx.obj, SparkJob) and BY_SPARK_SUBMIT in os.environ:
+    is_submitted = isinstance(ctx.obj, SparkJob) and BY_SPARK_SUBMIT in os.environ
+    if is_submitted and YARN_CONTAINER in os.environ:
         from kip33.spark.session import start_if_yarn_waits
 
         start_if_yarn_waits(pairs)

@@ -15,6 +15,7 @@ from kip33.cli.output import (
     print_rows,
     print_table,
 )
+from kip33.cli.pandas_free import leave_pandas_out
 from kip33.cli.progress import progress_bar
 from kip33.cli.records_answer import MOST_DAMAGE_WARNINGS, damage_text, warn_of_damage
 from kip33.cli.records_options import CountRequest
@@ -64,6 +65,7 @@ class RecordCount:
 
 def show_counts(request: CountRequest) -> None:
     """Print the numbers of records."""
+    leave_pandas_out()
     started = time.monotonic()
     request.check()
     count = RecordCount(request)

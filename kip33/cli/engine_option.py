@@ -94,7 +94,14 @@ def show_engine(choice: EngineChoice) -> None:
 
 def open_engine(options: EngineOptions) -> "Engine":
     """Return the engine. A Spark session is started when there is work."""
-    if engine_choice(options).name == EngineName.LOCAL:
+    engine = engine_choice(options).name
+    is_job = isinstance(click.get_current_context().obj, SparkJob)
+    is_submitted = is_job and BY_SPARK_SUBMIT in os.environ
+    if engine == EngineName.LOCAL or is_submitted:
+        from kip33.cli.pandas_free import leave_pandas_out
+
+        leave_pandas_out(is_submitted=is_submitted)
+    if engine == EngineName.LOCAL:
         from kip33.local.local_engine import LocalEngine
 
         return LocalEngine(options.workers)

@@ -5,8 +5,17 @@ from typing import Any
 import click
 
 from kip33.cli.options import format_option, max_batch_bytes_option, store_options
-from kip33.cli.search_options import FailoverRequest
-from kip33.cli.times import DURATION
+from kip33.cli.search_options import AUTO_BUFFER, FailoverRequest
+from kip33.cli.times import Quantity
+from kip33.rules.quantities import duration_ms
+
+
+def _buffer_ms(text: str) -> int:
+    """Return a buffer in ms, AUTO_BUFFER if it is to be measured."""
+    return AUTO_BUFFER if text == "auto" else duration_ms(text)
+
+
+BUFFER = Quantity("duration", _buffer_ms, "7d")
 
 
 @click.command(
@@ -37,11 +46,12 @@ from kip33.cli.times import DURATION
 )
 @click.option(
     "--buffer",
-    type=DURATION,
+    type=BUFFER,
     required=True,
-    metavar="15m",
+    metavar="15m|auto",
     help="Upper limit of the replication latency between the clusters plus the difference "
-    "of their clocks.",
+    "of their clocks. auto: the largest latency of the topics on cluster A, measured from the "
+    "headers of its LogAppendTime batches.",
 )
 @click.option(
     "--emit",
@@ -59,8 +69,14 @@ def failover(**options: Any) -> None:
     offset there. It reports how many records may be read twice. If a topic has another number of
     partitions on cluster B, its smallest time is used for all of its partitions.
 
+    --buffer auto measures the difference between the append time and the producer's timestamp of
+    each batch (kip33 timestamps). It needs topics with only LogAppendTime batches of message
+    format v2 on cluster A. If cluster B also has LogAppendTime, and its producers' clocks were
+    ahead of it, that is added.
+
     Each JSON row also has `from_snapshot` and `to_snapshot`, the snapshots that were used, and
-    `warnings`, one for each newer snapshot that is damaged and was ignored.
+    `warnings`, one for each newer snapshot that is damaged and was ignored. With
+    --buffer auto it also has `buffer_ms`, and a line on standard error says where that is from.
     """
     from kip33.cli.failover_answer import show_failover
 

@@ -10,6 +10,7 @@ import click
 
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.choosing import Choice
+from kip33.cli.failover_latency import measured_buffer
 from kip33.cli.output import (
     MOST_TABLE_ROWS,
     human_duration,
@@ -18,10 +19,12 @@ from kip33.cli.output import (
     print_table,
     warn,
 )
+from kip33.cli.pandas_free import leave_pandas_out
 from kip33.cli.progress import progress_bar
-from kip33.cli.search_options import FailoverRequest
+from kip33.cli.search_options import AUTO_BUFFER, FailoverRequest
 from kip33.cli.search_tables import partition_name
 from kip33.cli.snapshot_choice import choose_and_warn
+from kip33.cli.times import current_ms
 from kip33.rules.search import EARLIEST, SearchResult
 from kip33.search.catalog_search import by_partition, rows_of
 from kip33.search.failover import ResumePoint, Rows, resume_points
@@ -31,29 +34,41 @@ from kip33.stores.directory_checks import require_directory
 
 def show_failover(options: FailoverRequest) -> None:
     """Print the answer to the options on standard output."""
+    leave_pandas_out()
     started = time.monotonic()
     offsets = load_group_offsets(options.offsets)
     topics = {one.topic for one in offsets}
     with progress_bar("failover"):
         first, first_choice = _rows(options.first, topics, "--from")
         second, second_choice = _rows(options.second, topics, "--to")
+        buffer_ms = options.buffer
+        if options.buffer == AUTO_BUFFER:
+            measured = measured_buffer(
+                (options.first, first_choice.snapshot),
+                (options.second, second_choice.snapshot),
+                topics,
+                current_ms(),
+            )
+            buffer_ms = measured.buffer_ms
+            click.echo(measured.why, err=True)
         points = resume_points(
             first,
             second,
             offsets,
-            buffer_ms=options.buffer,
+            buffer_ms=buffer_ms,
             max_batch_bytes=options.max_batch_bytes,
         )
     if options.emit:
         click.echo(_reset_offsets(points), nl=False)
     elif options.output_format == "table":
-        _print_table(points, options.buffer, time.monotonic() - started)
+        _print_table(points, buffer_ms, time.monotonic() - started)
     else:
-        context = {
+        context: dict[str, Any] = {
             "from_snapshot": first_choice.snapshot.name,
             "to_snapshot": second_choice.snapshot.name,
             "warnings": list(dict.fromkeys((*first_choice.warnings, *second_choice.warnings))),
         }
+        context |= {"buffer_ms": buffer_ms} if options.buffer == AUTO_BUFFER else {}
         rows = [point._asdict() for point in points]
         print_answers(rows, ResumePoint._fields, options.output_format, context)
 

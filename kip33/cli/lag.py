@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from kip33.cli.metrics_file import metrics_options
 from kip33.cli.options import (
     format_option,
     max_batch_bytes_option,
@@ -35,6 +36,7 @@ from kip33.cli.times import MOMENT
 @click.option("--snapshot", metavar="NAME", help="Use this snapshot instead of the newest.")
 @policy_options
 @max_batch_bytes_option
+@metrics_options
 @store_options
 @format_option("table", "json", "jsonl", "csv")
 def lag(**options: Any) -> None:

@@ -5,6 +5,7 @@ import time
 import click
 
 from kip33.catalog.catalog import Catalog
+from kip33.cli.metrics_file import publish_metrics
 from kip33.cli.output import (
     MOST_TABLE_ROWS,
     human_bytes,
@@ -13,6 +14,7 @@ from kip33.cli.output import (
     print_answers,
     print_table,
 )
+from kip33.cli.pandas_free import leave_pandas_out
 from kip33.cli.progress import progress_bar
 from kip33.cli.search_options import LagRequest
 from kip33.cli.search_tables import partition_name
@@ -27,6 +29,7 @@ from kip33.stores.directory_checks import require_directory
 
 def show_lag(options: LagRequest) -> None:
     """Print the answer to the options on standard output."""
+    leave_pandas_out()
     started = time.monotonic()
     catalog = Catalog.at(options.catalog_dir)
     require_directory(catalog.location, "CATALOG")
@@ -43,6 +46,11 @@ def show_lag(options: LagRequest) -> None:
             now_ms=current_ms() if options.now is None else options.now,
             max_batch_bytes=options.max_batch_bytes,
         )
+    if options.metrics.place:
+        from kip33.cli.metric_gauges import lag_gauges
+
+        labels = {"catalog": catalog.location.uri}
+        publish_metrics(options.metrics, "lag", labels, lag_gauges(lags, options.metrics))
     if options.output_format == "table":
         _print_table(lags, snapshot.source, time.monotonic() - started)
     else:

@@ -23,14 +23,21 @@ COMMANDS: Final = {
     "build": "Build .timeindex files and a catalog snapshot from log segments.",
     "verify": "Verify every index file against its log; one verdict per file.",
     "repair": "Repair the index files in a stopped broker's log directory.",
+    "restore": "Restore partitions of an archive into a broker's log directory.",
+    "truncate": "Cut a copied partition at an offset, as Kafka does.",
     "dump": "Show the contents of index files and logs as text or JSON.",
     "retention": "Show what retention can delete and what blocks it; delete by plan.",
+    "roll": "Show why segments ended, and what other settings would have given.",
     "search": "Find the offsets of timestamps, exact to the record.",
     "records": "Show records between two times; write them as JSON, CSV or Parquet.",
     "count": "Count records per minute, hour or day.",
+    "timestamps": "Show types, order, limits and latency of timestamps.",
     "lag": "Show the lag of committed offsets in records and in time.",
     "failover": "Translate group offsets to another cluster, by timestamp.",
+    "dialects": "Compare index designs (Kafka's and KIP-33's drafts) on your data.",
     "catalog": "Show, compare and remove a catalog's snapshots.",
+    "report": "Write a page about an archive: findings, timelines, what retention frees.",
+    "init": "Write configuration files, job scripts and a DAG for a deployment.",
 }
 
 

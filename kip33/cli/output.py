@@ -8,26 +8,20 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import click
 
+from kip33.formats.times import iso_time as iso_time
+from kip33.rules.quantities import human_bytes as human_bytes
+from kip33.rules.quantities import human_duration as human_duration
+
 MOST_TABLE_ROWS: Final = 1_000  # a table is for people
 RESULT: Final = "KIP33_RESULT "  # the start of the last line, which programs read
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MOST_COLUMNS: Final = 10_000  # width without a terminal: a path stays on one line
-_DURATIONS: Final = (  # name, smallest value, in ms
-    ("years", 1_000 * 86_400_000, 365.25 * 86_400_000),
-    ("d", 86_400_000, 86_400_000),
-    ("h", 3_600_000, 3_600_000),
-    ("min", 60_000, 60_000),
-    ("s", 1_000, 1_000),
-)
 FORMULA: Final = re.compile(r"[=+\-@\t\r]")  # what a spreadsheet evaluates, or strips first
 NUMBER: Final = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?")
 _MARKUP: Final = re.compile(r"[\\[]|:\S*[a-z]\S*:")  # what rich would not print as it is
-_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def print_json(record: Any) -> None:
@@ -86,41 +80,6 @@ def warn(message: str) -> None:
     from kip33.stores.locations import without_secrets
 
     click.echo("Warning: " + " ".join(without_secrets(message).split()), err=True)
-
-
-def iso_time(timestamp_ms: int | None) -> str:
-    """Return ISO 8601 in UTC, `-` for None, the number itself after the year 9999.
-
-    >>> iso_time(1700000000250)
-    '2023-11-14T22:13:20.250Z'
-    """
-    if timestamp_ms is None or timestamp_ms == -1:
-        return "-"
-    try:
-        moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
-    except OverflowError:
-        return str(timestamp_ms)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def human_bytes(size: int) -> str:
-    """Return a size with about three digits: `1.4 GiB`."""
-    value, unit = float(size), 0
-    while value >= 1024 and unit < len(_UNITS) - 1:
-        value, unit = value / 1024, unit + 1
-    return f"{size} B" if unit == 0 else f"{value:.1f} {_UNITS[unit]}"
-
-
-def human_duration(duration_ms: int) -> str:
-    """Return a duration in its largest unit: `7 d`, `1.5 h`; in years from 1,000 days.
-
-    >>> human_duration(604800000), human_duration(-5400000)
-    ('7 d', '-1.5 h')
-    """
-    for name, from_ms, unit_ms in _DURATIONS:
-        if abs(duration_ms) >= from_ms:
-            return f"{round(duration_ms / unit_ms, 1):,}".removesuffix(".0") + f" {name}"
-    return f"{duration_ms} ms"
 
 
 def print_table(

@@ -5,11 +5,11 @@ what no command needs. It tries once: where pandas cannot be imported then, it g
 """
 
 import sys
-from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 
-_COMMAND = "kip33"
+_COMMANDS: Final = ("kip33", "kip33/__main__.py")  # the script, and `python -m kip33`
 
 
 class _NoPandas:
@@ -21,10 +21,14 @@ class _NoPandas:
             raise ModuleNotFoundError(name)
 
 
-def leave_pandas_out() -> None:
-    """Let pyarrow find no pandas; does nothing in a process that others use as well."""
+def leave_pandas_out(*, is_submitted: bool = False) -> None:
+    """Let pyarrow find no pandas; does nothing in a process that others use as well.
+
+    A process of `kip33` is used by nothing else, nor is the one that spark-submit starts for a job.
+    """
     main_file = getattr(sys.modules["__main__"], "__file__", None) or ""
-    if Path(main_file).name != _COMMAND or "pandas" in sys.modules:
+    is_command = f"/{main_file}".endswith(tuple(f"/{name}" for name in _COMMANDS))
+    if "pandas" in sys.modules or not (is_command or is_submitted):
         return
     finder = _NoPandas()
     sys.meta_path.insert(0, finder)

@@ -16,6 +16,7 @@ class ProgressBar:
     def __init__(self, progress: "Progress", bar: "TaskID", what: str) -> None:
         """Draw on a task of rich's."""
         self._progress, self._bar, self._what = progress, bar, what
+        self._has_tasks = False
 
     def listed(self, segments: int) -> None:
         """Show how many segments were found so far."""
@@ -26,9 +27,13 @@ class ProgressBar:
         self._progress.update(self._bar, description=f"{self._what}: {records:,} records")
 
     def advance(self, done: int, total: int) -> None:
-        """Show how many tasks are done."""
+        """Show how many tasks are done; the number of segments is shown before, however short."""
+        is_first, self._has_tasks = not self._has_tasks, True
+        if is_first:
+            self._progress.refresh()
+        text = f"{self._what}: tasks"
         self._progress.update(
-            self._bar, description=f"{self._what}: tasks", completed=done, total=total
+            self._bar, description=text, completed=done, total=total, refresh=is_first
         )
 
 

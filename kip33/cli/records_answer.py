@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from kip33.archive.output_files import require_free
 from kip33.cli.output import MOST_TABLE_ROWS, RESULT, human_bytes, warn
+from kip33.cli.pandas_free import leave_pandas_out
 from kip33.cli.progress import ProgressBar, progress_bar
 from kip33.cli.records_options import RecordsRequest
 from kip33.cli.records_selection import RecordSelection
@@ -34,6 +35,7 @@ _FILES: Final = ("jsonl", "csv", "parquet")
 
 def show_records(request: RecordsRequest) -> None:
     """Print or write the records that the options select."""
+    leave_pandas_out()
     started = time.monotonic()
     request.check()
     output_format = _format_of(request)

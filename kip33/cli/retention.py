@@ -7,6 +7,7 @@ import click
 from click.core import ParameterSource
 
 from kip33.cli.engine_option import EngineOptions, engine_options
+from kip33.cli.metrics_file import metrics_options
 from kip33.cli.options import TOPICS_HELP, format_option, policy_options, session_options
 from kip33.cli.retention_options import RetentionRequest
 from kip33.cli.summary_file import summary_option
@@ -14,8 +15,9 @@ from kip33.cli.times import DURATION, MOMENT, SIZE, parse_clock
 from kip33.retention.outcomes import PartitionOutcome
 from kip33.rules.retention import ActiveSegment, Boundary
 
-FINDINGS: Final = ("blocked", "expired", "untrusted")
+FINDINGS: Final = ("blocked", "expired", "untrusted", "holes")
 APPLYING: Final = ("apply_file", "dry_run", "trash", "max_age", "limit")
+METRICS: Final = {"metrics_file", "metrics_by", "metrics_limit"}
 SHARED: Final = ("output_format", "fail_on", "summary_file", "config")
 
 
@@ -110,7 +112,8 @@ def _moments(ctx: click.Context, param: click.Parameter, text: str | None) -> tu
     "--fail-on",
     multiple=True,
     type=click.Choice([*FINDINGS, str(PartitionOutcome.STOPPED)]),
-    help="Exit 3 if there is any. stopped: a partition that --apply stopped at. May be repeated.",
+    help="Exit 3 if there is any. holes: offsets that are missing between segments. stopped: a "
+    "partition that --apply stopped at. May be repeated.",
 )
 @click.option(
     "--plan",
@@ -155,6 +158,7 @@ def _moments(ctx: click.Context, param: click.Parameter, text: str | None) -> tu
 )
 @click.option("--topics", multiple=True, metavar="GLOB", help=TOPICS_HELP)
 @summary_option
+@metrics_options
 @session_options
 @engine_options
 @format_option("table", "json", "jsonl", "csv")
@@ -186,6 +190,7 @@ def retention(
 
         found = judge_catalog(RetentionQuestion.of(catalog_dir, request))
     else:
+        _require_none(ctx, given & METRICS, "cannot be combined with --apply: give --summary FILE")
         _require_none(
             ctx,
             given - {*APPLYING, *SHARED},

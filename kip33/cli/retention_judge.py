@@ -6,10 +6,13 @@ import time
 from typing import Any, Final
 
 import click
+import pyarrow as pa
 
 from kip33.archive.engine_name import EngineName
 from kip33.archive.output_files import require_plan_place
+from kip33.catalog.holes import hole_totals, read_holes
 from kip33.cli.engine_option import engine_choice, open_session
+from kip33.cli.metrics_file import publish_metrics
 from kip33.cli.output import RESULT, warn
 from kip33.cli.pandas_free import leave_pandas_out
 from kip33.cli.progress import progress_bar
@@ -30,6 +33,7 @@ from kip33.retention.evaluation import EvaluatedCatalog
 from kip33.retention.make_plan import plan_judged
 from kip33.retention.output_folder import remove_results, require_results_place, write_summary
 from kip33.retention.plan_file import write_plan
+from kip33.rules.offset_holes import missing_holes
 from kip33.rules.topic_globs import TopicGlobs
 from kip33.stores.locations import Location
 
@@ -37,7 +41,7 @@ MOST_WARNINGS: Final = 20  # of one kind; a plan has them all
 
 
 def judge_catalog(asked: RetentionQuestion) -> set[str]:
-    """Print and write the answer; return the findings: blocked, expired, untrusted."""
+    """Print and write the answer; return the findings: blocked, expired, untrusted, holes."""
     started = time.monotonic()
     choice = engine_choice(asked.options.engine).name
     output = Location.of(asked.options.output) if asked.options.output else None
@@ -50,12 +54,16 @@ def judge_catalog(asked: RetentionQuestion) -> set[str]:
         require_results_place(output, RESULT_TABLES)
     with progress_bar("retention: evaluating segments"):
         answer, evaluated = _answer(asked, choice, output)
+        holes = read_holes(
+            asked.catalog, asked.snapshot, asked.options.topics, policies=asked.policies
+        )
         summary = {
             "catalog": asked.catalog.location.uri,
             "snapshot": asked.snapshot.name,
             "source": asked.snapshot.source,
             "now_ms": asked.now_ms,
             **answer.totals,
+            **hole_totals(holes)._asdict(),
             "warnings": list(asked.warnings),
             "engine": choice,
             "workers": answer.workers,
@@ -68,8 +76,26 @@ def judge_catalog(asked: RetentionQuestion) -> set[str]:
     if output:
         write_summary(output, summary)
     publish_summary(asked.options.summary_file, summary)
+    _publish_metrics(asked, evaluated, holes, summary)
     _print(asked, answer, evaluated, summary)
     return found
+
+
+def _publish_metrics(
+    asked: RetentionQuestion,
+    evaluated: EvaluatedCatalog | None,
+    holes: pa.Table,
+    summary: dict[str, Any],
+) -> None:
+    metrics = asked.options.metrics
+    if metrics.place is None:
+        return
+    from kip33.cli.metric_gauges import retention_gauges
+
+    if metrics.asks_for_topics and evaluated is None:  # Spark evaluated the rows
+        evaluated = asked.without_index_files().evaluate(with_files=False)
+    gauges = retention_gauges(summary, evaluated, holes, metrics)
+    publish_metrics(metrics, "retention", {"catalog": summary["catalog"]}, gauges)
 
 
 def _require_topics(asked: RetentionQuestion) -> None:
@@ -129,6 +155,7 @@ def _findings(summary: dict[str, Any]) -> set[str]:
         "blocked": summary["blocked_segments"],
         "expired": summary["deletable_segments"],
         "untrusted": sum(summary[name] for name in untrusted),
+        "holes": missing_holes(summary["by_hole"]),
     }
     return {name for name, count in found.items() if count}
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from kip33.cli.engine_option import EngineOptions
+from kip33.cli.metrics_file import MetricsRequest
 from kip33.stores.locations import Location
 
 
@@ -35,3 +36,4 @@ class RetentionRequest:
     summary_file: Location | None
     output_format: str
     engine: EngineOptions
+    metrics: MetricsRequest

@@ -10,7 +10,8 @@ from kip33.catalog.catalog import Catalog
 from kip33.catalog.snapshot import Snapshot
 from kip33.cli.engine_option import engine_choice, show_engine
 from kip33.cli.progress import progress_bar
-from kip33.cli.search_emit import offset_text
+from kip33.cli.search_deletions import NewerRecordCount
+from kip33.cli.search_emit import DELETE_RECORDS, offset_text
 from kip33.cli.search_engine import answers_to, engine_for, workers_of
 from kip33.cli.search_offsets import offsets_to_emit
 from kip33.cli.search_options import SearchRequest
@@ -20,7 +21,7 @@ from kip33.cli.search_tables import print_search_answers
 from kip33.cli.snapshot_choice import choose_and_warn
 from kip33.rules.search import NEWEST_KAFKA
 from kip33.search import answers as search_answers
-from kip33.search.catalog_search import TimeQuestion, rows_of
+from kip33.search.catalog_search import TimeQuestion, partition_rows, rows_of
 from kip33.search.replica_search import SearchOptions
 from kip33.search.replicas import ReplicaKey
 from kip33.stores.directory_checks import require_directory
@@ -58,8 +59,21 @@ def search_catalog(options: SearchRequest) -> None:
                 catalog, snapshot, rows, answers, ends, options, engine.name, options.until
             )
     if options.emit:
-        offsets = offsets_to_emit(answers, ends, options.emit, allow_unsafe=options.allow_unsafe)
+        newer = None
+        if options.emit == DELETE_RECORDS:
+            topics = {answer["topic"] for answer in answers}
+            by_replica = partition_rows(catalog, snapshot, topics)
+            newer = NewerRecordCount(by_replica, options.max_batch_bytes)
+        offsets = offsets_to_emit(
+            answers,
+            ends,
+            options.emit,
+            allow_unsafe=options.allow_unsafe,
+            count_newer=newer,
+        )
         click.echo(offset_text(offsets, options.emit), nl=False)
+        if newer and newer.partitions:
+            click.echo(newer.summary(), err=True)
     else:
         print_search_answers(
             answers,

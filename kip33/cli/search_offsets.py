@@ -1,6 +1,7 @@
 """The offsets of a search that a tool may use: unsafe answers are left out and named."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 import click
 
@@ -12,6 +13,9 @@ from kip33.rules.search import EARLIEST, Exactness, SearchResult
 from kip33.search import answers as search_answers
 from kip33.search.replicas import ReplicaKey
 
+CountNewer: TypeAlias = Callable[[Answer, int], str | None]
+"""Takes an answer and the offset to emit; returns why deleting up to there is unsafe, else None."""
+
 
 def offsets_to_emit(
     answers: Sequence[Answer],
@@ -19,10 +23,13 @@ def offsets_to_emit(
     emit: str,
     *,
     allow_unsafe: bool,
+    count_newer: CountNewer | None = None,
 ) -> Iterator[Offset]:
     """Yield one offset per partition; without a record the log's end, as Kafka's own tool does.
 
-    A partition with an unsafe answer is left out and named, unless it is allowed.
+    A partition with an unsafe answer is left out and named, unless it is allowed. `count_newer`
+    counts the records at or after the time that are before the offset: deleting up to there is
+    unsafe.
     """
     seen = set()
     for answer in answers:
@@ -37,6 +44,8 @@ def offsets_to_emit(
         end = ends.get(replica_key(answer)) if answer["offset"] is None else None
         offset = end.offset if end else answer["offset"]
         unsafe = _unsafe(answer, end, emit)
+        if count_newer and offset is not None:
+            unsafe = _joined(unsafe, count_newer(answer, offset))
         if offset is None:
             warn(f"{key[0]}-{key[1]}: {unsafe or answer['result']}; the output leaves it out")
             continue
@@ -51,6 +60,10 @@ def offsets_to_emit(
                 f"offset {offset}"
             )
         yield Offset(*key, offset, is_end=end is not None)
+
+
+def _joined(*reasons: str | None) -> str | None:
+    return "; ".join(filter(None, reasons)) or None
 
 
 def _unsafe(answer: Answer, end: search_answers.Answer | None, emit: str) -> str | None:

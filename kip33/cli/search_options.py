@@ -2,8 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from kip33.cli.engine_option import EngineOptions
+from kip33.cli.metrics_file import MetricsRequest
+
+AUTO_BUFFER: Final = -1  # measure it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +55,7 @@ class LagRequest:
     retention_ms: int | None
     max_batch_bytes: int
     output_format: str
+    metrics: MetricsRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +65,7 @@ class FailoverRequest:
     first: str  # a catalog: --from
     second: str  # a catalog: --to
     offsets: str  # a file
-    buffer: int  # ms
+    buffer: int  # ms, or AUTO_BUFFER
     emit: str | None
     max_batch_bytes: int
     output_format: str

@@ -10,6 +10,7 @@ from kip33.cli.search_options import SearchRequest
 from kip33.cli.targets import parse_target
 from kip33.cli.times import current_ms
 from kip33.errors import CatalogError, LocationError
+from kip33.formats.names import is_topic
 from kip33.rules.topic_globs import TopicGlobs
 from kip33.search.catalog_search import TimeQuestion, topics_of
 from kip33.search.request_files import load_time_requests
@@ -58,6 +59,11 @@ def _matching(topics: Sequence[str], globs: Sequence[str]) -> list[str]:
     found = [topic for topic in topics if asked.matches(topic)]
     named = [glob for glob in asked.included if not set(glob) & set("*?[") and asked.matches(glob)]
     named = [glob for glob in named if glob not in found]
+    illegal = next((name for name in named if not is_topic(name)), None)
+    if illegal is not None:
+        raise CatalogError(
+            f"--topic {illegal!r}: Kafka allows no such name; give a topic or a glob"
+        )
     if not found and not named:
         raise CatalogError(
             f"no topic matches {' or '.join(globs)}; the catalog has {', '.join(topics[:10])}"

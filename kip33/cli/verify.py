@@ -17,19 +17,47 @@ from kip33.cli.engine_option import (
     open_engine,
 )
 from kip33.cli.layout_option import layout_option
+from kip33.cli.metrics_file import MetricsRequest, metrics_options, publish_metrics
 from kip33.cli.options import format_option, index_options, spark_options
 from kip33.cli.output import print_json, print_table
 from kip33.cli.progress import progress_bar
 from kip33.cli.summary_file import publish_summary, summary_option
+from kip33.cli.times import MOMENT, current_ms
+from kip33.cli.untimestamped_option import untimestamped_option
+from kip33.cli.verify_quick import ONLY_WITH_QUICK, require_quick_options, verify_quick
 from kip33.indexing.by_path import topic_of, verify_segment
-from kip33.indexing.segment_verdict import INDEX_KINDS, IndexKind, SegmentVerdict
+from kip33.indexing.segment_verdict import (
+    INDEX_KINDS,
+    PRODUCER_SNAPSHOT,
+    IndexKind,
+    SegmentVerdict,
+)
+from kip33.rules.daily_share import DailyShare
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_verdict import IndexVerdict
-from kip33.stores.locations import Location
+from kip33.rules.untimestamped import Untimestamped
+from kip33.stores.locations import Location, without_secrets
 
 FILES = (".log", ".timeindex", ".index", ".txnindex")
 Counts: TypeAlias = dict[IndexKind, Counter[IndexVerdict | None]]
 """Index files of each kind by their verdict, None for those that are not there."""
+
+
+def _share(ctx: click.Context, param: click.Parameter, text: str | None) -> DailyShare | None:
+    try:
+        return DailyShare.of(text) if text else None
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
+
+
+def _require_share_options(
+    source: str, share: DailyShare | None, as_of: int | None, *, quick: bool
+) -> None:
+    """Raise UsageError for options that do not belong together."""
+    if as_of is not None and not share:
+        raise click.UsageError("--as-of requires --share")
+    if share and (quick or source.endswith(FILES)):
+        raise click.UsageError("--share is for the logs of a tree, without --quick")
 
 
 @click.command(epilog="Example: kip33 verify /archive/kafka-logs --fail-on wrong --fail-on missing")
@@ -37,24 +65,59 @@ Counts: TypeAlias = dict[IndexKind, Counter[IndexVerdict | None]]
 @click.option(
     "--index-dir", metavar="DIR", help="Folder of the index files [default: beside the logs]."
 )
+@click.option(
+    "--catalog",
+    metavar="DIR",
+    help="With --quick: folder of the catalog [default: <index-dir>/_catalog].",
+)
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="Compare the index files with their sizes and CRCs in the catalog; read no log.",
+)
+@click.option(
+    "--share",
+    metavar="1/7",
+    callback=_share,
+    help="Verify another seventh of the segments each day, all of them within 7 days.",
+)
+@click.option(
+    "--as-of",
+    type=MOMENT,
+    metavar="DATE",
+    help="With --share: choose the share of this day, in UTC [default: today].",
+)
+@click.option(
+    "--producer-snapshots",
+    is_flag=True,
+    help="Also check the .snapshot files of producers against the logs.",
+)
 @layout_option
 @dialect_option
+@untimestamped_option
 @index_options
 @click.option(
     "--fail-on",
     multiple=True,
-    type=click.Choice([verdict.value for verdict in IndexVerdict]),
+    type=click.Choice([*(verdict.value for verdict in IndexVerdict), *ONLY_WITH_QUICK]),
     help="Exit 3 if any index file has this verdict. May be repeated.",
 )
 @summary_option
+@metrics_options
 @engine_options
 @spark_options
 @format_option("table", "json", "jsonl")
 def verify(
     source: str,
     index_dir: str | None,
+    catalog: str | None,
+    quick: bool,
+    share: DailyShare | None,
+    as_of: int | None,
+    producer_snapshots: bool,
     layout: str,
     dialect: str,
+    untimestamped: str,
     index_interval_bytes: int,
     segment_index_bytes: int,
     kafka_configs: str | None,
@@ -69,6 +132,7 @@ def verify(
     master: str | None,
     conf: dict[str, str],
     output_format: str,
+    metrics: MetricsRequest,
 ) -> None:
     """Check every .timeindex, .index and .txnindex below SOURCE against its log.
 
@@ -79,20 +143,59 @@ def verify(
     read more than two intervals of the log (see --index-interval-bytes). incomplete: the closing
     entry is missing. padded: correct entries, then zeros or stale entries. wrong: an entry does
     not match the log. malformed: the size is not a multiple of the entry size. missing.
-    unreadable.
+    unreadable. archived: the log is in S3 Glacier.
 
     A .index is missing only if other segments have one: in the same tree, or in the same directory
     if SOURCE is one file. A .txnindex is missing if there is a .index and a transaction was
     aborted. unknown: the .txnindex depends on transactions of earlier segments, which are not
     there; a .snapshot beside the log would tell. SOURCE may be one .log or index file: that needs
     no Spark.
+
+    --quick compares the index files that the catalog of SOURCE names with their sizes and CRCs of
+    the build that wrote them. identical. changed: another size or CRC. missing. unknown: the
+    catalog has no CRC, because the build did not read the file or was older; build --full adds it.
+    unreadable. Damage of logs is not found.
+
+    --share chooses by the path of each log, so a segment is verified once in each round of days,
+    and a run that is repeated for the same day verifies the same segments. If a segment before a
+    .txnindex is not in the share, its verdict may be unknown.
+
+    --producer-snapshots checks the .snapshot at each base offset but the first against the batches
+    of all earlier segments. consistent: producers that a broker may have forgotten are not in it.
     """
-    default = IndexSettings(dialect, index_interval_bytes, segment_index_bytes, not no_check_crc)
+    require_quick_options(fail_on, quick=quick)
+    _require_share_options(source, share, as_of, quick=quick)
+    if producer_snapshots and (quick or share or source.endswith(FILES)):
+        raise click.UsageError(
+            "--producer-snapshots needs the logs of all segments: give their directory as SOURCE, "
+            "without --quick and --share"
+        )
+    kinds = (*INDEX_KINDS, PRODUCER_SNAPSHOT) if producer_snapshots else INDEX_KINDS
+    if quick:
+        verdicts_found = verify_quick(
+            source,
+            index_dir,
+            catalog,
+            topics=topics,
+            parallelism=parallelism,
+            options=EngineOptions(engine, workers, verbose, master, conf),
+            summary_file=summary_file,
+            output_format=output_format,
+            metrics=metrics,
+        )
+        sys.exit(3 if verdicts_found.intersection(fail_on) else 0)
+    default = IndexSettings(
+        dialect, index_interval_bytes, segment_index_bytes, not no_check_crc, untimestamped
+    )
     settings = load_topic_settings(default, kafka_configs)
     options = EngineOptions(engine, workers, verbose, master, conf)
-    ran = {"engine": EngineName.LOCAL, "workers": 1}
+    ran: dict[str, Any] = {"engine": EngineName.LOCAL, "workers": 1}
     below = ""  # what every index's URI begins with, left out of tables
     if source.endswith(FILES):
+        if untimestamped != Untimestamped.NONE:
+            raise click.UsageError(
+                "--untimestamped needs the next segment: give the directory of the logs as SOURCE"
+            )
         engine_choice(options._replace(verbose=False))  # refuses options that contradict each other
         verdicts = [_verify_one(source, index_dir, settings.of(topic_of(source)))]
     else:
@@ -106,6 +209,9 @@ def verify(
                 settings=settings,
                 topics=topics,
                 layout=layout,
+                producer_snapshots=producer_snapshots,
+                share=share,
+                now_ms=current_ms() if as_of is None else as_of,
                 on_listed=bar.listed if bar else None,
             )
             below = plan.verify.index_dir.uri + "/"
@@ -116,19 +222,25 @@ def verify(
                 on_progress=bar.advance if bar else None,
             )
         ran = {"engine": opened.name, "workers": opened.workers}
-    counts: Counts = {
-        kind: Counter(verdict.on(kind) for verdict in verdicts) for kind in INDEX_KINDS
-    }
+        if share:
+            ran |= {"share": str(share), "segments_listed": plan.listed}
+    counts: Counts = {kind: Counter(verdict.on(kind) for verdict in verdicts) for kind in kinds}
     summary: dict[str, Any] = {"segments": len(verdicts)}
     for kind, found in counts.items():
         summary[kind.count_field] = {name: found[name] for name in IndexVerdict if found[name]}
-    for kind in INDEX_KINDS:
+    for kind in kinds:
         if kind.gap_field is None:
             continue
         gaps = [gap for verdict in verdicts if (gap := verdict.largest_gap(kind)) is not None]
         summary[kind.gap_field] = max(gaps, default=None)
     summary |= ran
     publish_summary(summary_file, summary)
+    if metrics.place:
+        from kip33.cli.metric_gauges import verify_gauges
+
+        by_topic = ((topic_of(one.log_uri), not one.is_good) for one in verdicts)
+        labels = {"source": without_secrets(Location.of(source).uri)}
+        publish_metrics(metrics, "verify", labels, verify_gauges(summary, by_topic, metrics))
     if output_format == "jsonl":
         for verdict in verdicts:
             print_json(verdict.as_row())
@@ -165,11 +277,11 @@ def _print_tables(verdicts: list[SegmentVerdict], counts: Counts, below: str) ->
         if any(found[name] for found in counts.values())
     ]
     what = f"{len(verdicts)} segment{'' if len(verdicts) == 1 else 's'}"
-    kinds = [kind.suffix for kind in INDEX_KINDS]
-    print_table(("verdict", *kinds), rows, title=what)
+    suffixes = [kind.suffix for kind in counts]
+    print_table(("verdict", *suffixes), rows, title=what)
     bad = [
         (
-            *(verdict.on(kind) or "-" for kind in INDEX_KINDS),
+            *(verdict.on(kind) or "-" for kind in counts),
             verdict.log_status,
             verdict.index_uri.removeprefix(below),
             "\n".join(
@@ -180,4 +292,4 @@ def _print_tables(verdicts: list[SegmentVerdict], counts: Counts, below: str) ->
         if not verdict.is_good
     ]
     if bad:
-        print_table((*kinds, "log", "file", "problems"), bad)
+        print_table((*suffixes, "log", "file", "problems"), bad)

@@ -69,6 +69,7 @@ BATCH: Final = np.dtype(
         ("attributes", np.int16),  # the low byte
         ("magic", np.int16),
         ("control", np.int16),  # marker of a producer's control batch (see `walk`), else 0
+        ("base_timestamp", np.int64),  # v2: the header's, a delete horizon if that bit is set
     ]
 )
 """One row per batch, in native byte order: the walk yields these rows and every rule reads them."""

@@ -12,9 +12,19 @@ Source: `CheckpointFile.read`, `OffsetCheckpointFile` (4.1).
 """
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 LOG_START_OFFSET_CHECKPOINT: Final = "log-start-offset-checkpoint"
+RECOVERY_POINT_CHECKPOINT: Final = "recovery-point-offset-checkpoint"
+HIGH_WATERMARK_CHECKPOINT: Final = "replication-offset-checkpoint"
+CLEANER_CHECKPOINT: Final = "cleaner-offset-checkpoint"
+OFFSET_CHECKPOINTS: Final = (
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    CLEANER_CHECKPOINT,
+)
 CHECKPOINT_VERSION: Final = 0
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 _MAX_INT32: Final = 2**31 - 1
@@ -53,6 +63,41 @@ def parse_offset_checkpoint(text: str) -> dict[tuple[str, int], int]:
     if len(lines) - 2 != count:
         raise ValueError(f"{len(lines) - 2} entries found, expected {count} as line 2 says")
     return offsets
+
+
+def with_offset(text: str, topic: str, partition: int, offset: int) -> str:
+    """Return a checkpoint with another offset for one partition; all other lines are unchanged.
+
+    Raises ValueError as `parse_offset_checkpoint` does. A partition that is not in it is not added.
+
+    >>> with_offset("0\\n1\\norders 0 4711\\n", "orders", 0, 42)
+    '0\\n1\\norders 0 42\\n'
+    """
+    parse_offset_checkpoint(text)
+    lines = text.splitlines(keepends=True)
+    for number, line in enumerate(lines[2:], 2):
+        name, said, _ = line.split()
+        if (name, int(said)) == (topic, partition):
+            lines[number] = f"{topic} {partition} {offset}\n"
+    return "".join(lines)
+
+
+def with_offsets(text: str, changes: Mapping[tuple[str, int], int | None]) -> str:
+    """Return a checkpoint with other offsets; None removes a partition, an unknown one is added.
+
+    Raises ValueError as `parse_offset_checkpoint` does. Other partitions keep their places.
+
+    >>> with_offsets("0\\n1\\norders 0 7\\n", {("orders", 0): None, ("orders", 1): 9})
+    '0\\n1\\norders 1 9\\n'
+    """
+    offsets: dict[tuple[str, int], int] = dict(parse_offset_checkpoint(text))
+    for key, offset in changes.items():
+        if offset is None:
+            offsets.pop(key, None)
+        else:
+            offsets[key] = offset
+    lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
+    return "".join(f"{line}\n" for line in (str(CHECKPOINT_VERSION), str(len(lines)), *lines))
 
 
 def _integer(text: str, most: int) -> int | None:

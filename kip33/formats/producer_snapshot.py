@@ -14,14 +14,17 @@
     38..45   first offset      int64    of the open transaction; negative: not open
 
 A broker writes a snapshot when it rolls a segment, named by the new segment's base offset, and one
-at the log's end when it stops. It deletes a corrupt snapshot and uses the previous one.
+at the log's end when it stops. It deletes a corrupt snapshot and uses the previous one. The order
+of the entries is that of a hash table (`in_kafkas_order`) and has no meaning.
 Kafka: `ProducerStateManager.readSnapshot` and `writeSnapshot` (0.11 to 4.x).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from kip33.errors import CorruptSnapshotError
 from kip33.formats.crc import crc32c
@@ -43,6 +46,9 @@ PRODUCER_ENTRY: Final = np.dtype(
 )
 PRODUCER_ENTRY_BYTES: Final = 46
 NONE_OPEN: Final = -1
+_TABLE_SIZE: Final = 16  # of a new `java.util.HashMap`; it doubles above three quarters
+_MOST_IN_BUCKET: Final = 8  # in a table of less than 64 buckets
+_SMALL_TABLE: Final = 64
 
 
 class ProducerState(NamedTuple):
@@ -101,6 +107,40 @@ class ProducerSnapshot:
     def open_transactions(self) -> dict[int, int]:
         """Return the first offset of each producer's open transaction, by producer id."""
         return {p.producer_id: p.first_offset for p in self.producers if p.first_offset >= 0}
+
+
+def in_kafkas_order(states: Iterable[ProducerState]) -> tuple[ProducerState, ...]:
+    """Return states, in the order in which a broker learned of them, in the order of its file.
+
+    This is the order of a `java.util.HashMap` (Kafka 3.5 and later; a Scala map before). If more
+    than eight ids of a large table have one bucket, a broker may write these in another order.
+
+    >>> ids = [1000, 31, 5]
+    >>> found = in_kafkas_order(ProducerState(one, 0, 0, 0, 0, 0, -1, -1) for one in ids)
+    >>> [state.producer_id for state in found]
+    [5, 1000, 31]
+    """
+    states = tuple(states)
+    ids = np.fromiter((state.producer_id for state in states), np.uint64, len(states))
+    hashes = (ids ^ (ids >> np.uint64(32))) & np.uint64(0xFFFFFFFF)
+    hashes ^= hashes >> np.uint64(16)
+    buckets = hashes & np.uint64(_table_size(hashes) - 1)
+    return tuple(states[number] for number in np.argsort(buckets, kind="stable").tolist())
+
+
+def _table_size(hashes: npt.NDArray[np.uint64]) -> int:
+    """Return the size of a hash table after these hashes were put into it, one by one."""
+    size = _TABLE_SIZE
+    first = hashes[:_SMALL_TABLE].tolist()
+    for count in range(1, len(first) + 1):
+        if size < _SMALL_TABLE:  # a full bucket doubles a small table, too
+            same = sum((one ^ first[count - 1]) & (size - 1) == 0 for one in first[:count])
+            size *= 2 if same > _MOST_IN_BUCKET else 1
+        while count * 4 > size * 3:
+            size *= 2
+    while len(hashes) * 4 > size * 3:
+        size *= 2
+    return size
 
 
 def _crc(data: bytes) -> int:

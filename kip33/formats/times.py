@@ -1,4 +1,4 @@
-"""Convert Python times to Kafka's: milliseconds since 1970."""
+"""Convert Python times to Kafka's, milliseconds since 1970, and back to texts."""
 
 from datetime import UTC, datetime, timedelta
 from operator import index
@@ -48,3 +48,18 @@ def milliseconds_in(text: str) -> int | None:
     except ValueError:
         return None
     return milliseconds_of(time if time.tzinfo else time.replace(tzinfo=UTC))
+
+
+def iso_time(timestamp_ms: int | None) -> str:
+    """Return ISO 8601 in UTC, `-` for None, the number itself after the year 9999.
+
+    >>> iso_time(1700000000250)
+    '2023-11-14T22:13:20.250Z'
+    """
+    if timestamp_ms is None or timestamp_ms == -1:
+        return "-"
+    try:
+        moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
+    except OverflowError:
+        return str(timestamp_ms)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

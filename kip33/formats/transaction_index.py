@@ -93,6 +93,16 @@ class TransactionIndex:
         """Return the bytes of the file."""
         return self.entries.tobytes()
 
+    def truncate_to(self, offset: int) -> Self:
+        """Return the entries before the first with a last offset >= `offset`: Kafka's truncateTo.
+
+        >>> TransactionIndex.from_entries([(5, 0, 4, 2)], base_offset=0).truncate_to(4)
+        <TransactionIndex base_offset=0 entries=0>
+        """
+        cut = np.flatnonzero(self.entries["last_offset"] >= offset)
+        kept = int(cut[0]) if len(cut) else len(self)
+        return type(self)(self.base_offset, self.entries[:kept])
+
     def sanity_check(self) -> None:
         """Raise `CorruptIndexError` where Kafka's sanityCheck does: last offset < base offset.
 

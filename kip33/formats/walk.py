@@ -164,7 +164,9 @@ def read_header(
         row["attributes"] = attributes
         row["last_offset"] = base_offset
         row["offset_of_max_timestamp"] = base_offset
-        row["max_timestamp"] = NO_TIMESTAMP if magic == 0 else int64_at(data, at + 18)
+        timestamp = NO_TIMESTAMP if magic == 0 else int64_at(data, at + 18)
+        row["max_timestamp"] = timestamp
+        row["base_timestamp"] = timestamp
         row["producer_id"] = -1
         row["leader_epoch"] = -1
         row["records_count"] = -1 if attributes & CODEC_MASK else 1
@@ -175,6 +177,7 @@ def read_header(
     row["attributes"] = attributes
     row["last_offset"] = last_offset
     row["offset_of_max_timestamp"] = last_offset
+    row["base_timestamp"] = int64_at(data, at + 27)
     row["max_timestamp"] = int64_at(data, at + 35)
     row["producer_id"] = producer_id
     row["leader_epoch"] = int32_at(data, at + 12)

@@ -26,7 +26,14 @@ from kip33.formats.native.object_code import CPU_TARGETS, Target
 from kip33.formats.native.object_kernels import FOLDER, NUMBA_SETTINGS
 from kip33.formats.record_columns import CURSOR, RECORD_LIMITS, add_records
 from kip33.formats.record_fields import RECORD
-from kip33.rules import hash_table, index_entries, index_gaps, index_truth, transactions
+from kip33.rules import (
+    hash_table,
+    index_entries,
+    index_gaps,
+    index_truth,
+    roll_replay,
+    transactions,
+)
 from kip33.rules.leader_epochs import refused_epoch
 from kip33.rules.segment_summary import SUMMARY_RECORD, summarize
 
@@ -55,6 +62,10 @@ def samples() -> dict[Callable[..., Any], tuple[Any, ...]]:
         ),
         hash_table.put_all: (table, table),
         refused_epoch: (batches, 0),
+        roll_replay.replay_batches: (
+            *(batches, 0, np.zeros(1, roll_replay.REPLAY_STATE)),
+            np.zeros(1, roll_replay.REPLAYED_SEGMENT),
+        ),
         summarize: (batches, np.zeros(1, SUMMARY_RECORD), np.zeros(256, np.uint8)),
         index_truth.watch_stairs: (batches, np.zeros(1, index_truth.WATCH), stairs),
         index_truth.watch_places: (batches, numbers, places, lasts),

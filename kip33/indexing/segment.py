@@ -8,6 +8,7 @@ The status, and what it means for the index (D2):
     invalid     Kafka would write no index (it does not load, splits or empties the log), so neither
                 does kip33
     unreadable  the bytes could not be read
+    archived    they cannot be read before they are restored from S3 Glacier
 """
 
 from collections.abc import Callable
@@ -17,20 +18,22 @@ from typing import TypeAlias
 import numpy as np
 
 from kip33.errors import CorruptSegmentError
-from kip33.formats.batch import MAX_SEGMENT_BYTES, BatchColumns
+from kip33.formats.batch import MAX_SEGMENT_BYTES, NO_TIMESTAMP, BatchColumns
 from kip33.formats.byte_sources import ReadInto, ViewAt
 from kip33.formats.native import Speed, compiled, plain
 from kip33.formats.offset_index import OffsetIndex
 from kip33.formats.scan import SCAN_CHUNK_BYTES, BatchScan
 from kip33.formats.time_index import TimeIndex
+from kip33.indexing.segment_producers import read_changes
+from kip33.rules.draft_entries import DRAFTS, DraftBuilder
 from kip33.rules.index_builder import IndexBuilder, IndexSettings
-from kip33.rules.index_entries import DIALECTS
 from kip33.rules.leader_epochs import LeaderEpochs
 from kip33.rules.open_transactions import OpenTransactions
+from kip33.rules.producer_state import ProducerChange, SeenProducers
 from kip33.rules.segment_status import SegmentStatus
 from kip33.rules.segment_summary import new_summary, summarize
 from kip33.rules.transaction_summary import TransactionSummary
-from kip33.stores.files import one_line, scanned
+from kip33.stores.files import is_archived, one_line, scanned
 from kip33.stores.locations import Location
 
 
@@ -43,7 +46,8 @@ class BuiltIndexes:
     `status` is one of the module's statuses; `error` says in one line why it is not `ok` or
     `empty`. Sizes are in bytes. `summary` is a record of `rules.segment_summary.SUMMARY_RECORD`
     with the magics of its batches. `transactions` gives the `.txnindex`, see
-    `rules.transaction_index`.
+    `rules.transaction_index`. `producer_changes` gives the `.snapshot` at the next segment, see
+    `rules.producer_state`.
     """
 
     status: SegmentStatus
@@ -57,6 +61,7 @@ class BuiltIndexes:
     bytes_read: int
     transactions: TransactionSummary | None = None  # None if Kafka writes no index
     base_offset: int = 0
+    producer_changes: tuple[ProducerChange, ...] | None = None  # None: not asked for, or no index
 
     @property
     def time_index(self) -> TimeIndex | None:
@@ -74,7 +79,8 @@ class BuiltIndexes:
 class _Gathered:
     """The data that a scan collects besides the indexes."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, with_producers: bool = False) -> None:
+        self.producers = SeenProducers() if with_producers else None
         self.summary = new_summary()
         self.seen_magics = np.zeros(256, np.uint8)
         self.failure: tuple[int, str] | None = None  # where and why Kafka fails to load
@@ -82,6 +88,8 @@ class _Gathered:
 
     def append(self, batches: BatchColumns, speed: Speed) -> None:
         speed(summarize)(batches, self.summary, self.seen_magics)
+        if self.producers:
+            self.producers.append(batches)
         if self.failure is None:
             failure = self._epochs.append(batches, speed)
             self.failure = failure or self._transactions.append(batches, speed)
@@ -95,6 +103,7 @@ class _Gathered:
         valid_bytes: int = 0,
         bytes_read: int = 0,
         builder: IndexBuilder | None = None,
+        producer_changes: tuple[ProducerChange, ...] | None = None,
     ) -> BuiltIndexes:
         return BuiltIndexes(
             status,
@@ -108,6 +117,7 @@ class _Gathered:
             bytes_read,
             self._transactions.summary() if builder else None,
             builder.base_offset if builder else 0,
+            producer_changes,
         )
 
 
@@ -125,24 +135,36 @@ def index_segment(  # parameters: where the bytes come from, and how the scan ru
     native: bool | None = None,
     chunk_bytes: int = SCAN_CHUNK_BYTES,
     watcher: Watcher | None = None,
+    on_batches: Callable[[BatchColumns], None] | None = None,
     view_at: ViewAt | None = None,
+    largest_before: int = NO_TIMESTAMP,
+    with_producers: bool = False,
 ) -> BuiltIndexes:
     """Return the indexes of the segment that `read_into` reads, `size_bytes` long.
 
-    `view_at` gives its bytes if they are already in memory.
+    `view_at` gives its bytes if they are already in memory. `largest_before` is the largest
+    timestamp of the partition's earlier segments, for the dialect `bucket`. `on_batches` is called
+    with the batches, whose array is reused; a `watcher` also needs their records.
+    `with_producers`: also return what the segment changes in its producers' states.
 
     Damage, refusals and load failures are a status, not an exception. OSError is passed on, and so
     is CorruptSegmentError for a file that shrinks while it is read.
     """
-    gathered = _Gathered()
+    gathered = _Gathered(with_producers=with_producers)
     if size_bytes > MAX_SEGMENT_BYTES:
         too_long = (
             f"{size_bytes} bytes: Kafka does not open segments of more than "
             f"{MAX_SEGMENT_BYTES} bytes"
         )
         return gathered.result(SegmentStatus.INVALID, too_long, size_bytes=size_bytes)
-    dialect = DIALECTS[settings.dialect]
-    builder = IndexBuilder(dialect, settings, base_offset=base_offset, topic=topic)
+    dialect = settings.kafka_dialect
+    draft = DRAFTS.get(settings.dialect)
+    drafts = (
+        (DraftBuilder(draft, base_offset=base_offset, largest_before=largest_before),)
+        if draft
+        else ()
+    )
+    builder = IndexBuilder(dialect, settings, base_offset=base_offset, topic=topic, drafts=drafts)
     scan = BatchScan(
         read_into,
         size_bytes,
@@ -156,12 +178,17 @@ def index_segment(  # parameters: where the bytes come from, and how the scan ru
     for batches in scan:
         builder.append(batches, speed)
         gathered.append(batches, speed)
+        if on_batches:
+            on_batches(batches)
         if watcher:
             watcher(batches, speed)
         elif builder.refusal or gathered.failure:
             break
     builder.close(scan.valid_bytes)
     status, error, valid_bytes = _outcome(scan, builder, gathered)
+    changes = None
+    if gathered.producers and status != SegmentStatus.INVALID:
+        changes = read_changes(gathered.producers, read_into)
     return gathered.result(
         status,
         error,
@@ -169,6 +196,7 @@ def index_segment(  # parameters: where the bytes come from, and how the scan ru
         valid_bytes=valid_bytes,
         bytes_read=scan.bytes_read,
         builder=None if status == SegmentStatus.INVALID else builder,
+        producer_changes=changes,
     )
 
 
@@ -187,9 +215,11 @@ def _outcome(
     return SegmentStatus.OK if scan.size_bytes else SegmentStatus.EMPTY, None, scan.valid_bytes
 
 
-def unreadable(error: str, size_bytes: int = 0) -> BuiltIndexes:
-    """Return the result for a segment whose bytes could not be read."""
-    return _Gathered().result(SegmentStatus.UNREADABLE, error, size_bytes=size_bytes)
+def unreadable(
+    error: str, size_bytes: int = 0, status: SegmentStatus = SegmentStatus.UNREADABLE
+) -> BuiltIndexes:
+    """Return the result for a segment whose bytes could not be read; `status` is in NOT_READ."""
+    return _Gathered().result(status, error, size_bytes=size_bytes)
 
 
 def index_file(
@@ -200,6 +230,8 @@ def index_file(
     settings: IndexSettings,
     native: bool | None = None,
     watcher: Watcher | None = None,
+    largest_before: int = NO_TIMESTAMP,
+    with_producers: bool = False,
 ) -> BuiltIndexes:
     """Return the indexes of the segment file `log`. Errors are a status, never an exception."""
     size_bytes = 0
@@ -214,8 +246,12 @@ def index_file(
                 native=native,
                 watcher=watcher,
                 view_at=view_at,
+                largest_before=largest_before,
+                with_producers=with_producers,
             )
     except CorruptSegmentError as error:
         return unreadable(str(error), size_bytes)
     except (OSError, ValueError) as error:  # pyarrow's ArrowInvalid is a ValueError
-        return unreadable(one_line(error), size_bytes)
+        archived = is_archived(error)
+        status = SegmentStatus.ARCHIVED if archived else SegmentStatus.UNREADABLE
+        return unreadable(one_line(error), size_bytes, status)

@@ -6,9 +6,10 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple, Self
 
 from kip33.formats.offset_index import OFFSET_ENTRY_BYTES
+from kip33.formats.producer_snapshot import PRODUCER_ENTRY_BYTES
 from kip33.formats.time_index import TIME_ENTRY_BYTES
 from kip33.formats.transaction_index import TRANSACTION_ENTRY_BYTES
-from kip33.rules.index_verdict import GOOD, IndexVerdict
+from kip33.rules.index_verdict import GOOD, NOT_COMPARED, IndexVerdict
 from kip33.rules.segment_status import SegmentStatus
 
 
@@ -40,6 +41,13 @@ TRANSACTION_INDEX: Final = IndexKind(
     "by_transaction_index_verdict",
 )
 INDEX_KINDS: Final = (TIME_INDEX_KIND, OFFSET_INDEX, TRANSACTION_INDEX)
+PRODUCER_SNAPSHOT: Final = IndexKind(  # verified if asked for
+    ".snapshot",
+    PRODUCER_ENTRY_BYTES,
+    "producer_snapshot_verdict",
+    None,
+    "by_producer_snapshot_verdict",
+)
 
 
 @dataclass(frozen=True)
@@ -63,6 +71,7 @@ class SegmentVerdict:
     largest_gap_bytes: int | None = None
     offset_index_largest_gap_bytes: int | None = None
     transaction_index_verdict: IndexVerdict | None = None
+    producer_snapshot_verdict: IndexVerdict | None = None
 
     @classmethod
     def unreadable(cls, log_uri: str, index_uri: str, problem: str) -> Self:
@@ -94,11 +103,12 @@ class SegmentVerdict:
     @property
     def is_good(self) -> bool:
         """Return whether no index file has a problem."""
-        return all(self.on(kind) in (*GOOD, None) for kind in INDEX_KINDS)
+        kinds = (*INDEX_KINDS, PRODUCER_SNAPSHOT)
+        return all(self.on(kind) in (*GOOD, None) for kind in kinds)
 
     def with_missing_offset_index(self) -> "SegmentVerdict":
         """Return the verdict of a segment whose `.index` is expected: `missing` if it has none."""
-        if self.offset_index_verdict is not None or self.verdict == IndexVerdict.UNREADABLE:
+        if self.offset_index_verdict is not None or self.verdict in NOT_COMPARED:
             return self
         problems = (*self.problems, ".index: missing, but other segments here have one")
         return replace(self, offset_index_verdict=IndexVerdict.MISSING, problems=problems)

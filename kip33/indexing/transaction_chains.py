@@ -12,7 +12,7 @@ Kafka's recovery does the same: it loads the newest snapshot and reads the segme
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from kip33.archive.segment_paths import beside
+from kip33.archive.segment_paths import beside, is_tiered
 from kip33.errors import CorruptSnapshotError
 from kip33.formats.producer_snapshot import ProducerSnapshot
 from kip33.rules.transaction_chain import UNCHANGED, Open, TransactionChain, open_from_json
@@ -74,9 +74,10 @@ def _from_snapshots(segments: Sequence[ChainLink]) -> Open | None:
 def snapshot_beside(log: Location) -> Open | None:
     """Return the transactions that the `.snapshot` beside a log lists as open at its start.
 
-    None if there is no snapshot, or Kafka would not load it.
+    None if there is no snapshot, or Kafka would not load it. Beside a log of tiered storage the
+    `.snapshot` lists those at the segment's end, so it is not used.
     """
-    if log.inside:
+    if log.inside or is_tiered(log):
         return None
     try:
         data = read_whole(beside(log, "snapshot"), most_bytes=MOST_SNAPSHOT_BYTES)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from kip33.indexing.segment import BuiltIndexes
 from kip33.indexing.segment_verdict import SegmentVerdict
+from kip33.indexing.snapshot_verification import SeenSnapshot, with_snapshot_verdicts
 from kip33.indexing.transaction_chains import ChainLink, Key, completed_by_log
 from kip33.rules.index_verdict import IndexVerdict, Verdict
 from kip33.rules.transaction_chain import UNCHANGED
@@ -30,6 +31,7 @@ class VerifiedSegment(NamedTuple):
 
     verdict: SegmentVerdict
     seen: SeenTransactions | None = None  # None: no verdict is possible
+    snapshot: SeenSnapshot | None = None  # None: no verdict is possible, or not asked for
 
 
 def seen_transactions(
@@ -62,7 +64,7 @@ def seen_transactions(
 
 
 def with_transaction_verdicts(segments: Iterable[VerifiedSegment]) -> list[SegmentVerdict]:
-    """Return the verdicts with those on `.txnindex` files.
+    """Return the verdicts with those on `.txnindex` files, and on `.snapshot` files if asked for.
 
     A file is expected if there is an `.index`: without an `.index`, a broker writes both.
     """
@@ -77,7 +79,7 @@ def with_transaction_verdicts(segments: Iterable[VerifiedSegment]) -> list[Segme
             links[one.seen.partition].append(one.seen.link._replace(transactions=text))
     completed = completed_by_log(links)
     verdicts = []
-    for verdict, seen in segments:
+    for verdict, seen, _ in segments:
         done = seen and completed.get(seen.link.log_uri)
         if seen and seen.failure:
             found: Verdict | None = Verdict(IndexVerdict.UNREADABLE, None, (seen.failure,))
@@ -101,4 +103,4 @@ def with_transaction_verdicts(segments: Iterable[VerifiedSegment]) -> list[Segme
                 problems=verdict.problems + problems,
             )
         verdicts.append(verdict)
-    return verdicts
+    return with_snapshot_verdicts(verdicts, [one.snapshot for one in segments if one.snapshot])

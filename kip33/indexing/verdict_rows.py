@@ -17,6 +17,7 @@ _FIELDS: list["pa.Field[Any]"] = [
     pa.field("largest_gap_bytes", pa.int64()),
     pa.field("offset_index_largest_gap_bytes", pa.int64()),
     pa.field("transaction_index_verdict", pa.string()),
+    pa.field("producer_snapshot_verdict", pa.string()),
 ]
 SEGMENT_VERDICTS: Final = pa.schema(_FIELDS)
 """The fields of `SegmentVerdict`, in order; one row per segment."""

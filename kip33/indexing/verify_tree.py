@@ -5,6 +5,7 @@ from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kip33.archive.bins import Engine, Progress
 from kip33.archive.directory import Segment
@@ -12,13 +13,16 @@ from kip33.archive.layouts import layout_of
 from kip33.archive.listing import Listed, segments_of
 from kip33.archive.segment_paths import beside, index_path
 from kip33.archive.sources import require_segments
+from kip33.indexing.file_time_entry import FileTimeEntry
 from kip33.indexing.segment_verdict import SegmentVerdict, with_missing_offset_indexes
+from kip33.indexing.snapshot_verification import seen_snapshot
 from kip33.indexing.transaction_verification import (
     VerifiedSegment,
     seen_transactions,
     with_transaction_verdicts,
 )
 from kip33.indexing.verification import offset_index_of, verify_file
+from kip33.rules.daily_share import DailyShare
 from kip33.rules.index_builder import IndexSettings, TopicSettings
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.directory_checks import require_directory
@@ -31,6 +35,7 @@ class Verify(NamedTuple):
     source: Location
     index_dir: Location
     settings: TopicSettings
+    producer_snapshots: bool = False
 
 
 class VerifyPlan(NamedTuple):
@@ -38,22 +43,28 @@ class VerifyPlan(NamedTuple):
 
     verify: Verify
     files: pa.Table
+    listed: int  # segments below SOURCE, also those of other days
 
 
-def plan_verify(
+def plan_verify(  # parameters: the options of `kip33 verify`
     source: str,
     index_dir: str | None = None,
     *,
     settings: IndexSettings | TopicSettings | None = None,
     topics: Sequence[str] = (),
     layout: str = "kafka",
+    producer_snapshots: bool = False,
+    share: DailyShare | None = None,
+    now_ms: int = 0,
     on_listed: Listed | None = None,
 ) -> VerifyPlan:
     """Return the plan to verify every `.timeindex` of `source` against its log.
 
     The `.timeindex` is read from `index_dir`, or beside the log; the `.index` from there, or else
-    beside the log. `settings` are those of all topics, or of each topic. Raises LocationError for a
-    missing directory or one without segments.
+    beside the log. With `producer_snapshots` the `.snapshot` files beside the `.timeindex` files
+    are verified, too. `settings` are those of all topics, or of each topic. With `share`, only the
+    segments of its parts on the day of `now_ms` are verified, and directories that could not be
+    listed. Raises LocationError for a missing directory or one without segments.
     """
     if not isinstance(settings, TopicSettings):
         settings = TopicSettings(settings or IndexSettings())
@@ -64,7 +75,16 @@ def plan_verify(
         source_location, topics, layout=layout_of(layout), on_listed=on_listed
     )
     require_directory(index_location, "the index directory")
-    return VerifyPlan(Verify(source_location, index_location, settings), listing.table)
+    files = listing.table if share is None else _of_day(listing.table, share, now_ms)
+    verify = Verify(source_location, index_location, settings, producer_snapshots)
+    return VerifyPlan(verify, files, listing.table.num_rows)
+
+
+def _of_day(files: pa.Table, share: DailyShare, now_ms: int) -> pa.Table:
+    wanted = share.parts_on(now_ms)
+    in_share = pa.array([share.part_of(path or "") in wanted for path in files["path"].to_pylist()])
+    is_unlisted = pc.is_null(files["last_modified_ms"])
+    return files.filter(pc.or_(in_share.cast(pa.bool_()), is_unlisted))
 
 
 def execute_verify(
@@ -114,15 +134,21 @@ def _verify_one(verify: Verify, segment: Segment) -> VerifiedSegment:
     if segment.error or segment.base_offset is None or segment.topic is None:
         return VerifiedSegment(unreadable_verdict(segment, log, time_index))
     offset_index = offset_index_of(log, time_index)
+    settings = verify.settings.of(segment.topic)
     verdict, index = verify_file(
         log,
         time_index,
         offset_index,
         base_offset=segment.base_offset,
         topic=segment.topic,
-        settings=verify.settings.of(segment.topic),
+        settings=settings,
         native=True,
+        file_time=FileTimeEntry.of(settings.untimestamped, segment),
+        with_producers=verify.producer_snapshots,
     )
     partition = (segment.log_dir, segment.topic, segment.partition)
     seen = seen_transactions(partition, log, offset_index, index, base_offset=segment.base_offset)
-    return VerifiedSegment(verdict, seen)
+    snapshot = None
+    if verify.producer_snapshots:
+        snapshot = seen_snapshot(partition, log, time_index, index, base_offset=segment.base_offset)
+    return VerifiedSegment(verdict, seen, snapshot)

@@ -37,7 +37,7 @@ _FLAGS: Final = {
     "is_control": CONTROL,
     "has_delete_horizon": DELETE_HORIZON,
 }
-_OF_V2: Final = ("producer_epoch", "base_sequence", "base_timestamp")  # not in rows of BATCH
+_OF_V2: Final = ("producer_epoch", "base_sequence")  # not in rows of BATCH
 _SAME: Final = (
     *("position", "size_bytes", "magic", "first_offset", "last_offset", "records_count"),
     *("leader_epoch", "producer_id"),
@@ -101,14 +101,11 @@ def _values(name: str, batches: BatchColumns, headers: npt.NDArray[np.void] | No
         return attributes & _FLAGS[name] != 0
     if name == "codec":
         return np.array(CODEC_NAMES)[attributes & CODEC_MASK]
-    if name == "max_timestamp":
-        return batches["max_timestamp"]
+    if name in ("base_timestamp", "max_timestamp"):
+        return batches[name]
     if name == "timestampType":
         stamped = (attributes & LOG_APPEND_TIME != 0).astype(np.int32)
         return np.where(batches["magic"] == 0, -1, stamped)
-    if name == "base_timestamp" and headers is not None:
-        is_v2 = batches["magic"] >= 2
-        return np.where(is_v2, headers["base_timestamp"], batches["max_timestamp"])
     if headers is not None and name in (*_OF_V2, "crc"):
         return headers[name].astype(np.int64)
     return None

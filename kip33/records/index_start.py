@@ -18,6 +18,7 @@ from kip33.formats.batch import (
 )
 from kip33.formats.byte_sources import ReadInto, read_fully
 from kip33.formats.decoded_records import RecordLimits
+from kip33.formats.draft_indexes import TIME_INDEX_FILE
 from kip33.formats.index_pages import OFFSET_WIDTHS, TIME_WIDTHS, IndexPages, last_point
 from kip33.formats.time_index import TimestampOffset
 from kip33.formats.walk import COMPLETE, why_incomplete
@@ -76,10 +77,15 @@ def offset_index_of(segment: ReadSegment, files: ExitStack) -> IndexPages | None
 
 
 def _time_indexes(segment: ReadSegment) -> list[Location]:
-    """Return where its `.timeindex` may be: where the catalog says, and beside the log."""
+    """Return where its time index may be: where the catalog says, and beside the log."""
     beside_log = beside(segment.log, "timeindex")
     named = Location.of(segment.index_uri) if segment.index_uri else beside_log
     return list(dict.fromkeys((named, beside_log)))
+
+
+def _is_time_index(place: Location) -> bool:
+    """Return whether a file has the name of a `.timeindex`, and is not that of a KIP-33 draft."""
+    return (place.inside or place.path).endswith(TIME_INDEX_FILE)
 
 
 def _start(segment: ReadSegment, limits: RecordLimits, log: _CheckedLog, files: ExitStack) -> int:
@@ -91,7 +97,7 @@ def _start(segment: ReadSegment, limits: RecordLimits, log: _CheckedLog, files: 
     if limits.first_offset > log.base_offset:
         start = _position_of(log, offsets, limits.first_offset)
     if limits.first_timestamp >= 0:
-        times = _pages(places, TIME_WIDTHS, files)
+        times = _pages(list(filter(_is_time_index, places)), TIME_WIDTHS, files)
         if times is not None:
             start = max(start, _position_at(log, times, offsets, limits.first_timestamp))
     return start

@@ -5,6 +5,7 @@ search. In an archive without a catalog a log counts with its size and its first
 """
 
 import os
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
@@ -17,11 +18,13 @@ from kip33.archive.layouts import Layout, layout_of
 from kip33.archive.partition_files import is_log, list_partition
 from kip33.archive.segment_paths import base_offset_in
 from kip33.archive.sources import matches, require_segments
+from kip33.archive.topic_ids import with_topic_ids
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.choosing import chosen
 from kip33.errors import LocationError
 from kip33.formats.names import parse_partition_dir
 from kip33.records.read_segment import HeaderFigures, ReadSegment
+from kip33.rules.incarnations import newest_topic_id
 from kip33.rules.replica_rank import Extent, most_complete_of
 from kip33.rules.segment_status import SegmentStatus
 from kip33.stores.filesystem_option import Filesystem, place_on
@@ -44,7 +47,14 @@ PartitionSegments: TypeAlias = list[ReadSegment]
 
 _FROM_CATALOG: Final = [
     *("log_dir", "topic", "partition", "base_offset", "log_uri", "index_uri", "status", "error"),
-    *("smallest_timestamp", "open_transactions", "magics", *HeaderFigures._fields),
+    *(
+        "topic_id",
+        "last_modified_ms",
+        "smallest_timestamp",
+        "open_transactions",
+        "magics",
+        *HeaderFigures._fields,
+    ),
 ]
 _OF_EXTENT: Final = ("status", "size_bytes", "valid_bytes", "last_offset")
 _KNOWN: Final = (SegmentStatus.OK, SegmentStatus.EMPTY, SegmentStatus.TRUNCATED)
@@ -99,8 +109,10 @@ def _of_archive(place: Location, selection: Selection, layout: Layout) -> list[R
         if not alone:
             raise
         return alone
-    listed = (_of_listed(one, one.log(place)) for one in listing.segments())
-    return [one for one in listed if selection.takes(one)]
+    if len(listing.log_dirs) > 1 and selection.log_dir is None:  # replicas of the same topic?
+        listing.table = with_topic_ids(place, listing.table).files
+    listed = [_of_listed(one, one.log(place)) for one in listing.segments()]
+    return [one for one in _of_newest(listed, selection) if selection.takes(one)]
 
 
 def _of_directory(directory: Location) -> list[ReadSegment]:
@@ -136,6 +148,8 @@ def _of_listed(segment: Segment, log: Location) -> ReadSegment:
         listed_bytes=segment.size_bytes or 0,
         extent=Extent(segment.size_bytes or 0, segment.base_offset),
         error=segment.error,
+        topic_id=segment.topic_id,
+        last_modified_ms=segment.last_modified_ms,
     )
 
 
@@ -150,7 +164,19 @@ def _of_catalog(catalog: Catalog, selection: Selection) -> list[ReadSegment]:
             ]
             piece = piece.filter(pc.is_in(topics, value_set=pa.array(named, pa.string())))
         found += [_of_row(row) for row in piece.to_pylist()]
-    return [segment for segment in found if selection.takes(segment)]
+    return [segment for segment in _of_newest(found, selection) if selection.takes(segment)]
+
+
+def _of_newest(segments: list[ReadSegment], selection: Selection) -> list[ReadSegment]:
+    """Return the segments of the newest topic of each name, unless a log_dir is selected."""
+    changed: defaultdict[str | None, dict[str | None, int]] = defaultdict(dict)
+    for one in segments:
+        times = changed[one.topic]
+        times[one.topic_id] = max(times.get(one.topic_id, 0), one.last_modified_ms or 0)
+    newest = {topic: newest_topic_id(times) for topic, times in changed.items()}
+    if selection.log_dir is not None or not any(newest.values()):
+        return segments
+    return [one for one in segments if newest[one.topic] in (None, one.topic_id)]
 
 
 def _of_row(row: dict[str, Any]) -> ReadSegment:
@@ -169,6 +195,8 @@ def _of_row(row: dict[str, Any]) -> ReadSegment:
         damage=row["error"] if row["status"] == SegmentStatus.TRUNCATED else None,
         listed_bytes=row["valid_bytes" if is_known else "size_bytes"] or 0,
         extent=Extent.of(*(row[name] for name in _OF_EXTENT)),
+        topic_id=row["topic_id"],
+        last_modified_ms=row["last_modified_ms"],
         only_v2=row["status"] == SegmentStatus.OK and row["magics"] == [2],
     )
 

@@ -49,6 +49,8 @@ class ReadSegment(NamedTuple):
     error: str | None = None  # why the segment cannot be read
     only_v2: bool = False  # all its batches are complete and of magic 2, by a catalog
     share: OffsetShare | None = None  # None: the whole segment
+    topic_id: str | None = None
+    last_modified_ms: int | None = None  # of the log
 
     @property
     def last_offset(self) -> int | None:

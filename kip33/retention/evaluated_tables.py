@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from kip33.catalog.catalog import Catalog
+from kip33.catalog.catalog_columns import matching
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.snapshot import Snapshot
 from kip33.retention.broker_files import SeenByBroker
-from kip33.retention.catalog_columns import matching
 from kip33.retention.evaluation import EvaluatedCatalog
 from kip33.rules.policies import Policy
 from kip33.rules.retention import REASONS

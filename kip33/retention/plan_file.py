@@ -4,18 +4,22 @@
     {"kind": "partition", "log_dir": "broker-1", "topic": "orders", "partition": 0, ...}
     {"kind": "segment", "log_dir": "broker-1", ..., "base_offset": 0, ..., "files": [...]}
 
-A partition's line is before those of its segments. `plan_id` is a SHA-256 over every byte of the
-file except the id, so a plan that was edited, truncated or damaged is refused. The id does not
-prove who made the plan, so each plan is compared with the newest snapshot before it is carried out.
+A partition's line is before those of its segments. `archive.plan_lines` has the id. Each plan is
+compared with the newest snapshot before it is carried out.
 """
 
-import hashlib
-import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from kip33.archive.output_files import require_plan_place
 from kip33.archive.partition_files import SEGMENT_FILE_KINDS, PlannedFile
+from kip33.archive.plan_lines import (
+    PlanForm,
+    plan_id_of,
+    plan_line,
+    read_plan_lines,
+    write_plan_lines,
+)
 from kip33.errors import PlanError, PolicyError
 from kip33.formats.names import SegmentFile, parse_partition_dir, parse_segment_file
 from kip33.retention.plan import (
@@ -27,21 +31,23 @@ from kip33.retention.plan import (
 )
 from kip33.rules.policies import Policies
 from kip33.rules.retention import ActiveSegment, Boundary
-from kip33.stores.files import one_line, read_whole
+from kip33.stores.files import one_line
 from kip33.stores.locations import Location
-from kip33.stores.own_files import publish_or_raise
 
 PLAN_VERSION: Final = 1
-ID_DIGITS: Final = 32  # hexadecimal, of the SHA-256's 64
-MOST_PLAN_BYTES: Final = 1 << 32
 PARTITION_KEY: Final = ("log_dir", "topic", "partition")
-_MAKE_ANOTHER: Final = "make another with `kip33 retention CATALOG --plan FILE`"
+_FORM: Final = PlanForm(
+    "plan",
+    PLAN_VERSION,
+    "a retention plan",
+    "make another with `kip33 retention CATALOG --plan FILE`",
+)
 
 
 def with_plan_id(basis: Basis, partitions: Iterable[PlannedPartition]) -> RetentionPlan:
     """Return the plan with its id."""
     plan = RetentionPlan("", basis, tuple(partitions))
-    plan_id = _plan_id(_line(record) for record in _records(plan))
+    plan_id = plan_id_of(plan_line(record) for record in _records(plan))
     return RetentionPlan(plan_id, basis, plan.partitions)
 
 
@@ -52,51 +58,18 @@ def write_plan(plan: RetentionPlan, place: Location) -> None:
     it cannot be written.
     """
     require_plan_place(place)
-    data = b"".join(_line(record) for record in _records(plan))
-    publish_or_raise(place, data, "the plan does not exist")
+    write_plan_lines(_records(plan), place)
 
 
 def read_plan(place: Location) -> RetentionPlan:
     """Return the plan in a file; PlanError, one line, if it is not exactly as it was written."""
+    found = read_plan_lines(place, _FORM)
     try:
-        lines = read_whole(place, most_bytes=MOST_PLAN_BYTES).splitlines(keepends=True)
-    except OSError as error:
-        raise PlanError(f"{place.uri}: the plan cannot be read: {one_line(error)}") from error
-    try:
-        header = json.loads(lines[0]) if lines else {}
-        is_plan = isinstance(header, dict) and header.get("kind") == "plan"
-    except ValueError:
-        is_plan = False
-    if not is_plan:
-        raise PlanError(f"{place.uri}: not a retention plan; {_MAKE_ANOTHER}")
-    if header.get("version") != PLAN_VERSION:
-        raise PlanError(
-            f"{place.uri}: version {header.get('version')} of the plan found, expected "
-            f"{PLAN_VERSION}"
-        )
-    if _plan_id([_line(header | {"plan_id": ""}), *lines[1:]]) != header.get("plan_id"):
-        raise PlanError(
-            f"{place.uri}: the checksum is wrong: the plan was edited, truncated or "
-            f"damaged; {_MAKE_ANOTHER}"
-        )
-    try:
-        basis = _basis(header)
-        partitions = _partitions(basis, [json.loads(line) for line in lines[1:]])
+        basis = _basis(found.header)
+        partitions = _partitions(basis, found.records())
     except (ValueError, TypeError, KeyError, AttributeError, PolicyError) as error:
         raise PlanError(f"{place.uri}: not written by kip33: {one_line(error)}") from error
-    return RetentionPlan(header["plan_id"], basis, partitions)
-
-
-def _plan_id(lines: Iterable[bytes]) -> str:
-    """Return the id of a plan's lines; the first of them has an empty id."""
-    digest = hashlib.sha256()
-    for line in lines:
-        digest.update(line)
-    return digest.hexdigest()[:ID_DIGITS]
-
-
-def _line(record: dict[str, Any]) -> bytes:
-    return (json.dumps(record) + "\n").encode()
+    return RetentionPlan(found.header["plan_id"], basis, partitions)
 
 
 def _records(plan: RetentionPlan) -> Iterator[dict[str, Any]]:

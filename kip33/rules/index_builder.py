@@ -1,6 +1,6 @@
 """Build the two indexes of a segment from its batches."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple, Self
 
@@ -13,12 +13,15 @@ from kip33.formats.offset_index import OFFSET_ENTRY
 from kip33.formats.scan import ROWS
 from kip33.formats.time_index import TIME_ENTRY
 from kip33.rules import index_entries
+from kip33.rules.draft_entries import DRAFTS, DraftBuilder
 from kip33.rules.index_entries import (
     DEFAULT_INDEX_INTERVAL_BYTES,
     DEFAULT_SEGMENT_INDEX_BYTES,
     DIALECTS,
+    RECOVER,
     Dialect,
 )
+from kip33.rules.untimestamped import Untimestamped
 
 BYTES_VERSION: Final = 1
 """Increased when a release gives other bytes for the same log and settings: logs of older rows are
@@ -32,12 +35,35 @@ class IndexSettings(NamedTuple):
     index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES
     segment_index_bytes: int = DEFAULT_SEGMENT_INDEX_BYTES
     check_crc: bool = True
+    untimestamped: str = Untimestamped.NONE.value  # a member of `Untimestamped`
 
-    def require_valid(self) -> None:
-        """Raise ValueError for a setting that Kafka would refuse."""
-        if self.dialect not in DIALECTS:
-            raise ValueError(f"dialect {self.dialect!r}: expected one of {', '.join(DIALECTS)}")
-        self.entry_state(DIALECTS[self.dialect], 0)
+    def as_record(self) -> dict[str, object]:
+        """Return the settings as a catalog has them, without one that has no effect."""
+        record = self._asdict()
+        if self.untimestamped == Untimestamped.NONE:
+            del record["untimestamped"]
+        return record
+
+    def require_valid(self, *, drafts: bool = False) -> None:
+        """Raise ValueError for a setting that Kafka would refuse; `drafts`: accept KIP-33's."""
+        known = (*DIALECTS, *DRAFTS) if drafts else tuple(DIALECTS)
+        if self.dialect not in known:
+            raise ValueError(f"dialect {self.dialect!r}: expected one of {', '.join(known)}")
+        if self.untimestamped not in list(Untimestamped):
+            raise ValueError(
+                f"untimestamped {self.untimestamped!r}: expected one of {', '.join(Untimestamped)}"
+            )
+        if self.untimestamped != Untimestamped.NONE and self.dialect not in DIALECTS:
+            raise ValueError(
+                f"--untimestamped: the draft {self.dialect!r} has no such entry; choose --dialect "
+                f"{' or '.join(DIALECTS)}"
+            )
+        self.entry_state(self.kafka_dialect, 0)
+
+    @property
+    def kafka_dialect(self) -> Dialect:
+        """Return the dialect of the rules for the log and its `.index`: a draft has `recover`'s."""
+        return DIALECTS.get(self.dialect, RECOVER)
 
     def entry_state(self, dialect: Dialect, base_offset: int) -> BatchColumns:
         """Return the rule's state for an empty segment."""
@@ -83,9 +109,15 @@ class IndexBuilder:
         base_offset: int,
         topic: str,
         most_rows: int = ROWS,
+        drafts: Sequence[DraftBuilder] = (),
     ) -> None:
-        """Start with an empty segment; each piece has at most `most_rows` batches."""
+        """Start with an empty segment; each piece has at most `most_rows` batches.
+
+        `drafts` get the same batches. With a draft's settings, its file is the time index.
+        """
         self.base_offset = base_offset
+        self._drafts = drafts
+        self._is_draft = settings.dialect in DRAFTS
         self._dialect = dialect
         self._topic = topic
         self._state = settings.entry_state(dialect, base_offset)
@@ -104,12 +136,18 @@ class IndexBuilder:
         )
         self._time_pieces.append(self._times[:time_count].copy())
         self._offset_pieces.append(self._offsets[:offset_count].copy())
+        if self._drafts:
+            is_point = np.isin(batches["position"], self._offsets[:offset_count, 1])
+            for draft in self._drafts:
+                draft.append(batches, is_point)
 
     def close(self, valid_bytes: int) -> None:
         """Add the closing entry."""
         if not self.refusal:
             count = index_entries.close_index(self._state, valid_bytes, self._times)
             self._time_pieces.append(self._times[:count].copy())
+            for draft in self._drafts:
+                draft.close()
 
     @property
     def refusal(self) -> tuple[int, str] | None:
@@ -121,7 +159,9 @@ class IndexBuilder:
 
     @property
     def time_index(self) -> bytes:
-        """Return the `.timeindex` file's bytes."""
+        """Return the bytes of the `.timeindex`, or of the draft's file."""
+        if self._is_draft:
+            return self._drafts[0].data
         return _wire(self._time_pieces, TIME_ENTRY)
 
     @property

@@ -39,6 +39,9 @@ def distrust(
         return "it ends before the first batch's timestamp"
     if first_batch.magic == 2 and last.offset < first_batch.base_offset:  # else a wrapper's last
         return f"offset {last.offset} is before the first batch"
+    is_alone = len(tail) == 1 and first_batch.max_timestamp == NO_TIMESTAMP
+    if is_alone and last.offset in (tail.base_offset, next_base_offset):
+        return "its entry may have the time of a file (build --untimestamped)"
     if next_base_offset is not None and last.offset > next_base_offset:
         return f"offset {last.offset} is in the next segment"
     return _strange(first_batch, tail.base_offset, log_bytes)

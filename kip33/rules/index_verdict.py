@@ -48,10 +48,18 @@ class IndexVerdict(StrEnum):
     MISSING = "missing"
     UNKNOWN = "unknown"  # of a .txnindex: what is open where the segment begins is not known
     UNREADABLE = "unreadable"  # the log or the index could not be read
+    ARCHIVED = "archived"  # one of them is in S3 Glacier and was not restored
 
 
+NOT_COMPARED: Final = (IndexVerdict.UNREADABLE, IndexVerdict.ARCHIVED)
 GOOD: Final = (IndexVerdict.IDENTICAL, IndexVerdict.CONSISTENT)
 TRUE: Final = (*GOOD, IndexVerdict.SPARSE, IndexVerdict.INCOMPLETE)  # every entry is
+
+
+_FILE_TIME: Final = (
+    "the log has no timestamps; is this a file of build --untimestamped, with the time of the log "
+    "file? Then verify with the same option, or build again if the time has changed"
+)
 
 
 class Verdict(NamedTuple):
@@ -81,6 +89,8 @@ def time_index_verdict(
     faults = truth.untrue(next_offset=next_offset)
     if faults:
         verdict = _untrue(data, faults, TIME_ENTRY_BYTES, preallocated_bytes)
+        if truth.max_timestamp == NO_TIMESTAMP and len(data) == TIME_ENTRY_BYTES:
+            return verdict._replace(problems=(*verdict.problems, _FILE_TIME))
         if verdict.verdict == IndexVerdict.WRONG and not truth.untrue(next_offset=not next_offset):
             other = "recover or live" if next_offset else "kip33"
             hint = (

@@ -1,13 +1,20 @@
-"""Detect batches for which recovery's leader epoch cache makes a log fail to load.
+"""The leader epochs of a log from its batches, and batches with which the log fails to load.
 
 `LogSegment.recover` assigns every new leader epoch the base offset of its first batch, and the
 cache refuses a negative one (Kafka 4.1: `LeaderEpochFileCache.assign`). Only a crafted or damaged
 batch has a negative base offset while its last offset is in range.
+
+A running broker also notes an epoch when it becomes the leader. If the next leader took over before
+a batch was written, the `leader-epoch-checkpoint` has an epoch that no batch has.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from kip33.formats.batch import BatchColumns
+from kip33.formats.epoch_checkpoint import EpochStart
 from kip33.formats.native import Speed, plain
 
 
@@ -39,3 +46,41 @@ class LeaderEpochs:
             f"leader epoch {batch['leader_epoch']} begins at offset {batch['base_offset']}; "
             "Kafka fails to load"
         )
+
+
+def leader_epochs_of(
+    batches: BatchColumns, earlier: tuple[EpochStart, ...] = ()
+) -> tuple[EpochStart, ...]:
+    """Return the leader epochs after these batches, given those of the batches before.
+
+    As recovery does: only an epoch above the latest begins, at its first batch's base offset. An
+    earlier epoch that would begin there or later is removed.
+    """
+    latest = earlier[-1].epoch if earlier else -1
+    epochs = batches["leader_epoch"]
+    before = np.maximum.accumulate(np.concatenate((epochs[:0], [latest], epochs)))[: len(epochs)]
+    rows = np.flatnonzero(epochs > before)
+    columns = (epochs[rows].tolist(), batches["base_offset"][rows].tolist())
+    return with_later_epochs(earlier, map(EpochStart, *columns))
+
+
+def with_later_epochs(
+    earlier: tuple[EpochStart, ...], found: Iterable[EpochStart]
+) -> tuple[EpochStart, ...]:
+    """Return the leader epochs of a log, given those of its first part and of its rest.
+
+    Only an epoch above the latest begins; an earlier one that would begin there or later is
+    removed.
+
+    >>> with_later_epochs((EpochStart(3, 0),), [EpochStart(2, 10), EpochStart(4, 20)])
+    (EpochStart(epoch=3, start_offset=0), EpochStart(epoch=4, start_offset=20))
+    """
+    starts = list(earlier)
+    latest = starts[-1].epoch if starts else -1
+    for start in found:
+        if start.epoch > latest:
+            while starts and starts[-1].start_offset >= start.start_offset:
+                starts.pop()
+            starts.append(start)
+            latest = start.epoch
+    return tuple(starts)

@@ -57,6 +57,9 @@ class Policy(NamedTuple):
     message_timestamp_type: str | None = None
     message_timestamp_after_max_ms: int | None = None
     message_timestamp_before_max_ms: int | None = None
+    index_interval_bytes: int | None = None
+    segment_index_bytes: int | None = None
+    max_compaction_lag_ms: int | None = None
     is_judged: bool = True  # False: __cluster_metadata
 
     @property
@@ -164,6 +167,9 @@ def _policy(match: str, said: Mapping[str, Any], *, is_judged: bool = True) -> P
         said.get("message.timestamp.type"),
         _timestamp_limit(said, "message.timestamp.after.max.ms"),
         _timestamp_limit(said, "message.timestamp.before.max.ms"),
+        said.get("index.interval.bytes"),
+        said.get("segment.index.bytes"),
+        said.get("max.compaction.lag.ms"),
         is_judged,
     )
 

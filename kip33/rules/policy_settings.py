@@ -25,6 +25,8 @@ POLICY_TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 # What is kept of a section: what a `Policy` has, and the older name of two limits.
 _READ_KEYS: Final = (
     "cleanup.policy",
+    "index.interval.bytes",
+    "max.compaction.lag.ms",
     "message.timestamp.after.max.ms",
     "message.timestamp.before.max.ms",
     "message.timestamp.difference.max.ms",
@@ -32,6 +34,7 @@ _READ_KEYS: Final = (
     "retention.bytes",
     "retention.ms",
     "segment.bytes",
+    "segment.index.bytes",
     "segment.jitter.ms",
     "segment.ms",
 )

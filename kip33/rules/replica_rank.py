@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Self
 
-from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.segment_status import NOT_READ, SegmentStatus
 
 
 class Extent(NamedTuple):
@@ -25,7 +25,7 @@ class Extent(NamedTuple):
         >>> Extent.of("unverified", 100, None, 9)
         Extent(valid_bytes=100, last_offset=9)
         """
-        if status in (SegmentStatus.INVALID, SegmentStatus.UNREADABLE):
+        if status in (SegmentStatus.INVALID, *NOT_READ):
             return cls(0, last_offset)
         counted = size_bytes if status == SegmentStatus.UNVERIFIED else valid_bytes
         return cls(counted or 0, last_offset)

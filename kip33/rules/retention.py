@@ -34,6 +34,8 @@ DOUBTFUL_STATUSES: Final = (
     SegmentStatus.INVALID,
     SegmentStatus.UNREADABLE,
 )
+KEPT_STATUSES: Final = (*DOUBTFUL_STATUSES, SegmentStatus.ARCHIVED)
+"""Segments whose largest timestamp is not known: never deletable, and they block later ones."""
 
 
 class ActiveSegment(StrEnum):
@@ -70,6 +72,7 @@ class RetentionReason(StrEnum):
     TRUNCATED = "truncated"
     INVALID = "invalid"
     UNREADABLE = "unreadable"
+    ARCHIVED = "archived"  # in S3 Glacier
     NO_TIMESTAMP = "no_timestamp"
     TWO_DIRECTORIES = "two_directories"  # of one partition: orders-0 and orders-00
     SAME_BASE_OFFSET = "same_base_offset"  # two files with one base offset
@@ -128,7 +131,7 @@ def doubt_codes(statuses: Iterable[str]) -> Codes:
 
     -1 for a status that does not prevent deletion.
     """
-    doubtful = (_REASON[one] if one in DOUBTFUL_STATUSES else _NONE for one in statuses)
+    doubtful = (_REASON[one] if one in KEPT_STATUSES else _NONE for one in statuses)
     return np.fromiter(doubtful, np.int8)
 
 
@@ -230,6 +233,7 @@ def _kept_for(segments: SegmentColumns, limits: LimitColumns) -> Codes:
         RetentionReason.TRUNCATED: segments.doubt == _REASON[RetentionReason.TRUNCATED],
         RetentionReason.INVALID: segments.doubt == _REASON[RetentionReason.INVALID],
         RetentionReason.UNREADABLE: segments.doubt == _REASON[RetentionReason.UNREADABLE],
+        RetentionReason.ARCHIVED: segments.doubt == _REASON[RetentionReason.ARCHIVED],
         RetentionReason.NO_TIMESTAMP: ~segments.largest_timestamp.known,
         RetentionReason.TWO_DIRECTORIES: _has_two_directories(segments),
         RetentionReason.SAME_BASE_OFFSET: _has_same_base_offset(segments, is_last),

@@ -75,12 +75,14 @@ class Claim(NamedTuple):
 
     The entry's batch has its timestamp, and no batch in between has a later one. `next_offset`: the
     entry names the offset after its batch. `tight`: the batches begin one index point before the
-    entry's, so one of them must have its timestamp in every dialect.
+    entry's, so one of them must have its timestamp in every dialect. `within_ms`: the entry has the
+    beginning of a period of this length (drafts of KIP-33), and its batch is in this period.
     """
 
     entry: TimestampOffset
     next_offset: bool
     tight: bool
+    within_ms: int | None = None
 
 
 def require_target(target_ms: int) -> None:
@@ -200,6 +202,10 @@ def bears_out(headers: Sequence[BatchHeader], claim: Claim, target_ms: int) -> b
     if not headers:
         return False
     last = headers[-1]
+    if claim.within_ms is not None:
+        earlier = all(header.max_timestamp <= timestamp for header in headers[:-1])
+        is_in_period = 0 <= last.max_timestamp - timestamp < claim.within_ms
+        return earlier and is_in_period and (last.magic < 2 or last.base_offset <= offset)
     largest = max(header.max_timestamp for header in headers)
     if largest > timestamp:
         return False

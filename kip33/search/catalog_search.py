@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from kip33.archive.bins import Engine
 from kip33.archive.log_start_offsets import LogStartOffsets
 from kip33.catalog.catalog import Catalog
+from kip33.catalog.older_topics import OF_INCARNATIONS, with_incarnations
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.snapshot import Snapshot
 from kip33.search.replica_search import SEARCHED, ReplicaAnswer, Request, SearchOptions, answers_of
@@ -19,7 +20,7 @@ from kip33.search.replicas import SEARCH_THREADS, PartitionKey, ReplicaKey
 SEARCH_COST_BYTES: Final = 1 << 20  # a search takes about as long as reading this
 COUNTED: Final = (
     *("log_dir", "log_uri", "base_offset", "last_offset", "valid_bytes"),
-    *("record_count", "status"),
+    *("record_count", "status", "max_timestamp"),
 )
 
 
@@ -52,9 +53,10 @@ def topics_of(catalog: Catalog, snapshot: Snapshot) -> list[str]:
 def rows_of(catalog: Catalog, snapshot: Snapshot, topics: Iterable[str]) -> "pa.Table":
     """Return a snapshot's rows of some topics for a search; CatalogError if damaged.
 
-    The columns are `topic`, `partition` and SEARCHED.
+    The columns are `topic`, `partition`, SEARCHED and IS_OLDER.
     """
-    return _read(catalog, snapshot, topics, SEARCHED)
+    rows = _read(catalog, snapshot, topics, (*SEARCHED, *OF_INCARNATIONS))
+    return with_incarnations(rows).drop_columns(list(OF_INCARNATIONS))
 
 
 def _read(

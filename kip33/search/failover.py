@@ -27,6 +27,7 @@ from kip33.search.replicas import (
     PartitionKey,
     log_end,
     most_complete,
+    of_newest_topic,
     overlap_note,
     overlapping,
     replicas_of,
@@ -269,7 +270,7 @@ def _read_twice(reads: Sequence[_Read], target_ms: int, most: int) -> int | None
 
 
 def _segments(rows: Rows, topic: str, partition: int) -> list[SearchedSegment]:
-    replicas = replicas_of(rows.get((topic, partition), []))
+    replicas = replicas_of(of_newest_topic(rows.get((topic, partition), [])))
     log_dir = most_complete(replicas)
     return replicas[log_dir] if log_dir is not None else []
 

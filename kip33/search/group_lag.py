@@ -18,6 +18,8 @@ from kip33.search.replicas import (
     PartitionKey,
     log_end,
     most_complete,
+    of_newest_topic,
+    older_topic_note,
     overlap_note,
     overlapping,
     replicas_of,
@@ -99,18 +101,18 @@ def _lag(
     now_ms: int,
     meter: Meter,
 ) -> GroupLag:
-    replicas = replicas_of(rows)
-    log_dir = most_complete(replicas)
+    replicas = replicas_of(of_newest_topic(rows))
+    log_dir, older = most_complete(replicas), older_topic_note(rows)
     if log_dir is None:
-        return GroupLag(
-            one.group, None, one.topic, one.partition, one.offset, LagResult.NO_SUCH_PARTITION
-        )
+        nothing = LagResult.NO_SUCH_PARTITION
+        return GroupLag(one.group, None, one.topic, one.partition, one.offset, nothing, note=older)
     segments = replicas[log_dir]
     start, end, note = segments[0].base_offset, *log_end(segments)
     is_known = note is None
     hidden = list(_hidden_from(segments, one.offset))
     note = _joined(
-        note, overlap_note(one.offset, overlapping(segments)), two_directories_note(segments)
+        *(note, overlap_note(one.offset, overlapping(segments))),
+        *(two_directories_note(segments), older),
     )
     newest = max((s.max_timestamp for s in segments if s.max_timestamp is not None), default=-1)
     newest = -1 if hidden else newest

@@ -1,23 +1,16 @@
 """Use a segment's index files to find where in its log a search for a time begins.
 
-The time index is the catalog's, else the one beside the log. The offset index is beside the time
-index, else beside the log. Neither is trusted: a result is a `Start` with a claim that the headers
-there must confirm. The files are opened at first use.
-
-A row has the settings, sizes and modification times of its files. Only a file with that size and
-time is the file of the row, so that its dialect is known. Any other file is unknown, and its
-entries are read in the way that promises less, or in both ways.
+No file is trusted: a result is a `Start` with a claim that the headers there must confirm. The
+entries of a file of an unknown dialect are read in the way that promises less, or in both ways.
 """
 
-import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Final, NamedTuple
 
-from kip33.archive.segment_paths import beside
-from kip33.errors import CorruptIndexError, Kip33Error
+from kip33.errors import CorruptIndexError
 from kip33.formats.batch import RECORD_BATCH_OVERHEAD
-from kip33.formats.index_pages import OFFSET_WIDTHS, TIME_WIDTHS, IndexPages, last_point
+from kip33.formats.index_pages import IndexPages, last_point
 from kip33.formats.time_index import TimestampOffset
 from kip33.rules.search import (
     Claim,
@@ -28,9 +21,8 @@ from kip33.rules.search import (
 )
 from kip33.search.log_window import Meter
 from kip33.search.searched_segment import SearchedSegment
-from kip33.stores.file_status import status_of
-from kip33.stores.files import one_line, opened
-from kip33.stores.locations import Location
+from kip33.search.segment_index_files import SegmentIndexFiles
+from kip33.stores.files import one_line
 
 WALKED_BYTES: Final = 16 * 1024  # a shorter stretch of log is read without an index
 ENTRY_PROOF_BYTES: Final = 8 * 1024  # approximate cost of checking one entry
@@ -49,46 +41,39 @@ class Start(NamedTuple):
     is_exact: bool = False  # the batch there must have that last offset
 
 
-class _Opened(NamedTuple):
-    place: Location
-    pages: IndexPages
-    size_bytes: int
-    settings: str | None  # of this file; None: unknown
-
-
 class IndexLookup:
     """The two index files of one segment; their faults are in `notes`."""
 
     def __init__(self, segment: SearchedSegment, files: ExitStack, meter: Meter) -> None:
         """Open nothing yet; files opened later are closed with `files`."""
-        self.notes: list[str] = []
-        self._segment, self._files, self._meter = segment, files, meter
-        self._log = Location.of(segment.log_uri)
-        self._time: _Opened | None = None
-        self._offset: _Opened | None = None
-        self._is_time_open = self._is_offset_open = self._is_bad = False
-        self._dialect: str | None = None
+        self._segment, self._files = segment, SegmentIndexFiles(segment, files, meter)
         self._latest: tuple[int, int, list[Start]] = (0, 0, [])
+
+    @property
+    def notes(self) -> list[str]:
+        """Return what is wrong with the files."""
+        return self._files.notes
 
     def distrust(self, why: str) -> None:
         """Stop using these files."""
-        self._is_bad = True
-        self.notes.append(f"the index is not used: {why}")
+        self._files.distrust(why)
 
     @property
     def dialect(self) -> str | None:
         """Return the dialect of the time index, None if it is missing or unknown."""
-        self._times()
-        return self._dialect
+        self._files.times()
+        return self._files.dialect
 
     def starts_for(self, target_ms: int, end: int) -> list[Start]:
         """Return where to begin in a log of `end` bytes; the first confirmed start is used.
 
         There are two if the dialect is unknown. Without any, the search begins at the first batch.
         """
+        if self._files.draft():
+            return self._draft_starts(target_ms, end)
         low, high, starts = self._latest
         if low < target_ms <= high:  # between the same two entries as the previous time
-            return [] if self._is_bad else starts
+            return [] if self._files.is_distrusted else starts
         try:
             entry, after = self._around(target_ms)
             starts = list(self._starts_at(entry, end)) if entry else []
@@ -105,22 +90,27 @@ class IndexLookup:
         the last index point before it; otherwise there would be an earlier entry for it. The
         result may be used only if all entries are true, because a lost entry would hide records.
         """
+        if self._files.draft():
+            return None
         try:
             entry, after = self._around(target_ms)
-            if after is None or not self._are_of_one_pass():
+            if after is None or not self._files.are_of_one_pass():
                 return None
-            claim = Claim(after, names_next_offset(self._dialect), tight=True)
+            claim = Claim(after, names_next_offset(self._files.dialect), tight=True)
             start = next(self._place(claim, reach_of(claim) - 1, end), None)
         except (CorruptIndexError, OSError) as error:
             self.distrust(one_line(error))
             return None
-        floor = first_offset_after(entry, self._dialect) if entry else self._segment.base_offset
+        floor = (
+            first_offset_after(entry, self._files.dialect) if entry else self._segment.base_offset
+        )
         return start._replace(first_offset=floor, is_exact=True) if start else None
 
     @property
     def proof_bytes(self) -> int:
         """Return the approximate cost of checking all entries; a shorter stretch is walked."""
-        return max(WALKED_BYTES, len(self._time.pages) * ENTRY_PROOF_BYTES if self._time else 0)
+        times = self._files.times()
+        return max(WALKED_BYTES, len(times) * ENTRY_PROOF_BYTES if times else 0)
 
     def all_starts(self, end: int) -> Iterator[Start | None]:
         """Yield for each entry where its batch is expected; None, at the end: an entry is wrong.
@@ -128,7 +118,7 @@ class IndexLookup:
         The entries end with the largest timestamp of the segment. If all of them are true, no entry
         is missing, because the row's file has as many as the scan produced.
         """
-        times = self._times()
+        times = self._files.times()
         before: TimestampOffset | None = None
         for slot in range(len(times) if times else 0):
             entry = self._entry(times, slot) if times else None
@@ -147,23 +137,51 @@ class IndexLookup:
         Without a usable entry this is the segment's base offset.
         """
         base_offset = self._segment.base_offset
+        draft = self._files.draft()
         try:
+            if draft:
+                found = draft.entries.entry_for(target_ms)
+                return max(base_offset, found.entry.offset) if found else base_offset
             entry, _ = self._around(target_ms)
         except (CorruptIndexError, OSError) as error:
             self.distrust(one_line(error))
             entry = None
         if entry is None:
             return base_offset
-        return max(base_offset, first_offset_after(entry, self._dialect))
+        return max(base_offset, first_offset_after(entry, self._files.dialect))
+
+    def _draft_starts(self, target_ms: int, end: int) -> list[Start]:
+        """Return where a search begins with a draft's file: no place, or one."""
+        draft = self._files.draft()
+        try:
+            found = draft.entries.entry_for(target_ms) if draft else None
+            if draft is None or found is None:
+                return []
+            claim = Claim(found.entry, False, tight=False, within_ms=draft.entries.within_ms)
+            if found.position is None:
+                return list(self._place(claim, found.entry.offset, end))
+            if found.position >= end:
+                raise CorruptIndexError(
+                    f"{draft.place.uri}: position {found.position} of {end} bytes of the log"
+                )
+        except (CorruptIndexError, OSError) as error:
+            self.distrust(one_line(error))
+            return []
+        first, last = found.entry.offset, found.entry.offset
+        return [Start(found.position, first, claim, RECORD_BATCH_OVERHEAD, last, is_exact=True)]
 
     def _starts_at(self, entry: TimestampOffset, end: int) -> Iterator[Start]:
         """Yield where the batch of an entry is expected, for each way to read the entry."""
-        readings = (False, True) if self._dialect is None else (names_next_offset(self._dialect),)
+        readings = (
+            (False, True)
+            if self._files.dialect is None
+            else (names_next_offset(self._files.dialect),)
+        )
         for next_offset in readings:
             # An entry with the next offset does not name the batch with its timestamp. That batch
             # is after an earlier index point; which one is known only if one scan wrote both files.
             claim = Claim(entry, next_offset, tight=next_offset)
-            is_told = not next_offset or self._are_of_one_pass()
+            is_told = not next_offset or self._files.are_of_one_pass()
             for points_back in (0,) if is_told else POINTS_BACK:
                 yield from self._place(claim, reach_of(claim) - next_offset, end, points_back)
 
@@ -172,7 +190,7 @@ class IndexLookup:
 
         Entries of zeros are padding and ignored.
         """
-        times = self._times()
+        times = self._files.times()
         if times is None:
             return None, None
         slot = times.last(
@@ -197,12 +215,12 @@ class IndexLookup:
 
         Yields nothing if there is no offset index.
         """
-        offsets = self._offsets()
+        offsets = self._files.offsets()
         if offsets is None:
             return
         slot = last_point(offsets, offset - self._segment.base_offset) - points_back
         if slot < 0:
-            if points_back > POINTS_BACK[0] and self._dialect is None:
+            if points_back > POINTS_BACK[0] and self._files.dialect is None:
                 return  # a wrong index of an unknown writer
             first = offsets[0][1] if len(offsets) else 0
             expected = first + RECORD_BATCH_OVERHEAD if 0 < first < end else None
@@ -219,65 +237,6 @@ class IndexLookup:
             raise CorruptIndexError(
                 f".index: entry {(relative, position)} is outside of the {end} bytes of the log"
             )
-        floor = first_offset_after(claim.entry, self._dialect)
+        floor = first_offset_after(claim.entry, self._files.dialect)
         last_offset = self._segment.base_offset + relative
         yield Start(position, floor, claim, expected, last_offset)
-
-    def _times(self) -> IndexPages | None:
-        if self._is_bad:
-            return None
-        if not self._is_time_open:
-            self._is_time_open = True
-            segment, beside_log = self._segment, beside(self._log, "timeindex")
-            named = Location.of(segment.index_uri) if segment.index_uri else beside_log
-            self._time = self._open(dict.fromkeys((named, beside_log)), TIME_WIDTHS)
-            if self._time and segment.index_uri and self._time.place == named:
-                size = segment.time_index_bytes, segment.time_index_modified_ms
-                settings = _settings_of(self._time, segment.time_index_settings, *size)
-                self._time = self._time._replace(settings=settings)
-                self._dialect = json.loads(settings).get("dialect") if settings else None
-        return self._time.pages if self._time else None
-
-    def _offsets(self) -> IndexPages | None:
-        if not self._is_offset_open and self._time:
-            self._is_offset_open = True
-            segment = self._segment
-            places = (beside(self._time.place, "index"), beside(self._log, "index"))
-            self._offset = self._open(dict.fromkeys(places), OFFSET_WIDTHS)
-            if self._offset and self._offset.place == places[0]:
-                size = segment.offset_index_bytes, segment.offset_index_modified_ms
-                settings = _settings_of(self._offset, segment.offset_index_settings, *size)
-                self._offset = self._offset._replace(settings=settings)
-        return self._offset.pages if self._offset else None
-
-    def _are_of_one_pass(self) -> bool:
-        """Return whether both files have the bytes that one scan with the same settings gives."""
-        if self._offsets() is None or not self._time or not self._offset:
-            return False
-        return self._time.settings is not None and self._time.settings == self._offset.settings
-
-    def _open(self, places: dict[Location, None], widths: tuple[int, int]) -> _Opened | None:
-        for place in places:
-            try:
-                read_into, size_bytes = self._files.enter_context(opened(place))
-            except FileNotFoundError:
-                continue
-            except (OSError, Kip33Error) as error:
-                self.notes.append(f"{place.uri}: cannot be read: {one_line(error)}")
-                continue
-            pages = IndexPages(self._meter.metered(read_into), size_bytes, widths)
-            return _Opened(place, pages, size_bytes, None)
-        return None
-
-
-def _settings_of(
-    file: _Opened, settings: str | None, size_bytes: int | None, modified_ms: int | None
-) -> str | None:
-    """Return a row's settings if an opened file is the row's file, else None."""
-    if settings is None or modified_ms is None or file.size_bytes != size_bytes:
-        return None
-    try:
-        status = status_of(file.place)
-    except OSError:
-        return None
-    return settings if status and tuple(status) == (size_bytes, modified_ms) else None

@@ -162,6 +162,7 @@ class _Search:
             if segment.doubt:
                 self._note_loss(place, unanswered)
                 continue
+            self._note_file_time(segment, unanswered)
             asking = [pending for pending in unanswered if self._asks(pending, place)]
             is_believed = self._as_kafka or segment.max_timestamp is not None
             if segment.status == SegmentStatus.UNVERIFIED and is_believed:
@@ -180,6 +181,18 @@ class _Search:
                     self._note_loss(place, [pending])  # the largest could be anywhere
                 if not self._as_kafka:
                     self._seek_smaller(pending)
+
+    def _note_file_time(self, segment: SearchedSegment, unanswered: list[Pending]) -> None:
+        """Say where records without timestamps may be late enough, by the time of their file."""
+        if not segment.has_file_time or self._known.is_below_start(segment):
+            return
+        time_ms, offset = segment.largest_timestamp, max(segment.base_offset, self._start_offset)
+        for pending in unanswered:
+            if time_ms is not None and 0 <= pending.target_ms <= time_ms:
+                pending.notes.append(
+                    f"{segment.log_uri}: records from offset {offset} on have no timestamps; the "
+                    f"log file's time, {time_ms}, is late enough, but it is not trusted"
+                )
 
     def _note_loss(self, place: int, unanswered: list[Pending]) -> None:
         if self._known.losses[place]:

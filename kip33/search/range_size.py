@@ -15,11 +15,11 @@ from kip33.formats.batch import BatchColumns
 from kip33.formats.byte_sources import read_fully
 from kip33.formats.records import iterate_records
 from kip33.formats.scan import BatchScan
-from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.segment_status import NOT_READ, SegmentStatus
 from kip33.stores.files import one_line, opened
 from kip33.stores.locations import Location
 
-UNCOUNTED = (SegmentStatus.INVALID, SegmentStatus.UNREADABLE)
+UNCOUNTED = (SegmentStatus.INVALID, *NOT_READ)
 
 
 class RangeSize(NamedTuple):

@@ -9,6 +9,8 @@ from kip33.search.answers import Answer
 from kip33.search.partition_search import search_partition
 from kip33.search.replicas import (
     most_complete,
+    of_newest_topic,
+    older_topic_note,
     overlap_note,
     overlapping,
     replicas_of,
@@ -54,20 +56,22 @@ def answers_of(
     """Yield the answers to each request, given the catalog's rows of one topic and partition.
 
     `rows` have the columns SEARCHED, of all log directories, in any order. `starts`: log start
-    offsets by log directory; records below are ignored.
+    offsets by log directory; records below are ignored. Without a log directory a request is for
+    the newest topic of this name: rows with IS_OLDER are of an older one.
     """
-    replicas = replicas_of(rows)
-    best = most_complete(replicas)
+    rows = list(rows)
+    replicas, newest = replicas_of(rows), replicas_of(of_newest_topic(rows))
+    best, older = most_complete(newest), older_topic_note(rows)
     asked: dict[str, list[tuple[int, int]]] = {}
     for number, request in enumerate(requests):
         if request.log_dir is not None:
             log_dirs = [request.log_dir]
         else:
-            log_dirs = sorted(replicas) if how.all_replicas else [best] if best is not None else []
+            log_dirs = sorted(newest) if how.all_replicas else [best] if best is not None else []
         found = [log_dir for log_dir in log_dirs if log_dir in replicas]
         if not found:
             no_such, record = SearchResult.NO_SUCH_PARTITION, Exactness.RECORD
-            nothing = Answer(request.target_ms, None, None, no_such, record, 0, None)
+            nothing = Answer(request.target_ms, None, None, no_such, record, 0, older)
             yield ReplicaAnswer(number, request.log_dir, nothing)
         for log_dir in found:
             asked.setdefault(log_dir, []).append((number, request.target_ms))
@@ -84,7 +88,10 @@ def answers_of(
         twice = overlapping(replicas[log_dir])
         note = two_directories_note(replicas[log_dir])
         for (number, _), answer in zip(targets, answers, strict=True):
-            yield ReplicaAnswer(number, log_dir, _with_notes(answer, twice, note))
+            noted = _with_notes(answer, twice, note)
+            if older and log_dir in newest:
+                noted = noted._replace(note="; ".join(filter(None, (noted.note, older))))
+            yield ReplicaAnswer(number, log_dir, noted)
 
 
 def _with_notes(answer: Answer, twice: Sequence[SearchedSegment], note: str | None) -> Answer:

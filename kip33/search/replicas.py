@@ -6,6 +6,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from kip33.catalog.older_topics import IS_OLDER
 from kip33.formats.names import two_directories_in
 from kip33.rules.overlaps import APART, UNKNOWN_OFFSET, overlaps
 from kip33.rules.replica_rank import Extent, most_complete_of
@@ -26,6 +27,22 @@ def replicas_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[SearchedSeg
     for segments in replicas.values():
         segments.sort(key=attrgetter("base_offset", "log_uri"))
     return replicas
+
+
+def of_newest_topic(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the rows of the newest topic of their name; see `rules.incarnations`."""
+    return [row for row in rows if not row.get(IS_OLDER)]
+
+
+def older_topic_note(rows: Iterable[Mapping[str, Any]]) -> str | None:
+    """Return a note on the log directories with an older topic of the same name, else None."""
+    log_dirs = sorted({row["log_dir"] or "" for row in rows if row.get(IS_OLDER)})
+    if not log_dirs:
+        return None
+    return (
+        f"log_dir {', '.join(map(repr, log_dirs))}: an older topic of this name, with another "
+        "topic id; it is not searched unless the log_dir is given"
+    )
 
 
 def most_complete(replicas: Mapping[str, list[SearchedSegment]]) -> str | None:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from kip33.rules.search import may_hold
-from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.segment_status import NOT_READ, SegmentStatus
+from kip33.rules.untimestamped import FILE_TIME_OFFSET
 
 MAX_BELIEVED: Final = (
     "the largest timestamp of an unverified segment is the last entry of its .timeindex: entries "
@@ -32,11 +33,12 @@ class SearchedSegment(NamedTuple):
     offset_index_settings: str | None = None
     time_index_modified_ms: int | None = None
     offset_index_modified_ms: int | None = None
+    out_of_order_batches: int | None = None  # with a timestamp below an earlier batch's
 
     @property
     def doubt(self) -> str | None:
         """Return the status if it excludes the log's batches from a search, else None."""
-        is_lost = self.status in (SegmentStatus.INVALID, SegmentStatus.UNREADABLE)
+        is_lost = self.status in (SegmentStatus.INVALID, *NOT_READ)
         return self.status if is_lost else None
 
     @property
@@ -48,6 +50,11 @@ class SearchedSegment(NamedTuple):
     def end_offset(self) -> int:
         """Return the offset after the last known one, or the base offset."""
         return self.base_offset if self.last_offset is None else self.last_offset + 1
+
+    @property
+    def has_file_time(self) -> bool:
+        """Return whether its index has the log file's time, for records without timestamps."""
+        return f'"{FILE_TIME_OFFSET}"' in (self.time_index_settings or "")
 
     def may_hold(self, target_ms: int) -> bool:
         """Return whether it may have a record at or after a time."""

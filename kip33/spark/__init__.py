@@ -1,22 +1,51 @@
-"""The jobs: functions that take a SparkSession or a DataFrame."""
+"""The jobs: functions that take a SparkSession or a DataFrame.
 
-from kip33.builds.build_summary import BuildSummary
-from kip33.retention.policy_files import load_policies
-from kip33.rules.policies import Policies
-from kip33.rules.retention import WhatIf
-from kip33.spark.build import build_index
-from kip33.spark.catalog import load_catalog
-from kip33.spark.retention.evaluate import evaluate_retention
-from kip33.spark.retention.summary import freed_by, summarize_partitions
-from kip33.spark.search import offsets_for_times
-from kip33.spark.segment_frame import read_segments, register
-from kip33.spark.session import create_session
-from kip33.spark.verify import verify_index
+Nothing is imported before it is used: a job that finds nothing to do needs no pyspark.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from kip33.builds.build_summary import BuildSummary
+    from kip33.retention.policy_files import load_policies
+    from kip33.rules.policies import Policies
+    from kip33.rules.retention import WhatIf
+    from kip33.spark.build import build_index
+    from kip33.spark.catalog import load_catalog
+    from kip33.spark.retention.evaluate import evaluate_retention
+    from kip33.spark.retention.summary import freed_by, summarize_partitions
+    from kip33.spark.roll import audit_roll
+    from kip33.spark.search import offsets_for_times
+    from kip33.spark.segment_frame import read_segments, register
+    from kip33.spark.session import create_session
+    from kip33.spark.timestamps import timestamp_profile
+    from kip33.spark.verify import verify_index
+
+_HOMES: Final = {
+    "BuildSummary": "kip33.builds.build_summary",
+    "Policies": "kip33.rules.policies",
+    "WhatIf": "kip33.rules.retention",
+    "audit_roll": "kip33.spark.roll",
+    "build_index": "kip33.spark.build",
+    "create_session": "kip33.spark.session",
+    "evaluate_retention": "kip33.spark.retention.evaluate",
+    "freed_by": "kip33.spark.retention.summary",
+    "load_catalog": "kip33.spark.catalog",
+    "load_policies": "kip33.retention.policy_files",
+    "offsets_for_times": "kip33.spark.search",
+    "read_segments": "kip33.spark.segment_frame",
+    "register": "kip33.spark.segment_frame",
+    "summarize_partitions": "kip33.spark.retention.summary",
+    "timestamp_profile": "kip33.spark.timestamps",
+    "verify_index": "kip33.spark.verify",
+}
 
 __all__ = [
     "BuildSummary",
     "Policies",
     "WhatIf",
+    "audit_roll",
     "build_index",
     "create_session",
     "evaluate_retention",
@@ -27,5 +56,16 @@ __all__ = [
     "read_segments",
     "register",
     "summarize_partitions",
+    "timestamp_profile",
     "verify_index",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'kip33.spark' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

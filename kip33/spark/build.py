@@ -12,6 +12,7 @@ from kip33.builds.plan import BuildPlan, plan_build
 from kip33.formats.times import Time, milliseconds_of
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
+from kip33.rules.untimestamped import rule_of
 from kip33.spark.given_places import given_places
 from kip33.spark.spark_engine import SparkEngine
 from kip33.spark.store_settings import use_session
@@ -46,6 +47,7 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
     in_place: bool = False,
     catalog: str | None = None,
     dialect: str = "recover",
+    untimestamped: str = "none",
     index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
     segment_index_bytes: int = DEFAULT_SEGMENT_INDEX_BYTES,
     kafka_configs: str | None = None,
@@ -53,6 +55,7 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
     layout: str = "kafka",
     check_crc: bool = True,
     offset_index: bool = False,
+    producer_snapshots: bool = False,
     overwrite: bool = False,
     only_damaged: bool = False,
     full: bool = False,
@@ -69,11 +72,15 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
     catalog is `index_dir/_catalog` unless `catalog` names another place. Places are paths or URIs.
 
     - `now_ms`: when the build begins, ms since 1970 or a `datetime` with a time zone
-    - `dialect`: `recover`, `live` or `kip33`; which offsets the entries have
+    - `dialect`: `recover`, `live` or `kip33`; which offsets the entries have. Or a draft of KIP-33,
+      with files of its own: `minute`, `minute-map`, `bucket` or `inline`
+    - `untimestamped`: `none`, `next-base-offset` (or `entry`) or `first-offset`; the entry of a
+      closed segment without timestamps (`kip33.rules.untimestamped`)
     - `index_interval_bytes`, `segment_index_bytes`: Kafka's settings, in bytes
     - `kafka_configs`: a file with the topics' own settings, as Kafka's tools print them
     - `topics`: globs, `!GLOB` leaves topics out; `layout`: a name or a pattern of paths
     - `check_crc`: check each batch; `offset_index`: write `.index` and `.txnindex` files too
+    - `producer_snapshots`: with `offset_index`, write `.snapshot` files of producers too
     - `overwrite`: replace index files that kip33 did not write
     - `only_damaged`: verify first, write only what is damaged; `full`: read every segment again
     - `read`: `log`, or `tail` to use a trustworthy `.timeindex` instead of reading its log
@@ -94,7 +101,13 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
         source,
         index_dir,
         now_ms=milliseconds_of(now_ms),
-        settings=IndexSettings(dialect, index_interval_bytes, segment_index_bytes, check_crc),
+        settings=IndexSettings(
+            dialect,
+            index_interval_bytes,
+            segment_index_bytes,
+            check_crc,
+            rule_of(untimestamped),
+        ),
         options=BuildOptions(
             in_place=in_place,
             catalog=catalog,
@@ -102,6 +115,7 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
             topics=topics,
             layout=layout,
             offset_index=offset_index,
+            producer_snapshots=producer_snapshots,
             overwrite=overwrite,
             only_damaged=only_damaged,
             full=full,

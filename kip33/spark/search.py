@@ -17,6 +17,7 @@ from pyspark.sql.types import (
 )
 
 from kip33.archive.log_start_offsets import LogStartOffsets
+from kip33.catalog.older_topics import IS_OLDER
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.search import NEWEST_KAFKA
 from kip33.search.replica_search import SEARCHED, Request, SearchOptions, answers_of
@@ -73,14 +74,14 @@ def offsets_for_times(
     )
     if "log_dir" not in requests.columns:
         requests = requests.withColumn("log_dir", sf.lit(None).cast("string"))
-    segments = catalog.where(sf.col("base_offset").isNotNull())
+    segments = _with_incarnations(catalog.where(sf.col("base_offset").isNotNull()))
     asked = _each_partition(requests, segments)
     by_request = asked.groupBy(*keys).agg(
         sf.collect_list(sf.struct(*requests.columns)).alias("requests")
     )
     wanted = segments.join(by_request.select(*keys), list(keys), "left_semi")
     by_partition = wanted.groupBy(*keys).agg(
-        sf.collect_list(sf.struct(*SEARCHED)).alias("segments")
+        sf.collect_list(sf.struct(*SEARCHED, IS_OLDER)).alias("segments")
     )
     tasks = TASKS_PER_CORE * cores(catalog.sparkSession)
     work = by_request.join(by_partition, list(keys), "left").repartition(tasks)
@@ -89,6 +90,26 @@ def offsets_for_times(
     how = SearchOptions(as_kafka, index_only, all_replicas, max_batch_bytes, kafka_version)
     run = partial(_answer_all, how, log_start_offsets or {})
     return run_on_rows(work, run, schema)
+
+
+def _with_incarnations(segments: DataFrame) -> DataFrame:
+    """Return the segments with IS_OLDER, as `catalog.older_topics` gives it."""
+    if "topic_id" not in segments.columns:
+        return segments.withColumn(IS_OLDER, sf.lit(False))
+    known = segments.where(sf.col("topic_id").isNotNull())
+    each = known.groupBy("topic", "topic_id").agg(sf.max("last_modified_ms").alias("_changed_ms"))
+    newest = (
+        each.groupBy("topic")
+        .agg(
+            sf.max_by("topic_id", sf.struct("_changed_ms", "topic_id")).alias("_newest"),
+            sf.count("topic_id").alias("_ids"),
+        )
+        .where(sf.col("_ids") > 1)
+        .select("topic", "_newest")
+    )
+    is_newest = sf.col("_newest").isNull() | sf.col("topic_id").eqNullSafe(sf.col("_newest"))
+    joined = segments.join(sf.broadcast(newest), "topic", "left")
+    return joined.withColumn(IS_OLDER, ~is_newest).drop("_newest")
 
 
 def _target_ms(requests: DataFrame) -> Column:

@@ -1,14 +1,15 @@
-"""The engine on Spark; its session is started when there is work."""
+"""The engine on Spark; pyspark is imported, and a session started, when there is work."""
 
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from kip33.archive.bins import Progress, Result, rows_of_bins, weights
 from kip33.archive.engine_name import EngineName
-from kip33.spark.tasks import cores, run_on_bins
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class SparkEngine:
@@ -16,7 +17,7 @@ class SparkEngine:
 
     name: EngineName = EngineName.SPARK
 
-    def __init__(self, session: Callable[[], SparkSession]) -> None:
+    def __init__(self, session: "Callable[[], SparkSession]") -> None:
         """Take the function that returns the session."""
         self._session: Final = session
         self.workers = 0
@@ -41,6 +42,8 @@ class SparkEngine:
         """
         if not files.num_rows:
             return []
+        from kip33.spark.tasks import cores, run_on_bins  # with pyspark, which takes a second
+
         spark = self._session()
         most = cores(spark)
         packed = rows_of_bins(weights(files, reads_files=reads_files), most, parallelism)

@@ -12,6 +12,7 @@ from kip33.indexing.verdict_rows import SEGMENT_VERDICTS
 from kip33.indexing.verify_tree import VerifyPlan, execute_verify, plan_verify
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
+from kip33.rules.untimestamped import rule_of
 from kip33.spark.given_places import given_places
 from kip33.spark.spark_engine import SparkEngine
 from kip33.spark.store_settings import use_session
@@ -41,6 +42,7 @@ def verify_index(  # parameters: a notebook user sees each option as a keyword
     index_dir: str | None = None,
     *,
     dialect: str = "recover",
+    untimestamped: str = "none",
     index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
     segment_index_bytes: int = DEFAULT_SEGMENT_INDEX_BYTES,
     kafka_configs: str | None = None,
@@ -57,14 +59,21 @@ def verify_index(  # parameters: a notebook user sees each option as a keyword
     The index files are in `index_dir`, or beside the logs. The settings, `storage_options` and
     `filesystem` are those of `build_index`. The work is done when this returns. Columns (`verdicts`
     in `kip33/api/RESULTS.md`): `log_uri`, `index_uri`, `verdict`, `dialect`,
-    `offset_index_verdict`, `transaction_index_verdict`, `log_status`, `log_error`: string;
+    `offset_index_verdict`, `transaction_index_verdict`, `producer_snapshot_verdict` (null here),
+    `log_status`, `log_error`: string;
     `problems`: array of strings; `entries`: bigint, a number; `largest_gap_bytes`,
     `offset_index_largest_gap_bytes`: bigint, bytes of the log. Raises LocationError for a missing
     directory or one without segments, ValueError for a wrong argument.
     """
     source, (index_dir,) = given_places(spark, source, (index_dir,), storage_options, filesystem)
     use_session(spark)
-    default = IndexSettings(dialect, index_interval_bytes, segment_index_bytes, check_crc)
+    default = IndexSettings(
+        dialect,
+        index_interval_bytes,
+        segment_index_bytes,
+        check_crc,
+        rule_of(untimestamped),
+    )
     settings = load_topic_settings(default, kafka_configs)
     plan = plan_verify(source, index_dir, settings=settings, topics=topics, layout=layout)
     verdicts = run_verify(spark, plan, parallelism=parallelism, on_progress=on_progress)

@@ -12,13 +12,27 @@ from kip33.stores.local_files import opened_locally, require_regular
 from kip33.stores.locations import Location
 from kip33.stores.read_ahead import FetchRange, reading_ahead
 
+_STORAGE_CLASS: Final = "not valid for the object's storage class"
 MOST_INDEX_BYTES: Final = 2**31 - 1  # Kafka maps no larger index file
 
 
 def one_line(error: BaseException) -> str:
-    """Return one line that says what an OSError or a library's error means."""
+    """Return one line that says what an OSError or a library's error means.
+
+    An object in S3 Glacier cannot be read until it is restored: see `is_archived`.
+    """
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    if is_archived(error):
+        return "archived: restore it first (its storage class does not allow reads)"
     return " ".join(as_text(text).split())
+
+
+def is_archived(error: BaseException) -> bool:
+    """Return whether a file cannot be read because it is in S3 Glacier and not restored.
+
+    S3's answer is `InvalidObjectState` (GetObject, "Errors"), of which pyarrow gives only the text.
+    """
+    return _STORAGE_CLASS in (getattr(error, "strerror", None) or str(error))
 
 
 def as_text(text: str) -> str:

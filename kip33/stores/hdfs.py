@@ -126,6 +126,10 @@ class HdfsHandler(fs.FileSystemHandler):
         """Delete a directory with its contents."""
         self._delete(path, recursive=True)
 
+    def delete_empty_dir(self, path: str) -> None:
+        """Delete a directory; OSError if it has entries, FileNotFoundError."""
+        self._delete(path, recursive=False)
+
     def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:
         """Delete the contents of a directory."""
         selector = fs.FileSelector(path, allow_not_found=missing_dir_ok)

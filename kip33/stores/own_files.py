@@ -1,14 +1,18 @@
 """kip33's own files: published so that no reader sees a part, moved, removed."""
 
+import errno
 import os
 import uuid
 from collections.abc import Callable
 from typing import Final
 
+from pyarrow import fs
+
 from kip33.errors import PublishError
 from kip33.stores.durable_files import flush, make_folder
 from kip33.stores.file_status import FileStatus, status_of
 from kip33.stores.files import one_line, size_of
+from kip33.stores.hdfs import HdfsHandler
 from kip33.stores.local_files import write_new
 from kip33.stores.locations import Location
 from kip33.stores.unfinished_files import unfinished_file
@@ -146,6 +150,27 @@ def remove(location: Location) -> None:
     """Delete one of our files. A missing file is not an error; OSError if deletion fails."""
     try:
         location.filesystem().delete_file(location.path)
+    except FileNotFoundError:
+        return
+
+
+def remove_empty_folder(location: Location) -> None:
+    """Delete a folder without entries. A missing one is not an error; OSError if it has entries.
+
+    A local disk and HDFS refuse to delete a folder with entries. In an object store there is only
+    the marker of a folder; it is removed after a listing that shows no object.
+    """
+    store = location.filesystem()
+    try:
+        if location.is_local:
+            os.rmdir(location.path)  # noqa: PTH106 - a path, as the filesystem has it
+            return
+        if isinstance(store, fs.PyFileSystem) and isinstance(store.handler, HdfsHandler):
+            store.handler.delete_empty_dir(location.path)
+            return
+        if store.get_file_info(fs.FileSelector(location.path, allow_not_found=True)):
+            raise OSError(errno.ENOTEMPTY, f"{location.uri}: has new files")
+        store.delete_dir(location.path)
     except FileNotFoundError:
         return
 

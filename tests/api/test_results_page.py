@@ -13,6 +13,8 @@ import pytest
 import kip33
 from kip33.api.answer_table import ANSWERS
 from kip33.api.retention_table import RETENTION
+from kip33.audits.roll_tables import ROLL
+from kip33.audits.timestamp_rows import TIMESTAMPS
 from kip33.catalog.difference import DIFFERENCE
 from kip33.catalog.schema import SEGMENTS
 from kip33.indexing.verdict_rows import SEGMENT_VERDICTS
@@ -24,7 +26,9 @@ RESULTS = {
     "difference": DIFFERENCE,
     "answers": ANSWERS,
     "retention": RETENTION,
+    "roll": ROLL,
     "verdicts": SEGMENT_VERDICTS,
+    "timestamps": TIMESTAMPS,
     "topics": kip33.TopicTotals,
     "group_lags": kip33.GroupLag,
     "resume_points": kip33.ResumePoint,

@@ -9,18 +9,23 @@
     commands   how long small commands take, and how many bytes a read of headers reads
     nightly    unchanged and `--read tail` builds against full ones, on large and many segments
     durability builds that flush to the disk, against builds that do not
+    restores   restores into a log directory against `cp -r` of the same logs
     memory     the memory of the driver and of a worker
     retention  retention of a synthetic catalog of up to a million segments, on both engines
     search     requests for times in one job, and one at a time
-    records    records a second into Arrow, against Kafka's `FileRecords`; needs Maven
+    records    records a second into Arrow, against Kafka's `FileRecords`, and questions about a
+               week of records; needs Maven
     remote     builds over S3 and HDFS against reading alone; needs Go and Maven for the servers
+    restore    a broker's start on restored logs, against one that recovers them; needs Maven and
+               45 GiB of disk
     hostile    time and memory for the ten worst inputs that we know
     growth     how cost grows with segments, sizes, batches, partitions, cores and workers, on both
                engines, and from which size on a cluster pays
 
-Needs Java 17, 12 GiB of disk and an idle machine. The complete run takes about an hour,
-`--quick` three minutes. With --only the other sections of the results stay. Figures that fell by
-more than a quarter since the committed results are printed.
+kip33 uses object code, as an installed release does. Needs Java 17, 12 GiB of disk and an idle
+machine. The complete run takes about an hour, `--quick` three minutes. With --only the other
+sections of the results stay. Figures that fell by more than a quarter since the committed results
+are printed.
 """
 
 import argparse
@@ -30,6 +35,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.benchmarks import results
+from tests.benchmarks.object_code import use_object_code
 from tests.benchmarks.page import tell
 
 # Imported on demand: the races need packages that the others do not need.
@@ -41,11 +47,13 @@ GROUPS: Final = {
     "commands": ["commands", "headers_only"],
     "nightly": ["nightly"],
     "durability": ["durability"],
+    "restores": ["restores"],
     "memory": ["driver_memory", "worker_memory"],
     "retention": ["retention"],
     "search": ["search"],
-    "records": ["records"],
+    "records": ["records", "record_questions"],
     "remote": ["remote"],
+    "restore": ["broker_start"],
     "hostile": ["hostile"],
     "growth": ["growth", "cluster_sizes"],
 }
@@ -56,6 +64,8 @@ def main() -> None:
     """Run the selected benchmarks and write the results."""
     options = parse_options()
     options.data.mkdir(parents=True, exist_ok=True)
+    tell("object code, as a release has it")
+    use_object_code(options.data / "object-code")
     file = results.FOLDER / ("quick.json" if options.quick else "full.json")
     before = results.committed(file)
     found = results.read(file) if options.only else {}

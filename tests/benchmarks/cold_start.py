@@ -9,8 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from kip33.formats.native.object_code import CPU_TARGETS
-from kip33.formats.native.object_kernels import is_for_this_machine
+from tests.benchmarks.object_code import make_object_code, this_target
 from tests.benchmarks.page import Section, tell
 from tests.benchmarks.ratios import Ratio
 from tests.benchmarks.segments import KINDS, SegmentFile, write_segment
@@ -43,12 +42,10 @@ print(json.dumps({"import numba": numba_there - begin, "first index": first - se
 
 def sections(data: Path, *, quick: bool) -> list[Section]:
     """Measure and return this part of the page: the first batch, including all loading."""
-    target = next(target for target in CPU_TARGETS if is_for_this_machine(target))
-    tell(f"cold starts: object code for {target.name}")
+    tell(f"cold starts: object code for {this_target().name}")
     file = write_segment(KINDS[0], data / "cold", size_bytes=SEGMENT_BYTES)
     with tempfile.TemporaryDirectory(prefix="kip33-objects-") as objects:
-        command = [sys.executable, "-m", "kip33.indexing.object_files", objects]
-        subprocess.run([*command, "--target", target.name], check=True)
+        make_object_code(objects)
         rounds = [_round(file.path, objects) for _ in range(1 if quick else ROUNDS)]
     median = {name: statistics.median(one[name] for one in rounds) for name in rounds[0]}
     lines = [

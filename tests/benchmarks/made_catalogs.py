@@ -52,6 +52,7 @@ def table(rows: "np.ndarray[tuple[int], np.dtype[np.int64]]", *, each: int) -> p
     largest = largest + np.where(chance.random(rows.size) < 0.001, 366 * 24 * HOUR_MS, 0)
     topics = [f"topic-{number // PARTITIONS_PER_TOPIC:04d}" for number in partition]
     within = partition % PARTITIONS_PER_TOPIC
+    sizes = chance.integers(1 << 20, 1 << 30, rows.size)
     uris = [
         f"file:///archive/broker-1/{topic}-{number}/{base:020d}.log"
         for topic, number, base in zip(topics, within, segment * 100_000, strict=True)
@@ -64,7 +65,11 @@ def table(rows: "np.ndarray[tuple[int], np.dtype[np.int64]]", *, each: int) -> p
         "last_offset": segment * 100_000 + 99_999,
         "log_uri": uris,
         "index_uri": [uri.replace("archive", "indexes", 1) for uri in uris],
-        "size_bytes": chance.integers(1 << 20, 1 << 30, rows.size),
+        "size_bytes": sizes,
+        "valid_bytes": sizes,
+        "batch_count": sizes >> 14,
+        "record_count": np.full(rows.size, 100_000),
+        "first_batch_timestamp": NOW_MS - (each - segment + 1) * HOUR_MS,
         "max_timestamp": largest,
         "offset_of_max_timestamp": segment * 100_000 + 99_999,
         "largest_timestamp": largest,

@@ -1,7 +1,7 @@
-"""Records a second: `read_arrow` against Kafka's `FileRecords`, kafka-python and `read_records`.
+"""Records a second: `read_arrow` against Kafka's `FileRecords`, kafka-python and others.
 
-One thread, warm, a log of 100 B values by codec and by records in a batch. Kafka and kafka-python
-copy each key and value into bytes of their own, as a consumer does. Slow readers get the front.
+One thread, warm, a log of 100 B values by codec and by records in a batch. The other readers copy
+each key and value into bytes of their own, as a consumer does. Slow readers get the front.
 """
 
 import random
@@ -9,9 +9,11 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from aiokafka.record.memory_records import MemoryRecords as AiokafkaRecords
 from kafka.record import MemoryRecords
 
 import kip33
@@ -38,6 +40,8 @@ HEADERS: Final = "kip33: batches, from headers"
 KAFKA: Final = "Kafka: `FileRecords`"
 READ_RECORDS: Final = "kip33: `read_records`"
 KAFKA_PYTHON: Final = "kafka-python"
+AIOKAFKA: Final = "aiokafka (C)"
+WITHOUT_PACKAGES: Final = "none", "gzip"  # codecs that both can read
 
 
 class Kind(NamedTuple):
@@ -112,10 +116,9 @@ def race(kind: Kind, kafka: Oracle, folder: Path, size_bytes: int) -> dict[str, 
         KAFKA: Contestant(lambda: by_kafka(kafka, log, records), *whole),
         READ_RECORDS: Contestant(clocked(lambda: one_by_one(front, front_records)), *part),
     }
-    if kind.codec in ("none", "gzip"):  # the others need packages
-        contestants[KAFKA_PYTHON] = Contestant(
-            clocked(lambda: by_kafka_python(front, front_records)), *part
-        )
+    if kind.codec in WITHOUT_PACKAGES:
+        for name, work in ((KAFKA_PYTHON, by_kafka_python), (AIOKAFKA, by_aiokafka)):
+            contestants[name] = Contestant(clocked(partial(work, front, front_records)), *part)
     return take_turns(contestants, rounds=ROUNDS)
 
 
@@ -154,6 +157,17 @@ def require(found: int, records: int) -> None:
         raise ValueError(f"{found} records found, {records} are there")
 
 
+def by_aiokafka(log: Path, records: int) -> None:
+    found = 0
+    batches = AiokafkaRecords(log.read_bytes())
+    while batches.has_next():
+        batch = batches.next_batch()
+        if not batch.validate_crc():
+            raise ValueError("aiokafka: a CRC is wrong")
+        found += sum(1 for record in batch if record.value is not None)
+    require(found, records)
+
+
 def ratios_of(kind: Kind, times: dict[str, Times]) -> list[Ratio]:
     """Return the lines of the table of ratios."""
     work = f"records with keys and values, {kind.title}"
@@ -161,13 +175,14 @@ def ratios_of(kind: Kind, times: dict[str, Times]) -> list[Ratio]:
     if KAFKA_PYTHON in times:
         faster = times_faster(times[ARROW], times[KAFKA_PYTHON])
         found.append(Ratio(work, KAFKA_PYTHON, faster, aim=AIM_PYTHON))
+        found.append(Ratio(work, AIOKAFKA, times_faster(times[ARROW], times[AIOKAFKA])))
     return found
 
 
 def table(found: dict[Kind, dict[str, Times]]) -> list[str]:
     """Return the lines of a table: million records a second."""
-    names = (ARROW, STAMPS, HEADERS, KAFKA, READ_RECORDS, KAFKA_PYTHON)
-    lines = [f"| million records a second | {' | '.join(names)} |", "|---" * 7 + "|"]
+    names = (ARROW, STAMPS, HEADERS, KAFKA, READ_RECORDS, KAFKA_PYTHON, AIOKAFKA)
+    lines = [f"| million records a second | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
     for kind, times in found.items():
         cells = [
             f"{times[name].million_batches_per_second:.2f}" if name in times else ""

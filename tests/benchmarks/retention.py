@@ -1,4 +1,4 @@
-"""Retention of very many segments: seconds, rows per second and the driver's memory."""
+"""Retention and the roll audit of very many segments: seconds, rows per second, memory."""
 
 import json
 import shutil
@@ -34,6 +34,7 @@ class Row(NamedTuple):
     command: Measured  # on Spark
     local_command: Measured
     plain: Measured
+    roll: Measured  # `kip33 roll` of the same catalog, local engine
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -67,6 +68,12 @@ def sections(data: Path, *, quick: bool) -> list[Section]:
             largest.local_command.seconds,
             "s",
         ),
+        Ratio(
+            f"`kip33 roll` of {largest.segments:,} segments, local engine",
+            "",
+            largest.roll.seconds,
+            "s",
+        ),
         Ratio(f"{work}, again in one session", "", largest.seconds["warm"], "s"),
     ]
     title = "Retention of a catalog that was made"
@@ -85,7 +92,8 @@ def measure(segments: int) -> Row:
         spark = [sys.executable, "-m", SPARK, str(folder), str(scratch / "output")]
         commands = [command(folder, policy, engine) for engine in (ON_SPARK, ON_LOCAL)]
         plain = [sys.executable, "-m", PLAIN, str(folder)]
-        measured = map(run_measured, (spark, *commands, plain))
+        roll = [str(KIP33), "roll", str(folder), "--segment-ms", "59m", *ON_LOCAL]
+        measured = map(run_measured, (spark, *commands, plain, roll))
         return Row(segments, size, *measured)
     finally:
         shutil.rmtree(scratch)
@@ -102,8 +110,9 @@ def lines(rows: Sequence[Row]) -> list[str]:
     return [
         "| segments | catalog | first | again | segments/s | 30 days' forecast | as Parquet "
         "| driver, Python | JVM | both at once | the command on Spark | of it, Spark's start "
-        "| the command, local engine | its memory | for a plan, Python alone | its memory |",
-        f"|---:|{'---:|' * 15}",
+        "| the command, local engine | its memory | for a plan, Python alone | its memory "
+        "| `kip33 roll` | its memory |",
+        f"|---:|{'---:|' * 17}",
         *map(row_line, rows),
     ]
 
@@ -119,8 +128,10 @@ def row_line(row: Row) -> str:
     plain = f"{float(row.plain.output):.1f} s | {mib(row.plain.peak.python)}"
     command = f"{row.command.seconds:.1f} s | {seconds['start']:.1f} s"
     local = f"{row.local_command.seconds:.1f} s | {mib(row.local_command.peak.python)}"
+    roll = f"{row.roll.seconds:.1f} s | {mib(row.roll.peak.python)}"
     size = f"{row.catalog_bytes / MIB:.1f} MiB"
-    return f"| {row.segments:,} | {size} | {times} | {memory} | {command} | {local} | {plain} |"
+    before = f"| {row.segments:,} | {size} | {times} | {memory} | {command}"
+    return f"{before} | {local} | {plain} | {roll} |"
 
 
 def notes() -> list[str]:
@@ -134,4 +145,5 @@ def notes() -> list[str]:
         "  all else: Python's start and imports, the judgement, what is printed, the JVM's end.",
         "- 200 segments an hour apart in each partition, one in a thousand a year ahead.",
         "- *for a plan*: the same rule in Python on the same rows, as `--plan` and `--apply` do.",
+        "- *`kip33 roll`*: why each segment of the same catalog ended, without opening a log.",
     ]

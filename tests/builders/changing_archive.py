@@ -146,6 +146,8 @@ def named_by_rows(seen: Outcome, root: Path, *, in_place: bool = False) -> Outco
                 named.add(uri.removesuffix(".timeindex") + ".index")
             if row["transaction_index_bytes"] is not None:
                 named.add(uri.removesuffix(".timeindex") + ".txnindex")
+            if row["producer_snapshot_bytes"] is not None:
+                named.add(uri.removesuffix(".timeindex") + ".snapshot")
         else:
             rows.append(row)
     files = {name: data for name, data in seen.files.items() if (root / name).as_uri() in named}
@@ -169,3 +171,16 @@ def without_what_differs_in_place(row: Row) -> Row:
     if row["status"] == "invalid" and row["index_file"] == "stale":
         row |= {"index_uri": None, "index_file": None}
     return row
+
+
+ORDERS, CLICKS = "b1/orders-0", "b1/clicks-0"
+
+
+def built_archive(folder: Path) -> ChangingArchive:
+    """Return two partitions with two segments each, built with all kinds of index files."""
+    archive = ChangingArchive(folder)
+    for partition in (ORDERS, CLICKS):
+        for base_offset in (0, 40):
+            archive.write(archive.log(partition, base_offset), batches(base_offset, 20))
+    archive.build(offset_index=True)
+    return archive

@@ -55,8 +55,14 @@ class Written:
         return (
             *(position, len(self.wire), self.offset_field, self.last_offset, self.max_timestamp),
             *(of_max, self.producer_id, epoch, self.records_count, self.attributes, self.magic),
-            self.control,
+            *(self.control, self.base_timestamp),
         )
+
+    @property
+    def base_timestamp(self) -> int:
+        """Return what the header says of the first record; of v0 and v1 the only timestamp."""
+        of_v2 = int.from_bytes(self.wire[27:35], signed=True)
+        return of_v2 if self.magic == 2 else self.max_timestamp
 
 
 def rows_of(entries: Sequence[Written], *, seek: bool = False) -> list[tuple[int, ...]]:

@@ -35,7 +35,7 @@ POLICY: dict[str, Any] = {
     },
 }
 TOPICS = (*POLICY["topics"], "default", "__consumer_offsets", "__cluster_metadata")
-STATUSES = ("truncated", "invalid", "unreadable", "unverified", "empty")
+STATUSES = ("truncated", "invalid", "unreadable", "unverified", "empty", "archived")
 
 LogStartOffsets = dict[tuple[str, str, int], int]
 
@@ -83,7 +83,7 @@ def _partition(
             "timestamp_types": chance.choice((["CreateTime"], ["LogAppendTime"], None)),
             "offset_of_max_timestamp": base_offset + 3,
         }
-        if status in ("invalid", "unreadable"):
+        if status in ("invalid", "unreadable", "archived"):
             row |= {"largest_timestamp": None, "largest_timestamp_source": None}
         elif chance.random() < 0.02:
             row["largest_timestamp"] = None

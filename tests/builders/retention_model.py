@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from kip33.rules.retention import DOUBTFUL_STATUSES, NEVER_MS, RetentionMode
+from kip33.rules.retention import KEPT_STATUSES, NEVER_MS, RetentionMode
 from kip33.rules.retention_rows import Decision, Limits, SegmentFigures
 from kip33.rules.suspicious_timestamps import DEFAULT_AFTER_MAX_MS, YEAR_1990_MS, YEAR_MS, Suspicion
 
@@ -63,7 +63,7 @@ def judge_in_a_loop(
 
 def doubt_of(status: str, largest_timestamp: int | None) -> str | None:
     """Return why a segment is never deletable and blocks those after it; None if it may be."""
-    if status in DOUBTFUL_STATUSES:
+    if status in KEPT_STATUSES:
         return status
     return "no_timestamp" if largest_timestamp is None else None
 

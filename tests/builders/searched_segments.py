@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kip33.indexing.segment import index_file
+from kip33.rules.draft_entries import index_file_of
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.search import SearchResult
 from kip33.rules.segment_summary import largest_timestamp
@@ -38,8 +39,9 @@ def write_segment(
     place = Location.of(path)
     settings = IndexSettings(dialect, interval_bytes)
     index = index_file(place, base_offset=base_offset, topic="t", settings=settings)
+    time_index_file = path.with_suffix(f".{index_file_of(dialect)}")
     if time_index and index.time_index_data is not None:
-        path.with_suffix(".timeindex").write_bytes(index.time_index_data)
+        time_index_file.write_bytes(index.time_index_data)
     if offset_index and index.offset_index_data is not None:
         path.with_suffix(".index").write_bytes(index.offset_index_data)
     known = index.status not in ("invalid", "unreadable")
@@ -54,7 +56,8 @@ def write_segment(
         largest_timestamp=largest_timestamp(max_timestamp, modified_ms)[0] if known else None,
         status=index.status,
         record_count=None if index.summary["wrappers"] else int(index.summary["record_count"]),
-        index_uri=Location.of(path.with_suffix(".timeindex")).uri if time_index else None,
+        index_uri=Location.of(time_index_file).uri if time_index else None,
+        out_of_order_batches=int(index.summary["out_of_order_batches"]) if known else None,
         **(_as_built(path, settings, time_index, offset_index) if ours else {}),
     )
 
@@ -63,7 +66,10 @@ def _as_built(path: Path, settings: IndexSettings, *are_there: bool) -> dict[str
     """Return the columns of a row about the index files that one pass wrote."""
     columns: dict[str, Any] = {}
     for name, suffix, is_there in zip(
-        ("time_index", "offset_index"), (".timeindex", ".index"), are_there, strict=True
+        ("time_index", "offset_index"),
+        (f".{index_file_of(settings.dialect)}", ".index"),
+        are_there,
+        strict=True,
     ):
         if is_there:
             columns |= of_file(name, path.with_suffix(suffix), settings)

@@ -30,6 +30,11 @@ def row(number: int, **fields: Any) -> dict[str, Any]:
         "time_index_modified_ms": NOW_MS, "offset_index_modified_ms": None,
         "transaction_index_bytes": None, "transaction_index_modified_ms": None,
         "open_transactions": '{"5": 1000}', "smallest_timestamp": 5, "kip33_version": "0.2.0",
+        "time_index_crc32c": 2**32 - 1, "offset_index_crc32c": None,
+        "transaction_index_crc32c": None,
+        "topic_id": "bn9RMmT4REWVDFQzf3IUaQ", "partition_metadata_modified_ms": None,
+        "producer_changes": None, "producer_snapshot_bytes": None,
+        "producer_snapshot_modified_ms": None, "producer_snapshot_crc32c": None,
     } | fields  # fmt: skip
 
 

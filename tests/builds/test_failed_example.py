@@ -11,7 +11,10 @@ from kip33.catalog.catalog import Catalog
 from kip33.catalog.snapshot import Snapshot
 
 NUMBERS = ("size_bytes", "partition", "base_offset", "time_index_entries")
-SIZES = ("time_index_bytes", "offset_index_bytes", "transaction_index_bytes")
+SIZES = (
+    *("time_index_bytes", "offset_index_bytes"),
+    *("transaction_index_bytes", "producer_snapshot_bytes"),
+)
 TEXTS = ("status", "index_file", "error", "log_uri", "log_dir", "topic")
 SCHEMA = pa.schema(
     [(name, pa.int64()) for name in NUMBERS + SIZES] + [(name, pa.string()) for name in TEXTS]

@@ -12,6 +12,7 @@ from kip33.archive.listing import list_tree
 from kip33.builds.build_spec import BuildSpec, index_settings_json
 from kip33.builds.task import Built, build_segment
 from kip33.catalog.schema import SEGMENTS
+from kip33.formats.index_crc import index_crc32c
 from kip33.rules.index_builder import IndexSettings
 from kip33.stores.locations import Location
 from tests.builders.segment_builder import Record, v0_message, v1_message, v2_batch, wrapper
@@ -84,6 +85,8 @@ def test_the_whole_row(archive: Archive) -> None:
         "time_index_settings": SETTINGS, "offset_index_settings": None,
         "time_index_modified_ms": modified(archive.time_index), "offset_index_modified_ms": None,
         "kip33_version": kip33.__version__,
+        "time_index_crc32c": index_crc32c(TIME_INDEX), "offset_index_crc32c": None,
+        "topic_id": None, "partition_metadata_modified_ms": None,
     }  # fmt: skip
     assert built.row.keys() <= set(SEGMENTS.names)
     assert json.loads(built.row["build_settings"]) == {

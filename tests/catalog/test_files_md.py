@@ -1,6 +1,7 @@
 """FILES.md is executed: its tables have the fields and types that the commands write."""
 
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,12 @@ import pytest
 
 import kip33.catalog
 from kip33.builds.commit import begin_build
+from kip33.builds.leftover_plan import plan_leftovers
+from kip33.builds.leftover_plan_file import write_leftover_plan
+from kip33.builds.leftovers import find_leftovers
+from kip33.catalog.catalog import Catalog
+from kip33.restore.truncate_apply import truncate
+from kip33.restore.truncate_journal import JOURNAL
 from kip33.retention.plan_file import write_plan
 from kip33.stores.locations import Location
 from tests.builders.changing_archive import ChangingArchive, batches
@@ -45,8 +52,9 @@ ARROW = {
 }
 Record = dict[str, Any]
 OF_COMMANDS = {
-    *("build summary", "verify summary", "retention summary", "plan in a summary"),
-    *("apply summary", "repair summary"),
+    *("build summary", "verify summary", "quick verify summary"),
+    *("retention summary", "plan in a summary"),
+    *("apply summary", "repair summary", "restore summary"),
 }
 
 
@@ -168,6 +176,42 @@ def test_a_plan_and_its_journal(expiring: ExpiringArchive) -> None:
     assert folders == {"segments", "indexes"}
 
 
+def test_a_plan_of_leftovers(built: ChangingArchive) -> None:
+    catalog = Catalog.at(str(built.catalog))
+    newest = catalog.require_newest()
+    found = find_leftovers(catalog, newest)
+    plan, _ = plan_leftovers(catalog, newest, found, now_ms=built.now_ms)
+    path = built.folder / "leftovers.jsonl"
+
+    write_leftover_plan(plan, Location.of(path))
+
+    header, *leftovers = [json.loads(line) for line in path.read_text().splitlines()]
+    require_fields("leftover plan", header)
+    assert len(leftovers) == header["leftovers"] == 2
+    for leftover in leftovers:
+        require_fields("planned leftover", leftover)
+        for file in leftover["files"]:
+            require_fields("leftover file", file)
+
+
+def test_the_journal_of_a_truncation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = ChangingArchive(tmp_path)
+    place.write(place.log("b1/orders-0"), batches(0, 20))
+    directory = place.log("b1/orders-0").parent
+
+    def fail(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "truncate", fail)
+    with pytest.raises(KeyboardInterrupt):
+        truncate(Location.of(directory), 20)
+
+    journal = json.loads((directory / JOURNAL).read_text())
+    require_fields("truncation journal", journal)
+    for file in journal["files"]:
+        require_fields("truncated file", file)
+
+
 def test_the_summaries_of_the_commands(command: Command) -> None:  # noqa: F811
     def summary_of(*arguments: object) -> Record:
         done = command(*arguments, "--summary", "summary.json")
@@ -183,6 +227,8 @@ def test_the_summaries_of_the_commands(command: Command) -> None:  # noqa: F811
 
     require_fields("build summary", summary_of("build", "archive", "--index-dir", "indexes"))
     require_fields("verify summary", summary_of("verify", "archive", "--index-dir", "indexes"))
+    quick = summary_of("verify", "archive", "--index-dir", "indexes", "--quick")
+    require_fields("quick verify summary", quick)
     judged = ("retention", catalog, "--policy", policy, "--now", "2023-12-01")
     audit = summary_of(*judged, "--plan", "plan.jsonl", "--output", "audit")
     require_fields("retention summary", audit)
@@ -191,6 +237,9 @@ def test_the_summaries_of_the_commands(command: Command) -> None:  # noqa: F811
     applied = summary_of("retention", "--apply", "plan.jsonl", "--trash", "trash")
     require_fields("apply summary", applied)
     require_fields("repair summary", summary_of("repair", "archive/broker-2"))
+    restored = summary_of("restore", "archive", "--to", "data", "--topics", "payments")
+    require_fields("restore summary", restored)
+    require_fields("restored partition", restored["partitions"][0])
 
 
 def test_each_table_of_the_page_is_compared() -> None:

@@ -50,7 +50,7 @@ def test_the_second_night_reads_nothing_and_full_reads_everything(nightly: Comma
 def test_new_deleted_and_unlisted_segments_are_counted(nightly: Command) -> None:
     source = Path("nightly/broker-1")
     grown = source / f"payments-0/{FIRST}.log"
-    shutil.copy(grown, source / "orders-0/00000000000000009000.log")
+    shutil.copy(grown, source / "orders-0/00000000000000008500.log")
     shutil.rmtree(source / "audit.v1-0")
     assert counts(summary_of(nightly(*BUILD, "--topics", "orders", "--format", "json"))) == {
         "indexed": 1, "reused": 6, "dropped": 0, "carried": 7,

@@ -488,6 +488,7 @@ def test_catalog_lists_snapshots_and_totals(command: Command) -> None:
         "largest_timestamp": START_MS + 59_005,
         "not_ok": {},
         "overlaps": {},
+        "topic_ids": [],
     }
 
     lines = command("catalog", "indexes/_catalog", "--format", "jsonl").lines

@@ -24,10 +24,11 @@ from kip33.cli.engine_option import (
 from kip33.cli.main import get_command
 from kip33.cli.options import session_options
 from kip33.spark.session import SparkStartError, create_session, is_yarn_driver
-from tests.cli.console import PROJECT, Command, Finished, subprocess_of
+from tests.cli.console import KIP33, PROJECT, Command, Finished, subprocess_of
+from tests.demo_archive import make_archive
 
 Ask = Callable[..., tuple[str, str]]
-COMMANDS_OF_JOBS = ("build", "verify", "search", "retention", "lag", "failover")
+COMMANDS_OF_JOBS = ("build", "verify", "search", "retention", "lag", "failover", "timestamps")
 STARTS = "STARTS_A_SESSION"
 NOT_OF_THE_WORK = ("snapshot", "catalog", "engine", "workers", "seconds")
 
@@ -180,9 +181,29 @@ def test_on_yarn_every_job_starts_its_session_first(
     """YARN reports a job as failed that ends without a SparkContext, or starts it too late."""
     monkeypatch.setattr("kip33.spark.session.is_yarn_driver", lambda conf: is_waiting)
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "4711")
+    monkeypatch.setenv("CONTAINER_ID", "container_1_1_01_000001")
     CliRunner().invoke(get_command(name), ["--conf", "a.b=c"], obj=SparkJob())
 
     assert [settings["a.b"] for settings in started] == (["c"] if is_waiting else [])
+
+
+def test_a_submitted_job_with_nothing_to_do_imports_neither_pyspark_nor_pandas(
+    tmp_path: Path,
+) -> None:
+    make_archive(tmp_path / "archive")
+    made = (str(tmp_path / "archive"), "--index-dir", str(tmp_path / "indexes"))
+    assert subprocess_of(KIP33, "build", *made, cwd=tmp_path).exit_code == 0
+
+    done = subprocess_of(
+        *(sys.executable, "-X", "importtime", PROJECT / "jobs" / "build_index.py", *made),
+        cwd=tmp_path,
+        PYSPARK_GATEWAY_PORT="1",  # of spark-submit: nothing answers there
+    )
+
+    assert done.exit_code == 0, done.stderr[-2000:]
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "kip33.spark.spark_engine" in imported
+    assert not {"pyspark", "py4j", "pandas.core", "numba"} & imported
 
 
 @pytest.mark.parametrize("script", sorted((PROJECT / "jobs").glob("*.py")), ids=lambda it: it.stem)
@@ -342,6 +363,7 @@ search indexes/_catalog --time 2023-11-15T12:00Z --format json
 lag indexes/_catalog --offsets offsets.csv --format json
 failover --from indexes/_catalog --to indexes/_catalog --offsets offsets.csv --buffer 1m
 repair archive/broker-2
+dialects archive
 catalog indexes/_catalog
 """
 WITHOUT_SPARK = """
@@ -394,10 +416,11 @@ def test_both_engines_leave_the_same(
         monkeypatch.setenv(ENGINE_VARIABLE, engine)
         build = ("build", "archive", "--index-dir", engine, "--offset-index", "--format", "json")
         first = spark_command(*build, "--fail-on", "invalid")
-        again = spark_command(*build, "--full")
+        rule = ("--untimestamped", "entry")
+        again = spark_command(*build, "--full", *rule)
         verified = spark_command(
             *("verify", "archive", "--index-dir", engine, "--format", "json"),
-            *("--fail-on", "missing"),
+            *("--fail-on", "missing", *rule),
         )
         assert {json.loads(one.stdout)["engine"] for one in (first, again, verified)} == {engine}
         exit_codes = [one.exit_code for one in (first, again, verified)]

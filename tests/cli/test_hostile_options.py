@@ -79,12 +79,19 @@ BASES: Final = {
     "search": ["search", "indexes/_catalog", "--time", "1", "--topic", "orders"],
     "records": ["records", "indexes/_catalog", "--topic", "orders", "--limit", "5"],
     "count": ["count", "indexes/_catalog", "--topic", "orders", "--per", "1h"],
+    "timestamps": ["timestamps", "indexes/_catalog", "--topics", "orders"],
     "lag": ["lag", "indexes/_catalog", "--offsets", "offsets.csv"],
     "failover": [
         *("failover", "--from", "indexes/_catalog", "--to", "indexes/_catalog"),
         *("--offsets", "offsets.csv", "--buffer", "15m"),
     ],
     "catalog": ["catalog", "indexes/_catalog"],
+    "roll": ["roll", "indexes/_catalog"],
+    "dialects": ["dialects", "archive/broker-1"],
+    "restore": ["restore", "archive/broker-1", "--to", "new-data", "--dry-run"],
+    "truncate": ["truncate", "archive/broker-1/orders-0", "--to", "5"],
+    "report": ["report", "indexes/_catalog", "--output", "out.html"],
+    "init": ["init", "new-home"],
 }
 
 
@@ -195,7 +202,7 @@ def run(command: Command, built: Path, monkeypatch: pytest.MonkeyPatch) -> Calla
 def fault_of(done: Finished) -> str | None:
     """Return what is wrong with how a command ended, None if nothing is."""
     lines = done.stderr.splitlines()
-    others = ("Warning: ", "KIP33_RESULT ", "Engine: ")
+    others = ("Warning: ", "KIP33_RESULT ", "Engine: ", "Newer records ", "Buffer: ")
     errors = [line for line in lines if not line.startswith(others)]
     if done.exit_code not in (0, 1, 2, 3):
         return f"exit code {done.exit_code}"
@@ -203,7 +210,7 @@ def fault_of(done: Finished) -> str | None:
         return "a trace"
     if len(errors) > 1 or not all(line.startswith("Error: ") for line in errors):
         return f"standard error: {done.stderr[:300]!r}"
-    if done.exit_code in (1, 2) and not errors:
+    if done.exit_code in (1, 2) and not errors and " is not restored: " not in done.stderr:
         return f"exit code {done.exit_code} without a word"
     return "a secret is shown" if "s3cr3t" in done.stderr + done.stdout else None
 

@@ -25,9 +25,11 @@ PLACES: dict[tuple[str, str], str] = {
     ("build", "--index-dir"): OWN,  # tests/builds/test_task.py: kept without --overwrite
     ("build", "--catalog"): ADDS,
     ("build", "--summary"): OWN,
+    ("build", "--metrics"): OWN,
     ("build", "--config"): READS,
     ("verify", "--index-dir"): READS,
     ("verify", "--summary"): OWN,
+    ("verify", "--metrics"): OWN,
     ("verify", "--config"): READS,
     ("build", "--kafka-configs"): READS,
     ("verify", "--kafka-configs"): READS,
@@ -43,6 +45,7 @@ PLACES: dict[tuple[str, str], str] = {
     ("retention", "--apply"): ADDS,  # the journal, beside the catalog's snapshots
     ("retention", "--trash"): ADDS,
     ("retention", "--summary"): OWN,
+    ("retention", "--metrics"): OWN,
     ("retention", "--config"): READS,
     ("search", "--log-start-offsets"): READS,
     ("search", "--requests"): READS,
@@ -50,15 +53,40 @@ PLACES: dict[tuple[str, str], str] = {
     ("records", "--output"): OWN,  # test_records_command.py: nothing that is there
     ("records", "--config"): READS,
     ("count", "--config"): READS,
+    ("timestamps", "--policy"): READS,
+    ("timestamps", "--kafka-configs"): READS,
+    ("timestamps", "--summary"): OWN,
+    ("timestamps", "--config"): READS,
     ("lag", "--offsets"): READS,
     ("lag", "--policy"): READS,
     ("lag", "--kafka-configs"): READS,
+    ("lag", "--metrics"): OWN,
     ("lag", "--config"): READS,
     ("failover", "--from"): READS,
     ("failover", "--to"): READS,
     ("failover", "--offsets"): READS,
     ("failover", "--config"): READS,
     ("catalog", "--config"): READS,
+    ("catalog", "--policy"): READS,
+    ("catalog", "--plan"): OWN,  # test_orphans.py
+    ("catalog", "--apply"): READS,
+    ("verify", "--catalog"): READS,
+    ("dialects", "--kafka-configs"): READS,
+    ("dialects", "--summary"): OWN,
+    ("dialects", "--config"): READS,
+    ("roll", "--policy"): READS,
+    ("roll", "--kafka-configs"): READS,
+    ("roll", "--summary"): OWN,
+    ("roll", "--config"): READS,
+    ("restore", "--topic-ids"): READS,
+    ("restore", "--from-offsets"): READS,
+    ("restore", "--kafka-configs"): READS,
+    ("restore", "--summary"): OWN,
+    ("restore", "--config"): READS,
+    ("report", "--output"): OWN,
+    ("report", "--policy"): READS,
+    ("report", "--kafka-configs"): READS,
+    ("report", "--config"): READS,
 }
 
 
@@ -115,12 +143,17 @@ FOREIGN_FILES: dict[str, Callable[[str], Any]] = {
     "a link to nothing": lambda name: Path(name).symlink_to("nothing"),
     "a pipe": os.mkfifo,
 }
+RESTORE = ["restore", "archive", "--to", "log-dir", "--topics", "orders", "--dry-run"]
 FILES: dict[str, list[str]] = {
     "build": ["build", "archive", "--index-dir", "indexes", "--summary", "out/x.json"],
     "verify": ["verify", "archive", "--summary", "out/x.json"],
     "verify of one": ["verify", f"archive/broker-1/orders-0/{LOG}", "--summary", "out/x.json"],
     "retention": ["--summary", "out/x.json"],
     "plan": ["--plan", "out/x.jsonl"],
+    "metrics of build": ["build", "archive", "--index-dir", "indexes", "--metrics", "out/x.prom"],
+    "metrics of verify": ["verify", "archive", "--metrics", "out/x.prom"],
+    "metrics of retention": ["--metrics", "out/x.prom"],
+    "restore": [*RESTORE, "--summary", "out/x.json"],
 }
 
 

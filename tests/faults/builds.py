@@ -17,10 +17,12 @@ from kip33.local.local_engine import LocalEngine
 from tests.builders.plans import plan_build
 
 BINS = 3
+INDEX_SUFFIXES = (".timeindex", ".index", ".txnindex", ".snapshot")
 INDEX_FILE_TIMES = (
     "time_index_modified_ms",
     "offset_index_modified_ms",
     "transaction_index_modified_ms",
+    "producer_snapshot_modified_ms",
 )
 
 
@@ -57,7 +59,7 @@ def outcome(index_dir: Path, catalog: Path | None = None) -> Outcome:
     files = {
         str(path.relative_to(index_dir)): path.read_bytes()
         for path in sorted(index_dir.rglob("*"))
-        if path.suffix in (".timeindex", ".index", ".txnindex") and not path.name.startswith(".")
+        if path.suffix in INDEX_SUFFIXES and not path.name.startswith(".")
     }
     opened = Catalog.at(str(catalog or index_dir / "_catalog"))
     rows = opened.read(opened.require_newest()).to_pylist()

@@ -17,7 +17,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
@@ -38,7 +38,7 @@ OPERATIONS = (
 )
 
 
-def die_at(when: str, number: int) -> None:
+def die_at(when: str, number: int, operations: Sequence[tuple[Any, str]] = OPERATIONS) -> None:
     """End this process around one of its operations, those within others counted as well."""
     numbers = count()
 
@@ -55,7 +55,7 @@ def die_at(when: str, number: int) -> None:
 
         return watched
 
-    for owner, name in OPERATIONS:
+    for owner, name in operations:
         setattr(owner, name, around(getattr(owner, name)))
 
 

@@ -6,17 +6,21 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 import kip33.formats
 from kip33.formats import names
-from kip33.formats.batch import decode_header
+from kip33.formats.batch import BATCH, decode_header
 from kip33.formats.codecs import decompress
+from kip33.formats.draft_indexes import inline_entries
 from kip33.formats.offset_index import OffsetIndex
+from kip33.formats.partition_metadata import PartitionMetadata
 from kip33.formats.producer_snapshot import ProducerSnapshot
 from kip33.formats.records import iterate_records
 from kip33.formats.time_index import TimeIndex
 from kip33.formats.transaction_index import TransactionIndex
+from kip33.rules.draft_entries import DRAFTS, DraftBuilder
 from tests.builders.segment_builder import crc32c, v2_batch
 
 PAGE = Path(kip33.formats.__file__).with_name("FORMATS.md").read_text(encoding="utf-8")
@@ -80,7 +84,10 @@ DECODERS: dict[str, Callable[..., Iterable[object]]] = {
     "record": record_alone,
     "time-index": TimeIndex.from_bytes,
     "offset-index": OffsetIndex.from_bytes,
+    **dict.fromkeys(("minute-index", "minute-map-index", "bucket-index"), TimeIndex.from_bytes),
+    "inline-index": inline_entries,
     "transaction-index": TransactionIndex.from_bytes,
+    "partition-metadata": lambda data: [PartitionMetadata.from_bytes(data).topic_id],
     "producer-snapshot": lambda data: ProducerSnapshot.from_bytes(data).producers,
     **{codec: inflated(codec) for codec in ("gzip", "snappy", "lz4", "zstd")},
 }
@@ -115,6 +122,19 @@ def test_header_has_the_fields_of_the_page(block: Block) -> None:
     assert header.size_bytes == len(block.data)
     crc = crc32c(block.data[21:]) if header.magic == 2 else zlib.crc32(block.data[16:])
     assert header.crc == crc
+
+
+@pytest.mark.parametrize("name", DRAFTS)
+def test_the_file_of_a_draft_is_that_of_the_log_on_the_page(name: str) -> None:
+    listed = re.findall(r"^\| (\d+) to (\d+) \| (\d+) \| (\d+) \| (yes|no) \|$", PAGE, re.MULTILINE)
+    batches = np.zeros(len(listed), BATCH)
+    for batch, (first, last, position, timestamp, _) in zip(batches, listed, strict=True):
+        batch["base_offset"], batch["last_offset"] = int(first), int(last)
+        batch["position"], batch["max_timestamp"] = int(position), int(timestamp)
+    builder = DraftBuilder(DRAFTS[name], base_offset=100)
+    builder.append(batches, np.array([point == "yes" for *_, point in listed]))
+    builder.close()
+    assert builder.data == next(b.data for b in blocks() if b.kind == f"{name}-index")
 
 
 def rows(title: str) -> list[tuple[str, str]]:

@@ -75,6 +75,10 @@ def test_the_whole_row_of_a_log_that_was_not_read(archive: ChangingArchive) -> N
         "transaction_index_bytes": None, "transaction_index_modified_ms": None,
         "open_transactions": None, "smallest_timestamp": None,
         "kip33_version": kip33.__version__,
+        "topic_id": None, "partition_metadata_modified_ms": None,
+        "producer_changes": None, "producer_snapshot_bytes": None,
+        "producer_snapshot_modified_ms": None, "producer_snapshot_crc32c": None,
+        **dict.fromkeys(f"{kind}_index_crc32c" for kind in ("time", "offset", "transaction")),
     }  # fmt: skip
     second = archive.log(A, 20)
     assert archive.row(A, 20)["status"] == "ok"

@@ -40,7 +40,7 @@ def shared(reading: Reading, catalog: Path, share_bytes: int) -> list[PartitionS
     return reading.shared(reading.parts(reading.partitions(catalog)), share_bytes)
 
 
-@pytest.mark.parametrize("archives", short_and_long(5, 200, "KIP33_SHARES"))
+@pytest.mark.parametrize("archives", short_and_long(5, 80, "KIP33_SHARES"))
 def test_random_archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archives: int) -> None:
     """Some of their indexes are wrong, and some of their logs are damaged."""
     monkeypatch.setattr(index_start, "WALKED_WHOLE_BYTES", 0)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from kip33.archive.plan_lines import plan_id_of, plan_line
 from kip33.catalog.draft import Draft
 from kip33.errors import CatalogError, Kip33Error, LocationError, PlanError
 from kip33.retention.plan import PlannedSegment, RetentionPlan
@@ -322,15 +323,13 @@ Forge = Callable[[list[dict[str, Any]]], object]
 def test_what_kip33_does_not_write_is_not_read(
     archive: ExpiringArchive, forge: Forge, said: str
 ) -> None:
-    from kip33.retention import plan_file
-
     place = Location.of(archive.folder / "plan.jsonl")
     write_plan(archive.plan(), place)
     lines = [json.loads(line) for line in Path(place.path).read_text().splitlines()]
     forge(lines)
     lines[0]["plan_id"] = ""
-    lines[0]["plan_id"] = plan_file._plan_id(map(plan_file._line, lines))
-    Path(place.path).write_bytes(b"".join(map(plan_file._line, lines)))
+    lines[0]["plan_id"] = plan_id_of(map(plan_line, lines))
+    Path(place.path).write_bytes(b"".join(map(plan_line, lines)))
     with pytest.raises(PlanError, match=said) as refused:
         read_plan(place)
     assert "\n" not in str(refused.value)

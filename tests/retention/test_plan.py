@@ -168,7 +168,7 @@ def test_a_plan_ends_before_a_row_that_may_not_be_planned(
     assert partition.first_kept_base_offset == 100
 
 
-@pytest.mark.parametrize("status", ["truncated", "invalid", "unreadable"])
+@pytest.mark.parametrize("status", ["truncated", "invalid", "unreadable", "archived"])
 def test_a_doubtful_row_is_not_deletable_at_all(archive: ExpiringArchive, status: str) -> None:
     logs = archive.partition(A, 5, expired=5)
     archive.rows[logs[1]]["status"] = status

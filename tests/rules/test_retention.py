@@ -177,7 +177,7 @@ CASES: list[tuple[str, list[SegmentFigures], Limits, list[str]]] = [
             limits(retention_bytes=0, log_start_offset=20),
             ["log_start_offset", status, "blocked", "active_segment"],
         )
-        for status in ("truncated", "invalid", "unreadable")
+        for status in ("truncated", "invalid", "unreadable", "archived")
     ),
     (
         "a segment without any timestamp stays and blocks what follows",

@@ -252,7 +252,7 @@ def test_a_truncated_segment_lost_no_records_if_the_next_one_continues_it(tmp_pa
     assert lag.lag_ms is not None
 
 
-@pytest.mark.parametrize("status", ["unreadable", "invalid"])
+@pytest.mark.parametrize("status", ["unreadable", "invalid", "archived"])
 def test_a_last_segment_that_is_ignored(status: str, tmp_path: Path) -> None:
     bad = ten_batches(tmp_path, 50)._replace(status=status, max_timestamp=None)
     rows = [ten_batches(tmp_path), bad._replace(last_offset=None)]

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kip33.formats.time_index import TIME_INDEX_PREALLOCATED_BYTES
+from kip33.rules.draft_entries import DRAFTS
 from kip33.rules.search import (
     EARLIEST,
     LATEST,
@@ -21,7 +22,7 @@ from kip33.rules.search import (
     SearchResult,
     Trap,
 )
-from kip33.search import index_lookup, log_window
+from kip33.search import log_window, segment_index_files
 from kip33.search.answers import Answer
 from kip33.search.index_lookup import WALKED_BYTES
 from kip33.search.partition_search import search_partition
@@ -56,7 +57,7 @@ def partitions(draw: st.DrawFn) -> Partition:
 @settings(max_examples=examples(120), suppress_health_check=[HealthCheck.too_slow])
 @given(
     partitions(),
-    st.sampled_from(DIALECTS),
+    st.sampled_from((*DIALECTS, *DRAFTS)),
     st.sampled_from((0, 60, 200, 4096)),
     st.sampled_from(("both", "time", "offset", "neither")),
     st.booleans(),
@@ -271,7 +272,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
 
         return wrapper
 
-    for module in (index_lookup, log_window):
+    for module in (segment_index_files, log_window):
         monkeypatch.setattr(module, "opened", watched(module.opened))
     return seen
 
@@ -484,7 +485,7 @@ def three_segments(folder: Path) -> list[SearchedSegment]:
     ]
 
 
-@pytest.mark.parametrize("status", ["invalid", "unreadable"])
+@pytest.mark.parametrize("status", ["invalid", "unreadable", "archived"])
 def test_a_segment_without_usable_batches_is_skipped(tmp_path: Path, status: str) -> None:
     rows = three_segments(tmp_path)
     rows[1] = rows[1]._replace(status=status, max_timestamp=None, largest_timestamp=None)

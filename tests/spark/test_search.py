@@ -9,11 +9,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from kip33.catalog.catalog import Catalog
+from kip33.formats.partition_metadata import PartitionMetadata
 from kip33.search.catalog_search import TimeQuestion, rows_of, search_rows, topics_of
 from kip33.search.replica_search import SearchOptions
 from kip33.spark.build import build_index
 from kip33.spark.catalog import load_catalog
 from kip33.spark.search import offsets_for_times
+from tests.builders.changing_archive import ChangingArchive, batches
 from tests.demo_archive import COPIED_MS, START_MS, make_archive, make_sensors
 from tests.long_forms import one_in
 
@@ -171,3 +173,31 @@ def test_a_catalog_whose_logs_were_deleted(
 
     assert row.offset is None
     assert "gone.log: cannot be read" in row.note
+
+
+def test_the_newest_topic_of_a_name_answers(spark: SparkSession, tmp_path: Path) -> None:
+    archive = ChangingArchive(tmp_path)
+    for partition, topic_id in (("b1/t-0", "A" * 21 + "Q"), ("b1/t-1", "A" * 21 + "Q")):
+        archive.write(archive.log(partition), batches(0, 9), age_ms=9 * DAY_MS)
+        archive.write(archive.log(partition).with_name("partition.metadata"), metadata(topic_id))
+    archive.write(archive.log("b2/t-0"), batches(0, 5), age_ms=DAY_MS)
+    place = archive.log("b2/t-0").with_name("partition.metadata")
+    archive.write(place, metadata("A" * 21 + "g"))
+    archive.build()
+    catalog = Catalog.at(str(archive.catalog))
+    rows = rows_of(catalog, catalog.require_newest(), ["t"])
+    here = search_rows(rows, [TimeQuestion("t", None, 0)], SearchOptions())
+    requests = spark.createDataFrame([("t", 0)], "topic string, target_ms bigint")
+    requests = requests.withColumn("partition", sf.lit(None).cast("int"))
+
+    segments = load_catalog(spark, catalog.location.uri)
+    answered = offsets_for_times(segments, requests).orderBy("partition").collect()
+
+    assert [(row.partition, row.log_dir, row.note) for row in answered] == [
+        (one.partition, one.located.log_dir, one.located.answer.note) for one in here
+    ]
+    assert [row.log_dir for row in answered] == ["b2", None]
+
+
+def metadata(topic_id: str) -> bytes:
+    return PartitionMetadata(topic_id).to_bytes()

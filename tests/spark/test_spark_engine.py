@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from kip33.spark import spark_engine
+from kip33.spark import tasks
 from kip33.spark.spark_engine import SparkEngine
 
 pytestmark = pytest.mark.spark
@@ -24,10 +24,8 @@ def test_workers_are_cores_but_not_more_than_bins(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked = []
-    cores = spark_engine.cores
-    monkeypatch.setattr(
-        spark_engine, "cores", lambda session: asked.append(session) or cores(session)
-    )
+    cores = tasks.cores
+    monkeypatch.setattr(tasks, "cores", lambda session: asked.append(session) or cores(session))
     engine = SparkEngine(lambda: spark)
     files = pa.table({"path": [str(one) for one in range(50)], "size_bytes": [1] * 50})
 

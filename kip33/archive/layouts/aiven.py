@@ -38,13 +38,14 @@ from kip33.archive.layouts.layout import Layout
 from kip33.archive.layouts.local_tiered import METADATA_WOULD_DANGLE
 from kip33.archive.segment_paths import TIERED_LOG, index_names
 from kip33.errors import CorruptSegmentError, Kip33Error
+from kip33.formats.partition_metadata import parse_topic_id
 from kip33.stores.containers.aiven import INDEXES, LOG, MANIFEST, read_manifest
 from kip33.stores.containers.manifest import Manifest
 from kip33.stores.file_status import FileStatus, listed_ms, listed_status
 from kip33.stores.files import one_line, opened
 
 MANIFESTS_AT_ONCE: Final = 64  # manifests that one thread reads, one after another
-_TOPIC_DIR: Final = re.compile(r"([a-zA-Z0-9._-]+)-[A-Za-z0-9_-]{22}")
+_TOPIC_DIR: Final = re.compile(r"([a-zA-Z0-9._-]+)-([A-Za-z0-9_-]{22})")
 _UNFINISHED: Final = unfinished_of("[0-9]+-[A-Za-z0-9_-]{22}")
 
 
@@ -54,7 +55,8 @@ def partition_of(visit: Visit) -> Partition | None:
     found = _TOPIC_DIR.fullmatch(topic_dir)
     if not found or not re.fullmatch("[0-9]{1,10}", number) or int(number) >= 1 << 31:
         return None
-    return Partition(parent_of(parent_of(visit.below)), found[1], int(number))
+    log_dir = parent_of(parent_of(visit.below))
+    return Partition(log_dir, found[1], int(number), parse_topic_id(found[2]))
 
 
 def list_directory(visit: Visit) -> Directory:
@@ -79,6 +81,7 @@ def list_directory(visit: Visit) -> Directory:
             else:
                 directory.passed_over["files not named as segments"] += 1
     if partition is None:
+        _name_topic(directory, visit)
         return directory
     stems = {info.base_name.removesuffix(LOG) for info in logs}
     _count(directory, "logs without .rsm-manifest: not wholly uploaded", len(stems - manifests))
@@ -93,6 +96,15 @@ def list_directory(visit: Visit) -> Directory:
                 partial(_look_up, found, whole[start : start + MANIFESTS_AT_ONCE])
             )
     return directory
+
+
+def _name_topic(directory: Directory, visit: Visit) -> None:
+    """Add a topic's name and id to the row for its directory, if that could not be listed."""
+    found = _TOPIC_DIR.fullmatch(visit.place.name)
+    for number, row in enumerate(directory.segments if found else ()):
+        if found and row.path == visit.below:
+            topic_id = parse_topic_id(found[2])
+            directory.segments[number] = row._replace(topic=found[1], topic_id=topic_id)
 
 
 def _count(directory: Directory, what: str, count: int) -> None:
@@ -120,27 +132,27 @@ def _segment(found: _AivenFiles, info: Any) -> Segment:
     base_offset = int(named[1]) if named else 0
     segment = Segment(
         visit.path_of(name),
-        *found.partition,
+        *found.partition[:3],
         base_offset,
         None,
         listed_ms(info, visit.place),
         None,
         inside="aiven.log",
+        topic_id=found.partition.topic_id,
     )
-    segment = with_target(segment, found.at_target, index_names(name))
+    segment = with_target(segment, found.at_target, index_names(name, visit.time_index))
     try:
         place = visit.place.child(name.removesuffix(LOG) + MANIFEST)
         manifest = read_manifest(place, opened)
-        log_dir, topic, partition = _owner(manifest, found.partition, base_offset)
+        owner = _owner(manifest, found.partition, base_offset)
     except (OSError, Kip33Error) as error:
         return segment._replace(error=one_line(error))
     readable = {} if manifest.is_encrypted else manifest.indexes
     modified_ms = found.indexes_modified_ms.get(name.removesuffix(LOG) + INDEXES)
     indexes = {kind: FileStatus(part.size_bytes, modified_ms) for kind, part in readable.items()}
     segment = segment._replace(
-        log_dir=log_dir,
-        topic=topic,
-        partition=partition,
+        log_dir=owner.log_dir,
+        topic=owner.topic,
         size_bytes=manifest.log_bytes,
     )
     return with_beside(segment, indexes, ("timeindex", "index"))
@@ -159,8 +171,13 @@ def _owner(manifest: Manifest, named: Partition, base_offset: int) -> Partition:
             f".rsm-manifest: it describes {topic}-{manifest.partition} from offset "
             f"{manifest.base_offset} on, but its key names another segment"
         )
+    if manifest.topic_id not in (None, named.topic_id):
+        raise CorruptSegmentError(
+            f".rsm-manifest: it describes a segment of the topic id {manifest.topic_id}, but its "
+            f"key names {named.topic_id}"
+        )
     log_dir = "/".join(filter(None, (named.log_dir, prefix.rstrip("-"))))
-    return Partition(log_dir, topic, named.partition)
+    return named._replace(log_dir=log_dir, topic=topic)
 
 
 AIVEN = Layout(

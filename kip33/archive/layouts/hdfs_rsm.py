@@ -42,6 +42,7 @@ from kip33.errors import CorruptSegmentError, Kip33Error
 from kip33.formats.batch import LOG_OVERHEAD, MAX_SEGMENT_BYTES
 from kip33.formats.byte_sources import ReadInto, read_fully
 from kip33.formats.names import parse_partition_dir
+from kip33.formats.partition_metadata import parse_topic_id
 from kip33.formats.rsm_header import HeaderPart
 from kip33.stores.containers.rsm import read_parts
 from kip33.stores.file_status import FileStatus, listed_ms, listed_status
@@ -49,7 +50,7 @@ from kip33.stores.files import one_line, opened
 from kip33.stores.locations import Location
 
 HEADERS_AT_ONCE: Final = 64  # files whose headers one thread reads, one after another
-_WITH_TOPIC_ID: Final = re.compile(rf"(.+-[0-9]+)-(?:{UUID.pattern})")
+_WITH_TOPIC_ID: Final = re.compile(rf"(.+-[0-9]+)-({UUID.pattern})")
 _OFFSETS: Final = re.compile(r"([0-9]{20})-[0-9]{20}")  # a directory's first and last offset
 _UNFINISHED: Final = unfinished_of(f"log|{UUID.pattern}")
 _START_BYTES: Final = LOG_OVERHEAD + 5  # the start of a batch, from its offset to its magic
@@ -59,7 +60,8 @@ def partition_of(name: str, below: str) -> Partition | None:
     """Return the partition of a directory named `<topic>-<partition>[-<topic id>]`."""
     found = _WITH_TOPIC_ID.fullmatch(name)
     named = parse_partition_dir(found[1] if found else name)
-    return Partition(parent_of(below), named.topic, named.partition) if named else None
+    topic_id = parse_topic_id(found[2]) if found else None
+    return Partition(parent_of(below), named.topic, named.partition, topic_id) if named else None
 
 
 def list_directory(visit: Visit) -> Directory:
@@ -165,13 +167,14 @@ def _as_listed(found: _RsmFiles, info: Any) -> Segment:
     name = info.base_name
     segment = Segment(
         found.visit.path_of(name),
-        *found.partition,
+        *found.partition[:3],
         None,
         None,
         listed_ms(info, found.visit.place),
         None,
+        topic_id=found.partition.topic_id,
     )
-    return with_target(segment, found.at_target, index_names(name))
+    return with_target(segment, found.at_target, index_names(name, found.visit.time_index))
 
 
 HDFS_RSM = Layout(

@@ -18,16 +18,20 @@ from kip33.archive.layouts.layout import Layout
 from kip33.archive.layouts.suffixed import SegmentNaming, list_suffixed
 from kip33.archive.segment_paths import TIERED_LOG
 from kip33.formats.names import parse_partition_dir
+from kip33.formats.partition_metadata import parse_topic_id
 
 METADATA_WOULD_DANGLE: Final = "the brokers' remote log metadata would point to missing files"
-_WITH_TOPIC_ID: Final = re.compile(r"(.+-[0-9]+)-[A-Za-z0-9_-]{22}")
+_WITH_TOPIC_ID: Final = re.compile(r"(.+-[0-9]+)-([A-Za-z0-9_-]{22})")
 
 
 def partition_of(visit: Visit) -> Partition | None:
     """Return the partition of a directory named `<topic>-<partition>-<topic id>`."""
     found = _WITH_TOPIC_ID.fullmatch(visit.place.name)
     named = parse_partition_dir(found[1]) if found else None
-    return Partition(parent_of(visit.below), named.topic, named.partition) if named else None
+    if not found or not named:
+        return None
+    topic_id = parse_topic_id(found[2])
+    return Partition(parent_of(visit.below), named.topic, named.partition, topic_id)
 
 
 def base_offset_of(directory: Directory, name: str) -> int | None:

@@ -10,8 +10,9 @@
     {entropy}                            any text within one directory's or file's name
 
 `log_dir` in the catalog is the text of {log_dir}, {cluster} and {broker}, joined by slashes, so
-that replicas stay separate; the other fields are only matched. Logs are raw bytes, with `.index`
-and `.timeindex` beside them under the same name without `.log`.
+that replicas stay separate. {topic_id} tells topics of one name apart; without it the id is read
+from a `partition.metadata` beside the logs. The other fields are only matched. Logs are raw bytes,
+with `.index` and `.timeindex` beside them under the same name without `.log`.
 """
 
 import re
@@ -25,6 +26,8 @@ from kip33.archive.directory import Directory, Partition, Visit, add_inner, entr
 from kip33.archive.index_listing import add_segments, index_files, unfinished_of
 from kip33.archive.layouts.layout import Layout
 from kip33.archive.segment_paths import UUID
+from kip33.formats.partition_metadata import PARTITION_METADATA, parse_topic_id
+from kip33.stores.file_status import FileStatus, listed_status
 
 NEEDED: Final = ("topic", "partition", "base_offset")
 _OF_LOG_DIR: Final = ("log_dir", "cluster", "broker")
@@ -114,6 +117,7 @@ def _list_directory(pattern: _Pattern, visit: Visit) -> Directory:
     depth = visit.below.count("/") + 1 if visit.below else 0
     infos = entries(directory, visit, None)
     logs: dict[Partition, list[tuple[int, Any]]] = defaultdict(list)
+    metadata: FileStatus | None = None
     for info in infos:
         if info.type == fs.FileType.Directory:
             if pattern.depth is None or depth < pattern.depth:
@@ -124,16 +128,20 @@ def _list_directory(pattern: _Pattern, visit: Visit) -> Directory:
                 partition, base_offset = _of(found)
                 if partition.partition < 1 << 31 and base_offset < 1 << 63:
                     logs[partition].append((base_offset, info))
+            elif info.base_name == PARTITION_METADATA:
+                metadata = listed_status(visit.place, info)
     if logs:
         names = [info.base_name for own in logs.values() for _, info in own]
         files = index_files(directory, visit, infos, names, _UNFINISHED)
         for partition, own in logs.items():
-            add_segments(directory, visit, partition, own, files)
+            of_one = len(logs) == 1 and partition.topic_id is None
+            add_segments(directory, visit, partition, own, files, metadata if of_one else None)
     return directory
 
 
 def _of(found: re.Match[str]) -> tuple[Partition, int]:
     fields = found.groupdict()
     log_dir = "/".join(filter(None, (fields.get(name) for name in _OF_LOG_DIR)))
-    partition = Partition(log_dir, fields["topic"], int(fields["partition"]))
+    topic_id = parse_topic_id(fields.get("topic_id") or "")
+    partition = Partition(log_dir, fields["topic"], int(fields["partition"]), topic_id)
     return partition, int(fields["base_offset"])

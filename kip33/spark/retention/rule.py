@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as sf
 
 from kip33.rules.retention import (
-    DOUBTFUL_STATUSES,
+    KEPT_STATUSES,
     NEVER_MS,
     ActiveSegment,
     Boundary,
@@ -182,7 +182,7 @@ def _kept_for(question: RuleQuestion, names: RuleColumns) -> Column:
         sf.when(
             sf.col("mode").isin(RetentionMode.UNJUDGED, RetentionMode.NO_POLICY), sf.col("mode")
         )
-        .when(status.isin(*DOUBTFUL_STATUSES), status)
+        .when(status.isin(*KEPT_STATUSES), status)
         .when(sf.col(names.largest_timestamp).isNull(), RetentionReason.NO_TIMESTAMP)
         .when(is_doubled, RetentionReason.TWO_DIRECTORIES)
         .when(before | after, RetentionReason.SAME_BASE_OFFSET)

@@ -7,7 +7,7 @@
      "compression": false,
      "encryption": {...},                                    only of encrypted segments
      "remoteLogSegmentMetadata": {"remoteLogSegmentId": {"topicIdPartition": {"topicPartition":
-                                  {"topic": "orders", "partition": 0}, ...}, ...}, ...}}
+                                  {"topic": "orders", "partition": 0}, "topicId": "..."}, ...}}}
 
 A log is split into chunks of `originalChunkSize`; the last one may be shorter. Each chunk is stored
 raw, as one zstd frame (`compression`), or encrypted with AES-GCM (`encryption`). The stored sizes
@@ -30,6 +30,7 @@ from kip33.errors import CorruptSegmentError, Kip33Error, UnsupportedFormatError
 from kip33.formats.aiven_manifest import decode_chunk_sizes
 from kip33.formats.codecs import decompress
 from kip33.formats.names import is_topic
+from kip33.formats.partition_metadata import parse_topic_id
 from kip33.formats.rsm_header import HeaderPart
 
 MOST_MANIFEST_BYTES: Final = 1 << 26
@@ -58,6 +59,7 @@ class Manifest(NamedTuple):
     topic: str | None
     partition: int | None
     base_offset: int | None
+    topic_id: str | None
 
     @property
     def chunks(self) -> int:
@@ -107,7 +109,8 @@ def parse_manifest(data: bytes) -> Manifest:
         }
         metadata = record.get("remoteLogSegmentMetadata") or {}
         segment_id = metadata.get("remoteLogSegmentId") or {}
-        partition = (segment_id.get("topicIdPartition") or {}).get("topicPartition") or {}
+        owner = segment_id.get("topicIdPartition") or {}
+        partition = owner.get("topicPartition") or {}
         return Manifest(
             log_bytes,
             chunk_bytes,
@@ -119,6 +122,7 @@ def parse_manifest(data: bytes) -> Manifest:
             _topic(partition.get("topic")),
             _integer(partition.get("partition"), "partition", 1 << 31),
             _integer(metadata.get("startOffset"), "startOffset", 1 << 63),
+            parse_topic_id(str(owner.get("topicId") or "")),
         )
     except UnsupportedFormatError:
         raise

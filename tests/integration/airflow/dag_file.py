@@ -17,7 +17,7 @@ class DagFile(NamedTuple):
     """What the file asks of Airflow, and what it says of itself."""
 
     jobs: list[dict[str, Any]]  # what each SparkSubmitOperator is given, and the command
-    functions: dict[str, Callable[..., Any]]  # of the tasks, by name
+    functions: dict[str, Callable[..., Any]]  # of the tasks, and `dataset_of`, by name
     variable: dict[str, str]  # the example in the docstring
 
 
@@ -36,14 +36,16 @@ def dag_file() -> DagFile:
     jobs: list[dict[str, Any]] = []
 
     class RecordedOperator:
+        template_fields = ("application_args",)
+
         def __init__(self, **given: Any) -> None:
             self.given, self.task_id = given, given["task_id"]
             self.application_args = given["application_args"]
             jobs.append(given)
 
         def __setattr__(self, name: str, value: Any) -> None:
-            if name == "command":
-                self.given["command"] = value
+            if name in ("command", "reads", "writes"):
+                self.given[name] = value
             super().__setattr__(name, value)
 
         def __rshift__(self, other: Any) -> Any:
@@ -58,5 +60,6 @@ def dag_file() -> DagFile:
     }
     with patch.dict("sys.modules", airflow):
         module = runpy.run_path(str(DAG_FILE))
+    functions["dataset_of"] = module["dataset_of"]
     [example] = re.findall(r"airflow variables set kip33 '(\{.*?\})'", module["__doc__"], re.DOTALL)
     return DagFile(jobs, functions, json.loads(example))

@@ -64,11 +64,16 @@ class Airflow(NamedTuple):
         self._run("-m", "airflow", *arguments, environment={})
 
     def ask(
-        self, *question: str, variable: Mapping[str, str], spark_submit: bool = True
+        self,
+        *question: str,
+        variable: Mapping[str, str],
+        spark_submit: bool = True,
+        lineage: Path | None = None,
     ) -> dict[str, Any]:
         """Return what `in_airflow.py` answers; the Variable kip33 says where things are.
 
-        Without `spark_submit` a recorder stands in for it.
+        Without `spark_submit` a recorder stands in for it. With `lineage` the provider of
+        OpenLineage appends its events to this file, one a line.
         """
         answer = self.home / "answer.json"
         answer.unlink(missing_ok=True)
@@ -77,6 +82,10 @@ class Airflow(NamedTuple):
             "PATH": f"{programs}:{VENV_BIN}:{os.environ['PATH']}",
             "AIRFLOW_VAR_KIP33": json.dumps(variable),
         }
+        if lineage:
+            transport = {"type": "file", "log_file_path": str(lineage), "append": True}
+            environment["AIRFLOW__OPENLINEAGE__TRANSPORT"] = json.dumps(transport)
+            environment["AIRFLOW__OPENLINEAGE__DISABLED"] = "False"
         log = self._run(str(IN_AIRFLOW), str(answer), *question, environment=environment)
         assert answer.is_file(), log
         found: dict[str, Any] = json.loads(answer.read_text())
@@ -103,6 +112,7 @@ class Airflow(NamedTuple):
                 "AIRFLOW__CORE__DAGS_FOLDER": str(self.dags),
                 "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
                 "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+                "AIRFLOW__OPENLINEAGE__DISABLED": "True",
                 "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
                 "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[2]"}',
                 "JDK_JAVA_OPTIONS": QUICK_JVM,

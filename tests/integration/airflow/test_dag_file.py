@@ -25,13 +25,15 @@ VERIFY = {
     "by_offset_index_verdict": {},
     "by_transaction_index_verdict": {"unknown": 1},
 }
-AUDIT = {"blocked_partitions": 0, "blocked_segments": 0}
+AUDIT = {"blocked_partitions": 0, "blocked_segments": 0, "missing_offsets": 0}
+PAGE = "hdfs:///results/report.html"
 
 
 def rendered(template: str) -> str:
     """Return what Airflow makes of a template, `home` being this project."""
     text = re.sub(MOMENT + "ts }}", "2026-11-21T00:00:00+00:00", template)
     text = re.sub(MOMENT + "ts_nodash }}", "20261121T000000", text)
+    text = text.replace("{{ params.verify_share }}", "1/7")
     for name, value in (FILE.variable | {"home": str(PROJECT)}).items():
         text = text.replace("{{ var.json.kip33." + name + " }}", value)
     assert "{{" not in text
@@ -60,8 +62,32 @@ def test_the_jobs_agree_on_where_things_are() -> None:
     assert build["source"] == verify["source"] == FILE.variable["source"]
     assert build["index_dir"] == verify["index_dir"] == FILE.variable["index_dir"]
     assert build["catalog"] == audit["catalog_dir"] == FILE.variable["catalog"]
-    assert audit["now"] == 1_795_219_200_000
+    assert audit["now"] == verify["as_of"] == 1_795_219_200_000
+    assert str(verify["share"]) == "1/7"
     assert audit["output"] == "hdfs:///kip33/nightly/20261121T000000/audit"
+
+
+@pytest.mark.parametrize(
+    ("place", "dataset"),
+    [
+        ("/archive/logs", ("file", "/archive/logs")),
+        ("file:///archive/logs/", ("file", "/archive/logs")),
+        ("s3a://bucket/logs/b1", ("s3://bucket", "logs/b1")),
+        ("s3://bucket", ("s3://bucket", "/")),
+        ("gs://bucket/logs", ("gs://bucket", "logs")),
+        ("hdfs://host:8020/logs", ("hdfs://host:8020", "/logs")),
+        ("hdfs:///logs", ("hdfs://", "/logs")),
+    ],
+)
+def test_places_have_the_names_of_openlineage(place: str, dataset: tuple[str, str]) -> None:
+    assert FILE.functions["dataset_of"](place) == dataset
+
+
+def test_the_jobs_name_what_they_read_and_write() -> None:
+    build, verify, audit = FILE.jobs
+    for job in (build, verify, audit):
+        assert {*job["reads"], *job["writes"]} <= set(job["application_args"])
+    assert build["writes"] == (*verify["reads"][1:], *audit["reads"])
 
 
 def test_it_needs_airflow_and_nothing_of_ours() -> None:
@@ -77,6 +103,13 @@ def test_it_needs_airflow_and_nothing_of_ours() -> None:
     ("build", "verify", "audit", "found"),
     [
         pytest.param({}, {}, {}, [], id="all is well"),
+        pytest.param(
+            {},
+            {},
+            {"missing_offsets": 1_200},
+            ["offsets missing between segments: 1,200; kip33 catalog --holes"],
+            id="offsets are missing",
+        ),
         pytest.param(
             {"by_status": {"ok": 1, "empty": 1, "unverified": 2}},
             {"by_verdict": {"consistent": 2, "missing": 1}},
@@ -126,11 +159,11 @@ def test_findings_in_words(
     events = MagicMock()
     summaries = (BUILD | build, VERIFY | verify, AUDIT | audit)
 
-    assert FILE.functions["findings"](*summaries, outlet_events=events) == found
+    assert FILE.functions["findings"](*summaries, PAGE, outlet_events=events) == found
 
     [told] = events.__getitem__.return_value.add.call_args_list
     extra = dict(zip(("build", "verify", "audit"), summaries, strict=True))
-    assert told.kwargs["extra"] == extra | {"findings": found}
+    assert told.kwargs["extra"] == extra | {"findings": found, "report": PAGE}
     branch = FILE.functions["anything_found"](found)
     assert branch == ("report_findings" if found else "all_well")
 
@@ -140,3 +173,16 @@ def test_findings_fail_a_run_where_that_is_asked_for() -> None:
     report(["a", "b"], "hdfs:///results", params={"fail_on_findings": False})
     with pytest.raises(RuntimeError, match=r"^a; b$"):
         report(["a", "b"], "hdfs:///results", params={"fail_on_findings": True})
+
+
+def test_the_page_is_written_by_a_command_with_options_it_has() -> None:
+    report = FILE.functions["report"]
+    hook = report.__globals__["SubprocessHook"].return_value.run_command
+    config = str(PROJECT / "conf/kip33.toml")
+    for exit_code, page in ((0, PAGE), (1, None)):
+        hook.return_value.exit_code = exit_code
+        assert report("catalog", "policy.toml", "2026-11-21", PAGE, config) == page
+    [words] = hook.call_args.args
+    assert words[:2] == ["kip33", "report"]
+    params = kip33.get_command(None, "report").make_context("report", words[2:]).params
+    assert (params["catalog_dir"], params["output"]) == ("catalog", PAGE)

@@ -25,7 +25,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark]
 SHAPE = {
     "build": ["build_summary", "verify"],
     "verify": ["audit", "verify_summary"],
-    "audit": ["audit_summary"],
+    "audit": ["audit_summary", "report"],
+    "report": ["findings"],
     "build_summary": ["findings"],
     "verify_summary": ["findings"],
     "audit_summary": ["findings"],
@@ -35,6 +36,7 @@ SHAPE = {
     "all_well": [],
 }
 DECEMBER = "2023-12-01T00:00:00+00:00"  # two weeks after the demo archive's first record
+LINEAGE = "lineage.jsonl"  # the events of the run without Spark
 ASSET = "kafka://archive"  # whose event starts a copy of the DAG
 
 
@@ -82,11 +84,16 @@ def places(root: Path) -> dict[str, str]:
 
 
 def run(
-    airflow: Airflow, variable: dict[str, str], *, spark_submit: bool = True, **asked: Any
+    airflow: Airflow,
+    variable: dict[str, str],
+    *,
+    spark_submit: bool = True,
+    lineage: Path | None = None,
+    **asked: Any,
 ) -> dict[str, Any]:
     """Return what became of a run, asked for with `logical_date` and `conf`."""
-    question = json.dumps({"conf": {}} | asked)
-    return airflow.ask("run", question, variable=variable, spark_submit=spark_submit)
+    how: dict[str, Any] = {"spark_submit": spark_submit, "lineage": lineage}
+    return airflow.ask("run", json.dumps({"conf": {}} | asked), variable=variable, **how)
 
 
 def milliseconds(moment: str) -> int:
@@ -118,7 +125,8 @@ def blocked(airflow: Airflow) -> Night:
     root = airflow.home / "blocked"
     make_sensors(root / "archive")
     variable = places(root)
-    answer = run(airflow, variable, logical_date=DECEMBER, conf={"engine": "local"})
+    how: dict[str, Any] = {"lineage": airflow.home / LINEAGE, "conf": {"engine": "local"}}
+    answer = run(airflow, variable, logical_date=DECEMBER, **how)
     return Night(variable, root / "results", answer)
 
 
@@ -179,8 +187,10 @@ def test_whoever_waits_for_the_catalog_is_told_what_the_night_found(clean: Night
     summaries = {name: returned[f"{name}_summary"] for name in ("build", "verify", "audit")}
     assert event == {
         "uri": Path(clean.variable["catalog"]).as_uri(),
-        "extra": {"findings": [], **summaries},
+        "extra": {"findings": [], "report": returned["report"], **summaries},
     }
+    assert result_of(clean, "report.json")["totals"]["segments"] == 10
+    assert returned["report"].endswith("/report.html")
     may_go = returned["audit_summary"]["deletable_bytes"]
     assert may_go > 0
     assert found["woken"] == {"after_the_night": {"bytes": may_go, "findings": []}}
@@ -200,6 +210,26 @@ def test_a_blocked_partition_is_reported_and_no_failure(blocked: Night) -> None:
     assert audit["now_ms"] == milliseconds(DECEMBER)
     assert audit["findings"] == ["blocked", "expired"]
     assert [event["extra"]["findings"] for event in found["events"]] == [[sentence]]
+
+
+def test_openlineage_gets_what_the_jobs_read_and_wrote(airflow: Airflow, blocked: Night) -> None:
+    lines = (airflow.home / LINEAGE).read_text().splitlines()
+    complete = [one for one in map(json.loads, lines) if one["eventType"] == "COMPLETE"]
+    lineage = {
+        one["job"]["name"].removeprefix("kip33_nightly."): tuple(
+            [(place["namespace"], place["name"]) for place in one[side]]
+            for side in ("inputs", "outputs")
+        )
+        for one in complete
+    }
+    source, indexes, catalog = (
+        ("file", blocked.variable[name]) for name in ("source", "index_dir", "catalog")
+    )
+    [folder] = blocked.results.iterdir()
+    assert lineage["build"] == ([source], [indexes, catalog])
+    assert lineage["verify"] == ([source, indexes], [])
+    assert lineage["audit"] == ([catalog], [("file", str(folder / "audit"))])
+    assert lineage["findings"] == ([], [catalog]), "the asset has the same name"
 
 
 def test_a_finding_can_fail_the_run(airflow: Airflow, blocked: Night) -> None:

@@ -10,7 +10,7 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,7 @@ DATED_PRODUCER = str(PROJECT / "broker" / "DatedProducer.java")  # ours; Java ru
 GROUP_MEMBER = str(PROJECT / "broker" / "GroupMember.java")
 
 JARS = JarFolder.of_broker()
+OTHER_LOGGERS = ("slf4j-nop", "slf4j-reload4j")  # slf4j-simple says why a broker does not start
 OUTPUT = "broker.out"
 CLUSTER_ID = "kip33-broker-of-tests0"  # 16 bytes in base64
 STARTS_WITHIN_S = 600
@@ -54,7 +55,7 @@ class Broker:
 
     def run(self, main_class: str, *args: str) -> str:
         """Return what a tool of Kafka's prints; OracleError, with its complaints, if it fails."""
-        return _run(main_class, *args)
+        return run_tool(main_class, *args)
 
     def complaints(self) -> str:
         """Return what it logged since it started: warnings, errors."""
@@ -88,7 +89,7 @@ def running_broker(
     does not start.
     """
     JARS.build()
-    port, controller_port = _free_ports(2)
+    port, controller_port = free_ports(2)
     log_dir = directory / "logs"
     settings = {
         "process.roles": "broker,controller",
@@ -108,18 +109,18 @@ def running_broker(
     configuration = directory / "server.properties"
     configuration.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
     if not (log_dir / "meta.properties").exists():
-        _run(STORAGE_TOOL, "format", "--standalone", "-t", CLUSTER_ID, "-c", str(configuration))
+        run_tool(STORAGE_TOOL, "format", "--standalone", "-t", CLUSTER_ID, "-c", str(configuration))
     log = directory / OUTPUT
     with log.open("wb") as output:
         process = subprocess.Popen(
-            _java("kafka.Kafka", str(configuration)),
+            java_command("kafka.Kafka", str(configuration)),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=directory,
         )
     try:
-        _wait_until_listening(process, port, log)
+        wait_until_listening(process, port, log)
         yield Broker(f"127.0.0.1:{port}", log_dir)
     finally:
         process.terminate()
@@ -130,15 +131,20 @@ def running_broker(
             process.wait()
 
 
-def _java(main_class: str, *args: str) -> list[str]:
-    jars = sorted(jar for jar in JARS.jars.glob("*.jar") if not jar.name.startswith("slf4j-nop"))
-    level = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
-    return [*JVM, level, "-cp", ":".join(map(str, jars)), main_class, *args]
+def java_command(
+    main_class: str, *args: str, jars: JarFolder = JARS, informed: Sequence[str] = ()
+) -> list[str]:
+    """Return the command of a program of Kafka's; loggers below `informed` say more."""
+    found = sorted(jar for jar in jars.jars.glob("*.jar") if not jar.name.startswith(OTHER_LOGGERS))
+    logger = "-Dorg.slf4j.simpleLogger"
+    levels = [f"{logger}.defaultLogLevel=warn", *(f"{logger}.log.{name}=info" for name in informed)]
+    return [*JVM, *levels, "-cp", ":".join(map(str, found)), main_class, *args]
 
 
-def _run(main_class: str, *args: str) -> str:
+def run_tool(main_class: str, *args: str, jars: JarFolder = JARS) -> str:
+    """Return what a tool of Kafka's prints; OracleError, with its complaints, if it fails."""
     tool = subprocess.run(
-        _java(main_class, *args),
+        java_command(main_class, *args, jars=jars),
         capture_output=True,
         text=True,
         timeout=TOOL_ENDS_WITHIN_S,
@@ -149,7 +155,8 @@ def _run(main_class: str, *args: str) -> str:
     return tool.stdout
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Return ports of loopback that no program listens on."""
     with ExitStack() as held:
         sockets = [held.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
@@ -157,7 +164,8 @@ def _free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
-def _wait_until_listening(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+def wait_until_listening(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    """Return when a broker listens; OracleError, with the end of its log, if it does not start."""
     deadline = time.monotonic() + STARTS_WITHIN_S
     while True:
         try:

@@ -57,9 +57,9 @@ class JarFolder:
         return cls("legacy", LEGACY_CLIENT_VERSION, f"legacy-{LEGACY_CLIENT_VERSION}")
 
     @classmethod
-    def of_broker(cls) -> Self:
+    def of_broker(cls, version: str = BROKER_VERSION) -> Self:
         """Return a whole broker and its tools."""
-        return cls("broker", BROKER_VERSION, f"broker-{BROKER_VERSION}")
+        return cls("broker", version, f"broker-{version}")
 
     @property
     def jars(self) -> Path:

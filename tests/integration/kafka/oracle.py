@@ -101,6 +101,16 @@ class Searched:
     largest_timestamps: dict[int, int]
 
 
+@dataclass(frozen=True)
+class Truncated:
+    """Whether Kafka truncated a log, and the log's offsets and producers afterwards, in memory."""
+
+    truncated: bool
+    end_offset: int
+    log_start_offset: int
+    producers: dict[int, int]  # their last sequences by id
+
+
 class Oracle:
     """One version of Kafka, and a 3.9.1 client for v0 and v1, started once.
 
@@ -241,7 +251,7 @@ class Oracle:
         for file in directory.glob(f"{name}.*"):
             file.unlink()
         (directory / "batches").write_bytes(batches)
-        self._kafka.ask(
+        answer = self._kafka.ask(
             {
                 "do": "lead",
                 "directory": str(directory),
@@ -250,6 +260,7 @@ class Oracle:
                 "index_interval_bytes": index_interval_bytes,
             }
         )
+        assert all(answer["accepted"])
         suffixes = (".log", ".timeindex", ".index")
         log, time_index, offset_index = (
             (directory / f"{name}{suffix}").read_bytes() for suffix in suffixes
@@ -257,6 +268,38 @@ class Oracle:
         for file in directory.glob(f"{name}.*"):
             file.unlink()
         return log, time_index, offset_index
+
+    def offer(
+        self,
+        batches: bytes,
+        directory: Path,
+        *,
+        timestamp_type: str,
+        clocks: Sequence[int],
+        before_max_ms: int,
+        after_max_ms: int,
+    ) -> tuple[bytes, list[bool]]:
+        """Offer batches to a leader of 3.6, each when its clock shows one of `clocks`.
+
+        Returns the log of the accepted ones, and whether the timestamps of each were accepted.
+        """
+        (directory / "batches").write_bytes(batches)
+        answer = self._kafka.ask(
+            {
+                "do": "lead",
+                "directory": str(directory),
+                "base_offset": 0,
+                "timestamp_type": timestamp_type,
+                "index_interval_bytes": 4096,
+                "clocks": list(clocks),
+                "before_max_ms": before_max_ms,
+                "after_max_ms": after_max_ms,
+            }
+        )
+        log = (directory / f"{0:020d}.log").read_bytes()
+        for file in directory.glob(f"{0:020d}.*"):
+            file.unlink()
+        return log, answer["accepted"]
 
     def expire(
         self,
@@ -310,6 +353,59 @@ class Oracle:
         Each segment without `.index` is recovered, in order. Kafka leaves its files there.
         """
         self._kafka.ask({"do": "search", "directory": str(directory), "now_ms": 0, "targets": []})
+
+    def should_roll(self, directory: Path, cases: Sequence[Request]) -> list[bool]:
+        """Return `LogSegment.shouldRoll` for each case; the fields are those of `Rolling.java`."""
+        return self._kafka.ask(
+            {"do": "should_roll", "directory": str(directory), "cases": list(cases)}
+        )
+
+    def append(self, directory: Path, log: bytes, **settings: int) -> list[dict[str, int]]:
+        """Append each batch of `log` to an empty log in `directory`, `<topic>-<partition>`.
+
+        Returns the segments: base offset, size in bytes, and entries of both indexes. The clock
+        stands still; `settings` are those of `Rolling.java`.
+        """
+        batches = directory.parent / f"{directory.name}.batches"
+        batches.write_bytes(log)
+        directory.mkdir()
+        return self._kafka.ask(
+            {"do": "append", "directory": str(directory), "batches": str(batches)} | settings
+        )
+
+    def truncate(
+        self,
+        directory: Path,
+        offset: int | None,
+        *,
+        now_ms: int,
+        index_interval_bytes: int,
+        log_start_offset: int = 0,
+        clean: bool = True,
+        load_timestamps: bool = True,
+        producer_expiration_ms: int = 2**31 - 1,
+    ) -> Truncated:
+        """Load the log in `directory`, truncate it, and close it as a broker that stops does.
+
+        Without an offset it is only loaded and closed; without `clean` all segments are recovered.
+        `load_timestamps`: each segment's largest timestamp is in memory, as it is in a broker that
+        has checked retention once.
+        """
+        request = {
+            "do": "truncate",
+            "directory": str(directory),
+            "now_ms": now_ms,
+            "index_interval_bytes": index_interval_bytes,
+            "log_start_offset": log_start_offset,
+            "clean": clean,
+            "load_timestamps": load_timestamps,
+            "producer_expiration_ms": producer_expiration_ms,
+        }
+        answer = self._kafka.ask(request | ({} if offset is None else {"offset": offset}))
+        producers = {int(one): sequence for one, sequence in answer["producers"].items()}
+        return Truncated(
+            answer["truncated"], answer["end_offset"], answer["log_start_offset"], producers
+        )
 
     def breached_remotely(
         self, cases: Sequence[tuple[int, int, int]], directory: Path

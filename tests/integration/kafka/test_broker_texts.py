@@ -80,6 +80,9 @@ def test_kafka_configs_tells_every_setting(broker: Broker, tmp_path: Path) -> No
         "message_timestamp_type": "CreateTime",
         "message_timestamp_after_max_ms": 3_600_000,
         "message_timestamp_before_max_ms": 2**63 - 1,
+        "index_interval_bytes": 4096,
+        "segment_index_bytes": 10_485_760,
+        "max_compaction_lag_ms": 2**63 - 1,
     }
     plain = Policy("plain", **defaults)  # type: ignore[arg-type]
     assert policies.of("plain") == plain

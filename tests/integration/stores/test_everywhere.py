@@ -22,6 +22,7 @@ OF_THE_COPY = (
     "time_index_modified_ms",
     "offset_index_modified_ms",
     "transaction_index_modified_ms",
+    "producer_snapshot_modified_ms",
     "last_modified_ms",
     "log_uri",
     "index_uri",
@@ -57,6 +58,13 @@ class Nights:
                 *("search", self.catalog, "--time", "2023-11-14T22:14Z", "--format", "jsonl")
             ),
             "judged": place.run(*judge, "--trust-last-modified", "--plan", self.plan),
+        }
+        log_dir = place.folder / "log-dir"
+        self.ran["restored"] = place.run("restore", f"{self.source}/broker-1", "--to", log_dir)
+        self.restored = {
+            str(path.relative_to(log_dir)): path.read_bytes()
+            for path in log_dir.rglob("*")
+            if path.is_file()
         }
         self.rows = self._rows()
         self.indexed = {
@@ -130,6 +138,12 @@ def test_every_command_succeeds(scheme: str, nights: Callable[[str], Nights]) ->
 def test_index_files_are_the_same_bytes(scheme: str, nights: Callable[[str], Nights]) -> None:
     assert nights(scheme).indexed == nights("file").indexed
     assert len(nights(scheme).indexed) > 40
+
+
+@pytest.mark.parametrize("scheme", SCHEMES[1:])
+def test_a_broker_gets_the_same_files(scheme: str, nights: Callable[[str], Nights]) -> None:
+    assert nights(scheme).restored == nights("file").restored
+    assert sum(name.endswith(".log") for name in nights("file").restored) == 17
 
 
 @pytest.mark.parametrize("scheme", SCHEMES[1:])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kip33.formats.partition_metadata import PARTITION_METADATA, PartitionMetadata
 from tests.builders.segment_builder import Record, v2_batch
 from tests.integration.servers.proxy import FaultProxy
 from tests.integration.stores.places import Place, Ran
@@ -16,13 +17,18 @@ PARTITIONS, SEGMENTS = 3, 12
 WORKERS = 2
 
 
-def write_segments(root: Path, segments: range) -> None:
-    """Write small segments into each of a few partitions."""
+TOPIC_ID = "bn9RMmT4REWVDFQzf3IUaQ"
+
+
+def write_segments(root: Path, segments: range, topic_id: str | None = None) -> None:
+    """Write small segments into each of a few partitions, and the topic's id if there is one."""
     for partition in range(PARTITIONS):
         folder = root / f"orders-{partition}"
         folder.mkdir(parents=True, exist_ok=True)
         for number in segments:
             (folder / f"{number:020d}.log").write_bytes(v2_batch(number, [Record(1000 + number)]))
+        if topic_id:
+            (folder / PARTITION_METADATA).write_bytes(PartitionMetadata(topic_id).to_bytes())
 
 
 class Archive:
@@ -31,9 +37,9 @@ class Archive:
     def __init__(self, place: Place, proxy: FaultProxy, folder: Path) -> None:
         self.place, self._proxy, self._folder = place, proxy, folder
 
-    def add(self, segments: range) -> None:
+    def add(self, segments: range, topic_id: str | None = None) -> None:
         tree = self._folder / f"from-{segments.start}"
-        write_segments(tree, segments)
+        write_segments(tree, segments, topic_id)
         self.place.put(tree, "logs")
         time.sleep(2.5)  # a file younger than 2 s may still change, so it would be read again
 
@@ -53,6 +59,17 @@ class Archive:
             for request in self._proxy.requests
             if request.target.partition("?")[0].endswith(suffix)
         )
+
+    def topic_ids(self) -> dict[str, int]:
+        """Return the number of segments of each topic id in the catalog."""
+        shown = self.place.run(
+            "catalog", f"{self.place.uri}/indexes/_catalog", "--format", "json"
+        ).record
+        return {
+            one["topic_id"]: one["segments"]
+            for topic in shown["topics"]
+            for one in topic["topic_ids"]
+        }
 
     def listings(self) -> int:
         """Return how often folders of index files were listed after the first put."""
@@ -95,3 +112,14 @@ def test_new_segments_of_an_old_archive_are_asked_for_one_by_one(archive: Archiv
     new = PARTITIONS * 4
     assert archive.requests(".timeindex") >= Counter(PUT=new, HEAD=new)
     assert archive.listings() == 0
+
+
+def test_a_topic_id_is_read_once_for_a_partition_and_not_again(archive: Archive) -> None:
+    archive.add(range(SEGMENTS), TOPIC_ID)
+    assert archive.build().code == 0
+    assert archive.requests(PARTITION_METADATA)["GET"] == PARTITIONS
+    assert archive.topic_ids() == {TOPIC_ID: PARTITIONS * SEGMENTS}
+
+    assert archive.build().code == 0
+    assert archive.requests(PARTITION_METADATA) == {}
+    assert archive.topic_ids() == {TOPIC_ID: PARTITIONS * SEGMENTS}

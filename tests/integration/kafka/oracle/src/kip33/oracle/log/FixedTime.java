@@ -5,10 +5,10 @@ import java.util.function.Supplier;
 import org.apache.kafka.common.utils.Time;
 
 /** A clock that stands still until it is set. */
-final class FixedTime implements Time {
+public final class FixedTime implements Time {
     private volatile long now;
 
-    FixedTime(long now) {
+    public FixedTime(long now) {
         this.now = now;
     }
 

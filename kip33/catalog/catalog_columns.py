@@ -1,11 +1,11 @@
 """A snapshot's rows as columns, and their order by partition, oldest first.
 
-This is what retention reads of a catalog. Texts that repeat, above all directories, are stored
-once. The rows are not moved: `order` has their sorted positions, so only requested columns are
-copied.
+This is what retention and the audits read of a catalog. Texts that repeat, above all directories,
+are stored once. The rows are not moved: `order` has their sorted positions, so only requested
+columns are copied.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from kip33.catalog.catalog import Catalog
 from kip33.catalog.index_file_state import IndexFileState
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.snapshot import Snapshot
+from kip33.formats.draft_indexes import TIME_INDEX_FILE
 from kip33.formats.names import parse_partition_dir
 from kip33.rules.retention_columns import Bools, Int64Column, Int64s
 from kip33.rules.topic_globs import TopicGlobs
@@ -162,15 +163,28 @@ class CatalogColumns:
 
 
 def read_columns(
-    catalog: Catalog, snapshot: Snapshot, topics: Sequence[str] = (), *, with_files: bool = False
+    catalog: Catalog,
+    snapshot: Snapshot,
+    topics: Sequence[str] = (),
+    *,
+    with_files: bool = False,
+    more: Sequence[str] = (),
 ) -> CatalogColumns:
     """Return the rows of a snapshot whose topics match; CatalogError for a damaged part.
 
-    `with_files` adds the columns about index files that a plan needs.
+    `with_files` adds the columns about index files that a plan needs. `more` are further columns of
+    integers.
     """
-    names = [*_READ, *_OF_FILES] if with_files else list(_READ)
-    pieces = [_compact(piece) for piece in catalog.read_pieces(snapshot, names)]
-    rows = pa.concat_tables(pieces or [_compact(SEGMENTS.empty_table().select(names))])
+    names = [*_READ, *more, *(_OF_FILES if with_files else ())]
+    return columns_of(catalog.read_pieces(snapshot, names), topics, more=more)
+
+
+def columns_of(
+    pieces: Iterable[pa.Table], topics: Sequence[str] = (), *, more: Sequence[str] = ()
+) -> CatalogColumns:
+    """Return rows of SEGMENTS whose topics match; `more` as in `read_columns`."""
+    compact = [_compact(piece, more) for piece in pieces]
+    rows = pa.concat_tables(compact or [_compact(SEGMENTS.empty_table(), more)])
     return CatalogColumns(matching(rows.unify_dictionaries(), topics), _unlistable_uris(rows))
 
 
@@ -196,16 +210,20 @@ def split_uris(uris: Any) -> tuple[Any, Any]:
     return pc.list_element(parts, 0), pc.list_element(parts, 1)
 
 
-def _compact(rows: pa.Table) -> pa.Table:
+def _compact(rows: pa.Table, more: Sequence[str] = ()) -> pa.Table:
     """Return the needed columns; texts that repeat are stored once."""
     directory, name = split_uris(rows["log_uri"])
     columns = {name: rows[name].dictionary_encode() for name in _REPEATED}
-    columns |= {name: rows[name] for name in ("partition", *_NUMBERS)}
+    columns |= {name: rows[name] for name in ("partition", *_NUMBERS, *more)}
     columns |= {"directory_uri": directory.dictionary_encode(), "name": name}
     columns["is_create_time"] = _has_create_time(rows["timestamp_types"])
     if "index_uri" in rows.column_names:
-        index_directory, _ = split_uris(rows["index_uri"])
+        index_directory, index_name = split_uris(rows["index_uri"])
         is_written = pc.equal(rows["index_file"], IndexFileState.WRITTEN).fill_null(False)
+        # A plan has no files of KIP-33's drafts: the next build names them as orphaned.
+        is_written = pc.and_(
+            is_written, pc.ends_with(index_name, f".{TIME_INDEX_FILE}").fill_null(False)
+        )
         differs = pc.not_equal(index_directory, directory).fill_null(False)
         elsewhere = pc.if_else(pc.and_(is_written, differs), index_directory, None)
         columns["index_directory_uri"] = elsewhere.dictionary_encode()

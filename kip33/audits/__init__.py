@@ -1,0 +1,1 @@
+"""What an archive's batches say about its brokers and producers: audits of complete archives."""

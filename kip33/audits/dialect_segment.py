@@ -1,0 +1,271 @@
+"""Build the indexes of one segment in several dialects, and search with each of them.
+
+A search for a time begins where the index leads to, and ends with the first batch that has a record
+at or after it. That batch is known from headers: its max timestamp is the first that is late
+enough. (Batches that compaction emptied have no record and do not count.)
+
+The search guarantee is checked for all times, not for a sample. All times between two entries begin
+at the same place, and the earliest of them wants the earliest record (`turning_times`).
+"""
+
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from kip33.audits.dialect_question import Counterexample, DialectFigures, DialectQuestion
+from kip33.errors import CorruptSegmentError
+from kip33.formats.batch import NO_TIMESTAMP, BatchColumns
+from kip33.formats.native import Speed, compiled, plain
+from kip33.formats.offset_index import OffsetIndex
+from kip33.formats.scan import BatchScan
+from kip33.formats.time_index import TimeIndex
+from kip33.rules.draft_entries import (
+    DRAFTS,
+    INLINE,
+    DraftBuilder,
+    DraftDialect,
+    Int64s,
+    rises,
+)
+from kip33.rules.draft_lookup import NO_SLOT, slots_below, slots_for, turning_times
+from kip33.rules.index_builder import IndexBuilder, IndexSettings
+from kip33.rules.index_entries import DIALECTS, LIVE, RECOVER
+from kip33.stores.files import one_line, scanned
+from kip33.stores.locations import Location
+
+
+class RisingBatches(NamedTuple):
+    """The batches with records whose max timestamp is above that of all batches before."""
+
+    timestamps: Int64s
+    positions: Int64s
+    ends: Int64s
+    offsets: Int64s
+
+    @classmethod
+    def of(cls, batches: BatchColumns, floor: int) -> Self:
+        """Return those of some batches that are above `floor`."""
+        batches = batches[batches["records_count"] != 0]
+        risen = batches[rises(batches["max_timestamp"], floor)]
+        ends = risen["position"] + risen["size_bytes"]
+        columns = (risen["max_timestamp"], risen["position"], ends, risen["base_offset"])
+        return cls(*(column.astype(np.int64) for column in columns))
+
+    @property
+    def largest(self) -> int:
+        """Return the largest timestamp, -1 without one."""
+        return int(self.timestamps[-1]) if len(self.timestamps) else NO_TIMESTAMP
+
+
+class DialectIndex(NamedTuple):
+    """The entries of one dialect's file, and the offset index beside it."""
+
+    draft: DraftDialect | None
+    rows: Int64s  # offsets absolute
+    file_bytes: int
+    points: OffsetIndex
+
+    def starts(self, targets: Int64s) -> Int64s:
+        """Return the position in the log at which the search for each time begins."""
+        if self.draft:
+            slots = slots_for(self.draft, self.rows, targets)
+        else:
+            slots = slots_below(self.rows[:, 0], targets)
+        found = slots > NO_SLOT
+        starts = np.zeros(len(targets), np.int64)
+        if self.draft is INLINE:
+            starts[found] = self.rows[slots[found], 1]
+            return starts
+        at = np.searchsorted(self.points.offsets, self.rows[slots[found], 1], side="right") - 1
+        positions = np.concatenate((self.points.positions, [0]))  # -1: no point, the first batch
+        starts[found] = positions[at]
+        return starts
+
+    def turning_times(self) -> Int64s:
+        """Return the smallest time of each range of times that begin at the same place."""
+        if self.draft:
+            return turning_times(self.draft, self.rows)
+        times: Int64s = np.unique(self.rows[:, 0]) + 1
+        return times
+
+
+class ComparedSegment(NamedTuple):
+    """The figures of one segment; `problem` says why its log has no index."""
+
+    problem: str | None
+    log_bytes: int
+    bytes_read: int
+    largest: int = NO_TIMESTAMP  # of all batches
+    offset_index_bytes: int = 0
+    by_dialect: dict[str, DialectFigures] = {}  # noqa: RUF012
+
+
+def compare_segment(
+    question: DialectQuestion,
+    log: Location,
+    *,
+    base_offset: int,
+    topic: str,
+    largest_before: int,
+    random: np.random.Generator,
+    native: bool | None = None,
+) -> ComparedSegment:
+    """Return the figures of the segment at `log`; a fault of the file is a `problem`.
+
+    `largest_before` is the largest timestamp of the partition's earlier segments: a search for an
+    earlier time ends there. `random` draws the times that are searched.
+    """
+    settings = question.settings.of(topic)
+    try:
+        with scanned(log) as (read_into, size_bytes, view_at):
+            scan = BatchScan(
+                read_into,
+                size_bytes,
+                check_crc=settings.check_crc,
+                seek_max_record=LIVE.name in question.dialects and topic != "__cluster_metadata",
+                native=native,
+                view_at=view_at,
+            )
+            built = _Built(question, settings, base_offset, topic, largest_before)
+            speed = compiled if scan.native else plain
+            for batches in scan:
+                built.append(batches, speed)
+                if built.recover.refusal:
+                    break
+    except (CorruptSegmentError, OSError, ValueError) as error:
+        return ComparedSegment(f"{log.uri}: cannot be read: {one_line(error)}", 0, 0)
+    refusal = built.recover.refusal
+    problem = f"at byte {refusal[0]}: {refusal[1]}" if refusal else scan.load_failure
+    if problem:
+        return ComparedSegment(f"{log.uri}: {problem}", 0, scan.bytes_read)
+    indexes = built.indexes(scan.valid_bytes)
+    rising = built.rising(largest_before)
+    targets = _targets(rising, max(largest_before + 1, built.smallest), question.targets, random)
+    figures = {
+        name: _figures(index, rising, targets, largest_before, log.uri)
+        for name, index in indexes.items()
+    }
+    offset_index_bytes = len(built.recover.offset_index)
+    return ComparedSegment(
+        None, scan.valid_bytes, scan.bytes_read, built.largest, offset_index_bytes, figures
+    )
+
+
+class _Built:
+    """The indexes of one segment in all dialects, while it is scanned."""
+
+    def __init__(
+        self,
+        question: DialectQuestion,
+        settings: IndexSettings,
+        base_offset: int,
+        topic: str,
+        largest_before: int,
+    ) -> None:
+        self._base_offset = base_offset
+        self._drafts = {
+            name: DraftBuilder(
+                draft,
+                base_offset=base_offset,
+                largest_before=largest_before,
+                interval_ms=question.interval_ms,
+            )
+            for name, draft in DRAFTS.items()
+            if name in question.dialects
+        }
+        self.recover = IndexBuilder(
+            RECOVER,
+            settings,
+            base_offset=base_offset,
+            topic=topic,
+            drafts=tuple(self._drafts.values()),
+        )
+        self._builders = {
+            name: IndexBuilder(dialect, settings, base_offset=base_offset, topic=topic)
+            for name, dialect in DIALECTS.items()
+            if name in question.dialects and dialect is not RECOVER
+        }
+        if RECOVER.name in question.dialects:
+            self._builders[RECOVER.name] = self.recover
+        self._rising: list[RisingBatches] = []
+        self.largest, self.smallest = NO_TIMESTAMP, 2**63 - 1
+
+    def append(self, batches: BatchColumns, speed: Speed) -> None:
+        for builder in {self.recover, *self._builders.values()}:
+            builder.append(batches, speed)
+        floor = self._rising[-1].largest if self._rising else NO_TIMESTAMP
+        rising = RisingBatches.of(batches, floor)
+        if len(rising.timestamps):
+            self._rising.append(rising)
+        known = batches["max_timestamp"][batches["max_timestamp"] > NO_TIMESTAMP]
+        if len(known):
+            self.largest = max(self.largest, int(known.max()))
+            self.smallest = min(self.smallest, int(known.min()))
+
+    def rising(self, floor: int) -> RisingBatches:
+        """Return the batches at which a search may end that earlier segments do not answer."""
+        if not self._rising:
+            return RisingBatches(*(np.empty(0, np.int64) for _ in RisingBatches._fields))
+        columns = [np.concatenate(column) for column in zip(*self._rising, strict=True)]
+        kept = columns[0] > floor
+        return RisingBatches(*(column[kept] for column in columns))
+
+    def indexes(self, valid_bytes: int) -> dict[str, DialectIndex]:
+        for builder in {self.recover, *self._builders.values()}:
+            builder.close(valid_bytes)
+        base = self._base_offset
+        points = OffsetIndex.from_bytes(self.recover.offset_index, base_offset=base)
+        found: dict[str, DialectIndex] = {}
+        for name, builder in self._builders.items():
+            data = builder.time_index
+            times = TimeIndex.from_bytes(data, base_offset=base)
+            rows = np.column_stack((times.timestamps, times.offsets))
+            found[name] = DialectIndex(None, rows, len(data), points)
+        for name, draft in self._drafts.items():
+            found[name] = DialectIndex(DRAFTS[name], draft.rows, len(draft.data), points)
+        return found
+
+
+def _targets(rising: RisingBatches, low: int, count: int, random: np.random.Generator) -> Int64s:
+    """Return times for which the segment has the first record, evenly distributed."""
+    if not len(rising.timestamps):
+        return np.empty(0, np.int64)
+    low = min(max(low, 0), rising.largest)
+    return random.integers(low, rising.largest, size=count, dtype=np.int64, endpoint=True)
+
+
+def _figures(
+    index: DialectIndex,
+    rising: RisingBatches,
+    targets: Int64s,
+    largest_before: int,
+    log_uri: str,
+) -> DialectFigures:
+    figures = DialectFigures(len(index.rows), index.file_bytes)
+    if not len(rising.timestamps):
+        return figures
+    starts = index.starts(targets)
+    wanted = np.searchsorted(rising.timestamps, targets)
+    is_found = starts <= rising.positions[wanted]
+    scanned_bytes = (rising.ends[wanted] - starts)[is_found]
+    turning = index.turning_times()
+    turning = turning[(turning > largest_before) & (turning <= rising.largest) & (turning >= 0)]
+    turning = np.concatenate((turning, targets))
+    late = index.starts(turning) > rising.positions[np.searchsorted(rising.timestamps, turning)]
+    counterexample = None
+    if late.any():
+        target = turning[late].min()
+        missed = int(np.searchsorted(rising.timestamps, target))
+        counterexample = Counterexample(
+            log_uri,
+            int(target),
+            int(index.starts(np.array([target]))[0]),
+            int(rising.positions[missed]),
+            int(rising.offsets[missed]),
+            int(rising.timestamps[missed]),
+        )
+    return figures._replace(
+        scanned_bytes=tuple(scanned_bytes.tolist()),
+        missed=int((~is_found).sum()),
+        counterexample=counterexample,
+    )

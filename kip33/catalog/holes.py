@@ -1,0 +1,179 @@
+"""The missing offsets of a snapshot: one row for each hole between two segments of a replica."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.snapshot import Snapshot
+from kip33.rules.incarnations import incarnation_codes
+from kip33.rules.offset_holes import (
+    KINDS,
+    UNKNOWN_END,
+    HoleKind,
+    HoleTotals,
+    SegmentEnds,
+    find_holes,
+)
+from kip33.rules.policies import Policies
+from kip33.rules.quantities import MAX_INT64
+from kip33.rules.retention import RetentionMode
+from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.topic_globs import TopicGlobs
+
+_FIELDS: list["pa.Field[Any]"] = [
+    pa.field("log_dir", pa.string(), nullable=False),
+    pa.field("topic", pa.string(), nullable=False),
+    pa.field("partition", pa.int32(), nullable=False),
+    pa.field("first_offset", pa.int64(), nullable=False),  # the first missing one
+    pa.field("last_offset", pa.int64(), nullable=False),  # the last missing one
+    pa.field("missing_offsets", pa.int64(), nullable=False),
+    pa.field("hole", pa.string(), nullable=False),  # a HoleKind
+    pa.field("after", pa.string(), nullable=False),  # log_uri of the segment before
+    pa.field("before", pa.string(), nullable=False),  # log_uri of the segment after
+]
+HOLES: Final = pa.schema(_FIELDS)
+_KEY: Final = ("log_dir", "topic", "partition")
+_READ: Final = [
+    *_KEY,
+    "topic_id",
+    "base_offset",
+    "last_offset",
+    "record_count",
+    "status",
+    "log_uri",
+]
+_DAMAGED: Final = (SegmentStatus.TRUNCATED, SegmentStatus.INVALID, SegmentStatus.UNREADABLE)
+
+_UNKNOWN_ID: Final = ""
+
+Int64s = npt.NDArray[np.int64]
+
+
+def read_holes(
+    catalog: Catalog,
+    snapshot: Snapshot,
+    topics: Sequence[str] = (),
+    *,
+    policies: Policies | None = None,
+) -> pa.Table:
+    """Return the holes of a snapshot as HOLES, by log directory, topic, partition and offset.
+
+    `topics` are globs. A topic is compacted if `policies` say so, or if a segment of the partition
+    has fewer records than offsets. Raises CatalogError if a part is damaged.
+    """
+    pieces = [_compact(piece) for piece in catalog.read_pieces(snapshot, _READ)]
+    rows = pa.concat_tables(pieces or [_compact(SEGMENTS.empty_table().select(_READ))])
+    rows = rows.unify_dictionaries().combine_chunks()
+    names = {name: _dictionary(rows[name]) for name in _KEY[:2]}
+    wanted = _wanted(names["topic"], topics)
+    if not wanted.all():
+        rows = rows.filter(pa.array(wanted[_codes(rows["topic"])])).combine_chunks()
+    codes = {name: _codes(rows[name]) for name in _KEY[:2]}
+    numbers = rows["partition"].to_numpy()
+    bases = rows["base_offset"].to_numpy()
+    topic_ids = _topic_id_codes(rows["topic_id"])
+    incarnations = incarnation_codes(codes["topic"], topic_ids)  # no replicas of each other
+    order = np.lexsort((bases, codes["log_dir"], incarnations, numbers, codes["topic"]))
+    partitions = _numbered(codes["topic"][order], numbers[order], incarnations[order])
+    segments = SegmentEnds(
+        partitions,
+        _numbered(partitions, codes["log_dir"][order]),
+        bases[order],
+        rows["end"].to_numpy()[order],
+        rows["is_damaged"].to_numpy()[order],
+        (rows["is_sparse"].to_numpy() | _is_compacted(names["topic"], policies)[codes["topic"]])[
+            order
+        ],
+    )
+    found = find_holes(segments)
+    before = rows.take(pa.array(order[found.before]))
+    columns = {
+        **{name: pc.cast(before[name], HOLES.field(name).type) for name in _KEY},
+        "first_offset": pa.array(found.first_offsets),
+        "last_offset": pa.array(found.ends - 1),
+        "missing_offsets": pa.array(found.ends - found.first_offsets),
+        "hole": pa.array([KINDS[kind].value for kind in found.kinds.tolist()], pa.string()),
+        "after": rows["log_uri"].take(pa.array(order[found.after])),
+        "before": before["log_uri"],
+    }
+    keys: Any = [(name, "ascending") for name in (*_KEY, "first_offset")]
+    return pa.table(columns, schema=HOLES).sort_by(keys)
+
+
+def hole_totals(holes: pa.Table) -> HoleTotals:
+    """Return the sums of the rows of `read_holes`."""
+    counts = pc.value_counts(holes["hole"]).to_pylist()
+    is_missing = pc.not_equal(holes["hole"], HoleKind.FILLED.value)
+    offsets = pc.sum(holes.filter(is_missing)["missing_offsets"]).as_py()
+    by_hole = {str(one["values"]): int(one["counts"]) for one in counts}
+    return HoleTotals(dict(sorted(by_hole.items())), offsets or 0)
+
+
+def _compact(rows: pa.Table) -> pa.Table:
+    """Return what is compared, of segments whose place in a partition is known."""
+    is_placed = pc.and_(pc.is_valid(rows["base_offset"]), pc.is_valid(rows["topic"]))
+    rows = rows.filter(pc.and_(is_placed, pc.is_valid(rows["partition"])))
+    is_empty = pc.equal(rows["status"], SegmentStatus.EMPTY.value)
+    last = pc.if_else(is_empty, pc.subtract(rows["base_offset"], 1), rows["last_offset"])
+    end = pc.add(pc.min_element_wise(last, MAX_INT64 - 1, skip_nulls=False), 1)
+    span = pc.subtract(end, rows["base_offset"])
+    statuses = pa.array([status.value for status in _DAMAGED])
+    return pa.table(
+        {
+            **{name: rows[name].dictionary_encode() for name in _KEY[:2]},
+            "topic_id": pc.fill_null(rows["topic_id"], _UNKNOWN_ID).dictionary_encode(),
+            "partition": rows["partition"],
+            "base_offset": rows["base_offset"],
+            "end": pc.fill_null(end, UNKNOWN_END),
+            "is_damaged": pc.is_in(rows["status"], value_set=statuses),
+            "is_sparse": pc.fill_null(pc.less(rows["record_count"], span), False),
+            "log_uri": rows["log_uri"],
+        }
+    )
+
+
+def _wanted(topics: list[str], globs: Sequence[str]) -> npt.NDArray[np.bool_]:
+    if not globs:
+        return np.ones(len(topics), bool)
+    chosen = TopicGlobs.of(globs)
+    return np.array([chosen.matches(topic) for topic in topics], bool)
+
+
+def _is_compacted(topics: list[str], policies: Policies | None) -> npt.NDArray[np.bool_]:
+    said = policies or Policies()
+    return np.array(
+        [RetentionMode.COMPACT in (said.of(topic).cleanup_policy or ()) for topic in topics], bool
+    )
+
+
+def _dictionary(column: Any) -> list[str]:
+    texts: list[str] = column.chunk(0).dictionary.to_pylist() if column.num_chunks else []
+    return texts
+
+
+def _topic_id_codes(column: Any) -> Int64s:
+    """Return the number of each topic id, -1 where it is not known."""
+    texts, codes = _dictionary(column), _codes(column)
+    if _UNKNOWN_ID in texts:
+        codes = np.where(codes == texts.index(_UNKNOWN_ID), -1, codes)
+    return codes
+
+
+def _codes(column: Any) -> Int64s:
+    """Return the number of each value of a dictionary encoded column."""
+    numbers = [chunk.indices.to_numpy() for chunk in column.chunks]
+    return np.concatenate(numbers or [np.zeros(0, np.int64)]).astype(np.int64, copy=False)
+
+
+def _numbered(*columns: npt.NDArray[Any]) -> Int64s:
+    """Return a number that grows by one where a value changes."""
+    changes = np.zeros(len(columns[0]), bool)
+    for column in columns:
+        changes[1:] |= column[1:] != column[:-1]
+    return np.cumsum(changes)

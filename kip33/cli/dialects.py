@@ -1,0 +1,176 @@
+"""`kip33 dialects`."""
+
+import json
+from typing import Any, Final
+
+import click
+
+from kip33.audits.dialect_question import COMPARED, DialectQuestion
+from kip33.builds.topic_settings import load_topic_settings
+from kip33.cli.dialect_tables import print_dialects
+from kip33.cli.engine_option import EngineOptions, engine_options, open_engine
+from kip33.cli.layout_option import layout_option
+from kip33.cli.options import format_option, spark_options, topic_setting_options
+from kip33.cli.output import RESULT, print_rows, warn
+from kip33.cli.progress import progress_bar
+from kip33.cli.summary_file import publish_summary, summary_option
+from kip33.cli.times import Quantity
+from kip33.rules.draft_figures import KIP_PARTITIONS
+from kip33.rules.index_builder import IndexSettings
+from kip33.rules.quantities import duration_ms
+from kip33.stores.locations import Location
+
+MOST_SKIPPED_WARNINGS: Final = 20
+
+
+def _interval_ms(text: str) -> int:
+    """Return an interval in ms; ValueError for 0."""
+    interval = duration_ms(text)
+    if interval == 0:
+        raise ValueError(f"{text!r} found, expected more than 0")
+    return interval
+
+
+@click.command(epilog="Example: kip33 dialects /archive/kafka-logs --partitions 3500")
+@click.argument("source")
+@layout_option
+@click.option(
+    "--dialect",
+    "dialects",
+    multiple=True,
+    type=click.Choice(COMPARED),
+    help="Compare only this dialect. May be repeated [default: all].",
+)
+@topic_setting_options
+@click.option(
+    "--time-index-interval",
+    "interval_ms",
+    type=Quantity("interval", _interval_ms, "1m"),
+    default="1m",
+    show_default=True,
+    metavar="1m",
+    help="Length of a bucket of the dialect bucket.",
+)
+@click.option(
+    "--partitions",
+    type=click.IntRange(1, 10_000_000),
+    default=KIP_PARTITIONS,
+    show_default=True,
+    metavar="N",
+    help="Show the memory for N partitions like those of SOURCE.",
+)
+@click.option(
+    "--targets",
+    type=click.IntRange(1, 1_000),
+    default=16,
+    show_default=True,
+    metavar="N",
+    help="Search N times in each segment.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**32 - 1),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Seed from which these times are drawn.",
+)
+@click.option(
+    "--check-crc",
+    is_flag=True,
+    help="Read all bytes of the logs and check CRCs, to find where damaged logs end.",
+)
+@summary_option
+@engine_options
+@spark_options
+@format_option("table", "json", "jsonl", "csv")
+def dialects(
+    source: str,
+    layout: str,
+    dialects: tuple[str, ...],
+    index_interval_bytes: int,
+    segment_index_bytes: int,
+    kafka_configs: str | None,
+    interval_ms: int,
+    partitions: int,
+    targets: int,
+    seed: int,
+    check_crc: bool,
+    summary_file: Location | None,
+    engine: str,
+    workers: int | None,
+    verbose: bool,
+    topics: tuple[str, ...],
+    parallelism: int | None,
+    master: str | None,
+    conf: dict[str, str],
+    output_format: str,
+) -> None:
+    """Compare index designs on the segments below SOURCE, without writing any index.
+
+    recover and live are Kafka's .timeindex, kip33 is the text of KIP-33. minute, minute-map, bucket
+    and inline are drafts that KIP-33 weighed and did not keep; `kip33 build --dialect` writes them.
+
+    For each dialect: its entries and bytes, also per GiB of log, and the memory for --partitions
+    partitions. Then the bytes of log that a search reads, from where the index leads to the end of
+    the batch with the first record at or after the time: median and 99th percentile. Last, whether
+    each search finds that record. This is checked for all times; if one is missed, an example
+    follows.
+
+    Only headers of batches are read, and the records of uncompressed batches for the dialect live.
+    With jsonl and csv, the last line on standard error is KIP33_RESULT with a summary as JSON.
+    """
+    from kip33.audits.dialect_report import DIALECT_COLUMNS, dialect_rows
+    from kip33.audits.dialect_tree import execute_dialects, plan_dialects
+
+    default = IndexSettings("recover", index_interval_bytes, segment_index_bytes, check_crc)
+    opened = open_engine(EngineOptions(engine, workers, verbose, master, conf))
+    with progress_bar("dialects") as bar:
+        plan = plan_dialects(
+            source,
+            DialectQuestion(
+                load_topic_settings(default, kafka_configs),
+                tuple(name for name in COMPARED if name in (dialects or COMPARED)),
+                interval_ms,
+                targets,
+                seed,
+            ),
+            topics=topics,
+            layout=layout,
+            on_listed=bar.listed if bar else None,
+        )
+        compared = execute_dialects(
+            plan,
+            opened,
+            parallelism=parallelism,
+            on_progress=bar.advance if bar else None,
+        )
+    skipped = [*plan.skipped, *(line for one in compared for line in one.skipped)]
+    _warn_of_skipped(skipped)
+    rows = dialect_rows(compared, plan.question.dialects, partitions=partitions)
+    summary: dict[str, Any] = {
+        "segments": sum(one.segments for one in compared),
+        "skipped": len(skipped),
+        "partitions": sum(one.segments > 0 for one in compared),
+        "log_bytes": sum(one.log_bytes for one in compared),
+        "bytes_read": sum(one.bytes_read for one in compared),
+        "offset_index_bytes": sum(one.offset_index_bytes for one in compared),
+        "memory_for_partitions": partitions,
+        "engine": opened.name,
+        "workers": opened.workers,
+    }
+    publish_summary(summary_file, summary | {"dialects": rows})
+    if output_format == "table":
+        print_dialects(rows, summary)
+    elif output_format == "json":
+        print_rows([summary | {"dialects": rows}], (), "jsonl")
+    else:
+        print_rows(rows, DIALECT_COLUMNS, output_format)
+        click.echo(RESULT + json.dumps(summary), err=True)
+
+
+def _warn_of_skipped(skipped: list[str]) -> None:
+    for line in skipped[:MOST_SKIPPED_WARNINGS]:
+        warn(f"{line}; the log is not compared")
+    if len(skipped) > MOST_SKIPPED_WARNINGS:
+        warn(f"{len(skipped) - MOST_SKIPPED_WARNINGS:,} more logs are not compared")

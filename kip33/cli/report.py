@@ -1,0 +1,175 @@
+"""`kip33 report`: a page about an archive, and its facts as JSON."""
+
+import json
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from kip33.cli.options import format_option, policy_options, store_options
+from kip33.cli.output import print_json, print_table
+from kip33.cli.pandas_free import leave_pandas_out
+from kip33.cli.progress import progress_bar
+from kip33.cli.snapshot_choice import choose_and_warn
+from kip33.cli.times import DURATION, MOMENT, current_ms
+
+if TYPE_CHECKING:
+    from kip33.report.facts import Report
+    from kip33.report.make_report import ReportRequest
+    from kip33.stores.locations import Location
+
+PAGE_SUFFIX: Final = ".html"
+_DAY_MS: Final = 86_400_000
+
+
+@click.command(
+    epilog="Example: kip33 report /archive/indexes/_catalog --policy conf/retention.toml "
+    "--output report.html"
+)
+@click.argument("catalog_dir", metavar="CATALOG")
+@click.option(
+    "--output",
+    required=True,
+    metavar="FILE",
+    help="Write the page to FILE (*.html), and its facts beside it (*.json). Replaces files only "
+    "if they are a report.",
+)
+@click.option(
+    "--now",
+    type=MOMENT,
+    metavar="T",
+    help="Evaluate retention at T, such as 2024-05-01 [default: the clock].",
+)
+@click.option("--snapshot", metavar="NAME", help="Use this snapshot instead of the newest.")
+@policy_options
+@click.option(
+    "--forecast",
+    type=DURATION,
+    default="30d",
+    show_default=True,
+    metavar="30d",
+    help="Show what can be deleted on each of the next days.",
+)
+@store_options
+@format_option("table", "json")
+def report(
+    catalog_dir: str,
+    output: str,
+    now: int | None,
+    snapshot: str | None,
+    policy: str | None,
+    kafka_configs: str | None,
+    retention_ms: int | None,
+    forecast: int,
+    output_format: str,
+) -> None:
+    """Write a page about the archive of CATALOG, as one HTML file that needs no network.
+
+    It has the findings, each with a command that shows more, what changed since the snapshot
+    before, a timeline of each partition, what retention frees on which day, storage by age, and
+    the name and SHA-256 of the snapshot. With many partitions it shows the worst and sums the
+    others. FILE.json beside it has the same facts.
+
+    Without a policy, retention is not judged.
+    """
+    from kip33.archive.output_files import require_report_places
+    from kip33.catalog.catalog import Catalog
+    from kip33.report.make_report import make_report
+    from kip33.stores.directory_checks import require_directory
+
+    clock_ms = current_ms()
+    page, facts = _places(output)
+    asked = _request(
+        (policy, kafka_configs, retention_ms),
+        catalog_dir,
+        now_ms=clock_ms if now is None else now,
+        made_ms=clock_ms,
+        days=_days(forecast),
+    )
+    require_report_places(page, facts)
+    leave_pandas_out()
+    opened = Catalog.at(catalog_dir)
+    require_directory(opened.location, "CATALOG")
+    with progress_bar("report"):
+        made = make_report(opened, choose_and_warn(opened, snapshot), asked)
+        _publish(made, page, facts)
+    if output_format == "json":
+        counts = _counts(made)
+        files = {"report": page.uri, "facts": facts.uri}
+        print_json({"snapshot": made.evidence.snapshot, **files, "findings": counts})
+    else:
+        if made.findings:
+            print_table(("finding", ""), [(one.level.value, one.text) for one in made.findings])
+        click.echo(f"report: {page.uri}, facts: {facts.uri}")
+
+
+def _places(output: str) -> "tuple[Location, Location]":
+    """Return the places of the page and of its facts."""
+    from kip33.stores.locations import Location, without_secrets
+
+    if not output.endswith(PAGE_SUFFIX):
+        raise click.UsageError(
+            f"--output {without_secrets(output)!r}: expected a name that ends in {PAGE_SUFFIX}",
+            click.get_current_context(),
+        )
+    return Location.of(output), Location.of(output.removesuffix(PAGE_SUFFIX) + ".json")
+
+
+def _request(
+    policy_values: tuple[str | None, str | None, int | None],
+    catalog_dir: str,
+    *,
+    now_ms: int,
+    made_ms: int,
+    days: int,
+) -> "ReportRequest":
+    """Return the question, after reading the policies; UsageError for two kinds of them."""
+    from kip33.report.make_report import ReportRequest
+    from kip33.retention.policy_files import policies_of
+
+    policy, kafka_configs, retention_ms = policy_values
+    if retention_ms is not None and (policy or kafka_configs):
+        raise click.UsageError(
+            "--retention-ms cannot be combined with --policy or --kafka-configs: a report has "
+            "one answer",
+            click.get_current_context(),
+        )
+    options = zip(("--policy", "--kafka-configs", "--retention-ms"), policy_values, strict=True)
+    words = [word for name, value in options if value is not None for word in (name, str(value))]
+    return ReportRequest(
+        policies_of(policy, kafka_configs, retention_ms),
+        tuple(words),
+        catalog_dir,
+        now_ms,
+        made_ms,
+        days,
+    )
+
+
+def _days(forecast_ms: int) -> int:
+    from kip33.report.make_report import MOST_FORECAST_DAYS
+
+    days = -(-forecast_ms // _DAY_MS)
+    if days > MOST_FORECAST_DAYS:
+        raise click.UsageError(
+            f"--forecast: {days:,} days found, expected at most {MOST_FORECAST_DAYS:,}",
+            click.get_current_context(),
+        )
+    return days
+
+
+def _publish(made: "Report", page: "Location", facts: "Location") -> None:
+    """Publish the facts, then the page; PublishError if that fails."""
+    from kip33.report.page import page_of
+    from kip33.stores.own_files import publish_or_raise
+
+    text = page_of(made)
+    record = (json.dumps(made.as_record(), indent=1) + "\n").encode()
+    publish_or_raise(facts, record, "there is no new report")
+    publish_or_raise(page, text.encode(), "only its JSON file is there")
+
+
+def _counts(made: "Report") -> dict[str, int]:
+    """Return the number of findings by level."""
+    from kip33.report.facts import FindingLevel
+
+    return {level.value: sum(one.level is level for one in made.findings) for level in FindingLevel}

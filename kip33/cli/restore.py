@@ -1,0 +1,263 @@
+"""`kip33 restore`."""
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kip33.archive.engine_name import EngineName
+from kip33.cli.engine_option import EngineOptions, engine_choice, engine_options
+from kip33.cli.layout_option import layout_option
+from kip33.cli.options import TOPICS_HELP, format_option, session_options, topic_setting_options
+from kip33.cli.progress import progress_bar
+from kip33.cli.restore_output import print_restore
+from kip33.cli.restore_partitions import PARTITION_NUMBERS
+from kip33.cli.summary_file import publish_summary, summary_option
+from kip33.cli.times import MOMENT
+from kip33.formats.batch import MAX_INT32
+from kip33.rules.index_builder import IndexSettings
+
+if TYPE_CHECKING:
+    from kip33.archive.bins import Engine
+    from kip33.stores.locations import Location
+
+
+@click.command(
+    epilog="Example: kip33 restore /backup/broker-1 --to /var/lib/kafka/data --topics orders "
+    "--dry-run, then the same without --dry-run. kip33/restore/README.md has the steps and what a "
+    "broker finds after each."
+)
+@click.argument("source")
+@click.option(
+    "--to",
+    "log_dir",
+    required=True,
+    metavar="LOG_DIR",
+    help="The log directory of a stopped broker, on this machine.",
+)
+@click.option("--topics", multiple=True, metavar="GLOB", help=TOPICS_HELP)
+@click.option(
+    "--partitions",
+    type=PARTITION_NUMBERS,
+    metavar="0,2-5",
+    help="Only partitions with these numbers.",
+)
+@click.option(
+    "--replica",
+    metavar="LOG_DIR",
+    help="Read this log directory of SOURCE, such as broker-1 [default: for each partition the "
+    "one with most bytes].",
+)
+@click.option(
+    "--snapshot",
+    metavar="NAME",
+    help="Of a catalog: a snapshot by name, number or id [default: the newest].",
+)
+@click.option(
+    "--from",
+    "from_ms",
+    type=MOMENT,
+    metavar="TIME",
+    help="Restore segments from the one with the first record at or after TIME. Consumers do not "
+    "see the records before it.",
+)
+@click.option(
+    "--until",
+    "until_ms",
+    type=MOMENT,
+    metavar="TIME",
+    help="Restore segments that begin before the first record at or after TIME.",
+)
+@click.option(
+    "--truncate",
+    "is_truncated",
+    is_flag=True,
+    help="With --until: also cut the last segment there, as Kafka truncates a log.",
+)
+@click.option(
+    "--from-offsets",
+    metavar="FILE",
+    help="Offsets to start at: CSV topic,partition,offset, or the output of "
+    "kafka-consumer-groups.sh --describe. Other partitions are restored from their beginning.",
+)
+@click.option(
+    "--topic-ids",
+    metavar="FILE",
+    help="Topic ids: the output of kafka-topics.sh --describe, or a JSON object. Not needed for "
+    "partitions whose empty directories are in LOG_DIR, or whose source has them.",
+)
+@click.option(
+    "--bootstrap-server",
+    metavar="HOST:PORT",
+    help="Ask a running cluster for the topic ids (pip install 'kip33[kafka]').",
+)
+@click.option(
+    "--leader-epoch",
+    type=click.IntRange(0, MAX_INT32),
+    metavar="N",
+    help="Write N into batches with a later leader epoch. For a new cluster give 0: its epochs "
+    "begin there, and replicas do not join a log with later ones.",
+)
+@click.option(
+    "--link/--copy",
+    "is_linked",
+    default=False,
+    help="Make hard links of the logs instead of copies, except of each partition's last log, to "
+    "which a broker appends. Then a broker that truncates a log changes SOURCE, too.",
+)
+@click.option(
+    "--allow-holes",
+    is_flag=True,
+    help="Restore partitions with missing offsets, too.",
+)
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Show the plan and change nothing. Logs are read only for --from and --until, so damage "
+    "and missing offsets are found only with a catalog.",
+)
+@layout_option
+@topic_setting_options
+@summary_option
+@session_options
+@engine_options
+@format_option("table", "json")
+def restore(
+    source: str,
+    log_dir: str,
+    topics: tuple[str, ...],
+    partitions: frozenset[int] | None,
+    replica: str | None,
+    snapshot: str | None,
+    from_ms: int | None,
+    until_ms: int | None,
+    is_truncated: bool,
+    from_offsets: str | None,
+    topic_ids: str | None,
+    bootstrap_server: str | None,
+    leader_epoch: int | None,
+    is_linked: bool,
+    allow_holes: bool,
+    dry_run: bool,
+    layout: str,
+    index_interval_bytes: int,
+    segment_index_bytes: int,
+    kafka_configs: str | None,
+    summary_file: "Location | None",
+    master: str | None,
+    conf: Mapping[str, str],
+    engine: str,
+    workers: int | None,
+    verbose: bool,
+    output_format: str,
+) -> None:
+    """Restore partitions of an archive into a broker's log directory.
+
+    SOURCE is an archive or a catalog of one. With a catalog, damage and missing offsets are known
+    before a log is read.
+
+    A broker starts on the result without recovery: beside each log there are its indexes, the
+    producers' snapshots, the leader epochs and the topic's id; the log directory gets its
+    checkpoints and the clean-shutdown file. Each log is checked while it is copied. The end of a
+    damaged last log is cut as a broker cuts it; other damage and missing offsets refuse the
+    partition.
+
+    The broker must be stopped; its .lock is held meanwhile. Nothing is replaced but the empty
+    partitions of topics that were just created. If it is interrupted, the same command continues.
+    Exit codes: 0 all partitions are restored, 1 some are refused.
+    """
+    from kip33.audits.timestamp_plan import is_catalog
+    from kip33.builds.topic_settings import load_topic_settings
+    from kip33.catalog.catalog import Catalog
+    from kip33.cli.snapshot_choice import choose_and_warn
+    from kip33.restore.restore_apply import restore as apply_restore
+    from kip33.restore.restore_plan import plan_restore
+    from kip33.restore.restore_request import RestoreRequest
+    from kip33.restore.restore_summary import planned_summary
+    from kip33.stores.locations import Location
+
+    if is_truncated and until_ms is None:
+        raise click.UsageError("--truncate is for --until")
+    if from_offsets is not None and from_ms is not None:
+        raise click.UsageError("give --from or --from-offsets, not both")
+    if topic_ids is not None and bootstrap_server is not None:
+        raise click.UsageError("give --topic-ids or --bootstrap-server, not both")
+    started = time.monotonic()
+    place, catalog = Location.of(source), None
+    if is_catalog(place):
+        chosen = choose_and_warn(Catalog(place), snapshot).snapshot
+        place, catalog, layout = Location.of(chosen.source), (place, chosen), chosen.layout
+    elif snapshot is not None:
+        raise click.UsageError("--snapshot is for a catalog")
+    default = IndexSettings("recover", index_interval_bytes, segment_index_bytes)
+    request = RestoreRequest(
+        source=place,
+        log_dir=Location.of(log_dir),
+        topics=topics,
+        partitions=partitions,
+        layout=layout,
+        catalog=catalog,
+        replica=replica,
+        settings=load_topic_settings(default, kafka_configs),
+        topic_ids=_topic_ids(topic_ids, bootstrap_server),
+        from_ms=from_ms,
+        until_ms=until_ms,
+        from_offsets=_offsets(from_offsets),
+        is_truncated=is_truncated,
+        leader_epoch=leader_epoch,
+        is_linked=is_linked,
+        allow_holes=allow_holes,
+    )
+    local = _local_engine(EngineOptions(engine, workers, verbose, master, conf))
+    with progress_bar("restore") as bar:
+        on_listed, on_progress = (bar.listed, bar.advance) if bar else (None, None)
+        if dry_run:
+            summary = planned_summary(plan_restore(request, on_listed))
+        else:
+            summary = apply_restore(request, local, on_listed=on_listed, on_progress=on_progress)
+    summary = summary | {"seconds": round(time.monotonic() - started, 3)}
+    _report(summary, summary_file, output_format)
+
+
+def _topic_ids(file: str | None, bootstrap_server: str | None) -> dict[str, str]:
+    from kip33.restore.given_topic_ids import ask_topic_ids, load_topic_ids
+
+    if file is not None:
+        return load_topic_ids(file)
+    return ask_topic_ids(bootstrap_server) if bootstrap_server is not None else {}
+
+
+def _offsets(file: str | None) -> dict[tuple[str, int], int]:
+    """Return the offsets of a file; UsageError for two of one partition."""
+    from kip33.search.request_files import load_group_offsets
+
+    found: dict[tuple[str, int], int] = {}
+    for one in load_group_offsets(file) if file is not None else ():
+        if found.setdefault((one.topic, one.partition), one.offset) != one.offset:
+            raise click.UsageError(
+                f"--from-offsets: {one.topic}-{one.partition} has two offsets; give one group's"
+            )
+    return found
+
+
+def _report(summary: dict[str, Any], place: "Location | None", output_format: str) -> None:
+    publish_summary(place, summary)
+    print_restore(summary, output_format)
+    if summary["partitions_refused"]:
+        sys.exit(1)
+
+
+def _local_engine(options: EngineOptions) -> "Engine":
+    """Return the engine; UsageError for Spark, whose tasks run on other machines."""
+    from kip33.local.local_engine import LocalEngine
+
+    choice = engine_choice(options)
+    if choice.name == EngineName.SPARK and choice.is_asked_for:
+        raise click.UsageError(
+            f"restore writes to a log directory of this machine, and {choice.why}, whose tasks "
+            "run elsewhere: give --engine local",
+            click.get_current_context(),
+        )
+    return LocalEngine(options.workers)

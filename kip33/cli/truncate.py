@@ -1,0 +1,118 @@
+"""`kip33 truncate`."""
+
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from kip33.cli.options import format_option
+from kip33.cli.output import human_bytes, print_json, print_table, warn
+
+if TYPE_CHECKING:
+    from kip33.restore.file_change import FileChange
+    from kip33.restore.truncate_plan import TruncationPlan
+
+MAX_OFFSET: Final = 2**63 - 1
+MOST_FILES: Final = 1_000  # in a table
+
+
+@click.command(
+    epilog="Example: kip33 truncate /restore/orders-0 --to 4711, then the same with --apply. "
+    "kip33/restore/README.md has the order of the steps and what a broker finds after each."
+)
+@click.argument("partition_dir")
+@click.option(
+    "--to",
+    "offset",
+    type=click.IntRange(0, MAX_OFFSET),
+    required=True,
+    metavar="OFFSET",
+    help="The first offset to cut off. Kafka cuts the complete batch that contains it.",
+)
+@click.option(
+    "--apply",
+    "is_applied",
+    is_flag=True,
+    help="Carry out the plan. Without this option, only show it.",
+)
+@click.option(
+    "--plan-id",
+    metavar="ID",
+    help="With --apply: only if the plan is still this one, as an earlier run has shown it.",
+)
+@format_option("table", "json")
+def truncate(
+    partition_dir: str, offset: int, is_applied: bool, plan_id: str | None, output_format: str
+) -> None:
+    """Cut the log in PARTITION_DIR, a local copy such as orders-0, at an offset.
+
+    Records at the offset and after it are removed as a broker removes them when it truncates a log:
+    later segments are deleted, one segment and its .index, .timeindex and .txnindex are cut, and
+    leader epochs, producer snapshots and the log directory's checkpoints are adjusted. Without
+    --apply nothing is changed. --apply holds the log directory's .lock. If it is interrupted, the
+    same command continues.
+    """
+    from kip33.restore.truncate_apply import planned_or_begun
+    from kip33.restore.truncate_apply import truncate as apply_truncation
+    from kip33.stores.locations import Location
+
+    if plan_id is not None and not is_applied:
+        raise click.UsageError("--plan-id is for --apply")
+    directory = Location.of(partition_dir)
+    if is_applied:
+        plan = apply_truncation(directory, offset, plan_id)
+        is_begun = False
+    else:
+        plan, is_begun = planned_or_begun(directory, offset)
+    if output_format == "json":
+        print_json(
+            plan.summary()
+            | {"applied": is_applied, "plan_id": plan.plan_id, "was_begun": is_begun}
+            | {"files": [change.as_row() for change in plan.changes]}
+        )
+    else:
+        _print_tables(plan, is_applied=is_applied)
+    for note in plan.notes:
+        warn(note)
+    if is_begun:
+        warn("this truncation was begun and is not complete; --apply continues it")
+    elif plan.changes and not is_applied:
+        warn("nothing was changed; --apply carries this out")
+
+
+def _print_tables(plan: "TruncationPlan", *, is_applied: bool) -> None:
+    if plan.changes:
+        rows = [_row(change) for change in plan.changes[:MOST_FILES]]
+        title = "changed" if is_applied else "to change"
+        print_table(("file", "action", "bytes", "entries"), rows, title=title)
+        if len(plan.changes) > MOST_FILES:
+            more = len(plan.changes) - MOST_FILES
+            click.echo(f"and {more:,} more files; --format json shows all of them")
+    at_least = "" if plan.records_are_exact else "at least "
+    print_table(
+        ("truncate", ""),
+        [
+            ("partition", f"{plan.topic}-{plan.partition}"),
+            ("case", plan.case),
+            ("log end offset", f"{plan.log_end_offset} -> {plan.end_offset}"),
+            ("segments deleted", f"{plan.segments_deleted:,}"),
+            ("records cut", f"{at_least}{plan.records_cut:,} in {plan.batches_cut:,} batches"),
+            ("log bytes cut", human_bytes(plan.log_bytes_cut)),
+            ("plan", plan.plan_id),
+        ],
+    )
+
+
+def _row(change: "FileChange") -> tuple[str, str, str, str]:
+    return (
+        f"../{change.name}" if change.in_log_dir else change.name,
+        change.action,
+        _step(change.bytes_before, change.bytes_after),
+        _step(change.entries_before, change.entries_after),
+    )
+
+
+def _step(before: int | None, after: int | None) -> str:
+    """Return `300 -> 100`; a side that is not there is `-`."""
+    if before is None and after is None:
+        return ""
+    return " -> ".join("-" if one is None else f"{one:,}" for one in (before, after))

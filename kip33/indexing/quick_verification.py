@@ -1,0 +1,197 @@
+"""Compare index files with the CRCs in the catalog; no log is read.
+
+This finds index files that changed after the build that wrote them. It does not show whether they
+matched their logs then, nor changes of the logs.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kip33.archive.bins import Engine, Progress
+from kip33.archive.segment_paths import index_of_row
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.snapshot import Snapshot
+from kip33.formats.byte_sources import PIECE_BYTES, read_fully
+from kip33.formats.index_crc import index_crc32c
+from kip33.formats.scan import SMALL_BYTES
+from kip33.indexing.segment_verdict import (
+    INDEX_KINDS,
+    OFFSET_INDEX,
+    TIME_INDEX_KIND,
+    TRANSACTION_INDEX,
+    IndexKind,
+)
+from kip33.rules.topic_globs import TopicGlobs
+from kip33.stores.concurrently import map_in_order
+from kip33.stores.files import one_line, opened
+from kip33.stores.locations import Location
+
+_COLUMNS_OF: Final = (
+    ("time", TIME_INDEX_KIND),
+    ("offset", OFFSET_INDEX),
+    ("transaction", TRANSACTION_INDEX),
+)
+_FILE_COLUMNS: Final = [
+    f"{name}_index_{what}" for name, _ in _COLUMNS_OF for what in ("bytes", "crc32c")
+]
+_READ: Final = ["topic", "index_uri", *_FILE_COLUMNS]
+
+
+class QuickVerdict(StrEnum):
+    """How an index file compares with the catalog; each member is its own text.
+
+    >>> QuickVerdict.CHANGED == "changed"
+    True
+    """
+
+    IDENTICAL = "identical"  # the size and the CRC of the catalog
+    CHANGED = "changed"  # another size or CRC
+    MISSING = "missing"
+    UNKNOWN = "unknown"  # the size of the catalog, which has no CRC
+    UNREADABLE = "unreadable"
+
+
+class CheckedIndexFile(NamedTuple):
+    """An index file that is not as in the catalog; numbers are None where not known."""
+
+    uri: str
+    verdict: QuickVerdict
+    expected_bytes: int
+    expected_crc32c: int | None
+    found_bytes: int | None
+    found_crc32c: int | None  # None: not read
+    problem: str
+
+
+class QuickCounts(NamedTuple):
+    """The result of a quick verification."""
+
+    by_verdict: dict[IndexKind, Counter[QuickVerdict]]
+    bytes_read: int  # of index files
+    not_identical: list[CheckedIndexFile]  # by URI
+
+
+class _Checked(NamedTuple):
+    """The index files of some catalog rows: what one task returns, of plain types."""
+
+    counts: dict[tuple[int, str], int]  # by number in INDEX_KINDS and verdict
+    bytes_read: int
+    not_identical: list[tuple[Any, ...]]  # fields of CheckedIndexFile
+
+
+def plan_quick(catalog: Catalog, snapshot: Snapshot, topics: Sequence[str] = ()) -> pa.Table:
+    """Return the rows of a snapshot that name index files, with the files' sizes and CRCs.
+
+    `topics` are globs. CatalogError if a part is damaged.
+    """
+    globs = TopicGlobs.of(topics)
+    pieces = []
+    for piece in catalog.read_pieces(snapshot, _READ):
+        names = pc.unique(piece["topic"].drop_null()).to_pylist()
+        wanted = pa.array([name for name in names if globs.matches(name)], pa.string())
+        is_there = pc.and_(
+            pc.is_valid(piece["index_uri"]), pc.is_in(piece["topic"], value_set=wanted)
+        )
+        pieces.append(piece.filter(is_there).drop_columns(["topic"]))
+    if not pieces:
+        pieces = [catalog.read(snapshot, _READ).drop_columns(["topic"])]
+    rows = pa.concat_tables(pieces)
+    size = np.zeros(rows.num_rows, np.int64)
+    for name, _ in _COLUMNS_OF:
+        size += pc.fill_null(rows[f"{name}_index_bytes"], 0).to_numpy()
+    return rows.append_column("size_bytes", pa.array(size))
+
+
+def execute_quick(
+    files: pa.Table,
+    engine: Engine,
+    *,
+    parallelism: int | None = None,
+    on_progress: Progress | None = None,
+) -> QuickCounts:
+    """Return how the index files of `plan_quick` compare with the catalog."""
+    checked = engine.run_on_bins(files, check_bin, parallelism=parallelism, on_progress=on_progress)
+    by_verdict: dict[IndexKind, Counter[QuickVerdict]] = {kind: Counter() for kind in INDEX_KINDS}
+    for one in checked:
+        for (number, verdict), count in one.counts.items():
+            by_verdict[INDEX_KINDS[number]][QuickVerdict(verdict)] += count
+    found = [
+        CheckedIndexFile(uri, QuickVerdict(verdict), *fields)
+        for one in checked
+        for uri, verdict, *fields in one.not_identical
+    ]
+    return QuickCounts(by_verdict, sum(one.bytes_read for one in checked), sorted(found))
+
+
+def check_bin(number: int, files: pa.Table) -> Iterator[_Checked]:
+    """Check the index files of one bin: the work of one task."""
+    if not files.num_rows:
+        return
+    native = pc.sum(files["size_bytes"]).as_py() > SMALL_BYTES
+    counts: Counter[tuple[int, str]] = Counter()
+    bytes_read = 0
+    not_identical = []
+    store = Location.of(files["index_uri"][0].as_py())
+    for kind, file in map_in_order(store, _expected(files), partial(_check, native=native)):
+        counts[INDEX_KINDS.index(kind), file.verdict.value] += 1
+        if file.found_crc32c is not None:
+            bytes_read += file.found_bytes or 0
+        if file.verdict != QuickVerdict.IDENTICAL:
+            not_identical.append((file.uri, file.verdict.value, *file[2:]))
+    yield _Checked(dict(counts), bytes_read, not_identical)
+
+
+class _Expected(NamedTuple):
+    kind: IndexKind
+    uri: str  # of the time index
+    size_bytes: int
+    crc32c: int | None
+
+
+def _expected(files: pa.Table) -> Iterator[_Expected]:
+    for batch in files.to_batches(max_chunksize=1 << 14):
+        for row in batch.to_pylist():
+            for name, kind in _COLUMNS_OF:
+                size_bytes = row[f"{name}_index_bytes"]
+                if size_bytes is not None:
+                    crc32c = row[f"{name}_index_crc32c"]
+                    yield _Expected(kind, row["index_uri"], size_bytes, crc32c)
+
+
+def _check(expected: _Expected, *, native: bool) -> tuple[IndexKind, CheckedIndexFile]:
+    place = index_of_row(Location.of(expected.uri), expected.kind.suffix[1:])
+    found: tuple[int | None, int | None] = (None, None)
+    verdict, problem = QuickVerdict.IDENTICAL, ""
+    try:
+        with opened(place) as (read_into, size_bytes):
+            found = (size_bytes, None)
+            if size_bytes != expected.size_bytes:
+                verdict = QuickVerdict.CHANGED
+                problem = f"{size_bytes:,} bytes found, the catalog says {expected.size_bytes:,}"
+            elif expected.crc32c is None:
+                verdict = QuickVerdict.UNKNOWN
+                problem = "the catalog has no CRC of this file"
+            else:
+                crc32c = 0
+                for at in range(0, size_bytes, PIECE_BYTES):
+                    piece = read_fully(read_into, at, min(PIECE_BYTES, size_bytes - at))
+                    crc32c = index_crc32c(piece, crc32c, native=native)
+                found = (size_bytes, crc32c)
+                if crc32c != expected.crc32c:
+                    verdict = QuickVerdict.CHANGED
+                    problem = "the CRC differs from the catalog's"
+    except FileNotFoundError:
+        verdict, problem = QuickVerdict.MISSING, "the catalog says it is there"
+    except OSError as error:
+        verdict, problem = QuickVerdict.UNREADABLE, one_line(error)
+    file = CheckedIndexFile(
+        place.uri, verdict, expected.size_bytes, expected.crc32c, *found, problem
+    )
+    return expected.kind, file

@@ -1,0 +1,265 @@
+"""The findings of a report, the worst first, each with the command that looks closer."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from kip33.catalog.snapshot import Snapshot
+from kip33.catalog.topic_totals import TopicTotals
+from kip33.formats.times import iso_time
+from kip33.report.facts import FindingLevel, ReportFinding
+from kip33.retention.evaluated_tables import partitions_table
+from kip33.retention.evaluation import EvaluatedCatalog
+from kip33.retention.partition_texts import block_sentence, counted
+from kip33.rules.offset_holes import HoleKind
+from kip33.rules.quantities import human_bytes
+from kip33.rules.retention import KEPT_STATUSES
+from kip33.rules.retention_columns import Bools
+from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.suspicious_timestamps import SUSPICIONS, Suspicion
+
+MOST_EXAMPLES: Final = 3
+_LEVELS: Final = tuple(FindingLevel)
+_DAMAGE: Final = {
+    SegmentStatus.TRUNCATED: "a part of the log is not valid, and a broker would cut it there",
+    SegmentStatus.INVALID: "the log is not valid, and a broker would not keep it",
+    SegmentStatus.UNREADABLE: "the build could not read it",
+    SegmentStatus.ARCHIVED: "in S3 Glacier; its timestamps are not known until it is restored",
+}
+_SUSPECTED: Final = {
+    Suspicion.FUTURE: "a timestamp in the future",
+    Suspicion.SECONDS: "a timestamp in seconds instead of milliseconds",
+    Suspicion.MICROSECONDS: "a timestamp in microseconds instead of milliseconds",
+    Suspicion.NANOSECONDS: "a timestamp in nanoseconds instead of milliseconds",
+    Suspicion.BEFORE_1990: "a timestamp before 1990",
+    Suspicion.BACKFILL: "timestamps that had expired when the file was last written",
+}
+_HOLES: Final = {
+    HoleKind.CERTAIN: "no segment has them",
+    HoleKind.AFTER_DAMAGE: "the segment before is damaged",
+    HoleKind.POSSIBLE: "the topic is compacted, so there may never have been records",
+    HoleKind.FILLED: "other replicas have them",
+}
+
+
+class CommandWords(NamedTuple):
+    """The words of the commands that findings name."""
+
+    catalog: str
+    snapshot: str  # its id
+    policy: tuple[str, ...]  # options of policies; empty: there is no policy
+    now_ms: int
+
+    def of_catalog(self, *options: str) -> str:
+        """Return a command line of `kip33 catalog`."""
+        words = ["kip33", "catalog", self.catalog, "--snapshot", self.snapshot, *options]
+        return shlex.join(words)
+
+    def of_holes(self) -> str:
+        """Return the command that shows the holes."""
+        with_file = self.policy[:2] if self.policy[:1] == ("--policy",) else ()
+        return self.of_catalog("--holes", *with_file)
+
+    def of_retention(self, *options: str) -> str | None:
+        """Return a command line of `kip33 retention`, None without a policy."""
+        if not self.policy:
+            return None
+        moment = ("--now", iso_time(self.now_ms))
+        words = ["kip33", "retention", self.catalog, "--snapshot", self.snapshot]
+        return shlex.join([*words, *self.policy, *moment, *options])
+
+
+class FindingSources(NamedTuple):
+    """What findings are made of."""
+
+    evaluated: EvaluatedCatalog
+    holes: pa.Table
+    topics: Sequence[TopicTotals]
+    words: CommandWords
+    snapshot: Snapshot
+    warnings: Sequence[str]
+
+
+def findings_of(sources: FindingSources) -> tuple[ReportFinding, ...]:
+    """Return the findings: problems, then warnings, then notes."""
+    found = [
+        *_ignored_snapshots(sources),
+        *_holes(sources),
+        *_damage(sources),
+        *_overlaps(sources),
+        *_older_topics(sources),
+        *_blocked(sources),
+        *_suspicions(sources),
+        *_untrusted(sources),
+        *_orphans(sources),
+        *_deletable(sources),
+    ]
+    return tuple(sorted(found, key=lambda one: _LEVELS.index(one.level)))
+
+
+def _ignored_snapshots(sources: FindingSources) -> Iterator[ReportFinding]:
+    if sources.warnings:
+        count, examples = len(sources.warnings), tuple(sources.warnings[:MOST_EXAMPLES])
+        what = counted(count, "newer snapshot")
+        text = f"{what} of the catalog cannot be used; this report is about an older one."
+        command = shlex.join(["kip33", "catalog", sources.words.catalog])
+        yield ReportFinding(FindingLevel.PROBLEM, count, text, examples, command)
+
+
+def _holes(sources: FindingSources) -> Iterator[ReportFinding]:
+    rows = sources.holes.to_pylist()
+    levels = {
+        HoleKind.CERTAIN: FindingLevel.PROBLEM,
+        HoleKind.AFTER_DAMAGE: FindingLevel.PROBLEM,
+        HoleKind.POSSIBLE: FindingLevel.NOTE,
+        HoleKind.FILLED: FindingLevel.NOTE,
+    }
+    for kind, level in levels.items():
+        of_kind = [row for row in rows if row["hole"] == kind]
+        if of_kind:
+            offsets = sum(row["missing_offsets"] for row in of_kind)
+            places = len({(row["log_dir"], row["topic"], row["partition"]) for row in of_kind})
+            text = (
+                f"{counted(offsets, 'offset')} missing between segments, in "
+                f"{counted(len(of_kind), 'place')} of {counted(places, 'partition')}: "
+                f"{_HOLES[kind]}."
+            )
+            of_kind.sort(key=lambda row: -int(row["missing_offsets"]))
+            examples = tuple(map(_hole_text, of_kind[:MOST_EXAMPLES]))
+            yield ReportFinding(level, len(of_kind), text, examples, sources.words.of_holes())
+
+
+def _older_topics(sources: FindingSources) -> Iterator[ReportFinding]:
+    """Yield a note on topics that were deleted and created again, and whose old logs are there."""
+    again = [topic for topic in sources.topics if len(topic.topic_ids) > 1]
+    if again:
+        examples = tuple(
+            f"{topic.topic}: {counted(one['segments'], 'segment')} of the topic id "
+            f"{one['topic_id']}, {human_bytes(one['log_bytes'])}"
+            for topic in again
+            for one in topic.topic_ids
+            if not one["newest"]
+        )
+        text = (
+            f"{counted(len(again), 'topic')} with logs of an older topic of the same name, which "
+            "was deleted."
+        )
+        command = sources.words.of_catalog()
+        found = examples[:MOST_EXAMPLES]
+        yield ReportFinding(FindingLevel.NOTE, len(examples), text, found, command)
+
+
+def _hole_text(row: dict[str, Any]) -> str:
+    log_dir = f"{row['log_dir']}/" if row["log_dir"] else ""
+    return (
+        f"{log_dir}{row['topic']}-{row['partition']}: offsets {row['first_offset']:,} to "
+        f"{row['last_offset']:,}, {row['missing_offsets']:,} missing"
+    )
+
+
+def _damage(sources: FindingSources) -> Iterator[ReportFinding]:
+    columns, evaluated = sources.evaluated.columns, sources.evaluated
+    for status in KEPT_STATUSES:
+        which = columns.equals("status", status)
+        count = int(np.count_nonzero(which))
+        if count:
+            size = human_bytes(int(evaluated.summed.segments.size_bytes[which].sum()))
+            text = f"{counted(count, f'{status} log')} ({size}): {_DAMAGE[status]}."
+            largest = _largest(evaluated, which)
+            examples = _below_source(largest, sources)
+            if status == SegmentStatus.ARCHIVED:
+                level, command = FindingLevel.NOTE, sources.words.of_catalog()
+            else:
+                level, command = FindingLevel.PROBLEM, shlex.join(["kip33", "dump", *largest[:1]])
+            yield ReportFinding(level, count, text, examples, command)
+
+
+def _largest(evaluated: EvaluatedCatalog, which: Bools) -> list[str]:
+    """Return the URIs of the largest logs among some rows."""
+    numbers = np.flatnonzero(which)
+    sizes = evaluated.summed.segments.size_bytes[numbers]
+    chosen = numbers[np.argsort(-sizes, kind="stable")][:MOST_EXAMPLES]
+    return evaluated.columns.log_uris(chosen)
+
+
+def _below_source(uris: Sequence[str], sources: FindingSources) -> tuple[str, ...]:
+    """Return the paths of logs below the archive."""
+    return tuple(uri.removeprefix(f"{sources.snapshot.source}/") for uri in uris)
+
+
+def _overlaps(sources: FindingSources) -> Iterator[ReportFinding]:
+    overlapping = {one.topic: sum(one.overlaps.values()) for one in sources.topics}
+    count = sum(overlapping.values())
+    if count:
+        worst = sorted(overlapping, key=lambda topic: -overlapping[topic])[:MOST_EXAMPLES]
+        text = f"{counted(count, 'segment')} with offsets that an earlier segment has as well."
+        examples = [f"{topic}: {overlapping[topic]:,}" for topic in worst if overlapping[topic]]
+        command = sources.words.of_catalog()
+        yield ReportFinding(FindingLevel.WARNING, count, text, tuple(examples), command)
+
+
+def _blocked(sources: FindingSources) -> Iterator[ReportFinding]:
+    sums = sources.evaluated.sums
+    size, partitions = sums.number("blocked_bytes"), sums.number("blocked_segments")
+    count = int(np.count_nonzero(partitions))
+    if count:
+        worst = np.lexsort([-size, partitions == 0])[: min(count, MOST_EXAMPLES)]
+        rows = partitions_table(sources.evaluated).take(pa.array(worst)).to_pylist()
+        text = (
+            f"{counted(count, 'blocked partition')}: "
+            f"{counted(int(partitions.sum()), 'expired segment')} "
+            f"({human_bytes(int(size.sum()))}) cannot be deleted, because an older segment stays."
+        )
+        command = sources.words.of_retention()
+        examples = tuple(map(block_sentence, rows))
+        yield ReportFinding(FindingLevel.WARNING, count, text, examples, command)
+
+
+def _suspicions(sources: FindingSources) -> Iterator[ReportFinding]:
+    evaluated = sources.evaluated
+    for code, kind in enumerate(SUSPICIONS):
+        which = np.equal(evaluated.suspicions, code)
+        count = int(np.count_nonzero(which))
+        if count:
+            text = f"{counted(count, 'segment')} with {_SUSPECTED[kind]}."
+            examples = _below_source(_largest(evaluated, which), sources)
+            options = ("--ignore-future", "1h") if kind is Suspicion.FUTURE else ()
+            command = sources.words.of_retention(*options)
+            level = FindingLevel.NOTE if kind is Suspicion.BACKFILL else FindingLevel.WARNING
+            yield ReportFinding(level, count, text, examples, command)
+
+
+def _untrusted(sources: FindingSources) -> Iterator[ReportFinding]:
+    evaluated, command = sources.evaluated, sources.words.of_retention()
+    kinds = (
+        (evaluated.summed.by_file, "segment", "without timestamps: the time of the file is used"),
+        (evaluated.summed.is_unverified, "unverified segment", "whose log the build did not read"),
+    )
+    for which, what, why in kinds:
+        count = int(np.count_nonzero(which))
+        if count:
+            text = f"{counted(count, what)} {why}."
+            examples = _below_source(_largest(evaluated, which), sources)
+            yield ReportFinding(FindingLevel.WARNING, count, text, examples, command)
+
+
+def _orphans(sources: FindingSources) -> Iterator[ReportFinding]:
+    orphaned = sources.snapshot.orphaned
+    if orphaned and orphaned.rows:
+        size = human_bytes(orphaned.index_bytes)
+        text = f"{counted(orphaned.rows, 'index file')} of kip33 without a log ({size})."
+        command = sources.words.of_catalog("--orphans")
+        yield ReportFinding(FindingLevel.NOTE, orphaned.rows, text, (), command)
+
+
+def _deletable(sources: FindingSources) -> Iterator[ReportFinding]:
+    sums = sources.evaluated.sums
+    count = int(sums.number("deletable_segments").sum())
+    if count:
+        size = human_bytes(int(sums.number("deletable_bytes").sum()))
+        text = f"{counted(count, 'expired segment')} ({size}): retention can delete them."
+        command = sources.words.of_retention("--forecast", "7d")
+        yield ReportFinding(FindingLevel.NOTE, count, text, (), command)

@@ -1,0 +1,1 @@
+"""Change a copied partition before a broker gets it: truncation to an offset."""

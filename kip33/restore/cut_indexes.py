@@ -1,0 +1,152 @@
+"""The index files of a segment whose log is cut: `LogSegment.truncateTo` and a clean close.
+
+Entries with an offset below the target are kept. The time index then gets a last entry for the max
+timestamp of the batches that are left, as a broker writes it when it closes the segment.
+"""
+
+from typing import Final, NamedTuple
+
+from kip33.errors import CorruptIndexError, IndexOffsetOverflowError
+from kip33.formats.offset_index import OFFSET_ENTRY_BYTES, OffsetIndex
+from kip33.formats.time_index import TIME_ENTRY_BYTES, TimeIndex, TimestampOffset
+from kip33.formats.transaction_index import TRANSACTION_ENTRY_BYTES, TransactionIndex
+from kip33.restore.file_change import FileAction, FileChange
+from kip33.restore.partition_state import PartitionState
+from kip33.stores.files import MOST_INDEX_BYTES, read_whole
+
+ENTRY_BYTES: Final = {
+    "index": OFFSET_ENTRY_BYTES,
+    "timeindex": TIME_ENTRY_BYTES,
+    "txnindex": TRANSACTION_ENTRY_BYTES,
+}
+
+
+class KeptEntries(NamedTuple):
+    """The entries that a segment's indexes keep, before the time index gets its last entry."""
+
+    offset_index: OffsetIndex | None  # None: there is no file, so a broker builds all three
+    time_index: TimeIndex
+    transaction_index: TransactionIndex | None  # None: there is no file
+    doubt: str | None  # why they cannot be cut, or None
+
+    @property
+    def largest_from(self) -> int:
+        """Return the position from which a broker looks for a larger timestamp."""
+        if self.offset_index is None:
+            return 0
+        return self.offset_index.lookup(self.time_index.last_entry.offset).position
+
+
+def kept_entries(state: PartitionState, base_offset: int, offset: int) -> KeptEntries:
+    """Return the entries of a segment's index files that stay; OSError if one is unreadable.
+
+    A file of a running broker may end in zeros or stale entries, which are left out.
+    """
+    files = state.segments[base_offset]
+
+    def read(kind: str) -> bytes:
+        if kind not in files:
+            return b""
+        data = read_whole(state.place(base_offset, kind), most_bytes=MOST_INDEX_BYTES)
+        return data[: len(data) - len(data) % ENTRY_BYTES[kind]]  # as a broker reads it
+
+    times = TimeIndex.from_bytes(read("timeindex"), base_offset=base_offset)
+    times = times.without_tail().truncate_to(offset)
+    positions = OffsetIndex.from_bytes(read("index"), base_offset=base_offset)
+    positions = positions.without_tail(size_bytes=files["log"].size_bytes).truncate_to(offset)
+    doubt = aborts = None
+    try:
+        if "txnindex" in files:
+            aborts = TransactionIndex.from_bytes(read("txnindex"), base_offset=base_offset)
+            aborts = aborts.truncate_to(offset)
+    except CorruptIndexError as error:
+        doubt = f"the .txnindex is damaged: {error}"
+    return KeptEntries(positions if "index" in files else None, times, aborts, doubt)
+
+
+def index_changes(
+    state: PartitionState,
+    base_offset: int,
+    kept: KeptEntries,
+    largest: TimestampOffset,
+    *,
+    log_is_cut: bool,
+) -> tuple[list[FileChange], str | None]:
+    """Return the changes of a segment's index files, and why a broker has to build them, if so.
+
+    `largest` is the max timestamp of the kept batches after the last kept entry. In doubt all index
+    files are removed: a broker builds them when it finds no `.index`. Files that are missing stay
+    so, except for a `.timeindex` beside an `.index`. The `.index` of a log that is cut is always
+    written, because it is removed before.
+    """
+    times, doubt = kept.time_index, kept.doubt
+    last = times.last_entry
+    if largest.timestamp > last.timestamp:
+        try:
+            if len(times) and largest.offset < last.offset:
+                raise IndexOffsetOverflowError(
+                    f"offset {largest.offset} has the max timestamp, but the last entry is for "
+                    f"{last.offset}"
+                )
+            times = TimeIndex.from_entries([*times, largest], base_offset=base_offset)
+        except IndexOffsetOverflowError as error:
+            doubt = doubt or f"the .timeindex does not match the log: {error}"
+    if doubt:
+        return _removed(state, base_offset), doubt
+    files = state.segments[base_offset]
+    data: dict[str, bytes] = {}
+    if "timeindex" in files or kept.offset_index is not None:
+        data["timeindex"] = times.to_bytes()
+    if kept.offset_index is not None:
+        data["index"] = kept.offset_index.to_bytes()
+    if kept.transaction_index is not None:
+        data["txnindex"] = kept.transaction_index.to_bytes()
+    changes = (
+        _written(state, base_offset, kind, data[kind], always=log_is_cut and kind == "index")
+        for kind in data
+    )
+    return [change for change in changes if change], None
+
+
+def _removed(state: PartitionState, base_offset: int) -> list[FileChange]:
+    return [
+        deletion(state, base_offset, kind)
+        for kind in ENTRY_BYTES
+        if kind in state.segments[base_offset]
+    ]
+
+
+def deletion(state: PartitionState, base_offset: int, kind: str) -> FileChange:
+    """Return the deletion of one file of a segment."""
+    file = state.segments[base_offset][kind]
+    return FileChange(
+        state.place(base_offset, kind).name,
+        FileAction.DELETE,
+        file.size_bytes,
+        file.modified_ns,
+        entries_before=_entries(kind, file.size_bytes),
+    )
+
+
+def _written(
+    state: PartitionState, base_offset: int, kind: str, data: bytes, *, always: bool
+) -> FileChange | None:
+    """Return the change of an index file, None if it already has these bytes."""
+    place, file = state.place(base_offset, kind), state.segments[base_offset].get(kind)
+    is_same_size = file is not None and file.size_bytes == len(data)
+    if not always and is_same_size and read_whole(place, most_bytes=MOST_INDEX_BYTES) == data:
+        return None
+    return FileChange(
+        place.name,
+        FileAction.WRITE,
+        file.size_bytes if file else None,
+        file.modified_ns if file else None,
+        len(data),
+        _entries(kind, file.size_bytes) if file else None,
+        _entries(kind, len(data)),
+        data,
+    )
+
+
+def _entries(kind: str, size_bytes: int) -> int | None:
+    return size_bytes // ENTRY_BYTES[kind] if kind in ENTRY_BYTES else None

@@ -1,0 +1,131 @@
+"""The files that a broker keeps beside the logs of a restored partition.
+
+They follow from the facts of all its segments in order: `.txnindex`, `.snapshot`,
+`leader-epoch-checkpoint`, `partition.metadata`.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from kip33.formats.epoch_checkpoint import (
+    LEADER_EPOCH_CHECKPOINT,
+    EpochStart,
+    epochs_from,
+    format_epoch_checkpoint,
+    truncate_epochs,
+)
+from kip33.formats.names import segment_file_name
+from kip33.formats.partition_metadata import PARTITION_METADATA, PartitionMetadata
+from kip33.formats.producer_snapshot import ProducerState
+from kip33.formats.transaction_index import TransactionIndex
+from kip33.indexing.partition_replay import snapshot_bytes
+from kip33.restore.partition_holes import SegmentEnd, holes_between
+from kip33.restore.segment_facts import SegmentFacts
+from kip33.rules.leader_epochs import with_later_epochs
+from kip33.rules.producer_state import after_changes
+from kip33.rules.transaction_chain import Open
+from kip33.rules.transaction_index import complete_transactions
+
+
+class KnownBefore(NamedTuple):
+    """What is known of a partition before its first restored segment, and where its log starts."""
+
+    producers: tuple[ProducerState, ...] = ()
+    epochs: tuple[EpochStart, ...] = ()  # of the source's `leader-epoch-checkpoint`
+    start_offset: int | None = None  # of the log; None: the first base offset
+    starts_at_end: bool = False
+
+
+class FinishedPartition(NamedTuple):
+    """The small files of a partition by name, and its offsets; with a `problem` it has none."""
+
+    files: dict[str, bytes]
+    first_base_offset: int
+    start_offset: int  # of the log
+    end_offset: int
+    largest_epoch: int  # of batches in the source; -1: none has one
+    notes: tuple[str, ...]
+    problem: str | None = None
+
+
+def finish_partition(
+    facts: Sequence[SegmentFacts],
+    *,
+    topic_id: str | None,
+    known: KnownBefore = KnownBefore(),  # noqa: B008 - a value
+    leader_epoch: int | None = None,
+    allow_holes: bool = False,
+) -> FinishedPartition:
+    """Return the files of a partition whose segments, in order, have these facts.
+
+    With a `leader_epoch` no later one is in the `leader-epoch-checkpoint`.
+    """
+    first = facts[0].base_offset
+    end = max(one.end_offset for one in facts)
+    notes = [one.note for one in facts if one.note]
+    problem = next((one.problem for one in facts if one.problem), None)
+    ends = [SegmentEnd(one.base_offset, one.end_offset, one.record_count) for one in facts]
+    holes = list(holes_between(ends))
+    if problem is None and not allow_holes:
+        problem = next((text for text, is_certain in holes if is_certain), None)
+    problem = problem or _overlap(facts)
+    if problem is not None:
+        return FinishedPartition({}, first, first, end, -1, (), problem)
+    notes += [text for text, _ in holes]
+    files: dict[str, bytes] = {}
+    producers, open_now = known.producers, _open(known.producers)
+    epochs = with_later_epochs((), _at_most(known.epochs, leader_epoch))
+    for number, one in enumerate(facts):
+        if number:
+            files[segment_file_name(one.base_offset, "snapshot")] = snapshot_bytes(producers)
+        completed = complete_transactions(one.transactions, open_now, base_offset=one.base_offset)
+        if completed.aborted is None or completed.open_at_end is None:
+            problem = f"the segment at offset {one.base_offset}: {completed.problem}"
+            return FinishedPartition({}, first, first, end, -1, (), problem)
+        if completed.aborted:
+            index = TransactionIndex.from_entries(completed.aborted, base_offset=one.base_offset)
+            files[segment_file_name(one.base_offset, "txnindex")] = index.to_bytes()
+        open_now = completed.open_at_end
+        producers = after_changes(producers, one.producers)
+        epochs = with_later_epochs(epochs, one.epochs)
+    if end > first:
+        files[segment_file_name(end, "snapshot")] = snapshot_bytes(producers)
+    start = end if known.starts_at_end else min(max(first, known.start_offset or 0), end)
+    epochs = epochs_from(truncate_epochs(epochs, end), start)
+    text = format_epoch_checkpoint(epochs) if epochs else ""  # the file of a new log is empty
+    files[LEADER_EPOCH_CHECKPOINT] = text.encode()
+    if topic_id is not None:
+        files[PARTITION_METADATA] = PartitionMetadata(topic_id).to_bytes()
+    if open_now:
+        notes.append(_left_open(open_now))
+    largest = max(one.largest_epoch for one in facts)
+    return FinishedPartition(files, first, start, end, largest, tuple(notes))
+
+
+def _at_most(epochs: Sequence[EpochStart], leader_epoch: int | None) -> Iterator[EpochStart]:
+    for one in epochs:
+        epoch = one.epoch if leader_epoch is None else min(one.epoch, leader_epoch)
+        yield one._replace(epoch=epoch)
+
+
+def _left_open(open_now: Open) -> str:
+    return (
+        f"{len(open_now)} transactions are open at the end, the first from offset "
+        f"{min(open_now.values())} on; consumers with read_committed stop there until they end. A "
+        "new cluster does not know them: kafka-transactions.sh --abort ends them"
+    )
+
+
+def _open(producers: Sequence[ProducerState]) -> Open:
+    return {one.producer_id: one.first_offset for one in producers if one.first_offset >= 0}
+
+
+def _overlap(facts: Sequence[SegmentFacts]) -> str | None:
+    for before, after in pairwise(facts):
+        if before.end_offset > after.base_offset:
+            return (
+                f"the segment at offset {before.base_offset} ends at {before.end_offset}, after "
+                f"the next one begins at {after.base_offset}; expected no segment twice"
+            )
+    return None

@@ -1,0 +1,265 @@
+"""Carry out a restore, so that a broker never starts on a part of it.
+
+Everything is made in `LOG_DIR/.kip33-restore/`: a broker that finds a directory of this name does
+not start. When all partitions are staged and on the disk, the journal is published, and
+`restore_complete` brings them to their places. A run that was interrupted is continued by the same
+command: segments that are staged are not copied again.
+"""
+
+import os
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from kip33.archive.bins import Engine, Progress
+from kip33.archive.listing import Listed
+from kip33.errors import RestoreError
+from kip33.formats.scan import SMALL_BYTES
+from kip33.restore.finished_partition import FinishedPartition, finish_partition
+from kip33.restore.known_before import known_before
+from kip33.restore.log_dir_lock import alone_in
+from kip33.restore.log_dir_state import STAGING
+from kip33.restore.restore_bins import STAGED_FACTS, STAGED_PARTITIONS, StagingJob, stage_bin
+from kip33.restore.restore_complete import complete, give_to_owner, require_checkpoints
+from kip33.restore.restore_journal import (
+    RestoredPartition,
+    RestoreJournal,
+    begin_restore_journal,
+    read_restore_journal,
+)
+from kip33.restore.restore_plan import PartitionPlan, RestorePlan, plan_restore
+from kip33.restore.restore_request import RestoreRequest
+from kip33.restore.restore_summary import RestoreOutcome, summary_of
+from kip33.restore.segment_copy import not_written
+from kip33.restore.segment_facts import SegmentFacts
+from kip33.retention.broker_locks import locked
+from kip33.rules.quantities import human_bytes
+from kip33.stores.durable_files import flush_filesystems, is_flushing, make_folder
+from kip33.stores.files import one_line
+from kip33.stores.local_files import write_new
+from kip33.stores.locations import Location
+from kip33.stores.own_files import remove
+
+MOST_ATTEMPTS: Final = 3  # at logs that change while they are read
+_OTHER_BYTES_OF_A_SEGMENT: Final = 64 << 10  # index files, snapshot, facts; in whole pages
+_INDEX_SHARE: Final = 128  # of a log: an entry of 8 and one of 12 bytes for each 4 KiB, and more
+
+
+def restore(
+    request: RestoreRequest,
+    engine: Engine,
+    *,
+    on_listed: Listed | None = None,
+    on_progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Restore partitions into a log directory, or continue that; return the summary.
+
+    Raises LockedError while a broker or another run uses the log directory, RestoreError or
+    LocationError if the restore cannot begin, PublishError for a failure after that: the same
+    command continues.
+    """
+    log_dir = request.log_dir
+    if log_dir.is_local:
+        _make_log_dir(log_dir)
+    else:
+        plan_restore(request)  # raises the error for a log directory that is not local
+    with alone_in(log_dir, "restore", RestoreError), locked([log_dir.child("any")]):
+        journal = read_restore_journal(log_dir)
+        if journal is None:
+            journal = _staged(_read(request, engine, on_listed, on_progress))
+            if not journal.partitions:
+                _remove_staging(log_dir)
+                return journal.summary
+            begin_restore_journal(log_dir, journal)
+        elif journal.source != request.source.uri:
+            raise RestoreError(
+                f"{log_dir.uri}: a restore of {journal.source} was begun and not ended; end it "
+                "with the same command before another one"
+            )
+        complete(log_dir, journal)
+        return journal.summary
+
+
+def _make_log_dir(log_dir: Location) -> None:
+    try:
+        make_folder(log_dir)
+    except OSError as error:
+        raise RestoreError(
+            f"{log_dir.uri}: cannot be created: {one_line(error)}; fix it or choose another"
+        ) from error
+
+
+def _require_space(plan: RestorePlan) -> None:
+    """Raise RestoreError if the log directory has too little space for what is not staged yet."""
+    needed = 0
+    job = _job(plan)
+    for segment in job.segments:
+        place = job.directory(segment).child(segment.file_name("log"))
+        with suppress(FileNotFoundError):
+            if os.stat(place.path).st_size == segment.size_bytes:  # noqa: PTH116
+                continue
+        needed += _OTHER_BYTES_OF_A_SEGMENT + segment.size_bytes // _INDEX_SHARE
+        needed += 0 if job.links(segment) else segment.size_bytes
+    free = plan.log_dir.free_bytes
+    if needed > free:
+        raise RestoreError(
+            f"{plan.request.log_dir.uri}: {human_bytes(free)} are free, but the restore needs "
+            f"{human_bytes(needed)}; make room, or choose fewer partitions"
+        )
+
+
+def _job(plan: RestorePlan) -> StagingJob:
+    request = plan.request
+    return StagingJob(
+        request.log_dir.child(STAGING),
+        request.source,
+        plan.segments,
+        request.settings,
+        request.is_linked,
+        request.leader_epoch,
+        is_flushing(),
+        native=sum(segment.size_bytes for segment in plan.segments) > SMALL_BYTES,
+    )
+
+
+class _Staged(NamedTuple):
+    """A partition, what its segments are, and its small files."""
+
+    plan: PartitionPlan
+    facts: Sequence[SegmentFacts]
+    finished: FinishedPartition
+
+
+class _ReadSegments(NamedTuple):
+    """A plan and the facts of its segments, in its order."""
+
+    plan: RestorePlan
+    facts: Sequence[SegmentFacts]
+    notes: tuple[str, ...]
+
+
+def _read(
+    request: RestoreRequest,
+    engine: Engine,
+    on_listed: Listed | None,
+    on_progress: Progress | None,
+) -> _ReadSegments:
+    """Stage all segments. If a log changes meanwhile, the source is listed and read again."""
+    notes: dict[str, None] = {}
+    for attempts_left in reversed(range(MOST_ATTEMPTS)):
+        plan = plan_restore(request, on_listed)
+        _require_space(plan)
+        require_checkpoints(request.log_dir)
+        job = _job(plan)
+        _make_staging(plan, job)
+        results = engine.run_on_bins(job.files(), partial(stage_bin, job), on_progress=on_progress)
+        facts = [one.facts for one in sorted(results, key=lambda one: one.number)]
+        changed = [n for n, one in enumerate(facts) if one.has_changed]
+        if not changed or not attempts_left:
+            break
+        for number in changed:
+            log = job.segments[number].log.uri
+            notes[f"{log}: the log changed while it was read, and was read again"] = None
+    return _ReadSegments(plan, facts, tuple(notes))
+
+
+def _staged(read: _ReadSegments) -> RestoreJournal:
+    """Finish the staged partitions; return the journal for those that are complete."""
+    plan = read.plan
+    staging = plan.request.log_dir.child(STAGING)
+    staged, number = [], 0
+    for one in plan.wanted:
+        own = read.facts[number : number + len(one.segments)]
+        number += len(one.segments)
+        finished = finish_partition(
+            own,
+            topic_id=one.topic_id,
+            known=known_before(one),
+            leader_epoch=plan.request.leader_epoch,
+            allow_holes=plan.request.allow_holes,
+        )
+        staged.append(_Staged(one, own, finished))
+    for made in staged:
+        _write_partition(staging, made)
+    with_files = [made for made in staged if made.finished.problem is None]
+    if with_files:
+        try:
+            flush_filesystems([staging])
+        except OSError as error:
+            raise not_written(staging, error) from error
+    others = plan.log_dir.others({made.plan.name for made in with_files})
+    outcomes = {made.plan.name: RestoreOutcome.of(made.facts, made.finished) for made in staged}
+    marks = not plan.log_dir.is_cleanly_shut and not others
+    return RestoreJournal(
+        plan.request.source.uri,
+        tuple(_restored(made) for made in with_files),
+        marks,
+        summary_of(plan, outcomes, others=others, is_applied=True, notes=read.notes),
+    )
+
+
+def _restored(made: _Staged) -> RestoredPartition:
+    finished = made.finished
+    return RestoredPartition(
+        *(made.plan.topic, made.plan.partition, made.plan.name),
+        *(finished.first_base_offset, finished.start_offset, finished.end_offset),
+    )
+
+
+def _make_staging(plan: RestorePlan, job: StagingJob) -> None:
+    """Make the directories of all partitions; remove those of an earlier run for others."""
+    names = {one.name for one in plan.wanted}
+    try:
+        for kind in (STAGED_PARTITIONS, STAGED_FACTS):
+            folder = job.staging.child(kind)
+            os.makedirs(folder.path, exist_ok=True)  # noqa: PTH103 - a path as the filesystem has it
+            with os.scandir(folder.path) as entries:
+                found = {entry.name for entry in entries}
+            for name in sorted(found - names):
+                shutil.rmtree(folder.child(name).path)
+            for name in sorted(names - found):
+                os.mkdir(folder.child(name).path)  # noqa: PTH102
+    except OSError as error:
+        raise not_written(job.staging, error) from error
+
+
+def _remove_staging(log_dir: Location) -> None:
+    with suppress(FileNotFoundError):
+        shutil.rmtree(log_dir.child(STAGING).path)
+
+
+def _write_partition(staging: Location, made: _Staged) -> None:
+    """Write the small files of a staged partition; remove the whole of one with a problem."""
+    folder = staging.child(f"{STAGED_PARTITIONS}/{made.plan.name}")
+    files = made.finished.files
+    logs = {
+        segment.file_name(kind)
+        for segment in made.plan.segments
+        for kind in ("log", "index", "timeindex")
+    }
+    linked = {
+        segment.file_name("log")
+        for segment, facts in zip(made.plan.segments, made.facts, strict=True)
+        if facts.is_linked
+    }
+    place = folder
+    try:
+        if made.finished.problem is not None:
+            shutil.rmtree(folder.path)
+            return
+        with os.scandir(folder.path) as entries:
+            strangers = {entry.name for entry in entries} - logs
+        for name in sorted(strangers):
+            remove(folder.child(name))
+        for name, data in files.items():
+            place = folder.child(name)
+            write_new(place.path, data)
+        log_dir = staging.parent
+        for name in sorted((logs | files.keys()) - linked):
+            place = folder.child(name)
+            give_to_owner(log_dir, place.path)
+        give_to_owner(log_dir, folder.path)
+    except OSError as error:
+        raise not_written(place, error) from error

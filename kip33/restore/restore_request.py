@@ -1,0 +1,58 @@
+"""What `kip33 restore` is asked to do, and the segments that it finds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kip33.catalog.snapshot import Snapshot
+from kip33.formats.names import partition_dir_name, segment_file_name
+from kip33.rules.index_builder import TopicSettings
+from kip33.stores.locations import Location
+
+PartitionName = tuple[str, int]
+"""A topic and the number of a partition."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestoreRequest:
+    """The source, the log directory, and what is restored how."""
+
+    source: Location
+    log_dir: Location
+    catalog: tuple[Location, Snapshot] | None = None  # of the source; None: it is listed
+    topics: tuple[str, ...] = ()  # globs; empty: all
+    partitions: frozenset[int] | None = None  # None: all
+    layout: str = "kafka"
+    replica: str | None = None  # the log directory of the source; None: the most complete one
+    settings: TopicSettings = field(default_factory=TopicSettings)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    from_ms: int | None = None
+    until_ms: int | None = None
+    from_offsets: Mapping[PartitionName, int] = field(default_factory=dict)
+    is_truncated: bool = False  # at `until_ms`, the last segment, too
+    leader_epoch: int | None = None  # the largest that batches have in the result
+    is_linked: bool = False
+    allow_holes: bool = False
+
+
+class SourceSegment(NamedTuple):
+    """One segment to restore, as the source was listed."""
+
+    log: Location
+    topic: str
+    partition: int
+    base_offset: int
+    size_bytes: int
+    last_modified_ms: int | None
+    is_last: bool = False  # of those that are restored of the partition
+    cut_offset: int | None = None  # it is cut there, as Kafka truncates
+    max_timestamp: int | None = None  # of a catalog; None: not known
+
+    @property
+    def directory_name(self) -> str:
+        """Return the name of the partition's directory in a log directory."""
+        return partition_dir_name(self.topic, self.partition)
+
+    def file_name(self, kind: str) -> str:
+        """Return the name of one of its files in a log directory."""
+        return segment_file_name(self.base_offset, kind)

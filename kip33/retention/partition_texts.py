@@ -1,0 +1,85 @@
+"""A partition's row of an evaluation in words: its policy, what is to be noted, what blocks it."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
+
+from kip33.formats.names import segment_file_name
+from kip33.formats.times import iso_time
+from kip33.rules.quantities import human_bytes, human_duration
+from kip33.rules.retention import RetentionMode, RetentionReason
+
+PartitionRow: TypeAlias = Mapping[str, Any]
+"""A row of `retention.evaluated_tables.partitions_table`."""
+
+
+def name_of(row: PartitionRow) -> str:
+    """Return a partition's directory in its usual form: `broker-1/orders-0`."""
+    log_dir = f"{row['log_dir']}/" if row["log_dir"] else ""
+    if row["topic"] is None:
+        return f"{log_dir}?"
+    return f"{log_dir}{row['topic']}-{row['partition']}"
+
+
+def policy_text(row: PartitionRow) -> str:
+    """Return the policy and its limits: `orders*: 7 d, 1.0 GiB`."""
+    if row["mode"] == RetentionMode.COMPACT:
+        return f"{row['policy']}: compact"
+    if row["mode"] != RetentionMode.DELETE:
+        return "not evaluated" if row["mode"] == RetentionMode.UNJUDGED else "none"
+    limits = []
+    if row["retention_ms"] >= 0:
+        limits.append(human_duration(row["retention_ms"]))
+    if row["retention_bytes"] >= 0:
+        limits.append(human_bytes(row["retention_bytes"]))
+    return f"{row['policy']}: {', '.join(limits) or 'forever'}"
+
+
+def remarks_of(row: PartitionRow) -> Iterator[str]:
+    """Yield how many segments have suspicious timestamps, or are judged with less certainty."""
+    for kind, count in sorted(row["suspicions"].items()):
+        yield f"{count:,} {kind.replace('_', ' ')}"
+    if row["last_modified_segments"]:
+        named = " ".join(map(str, row["last_modified_base_offsets"]))
+        more = (
+            " ..." if row["last_modified_segments"] > len(row["last_modified_base_offsets"]) else ""
+        )
+        yield f"{row['last_modified_segments']:,} by file time ({named}{more})"
+    if row["active_expired_segments"]:
+        yield "last segment has expired, is kept"
+    if row["unverified_segments"]:
+        yield f"{row['unverified_segments']:,} unverified"
+    if row["doubtful_segments"]:
+        yield f"{row['doubtful_segments']:,} doubtful"
+
+
+def block_sentence(row: PartitionRow) -> str:
+    """Return a sentence about what blocks a partition: segment, timestamp, and until when."""
+    waits = f"{name_of(row)}: {counted(row['blocked_segments'], 'segment')} of "
+    waits += f"{human_bytes(row['blocked_bytes'])} expired, but blocked"
+    if row["blocking_base_offset"] is None:
+        return f"{waits}: the directory cannot be listed"
+    file = segment_file_name(row["blocking_base_offset"], "log")
+    if row["block_ends_at_ms"] is None:
+        ends = "the block does not end by itself"
+    else:
+        ends = f"the block ends by itself at {iso_time(row['block_ends_at_ms'])}"
+    only = f"this segment alone blocks {human_bytes(row['kept_only_by_blocker_bytes'])}"
+    return f"{waits} by {file}, which {_why_it_stays(row)}; {ends}; {only}"
+
+
+def _why_it_stays(row: PartitionRow) -> str:
+    if row["blocking_reason"] != RetentionReason.NOT_EXPIRED:
+        return f"is kept: {row['blocking_reason'].replace('_', ' ')}"
+    ahead_ms = row["blocking_ahead_of_now_ms"]
+    if ahead_ms > 0:
+        how = f"{human_duration(ahead_ms)} in the future"
+    else:
+        how = f"{human_duration(row['blocking_ahead_of_blocked_ms'])} after the segments it blocks"
+    offset = row["blocking_offset_of_max_timestamp"]
+    where = "" if offset is None else f" in the batch that ends at offset {offset}"
+    return f"has a timestamp of {iso_time(row['blocking_timestamp'])}{where}, {how}"
+
+
+def counted(count: int, what: str) -> str:
+    """Return `1 segment`, `2,000 segments`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

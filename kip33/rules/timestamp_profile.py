@@ -1,0 +1,217 @@
+"""The profile of timestamps: their type, their order, their distance from clocks, their latency.
+
+A profile is made from batch headers. The profiles of a partition's segments, one after the other,
+add up to the profile of the partition, if each segment is profiled with the largest timestamp
+before it. Batches without a timestamp (below 0) are only counted.
+
+The limits `message.timestamp.before.max.ms` and `after.max.ms` are those of Kafka's `LogValidator`:
+a batch is rejected if a record's timestamp is more than the limit before or after the broker's
+clock at the append. A header has the largest timestamp and that of the first record, so a later
+record that is older than the first one is not seen.
+
+With LogAppendTime a v2 batch keeps the first record's timestamp of its producer
+(`DefaultRecordBatch.setMaxTimestamp`). The difference is the latency of the append. It includes the
+difference of the two clocks, so it can be negative.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from kip33.formats.batch import (
+    CONTROL,
+    DELETE_HORIZON,
+    LOG_APPEND_TIME,
+    NO_TIMESTAMP,
+    BatchColumns,
+)
+from kip33.rules.latency_histogram import LatencyHistogram
+from kip33.rules.quantities import MAX_INT64
+from kip33.rules.retention import NO_LIMIT
+from kip33.rules.retention_columns import Bools, Codes, Int64Column, Int64s
+from kip33.rules.suspicious_timestamps import SUSPICIONS, TimestampColumns, suspicions_of
+
+_SECOND: Final = 1_000
+_DAY: Final = 86_400_000
+DISTANCES: Final = (
+    *(0, 10, 100, _SECOND, 10 * _SECOND, 60 * _SECOND, 600 * _SECOND, 3_600 * _SECOND),
+    *(_DAY, 7 * _DAY, 365 * _DAY),
+)
+"""The largest distance in ms of each class but the last one, which has no largest."""
+CLASSES: Final = len(DISTANCES) + 1
+
+NONE, MIXED = "none", "mixed"
+_TYPE_OF_BIT: Final = {0: NONE, 1: NONE, 2: "CreateTime", 4: "LogAppendTime"}
+
+
+class TimestampLimits(NamedTuple):
+    """How far a timestamp may be before and after the broker's clock, in ms; None: any distance."""
+
+    before_max_ms: int | None = None
+    after_max_ms: int | None = None
+
+
+class ProfileQuestion(NamedTuple):
+    """What is asked of a segment."""
+
+    limits: TimestampLimits
+    now_ms: int  # for timestamps that are suspicious
+    clock_ms: int | None  # stands in for the broker's clock; None: unknown, nothing is judged
+    file_ms: int | None  # when the file was modified
+    largest_before: int = NO_TIMESTAMP  # of the partition's earlier segments
+
+
+class TimestampProfile:
+    """The profile of some batches, in the order of a partition.
+
+    `types` has bit k for `segment_summary.TIMESTAMP_TYPES[k]`. Classes of distances are counted as
+    in DISTANCES: `behind` the largest timestamp so far (0: in order), `before_file` and
+    `after_file` from the file's time. `suspicious` counts the kinds of SUSPICIONS.
+    """
+
+    def __init__(self) -> None:
+        """Start without batches."""
+        self.batches = self.without_timestamp = self.types = 0
+        self.first_timestamp = self.largest_timestamp = NO_TIMESTAMP
+        self.furthest_behind_ms = 0
+        self.behind = np.zeros(CLASSES, np.int64)
+        self.before_file = np.zeros(CLASSES, np.int64)
+        self.after_file = np.zeros(CLASSES, np.int64)
+        self.judged_by_append_time = self.judged_by_clock = 0
+        self.rejected_before = self.rejected_after = 0
+        self.suspicious = np.zeros(len(SUSPICIONS), np.int64)
+        self.latency = LatencyHistogram()
+
+    @property
+    def out_of_order(self) -> int:
+        """Return how many batches are behind the largest timestamp before them."""
+        return int(self.behind[1:].sum())
+
+    @property
+    def timestamp_type(self) -> str:
+        """Return `CreateTime`, `LogAppendTime`, `none` (no timestamps), or `mixed`."""
+        return timestamp_type_of(self.types, has_timestamp=self.batches > self.without_timestamp)
+
+    def append(self, batches: BatchColumns, question: ProfileQuestion) -> None:
+        """Add the next batches of a segment, columns of BATCH."""
+        self.batches += len(batches)
+        self.types |= _types_of(batches)
+        timed = _only(batches, batches["max_timestamp"] >= 0)
+        self.without_timestamp += len(batches) - len(timed)
+        if not len(timed):
+            return
+        timestamps = timed["max_timestamp"]
+        before = max(self.largest_timestamp, question.largest_before)
+        largest = np.maximum.accumulate(np.concatenate(([before], timestamps)))
+        behind = np.maximum(largest[:-1] - timestamps, 0)
+        self.behind += _classes_of(behind)
+        self.furthest_behind_ms = max(self.furthest_behind_ms, int(behind.max()))
+        if self.first_timestamp < 0:
+            self.first_timestamp = int(timestamps[0])
+        self.largest_timestamp = max(self.largest_timestamp, int(timestamps.max()))
+        if question.file_ms is not None:
+            older = question.file_ms - timestamps
+            self.before_file += _classes_of(older[older >= 0])
+            self.after_file += _classes_of(-older[older < 0])
+        self.suspicious += _suspicious(timestamps, question)
+        self._judge(timed, question)
+
+    def merge(self, later: "TimestampProfile") -> None:
+        """Add the profile of batches that follow; it was made with the largest timestamp here."""
+        for name in ("batches", "without_timestamp", "judged_by_append_time", "judged_by_clock"):
+            setattr(self, name, getattr(self, name) + getattr(later, name))
+        self.rejected_before += later.rejected_before
+        self.rejected_after += later.rejected_after
+        self.types |= later.types
+        if self.first_timestamp < 0:
+            self.first_timestamp = later.first_timestamp
+        self.largest_timestamp = max(self.largest_timestamp, later.largest_timestamp)
+        self.furthest_behind_ms = max(self.furthest_behind_ms, later.furthest_behind_ms)
+        self.behind += later.behind
+        self.before_file += later.before_file
+        self.after_file += later.after_file
+        self.suspicious += later.suspicious
+        self.latency.merge(later.latency)
+
+    def _judge(self, timed: BatchColumns, question: ProfileQuestion) -> None:
+        """Compare producers' timestamps with the broker's clock, or with what stands in for it."""
+        produced = _only(timed, timed["attributes"] & CONTROL == 0)
+        newest, first = produced["max_timestamp"], produced["base_timestamp"]
+        stamped = produced["attributes"] & LOG_APPEND_TIME != 0
+        has_first = (produced["attributes"] & DELETE_HORIZON == 0) & (produced["records_count"] > 0)
+        has_first &= (produced["magic"] >= 2) & (first >= 0)
+        appended = stamped & has_first
+        self.latency.add(newest[appended] - first[appended])
+        self.judged_by_append_time += int(appended.sum())
+        self._count_rejected(first[appended], first[appended], newest[appended], question.limits)
+        if question.clock_ms is not None:
+            oldest = np.where(has_first, np.minimum(first, newest), newest)[~stamped]
+            clock = np.full(len(oldest), question.clock_ms, np.int64)
+            self.judged_by_clock += len(oldest)
+            self._count_rejected(oldest, newest[~stamped], clock, question.limits)
+
+    def _count_rejected(
+        self, oldest: Int64s, newest: Int64s, clock: Int64s, limits: TimestampLimits
+    ) -> None:
+        """Count the batches that fail each of Kafka's two checks; all times are 0 or more."""
+        if limits.before_max_ms is not None:
+            self.rejected_before += int((clock - oldest > limits.before_max_ms).sum())
+        if limits.after_max_ms is not None:
+            self.rejected_after += int((newest - clock > limits.after_max_ms).sum())
+
+
+def timestamp_type_of(types: int, *, has_timestamp: bool) -> str:
+    """Return the type of batches whose types have these bits; `none` without a timestamp."""
+    return _TYPE_OF_BIT.get(types, MIXED) if has_timestamp else NONE
+
+
+def limits_of(before_max_ms: int | None, after_max_ms: int | None) -> TimestampLimits:
+    """Return limits; Kafka's largest number, 2^63 - 1, means that there is no limit."""
+    return TimestampLimits(
+        *(None if limit == MAX_INT64 else limit for limit in (before_max_ms, after_max_ms))
+    )
+
+
+def _only(batches: BatchColumns, which: Bools) -> BatchColumns:
+    """Return the batches for which `which` is true, without a copy if these are all."""
+    return batches if which.all() else batches[which]
+
+
+def _types_of(batches: BatchColumns) -> int:
+    """Return a bit for each timestamp type, as `segment_summary.summarize` does."""
+    is_v0 = batches["magic"] == 0
+    stamped = ~is_v0 & (batches["attributes"] & LOG_APPEND_TIME != 0)
+    created = ~is_v0 & ~stamped
+    return sum(bit for bit, found in ((1, is_v0), (2, created), (4, stamped)) if found.any())
+
+
+def _classes_of(distances: Int64s) -> Int64s:
+    """Return how many distances are in each class."""
+    classes = np.searchsorted(DISTANCES, distances, side="left")
+    return np.bincount(classes, minlength=CLASSES).astype(np.int64)
+
+
+def suspicions_of_records(timestamps: Int64s, after_max_ms: Int64s, *, now_ms: int) -> Codes:
+    """Return what is suspicious about timestamps of records, by the rule of retention.
+
+    `after_max_ms` is 2^63 - 1 without a limit. Timestamps below 0 are ignored. The checks
+    that compare with a segment's file are left out.
+    """
+    known: Bools = timestamps >= 0
+    columns = TimestampColumns(
+        largest_timestamp=Int64Column(timestamps, known),
+        is_of_record=known,
+        is_create_time=np.zeros(len(timestamps), bool),
+        last_modified_ms=Int64Column(timestamps, ~known),
+        retention_ms=np.full(len(timestamps), NO_LIMIT, np.int64),
+        after_max_ms=after_max_ms,
+    )
+    return suspicions_of(columns, now_ms=now_ms)
+
+
+def _suspicious(timestamps: Int64s, question: ProfileQuestion) -> Int64s:
+    """Return how many timestamps are suspicious, by kind."""
+    limit = question.limits.after_max_ms
+    after_max = np.full(len(timestamps), MAX_INT64 if limit is None else limit, np.int64)
+    codes = suspicions_of_records(timestamps, after_max, now_ms=question.now_ms)
+    return np.bincount(codes[codes >= 0], minlength=len(SUSPICIONS)).astype(np.int64)

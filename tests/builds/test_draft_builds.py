@@ -1,0 +1,299 @@
+"""Builds with a draft of KIP-33: files of their own names, owned, reused and orphaned as others."""
+
+import os
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kip33.builds.plan import BuildPlan
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.orphan_list import read_orphans
+from kip33.errors import CatalogError
+from kip33.formats.batch import BATCH
+from kip33.rules.draft_entries import DRAFTS, DraftBuilder, index_file_of
+from kip33.rules.index_builder import IndexBuilder, IndexSettings
+from kip33.rules.index_entries import RECOVER
+from tests.builders.changing_archive import DAY_MS, INTERVAL, START_MS, ChangingArchive, batches
+from tests.builders.generated_segments import Written, plain_batch, rows_of, wire_of
+from tests.long_forms import one_in, short_and_long
+
+A, B = "broker 1/a-0", "broker 1/b-0"
+MINUTE = 60_000
+KAFKA_FILES = (".timeindex", ".index", ".txnindex")
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> ChangingArchive:
+    archive = ChangingArchive(tmp_path / "odd % ü #")
+    for number, base_offset in enumerate((0, 40, 80)):
+        first_ms = START_MS + number * 20 * MINUTE
+        log = batches(base_offset, 20, first_ms=first_ms, step_ms=MINUTE)
+        archive.write(archive.log(A, base_offset), log)
+    archive.write(archive.log(B), batches(0, 5))
+    return archive
+
+
+def draft_file(archive: ChangingArchive, name: str, base_offset: int = 0) -> Path:
+    return archive.index(A, base_offset).with_suffix(f".{index_file_of(name)}")
+
+
+def index_files(archive: ChangingArchive) -> dict[str, bytes]:
+    root = archive.index_root
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted(root.rglob("*index"))
+        if path.is_file()
+    }
+
+
+def expected_file(name: str, entries: list[Written], base_offset: int, before: int = -1) -> bytes:
+    builder = DraftBuilder(DRAFTS[name], base_offset=base_offset, largest_before=before)
+    settings = IndexSettings(index_interval_bytes=INTERVAL)
+    indexes = IndexBuilder(RECOVER, settings, base_offset=base_offset, topic="a", drafts=(builder,))
+    indexes.append(np.array(rows_of(entries), BATCH))
+    indexes.close(0)
+    return builder.data
+
+
+@pytest.mark.parametrize("name", one_in(4, DRAFTS))
+def test_each_draft_has_its_own_files_and_none_of_kafkas(
+    archive: ChangingArchive, name: str
+) -> None:
+    entries = [plain_batch(n, [START_MS + n * 7 * MINUTE], bytes(90)) for n in range(0, 60, 2)]
+    archive.write(archive.log("broker 1/c-0"), wire_of(entries))
+
+    archive.build(dialect=name)
+
+    files = index_files(archive)
+    assert {Path(file).name.partition(".")[2] for file in files} == {index_file_of(name)}
+    assert len(files) == 5
+    own = f"broker 1/c-0/{0:020d}.{index_file_of(name)}"
+    assert files[own] == expected_file(name, entries, 0) != b""
+    row = archive.row("broker 1/c-0")
+    assert row["index_uri"].endswith(own.rpartition("/")[2])
+    assert row["time_index_bytes"] == len(files[own])
+    entry_bytes = DRAFTS[name].entry.itemsize
+    assert row["time_index_entries"] == len(files[own]) // entry_bytes
+
+
+@pytest.mark.parametrize("name", one_in(4, DRAFTS))
+def test_kafkas_files_of_other_programs_are_not_touched(
+    archive: ChangingArchive, name: str
+) -> None:
+    archive.index(A).parent.mkdir(parents=True)
+    foreign = {
+        archive.index(A).with_suffix(suffix): b"of a broker" + suffix.encode()
+        for suffix in KAFKA_FILES
+    }
+    for file, data in foreign.items():
+        file.write_bytes(data)
+
+    for _ in range(2):
+        archive.build(dialect=name, overwrite=True)
+        assert {file: file.read_bytes() for file in foreign} == foreign
+    archive.log(A).unlink()
+    archive.build(dialect=name)
+    assert {file: file.read_bytes() for file in foreign} == foreign
+
+
+@pytest.mark.parametrize("name", one_in(4, DRAFTS))
+def test_a_file_of_another_program_is_kept_unless_overwrite_is_given(
+    archive: ChangingArchive, name: str
+) -> None:
+    place = draft_file(archive, name)
+    place.parent.mkdir(parents=True)
+    place.write_bytes(b"of another program")
+
+    archive.build(dialect=name)
+
+    assert place.read_bytes() == b"of another program"
+    assert archive.row(A)["index_file"] == "kept"
+    assert "kip33 did not write it" in archive.row(A)["error"]
+    archive.build(dialect=name, overwrite=True)
+    assert place.read_bytes() != b"of another program"
+    assert archive.row(A)["index_file"] == "written"
+
+
+@pytest.mark.parametrize("name", one_in(4, DRAFTS))
+@pytest.mark.parametrize("offset_index", one_in(2, [True, False]))
+def test_a_second_build_reads_what_changed_and_gives_what_a_new_one_gives(
+    archive: ChangingArchive, name: str, offset_index: bool
+) -> None:
+    how: dict[str, Any] = {"dialect": name, "offset_index": offset_index}
+    archive.build(**how)
+    assert archive.build(**how).indexed == 0
+    draft_file(archive, name, 40).unlink()
+    draft_file(archive, name, 80).write_bytes(b"")
+    archive.write(archive.log(B), batches(0, 9))
+    archive.write(archive.log(B, 20), batches(20, 9, first_ms=START_MS + DAY_MS))
+
+    summary = archive.build(**how)
+
+    assert (summary.indexed, summary.reused) == (4, 1)
+    assert without_settings(archive.outcome().rows) == without_settings(archive.fresh(**how).rows)
+    files = index_files(archive)
+    assert files == index_files_of_fresh(archive, how)
+
+
+def without_settings(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{k: v for k, v in row.items() if k != "kip33_version"} for row in rows]
+
+
+def index_files_of_fresh(archive: ChangingArchive, how: dict[str, Any]) -> dict[str, bytes]:
+    other = ChangingArchive(archive.folder)
+    other.index_dir, other.catalog = archive.folder / "other", archive.folder / "other catalog"
+    other.now_ms = archive.now_ms
+    other.build(full=True, **how)
+    found = index_files(other)
+    for file in found:
+        (other.index_root / file).unlink()
+    return found
+
+
+@pytest.mark.parametrize("name", one_in(4, DRAFTS))
+def test_a_file_whose_log_is_deleted_is_orphaned_and_used_again(
+    archive: ChangingArchive, name: str
+) -> None:
+    archive.build(dialect=name)
+    log, modified_ns = archive.log(A, 80).read_bytes(), archive.log(A, 80).stat().st_mtime_ns
+    archive.log(A, 80).unlink()
+
+    archive.build(dialect=name)
+
+    catalog = Catalog.at(str(archive.catalog))
+    orphans, _ = read_orphans(catalog, catalog.require_newest())
+    assert orphans["index_uri"].to_pylist() == [draft_file(archive, name, 80).as_uri()]
+    archive.log(A, 80).write_bytes(log)
+    os.utime(archive.log(A, 80), ns=(0, modified_ns))
+    archive.build(dialect=name)
+    orphans, _ = read_orphans(catalog, catalog.require_newest())
+    assert orphans.num_rows == 0
+    assert archive.row(A, 80)["index_file"] == "written"
+
+
+@pytest.mark.parametrize(
+    ("first", "then"), [("recover", "minute"), ("minute", "kip33"), ("inline", "bucket")]
+)
+def test_a_catalog_has_one_kind_of_index_files(
+    archive: ChangingArchive, first: str, then: str
+) -> None:
+    archive.build(dialect=first)
+    before = index_files(archive)
+
+    with pytest.raises(CatalogError) as refused:
+        archive.build(dialect=then)
+
+    assert str(refused.value) == (
+        f"{archive.catalog.as_uri()}: built with --dialect {first}, whose files end in "
+        f".{index_file_of(first)}, not .{index_file_of(then)}; a catalog has one kind of index "
+        "files: give another --catalog"
+    )
+    assert index_files(archive) == before
+
+
+def test_catalogs_of_several_dialects_share_an_index_directory(archive: ChangingArchive) -> None:
+    for name in ("recover", *DRAFTS):
+        archive.build(dialect=name, catalog=str(archive.folder / name))
+    files = index_files(archive)
+    for name in ("recover", *DRAFTS):
+        summary = archive.build(dialect=name, catalog=str(archive.folder / name))
+        assert (summary.indexed, summary.kept) == (0, 0)
+    assert index_files(archive) == files
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"in_place": True}, "--in-place: the dialect 'minute' is a draft of KIP-33"),
+        ({"only_damaged": True}, "--only damaged is for .timeindex files"),
+        ({"read": "tail"}, "--read tail is for .timeindex files"),
+    ],
+)
+def test_options_that_make_no_sense_for_a_draft_are_refused(
+    tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    archive = ChangingArchive(tmp_path, in_place=bool(options.get("in_place")))
+    archive.write(archive.log(A), batches(0, 5))
+
+    with pytest.raises(ValueError, match=message):
+        archive.build(dialect="minute", **options)
+
+    assert not list(tmp_path.rglob("*index"))
+
+
+def test_a_bucket_index_leaves_out_what_earlier_segments_have(archive: ChangingArchive) -> None:
+    archive.build(dialect="bucket")
+    sizes = [draft_file(archive, "bucket", base).stat().st_size // 12 for base in (0, 40, 80)]
+    assert sizes == [21, 20 + 1, 20 + 1]
+
+    late = batches(0, 20, first_ms=START_MS + 30 * MINUTE, step_ms=MINUTE)
+    archive.write(archive.log(A), late)
+    summary = archive.build(dialect="bucket")
+
+    assert (summary.indexed, summary.reused) == (3, 1)
+    sizes = [draft_file(archive, "bucket", base).stat().st_size // 12 for base in (0, 40, 80)]
+    assert sizes == [21, 0, 10 + 1]
+
+
+def change(random: Random, archive: ChangingArchive) -> None:
+    """Add, rewrite or delete a segment of a partition."""
+    partition = random.choice((A, B, "broker 1/c-0"))
+    base_offset = random.randrange(6) * 40
+    log = archive.log(partition, base_offset)
+    if log.exists() and random.random() < 0.4:
+        log.unlink()
+        return
+    first_ms = START_MS + random.randrange(100) * MINUTE
+    step_ms = random.choice((-MINUTE, 1, MINUTE))
+    data = batches(base_offset, random.randint(1, 15), first_ms=first_ms, step_ms=step_ms)
+    archive.write(log, data[: random.choice((-9, len(data), len(data)))])
+
+
+@pytest.mark.parametrize("nights", short_and_long(4, 80, "KIP33_BUCKET_NIGHTS"))
+def test_each_night_leaves_the_bucket_indexes_of_a_new_build(
+    archive: ChangingArchive, nights: int
+) -> None:
+    random, how = Random("nights"), {"dialect": "bucket"}
+    reused = 0
+    for night in range(nights):
+        for _ in range(random.choice((0, 1, 1, 2))):
+            change(random, archive)
+        summary = archive.build(**how)
+        reused += summary.reused
+        orphaned = orphaned_names(archive)
+        files = {name: data for name, data in index_files(archive).items() if name not in orphaned}
+        assert files == index_files_of_fresh(archive, how), night
+    assert reused >= nights
+
+
+def orphaned_names(archive: ChangingArchive) -> set[str]:
+    catalog = Catalog.at(str(archive.catalog))
+    orphans, _ = read_orphans(catalog, catalog.require_newest())
+    root = archive.index_root
+    uris = orphans["index_uri"].to_pylist()
+    return {str(path.relative_to(root)) for path in root.rglob("*index") if path.as_uri() in uris}
+
+
+def test_a_plan_names_the_files_of_the_draft(archive: ChangingArchive) -> None:
+    plan: BuildPlan = archive.plan(dialect="minute", offset_index=True)
+
+    suffixes = {uri.rpartition("/")[2].partition(".")[2] for uri in plan.claims.to_pylist()}
+    assert suffixes == {"time.index", "index"}
+
+
+def test_without_a_later_segment_before_it_a_bucket_index_is_written_again(
+    archive: ChangingArchive,
+) -> None:
+    how = {"dialect": "bucket"}
+    archive.write(archive.log(A), batches(0, 20, first_ms=START_MS + DAY_MS))
+    archive.build(**how)
+    assert draft_file(archive, "bucket", 40).read_bytes() == b""
+    archive.log(A).unlink()
+
+    summary = archive.build(**how)
+
+    assert (summary.indexed, summary.reused) == (2, 1)
+    assert draft_file(archive, "bucket", 40).stat().st_size == 12 * 21

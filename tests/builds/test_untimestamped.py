@@ -1,0 +1,269 @@
+"""KIP-33's migration rule: closed segments without timestamps get an entry with their file's time.
+
+Nights of builds notice when the file's time, the next segment or the last segment is another one.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kip33.formats.time_index import TimeIndex
+from kip33.indexing.verify_tree import execute_verify, plan_verify
+from kip33.local.local_engine import LocalEngine
+from kip33.rules.index_builder import IndexSettings
+from kip33.rules.untimestamped import FILE_TIME_OFFSET, Untimestamped, entry_offset, rule_of
+from kip33.search.answers import Answer
+from kip33.search.partition_search import search_partition
+from kip33.search.searched_segment import SearchedSegment
+from tests.builders.changing_archive import DAY_MS, START_MS, ChangingArchive, batches
+from tests.builders.segment_builder import segment, v0_message
+from tests.long_forms import one_in
+
+PART = "orders-0"
+NEXT, FIRST = Untimestamped.NEXT_BASE_OFFSET, Untimestamped.FIRST_OFFSET
+
+
+def old_messages(base: int, count: int = 4) -> bytes:
+    return segment(v0_message(base + number, value=b"v") for number in range(count))
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> ChangingArchive:
+    """Return two old segments without timestamps and two newer ones; the last is of v0, too."""
+    archive = ChangingArchive(tmp_path)
+    archive.write(archive.log(PART, 10), old_messages(10))
+    archive.write(archive.log(PART, 20), old_messages(20))
+    archive.write(archive.log(PART, 30), batches(30, 4))
+    archive.write(archive.log(PART, 40), old_messages(40))
+    return archive
+
+
+def entries(archive: ChangingArchive) -> dict[int, list[tuple[int, int]]]:
+    """Return the entries of all indexes that are not of the segment with timestamps."""
+    return {
+        base: [tuple(entry) for entry in TimeIndex.from_bytes(path.read_bytes(), base_offset=base)]
+        for path in sorted((archive.index_dir or archive.source).rglob("*.timeindex"))
+        if (base := int(path.stem)) != 30
+    }
+
+
+def modified_ms(archive: ChangingArchive, base: int) -> int:
+    return archive.log(PART, base).stat().st_mtime_ns // 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("rule", "offsets"),
+    [
+        (Untimestamped.NONE, {10: [], 20: [], 40: []}),
+        (NEXT, {10: [20], 20: [30], 40: []}),
+        (FIRST, {10: [10], 20: [20], 40: []}),
+    ],
+)
+def test_each_text_of_the_kip_names_its_offset_and_the_last_segment_has_none(
+    archive: ChangingArchive, rule: str, offsets: dict[int, list[int]]
+) -> None:
+    archive.build(untimestamped=rule)
+    assert entries(archive) == {
+        base: [(modified_ms(archive, base), offset) for offset in some]
+        for base, some in offsets.items()
+    }
+    assert [row["time_index_entries"] for row in archive.rows()][:2] == [len(offsets[10])] * 2
+    sources = {row["largest_timestamp_source"] for row in archive.rows() if row["magics"] == [0]}
+    assert sources == {"last_modified"}, "the time stays one of a file"
+
+
+@pytest.mark.parametrize(
+    ("base", "following", "time_ms", "offset"),
+    [
+        (10, 20, 1000, 20),
+        pytest.param(10, None, 1000, None, id="the last segment"),
+        pytest.param(10, 20, 0, None, id="an entry of zeros would be padding"),
+        pytest.param(10, 20, -5, None, id="before 1970"),
+        pytest.param(10, 10 + 2**31 - 1, 1000, 10 + 2**31 - 1, id="the largest relative offset"),
+        pytest.param(10, 10 + 2**31, 1000, None, id="beyond int32"),
+    ],
+)
+def test_the_offset_of_the_entry(
+    base: int, following: int | None, time_ms: int, offset: int | None
+) -> None:
+    assert entry_offset(NEXT, base, following, time_ms) == offset
+    assert entry_offset(Untimestamped.NONE, base, following, time_ms) is None
+
+
+def test_the_names_of_the_rules() -> None:
+    assert rule_of("entry") == NEXT
+    with pytest.raises(ValueError, match="expected one of none, next-base-offset"):
+        rule_of("last")
+
+
+def test_a_second_build_reads_nothing(archive: ChangingArchive) -> None:
+    archive.build(untimestamped=NEXT)
+    before = archive.outcome()
+    assert archive.build(untimestamped=NEXT).indexed == 0
+    assert archive.outcome() == before
+
+
+def _touched(archive: ChangingArchive) -> None:
+    archive.touch(archive.log(PART, 10), age_ms=3 * DAY_MS)
+
+
+def _next_deleted(archive: ChangingArchive) -> None:
+    archive.log(PART, 20).unlink()
+
+
+def _next_inserted(archive: ChangingArchive) -> None:
+    archive.write(archive.log(PART, 15), old_messages(15))
+
+
+def _last_closed(archive: ChangingArchive) -> None:
+    archive.write(archive.log(PART, 50), batches(50, 2))
+
+
+def _last_again(archive: ChangingArchive) -> None:
+    for base in (30, 40):
+        archive.log(PART, base).unlink()
+
+
+CHANGES = [_touched, _next_deleted, _next_inserted, _last_closed, _last_again]
+
+
+@pytest.mark.parametrize("rule", one_in(2, [NEXT, FIRST]))
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_next_build_ends_as_one_that_reads_everything(
+    archive: ChangingArchive, change: Callable[[ChangingArchive], None], rule: str
+) -> None:
+    archive.build(untimestamped=rule)
+    change(archive)
+    archive.build(untimestamped=rule)
+    kept = {path.relative_to(archive.source).stem for path in archive.source.rglob("*.log")}
+    files = {
+        name: data for name, data in archive.outcome().files.items() if Path(name).stem in kept
+    }
+    assert files == archive.fresh(untimestamped=rule).files
+    before = archive.outcome()
+    assert archive.build(untimestamped=rule).indexed == 0, "and the one after that reads nothing"
+    assert archive.outcome() == before
+
+
+@pytest.mark.parametrize("order", [(NEXT, "none"), ("none", NEXT), (NEXT, FIRST)])
+def test_another_rule_reads_the_logs_again(
+    archive: ChangingArchive, order: tuple[str, str]
+) -> None:
+    for rule in order:
+        archive.build(untimestamped=rule)
+    assert archive.outcome().files == archive.fresh(untimestamped=order[1]).files
+
+
+def test_a_row_says_what_its_index_has(archive: ChangingArchive) -> None:
+    archive.build(untimestamped=NEXT)
+    settings = json.loads(archive.row(PART, 10)["time_index_settings"])
+    assert (settings["untimestamped"], settings[FILE_TIME_OFFSET]) == ("next-base-offset", 20)
+    assert FILE_TIME_OFFSET not in archive.row(PART, 30)["time_index_settings"]
+    assert FILE_TIME_OFFSET not in archive.row(PART, 40)["time_index_settings"]
+
+
+def test_without_the_rule_rows_have_the_settings_of_earlier_releases(
+    archive: ChangingArchive,
+) -> None:
+    archive.build()
+    assert "untimestamped" not in archive.row(PART, 10)["build_settings"]
+
+
+def test_an_index_of_another_program_is_kept(archive: ChangingArchive) -> None:
+    index = archive.index(PART, 10)
+    index.parent.mkdir(parents=True)
+    index.write_bytes(b"")
+    archive.build(untimestamped=NEXT)
+    assert (index.read_bytes(), archive.row(PART, 10)["index_file"]) == (b"", "kept")
+    assert archive.build(untimestamped=NEXT).indexed == 0
+
+
+def test_only_damaged_leaves_the_entry(archive: ChangingArchive) -> None:
+    archive.build(untimestamped=NEXT)
+    before = archive.outcome()
+    archive.build(untimestamped=NEXT, only_damaged=True)
+    assert archive.outcome().files == before.files
+    assert archive.build(untimestamped=NEXT).indexed == 0
+
+
+def test_the_kip33_dialect_follows_the_rule_too(archive: ChangingArchive) -> None:
+    archive.build(untimestamped=NEXT, dialect="kip33")
+    assert entries(archive)[10] == [(modified_ms(archive, 10), 20)]
+
+
+def test_in_place_is_refused(tmp_path: Path) -> None:
+    archive = ChangingArchive(tmp_path, in_place=True)
+    archive.write(archive.log(PART, 10), old_messages(10))
+    with pytest.raises(ValueError, match="no broker writes entries for logs without timestamps"):
+        archive.plan(untimestamped=NEXT)
+
+
+def verdicts(archive: ChangingArchive, rule: str) -> dict[int, tuple[str, tuple[str, ...]]]:
+    settings = IndexSettings(index_interval_bytes=200, untimestamped=rule)
+    plan = plan_verify(str(archive.source), str(archive.index_dir), settings=settings)
+    found = execute_verify(plan, LocalEngine(1))
+    return {int(Path(one.log_uri).stem): (one.verdict, one.problems) for one in found}
+
+
+@pytest.mark.parametrize("rule", one_in(2, [NEXT, FIRST]))
+def test_verify_with_the_rule_knows_the_entry(archive: ChangingArchive, rule: str) -> None:
+    archive.build(untimestamped=rule)
+    assert {verdict for verdict, _ in verdicts(archive, rule).values()} == {"identical"}
+
+
+def test_verify_without_the_rule_says_what_the_entry_may_be(archive: ChangingArchive) -> None:
+    archive.build(untimestamped=NEXT)
+    found = verdicts(archive, "none")
+    assert [verdict for verdict, _ in found.values()] == [
+        "wrong",
+        "wrong",
+        "identical",
+        "identical",
+    ]
+    assert "is this a file of build --untimestamped" in found[10][1][-1]
+
+
+def test_verify_notices_that_the_file_has_another_time(archive: ChangingArchive) -> None:
+    archive.build(untimestamped=NEXT)
+    os.utime(archive.log(PART, 10))
+    assert verdicts(archive, NEXT)[10][0] == "wrong"
+
+
+def answers(archive: ChangingArchive, *times: int, **how: Any) -> list[Answer]:
+    fields = SearchedSegment._fields
+    rows = [SearchedSegment(**{name: row[name] for name in fields}) for row in archive.rows()]
+    return search_partition(rows, times, **how)
+
+
+@pytest.mark.parametrize("how", [{}, {"index_only": True}])
+@pytest.mark.parametrize("rule", one_in(2, [NEXT, FIRST]))
+def test_search_finds_the_same_and_names_the_time_that_is_not_trusted(
+    archive: ChangingArchive, rule: str, how: dict[str, bool]
+) -> None:
+    archive.build(untimestamped="none")
+    [without] = answers(archive, START_MS, **how)
+    archive.build(untimestamped=rule)
+    [answer] = answers(archive, START_MS, **how)
+    assert answer[1:6] == without[1:6], "the entry changes no answer"
+    assert without.note is None
+    for base in (10, 20):
+        said = f"records from offset {base} on have no timestamps; the log file's time, "
+        assert said + f"{modified_ms(archive, base)}, is late enough" in (answer.note or "")
+
+
+def test_search_says_nothing_for_a_time_after_the_files(archive: ChangingArchive) -> None:
+    archive.build(untimestamped=NEXT)
+    [answer] = answers(archive, archive.now_ms)
+    assert answer.note is None
+
+
+def test_a_tail_of_another_catalogs_index_is_not_trusted(archive: ChangingArchive) -> None:
+    """Else a file's time would be taken for the timestamp of a record."""
+    archive.build(untimestamped=NEXT)
+    archive.catalog = archive.folder / "another"
+    archive.build(read="tail")
+    assert archive.row(PART, 10)["max_timestamp"] == -1

@@ -1,0 +1,109 @@
+"""`kip33 init`, and the wheel that has what it writes."""
+
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.console import PROJECT, Command, subprocess_of
+
+PACKAGE = PROJECT / "kip33"
+FOLDERS = ("conf", "jobs")
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def starter_files() -> dict[str, bytes]:
+    return {
+        f"{name}/{path}": content
+        for name in FOLDERS
+        for path, content in files_of(PROJECT / name).items()
+    }
+
+
+def test_init_writes_the_files_of_this_version(command: Command, tmp_path: Path) -> None:
+    done = command("init", str(tmp_path / "new"))
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert files_of(tmp_path / "new") == starter_files()
+    assert f"{len(starter_files())} files written" in done.stdout
+
+
+def test_init_again_changes_nothing(command: Command, tmp_path: Path) -> None:
+    command("init", str(tmp_path))
+    assert f"0 files written to {tmp_path}" in command("init", str(tmp_path)).stdout
+
+
+def test_a_file_that_someone_changed_stays(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/kip33.toml").write_text("mine")
+
+    done = command("init", str(tmp_path))
+
+    assert done.exit_code == 2
+    assert f"{tmp_path}/conf/kip33.toml: a file with another content exists" in done.stderr
+    assert files_of(tmp_path) == {"conf/kip33.toml": b"mine"}
+
+
+def test_overwrite_replaces_it_and_leaves_other_files(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/kip33.toml").write_text("mine")
+    (tmp_path / "notes.txt").write_text("mine, too")
+
+    assert command("init", str(tmp_path), "--overwrite").exit_code == 0
+
+    assert files_of(tmp_path) == starter_files() | {"notes.txt": b"mine, too"}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder],
+        cwd=PROJECT,
+        check=True,
+        capture_output=True,
+    )
+    [found] = folder.glob("kip33-*.whl")
+    yield found
+
+
+@pytest.mark.slow
+def test_the_wheel_has_the_package_its_pages_and_what_init_writes(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as packed:
+        found = {name: packed.read(name) for name in packed.namelist()}
+    package = {
+        f"kip33/{path}": content
+        for path, content in files_of(PACKAGE).items()
+        if path.endswith((".py", ".md", ".html", "py.typed"))
+    }
+    starter = {f"kip33/starter/{path}": content for path, content in starter_files().items()}
+    others = {name for name in found if ".dist-info/" not in name} - package.keys()
+    assert package.items() <= found.items()
+    assert starter.items() <= found.items()
+    assert all(name in starter or name.endswith(".kip33") for name in others)
+
+
+@pytest.mark.slow
+def test_an_installed_wheel_needs_no_checkout(wheel: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(tmp_path / "installed")
+    code = (
+        "import kip33, runpy; print(kip33.__file__); runpy.run_module('kip33', run_name='__main__')"
+    )
+    done = subprocess_of(
+        *(sys.executable, "-c", code, "init", "deployment"),
+        cwd=tmp_path,
+        PYTHONPATH=str(tmp_path / "installed"),
+    )
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.startswith(str(tmp_path / "installed/kip33"))
+    assert files_of(tmp_path / "deployment") == starter_files()

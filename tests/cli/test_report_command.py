@@ -1,0 +1,165 @@
+"""`kip33 report`: the files it writes, and the commands that its findings name."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders.report_catalog import POLICY, make_catalog
+from tests.cli.console import PROJECT, Command, file_named
+from tests.demo_archive import make_archive
+
+NOW = ("--now", "2023-12-01")
+RETENTION = ("--policy", PROJECT / "conf/retention.toml", *NOW)
+
+
+@pytest.fixture
+def demo(built: Path) -> Path:
+    return built / "indexes/_catalog"
+
+
+def facts_in(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Path(name).read_text())
+    return found
+
+
+def test_a_report_is_a_page_and_its_facts(command: Command, demo: Path) -> None:
+    done = command("report", demo, *RETENTION, "--output", "out/night.html", "--format", "json")
+
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert sorted(path.name for path in Path("out").iterdir()) == ["night.html", "night.json"]
+    [printed] = done.lines
+    facts = facts_in("out/night.json")
+    assert printed == {
+        "snapshot": facts["evidence"]["snapshot"],
+        "report": Path("out/night.html").absolute().as_uri(),
+        "facts": Path("out/night.json").absolute().as_uri(),
+        "findings": {"problem": 2, "warning": 4, "note": 2},
+    }
+    assert Path("out/night.html").read_text().startswith("<!doctype html>\n<!-- kip33 report, ")
+
+
+def test_the_counts_are_those_of_the_commands(command: Command, demo: Path) -> None:
+    command("report", demo, *RETENTION, "--output", "r.html")
+    totals = facts_in("r.json")["totals"]
+
+    judged = command("retention", demo, *RETENTION, "--format", "jsonl").lines[-1]
+    [shown] = command("catalog", demo, "--format", "json").lines
+    [holes] = command("catalog", demo, "--holes", "--format", "json").lines
+
+    for name in (
+        *("partitions", "segments", "deletable_segments", "deletable_bytes"),
+        *("blocked_partitions", "blocked_segments", "blocked_bytes", "by_hole", "missing_offsets"),
+    ):
+        assert totals[name] == judged[name], name
+    assert totals["log_bytes"] == judged["bytes"] == sum(t["log_bytes"] for t in shown["topics"])
+    assert totals["missing_offsets"] == holes["missing_offsets"]
+
+
+def test_every_command_of_a_finding_runs(command: Command, demo: Path) -> None:
+    command("report", demo, *RETENTION, "--output", "r.html")
+    commands = [one["command"] for one in facts_in("r.json")["findings"]]
+    assert len(set(commands)) >= 4
+
+    for line in dict.fromkeys(commands):
+        program, *arguments = shlex.split(line)
+        assert program == "kip33"
+        assert command(*arguments).exit_code == 0, line
+
+
+def test_the_commands_of_a_catalog_with_a_hostile_path(command: Command, tmp_path: Path) -> None:
+    folder = tmp_path / "a b; touch x $(touch y) 'c"
+    make_catalog(folder, partitions=10, segments=8)
+    policy = file_named(f"{folder}/p.toml", POLICY.encode())
+    given = ("report", folder / "catalog", "--policy", policy, "--now", "2023-11-14T22:13:20Z")
+    assert command(*given, "--output", "r.html").exit_code == 0
+
+    lines = {one["command"] for one in facts_in("r.json")["findings"]}
+    for line in sorted(line for line in lines if "dump" not in line):  # there are no logs
+        assert command(*shlex.split(line)[1:]).exit_code == 0, line
+
+
+def test_index_files_without_a_log_are_a_finding(command: Command, tmp_path: Path) -> None:
+    make_archive(tmp_path / "logs")
+    build = ("build", tmp_path / "logs", "--index-dir", "indexes", "--offset-index")
+    assert command(*build).exit_code == 0
+    (tmp_path / "logs/broker-1/orders-0/00000000000000004000.log").unlink()
+    assert command(*build).exit_code == 0
+    assert command("report", "indexes/_catalog", "--output", "r.html").exit_code == 0
+
+    facts = facts_in("r.json")
+    count = facts["totals"]["orphaned_index_files"]
+    [found] = [one for one in facts["findings"] if "without a log" in one["text"]]
+    assert (found["count"], found["level"]) == (count, "note") and count > 0
+    shown = command(*shlex.split(found["command"])[1:])
+    assert "orders-0/00000000000000004000.timeindex" in shown.stdout
+
+
+def test_reports_of_a_policy_in_other_forms(command: Command, demo: Path) -> None:
+    described = "All configs for topic sensors are:\n  retention.ms=1 sensitive=false synonyms={}\n"
+    for given in (
+        ("--retention-ms", "8d"),
+        ("--kafka-configs", file_named("k", described.encode())),
+    ):
+        assert command("report", demo, *given, *NOW, "--output", "r.html").exit_code == 0
+        facts = facts_in("r.json")
+        judged = command("retention", demo, *given, *NOW, "--format", "jsonl").lines[-1]
+        assert facts["totals"]["deletable_bytes"] == judged["deletable_bytes"] > 0
+        line = next(f["command"] for f in facts["findings"] if "retention" in f["command"])
+        assert command(*shlex.split(line)[1:]).exit_code == 0
+
+
+def test_without_a_policy(command: Command, demo: Path) -> None:
+    done = command("report", demo, "--output", "r.html")
+    assert done.exit_code == 0
+    facts = facts_in("r.json")
+    assert (facts["is_judged"], facts["forecast"]) == (False, [])
+
+
+def test_a_damaged_newer_snapshot_is_a_problem(command: Command, tmp_path: Path) -> None:
+    catalog = make_catalog(tmp_path, partitions=10, segments=8)
+    newest = catalog.require_newest()
+    Path(catalog.snapshot_folder(newest.name).child(newest.parts[0].name).path).unlink()
+
+    done = command("report", tmp_path / "catalog", "--output", "r.html")
+
+    assert done.exit_code == 0
+    assert "this snapshot is ignored" in done.stderr
+    [first, *_] = facts_in("r.json")["findings"]
+    assert first["text"].startswith("1 newer snapshot of the catalog cannot be used")
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("--output", "r.htm"), "--output 'r.htm': expected a name that ends in .html"),
+        (("--output", "r.html", "--forecast", "400d"), "--forecast: 400 days found, expected"),
+        (
+            ("--output", "r.html", "--retention-ms", "1d", *RETENTION),
+            "--retention-ms cannot be combined with --policy",
+        ),
+        ((), "Missing option '--output'"),
+    ],
+)
+def test_wrong_usage(command: Command, demo: Path, options: Any, text: str) -> None:
+    done = command("report", demo, *options)
+    assert done.exit_code == 2
+    assert text in done.stderr
+    assert not Path("r.html").exists()
+
+
+@pytest.mark.parametrize("there", ["r.html", "r.json"])
+def test_a_file_of_another_stays(command: Command, demo: Path, there: str) -> None:
+    file_named(there, b'{"kind": "mine"}')
+    done = command("report", demo, "--output", "r.html")
+    assert done.exit_code == 2
+    assert f"/{there}: a file that --output did not write is there" in done.stderr
+    assert Path(there).read_bytes() == b'{"kind": "mine"}'
+    assert not {"r.html", "r.json"} - {there} & {path.name for path in Path().iterdir()}
+
+
+def test_a_report_replaces_a_report(command: Command, demo: Path) -> None:
+    for _ in range(2):
+        assert command("report", demo, "--output", "r.html").exit_code == 0

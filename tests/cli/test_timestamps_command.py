@@ -1,0 +1,227 @@
+"""`kip33 timestamps` as a user meets it: an archive with one mistake of each kind."""
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kip33.audits.timestamp_rows import TIMESTAMPS
+from kip33.cli.output import RESULT
+from tests.builders.segment_builder import Record, v0_message, v2_batch
+from tests.cli.console import Command, Finished, file_named
+from tests.demo_archive import COPIED_MS, START_MS, write
+from tests.faults.builds import build_here
+
+HOUR, DAY = 3_600_000, 86_400_000
+NOW = ("--now", COPIED_MS + DAY)
+LATENCIES_MS = (5, 20, 30, 900)
+
+
+def created(*timestamps: int) -> list[bytes]:
+    return [v2_batch(i, [Record(timestamp)]) for i, timestamp in enumerate(timestamps)]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An archive with a topic for each finding, and its catalog."""
+    root = tmp_path_factory.mktemp("timestamps")
+    archive = root / "archive"
+    stamped = [
+        v2_batch(i, [Record(START_MS - ms)], log_append_time=START_MS)
+        for i, ms in enumerate(LATENCIES_MS)
+    ]
+    write(archive, "broker-1/stamped-0", 0, stamped)
+    write(archive, "broker-1/orders-0", 0, created(START_MS, START_MS + 9, START_MS + 7))
+    write(archive, "broker-1/orders-1", 0, created(START_MS))
+    write(archive, "broker-1/units-0", 0, created(START_MS // 1000, START_MS * 1000))
+    write(archive, "broker-1/ahead-0", 0, created(COPIED_MS + 3 * HOUR))
+    write(archive, "broker-1/mixed-0", 0, [v0_message(0), *created(START_MS, START_MS)[1:]])
+    write(archive, "broker-1/torn-0", 0, [created(START_MS)[0] + b"torn"])
+    build_here(archive, root / "indexes", now_ms=COPIED_MS + DAY)
+    return root
+
+
+@pytest.fixture
+def timestamps(command: Command, made: Path) -> Command:
+    def run(*arguments: Any, source: Path = made / "archive") -> Finished:
+        return command("timestamps", source, *NOW, *arguments)
+
+    return run
+
+
+def rows(done: Finished) -> dict[str, dict[str, Any]]:
+    """Return the rows by topic and partition."""
+    assert done.exit_code == 0, done
+    lines = done.lines
+    assert all(list(row) == TIMESTAMPS.names for row in lines)
+    return {
+        row["topic"] if row["partition"] is None else f"{row['topic']}-{row['partition']}": row
+        for row in lines
+    }
+
+
+def summary(done: Finished) -> dict[str, Any]:
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(RESULT)
+    found: dict[str, Any] = json.loads(last.removeprefix(RESULT))
+    return found
+
+
+def test_each_partition_has_a_row(timestamps: Command) -> None:
+    found = rows(timestamps("--format", "jsonl"))
+    types = {name: row["timestamp_type"] for name, row in found.items()}
+    assert types == {
+        "ahead-0": "CreateTime", "mixed-0": "mixed", "orders-0": "CreateTime",
+        "orders-1": "CreateTime", "stamped-0": "LogAppendTime", "torn-0": "CreateTime",
+        "units-0": "CreateTime",
+    }  # fmt: skip
+    assert (found["units-0"]["seconds"], found["units-0"]["microseconds"]) == (1, 1)
+    assert found["orders-0"]["behind"] == [
+        {"up_to_ms": 0, "batches": 2}, {"up_to_ms": 10, "batches": 1},
+    ]  # fmt: skip
+    latency = {name: found["stamped-0"][f"latency_{name}"] for name in ("min_ms", "median_ms")}
+    assert latency == {"min_ms": 5, "median_ms": 20}
+    assert found["stamped-0"]["latency_p99_ms"] == found["stamped-0"]["latency_max_ms"] == 900
+    assert "4 bytes are left" in found["torn-0"]["problems"][0]
+
+
+def test_a_topic_is_the_sum_of_its_partitions(timestamps: Command) -> None:
+    found = rows(timestamps("--format", "jsonl", "--by", "topic", "--topics", "orders"))
+    assert list(found) == ["orders"]
+    assert (found["orders"]["batches"], found["orders"]["out_of_order_batches"]) == (4, 1)
+    assert (found["orders"]["log_dir"], found["orders"]["segments"]) == (None, 2)
+
+
+def rejected(done: Finished, name: str) -> tuple[int, int]:
+    row = rows(done)[name]
+    return row["rejected_before"], row["rejected_after"]
+
+
+def test_limits_come_from_options_policies_and_kafka_configs(timestamps: Command) -> None:
+    def at(name: str, *options: Any) -> tuple[int, int]:
+        return rejected(timestamps("--format", "jsonl", "--topics", name[:-2], *options), name)
+
+    before, after, difference = (
+        f"--message-timestamp-{which}-max-ms" for which in ("before", "after", "difference")
+    )
+    assert at("ahead-0") == (0, 1)  # an hour, the default of Kafka 4
+    assert at("ahead-0", after, "3h") == (0, 0)
+    assert at("ahead-0", difference, "3h") == (0, 0)
+    assert at("orders-0", before, 7 * DAY - 8) == (2, 0)
+    assert at("stamped-0", before, 20) == (2, 0)  # by their own append times
+    policy = file_named("p.toml", b'[topics.ahead]\nmessage.timestamp.after.max.ms = "3h"\n')
+    assert at("ahead-0", "--policy", policy) == (0, 0)
+    described = b"Dynamic configs for topic ahead are:\n  message.timestamp.after.max.ms=%d "
+    line = described % (3 * HOUR) + b"sensitive=false synonyms={}\n"
+    assert at("ahead-0", "--kafka-configs", file_named("configs.txt", line)) == (0, 0)
+    assert at("ahead-0", "--policy", policy, after, "1h") == (0, 1)
+
+
+def test_now_takes_the_place_of_the_brokers_clock(timestamps: Command) -> None:
+    limit = ("--message-timestamp-before-max-ms", 7 * DAY)
+    options = ("--format", "jsonl", "--topics", "orders", *limit)
+    assert rejected(timestamps(*options), "orders-0") == (0, 0)
+    assert rejected(timestamps(*options, "--clock", "now"), "orders-0") == (3, 0)
+
+
+def test_a_catalog_gives_the_rows_of_its_archive(timestamps: Command, made: Path) -> None:
+    of_archive = rows(timestamps("--format", "jsonl"))
+    of_catalog = rows(timestamps("--format", "jsonl", source=made / "indexes/_catalog"))
+    assert of_catalog == of_archive
+
+
+def test_a_catalog_alone_reads_no_log(timestamps: Command, made: Path) -> None:
+    options = ("--format", "jsonl", "--catalog-only")
+    done = timestamps(*options, source=made / "indexes/_catalog")
+    found = rows(done)
+    assert found["units-0"]["microseconds"] == 1
+    assert found["stamped-0"]["timestamp_type"] == "LogAppendTime"
+    assert found["stamped-0"]["latency_max_ms"] is None
+    assert summary(done)["bytes_read"] == 0
+    table = timestamps("--catalog-only", source=made / "indexes/_catalog").stdout
+    assert "From the catalog alone: out of order and suspicious are lower limits." in table
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        (["--catalog-only"], "--catalog-only requires a CATALOG"),
+        (["--snapshot", "1"], "--snapshot"),
+    ],
+)
+def test_what_needs_a_catalog_is_refused_without_one(
+    option: list[str], says: str, timestamps: Command
+) -> None:
+    done = timestamps(*option)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert says in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("finding", "topic"),
+    [
+        ("mixed", "mixed"),
+        ("out-of-order", "orders"),
+        ("rejected", "ahead"),
+        ("suspicious", "units"),
+        ("unreadable", "torn"),
+    ],
+)
+def test_findings_fail_only_if_asked(finding: str, topic: str, timestamps: Command) -> None:
+    others = [f"!{name}" for name in ("mixed", "orders", "ahead", "units", "torn") if name != topic]
+    alone = [word for name in others for word in ("--topics", name)]
+    assert timestamps("--topics", topic).exit_code == 0
+    assert timestamps("--topics", topic, "--fail-on", finding).exit_code == 3
+    assert timestamps("--topics", "stamped", "--fail-on", finding).exit_code == 0
+    done = timestamps(*alone, "--format", "jsonl", "--fail-on", finding)
+    assert summary(done)["findings"][finding] > 0
+
+
+def test_another_type_than_the_policys_is_a_finding(timestamps: Command) -> None:
+    policy = file_named("p.toml", b'[defaults]\nmessage.timestamp.type = "LogAppendTime"\n')
+    done = timestamps("--policy", policy, "--topics", "orders", "--fail-on", "mixed")
+    assert done.exit_code == 3
+    assert "CreateTime (policy: LogAppendTime)" in done.stdout
+
+
+def test_the_table_says_which_clock_was_used(timestamps: Command) -> None:
+    done = timestamps()
+    assert "LogAppendTime batches are compared with their own append time" in done.stdout
+    assert "compared with the time of their file" in done.stdout
+    assert "no limit before the clock, more than 1 h after the clock" in done.stdout
+    assert "1 seconds, 1 microseconds" in done.stdout
+    assert "torn-0/00000000000000000000.log: at byte" in done.stderr
+    assert "compared with --now" in timestamps("--clock", "now").stdout
+
+
+def test_json_and_csv_have_the_same_rows(timestamps: Command) -> None:
+    lines = timestamps("--format", "jsonl").lines
+    [whole] = timestamps("--format", "json").lines
+    table = list(csv.DictReader(io.StringIO(timestamps("--format", "csv").stdout)))
+    assert whole["timestamps"] == lines
+    assert [row["topic"] for row in table] == [row["topic"] for row in lines]
+    assert [row["behind"] for row in table if row["topic"] == "orders"] == ["0:2 10:1", "0:1"]
+
+
+def test_a_summary_is_written(timestamps: Command) -> None:
+    done = timestamps("--summary", "summary.json", "--format", "jsonl")
+    assert json.loads(Path("summary.json").read_text()) == summary(done)
+
+
+@pytest.mark.spark
+def test_spark_gives_the_rows_of_the_local_engine(
+    timestamps: Command, spark_command: Command, spark: Any, made: Path
+) -> None:
+    from kip33.spark import timestamp_profile
+
+    local = timestamps("--format", "jsonl").lines
+    on_spark = timestamps("--format", "jsonl", "--engine", "spark").lines
+    frame = timestamp_profile(spark, str(made / "archive"), now_ms=NOW[1])
+    catalog = timestamp_profile(spark, str(made / "indexes/_catalog"), now_ms=NOW[1])
+
+    assert on_spark == local
+    for found in (frame, catalog):
+        assert [row.asDict(recursive=True) for row in found.collect()] == local

@@ -1,0 +1,241 @@
+"""`kip33 verify --quick`: index files compared with their CRCs in the catalog."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kip33.cli.verify_quick import QuickVerdict
+from kip33.formats.index_crc import index_crc32c
+from tests.builders.changing_archive import CLICKS, ORDERS, ChangingArchive, batches, built_archive
+from tests.builders.segment_builder import Record, end_txn_marker, segment, v2_batch
+from tests.cli.console import Command, Finished
+
+
+@pytest.fixture
+def changing(tmp_path: Path) -> ChangingArchive:
+    """Two partitions, built with all kinds of index files."""
+    return built_archive(tmp_path)
+
+
+@pytest.fixture
+def quick(command: Command, changing: ChangingArchive) -> Callable[..., Finished]:
+    """Return a function that runs the command on the archive, whose logs it cannot read."""
+
+    def run(*options: Any) -> Finished:
+        place = changing.source.rename(changing.source.with_name("elsewhere"))
+        try:
+            return command(
+                *("verify", changing.source, "--quick", "--catalog", changing.catalog), *options
+            )
+        finally:
+            place.rename(changing.source)
+
+    return run
+
+
+def zeros_unseen(path: Path) -> None:
+    """Replace a file's bytes by zeros, at the same size and modification time."""
+    modified_ns = path.stat().st_mtime_ns
+    path.write_bytes(bytes(path.stat().st_size))
+    os.utime(path, ns=(0, modified_ns))
+
+
+def files_of(done: Finished) -> list[tuple[str, str]]:
+    return [(Path(file["uri"]).name, file["verdict"]) for file in done.lines]
+
+
+def test_the_catalog_has_the_crc_of_each_file_that_was_written(changing: ChangingArchive) -> None:
+    for row in changing.rows():
+        time_index = changing.index(f"{row['log_dir']}/{row['topic']}-0", row["base_offset"])
+        offset_index = time_index.with_suffix(".index")
+        assert row["time_index_crc32c"] == index_crc32c(time_index.read_bytes())
+        assert row["offset_index_crc32c"] == index_crc32c(offset_index.read_bytes())
+        assert row["transaction_index_crc32c"] is None
+
+
+def test_a_row_that_is_carried_over_keeps_it(changing: ChangingArchive) -> None:
+    before = changing.row(ORDERS)
+    changing.write(changing.log(CLICKS, 80), batches(80, 3))
+    assert changing.build(offset_index=True).reused == 4
+    assert changing.row(ORDERS) == before
+
+
+def test_a_file_that_was_found_identical_gets_it_too(changing: ChangingArchive) -> None:
+    before = changing.row(ORDERS)
+    summary = changing.build(offset_index=True, full=True)
+    assert summary.indexed == 4
+    assert changing.row(ORDERS) == before
+
+
+def test_a_kept_file_of_another_size_has_none(changing: ChangingArchive) -> None:
+    changing.write(changing.log(ORDERS, 80), batches(80, 20))
+    changing.index(ORDERS, 80).write_bytes(b"of another program")
+    changing.build(offset_index=True)
+    row = changing.row(ORDERS, 80)
+    assert (row["index_file"], row["time_index_crc32c"]) == ("kept", None)
+
+
+def test_everything_is_as_built(quick: Callable[..., Finished], changing: ChangingArchive) -> None:
+    done = quick("--format", "json", "--fail-on", "changed", "--fail-on", "missing")
+    [found] = done.lines
+    sizes = [path.stat().st_size for path in changing.index_root.rglob("*index")]
+    assert done.exit_code == 0
+    assert found["by_verdict"] == found["by_offset_index_verdict"] == {"identical": 4}
+    assert found["by_transaction_index_verdict"] == {}
+    assert found["bytes_read"] == sum(sizes) > 0
+    assert found["not_identical"] == []
+
+
+def test_zeros_of_the_same_size_and_time_are_seen(
+    quick: Callable[..., Finished], changing: ChangingArchive
+) -> None:
+    for suffix in (".timeindex", ".index"):
+        zeros_unseen(changing.index(ORDERS).with_suffix(suffix))
+
+    unseen = changing.build(offset_index=True)
+    done = quick("--format", "jsonl", "--fail-on", "changed")
+
+    assert (unseen.indexed, unseen.reused) == (0, 4), "a build reads no index file"
+    assert done.exit_code == 3
+    assert files_of(done) == [(f"{0:020d}.index", "changed"), (f"{0:020d}.timeindex", "changed")]
+    assert {file["problem"] for file in done.lines} == {"the CRC differs from the catalog's"}
+
+
+def test_a_build_replaces_files_whose_modification_time_changed(
+    quick: Callable[..., Finished], changing: ChangingArchive
+) -> None:
+    place = changing.index(ORDERS)
+    zeros_unseen(place)
+    os.utime(place, ns=(0, place.stat().st_mtime_ns + 1_000_000))
+    assert files_of(quick("--format", "jsonl")) == [(place.name, "changed")]
+
+    assert changing.build(offset_index=True).indexed == 1
+    assert files_of(quick("--format", "jsonl")) == []
+
+
+def test_what_is_missing_cut_or_unreadable(
+    quick: Callable[..., Finished], changing: ChangingArchive
+) -> None:
+    changing.index(CLICKS).unlink()
+    cut = changing.index(ORDERS)
+    cut.write_bytes(cut.read_bytes()[:-12])
+    folder = changing.index(ORDERS, 40)
+    folder.unlink()
+    folder.mkdir()
+
+    done = quick("--format", "json", "--fail-on", "missing")
+
+    [found] = done.lines
+    verdicts = {"identical": 1, "changed": 1, "missing": 1, "unreadable": 1}
+    assert (done.exit_code, found["by_verdict"]) == (3, verdicts)
+    assert quick("--fail-on", "unknown").exit_code == 0
+    problems = {file["verdict"]: file["problem"] for file in found["not_identical"]}
+    size = cut.stat().st_size
+    assert problems["changed"] == f"{size:,} bytes found, the catalog says {size + 12:,}"
+
+
+def test_a_file_that_no_build_has_read_is_unknown(
+    quick: Callable[..., Finished], changing: ChangingArchive
+) -> None:
+    changing.write(changing.log(ORDERS, 80), batches(80, 20))
+    foreign = changing.index(ORDERS, 80)
+    foreign.write_bytes(b"of another program")
+    changing.build(offset_index=True)
+
+    done = quick("--format", "jsonl", "--fail-on", "unknown")
+
+    assert (done.exit_code, files_of(done)) == (3, [(foreign.name, "unknown")])
+    foreign.write_bytes(b"another size")
+    assert files_of(quick("--format", "jsonl")) == [(foreign.name, "changed")]
+
+
+def test_a_txnindex_is_compared_too(
+    quick: Callable[..., Finished], changing: ChangingArchive
+) -> None:
+    written = v2_batch(
+        0, [Record(1000)], transactional=True, producer_id=5, producer_epoch=0, base_sequence=0
+    )
+    aborted = end_txn_marker(1, 1001, producer_id=5, commit=False)
+    changing.write(changing.log("b1/paid-0"), segment([written, aborted]))
+    changing.build(offset_index=True)
+    place = changing.index("b1/paid-0").with_suffix(".txnindex")
+    assert changing.row("b1/paid-0")["transaction_index_crc32c"] == index_crc32c(place.read_bytes())
+
+    zeros_unseen(place)
+
+    assert files_of(quick("--format", "jsonl")) == [(place.name, "changed")]
+
+
+def test_topics_choose(quick: Callable[..., Finished], changing: ChangingArchive) -> None:
+    changing.index(ORDERS).unlink()
+    assert files_of(quick("--format", "jsonl", "--topics", "clicks")) == []
+    assert len(files_of(quick("--format", "jsonl", "--topics", "orders"))) == 1
+
+
+def test_workers_find_the_same(quick: Callable[..., Finished], changing: ChangingArchive) -> None:
+    zeros_unseen(changing.index(ORDERS))
+    changing.index(CLICKS).unlink()
+    [alone] = quick("--format", "json").lines
+    [shared] = quick("--format", "json", "--workers", "2").lines
+    assert (alone.pop("workers"), shared.pop("workers")) == (1, 2)
+    assert alone == shared
+
+
+def test_the_table_says_what_was_read(
+    quick: Callable[..., Finished], changing: ChangingArchive
+) -> None:
+    changing.index(ORDERS).unlink()
+    done = quick("--summary", "summary.json")
+    assert "of index files read, no log" in done.stdout
+    assert f"b1/orders-0/{0:020d}.timeindex" in done.stdout
+    assert json.loads(Path("summary.json").read_text())["by_verdict"] == {
+        "identical": 3,
+        "missing": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--quick"], "--quick requires the catalog: give --catalog or --index-dir"),
+        (["--catalog", "c"], "--catalog requires --quick"),
+        (["--fail-on", "changed"], "--fail-on changed requires --quick"),
+        (["--quick", "--dialect", "kip33"], "--quick reads no log: leave out --dialect"),
+        (
+            ["--quick", "--fail-on", "wrong"],
+            f"--quick never gives the verdict wrong: --fail-on takes {', '.join(QuickVerdict)}",
+        ),
+    ],
+)
+def test_options_that_do_not_belong_together(
+    command: Command, options: list[str], problem: str
+) -> None:
+    done = command("verify", "archive", *options)
+    assert done.exit_code == 2
+    assert problem in " ".join(done.stderr.split())
+
+
+def test_a_catalog_of_another_source_is_refused(
+    command: Command, changing: ChangingArchive
+) -> None:
+    done = command("verify", "archive", "--quick", "--catalog", changing.catalog)
+    assert done.exit_code == 2
+    assert "describes" in done.stderr
+
+
+def test_spark_finds_the_same(spark_command: Command, changing: ChangingArchive) -> None:
+    zeros_unseen(changing.index(ORDERS))
+    changing.index(CLICKS).unlink()
+    options = ("verify", changing.source, "--quick", "--catalog", changing.catalog)
+    answers = []
+    for engine in ("local", "spark"):
+        done = spark_command(*options, "--engine", engine, "--format", "json")
+        answers += done.lines
+    local, spark = answers
+    assert (local.pop("engine"), spark.pop("engine")) == ("local", "spark")
+    assert local | {"workers": 0} == spark | {"workers": 0}
+    assert len(local["not_identical"]) == 2

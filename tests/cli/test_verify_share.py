@@ -1,0 +1,87 @@
+"""`kip33 verify --share`: each day another part of the segments, all of them in a round of days."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kip33.rules.daily_share import ONE_DAY_MS, DailyShare
+from tests.builders.changing_archive import ChangingArchive, batches
+from tests.cli.console import Command
+
+SEGMENTS = 24
+
+
+@pytest.fixture
+def changing(tmp_path: Path) -> ChangingArchive:
+    changing = ChangingArchive(tmp_path)
+    for number in range(SEGMENTS):
+        changing.write(changing.log(f"b1/t-{number % 3}", 40 * number), batches(40 * number, 3))
+    changing.build()
+    return changing
+
+
+def verified(command: Command, changing: ChangingArchive, share: str, day: int) -> list[str]:
+    done = command(
+        *("verify", changing.source, "--index-dir", changing.index_root, "--format", "json"),
+        *("--share", share, "--as-of", str(day * ONE_DAY_MS), "--index-interval-bytes", "200"),
+    )
+    assert done.exit_code == 0, done.stderr
+    [answer] = done.lines
+    assert (answer["share"], answer["segments_listed"]) == (share, SEGMENTS)
+    assert answer["segments"] == len(answer["verdicts"])
+    return [verdict["log_uri"] for verdict in answer["verdicts"]]
+
+
+@pytest.mark.parametrize(("share", "days"), [("1/3", 3), ("2/5", 3), ("1/1", 1)])
+def test_every_segment_is_verified_within_a_round(
+    command: Command, changing: ChangingArchive, share: str, days: int
+) -> None:
+    nights = [verified(command, changing, share, 20_000 + day) for day in range(days)]
+    assert DailyShare.of(share).days == days
+    assert len({uri for night in nights for uri in night}) == SEGMENTS
+    if share == "1/3":
+        assert sum(map(len, nights)) == SEGMENTS, "none is verified twice"
+        assert all(nights), "each night has some"
+
+
+def test_a_day_again_verifies_the_same_though_the_archive_has_grown(
+    command: Command, changing: ChangingArchive
+) -> None:
+    before = verified(command, changing, "1/3", 20_000)
+    removed = changing.log("b1/t-0", 0)
+    removed.unlink()
+    (changing.source / f"b1/t-0/{10_000:020d}.log").write_bytes(batches(10_000, 3))
+    after = verified(command, changing, "1/3", 20_000)
+    new = (changing.source / f"b1/t-0/{10_000:020d}.log").as_uri()
+    assert {*before} - {removed.as_uri()} == {*after} - {new}
+
+
+def test_without_as_of_it_is_the_share_of_today(
+    command: Command, changing: ChangingArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kip33.cli.verify.current_ms", lambda: 20_001 * ONE_DAY_MS + 5)
+    [today] = command(
+        *("verify", changing.source, "--index-dir", changing.index_root),
+        *("--share", "1/3", "--format", "json"),
+    ).lines
+    uris = [verdict["log_uri"] for verdict in today["verdicts"]]
+    assert uris == verified(command, changing, "1/3", 20_001)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--as-of", "2024-05-01"], "--as-of requires --share"),
+        (["--share", "1/7", "--quick"], "--share is for the logs of a tree, without --quick"),
+        (["--share", "8/7"], "'8/7' found, expected a share such as 1/7, from 1/366 to 1/1"),
+        (["--share", "1/0"], "'1/0' found"),
+        (["--share", "0.1"], "'0.1' found"),
+    ],
+)
+def test_options_that_do_not_belong_together(
+    command: Command, options: list[Any], problem: str
+) -> None:
+    done = command("verify", "archive", *options)
+    assert done.exit_code == 2
+    assert problem in " ".join(done.stderr.split())

@@ -1,0 +1,131 @@
+"""`.snapshot`, `.txnindex` and `leader-epoch-checkpoint` against Kafka's own, byte for byte.
+
+Random logs without any other file are recovered by `UnifiedLog`, closed, opened and closed.
+`KIP33_SEED` chooses other logs, `KIP33_LOGS` how many; a difference names its log.
+"""
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from kip33 import build_time_index
+from kip33.formats.epoch_checkpoint import LEADER_EPOCH_CHECKPOINT, format_epoch_checkpoint
+from kip33.formats.producer_snapshot import ProducerSnapshot
+from kip33.formats.transaction_index import TransactionIndex
+from kip33.indexing.partition_replay import LogToReplay, PartitionReplay, replay_partition
+from kip33.rules.producer_state import Expiration
+from kip33.rules.transaction_index import complete_transactions
+from kip33.stores.locations import Location
+from tests.builders.random_partitions import HOUR_MS, NOW, RandomPartition, random_partitions
+from tests.integration.kafka.oracle import Oracle
+from tests.integration.kafka.test_differential import SEED
+
+pytestmark = pytest.mark.kafka
+
+LOGS = int(os.environ.get("KIP33_LOGS", "300"))
+NEVER_MS = 2**31 - 1
+# The first batch of a log is ten hours old.
+EXPIRATIONS_MS = (NEVER_MS, NEVER_MS, 10 * HOUR_MS, 10 * HOUR_MS - 120_000, 9 * HOUR_MS)
+
+
+def replayed(log: RandomPartition, directory: Path, expiration_ms: int) -> PartitionReplay:
+    logs = [LogToReplay(base, Location.of(directory / f"{base:020d}.log")) for base in log.segments]
+    expiration = None if expiration_ms == NEVER_MS else Expiration(NOW, expiration_ms)
+    return replay_partition(logs, wanted=list(log.segments), expiration=expiration)
+
+
+def left(directory: Path, kind: str) -> dict[int, bytes]:
+    return {int(path.stem): path.read_bytes() for path in directory.glob(f"*.{kind}")}
+
+
+def transaction_indexes(log: RandomPartition, directory: Path) -> dict[int, bytes]:
+    files, start = {}, {}
+    for base_offset in log.segments:
+        summary = build_time_index(str(directory / f"{base_offset:020d}.log")).transactions
+        done = complete_transactions(summary, start, base_offset=base_offset)
+        assert done.aborted is not None and done.open_at_end is not None, f"{log}: {done}"
+        if done.aborted:
+            index = TransactionIndex.from_entries(done.aborted, base_offset=base_offset)
+            files[base_offset] = index.to_bytes()
+        start = done.open_at_end
+    return files
+
+
+def test_recovery_leaves_the_same_files(
+    oracle: Oracle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if not oracle.is_at_least(4, 0):
+        pytest.skip("the module of this version has no `truncate`")
+    seen: Counter[str] = Counter()
+    for log in random_partitions(seed=f"{SEED} snapshots", count=LOGS):
+        expiration_ms = EXPIRATIONS_MS[log.number % len(EXPIRATIONS_MS)]
+        where = f"{log}, expiration {expiration_ms} ms"
+        directory = tmp_path / str(log.number) / "oracle-0"
+        log.write_to(directory)
+        for clean in (False, True):  # the second start deletes what the first one left over
+            oracle.truncate(
+                directory,
+                None,
+                now_ms=NOW,
+                index_interval_bytes=log.index_interval_bytes,
+                clean=clean,
+                producer_expiration_ms=expiration_ms,
+            )
+        replay = replayed(log, directory, expiration_ms)
+        kafkas = left(directory, "snapshot")
+        assert sorted(replay.snapshots) == sorted(kafkas), where
+        for offset, data in kafkas.items():
+            assert ProducerSnapshot.from_bytes(replay.snapshots[offset]) == (
+                ProducerSnapshot.from_bytes(data)
+            ), f"{offset} of {where}"
+            assert replay.snapshots[offset] == data, f"{offset} of {where}"
+        epochs = (directory / LEADER_EPOCH_CHECKPOINT).read_text()
+        ours = format_epoch_checkpoint(replay.epochs) if replay.epochs else ""
+        assert ours == epochs, where
+        aborts = {base: data for base, data in left(directory, "txnindex").items() if data}
+        assert transaction_indexes(log, directory) == aborts, where
+        everyone = replayed(log, directory, NEVER_MS).producers
+        seen["expired"] += len(everyone) > len(replay.producers)
+        seen["many producers"] += len(everyone) > 12
+        seen["open transactions"] += any(one.first_offset >= 0 for one in replay.producers)
+        seen["epochs"] += len(replay.epochs) > 1
+        seen["aborts"] += bool(aborts)
+        seen["snapshots"] += len(kafkas)
+    with capsys.disabled():
+        print(f"\n{LOGS} logs of KIP33_SEED={SEED}: {dict(seen)}", end=" ")
+    assert min(seen.values()) >= LOGS / 50, seen
+
+
+def test_a_broker_loads_the_same_producers_from_a_snapshot_with_expired_ones(
+    oracle: Oracle, tmp_path: Path
+) -> None:
+    """Without an expiration kip33 keeps all producers; a broker drops the expired ones itself.
+
+    Of a producer that expired before its last marker a recovery does not know the last sequence.
+    """
+    if not oracle.is_at_least(4, 0):
+        pytest.skip("the module of this version has no `truncate`")
+    dropped = 0
+    for log in random_partitions(seed=f"{SEED} loaded", count=LOGS // 5):
+        directory = tmp_path / str(log.number) / "oracle-0"
+        log.write_to(directory)
+        options = {
+            "now_ms": NOW,
+            "index_interval_bytes": log.index_interval_bytes,
+            "producer_expiration_ms": 10 * HOUR_MS - 120_000,
+        }
+        for clean in (False, True):
+            own = oracle.truncate(directory, None, clean=clean, **options)
+        replay = replayed(log, directory, NEVER_MS)
+        for path in directory.glob("*.snapshot"):
+            path.unlink()
+        for offset, data in replay.snapshots.items():
+            (directory / f"{offset:020d}.snapshot").write_bytes(data)
+        ours = oracle.truncate(directory, None, clean=True, **options)
+        assert set(ours.producers) == set(own.producers), str(log)
+        for producer_id, sequence in own.producers.items():
+            assert sequence in (-1, ours.producers[producer_id]), str(log)
+        dropped += len(replay.producers) > len(own.producers)
+    assert dropped >= LOGS / 100

@@ -1,0 +1,97 @@
+"""`kip33 restore` against the files that Kafka's own recovery and clean close leave, byte for byte.
+
+`KIP33_SEED` chooses other logs, `KIP33_LOGS` how many; a difference names its log.
+"""
+
+import os
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from kip33.local.local_engine import LocalEngine
+from kip33.restore.restore_apply import restore
+from kip33.restore.restore_request import RestoreRequest
+from kip33.rules.index_builder import IndexSettings, TopicSettings
+from kip33.stores.locations import Location
+from tests.builders.random_partitions import NOW, RandomPartition, random_partitions
+from tests.integration.kafka.oracle import Oracle
+from tests.integration.kafka.test_differential import SEED
+
+pytestmark = pytest.mark.kafka
+
+LOGS = int(os.environ.get("KIP33_LOGS", "200"))
+
+
+def test_a_restored_partition_has_the_files_that_kafka_leaves(
+    oracle: Oracle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if not oracle.is_at_least(4, 0):
+        pytest.skip("the module of this version has no `truncate`")
+    kinds: Counter[str] = Counter()
+    for log in random_partitions(seed=SEED, count=LOGS):
+        source, kafkas = tmp_path / "source", tmp_path / "kafka" / "oracle-0"
+        shutil.rmtree(source, ignore_errors=True)
+        shutil.rmtree(kafkas, ignore_errors=True)
+        log.write_to(source / "oracle-0")
+        log.write_to(kafkas)
+        start = _start_offset(log)
+        _recovered_and_stopped(oracle, log, kafkas, start)
+        ours = tmp_path / f"restored-{log.number}"
+        restored = restore(request(source, ours, log, start), LocalEngine())
+        assert restored["partitions_refused"] == 0, f"{log}: {restored}"
+        mine, theirs = files_of(ours / "oracle-0"), files_of(kafkas)
+        assert sorted(mine) == sorted(theirs), str(log)
+        for name, data in theirs.items():
+            assert mine[name] == data, f"{name} of {log}"
+        [row] = restored["partitions"]
+        assert row["start_offset"] == max(start, min(log.segments)), str(log)
+        _recovered_and_stopped(oracle, log, ours / "oracle-0", start, clean_only=True)
+        assert files_of(ours / "oracle-0") == theirs, f"a clean start changes files of {log}"
+        kinds.update(name.rpartition(".")[2] for name in theirs)
+        shutil.rmtree(ours)
+    with capsys.disabled():
+        print(f"\n{LOGS} logs of KIP33_SEED={SEED}: {dict(kinds)}", end=" ")
+    if LOGS >= 200:
+        assert min(kinds[kind] for kind in ("txnindex", "snapshot")) >= 50, kinds
+
+
+def _start_offset(log: RandomPartition) -> int:
+    """Return where the log starts: for every third one inside its first segment."""
+    first = log.segments[min(log.segments)]
+    return first[len(first) // 2].last_offset if log.number % 3 == 0 else 0
+
+
+def request(source: Path, log_dir: Path, log: RandomPartition, start: int) -> RestoreRequest:
+    settings = IndexSettings("recover", log.index_interval_bytes)
+    return RestoreRequest(
+        source=Location.of(source),
+        log_dir=Location.of(log_dir),
+        settings=TopicSettings(settings),
+        from_offsets={("oracle", 0): start},
+        allow_holes=True,
+    )
+
+
+def _recovered_and_stopped(
+    oracle: Oracle,
+    log: RandomPartition,
+    directory: Path,
+    start: int,
+    *,
+    clean_only: bool = False,
+) -> None:
+    for clean in (True,) if clean_only else (False, True):
+        oracle.truncate(
+            directory,
+            None,
+            now_ms=NOW,
+            index_interval_bytes=log.index_interval_bytes,
+            clean=clean,
+            log_start_offset=start,
+        )
+
+
+def files_of(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}

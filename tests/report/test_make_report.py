@@ -1,0 +1,176 @@
+"""The facts of a report are the catalog's: they are compared with what the commands count."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from kip33.catalog.choosing import chosen
+from kip33.catalog.difference import count_changes, difference
+from kip33.catalog.holes import hole_totals, read_holes
+from kip33.catalog.topic_totals import topic_totals
+from kip33.report.facts import BarState, FindingLevel
+from kip33.report.timelines import MOST_BARS, MOST_PARTITIONS_SHOWN
+from kip33.retention.evaluation import EvaluationRequest, evaluate_catalog
+from kip33.retention.policy_files import load_policies
+from kip33.rules.retention import RuleQuestion
+from tests.builders.report_catalog import HOSTILE, NOW_MS
+from tests.builders.snapshots import commit_path
+from tests.report.conftest import MadeReport, made_report
+
+
+def test_totals_are_those_of_the_catalog(made: MadeReport) -> None:
+    totals, catalog = made.report.totals, made.catalog
+    snapshot = chosen(catalog, None)
+    topics = topic_totals(catalog, snapshot)
+    policies = load_policies(str(made.policy))
+    holes = hole_totals(read_holes(catalog, snapshot, policies=policies))
+    judged = evaluate_catalog(
+        catalog, snapshot, EvaluationRequest(policies, RuleQuestion(NOW_MS), {})
+    ).totals()
+
+    assert totals.segments == snapshot.rows == sum(totals.by_status.values()) > 10_000
+    assert totals.partitions == judged["partitions"] == sum(one.partitions for one in topics)
+    assert totals.log_bytes == judged["bytes"] == sum(one.log_bytes for one in topics)
+    assert totals.records == sum(one.record_count or 0 for one in topics)
+    assert (totals.by_hole, totals.missing_offsets) == holes
+    assert set(totals.by_hole) == {"certain", "possible", "after damage", "filled"}
+    for name in (
+        *("deletable_segments", "deletable_bytes"),
+        *("blocked_partitions", "blocked_segments", "blocked_bytes"),
+    ):
+        assert getattr(totals, name) == judged[name] > 0
+
+
+def test_what_is_shown_and_the_rest_add_up(made: MadeReport) -> None:
+    report, lines = made.report, made.report.timelines
+    assert len(lines.partitions) == MOST_PARTITIONS_SHOWN
+    assert lines.others == report.totals.partitions - MOST_PARTITIONS_SHOWN
+    assert lines.rest
+    each = [*lines.partitions, lines.rest]
+    for name in (
+        *("segments", "deletable_segments", "deletable_bytes", "blocked_segments"),
+        *("blocked_bytes", "untrusted_segments", "missing_offsets"),
+    ):
+        assert sum(getattr(one, name) for one in each) == getattr(report.totals, name), name
+    assert sum(one.bytes for one in each) == report.totals.log_bytes
+    assert sum(one.holes for one in each) == sum(report.totals.by_hole.values())
+    for sums, total in (
+        ([one.segments for one in report.ages], report.totals.segments),
+        ([one.bytes for one in report.ages], report.totals.log_bytes),
+        ([one.segments for one in report.topics], report.totals.segments),
+    ):
+        assert sum(sums) == total
+    disorder = [*report.disorder, report.other_disorder_sum]
+    assert sum(one.out_of_order_batches for one in disorder if one) == (
+        report.totals.disordered_batches
+    )
+
+
+def test_bars_have_every_segment_of_a_partition(made: MadeReport) -> None:
+    axis = made.report.timelines
+    for one in axis.partitions:
+        assert sum(bar.segments for bar in one.bars) == one.segments
+        assert sum(bar.bytes for bar in one.bars) == one.bytes
+        assert sum(bar.untrusted for bar in one.bars) == one.untrusted_segments
+        assert all(axis.from_ms <= b.from_ms <= b.until_ms <= axis.until_ms for b in one.bars)
+        states = {bar.state for bar in one.bars}
+        assert (BarState.EXPIRED in states) == (one.deletable_segments > 0)
+        assert (BarState.BLOCKED in states) == (one.blocked_segments > 0)
+        assert (BarState.BLOCKER in states) == (one.blocked_segments > 0)
+        assert len(one.marks) == one.holes
+
+
+def test_many_segments_of_a_partition_become_fewer_bars(tmp_path: Path) -> None:
+    report = made_report(tmp_path, partitions=4, segments=500).report
+    for one in report.timelines.partitions:
+        assert len(one.bars) <= MOST_BARS
+        assert sum(bar.segments for bar in one.bars) == one.segments >= 499
+    [blocked] = [one for one in report.timelines.partitions if one.name == "broker-0/topic-0-3"]
+    assert sum(bar.state is BarState.BLOCKER for bar in blocked.bars) == 1
+
+
+def test_a_wrong_timestamp_does_not_stretch_the_axis(made: MadeReport) -> None:
+    axis = made.report.timelines
+    assert axis.until_ms == NOW_MS
+    assert NOW_MS - axis.from_ms <= 30 * 86_400_000
+
+
+def test_the_worst_partitions_come_first(made: MadeReport) -> None:
+    names = [one.name for one in made.report.timelines.partitions]
+    assert set(names[:2]) == {"broker-0/topic-1-6", f"broker-0/{HOSTILE}-0"}
+    assert {"broker-2/topic-0-2", "broker-0/topic-0-3"} <= set(names[:4])
+
+
+def test_each_problem_is_a_finding(made: MadeReport) -> None:
+    found = [(one.level, one.text.partition(":")[0]) for one in made.report.findings]
+    assert found == [
+        (FindingLevel.PROBLEM, "1,000 offsets missing between segments, in 1 place of 1 partition"),
+        (
+            FindingLevel.PROBLEM,
+            "2,989 offsets missing between segments, in 3 places of 2 partitions",
+        ),
+        (FindingLevel.PROBLEM, "1 truncated log (2.9 MiB)"),
+        (FindingLevel.PROBLEM, "1 invalid log (6.7 MiB)"),
+        (FindingLevel.PROBLEM, "1 unreadable log (6.7 MiB)"),
+        (FindingLevel.WARNING, "3 blocked partitions"),
+        (FindingLevel.WARNING, "1 segment with a timestamp in the future."),
+        (FindingLevel.WARNING, "1 segment with a timestamp in seconds instead of milliseconds."),
+        (FindingLevel.WARNING, "5 segments without timestamps"),
+        (FindingLevel.WARNING, "7 unverified segments whose log the build did not read."),
+        (FindingLevel.NOTE, "1,000 offsets missing between segments, in 1 place of 1 partition"),
+        (FindingLevel.NOTE, "1,000 offsets missing between segments, in 1 place of 1 partition"),
+        (FindingLevel.NOTE, "5,247 expired segments (248.9 GiB)"),
+    ]
+
+
+def test_changes_are_those_of_the_difference(made: MadeReport) -> None:
+    changes, catalog = made.report.changes, made.catalog
+    before, after = chosen(catalog, "1"), chosen(catalog, "2")
+    assert changes
+    assert changes.before == before.name
+    assert changes.segments == count_changes(difference(catalog, before, after))
+    assert changes.segments == {"added": 50, "gone": 1, "shrunk": 1}
+    assert changes.bytes["shrunk"] == -17
+    assert sum(changes.bytes.values()) == changes.net_bytes
+    assert [one.changes for one in changes.listed] == [("shrunk",)]
+
+
+def test_the_forecast_begins_with_what_is_deletable_now(made: MadeReport) -> None:
+    forecast, totals = made.report.forecast, made.report.totals
+    assert len(forecast) == 31
+    now = (forecast[0].segments, forecast[0].bytes)
+    assert now == (totals.deletable_segments, totals.deletable_bytes)
+    assert sum(one.segments for one in forecast) <= totals.segments
+
+
+def test_the_evidence_is_the_commit_file(made: MadeReport) -> None:
+    evidence, snapshot = made.report.evidence, chosen(made.catalog, None)
+    commit = commit_path(made.catalog, snapshot).read_bytes()
+    assert evidence.snapshot == snapshot.name
+    assert evidence.commit_sha256 == hashlib.sha256(commit).hexdigest()
+
+
+def test_without_a_policy_nothing_expires(tmp_path: Path) -> None:
+    report = made_report(tmp_path, judged=False, partitions=10, segments=8).report
+    assert not report.is_judged
+    assert (report.totals.deletable_segments, report.totals.blocked_segments) == (0, 0)
+    assert report.forecast == ()
+    assert all("retention" not in (one.command or "") for one in report.findings)
+
+
+def test_the_record_is_plain_json(made: MadeReport) -> None:
+    record = json.loads(json.dumps(made.report.as_record()))
+    assert list(record)[:2] == ["kind", "version"]
+    assert record["totals"]["segments"] == made.report.totals.segments
+    assert {bar["state"] for bar in record["timelines"]["partitions"][2]["bars"]} == {
+        *("blocker", "blocked", "expired", "kept")
+    }
+
+
+@pytest.mark.parametrize("segments", [1, 2])
+def test_a_catalog_of_few_segments(tmp_path: Path, segments: int) -> None:
+    made = made_report(tmp_path, partitions=1, segments=segments)
+    assert made.report.totals.segments == segments - 1
+    assert "<h2>" in made.page

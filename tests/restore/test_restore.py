@@ -1,0 +1,433 @@
+"""`kip33 restore`: what is restored, what is refused, and what the log directory then has.
+
+Kafka's own files are compared in `tests/integration/kafka/test_restored_files.py`.
+"""
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kip33.errors import LocationError, LockedError, RestoreError
+from kip33.formats.offset_checkpoints import parse_offset_checkpoint
+from kip33.formats.partition_metadata import PartitionMetadata
+from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState
+from kip33.formats.transaction_index import TransactionIndex
+from kip33.indexing.verification import verify_file
+from kip33.local.local_engine import LocalEngine
+from kip33.restore.given_topic_ids import load_topic_ids
+from kip33.restore.restore_apply import restore
+from kip33.restore.restore_journal import RESTORE_JOURNAL
+from kip33.restore.restore_plan import plan_restore
+from kip33.restore.restore_request import RestoreRequest
+from kip33.rules.index_builder import IndexSettings, TopicSettings
+from kip33.rules.index_verdict import IndexVerdict
+from kip33.stores.locations import Location
+from tests.builders.partition_copies import INTERVAL_BYTES, files_of
+from tests.builders.segment_builder import Record, end_txn_marker, v2_batch
+from tests.retention.test_broker_locks import held_by_another
+
+T = 1_700_000_000_000
+TOPIC_ID = "bn9RMmT4REWVDFQzf3IUaQ"
+SETTINGS = TopicSettings(IndexSettings("recover", INTERVAL_BYTES))
+
+
+def batch(base: int, **how: int | bool) -> bytes:
+    return v2_batch(base, [Record(T + base + i, value=b"v" * 20) for i in range(10)], **how)
+
+
+def log_of(base: int, batches: int = 3, **how: int | bool) -> bytes:
+    return b"".join(batch(base + 10 * number, **how) for number in range(batches))
+
+
+def write_logs(directory: Path, logs: dict[int, bytes]) -> Path:
+    directory.mkdir(parents=True)
+    for base, data in logs.items():
+        (directory / f"{base:020d}.log").write_bytes(data)
+    return directory
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Return an archive with two partitions of three and one segments, logs alone."""
+    logs = {base: log_of(base, leader_epoch=base // 30) for base in (0, 30, 60)}
+    write_logs(tmp_path / "archive" / "orders-0", logs)
+    write_logs(tmp_path / "archive" / "orders-1", {500: log_of(500)})
+    return tmp_path / "archive"
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    """Return a log directory as `kafka-storage format` leaves it."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "meta.properties").write_text("version=1\n")
+    return folder
+
+
+def asked(source: Path, log_dir: Path, **how: Any) -> RestoreRequest:
+    places = {"source": Location.of(source), "log_dir": Location.of(log_dir)}
+    return RestoreRequest(**(places | {"settings": SETTINGS} | how))
+
+
+def restored(source: Path, log_dir: Path, **how: Any) -> dict[str, Any]:
+    return restore(asked(source, log_dir, **how), LocalEngine())
+
+
+def new_topic(log_dir: Path, name: str, topic_id: str = TOPIC_ID) -> Path:
+    """Make a partition's directory as a broker leaves it that has just created the topic."""
+    folder = log_dir / name
+    folder.mkdir()
+    for kind in ("log", "index", "timeindex"):
+        (folder / f"{0:020d}.{kind}").write_bytes(b"")
+    (folder / "leader-epoch-checkpoint").write_bytes(b"")
+    (folder / "partition.metadata").write_bytes(PartitionMetadata(topic_id).to_bytes())
+    return folder
+
+
+def problem_of(summary: dict[str, Any], partition: int = 0) -> str:
+    [row] = [row for row in summary["partitions"] if row["partition"] == partition]
+    return str(row["problem"])
+
+
+def test_all_files_of_a_stopped_broker_are_there(source: Path, log_dir: Path) -> None:
+    summary = restored(source, log_dir)
+    assert (summary["partitions_restored"], summary["partitions_refused"]) == (2, 0)
+    files = files_of(log_dir / "orders-0")
+    originals = files_of(source / "orders-0")
+    assert {name: files[name] for name in originals} == originals
+    assert {name for name in files if name.endswith("snapshot")} == {
+        f"{offset:020d}.snapshot" for offset in (30, 60, 90)
+    }
+    assert files["leader-epoch-checkpoint"] == b"0\n3\n0 0\n1 30\n2 60\n"
+    for base in (0, 30, 60):
+        log = Location.of(log_dir / "orders-0" / f"{base:020d}.log")
+        time_index, index = (
+            Location.of(f"{log.path[:-4]}.{kind}") for kind in ("timeindex", "index")
+        )
+        verdict, _ = verify_file(
+            log, time_index, index, base_offset=base, topic="orders", settings=SETTINGS.default
+        )
+        assert verdict.verdict == verdict.offset_index_verdict == IndexVerdict.IDENTICAL
+
+
+def test_the_log_directory_gets_its_checkpoints(source: Path, log_dir: Path) -> None:
+    restored(source, log_dir)
+    ends = {("orders", 0): 90, ("orders", 1): 530}
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        assert parse_offset_checkpoint((log_dir / name).read_text()) == ends
+    assert sorted(path.name for path in log_dir.iterdir()) == [
+        *(".kafka_cleanshutdown", "meta.properties", "orders-0", "orders-1"),
+        *("recovery-point-offset-checkpoint", "replication-offset-checkpoint"),
+    ]
+
+
+def test_lines_of_other_partitions_stay_and_old_ones_of_these_go(
+    source: Path, log_dir: Path
+) -> None:
+    (log_dir / "recovery-point-offset-checkpoint").write_text("0\n2\nothers 7 99\norders 0 5\n")
+    for name in ("log-start-offset-checkpoint", "cleaner-offset-checkpoint"):
+        (log_dir / name).write_text("0\n2\nothers 7 99\norders 0 5\n")
+    restored(source, log_dir, partitions=frozenset([0]))
+    text = (log_dir / "recovery-point-offset-checkpoint").read_text()
+    assert text == "0\n2\nothers 7 99\norders 0 90\n"
+    for name in ("log-start-offset-checkpoint", "cleaner-offset-checkpoint"):
+        assert (log_dir / name).read_text() == "0\n1\nothers 7 99\n"
+
+
+def test_a_crash_of_other_partitions_is_not_hidden(source: Path, log_dir: Path) -> None:
+    write_logs(log_dir / "others-7", {0: log_of(0)})
+    summary = restored(source, log_dir)
+    assert not (log_dir / ".kafka_cleanshutdown").exists()
+    assert "others-7 were not shut down cleanly" in summary["notes"][0]
+
+
+def test_other_partitions_of_a_stopped_broker_stay_clean(source: Path, log_dir: Path) -> None:
+    others = write_logs(log_dir / "others-7", {0: log_of(0)})
+    (log_dir / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":8}')
+    assert restored(source, log_dir)["notes"] == []
+    assert (log_dir / ".kafka_cleanshutdown").read_text() == '{"version":0,"brokerEpoch":8}'
+    assert files_of(others) == {f"{0:020d}.log": log_of(0)}
+
+
+def test_the_empty_partition_of_a_new_topic_is_replaced(source: Path, log_dir: Path) -> None:
+    new_topic(log_dir, "orders-0")
+    summary = restored(source, log_dir)
+    assert [row["topic_id"] for row in summary["partitions"]] == [TOPIC_ID, None]
+    files = files_of(log_dir / "orders-0")
+    assert files["partition.metadata"] == PartitionMetadata(TOPIC_ID).to_bytes()
+    assert files[f"{0:020d}.log"] == log_of(0, leader_epoch=0)
+
+
+def test_the_topic_id_of_the_archive_is_kept(source: Path, log_dir: Path) -> None:
+    metadata = PartitionMetadata(TOPIC_ID).to_bytes()
+    (source / "orders-0" / "partition.metadata").write_bytes(metadata)
+    restored(source, log_dir)
+    assert (log_dir / "orders-0" / "partition.metadata").read_bytes() == metadata
+
+
+def test_a_partition_with_data_is_not_replaced(source: Path, log_dir: Path) -> None:
+    there = write_logs(log_dir / "orders-0", {0: log_of(0)})
+    before = files_of(there)
+    summary = restored(source, log_dir)
+    assert "the partition has data, which a restore does not replace" in problem_of(summary)
+    assert files_of(there) == before
+    assert (log_dir / "orders-1").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        pytest.param(lambda log: log[:-7], "only the end of a partition's last", id="cut short"),
+        pytest.param(lambda log: log[:50] + b"?" + log[51:], "CRC", id="changed"),
+    ],
+)
+def test_damage_before_the_last_segment_refuses_a_partition(
+    source: Path, log_dir: Path, damage: Callable[[bytes], bytes], problem: str
+) -> None:
+    log = source / "orders-0" / f"{30:020d}.log"
+    log.write_bytes(damage(log.read_bytes()))
+    summary = restored(source, log_dir)
+    assert problem in problem_of(summary)
+    assert not (log_dir / "orders-0").exists()
+    assert (log_dir / "orders-1").is_dir()
+
+
+def test_the_damaged_end_of_the_last_segment_is_cut(source: Path, log_dir: Path) -> None:
+    log = source / "orders-0" / f"{60:020d}.log"
+    log.write_bytes(log.read_bytes()[:-7])
+    summary = restored(source, log_dir)
+    [row] = [row for row in summary["partitions"] if row["partition"] == 0]
+    assert (row["problem"], row["end_offset"]) == (None, 80)
+    assert "are cut, as a broker cuts them" in row["notes"][0]
+    assert (log_dir / "orders-0" / log.name).read_bytes() == log_of(60, 2, leader_epoch=2)
+
+
+def test_missing_offsets_refuse_a_partition(source: Path, log_dir: Path) -> None:
+    (source / "orders-0" / f"{30:020d}.log").unlink()
+    assert "offsets 30 to 59 are missing" in problem_of(restored(source, log_dir))
+    shutil.rmtree(log_dir / "orders-1")
+    summary = restored(source, log_dir, allow_holes=True)
+    assert summary["partitions_refused"] == 0
+    assert "offsets 30 to 59 are missing" in summary["partitions"][0]["notes"][0]
+
+
+def test_the_replica_with_most_bytes_is_restored(tmp_path: Path, log_dir: Path) -> None:
+    write_logs(tmp_path / "archive" / "b1" / "orders-0", {0: log_of(0, 2)})
+    write_logs(tmp_path / "archive" / "b2" / "orders-0", {0: log_of(0, 3)})
+    [row] = restored(tmp_path / "archive", log_dir)["partitions"]
+    assert (row["replica"], row["replicas"], row["end_offset"]) == ("b2", 2, 30)
+
+
+def time_of(offset: int) -> int:
+    return T + offset
+
+
+@pytest.mark.parametrize(
+    ("how", "bases", "start", "end"),
+    [
+        pytest.param({"from_ms": time_of(45)}, [30, 60], 45, 90, id="from the middle of a segment"),
+        pytest.param({"from_ms": time_of(60)}, [60], 60, 90, id="from a segment's first record"),
+        pytest.param({"from_ms": time_of(500)}, [60], 90, 90, id="from after the last record"),
+        pytest.param({"until_ms": time_of(45)}, [0, 30], 0, 60, id="until the middle"),
+        pytest.param({"until_ms": time_of(60)}, [0, 30], 0, 60, id="until a segment's first"),
+        pytest.param({"until_ms": time_of(500)}, [0, 30, 60], 0, 90, id="until after the last"),
+        pytest.param(
+            {"until_ms": time_of(45), "is_truncated": True}, [0, 30], 0, 40, id="until, cut"
+        ),
+        pytest.param(
+            {"from_ms": time_of(15), "until_ms": time_of(35)}, [0, 30], 15, 60, id="between"
+        ),
+        pytest.param({"from_offsets": {("orders", 0): 31}}, [30, 60], 31, 90, id="from an offset"),
+        pytest.param({"from_offsets": {("orders", 0): 99}}, [60], 90, 90, id="from after the end"),
+    ],
+)
+def test_a_range(
+    source: Path, log_dir: Path, how: dict[str, Any], bases: list[int], start: int, end: int
+) -> None:
+    [row] = restored(source, log_dir, partitions=frozenset([0]), **how)["partitions"]
+    assert (row["start_offset"], row["end_offset"]) == (start, end)
+    logs = sorted(path.name for path in (log_dir / "orders-0").glob("*.log"))
+    assert logs == [f"{base:020d}.log" for base in bases]
+    starts = log_dir / "log-start-offset-checkpoint"
+    wanted = {("orders", 0): start} if start > bases[0] else {}
+    assert parse_offset_checkpoint(starts.read_text() if starts.exists() else "") == wanted
+
+
+def test_a_range_before_the_first_record_is_refused(source: Path, log_dir: Path) -> None:
+    summary = restored(source, log_dir, until_ms=1)
+    assert summary["partitions_restored"] == 0
+    assert "no record is before --until" in problem_of(summary)
+    assert sorted(path.name for path in log_dir.iterdir()) == ["meta.properties"]
+
+
+def test_the_log_start_offset_of_the_source_is_kept(source: Path, log_dir: Path) -> None:
+    (source / "log-start-offset-checkpoint").write_text("0\n1\norders 0 35\n")
+    [row] = restored(source, log_dir, partitions=frozenset([0]))["partitions"]
+    assert row["start_offset"] == 35
+    assert (log_dir / "log-start-offset-checkpoint").read_text() == "0\n1\norders 0 35\n"
+
+
+def test_producers_before_the_range_are_known(tmp_path: Path, log_dir: Path) -> None:
+    open_there = log_of(0, 1, producer_id=7, base_sequence=0, transactional=True)
+    abort = end_txn_marker(10, T + 10, producer_id=7, commit=False)
+    directory = write_logs(
+        tmp_path / "archive" / "orders-0", {0: open_there, 10: abort + batch(11)}
+    )
+    restored(tmp_path / "archive", log_dir, from_ms=time_of(12))
+    files = files_of(log_dir / "orders-0")
+    assert f"{0:020d}.log" not in files
+    aborts = TransactionIndex.from_bytes(files[f"{10:020d}.txnindex"], base_offset=10)
+    assert [(one.producer_id, one.first_offset, one.last_offset) for one in aborts] == [(7, 0, 10)]
+    assert directory.exists()
+
+
+def test_a_transaction_that_stays_open_is_noted(tmp_path: Path, log_dir: Path) -> None:
+    log = log_of(0, 1, producer_id=7, base_sequence=0, transactional=True)
+    write_logs(tmp_path / "archive" / "orders-0", {0: log})
+    [row] = restored(tmp_path / "archive", log_dir)["partitions"]
+    assert "1 transactions are open at the end, the first from offset 0 on" in row["notes"][0]
+
+
+def test_later_leader_epochs_become_the_asked_one(source: Path, log_dir: Path) -> None:
+    new_topic(log_dir, "orders-0")
+    plain = restored(source, log_dir.with_name("other"))
+    assert plain["partitions"][0]["largest_leader_epoch"] == 2
+    summary = restored(source, log_dir, leader_epoch=0, is_linked=True)
+    assert summary["partitions"][0]["problem"] is None
+    files = files_of(log_dir / "orders-0")
+    assert files["leader-epoch-checkpoint"] == b"0\n1\n0 0\n"
+    for base in (0, 30, 60):
+        assert files[f"{base:020d}.log"] == log_of(base, leader_epoch=0)
+    assert (source / "orders-0" / f"{30:020d}.log").read_bytes() == log_of(30, leader_epoch=1)
+
+
+def test_a_new_cluster_needs_leader_epoch_0(source: Path, log_dir: Path) -> None:
+    new_topic(log_dir, "orders-0")
+    [note] = restored(source, log_dir)["notes"]
+    assert "replicas do not join: restore with --leader-epoch 0" in note
+
+
+def test_the_topic_of_metadata_is_left_out(source: Path, log_dir: Path) -> None:
+    write_logs(source / "__cluster_metadata-0", {0: log_of(0)})
+    restored(source, log_dir)
+    assert not (log_dir / "__cluster_metadata-0").exists()
+
+
+def test_given_topic_ids(source: Path, log_dir: Path, tmp_path: Path) -> None:
+    described = tmp_path / "topics.txt"
+    described.write_text(f"Topic: orders\tTopicId: {TOPIC_ID}\tPartitionCount: 2\n")
+    ids = load_topic_ids(str(described))
+    restored(source, log_dir, topic_ids=ids)
+    metadata = (log_dir / "orders-0" / "partition.metadata").read_bytes()
+    assert metadata == PartitionMetadata(TOPIC_ID).to_bytes()
+    other = log_dir.with_name("other")
+    other.mkdir()
+    new_topic(other, "orders-0", "AnotherIdAnotherIdAnoA")
+    assert "use the id of the cluster" in problem_of(restored(source, other, topic_ids=ids))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "no topic ids found, expected a JSON object"),
+        ("{", "expected a JSON object"),
+        ('{"orders": "short"}', "expected 22 characters of base64"),
+        ('{"a b": "bn9RMmT4REWVDFQzf3IUaQ"}', "expected a name that Kafka allows"),
+    ],
+)
+def test_wrong_topic_ids(tmp_path: Path, text: str, problem: str) -> None:
+    (tmp_path / "ids").write_text(text)
+    with pytest.raises(LocationError, match=problem):
+        load_topic_ids(str(tmp_path / "ids"))
+
+
+def test_the_bytes_are_the_same_where_the_kernel_cannot_copy(
+    source: Path, log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restored(source, log_dir.with_name("expected"))
+
+    def refuse(*_: int) -> int:
+        raise OSError(errno.EXDEV, "another file system")
+
+    monkeypatch.setattr(os, "copy_file_range", refuse)
+    restored(source, log_dir)
+    expected = log_dir.with_name("expected") / "orders-0"
+    assert files_of(log_dir / "orders-0") == files_of(expected)
+
+
+def test_links_are_made_of_all_logs_but_the_last(source: Path, log_dir: Path) -> None:
+    summary = restored(source, log_dir, is_linked=True)
+    links = {path.name: path.stat().st_nlink for path in (log_dir / "orders-0").glob("*.log")}
+    assert links == {f"{base:020d}.log": count for base, count in ((0, 2), (30, 2), (60, 1))}
+    assert summary["bytes_linked"] == 2 * len(log_of(0))
+
+
+def test_only_some_partitions(source: Path, log_dir: Path) -> None:
+    restored(source, log_dir, topics=("ord*",), partitions=frozenset([1, 7]))
+    assert not (log_dir / "orders-0").exists()
+    assert (log_dir / "orders-1").exists()
+    with pytest.raises(RestoreError, match="no segment of such a partition"):
+        restored(source, log_dir, partitions=frozenset([7]))
+
+
+def test_a_plan_changes_nothing(source: Path, log_dir: Path) -> None:
+    before = sorted(log_dir.iterdir())
+    plan = plan_restore(asked(source, log_dir))
+    assert [one.name for one in plan.wanted] == ["orders-0", "orders-1"]
+    assert sorted(log_dir.iterdir()) == before
+
+
+def test_too_little_space_is_found_before(source: Path, log_dir: Path, tmp_path: Path) -> None:
+    huge = source / "orders-0" / f"{90:020d}.log"
+    huge.touch()
+    os.truncate(huge, os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize + 1)
+    with pytest.raises(RestoreError, match="are free, but the restore needs"):
+        restored(source, log_dir)
+    assert not (log_dir / ".kip33-restore").exists()
+
+
+def test_a_broker_that_holds_the_lock_refuses_it(source: Path, log_dir: Path) -> None:
+    lock = log_dir / ".lock"
+    lock.touch()
+    with held_by_another(lock), pytest.raises(LockedError, match="stop the broker"):
+        restored(source, log_dir)
+    assert sorted(path.name for path in log_dir.iterdir()) == [".lock", "meta.properties"]
+
+
+def test_the_source_and_the_log_directory_are_apart(source: Path) -> None:
+    with pytest.raises(LocationError, match="contain one another"):
+        restored(source, source / "orders-0")
+
+
+def test_a_journal_of_another_source_is_not_continued(source: Path, log_dir: Path) -> None:
+    journal = {"format": 1, "source": "file:///elsewhere", "partitions": [], "summary": {}}
+    text = json.dumps(journal | {"marks_clean_shutdown": True})
+    (log_dir / RESTORE_JOURNAL).write_text(text)
+    with pytest.raises(RestoreError, match="a restore of file:///elsewhere was begun"):
+        restored(source, log_dir)
+    (log_dir / RESTORE_JOURNAL).write_text("{}")
+    with pytest.raises(RestoreError, match="is not the journal of a restore"):
+        restored(source, log_dir)
+
+
+def test_a_damaged_checkpoint_is_found_before(source: Path, log_dir: Path) -> None:
+    (log_dir / "replication-offset-checkpoint").write_text("0\n1\norders\n")
+    with pytest.raises(RestoreError, match="expected TOPIC PARTITION OFFSET"):
+        restored(source, log_dir)
+
+
+def test_a_snapshot_beside_the_first_log_is_where_producers_begin(
+    tmp_path: Path, log_dir: Path
+) -> None:
+    directory = write_logs(tmp_path / "archive" / "orders-0", {500: log_of(500)})
+    state = ProducerState(7, 0, 41, 499, 0, T, -1, -1)
+    (directory / f"{500:020d}.snapshot").write_bytes(ProducerSnapshot((state,)).to_bytes())
+    restored(tmp_path / "archive", log_dir)
+    at_end = (log_dir / "orders-0" / f"{530:020d}.snapshot").read_bytes()
+    assert ProducerSnapshot.from_bytes(at_end).producers == (state,)

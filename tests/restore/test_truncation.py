@@ -1,0 +1,487 @@
+"""`kip33 truncate`: what is cut, what stays, and what is refused. Kafka's own results are compared
+in `tests/integration/kafka/test_truncation.py`."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kip33.errors import LocationError, LockedError, TruncationError
+from kip33.formats.offset_index import OffsetIndex
+from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState
+from kip33.formats.time_index import TimeIndex
+from kip33.formats.transaction_index import TransactionIndex
+from kip33.indexing.verification import verify_file
+from kip33.restore.truncate_apply import planned_or_begun, truncate
+from kip33.restore.truncate_journal import JOURNAL
+from kip33.restore.truncate_planner import plan_truncation
+from kip33.rules.index_builder import IndexSettings
+from kip33.rules.index_verdict import IndexVerdict
+from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.truncation import TruncationCase, truncation_case
+from kip33.stores.locations import Location
+from tests.builders.partition_copies import files_of, write_partition
+from tests.builders.random_partitions import random_partitions
+from tests.builders.segment_builder import (
+    Record,
+    end_txn_marker,
+    v1_message,
+    v2_batch,
+    with_broken_crc,
+)
+from tests.long_forms import short_and_long
+
+T = 1_700_000_000_000
+
+
+def batch(base: int, count: int = 10, *, time: int = T, **how: int | bool) -> bytes:
+    records = [Record(time + base + i, value=b"v" * 20) for i in range(count)]
+    return v2_batch(base, records, **how)
+
+
+def segments() -> dict[int, list[bytes]]:
+    """Return three segments of offsets 0 to 89, in batches of ten."""
+    return {base: [batch(base + step) for step in (0, 10, 20)] for base in (0, 30, 60)}
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    return write_partition(
+        tmp_path / "logs" / "orders-0",
+        segments(),
+        epochs=[(0, 0), (2, 40), (5, 70)],
+        snapshots={base: ProducerSnapshot(()) for base in (30, 60, 90)},
+    )
+
+
+def cut(directory: Path, offset: int) -> dict[str, bytes]:
+    truncate(Location.of(directory), offset)
+    return files_of(directory)
+
+
+def bases(files: dict[str, bytes], kind: str = "log") -> list[int]:
+    return [int(name.split(".")[0]) for name in files if name.endswith(f".{kind}")]
+
+
+@pytest.mark.parametrize(
+    ("offset", "logs", "last_bytes", "end_offset"),
+    [
+        pytest.param(90, [0, 30, 60], 3, 90, id="at the end nothing is cut"),
+        pytest.param(2**40, [0, 30, 60], 3, 90, id="nor far beyond it"),
+        pytest.param(80, [0, 30, 60], 2, 80, id="at a batch"),
+        pytest.param(85, [0, 30, 60], 2, 80, id="inside a batch that is cut as a whole"),
+        pytest.param(89, [0, 30, 60], 2, 80, id="at the last record of a batch"),
+        pytest.param(60, [0, 30, 60], 0, 60, id="at a segment's base, which stays, empty"),
+        pytest.param(59, [0, 30], 2, 50, id="before a segment's base"),
+        pytest.param(0, [0], 0, 0, id="everything"),
+    ],
+)
+def test_where_the_log_ends(
+    copied: Path, offset: int, logs: list[int], last_bytes: int, end_offset: int
+) -> None:
+    plan = plan_truncation(Location.of(copied), offset)
+    files = cut(copied, offset)
+    assert bases(files) == logs
+    assert len(files[f"{logs[-1]:020d}.log"]) == last_bytes * len(batch(0))
+    assert plan.end_offset == end_offset
+    assert plan.records_cut == 90 - end_offset
+
+
+@pytest.mark.parametrize(
+    ("offset", "case"), [(19, "emptied"), (20, "cut"), (24, "cut"), (25, "beyond_end")]
+)
+def test_the_case_of_an_offset(offset: int, case: str) -> None:
+    assert truncation_case([20], 25, offset) == TruncationCase(case)
+
+
+def test_an_offset_before_the_log_leaves_one_empty_segment_there(tmp_path: Path) -> None:
+    directory = write_partition(
+        tmp_path / "orders-0",
+        {500: [batch(500)], 510: [batch(510)]},
+        epochs=[(1, 500)],
+        snapshots={510: ProducerSnapshot(())},
+    )
+    assert cut(directory, 300) == {
+        f"{300:020d}.index": b"",
+        f"{300:020d}.log": b"",
+        f"{300:020d}.timeindex": b"",
+        "leader-epoch-checkpoint": b"0\n0\n",
+    }
+
+
+def test_indexes_keep_the_entries_below_the_offset_and_get_a_last_one(copied: Path) -> None:
+    files = cut(copied, 50)
+    name = f"{30:020d}"
+    times = TimeIndex.from_bytes(files[f"{name}.timeindex"], base_offset=30)
+    assert list(times) == [(T + 40 - 1 + 10, 49)]
+    positions = OffsetIndex.from_bytes(files[f"{name}.index"], base_offset=30)
+    assert list(positions) == [(49, len(batch(0)))]
+
+
+def test_the_last_entry_has_the_largest_timestamp_that_is_left(tmp_path: Path) -> None:
+    """It may be before the cut by any number of batches, and after the last kept entry."""
+    late = {0: [batch(0, time=T), batch(10, time=T + 9000), batch(20), batch(30, time=T + 99_000)]}
+    directory = write_partition(tmp_path / "orders-0", late, interval_bytes=4096)
+    files = cut(directory, 30)
+    times = TimeIndex.from_bytes(files[f"{0:020d}.timeindex"], base_offset=0)
+    assert list(times) == [(T + 9000 + 19, 19)]
+
+
+def test_epochs_and_snapshots_after_the_end_are_removed(copied: Path) -> None:
+    files = cut(copied, 65)
+    assert files["leader-epoch-checkpoint"] == b"0\n2\n0 0\n2 40\n"
+    assert bases(files, "snapshot") == [30, 60]
+
+
+def test_beyond_the_end_only_epochs_without_records_are_removed(copied: Path) -> None:
+    (copied / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n7 90\n")
+    before = files_of(copied)
+    after = cut(copied, 95)
+    assert after.pop("leader-epoch-checkpoint") == b"0\n1\n0 0\n"
+    del before["leader-epoch-checkpoint"]
+    assert after == before
+
+
+def test_aborted_transactions_whose_marker_is_cut_are_removed(tmp_path: Path) -> None:
+    one = {"transactional": True, "producer_epoch": 0, "base_sequence": 0}
+    log = [
+        batch(0, producer_id=5, **one),
+        end_txn_marker(10, T, producer_id=5, commit=False),
+        batch(11, producer_id=6, **one),
+        end_txn_marker(21, T, producer_id=6, commit=False),
+    ]
+    directory = write_partition(tmp_path / "orders-0", {0: log})
+    aborts = TransactionIndex.from_entries([(5, 0, 10, 11), (6, 11, 21, 22)], base_offset=0)
+    (directory / f"{0:020d}.txnindex").write_bytes(aborts.to_bytes())
+    files = cut(directory, 21)
+    assert files[f"{0:020d}.txnindex"] == aborts.to_bytes()[:34]
+
+
+def test_the_snapshot_at_the_new_end_has_the_open_transaction(tmp_path: Path) -> None:
+    """Without it a broker that was stopped cleanly would forget the transaction."""
+    one = {"producer_epoch": 1, "transactional": True}
+    log = {
+        0: [
+            batch(0, producer_id=5, base_sequence=7, **one),
+            end_txn_marker(10, T + 50, producer_id=5, producer_epoch=1, coordinator_epoch=3),
+            batch(11, 2, producer_id=5, base_sequence=17, **one),
+            batch(13),
+        ]
+    }
+    snapshots = {14: ProducerSnapshot(())}
+    directory = write_partition(tmp_path / "orders-0", log, snapshots=snapshots)
+    files = cut(directory, 13)
+    assert bases(files, "snapshot") == [13]
+    state = ProducerState(5, 1, 18, 12, 1, T + 12, 3, 11)
+    assert ProducerSnapshot.from_bytes(files[f"{13:020d}.snapshot"]).producers == (state,)
+
+
+def test_sequences_continue_at_zero_after_the_largest(tmp_path: Path) -> None:
+    one = batch(0, 3, producer_id=5, producer_epoch=0, base_sequence=2**31 - 2)
+    snapshots = {13: ProducerSnapshot(())}
+    directory = write_partition(tmp_path / "orders-0", {0: [one, batch(3)]}, snapshots=snapshots)
+    [state] = ProducerSnapshot.from_bytes(cut(directory, 3)[f"{3:020d}.snapshot"]).producers
+    assert (state.last_sequence, state.last_offset, state.offset_delta) == (0, 2, 2)
+
+
+def test_a_new_epoch_of_a_producer_has_no_batches_yet(tmp_path: Path) -> None:
+    """A marker that fences a producer: the sequences of its former epoch are forgotten."""
+    known = ProducerState(5, 0, 9, 9, 9, T, -1, 0)
+    log = {
+        0: [batch(0, producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)],
+        10: [end_txn_marker(10, T + 9, producer_id=5, producer_epoch=1, commit=False), batch(11)],
+    }
+    snapshots = {10: ProducerSnapshot((known,))}
+    directory = write_partition(tmp_path / "orders-0", log, snapshots=snapshots)
+    files = cut(directory, 11)
+    state = ProducerState(5, 1, -1, -1, 0, T + 9, 0, -1)
+    assert ProducerSnapshot.from_bytes(files[f"{11:020d}.snapshot"]).producers == (state,)
+
+
+def test_a_copy_without_snapshots_gets_none(tmp_path: Path) -> None:
+    directory = write_partition(tmp_path / "orders-0", segments())
+    assert bases(cut(directory, 50), "snapshot") == []
+
+
+CHECKPOINTS = (
+    "log-start-offset-checkpoint",
+    "recovery-point-offset-checkpoint",
+    "replication-offset-checkpoint",
+    "cleaner-offset-checkpoint",
+)
+
+
+def test_checkpoints_of_the_log_directory_never_point_behind_the_end(tmp_path: Path) -> None:
+    """A broker deletes all segments of a log that ends before its log start offset."""
+    offsets = dict(zip(CHECKPOINTS, (45, 90, 50, 30), strict=True))
+    directory = write_partition(tmp_path / "orders-0", segments(), checkpoints=offsets)
+    cut(directory, 45)
+    for name, offset in zip(CHECKPOINTS, (40, 40, 40, 30), strict=True):
+        assert (tmp_path / name).read_text() == f"0\n2\nothers 7 99\norders 0 {offset}\n"
+
+
+def test_a_dry_run_changes_nothing(copied: Path) -> None:
+    before = files_of(copied)
+    plan, is_begun = planned_or_begun(Location.of(copied), 45)
+    assert (files_of(copied), is_begun) == (before, False)
+    assert [change.name for change in plan.changes if change.action == "cut"] == [f"{30:020d}.log"]
+
+
+def test_a_second_truncation_to_the_same_offset_changes_nothing(copied: Path) -> None:
+    once = cut(copied, 50)
+    assert not plan_truncation(Location.of(copied), 50).changes
+    assert cut(copied, 50) == once
+
+
+def kinds(files: dict[str, bytes], base: int) -> list[str]:
+    return [name.partition(".")[2] for name in files if name.startswith(f"{base:020d}")]
+
+
+def test_a_broker_builds_indexes_that_cannot_be_cut(copied: Path) -> None:
+    """It builds all three when it finds no .index."""
+    (copied / f"{30:020d}.txnindex").write_bytes(b"\xff" * 34)
+    plan = plan_truncation(Location.of(copied), 45)
+    assert "the .txnindex is damaged" in plan.notes[0]
+    assert kinds(cut(copied, 45), 30) == ["log", "snapshot"]
+
+
+def test_a_time_index_that_names_no_batch_of_the_log_is_left_to_the_broker(copied: Path) -> None:
+    index = TimeIndex.from_entries([(T - 5, 44)], base_offset=30)
+    (copied / f"{30:020d}.timeindex").write_bytes(index.to_bytes())
+    assert "does not match the log" in plan_truncation(Location.of(copied), 45).notes[0]
+    assert kinds(cut(copied, 45), 30) == ["log", "snapshot"]
+
+
+@pytest.mark.parametrize(
+    ("without", "left"),
+    [
+        (("index",), ["log", "snapshot", "timeindex"]),
+        (("timeindex",), ["index", "log", "snapshot", "timeindex"]),
+        (("index", "timeindex"), ["log", "snapshot"]),
+    ],
+)
+def test_index_files_that_are_missing(
+    copied: Path, without: tuple[str, ...], left: list[str]
+) -> None:
+    """A .timeindex is written beside an .index, because a broker would not build it."""
+    for kind in without:
+        (copied / f"{30:020d}.{kind}").unlink()
+    assert kinds(cut(copied, 45), 30) == left
+
+
+def test_a_preallocated_index_is_trimmed_as_a_clean_close_does(copied: Path) -> None:
+    expected = copied.parent / "expected" / "orders-0"
+    shutil.copytree(copied, expected)
+    for kind in ("index", "timeindex"):
+        path = copied / f"{60:020d}.{kind}"
+        path.write_bytes(path.read_bytes().ljust(1200, b"\0"))
+    assert cut(copied, 80) == cut(expected, 80)
+
+
+@pytest.mark.parametrize("seeds", short_and_long(12, 300, "KIP33_LOGS"))
+def test_random_partitions_keep_what_is_below_the_offset(tmp_path: Path, seeds: int) -> None:
+    """The rest of the log is a prefix, and its index is what verification expects."""
+    for log in random_partitions(seed="33", count=seeds):
+        source = {base: [one.data for one in some] for base, some in log.segments.items()}
+        for number, offset in enumerate(log.offsets()[:3]):
+            directory = tmp_path / f"{log.number}.{number}" / "orders-0"
+            write_partition(directory, source, interval_bytes=log.index_interval_bytes)
+            plan = plan_truncation(Location.of(directory), offset)
+            files = cut(directory, offset)
+            where = f"{log}, to {offset}"
+            if plan.case == TruncationCase.EMPTIED:
+                assert bases(files) == [offset], where
+                continue
+            kept = {base: _kept(some, offset) for base, some in log.segments.items()}
+            expected = {base: some for base, some in kept.items() if base <= offset}
+            if plan.case == TruncationCase.BEYOND_END:
+                expected = kept
+            assert {base: files[f"{base:020d}.log"] for base in bases(files)} == expected, where
+            _require_good_index(directory, bases(files)[-1], log.index_interval_bytes, where)
+
+
+def _kept(batches: list, offset: int) -> bytes:  # type: ignore[type-arg]
+    kept = []
+    for one in batches:
+        if one.last_offset >= offset:
+            break
+        kept.append(one.data)
+    return b"".join(kept)
+
+
+def _require_good_index(directory: Path, base: int, interval: int, where: str) -> None:
+    log = Location.of(directory / f"{base:020d}.log")
+    verdict, _ = verify_file(
+        log,
+        Location.of(directory / f"{base:020d}.timeindex"),
+        Location.of(directory / f"{base:020d}.index"),
+        base_offset=base,
+        topic="orders",
+        settings=IndexSettings("recover", interval, 65536),
+        native=False,
+    )
+    good = (IndexVerdict.IDENTICAL, IndexVerdict.CONSISTENT)
+    assert verdict.verdict in good and verdict.offset_index_verdict in good, (where, verdict)
+    assert verdict.log_status in (SegmentStatus.OK, SegmentStatus.EMPTY), where
+
+
+def test_v1_messages_are_cut_as_v2_batches_are(tmp_path: Path) -> None:
+    log = {0: [v1_message(offset, T + offset, value=b"v") for offset in range(10)]}
+    directory = write_partition(tmp_path / "orders-0", log)
+    assert cut(directory, 4)[f"{0:020d}.log"] == b"".join(log[0][:4])
+
+
+def test_damage_after_the_offset_is_cut_off(copied: Path) -> None:
+    log = copied / f"{60:020d}.log"
+    log.write_bytes(log.read_bytes() + b"torn")
+    assert len(cut(copied, 70)[log.name]) == len(batch(0))
+
+
+def test_damage_before_the_offset_is_refused(copied: Path) -> None:
+    log = copied / f"{60:020d}.log"
+    log.write_bytes(batch(60) + b"\0" * 100)
+    with pytest.raises(TruncationError, match=r"before offset 75.*truncate to 70 or less"):
+        truncate(Location.of(copied), 75)
+
+
+def test_a_wrong_crc_is_not_looked_for(copied: Path) -> None:
+    """As in Kafka: only headers are read."""
+    log = copied / f"{60:020d}.log"
+    log.write_bytes(with_broken_crc(batch(60)) + batch(70))
+    assert len(cut(copied, 70)[log.name]) == len(batch(0))
+
+
+def _swap(directory: Path) -> None:
+    (directory / f"{0:020d}.log.swap").write_bytes(b"")
+
+
+def _short_name(directory: Path) -> None:
+    (directory / "7.log").write_bytes(b"")
+
+
+def _link(directory: Path) -> None:
+    log = directory / f"{30:020d}.log"
+    log.rename(directory / "elsewhere")
+    log.symlink_to(directory / "elsewhere")
+
+
+def _hard_link(directory: Path) -> None:
+    os.link(directory / f"{30:020d}.log", directory / "copy")
+
+
+def _bad_epochs(directory: Path) -> None:
+    (directory / "leader-epoch-checkpoint").write_text("0\n1\nx y\n")
+
+
+def _bad_checkpoint(directory: Path) -> None:
+    (directory.parent / "log-start-offset-checkpoint").write_text("0\n7\n")
+
+
+def _no_logs(directory: Path) -> None:
+    for log in directory.glob("*.log"):
+        log.unlink()
+
+
+def _metadata(directory: Path) -> None:
+    (directory / f"{50:020d}-{3:010d}.checkpoint").write_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_swap, "a broker renames this file when it starts"),
+        (_short_name, "expected a name with 20 digits"),
+        (_link, "is a link"),
+        (_hard_link, r"has 2 names \(hard links\)"),
+        (_bad_epochs, "line 3: 'x y' found, expected EPOCH OFFSET"),
+        (_bad_checkpoint, "0 entries found, expected 7"),
+        (_no_logs, "no .log files found"),
+        (_metadata, "a snapshot of the metadata ends at offset 50"),
+    ],
+)
+def test_what_is_refused_in_one_line(copied: Path, change: object, message: str) -> None:
+    assert callable(change)
+    change(copied)
+    before = files_of(copied)
+    with pytest.raises(TruncationError, match=message) as refusal:
+        truncate(Location.of(copied), 45)
+    assert "\n" not in str(refusal.value)
+    assert files_of(copied) == before
+
+
+@pytest.mark.parametrize(
+    ("uri", "message"),
+    [
+        ("s3a://bucket/orders-0", "expected a partition directory on this machine"),
+        ("hdfs:///orders-0", "expected a partition directory on this machine"),
+        ("/nowhere/orders-0", "expected a directory such as orders-0"),
+    ],
+)
+def test_only_local_directories_are_truncated(uri: str, message: str) -> None:
+    with pytest.raises(LocationError, match=message):
+        truncate(Location.of(uri), 0)
+
+
+@pytest.mark.parametrize("name", ["orders", "orders-0.0123456789abcdef0123456789abcdef-delete"])
+def test_only_directories_of_a_partition_are_truncated(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    with pytest.raises(TruncationError, match="the name is not a partition's"):
+        truncate(Location.of(tmp_path / name), 0)
+
+
+def test_a_plan_id_stands_for_the_files_as_they_were(copied: Path) -> None:
+    shown = plan_truncation(Location.of(copied), 45).plan_id
+    assert plan_truncation(Location.of(copied), 45).plan_id == shown
+    log = copied / f"{60:020d}.log"
+    log.write_bytes(log.read_bytes() + batch(90))
+    before = files_of(copied)
+    with pytest.raises(TruncationError, match="the files have changed since"):
+        truncate(Location.of(copied), 45, shown)
+    assert files_of(copied) == before
+
+
+def test_another_truncation_is_refused_until_the_first_has_ended(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _interrupt_at_the_cut(copied, monkeypatch, 45)
+    with pytest.raises(TruncationError, match="a truncation to 45 was begun and not ended"):
+        truncate(Location.of(copied), 20)
+
+
+def test_an_interrupted_truncation_is_refused_after_another_program_wrote(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _interrupt_at_the_cut(copied, monkeypatch, 45)
+    (copied / f"{70:020d}.log").write_bytes(batch(70))
+    with pytest.raises(TruncationError, match="another program has changed the directory"):
+        truncate(Location.of(copied), 45)
+
+
+def _interrupt_at_the_cut(directory: Path, monkeypatch: pytest.MonkeyPatch, offset: int) -> None:
+    def fail(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "truncate", fail)
+        with pytest.raises(KeyboardInterrupt):
+            truncate(Location.of(directory), offset)
+    assert (directory / JOURNAL).exists()
+
+
+def test_a_journal_that_is_none_is_refused(copied: Path) -> None:
+    (copied / JOURNAL).write_text("{}")
+    with pytest.raises(TruncationError, match="is not the journal of a truncation"):
+        truncate(Location.of(copied), 45)
+
+
+def test_two_truncations_in_a_log_directory_do_not_run_at_once(copied: Path) -> None:
+    import fcntl
+
+    descriptor = os.open(copied.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with pytest.raises(LockedError, match="another truncation works in this log directory"):
+            truncate(Location.of(copied), 45)
+    finally:
+        os.close(descriptor)

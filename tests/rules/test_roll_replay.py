@@ -1,0 +1,138 @@
+"""The replay of batches in one loop, against the rule applied to one batch after the other."""
+
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from kip33.audits.roll_replayed_log import Replay, Segments
+from kip33.formats.native import compiled, plain
+from kip33.formats.scan import read_header_at
+from kip33.rules.roll_replay import REPLAY_ENDS
+from kip33.rules.rolling import RollReading, RollReason, RollSettings
+from tests.builders.replayed_logs import (
+    RolledSegment,
+    ToAppend,
+    random_log,
+    random_settings,
+    rolled_one_by_one,
+    scanned_columns,
+)
+from tests.builders.segment_builder import Record, v1_message, v2_batch, wrapper
+from tests.long_forms import short_and_long
+
+HOUR_MS = 3_600_000
+
+
+def rows_of(segments: Segments) -> list[RolledSegment]:
+    names = ("base_offset", "last_offset", "size_bytes", "offset_entries", "time_entries")
+    return [
+        RolledSegment(*(int(one[name]) for name in names), REPLAY_ENDS[int(one["reason"])])
+        for one in segments
+    ]
+
+
+def replayed(
+    log: bytes,
+    reading: RollReading,
+    settings: RollSettings,
+    base_offset: int = 0,
+    *,
+    is_compiled: bool = False,
+    at_once: int = 10_000,
+) -> list[RolledSegment]:
+    batches, read_into = scanned_columns(log)
+    replay = Replay(reading, settings, base_offset, compiled if is_compiled else plain)
+    for first in range(0, batches.size, at_once):
+        replay.append(batches[first : first + at_once], read_into)
+    return rows_of(replay.ended().segments)
+
+
+@pytest.mark.parametrize("logs", short_and_long(25, 600, "KIP33_REPLAYS"))
+def test_the_replay_is_the_rule_for_each_batch(logs: int) -> None:
+    seen: Counter[RollReason] = Counter()
+    for number in range(logs):
+        chance = random.Random(f"replay/{number}")
+        base_offset = chance.choice([0, 7, 2**40])
+        log = b"".join(random_log(chance, base_offset=base_offset, batches=60))
+        batches, read_into = scanned_columns(log)
+        settings = random_settings(chance)
+        appended = [ToAppend(row, first_message_of(read_into, row)) for row in batches]
+        for reading in RollReading:
+            expected = rolled_one_by_one(appended, settings, reading, base_offset)
+            found = replayed(log, reading, settings, base_offset, at_once=17)
+            assert found == expected, (number, reading, settings)
+            seen.update(one.ended_by for one in found)
+    assert set(seen) == set(REPLAY_ENDS)
+
+
+def first_message_of(read_into: object, row: np.void) -> int:
+    """Return the first message's timestamp, as a reader of records would see it."""
+    header = read_header_at(read_into, int(row["position"]))  # type: ignore[arg-type]
+    is_stamped = header.timestamp_type == "LogAppendTime" or header.max_timestamp < 0
+    return header.max_timestamp if is_stamped else header.base_timestamp
+
+
+def test_compiled_code_gives_the_same_segments() -> None:
+    chance = random.Random(5)
+    log = b"".join(random_log(chance, base_offset=0, batches=400))
+    settings = RollSettings(1000, 1000, 0, 100, 60)
+    for reading in RollReading:
+        by_loop = replayed(log, reading, settings)
+        assert replayed(log, reading, settings, is_compiled=True) == by_loop
+        assert len(by_loop) > 50
+
+
+def at(offset: int, *timestamps: int) -> bytes:
+    return v2_batch(offset, [Record(timestamp=one) for one in timestamps])
+
+
+def test_the_three_readings_differ_in_where_time_begins() -> None:
+    log = at(0, 0, 900) + at(2, 1000) + at(3, 1500) + at(4, 2100) + at(5, 3050)
+    bases = {
+        reading: [one.base_offset for one in replayed(log, reading, RollSettings(segment_ms=1000))]
+        for reading in RollReading
+    }
+    assert bases == {
+        RollReading.KAFKA: [0, 4],  # 900 + 1000 < 2100
+        RollReading.KIP33: [0, 3, 5],  # 0 + 1000 < 1500, 1500 + 1000 < 3050
+        RollReading.LARGEST: [0],  # no step is longer than 1000
+    }
+
+
+def test_one_future_timestamp_ends_a_segment_and_keeps_the_next_one_open() -> None:
+    log = at(0, 1000) + at(1, 50 * HOUR_MS) + at(2, 2000) + at(3, 49 * HOUR_MS)
+    found = replayed(log, RollReading.KAFKA, RollSettings(segment_ms=HOUR_MS))
+    assert [one.base_offset for one in found] == [0, 1]
+
+
+def test_batches_that_go_back_and_forth_end_a_segment_each_time_they_go_forth() -> None:
+    log = b"".join(at(2 * i, 1000) + at(2 * i + 1, 2 * HOUR_MS) for i in range(3))
+    found = replayed(log, RollReading.KAFKA, RollSettings(segment_ms=HOUR_MS))
+    assert [one.base_offset for one in found] == [0, 1]  # from 2 h on, nothing is late enough
+    largest = replayed(log, RollReading.LARGEST, RollSettings(segment_ms=HOUR_MS))
+    assert [one.base_offset for one in largest] == [0, 1]
+
+
+def test_a_batch_larger_than_segment_bytes_does_not_leave_an_empty_segment() -> None:
+    log = at(0, 1000) + at(1, 1000)
+    found = replayed(log, RollReading.KAFKA, RollSettings(segment_bytes=50))
+    assert [(one.base_offset, one.ended_by) for one in found] == [(0, "size"), (1, "active")]
+
+
+def test_offsets_beyond_the_range_leave_an_empty_segment_as_kafka_does() -> None:
+    log = at(2**31, 1000)
+    found = replayed(log, RollReading.KAFKA, RollSettings())
+    assert [(one.base_offset, one.size_bytes) for one in found] == [(0, 0), (2**31, len(log))]
+
+
+def test_a_compressed_v1_message_hides_the_timestamp_of_its_first_message() -> None:
+    inner = [v1_message(offset, timestamp=1000) for offset in range(2)]
+    log = wrapper(1, inner, codec="gzip", timestamp=1000)
+    batches, read_into = scanned_columns(log + v1_message(2, timestamp=HOUR_MS * 9))
+    for reading, unknown, segments in ((RollReading.KIP33, 1, 1), (RollReading.KAFKA, 0, 2)):
+        replay = Replay(reading, RollSettings(segment_ms=HOUR_MS), 0)
+        replay.append(batches, read_into)
+        ended = replay.ended()
+        assert (ended.unknown_starts, ended.segments.size) == (unknown, segments)

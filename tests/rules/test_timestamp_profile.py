@@ -1,0 +1,275 @@
+"""The profile of timestamps: a case a sentence, and sums of profiles against one pass."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kip33.formats.batch import BATCH
+from kip33.rules.policies import Policies
+from kip33.rules.suspicious_timestamps import SUSPICIONS
+from kip33.rules.timestamp_limits import LimitChoice
+from kip33.rules.timestamp_profile import (
+    CLASSES,
+    DISTANCES,
+    ProfileQuestion,
+    TimestampLimits,
+    TimestampProfile,
+)
+from tests.builders.generated_segments import Written, rows_of, segments
+
+NOW = 1_700_000_000_000
+HOUR, DAY = 3_600_000, 86_400_000
+LONG_MAX = 2**63 - 1
+STAMPED, TRANSACTION_MARKER, HORIZON = 0x08, 0x30, 0x40
+
+
+def batch(
+    timestamp: int,
+    *,
+    first: int | None = None,
+    attributes: int = 0,
+    magic: int = 2,
+    records: int = 1,
+) -> Any:
+    row = np.zeros(1, BATCH)
+    row["max_timestamp"], row["magic"], row["attributes"] = timestamp, magic, attributes
+    row["base_timestamp"] = timestamp if first is None else first
+    row["records_count"] = records
+    return row
+
+
+def question(**given: Any) -> ProfileQuestion:
+    limits = TimestampLimits(given.pop("before", None), given.pop("after", HOUR))
+    defaults = {"now_ms": NOW, "clock_ms": NOW, "file_ms": NOW}
+    return ProfileQuestion(limits, **(defaults | given))
+
+
+def profile(*batches: Any, **given: Any) -> TimestampProfile:
+    made = TimestampProfile()
+    made.append(np.concatenate([np.zeros(0, BATCH), *batches]), question(**given))
+    return made
+
+
+def as_record(made: TimestampProfile) -> dict[str, Any]:
+    """Return all that a profile says, in a form that can be compared."""
+    record = dict(vars(made)) | {"latency": dict(vars(made.latency))}
+    return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in record.items()}
+
+
+def test_no_batches() -> None:
+    made = profile()
+    assert (made.batches, made.timestamp_type, made.out_of_order) == (0, "none", 0)
+
+
+@pytest.mark.parametrize(
+    ("batches", "expected"),
+    [
+        pytest.param([batch(-1, magic=0)], "none", id="v0 has no timestamps"),
+        pytest.param([batch(-1)], "none", id="CreateTime, but the producer sent no timestamp"),
+        pytest.param([batch(NOW), batch(-1)], "CreateTime", id="one batch without a timestamp"),
+        pytest.param([batch(NOW, magic=1)], "CreateTime", id="v1"),
+        pytest.param([batch(NOW, attributes=STAMPED)], "LogAppendTime", id="stamped"),
+        pytest.param([batch(NOW, attributes=STAMPED | 1, magic=1)], "LogAppendTime", id="wrapper"),
+        pytest.param([batch(NOW), batch(NOW, attributes=STAMPED)], "mixed", id="both types"),
+        pytest.param([batch(-1, magic=0), batch(NOW)], "mixed", id="an upgrade from v0"),
+    ],
+)
+def test_timestamp_type(batches: list[Any], expected: str) -> None:
+    assert profile(*batches).timestamp_type == expected
+
+
+def test_a_batch_is_as_far_behind_as_the_largest_timestamp_before_it() -> None:
+    made = profile(*map(batch, (NOW, NOW - 5, NOW + 7, NOW + 7, NOW - DAY, NOW + 8)))
+    assert (made.out_of_order, made.furthest_behind_ms) == (2, DAY + 7)
+    classes = dict(zip((*DISTANCES, None), made.behind.tolist(), strict=True))
+    assert {k: v for k, v in classes.items() if v} == {0: 4, 10: 1, 7 * DAY: 1}
+
+
+def test_what_an_earlier_segment_had_counts() -> None:
+    assert profile(batch(NOW), largest_before=NOW + 20).furthest_behind_ms == 20
+    assert profile(batch(NOW), largest_before=NOW).out_of_order == 0
+
+
+def test_each_distance_is_in_the_class_of_its_upper_end() -> None:
+    for number, upper in enumerate(DISTANCES):
+        for distance, expected in ((upper, number), (upper + 1, number + 1)):
+            made = profile(batch(0), largest_before=distance)
+            assert made.behind.tolist() == [int(n == expected) for n in range(CLASSES)]
+
+
+def test_distances_from_the_file_are_told_apart_by_side() -> None:
+    made = profile(batch(NOW - 10), batch(NOW), batch(NOW + 10), batch(NOW + 11))
+    assert (made.before_file[:2].tolist(), made.after_file[:3].tolist()) == ([1, 1], [0, 1, 1])
+
+
+def test_without_a_file_time_nothing_is_said_of_it() -> None:
+    made = profile(batch(NOW), file_ms=None)
+    assert made.before_file.sum() == made.after_file.sum() == 0
+
+
+REJECTED = [
+    pytest.param(batch(NOW - DAY), (0, 0), id="before by exactly the limit"),
+    pytest.param(batch(NOW - DAY - 1), (1, 0), id="before by more"),
+    pytest.param(batch(NOW + HOUR), (0, 0), id="after by exactly the limit"),
+    pytest.param(batch(NOW + HOUR + 1), (0, 1), id="after by more"),
+    pytest.param(batch(NOW, first=NOW - DAY - 1, records=2), (1, 0), id="the first record is old"),
+    pytest.param(batch(NOW + 2 * HOUR, first=0, records=2), (1, 1), id="both"),
+    pytest.param(batch(NOW, first=-1, records=0), (0, 0), id="emptied by compaction"),
+    pytest.param(
+        batch(NOW, first=0, attributes=HORIZON), (0, 0), id="a delete horizon is no timestamp"
+    ),
+    pytest.param(batch(0, attributes=TRANSACTION_MARKER), (0, 0), id="a marker is not produced"),
+    pytest.param(
+        batch(NOW - 9 * DAY, first=NOW - 9 * DAY - 5, attributes=STAMPED),
+        (0, 0),
+        id="LogAppendTime: 5 ms before its own append, whatever the file's time is",
+    ),
+    pytest.param(
+        batch(NOW, first=NOW - DAY - 1, attributes=STAMPED), (1, 0), id="a day before its append"
+    ),
+    pytest.param(
+        batch(NOW, first=NOW + HOUR + 1, attributes=STAMPED), (0, 1), id="an hour after its append"
+    ),
+    pytest.param(batch(LONG_MAX), (0, 1), id="the largest timestamp there is"),
+    pytest.param(batch(LONG_MAX, first=0), (1, 1), id="the largest distance there is"),
+]
+
+
+@pytest.mark.parametrize(("one", "expected"), REJECTED)
+def test_what_the_limits_reject(one: Any, expected: tuple[int, int]) -> None:
+    made = profile(one, before=DAY)
+    assert (made.rejected_before, made.rejected_after) == expected
+
+
+def test_without_limits_nothing_is_rejected() -> None:
+    made = profile(batch(0), batch(LONG_MAX), before=None, after=None)
+    assert (made.rejected_before, made.rejected_after, made.judged_by_clock) == (0, 0, 2)
+
+
+def test_without_a_clock_only_append_times_are_compared() -> None:
+    made = profile(batch(0), batch(NOW, first=5, attributes=STAMPED), before=1, clock_ms=None)
+    assert (made.judged_by_clock, made.judged_by_append_time, made.rejected_before) == (0, 1, 1)
+
+
+LATENCIES = [
+    pytest.param(batch(NOW, first=NOW - 70, attributes=STAMPED), [70], id="70 ms"),
+    pytest.param(batch(NOW, first=NOW + 9, attributes=STAMPED), [-9], id="a clock that is ahead"),
+    pytest.param(batch(NOW, first=NOW - 70), [], id="CreateTime: two records, no append time"),
+    pytest.param(batch(NOW, attributes=STAMPED, magic=1), [], id="v1 does not keep it"),
+    pytest.param(batch(NOW, first=-1, attributes=STAMPED), [], id="the producer sent none"),
+    pytest.param(batch(NOW, first=7, attributes=STAMPED, records=0), [], id="emptied"),
+    pytest.param(batch(NOW, first=7, attributes=STAMPED | HORIZON), [], id="a delete horizon"),
+    pytest.param(batch(NOW, first=7, attributes=STAMPED | 0x20), [], id="a control batch"),
+]
+
+
+@pytest.mark.parametrize(("one", "expected"), LATENCIES)
+def test_latency(one: Any, expected: list[int]) -> None:
+    latency = profile(one).latency
+    assert latency.count == len(expected)
+    assert [latency.smallest, latency.largest] == (expected * 2 or [None, None])
+
+
+def test_suspicious_timestamps_are_those_of_retention() -> None:
+    timestamps = (NOW // 1000, NOW * 1000, NOW * 1_000_000, 5, NOW + HOUR + 1, NOW, -1)
+    made = profile(*map(batch, timestamps))
+    found = dict(zip(SUSPICIONS, made.suspicious.tolist(), strict=True))
+    assert found == {
+        "future": 1, "seconds": 1, "microseconds": 1, "nanoseconds": 1, "before_1990": 1,
+        "backfill": 0,
+    }  # fmt: skip
+
+
+pieces = st.lists(segments(), min_size=1, max_size=4)
+
+
+def columns(entries: Sequence[Written]) -> Any:
+    return np.array(rows_of(entries), BATCH)
+
+
+@given(pieces, st.integers(1, 3))
+def test_profiles_of_segments_add_up_to_one_pass(parts: list[list[Written]], step: int) -> None:
+    asked = question(before=7, after=9, now_ms=40, clock_ms=20, file_ms=15)
+    at_once, total, largest = TimestampProfile(), TimestampProfile(), -1
+    at_once.append(np.concatenate([columns(part) for part in parts]), asked)
+    for part in parts:
+        one, rows = TimestampProfile(), columns(part)
+        for at in range(0, len(rows), step):
+            one.append(rows[at : at + step], asked._replace(largest_before=largest))
+        largest = max(largest, one.largest_timestamp)
+        total.merge(one)
+    assert as_record(total) == as_record(at_once)
+
+
+@given(segments())
+def test_as_a_look_at_each_batch_finds(written: list[Written]) -> None:
+    """The definitions, batch by batch, from what the builder wrote."""
+    asked = question(before=7, after=9, now_ms=40, clock_ms=20, file_ms=15)
+    made = TimestampProfile()
+    made.append(columns(written), asked)
+    largest, behind, before, after, latencies, judged = -1, [], 0, 0, [], 0
+    for one in written:
+        if one.max_timestamp < 0:
+            continue
+        behind.append(max(0, largest - one.max_timestamp))
+        largest = max(largest, one.max_timestamp)
+        stamped, is_v2 = bool(one.attributes & STAMPED), one.magic == 2
+        has_first = is_v2 and one.records_count > 0 and one.base_timestamp >= 0
+        if one.attributes & 0x20 or (stamped and not has_first):
+            continue
+        oldest = min(one.base_timestamp, one.max_timestamp) if has_first else one.max_timestamp
+        clock, newest = 20, one.max_timestamp
+        if stamped:
+            latencies.append(one.max_timestamp - one.base_timestamp)
+            clock, oldest, newest = one.max_timestamp, one.base_timestamp, one.base_timestamp
+        judged += 1
+        before += clock - oldest > 7
+        after += newest - clock > 9
+    assert made.behind.sum() == len(behind)
+    assert made.out_of_order == sum(one > 0 for one in behind)
+    assert made.furthest_behind_ms == max(behind, default=0)
+    assert (made.rejected_before, made.rejected_after) == (before, after)
+    assert made.judged_by_append_time == made.latency.count == len(latencies)
+    assert made.judged_by_append_time + made.judged_by_clock == judged
+    assert made.latency.largest == max(latencies, default=None)
+
+
+POLICY = Policies(
+    {
+        "defaults": {"message.timestamp.before.max.ms": "3d"},
+        "topics": {
+            "old": {"message.timestamp.difference.max.ms": "2d"},
+            "both": {
+                "message.timestamp.difference.max.ms": "2d",
+                "message.timestamp.after.max.ms": "5m",
+            },
+            "free": {
+                "message.timestamp.before.max.ms": LONG_MAX,
+                "message.timestamp.after.max.ms": LONG_MAX,
+            },
+        },
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("choice", "topic", "expected"),
+    [
+        pytest.param(LimitChoice(), "any", (None, HOUR), id="Kafka 4 has an hour after"),
+        pytest.param(LimitChoice(policies=POLICY), "any", (3 * DAY, HOUR), id="the defaults"),
+        pytest.param(LimitChoice(policies=POLICY), "old", (3 * DAY, 2 * DAY), id="KIP-32's name"),
+        pytest.param(LimitChoice(policies=POLICY), "both", (3 * DAY, 300_000), id="newer wins"),
+        pytest.param(LimitChoice(policies=POLICY), "free", (None, None), id="2^63 - 1 is none"),
+        pytest.param(LimitChoice(5, 6, None, POLICY), "old", (5, 6), id="options win"),
+        pytest.param(LimitChoice(None, 6, 7, POLICY), "old", (7, 6), id="the older option"),
+        pytest.param(LimitChoice(0, 0), None, (0, 0), id="0 is a limit"),
+    ],
+)
+def test_which_limits_apply(
+    choice: LimitChoice, topic: str | None, expected: tuple[int | None, int | None]
+) -> None:
+    assert choice.of(topic) == TimestampLimits(*expected)

@@ -1,0 +1,126 @@
+"""The pages of kip33/docs: what they show runs, what they name exists, every page is reachable."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kip33.cli.main import COMMANDS, get_command
+from tests.pages import Block, blocks_of, is_printed
+
+PROJECT = Path(__file__).parents[1]
+DOCS = PROJECT / "kip33" / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+CODE = ("bash", "console", "python")
+TREE = re.compile(r"^```\{toctree\}\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BUILD_SITE = ("-m", "sphinx", "-b", "html", "-W", "--keep-going", "-q")
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(DOCS).as_posix()
+
+
+def commands_in(block: Block) -> list[list[str]]:
+    """Return the words of each `kip33 ...` in a block, one list a command."""
+    lines = block.code.replace("\\\n", " ").splitlines()
+    calls = [re.split(r"&&|\|\||[|>;]", line[5:])[0] for line in lines if line.startswith("kip33")]
+    return [shlex.split(call, comments=True) for call in calls]
+
+
+def unknown_in(words: list[str]) -> list[str]:
+    """Return the options of a command line that its command does not have."""
+    if not words or words[0] not in COMMANDS:
+        return [] if words == ["--version"] else words[:1]
+    known = {form for parameter in get_command(words[0]).params for form in parameter.opts}
+    return [word for word in words[1:] if word.startswith("--") and word not in known]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_block_of_code_says_how_it_is_tested(page: Path) -> None:
+    blocks = [block for block in blocks_of(page) if block.language in CODE]
+    assert [
+        block.code for block in blocks if not re.match(r"step$|test: \w+$|needs: ", block.mark)
+    ] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_option_on_a_page_exists(page: Path) -> None:
+    blocks = [block for block in blocks_of(page) if block.language == "bash"]
+    commands = [words for block in blocks for words in commands_in(block)]
+    assert [unknown for words in commands for unknown in unknown_in(words)] == []
+
+
+def test_an_unknown_option_is_found() -> None:
+    block = Block("step", "bash", "kip33 build a \\\n  --index-dir i --in-plaice | head\n", None)
+    assert [unknown_in(words) for words in commands_in(block)] == [["--in-plaice"]]
+    assert unknown_in(["bild", "a"]) == ["bild"]
+
+
+def test_what_a_page_shows_is_compared() -> None:
+    assert is_printed("┃ a ┃\n... 2 files\n", "┃ a       ┃\n17 and 2 files")
+    assert not is_printed("3 files", "2 files")
+    assert not is_printed("3 files ...", "2 files, 3 files")
+
+
+def test_every_page_is_in_a_table_of_contents() -> None:
+    listed = {
+        (page.parent / f"{line}.md").resolve()
+        for page in PAGES
+        for tree in TREE.findall(page.read_text(encoding="utf-8"))
+        for line in tree.split()
+        if not line.startswith(":")
+    }
+    assert listed == set(PAGES) - {DOCS / "index.md"}
+
+
+def test_every_command_has_its_section_with_all_of_its_options() -> None:
+    names: dict[str, object] = {}
+    exec((DOCS / "conf.py").read_text(encoding="utf-8"), names)
+    text = names["reference"]()  # type: ignore[operator]
+    parts = re.split(r"^## kip33 (\w+)$", text, flags=re.MULTILINE)
+    sections = dict(zip(parts[1::2], parts[2::2], strict=True))
+    assert list(sections) == list(COMMANDS)
+    for name, section in sections.items():
+        forms = {p.opts[0] for p in get_command(name).params if p.opts[0].startswith("--")}
+        hidden = {p.opts[0] for p in get_command(name).params if getattr(p, "hidden", False)}
+        shown = set(
+            re.findall(r"--[\w-]+", " ".join(re.findall(r"^`(.*)`$", section, re.MULTILINE)))
+        )
+        assert forms - hidden <= shown
+
+
+@pytest.mark.integration  # twenty commands, one after another
+def test_the_tutorial_shows_what_one_sees(tmp_path: Path) -> None:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    steps = [block for block in blocks_of(DOCS / "tutorial.md") if block.mark == "step"]
+    assert len(steps) > 10
+    for step in steps:
+        bash = ["bash", "-euo", "pipefail", "-c"]
+        done = subprocess.run(
+            [*(bash if step.language == "bash" else [sys.executable, "-c"]), step.code],
+            cwd=tmp_path,
+            env=os.environ | {"PATH": path},
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        assert (done.returncode, done.stderr) == (0, ""), step.code
+        assert step.output is None or is_printed(step.output, done.stdout), done.stdout
+
+
+@pytest.mark.integration  # Sphinx takes some seconds
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, *BUILD_SITE, str(DOCS), str(tmp_path / "site")],
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    commands = (tmp_path / "site/reference/commands.html").read_text(encoding="utf-8")
+    assert all(f'id="kip33-{name}"' in commands for name in COMMANDS)
+    assert "an archive of another --layout" in commands
