@@ -60,9 +60,12 @@ class LeftoverFiles(NamedTuple):
     problems: list[str]
 
 
-INDEX_SUFFIXES: Final = (".timeindex", ".index", ".txnindex")
+# A `.snapshot` counts in an index directory; beside logs a broker has some at other offsets, too.
+INDEX_SUFFIXES: Final = (".timeindex", ".index", ".txnindex", ".snapshot")
 INDEX_END: Final = (
-    r"\.(?:" + "|".join(map(re.escape, ("timeindex", "txnindex", *DRAFT_FILES, "index"))) + ")$"
+    r"\.(?:"
+    + "|".join(map(re.escape, ("timeindex", "txnindex", "snapshot", *DRAFT_FILES, "index")))
+    + ")$"
 )
 RSM_LOG: Final = "log"  # in the directory of a segment
 MARKED_DIRECTORIES: Final = (LeftoverKind.DELETE, LeftoverKind.STRAY, LeftoverKind.FUTURE)

@@ -5,16 +5,10 @@ from typing import Final, NamedTuple
 
 from pyarrow import fs
 
-from kip33.formats.names import parse_segment_file
+from kip33.formats.names import SEGMENT_KINDS, parse_segment_file
 from kip33.stores.file_status import has_text_name, modified_ns
 from kip33.stores.locations import Location
 
-SEGMENT_FILE_KINDS: Final = (
-    "log",
-    "index",
-    "timeindex",
-    "txnindex",
-)  # as `LogSegment.deleteIfExists` deletes
 NO_TIME: Final = -1  # the store does not report a modification time
 
 
@@ -50,7 +44,7 @@ def list_partition(directory: Location, *, may_be_absent: bool = False) -> Parti
     swaps: set[int] = set()
     for info in filter(has_text_name, directory.filesystem().get_file_info(selector)):
         name = parse_segment_file(info.base_name)
-        if name is None or name.kind not in SEGMENT_FILE_KINDS or info.type != fs.FileType.File:
+        if name is None or name.kind not in SEGMENT_KINDS or info.type != fs.FileType.File:
             continue
         if not name.suffix:
             segments.setdefault(name.base_offset, []).append(as_found(info, directory))
@@ -83,4 +77,4 @@ def in_deletion_order(files: list[PlannedFile]) -> tuple[PlannedFile, ...]:
 
 
 def _in_order(file: PlannedFile) -> tuple[int, bool, str]:
-    return SEGMENT_FILE_KINDS.index(file.name.rpartition(".")[2]), file.in_index_dir, file.name
+    return SEGMENT_KINDS.index(file.name.rpartition(".")[2]), file.in_index_dir, file.name

@@ -16,9 +16,8 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from kip33.archive.segment_paths import index_of_row
-from kip33.catalog.index_file_state import IndexFileState
+from kip33.catalog.index_file_state import INDEX_FILE_KINDS, IndexFileState
 from kip33.errors import PublishError
-from kip33.formats.draft_indexes import TIME_INDEX_FILE
 from kip33.stores.durable_files import flush, flush_filesystems, is_flushing
 from kip33.stores.files import one_line
 from kip33.stores.locations import Location
@@ -26,12 +25,6 @@ from kip33.stores.locations import Location
 FLUSHING_THREADS: Final = 8
 FILES_AT_ONCE: Final = 32  # of one thread's work: handing over files one by one costs more CPU
 MOST_WAITING: Final = 1024  # files; with more, the scan waits for the oldest
-INDEX_FILE_KINDS: Final = (
-    ("time_index_bytes", TIME_INDEX_FILE),  # or a draft's: the file that the row names
-    ("offset_index_bytes", "index"),
-    ("transaction_index_bytes", "txnindex"),
-    ("producer_snapshot_bytes", "snapshot"),
-)
 
 
 class _IndexFile(NamedTuple):

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Catalog
-from kip33.catalog.index_file_state import IndexFileState
+from kip33.catalog.index_file_state import INDEX_FILE_KINDS, IndexFileState
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.snapshot import Snapshot
 from kip33.formats.draft_indexes import TIME_INDEX_FILE
@@ -27,7 +27,8 @@ _NUMBERS: Final = (
     *("base_offset", "size_bytes", "last_modified_ms", "largest_timestamp"),
     *("last_offset", "offset_of_max_timestamp", "max_timestamp"),
 )
-_OF_FILES: Final = ("index_uri", "index_file", "time_index_bytes", "offset_index_bytes")
+_SIZES: Final = [column for column, _ in INDEX_FILE_KINDS]
+_OF_FILES: Final = ("index_uri", "index_file", *_SIZES)
 _READ: Final = (*_REPEATED, "partition", *_NUMBERS, "log_uri", "timestamp_types")
 CREATE_TIME: Final = "CreateTime"
 
@@ -227,7 +228,7 @@ def _compact(rows: pa.Table, more: Sequence[str] = ()) -> pa.Table:
         differs = pc.not_equal(index_directory, directory).fill_null(False)
         elsewhere = pc.if_else(pc.and_(is_written, differs), index_directory, None)
         columns["index_directory_uri"] = elsewhere.dictionary_encode()
-        columns |= {name: rows[name] for name in ("time_index_bytes", "offset_index_bytes")}
+        columns |= {name: rows[name] for name in _SIZES}
     return pa.table(columns)
 
 

@@ -4,6 +4,17 @@ The column is null where a file is missing or could not be written.
 """
 
 from enum import StrEnum
+from typing import Final
+
+from kip33.formats.draft_indexes import TIME_INDEX_FILE
+
+# The columns with the sizes of a segment's index files, and what the names of the files end in.
+INDEX_FILE_KINDS: Final = (
+    ("time_index_bytes", TIME_INDEX_FILE),  # or a draft's: the file that the row names
+    ("offset_index_bytes", "index"),
+    ("transaction_index_bytes", "txnindex"),
+    ("producer_snapshot_bytes", "snapshot"),
+)
 
 
 class IndexFileState(StrEnum):

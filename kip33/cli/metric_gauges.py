@@ -9,7 +9,7 @@ import pyarrow as pa
 from kip33.catalog.topic_totals import TopicTotals
 from kip33.cli.metrics_file import GaugeSamples, MetricsRequest, topic_gauges
 from kip33.indexing.quick_verification import QuickVerdict
-from kip33.indexing.segment_verdict import INDEX_KINDS
+from kip33.indexing.segment_verdict import ALL_KINDS
 from kip33.retention.evaluation import EvaluatedCatalog
 from kip33.rules.index_verdict import IndexVerdict
 from kip33.rules.offset_holes import HoleKind
@@ -94,7 +94,8 @@ def verify_gauges(
             {"file": kind.suffix, "verdict": verdict},
             float(summary[kind.count_field].get(verdict, 0)),
         )
-        for kind in INDEX_KINDS
+        for kind in ALL_KINDS
+        if kind.count_field in summary
         for verdict in dict.fromkeys([*map(str, IndexVerdict), *map(str, QuickVerdict)])
     ]
     figures: dict[str, dict[str, float]] = {}

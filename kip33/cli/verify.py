@@ -27,8 +27,8 @@ from kip33.cli.untimestamped_option import untimestamped_option
 from kip33.cli.verify_quick import ONLY_WITH_QUICK, require_quick_options, verify_quick
 from kip33.indexing.by_path import topic_of, verify_segment
 from kip33.indexing.segment_verdict import (
+    ALL_KINDS,
     INDEX_KINDS,
-    PRODUCER_SNAPSHOT,
     IndexKind,
     SegmentVerdict,
 )
@@ -170,7 +170,7 @@ def verify(
             "--producer-snapshots needs the logs of all segments: give their directory as SOURCE, "
             "without --quick and --share"
         )
-    kinds = (*INDEX_KINDS, PRODUCER_SNAPSHOT) if producer_snapshots else INDEX_KINDS
+    kinds = ALL_KINDS if producer_snapshots else INDEX_KINDS
     if quick:
         verdicts_found = verify_quick(
             source,

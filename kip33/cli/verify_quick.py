@@ -15,7 +15,7 @@ from kip33.cli.progress import progress_bar
 from kip33.cli.summary_file import publish_summary
 from kip33.indexing.by_path import topic_of
 from kip33.indexing.quick_verification import QuickVerdict, execute_quick, plan_quick
-from kip33.indexing.segment_verdict import INDEX_KINDS
+from kip33.indexing.segment_verdict import ALL_KINDS, INDEX_KINDS
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.locations import Location
 
@@ -94,7 +94,7 @@ def verify_quick(  # parameters: options of the command
         "snapshot": snapshot.name,
         "segments": files.num_rows,
     }
-    for kind in INDEX_KINDS:
+    for kind in ALL_KINDS:
         found = counted.by_verdict[kind]
         summary[kind.count_field] = {name: found[name] for name in QuickVerdict if found[name]}
     summary |= {
@@ -123,14 +123,15 @@ def verify_quick(  # parameters: options of the command
 
 
 def _print_tables(summary: dict[str, Any], files: Sequence[Any], *, below: str) -> None:
+    kinds = [kind for kind in ALL_KINDS if kind in INDEX_KINDS or summary[kind.count_field]]
     rows = [
-        (name, *(summary[kind.count_field].get(name, 0) for kind in INDEX_KINDS))
+        (name, *(summary[kind.count_field].get(name, 0) for kind in kinds))
         for name in QuickVerdict
-        if any(summary[kind.count_field].get(name) for kind in INDEX_KINDS)
+        if any(summary[kind.count_field].get(name) for kind in kinds)
     ]
     count, read = summary["segments"], human_bytes(summary["bytes_read"])
     title = f"{count:,} segment{'' if count == 1 else 's'}; {read} of index files read, no log"
-    print_table(("verdict", *(kind.suffix for kind in INDEX_KINDS)), rows, title=title)
+    print_table(("verdict", *(kind.suffix for kind in kinds)), rows, title=title)
     if files:
         shown = [(file.verdict, file.uri.removeprefix(below), file.problem) for file in files]
         print_table(("verdict", "file", "problem"), shown)

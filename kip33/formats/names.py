@@ -23,6 +23,8 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 METADATA_TOPIC: Final = "__cluster_metadata"
+# In the order in which Kafka deletes them: `LogSegment.deleteIfExists`, and then
+# `UnifiedLog.deleteProducerSnapshots`.
 SEGMENT_KINDS: Final = ("log", "index", "timeindex", "txnindex", "snapshot")
 FILE_SUFFIXES: Final = ("deleted", "cleaned", "swap")
 DIRECTORY_KINDS: Final = ("delete", "future", "stray")

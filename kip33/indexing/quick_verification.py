@@ -22,8 +22,9 @@ from kip33.formats.byte_sources import PIECE_BYTES, read_fully
 from kip33.formats.index_crc import index_crc32c
 from kip33.formats.scan import SMALL_BYTES
 from kip33.indexing.segment_verdict import (
-    INDEX_KINDS,
+    ALL_KINDS,
     OFFSET_INDEX,
+    PRODUCER_SNAPSHOT,
     TIME_INDEX_KIND,
     TRANSACTION_INDEX,
     IndexKind,
@@ -34,13 +35,12 @@ from kip33.stores.files import one_line, opened
 from kip33.stores.locations import Location
 
 _COLUMNS_OF: Final = (
-    ("time", TIME_INDEX_KIND),
-    ("offset", OFFSET_INDEX),
-    ("transaction", TRANSACTION_INDEX),
+    ("time_index", TIME_INDEX_KIND),
+    ("offset_index", OFFSET_INDEX),
+    ("transaction_index", TRANSACTION_INDEX),
+    ("producer_snapshot", PRODUCER_SNAPSHOT),
 )
-_FILE_COLUMNS: Final = [
-    f"{name}_index_{what}" for name, _ in _COLUMNS_OF for what in ("bytes", "crc32c")
-]
+_FILE_COLUMNS: Final = [f"{name}_{what}" for name, _ in _COLUMNS_OF for what in ("bytes", "crc32c")]
 _READ: Final = ["topic", "index_uri", *_FILE_COLUMNS]
 
 
@@ -81,7 +81,7 @@ class QuickCounts(NamedTuple):
 class _Checked(NamedTuple):
     """The index files of some catalog rows: what one task returns, of plain types."""
 
-    counts: dict[tuple[int, str], int]  # by number in INDEX_KINDS and verdict
+    counts: dict[tuple[int, str], int]  # by number in ALL_KINDS and verdict
     bytes_read: int
     not_identical: list[tuple[Any, ...]]  # fields of CheckedIndexFile
 
@@ -105,7 +105,7 @@ def plan_quick(catalog: Catalog, snapshot: Snapshot, topics: Sequence[str] = ())
     rows = pa.concat_tables(pieces)
     size = np.zeros(rows.num_rows, np.int64)
     for name, _ in _COLUMNS_OF:
-        size += pc.fill_null(rows[f"{name}_index_bytes"], 0).to_numpy()
+        size += pc.fill_null(rows[f"{name}_bytes"], 0).to_numpy()
     return rows.append_column("size_bytes", pa.array(size))
 
 
@@ -118,10 +118,10 @@ def execute_quick(
 ) -> QuickCounts:
     """Return how the index files of `plan_quick` compare with the catalog."""
     checked = engine.run_on_bins(files, check_bin, parallelism=parallelism, on_progress=on_progress)
-    by_verdict: dict[IndexKind, Counter[QuickVerdict]] = {kind: Counter() for kind in INDEX_KINDS}
+    by_verdict: dict[IndexKind, Counter[QuickVerdict]] = {kind: Counter() for kind in ALL_KINDS}
     for one in checked:
         for (number, verdict), count in one.counts.items():
-            by_verdict[INDEX_KINDS[number]][QuickVerdict(verdict)] += count
+            by_verdict[ALL_KINDS[number]][QuickVerdict(verdict)] += count
     found = [
         CheckedIndexFile(uri, QuickVerdict(verdict), *fields)
         for one in checked
@@ -140,7 +140,7 @@ def check_bin(number: int, files: pa.Table) -> Iterator[_Checked]:
     not_identical = []
     store = Location.of(files["index_uri"][0].as_py())
     for kind, file in map_in_order(store, _expected(files), partial(_check, native=native)):
-        counts[INDEX_KINDS.index(kind), file.verdict.value] += 1
+        counts[ALL_KINDS.index(kind), file.verdict.value] += 1
         if file.found_crc32c is not None:
             bytes_read += file.found_bytes or 0
         if file.verdict != QuickVerdict.IDENTICAL:
@@ -159,9 +159,9 @@ def _expected(files: pa.Table) -> Iterator[_Expected]:
     for batch in files.to_batches(max_chunksize=1 << 14):
         for row in batch.to_pylist():
             for name, kind in _COLUMNS_OF:
-                size_bytes = row[f"{name}_index_bytes"]
+                size_bytes = row[f"{name}_bytes"]
                 if size_bytes is not None:
-                    crc32c = row[f"{name}_index_crc32c"]
+                    crc32c = row[f"{name}_crc32c"]
                     yield _Expected(kind, row["index_uri"], size_bytes, crc32c)
 
 

@@ -48,6 +48,7 @@ PRODUCER_SNAPSHOT: Final = IndexKind(  # verified if asked for
     None,
     "by_producer_snapshot_verdict",
 )
+ALL_KINDS: Final = (*INDEX_KINDS, PRODUCER_SNAPSHOT)
 
 
 @dataclass(frozen=True)
@@ -103,8 +104,7 @@ class SegmentVerdict:
     @property
     def is_good(self) -> bool:
         """Return whether no index file has a problem."""
-        kinds = (*INDEX_KINDS, PRODUCER_SNAPSHOT)
-        return all(self.on(kind) in (*GOOD, None) for kind in kinds)
+        return all(self.on(kind) in (*GOOD, None) for kind in ALL_KINDS)
 
     def with_missing_offset_index(self) -> "SegmentVerdict":
         """Return the verdict of a segment whose `.index` is expected: `missing` if it has none."""

@@ -4,9 +4,9 @@ import os
 import stat
 from typing import Final, NamedTuple
 
-from kip33.archive.partition_files import SEGMENT_FILE_KINDS
 from kip33.errors import LocationError, TruncationError
 from kip33.formats.names import (
+    SEGMENT_KINDS,
     CheckpointFile,
     PartitionDir,
     parse_checkpoint_file,
@@ -136,4 +136,4 @@ def require_one_name(place: Location) -> None:
 
 def in_deletion_order(files: dict[str, FileState]) -> list[str]:
     """Return the kinds of a segment's files as Kafka deletes them, the log first."""
-    return [kind for kind in SEGMENT_FILE_KINDS if kind in files]
+    return [kind for kind in SEGMENT_KINDS if kind in files]

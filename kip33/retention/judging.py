@@ -47,6 +47,8 @@ class CatalogRow(NamedTuple):
     largest_timestamp: int | None
     time_index_bytes: int | None
     offset_index_bytes: int | None
+    transaction_index_bytes: int | None
+    producer_snapshot_bytes: int | None
 
     @property
     def log_uri(self) -> str:

@@ -22,6 +22,7 @@ from kip33.archive.partition_files import (
 )
 from kip33.archive.sources import matches
 from kip33.catalog.catalog import Catalog
+from kip33.catalog.index_file_state import INDEX_FILE_KINDS
 from kip33.catalog.snapshot import Snapshot
 from kip33.errors import PlanError
 from kip33.formats.names import segment_file_name
@@ -264,10 +265,8 @@ class _DirectoryNow(NamedTuple):
         if not row.index_directory_uri:
             return {}
         stem = row.name.removesuffix(".log")
-        sizes = {f"{stem}.timeindex": row.time_index_bytes}
-        if row.offset_index_bytes is not None:
-            sizes[f"{stem}.index"] = row.offset_index_bytes
-        return sizes
+        sizes = {f"{stem}.{kind}": getattr(row, column) for column, kind in INDEX_FILE_KINDS}
+        return {name: size for name, size in sizes.items() if size is not None}
 
     def _changes(self, row: CatalogRow) -> Iterator[str]:
         """Yield the differences between a segment's files and the snapshot."""

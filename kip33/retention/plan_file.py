@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from kip33.archive.output_files import require_plan_place
-from kip33.archive.partition_files import SEGMENT_FILE_KINDS, PlannedFile
+from kip33.archive.partition_files import PlannedFile
 from kip33.archive.plan_lines import (
     PlanForm,
     plan_id_of,
@@ -21,7 +21,7 @@ from kip33.archive.plan_lines import (
     write_plan_lines,
 )
 from kip33.errors import PlanError, PolicyError
-from kip33.formats.names import SegmentFile, parse_partition_dir, parse_segment_file
+from kip33.formats.names import SEGMENT_KINDS, SegmentFile, parse_partition_dir, parse_segment_file
 from kip33.retention.plan import (
     Basis,
     LeftOut,
@@ -203,7 +203,7 @@ def _partition(basis: Basis, record: dict[str, Any]) -> PlannedPartition:
 def _segment(partition: PlannedPartition, record: dict[str, Any]) -> PlannedSegment:
     base_offset = int(record["base_offset"])
     files = tuple(_file(partition, base_offset, file) for file in record["files"])
-    kinds = [SEGMENT_FILE_KINDS.index(file.name.rpartition(".")[2]) for file in files]
+    kinds = [SEGMENT_KINDS.index(file.name.rpartition(".")[2]) for file in files]
     if kinds != sorted(kinds) or kinds[:1] != [0] or 0 in kinds[1:] or files[0].in_index_dir:
         raise ValueError(f"base offset {base_offset}: expected the log first, then its index files")
     return PlannedSegment(
@@ -224,7 +224,7 @@ def _file(partition: PlannedPartition, base_offset: int, record: dict[str, Any])
     if uri != partition.place(file).uri:
         file = file._replace(in_index_dir=True)
     named = parse_segment_file(file.name)
-    expected = [SegmentFile(base_offset, kind) for kind in SEGMENT_FILE_KINDS]
+    expected = [SegmentFile(base_offset, kind) for kind in SEGMENT_KINDS]
     if uri != partition.place(file).uri or named not in expected:
         raise ValueError(
             f"{uri}: not a file of {partition.directory.uri}, base offset {base_offset}"

@@ -4,7 +4,8 @@ from typing import Final, NamedTuple
 
 from pyarrow import fs
 
-from kip33.archive.partition_files import SEGMENT_FILE_KINDS, PlannedFile, as_found, is_link, is_log
+from kip33.archive.partition_files import PlannedFile, as_found, is_link, is_log
+from kip33.formats.names import SEGMENT_KINDS
 from kip33.retention.plan import PlannedPartition, PlannedSegment
 from kip33.stores.locations import Location
 
@@ -38,7 +39,7 @@ def look_at(
     """
     stem = segment.log.name.removesuffix(".log")
     planned = {partition.place(file): file for file in segment.files}
-    beside = [*(f"{stem}.{kind}" for kind in SEGMENT_FILE_KINDS), *(file.name for file in listed)]
+    beside = [*(f"{stem}.{kind}" for kind in SEGMENT_KINDS), *(file.name for file in listed)]
     others = {partition.directory.child(name) for name in beside} - planned.keys()
     look = Look([], [], [])
     for place, info in infos_of([*planned, *sorted(others)]):

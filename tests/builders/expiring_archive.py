@@ -22,7 +22,7 @@ from tests.builders.snapshots import row
 
 DAY_MS = 86_400_000
 NOW_MS = 1_700_000_000_000
-KINDS = ("log", "index", "timeindex", "txnindex")
+KINDS = ("log", "index", "timeindex", "txnindex", "snapshot")
 A, B = "b1/orders-0", "b2/orders-0"
 WEEK = {"defaults": {"cleanup.policy": "delete", "retention.ms": "7d"}}
 
@@ -97,6 +97,8 @@ class ExpiringArchive:
             index_file="written" if index_kinds else None,
             time_index_bytes=sizes.get("timeindex"),
             offset_index_bytes=sizes.get("index"),
+            transaction_index_bytes=sizes.get("txnindex"),
+            producer_snapshot_bytes=sizes.get("snapshot"),
             size_bytes=stat.st_size,
             last_modified_ms=stat.st_mtime_ns // 1_000_000,
             largest_timestamp=int(NOW_MS - age_days * DAY_MS),

@@ -81,18 +81,21 @@ def test_verify_counts_by_kind_and_verdict(command: Command, quick: bool) -> Non
     [summary] = done.lines
     samples = samples_in("v.prom", drop="source")
     assert plain(samples, "verify_segments") == summary["segments"]
-    counts: dict[str, dict[str, float]] = {".timeindex": {}, ".index": {}, ".txnindex": {}}
+    fields = {
+        ".timeindex": "by_verdict",
+        ".index": "by_offset_index_verdict",
+        ".txnindex": "by_transaction_index_verdict",
+        ".snapshot": "by_producer_snapshot_verdict",  # without logs if it is in the catalog
+    }
+    counts: dict[str, dict[str, float]] = {kind: {} for kind in fields if fields[kind] in summary}
+    assert (".snapshot" in counts) == quick
     for (name, labels), value in samples.items():
         if name == "verify_index_files":
             of = dict(labels)
             counts[of["file"]][of["verdict"]] = value
-    for kind, field in (
-        (".timeindex", "by_verdict"),
-        (".index", "by_offset_index_verdict"),
-        (".txnindex", "by_transaction_index_verdict"),
-    ):
-        assert set(counts[kind]) == {*IndexVerdict, *QuickVerdict}
-        assert {v: n for v, n in counts[kind].items() if n} == summary[field]
+    for kind, by_verdict in counts.items():
+        assert set(by_verdict) == {*IndexVerdict, *QuickVerdict}
+        assert {v: n for v, n in by_verdict.items() if n} == summary[fields[kind]]
 
 
 def test_retention_counts_what_its_summary_counts(command: Command, catalog: Path) -> None:

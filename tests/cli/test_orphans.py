@@ -11,11 +11,20 @@ from kip33.archive.leftover_files import list_leftovers
 from kip33.stores.locations import Location
 from tests.builders.changing_archive import CLICKS, ORDERS, ChangingArchive, batches, built_archive
 from tests.builders.layouts import WRITERS, Stored, aiven, aiven_stem, segment_id
-from tests.builders.segment_builder import segment
+from tests.builders.segment_builder import Record, end_txn_marker, segment, v2_batch
 from tests.cli.console import Command, file_named
 
 DEAD = "0123456789abcdef0123456789abcdef"
 Orphans = Callable[[], list[tuple[str, str, int]]]
+
+
+def aborted_transaction(base_offset: int) -> bytes:
+    written = v2_batch(
+        base_offset, [Record(1000)], transactional=True, producer_id=5, producer_epoch=0,
+        base_sequence=base_offset // 40,
+    )  # fmt: skip
+    aborted = end_txn_marker(base_offset + 1, 1001, producer_id=5, commit=False)
+    return segment([written, aborted])
 
 
 @pytest.fixture
@@ -83,19 +92,40 @@ def test_what_a_broker_marked(changing: ChangingArchive, orphans: Orphans) -> No
     ]
 
 
+def test_a_retention_plan_leaves_no_index_file_of_ours(
+    command: Command, changing: ChangingArchive, orphans: Orphans
+) -> None:
+    for base_offset in (80, 120):
+        changing.write(changing.log(ORDERS, base_offset), aborted_transaction(base_offset))
+    changing.write(changing.log(ORDERS, 160), batches(160, 20))
+    changing.build(offset_index=True, producer_snapshots=True)
+    policy = file_named("policy.toml", b"[defaults]\ncleanup.policy = 'delete'\nretention.ms = 1\n")
+    plan = changing.folder / "plan.jsonl"
+    for options in (
+        (changing.catalog, "--policy", policy, "--plan", plan),
+        ("--apply", plan),
+    ):
+        assert command("retention", *options).exit_code == 0
+
+    left = {path.name for path in changing.index_root.rglob(f"{ORDERS}/*")}
+    assert left == {f"{160:020d}.{kind}" for kind in ("index", "timeindex", "snapshot")}
+    assert orphans() == []
+
+
 def test_our_index_files_whose_log_is_deleted(changing: ChangingArchive, orphans: Orphans) -> None:
-    changing.log(CLICKS).unlink()
-    changing.build(offset_index=True)
-    time_index = changing.index(CLICKS)
-    sizes = [time_index.with_suffix(suffix).stat().st_size for suffix in (".index", ".timeindex")]
-    names = [f"indexes/{CLICKS}/{0:020d}{suffix}" for suffix in (".index", ".timeindex")]
+    changing.build(offset_index=True, producer_snapshots=True)
+    changing.log(CLICKS, 40).unlink()
+    changing.build(offset_index=True, producer_snapshots=True)
+    time_index = changing.index(CLICKS, 40)
+    files = [time_index.with_suffix(suffix) for suffix in (".index", ".snapshot", ".timeindex")]
     ours = "index file of kip33 without a log"
-    assert orphans() == [(ours, names[0], sizes[0]), (ours, names[1], sizes[1])]
+    kinds = [(ours, f"indexes/{CLICKS}/{file.name}", file.stat().st_size) for file in files]
+    assert orphans() == kinds
 
     time_index.write_bytes(b"of another program")
     assert orphans() == [
-        (ours, names[0], sizes[0]),
-        ("index file without a log", names[1], 18),
+        *kinds[:2],
+        ("index file without a log", kinds[2][1], 18),
     ], "a file that changed is not ours"
 
 

@@ -170,6 +170,20 @@ def test_a_txnindex_is_compared_too(
     assert files_of(quick("--format", "jsonl")) == [(place.name, "changed")]
 
 
+def test_a_producer_snapshot_is_compared_too(
+    quick: Callable[..., Finished], changing: ChangingArchive
+) -> None:
+    changing.build(offset_index=True, producer_snapshots=True)
+    place = changing.index(ORDERS, 40).with_suffix(".snapshot")
+    [before] = quick("--format", "json").lines
+    assert before["by_producer_snapshot_verdict"] == {"identical": 2}
+    assert ".snapshot" in quick().stdout
+
+    zeros_unseen(place)
+
+    assert files_of(quick("--format", "jsonl")) == [(place.name, "changed")]
+
+
 def test_topics_choose(quick: Callable[..., Finished], changing: ChangingArchive) -> None:
     changing.index(ORDERS).unlink()
     assert files_of(quick("--format", "jsonl", "--topics", "clicks")) == []
@@ -192,6 +206,7 @@ def test_the_table_says_what_was_read(
     done = quick("--summary", "summary.json")
     assert "of index files read, no log" in done.stdout
     assert f"b1/orders-0/{0:020d}.timeindex" in done.stdout
+    assert ".snapshot" not in done.stdout, "this build wrote none"
     assert json.loads(Path("summary.json").read_text())["by_verdict"] == {
         "identical": 3,
         "missing": 1,

@@ -63,8 +63,8 @@ def test_the_order_of_deletions(archive: ExpiringArchive, monkeypatch: pytest.Mo
             files = [partition.place(file).uri for file in segment.files]
             expected += [f"intent {step}", *files, f"deleted {step}"]
     assert events == expected
-    assert [uri.rpartition(".")[2] for uri in expected[1:7]] == [
-        "log", "index", "index", "timeindex", "timeindex", "txnindex",
+    assert [uri.rpartition(".")[2] for uri in expected[1:8]] == [
+        "log", "index", "index", "timeindex", "timeindex", "txnindex", "snapshot",
     ]  # fmt: skip
 
 
@@ -82,7 +82,7 @@ def test_the_journal(archive: ExpiringArchive) -> None:
     result, intent = records[:2]
     files = [file["uri"] for file in intent["files"]]
     assert [uri.rpartition(".")[2] for uri in files] == [
-        "log", "index", "index", "timeindex", "timeindex", "txnindex",
+        "log", "index", "index", "timeindex", "timeindex", "txnindex", "snapshot",
     ]  # fmt: skip
     assert result.pop("files") == intent.pop("files")
     assert intent.pop("at_ms") < result.pop("at_ms")
@@ -227,7 +227,7 @@ def test_a_difference_stops_its_partition_and_no_other(
 
 def test_a_file_that_is_not_of_the_segment_is_left(archive: ExpiringArchive) -> None:
     plan = archive.plan()
-    others = [archive.log(200).with_suffix(suffix) for suffix in (".log.deleted", ".snapshot")]
+    others = [archive.log(200).with_suffix(suffix) for suffix in (".log.deleted", ".inline.index")]
     others.append(archive.index_dir / A / f"{200:020d}.txnindex")
     for other in others:
         archive.write(other)
@@ -278,7 +278,7 @@ def test_files_left_of_a_segment_whose_log_was_deleted(archive: ExpiringArchive)
     first = archive.apply(plan, on_record=told.append).partitions[0]
     assert (first.outcome, first.segments_deleted, first.segments_gone_already) == ("done", 2, 2)
     [result] = [one for one in told if event(one) == "gone_already b1 100"]
-    assert len(result["files"]) == 4
+    assert len(result["files"]) == 5
     assert not list((archive.source / A).glob(f"{100:020d}.*"))
 
 
@@ -354,19 +354,19 @@ def at(last: str, do: Callable[[], object]) -> Callable[[dict[str, Any]], None]:
     ("change", "suffix", "left", "why", "later"),
     [
         pytest.param(
-            "rewrite", ".log", 6, "bytes found, the plan says", "bytes found, the plan says",
+            "rewrite", ".log", 7, "bytes found, the plan says", "bytes found, the plan says",
             id="the log has changed",
         ),
         pytest.param(
-            "rewrite", ".txnindex", 1, "bytes found, the plan says", "bytes found, the plan says",
+            "rewrite", ".snapshot", 1, "bytes found, the plan says", "bytes found, the plan says",
             id="the last file has changed",
         ),
         pytest.param(
-            "unlink", ".log", 5, "was deleted meanwhile, but not by this plan",
+            "unlink", ".log", 6, "was deleted meanwhile, but not by this plan",
             "is missing, but this plan did not delete it", id="somebody deleted the log",
         ),
         pytest.param(
-            "unlink", ".timeindex", 2, "was deleted meanwhile, but not by this plan", None,
+            "unlink", ".timeindex", 3, "was deleted meanwhile, but not by this plan", None,
             id="somebody deleted an index behind the log",
         ),
     ],
@@ -386,7 +386,7 @@ def test_a_change_between_intent_and_deletion(
     assert len(still) == left
     [result] = [one for one in told if one["why"]]
     assert result["outcome"] == ("stopped" if suffix == ".log" else "incomplete")
-    assert len(result["files"]) == 6 - left - (change == "unlink")
+    assert len(result["files"]) == 7 - left - (change == "unlink")
     assert archive.log(200).exists()
 
     again = archive.apply(plan).partitions[0]

@@ -265,7 +265,7 @@ Forge = Callable[[list[dict[str, Any]]], object]
         ),
         pytest.param(
             lambda lines: lines[2]["files"].append(
-                lines[2]["files"][0] | {"uri": f"{lines[1]['directory']}/{0:020d}.snapshot"}
+                lines[2]["files"][0] | {"uri": f"{lines[1]['directory']}/{0:020d}.checkpoint"}
             ),
             "not a file of", id="a file of another kind",
         ),

@@ -68,7 +68,8 @@ def test_rows_are_by_partition_and_oldest_first(catalog: Catalog) -> None:
 def test_every_field_is_the_rows_own(catalog: Catalog) -> None:
     written = segment(
         "b1/orders-3", 42, 7, index_uri="file:///indexes/b1/orders-3/42.timeindex",
-        offset_index_bytes=16, time_index_bytes=24, size_bytes=99, last_modified_ms=5,
+        offset_index_bytes=16, time_index_bytes=24, transaction_index_bytes=34,
+        producer_snapshot_bytes=61, size_bytes=99, last_modified_ms=5,
         largest_timestamp_source="last_modified", status="truncated",
     )  # fmt: skip
     write(catalog, [written])
@@ -79,7 +80,7 @@ def test_every_field_is_the_rows_own(catalog: Catalog) -> None:
         "index_directory_uri": "file:///indexes/b1/orders-3",
         "largest_timestamp_source": "last_modified", "status": "truncated", "size_bytes": 99,
         "last_modified_ms": 5, "largest_timestamp": 7, "time_index_bytes": 24,
-        "offset_index_bytes": 16,
+        "offset_index_bytes": 16, "transaction_index_bytes": 34, "producer_snapshot_bytes": 61,
     }  # fmt: skip
     assert found.log_uri == written["log_uri"]
 

@@ -70,7 +70,7 @@ def test_the_active_segment_judged_as_kafka_does(archive: ExpiringArchive) -> No
 def test_files_are_in_kafkas_order_with_their_current_state(archive: ExpiringArchive) -> None:
     log = archive.segment(A, 0, kinds=KINDS)
     archive.segment(A, 100)
-    for name in ("leader-epoch-checkpoint", f"{0:020d}.snapshot", f"{0:020d}.log.deleted"):
+    for name in ("leader-epoch-checkpoint", f"{0:020d}.log.deleted"):
         archive.write(log.with_name(name))
     archive.write(archive.index_dir / A / f"{0:020d}.txnindex")  # no build wrote it
     archive.snapshot()
@@ -86,6 +86,7 @@ def test_files_are_in_kafkas_order_with_their_current_state(archive: ExpiringArc
         f"archive/{stem}.timeindex",
         f"indexes/{stem}.timeindex",
         f"archive/{stem}.txnindex",
+        f"archive/{stem}.snapshot",
     ]
     for file, place in zip(segment.files, places, strict=True):
         stat = place.stat()
@@ -104,6 +105,9 @@ def test_files_are_in_kafkas_order_with_their_current_state(archive: ExpiringArc
     [
         pytest.param(("timeindex", "index"), {}, 5, id="both are ours"),
         pytest.param(("timeindex",), {}, 4, id="one is ours"),
+        pytest.param(
+            ("timeindex", "index", "txnindex", "snapshot"), {}, 7, id="each kind that builds write"
+        ),
         pytest.param(("timeindex",), {"index_file": "kept"}, 3, id="somebody else's"),
         pytest.param((), {}, 3, id="none was written"),
     ],
