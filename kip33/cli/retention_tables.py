@@ -102,7 +102,10 @@ def _print_freed(rows: Sequence[PartitionRow]) -> None:
         (iso_time(row["at_ms"]), row["topic"], row["segments"], human_bytes(row["bytes"]))
         for row in rows
     ]
-    print_table(("up to", "topic", "newly deletable", "log"), table)
+    if table:
+        print_table(("up to", "topic", "newly deletable", "log"), table)
+    else:
+        click.echo("no segment can be deleted at any of these times")
 
 
 def _print_summary(summary: Mapping[str, Any]) -> None:

@@ -144,6 +144,13 @@ def test_json_is_one_object_with_the_same_rows(retention: Command) -> None:
     } | {"seconds": 0}
 
 
+def test_a_forecast_without_deletions_says_so(command: Command, built: Path) -> None:
+    catalog = built / "indexes/_catalog"
+    done = command("retention", catalog, "--retention-ms", "9000d", "--forecast", "2d")
+    assert "no segment can be deleted at any of these times" in done.stdout
+    assert "newly deletable" not in done.stdout
+
+
 def test_csv_has_segments_only_and_says_the_rest_on_standard_error(retention: Command) -> None:
     rows = retention("--format", "jsonl").lines
     done = retention("--format", "csv")
