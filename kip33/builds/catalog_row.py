@@ -13,6 +13,7 @@ from kip33.indexing.tail import Tail
 from kip33.rules.draft_entries import entry_bytes_of
 from kip33.rules.segment_status import NOT_READ, SegmentStatus
 from kip33.rules.segment_summary import (
+    SUMMARY_RECORD,
     TIMESTAMP_TYPES,
     TimestampSource,
     codec_names,
@@ -23,6 +24,10 @@ from kip33.rules.segment_summary import (
 from kip33.stores.locations import Location
 
 _NO_FILE: Final = (None, None, None, None)
+_INDEX_COLUMNS: Final = tuple(  # of the two index files, in the order of a `PublishedFile`
+    tuple(f"{kind}_index_{what}" for what in ("bytes", "modified_ms", "settings", "crc32c"))
+    for kind in ("time", "offset")
+)
 
 
 def tail_row(build: BuildSpec, segment: Segment, log: Location, tail: Tail) -> dict[str, Any]:
@@ -43,24 +48,10 @@ def tail_row(build: BuildSpec, segment: Segment, log: Location, tail: Tail) -> d
         "time_index_entries": (files.time_index_bytes or 0) // TIME_ENTRY_BYTES,
         "status": SegmentStatus.UNVERIFIED,
         "index_file": IndexFileState.KEPT,
-        **_index_columns("time", files.time_index_bytes, files.time_index_modified_ms, None),
-        **_index_columns("offset", *offset_index, None),
-    }
-
-
-def _index_columns(
-    kind: str,
-    size_bytes: int | None,
-    modified_ms: int | None,
-    settings: str | None,
-    crc32c: int | None = None,
-) -> dict[str, Any]:
-    """Return the columns that describe an index file; `kind` is `time` or `offset`."""
-    return {
-        f"{kind}_index_bytes": size_bytes,
-        f"{kind}_index_modified_ms": modified_ms,
-        f"{kind}_index_settings": settings,
-        f"{kind}_index_crc32c": crc32c,
+        "time_index_bytes": files.time_index_bytes,
+        "time_index_modified_ms": files.time_index_modified_ms,
+        "offset_index_bytes": offset_index[0],
+        "offset_index_modified_ms": offset_index[1],
     }
 
 
@@ -86,39 +77,37 @@ def row_of(
     build: BuildSpec, segment: Segment, log: Location, index: BuiltIndexes, published: Published
 ) -> dict[str, Any]:
     """Return the row of a log that was read, or could not be, and of its index files."""
-    row = _listed(build, segment, log) | {
-        "status": index.status,
-        "error": "; ".join(filter(None, (index.error, *published.notes))) or None,
-        "index_file": published.state,
-    }
-    if published.state:
+    row = _listed(build, segment, log)
+    row["status"] = index.status
+    row["error"] = "; ".join(filter(None, (index.error, *published.notes))) or None
+    row["index_file"] = published.state
+    if row["index_file"]:
         row["index_uri"] = build.index_location(segment).uri
-        for kind, file in zip(("time", "offset"), published.files, strict=True):
-            row |= _index_columns(kind, *(file or _NO_FILE))
+        for columns, file in zip(_INDEX_COLUMNS, published.files, strict=True):
+            row.update(zip(columns, file or _NO_FILE, strict=True))
     # What the other figures of an invalid log count depends on where the scan stopped.
     if index.status == SegmentStatus.INVALID:
         return row | {"size_bytes": index.size_bytes, "valid_bytes": index.valid_bytes}
     if index.status in NOT_READ:
         return row
-    summary = index.summary
-    max_timestamp = int(summary["max_timestamp"])
-    row |= {
-        "size_bytes": index.size_bytes,
-        "valid_bytes": index.valid_bytes,
-        "batch_count": int(summary["batch_count"]),
-        "out_of_order_batches": int(summary["out_of_order_batches"]),
-        "record_count": None if summary["wrappers"] else int(summary["record_count"]),
-        "max_timestamp": max_timestamp,
-        "timestamp_types": names_of(int(summary["timestamp_types"]), TIMESTAMP_TYPES),
-        "magics": list(index.magics),
-        "codecs": codec_names(int(summary["codecs"])),
-    }
+    # One call for all numbers: each field of a record is an object of numpy.
+    summary = dict(zip(SUMMARY_RECORD.names or (), index.summary.item(), strict=True))
+    max_timestamp = summary["max_timestamp"]
+    row["size_bytes"] = index.size_bytes
+    row["valid_bytes"] = index.valid_bytes
+    row["batch_count"] = summary["batch_count"]
+    row["out_of_order_batches"] = summary["out_of_order_batches"]
+    row["record_count"] = None if summary["wrappers"] else summary["record_count"]
+    row["max_timestamp"] = max_timestamp
+    row["timestamp_types"] = names_of(summary["timestamp_types"], TIMESTAMP_TYPES)
+    row["magics"] = list(index.magics)
+    row["codecs"] = codec_names(summary["codecs"])
     if summary["batch_count"]:
-        row["last_offset"] = int(summary["last_offset"])
-        row["first_batch_timestamp"] = int(summary["first_batch_timestamp"])
+        row["last_offset"] = summary["last_offset"]
+        row["first_batch_timestamp"] = summary["first_batch_timestamp"]
         row["smallest_timestamp"] = smallest_timestamp(summary)
     if max_timestamp >= 0:
-        row["offset_of_max_timestamp"] = int(summary["offset_of_max_timestamp"])
+        row["offset_of_max_timestamp"] = summary["offset_of_max_timestamp"]
     if index.time_index_data is not None:
         row["largest_timestamp"], row["largest_timestamp_source"] = largest_timestamp(
             max_timestamp, segment.last_modified_ms or 0

@@ -46,13 +46,13 @@ class ListedPuts:
 
     def waits(self, segment: Segment) -> bool:
         """Return whether the segment's index files are put without reading back their sizes."""
-        is_small = (segment.size_bytes or 0) <= SMALL_LOG_BYTES
-        files = self._in_folder[_folder(segment.path)] if is_small and self._in_folder else 0
-        return LEAST_FILES <= files <= MOST_SEGMENTS_OF_FOLDER
+        if not self._in_folder or (segment.size_bytes or 0) > SMALL_LOG_BYTES:
+            return False
+        return LEAST_FILES <= self._in_folder[_folder(segment.path)] <= MOST_SEGMENTS_OF_FOLDER
 
     def complete(self, built: Built) -> Iterator[Built]:
         """Add a segment; yield the segments that are complete, in order."""
-        if not self._group and not _unknown_files(built.row):
+        if not self._in_folder or (not self._group and not _unknown_files(built.row)):
             yield built
             return
         self._group.append(built)

@@ -6,7 +6,7 @@ import numpy as np
 
 from kip33.formats.batch_crc import with_crc32c
 from kip33.formats.crc import crc32c
-from kip33.formats.native import compiled, crc32c_tables
+from kip33.formats.native import compiled, crc32c_tables, is_loaded
 
 PLAIN_INDEX_BYTES: Final = (
     4096  # the index of a log of 1 MiB is smaller: neither needs compiled code
@@ -16,12 +16,14 @@ PLAIN_INDEX_BYTES: Final = (
 def index_crc32c(data: bytes, value: int = 0, *, native: bool | None = None) -> int:
     """Return the CRC-32C `value` with `data` added; 0 to 2^32 - 1.
 
-    `native`: whether compiled code is used; None: for more than a few KiB.
+    `native`: whether compiled code is used; None: for more than a few KiB, or if it is loaded.
 
     >>> hex(index_crc32c(b"123456789"))
     '0xe3069283'
     """
-    if not (len(data) > PLAIN_INDEX_BYTES if native is None else native):
+    if native is None:
+        native = len(data) > PLAIN_INDEX_BYTES or is_loaded()
+    if not native:
         return crc32c(value, data, 0, len(data), None)
     array = np.frombuffer(data, np.uint8)
     return int(compiled(with_crc32c)(value, array, crc32c_tables()))

@@ -74,6 +74,8 @@ def entry_offset(
     rule: str, base_offset: int, next_base_offset: int | None, last_modified_ms: int | None
 ) -> int | None:
     """Return the offset of one segment's entry, None if it has none: see `entry_offsets`."""
+    if rule == Untimestamped.NONE:
+        return None
     next_base = NO_ENTRY if next_base_offset is None else next_base_offset
     columns = (np.array([value]) for value in (base_offset, next_base, last_modified_ms or 0))
     offset = int(entry_offsets(rule, *columns)[0])

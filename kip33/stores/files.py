@@ -76,8 +76,8 @@ class Scanned(NamedTuple):
 def scanned(location: Location) -> Iterator[Scanned]:
     """Open a file for reading from start to end. Raises the OSError of the store."""
     if location.is_local:
-        with opened(location) as (read_into, size_bytes):
-            yield Scanned(read_into, size_bytes)
+        with opened(location) if location.inside else opened_locally(location.path) as local:
+            yield Scanned(*local)
         return
     with (
         _ranges_of(location) as (fetch_range, size_bytes),

@@ -7,8 +7,7 @@ of its time. Arrow's files make more of them: they ask for a file's kind and pos
 import errno
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 from kip33.formats.byte_sources import ReadInto
 
@@ -21,19 +20,31 @@ def require_regular(path: str) -> None:
         raise OSError(number, "not a regular file")  # EISDIR makes it an IsADirectoryError
 
 
-@contextmanager
-def opened_locally(path: str) -> Iterator[tuple[ReadInto, int]]:
-    """Open a regular file; yield what reads it at any position, and its size in bytes now."""
-    require_regular(path)
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+def opened_locally(path: str) -> AbstractContextManager[tuple[ReadInto, int]]:
+    """Open a regular file; it gives what reads it at any position, and its size in bytes now."""
+    return _OpenedFile(path)
 
-        def read_into(position: int, view: memoryview) -> int:
-            return os.preadv(descriptor, [view], position)
 
-        yield read_into, os.fstat(descriptor).st_size
-    finally:
-        os.close(descriptor)
+class _OpenedFile:
+    """A file that is open in a `with` block. A generator would take longer than the calls here."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> tuple[ReadInto, int]:
+        require_regular(self._path)
+        self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return self._read_into, os.fstat(self._descriptor).st_size
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+    def _read_into(self, position: int, view: memoryview) -> int:
+        return os.preadv(self._descriptor, [view], position)
 
 
 def write_new(path: str, data: bytes) -> None:

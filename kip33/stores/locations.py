@@ -37,6 +37,7 @@ SCHEMES: Final = ("file", "s3", "s3a", "hdfs", "gs", "abfs", "abfss")
 _BUCKET: Final = re.compile(r"[A-Za-z0-9._-]+")
 _SECRETS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:/{1,3})[^\s/@]*:[^\s@]*@")
 _UNQUOTED: Final = re.compile(r"[A-Za-z0-9_.~/-]*")  # paths that `quote` does not change
+_PLAIN_FILE: Final = re.compile(r"file://(/[A-Za-z0-9_.~/-]*)")  # the URI of such a path
 INSIDES: Final = frozenset(
     f"{container}.{kind}"
     for container in ("aiven", "rsm")
@@ -63,6 +64,8 @@ class Location(NamedTuple):
             path = os.path.abspath(raw)  # noqa: PTH100 - links stay links
             _require_text(path)
             return cls("file://", path)
+        if plain := _PLAIN_FILE.fullmatch(raw):  # most URIs of a build; parsing takes much longer
+            return cls("file://", plain[1].rstrip("/") or "/")
         raw, inside = split_uri(raw)
         parts = _split(raw)
         is_given = given_filesystem(f"{parts.scheme}://{parts.netloc}") is not None

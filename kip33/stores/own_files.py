@@ -2,7 +2,7 @@
 
 import errno
 import os
-import uuid
+import secrets
 from collections.abc import Callable
 from typing import Final
 
@@ -55,13 +55,13 @@ def _publish(
     target = location.path
     renames = not location.is_object_store
     if renames:
-        name = f".{location.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"
-        target = location.parent.child(name).path
+        folder, _, name = location.path.rpartition("/")
+        target = f"{folder}/.{name}.{secrets.token_hex(16)}{TEMPORARY_SUFFIX}"
     try:
         _write(location, target, data)
         if not renames and not reads_back:
             return FileStatus(len(data), None)
-        status = status_of(location._replace(path=target))
+        status = status_of(Location(location.root, target))
         if status is None or status.size_bytes != len(data):
             found = status.size_bytes if status else None
             raise OSError(

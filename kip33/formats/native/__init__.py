@@ -30,6 +30,11 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return machine_code
 
 
+def is_loaded() -> bool:
+    """Return whether this process has compiled code already, so that using it costs nothing."""
+    return compiled.cache_info().currsize > 0
+
+
 @cache
 def crc32c_tables() -> npt.NDArray[np.uint32] | None:
     """Return what to pass to `crc.crc32c` in compiled code: None for the CPU's instruction."""
