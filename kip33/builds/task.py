@@ -210,7 +210,7 @@ def _indexes(
 ) -> tuple[BuiltIndexes, list[Wanted]]:
     """Return the segment's indexes and the files that are wanted, the `.timeindex` first."""
     target = build.index_location(segment)
-    offset_target = beside(target, "index")
+    offset_target = beside(target, "index") if build.offset_index else None
     base_offset, topic = segment.base_offset or 0, segment.topic or ""
     settings = build.index_settings
     file_time = FileTimeEntry.of(build.settings.untimestamped, segment)
@@ -224,7 +224,7 @@ def _indexes(
         verdict, index = verify_file(
             log,
             target,
-            offset_target if build.offset_index else None,
+            offset_target,
             base_offset=base_offset,
             topic=topic,
             settings=build.settings,
@@ -253,28 +253,27 @@ def _indexes(
     if file_time and has_no_timestamps(index):
         time_settings = file_time_settings_json(build.settings, file_time.offset)
         good_settings = time_settings if good_settings else None
-    wanted = [
-        Wanted(
-            target,
-            index.time_index_data,
-            time_settings,
-            segment.target_time_index_bytes is not None,
-            good,
-            good_settings,
-            _seen(segment.target_time_index_bytes, segment.target_time_index_modified_ms),
-        ),
-        Wanted(
-            offset_target,
-            index.offset_index_data,
-            settings,
-            segment.target_offset_index_bytes is not None,
-            offset_good,
-            offset_settings,
-            _seen(segment.target_offset_index_bytes, segment.target_offset_index_modified_ms),
-        ),
-    ]
-    withheld = build.in_place and index.status in (CUT, REFUSED)
-    return index, wanted if build.offset_index and not withheld else wanted[:1]
+    time_index = Wanted(
+        target,
+        index.time_index_data,
+        time_settings,
+        segment.target_time_index_bytes is not None,
+        good,
+        good_settings,
+        _seen(segment.target_time_index_bytes, segment.target_time_index_modified_ms),
+    )
+    if offset_target is None or (build.in_place and index.status in (CUT, REFUSED)):
+        return index, [time_index]
+    offset_index = Wanted(
+        offset_target,
+        index.offset_index_data,
+        settings,
+        segment.target_offset_index_bytes is not None,
+        offset_good,
+        offset_settings,
+        _seen(segment.target_offset_index_bytes, segment.target_offset_index_modified_ms),
+    )
+    return index, [time_index, offset_index]
 
 
 def _seen(size_bytes: int | None, modified_ms: int | None) -> FileStatus | None:

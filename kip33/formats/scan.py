@@ -14,6 +14,7 @@ import numpy as np
 from kip33.formats import markers, walk
 from kip33.formats.batch import (
     BATCH,
+    HEADER_SIZE_UP_TO_MAGIC,
     LEGACY_HEADER_BYTES,
     BatchColumns,
     BatchHeader,
@@ -78,7 +79,11 @@ class BatchScan:
         state = np.zeros(1, walk.STATE)
         state["end"] = self.size_bytes
         advance = self._walker(columns, state)
-        data, at, stop = self._walked(window.data), 0, 0
+        at = stop = 0
+        if self.size_bytes > HEADER_SIZE_UP_TO_MAGIC:  # else there is nothing to walk over
+            at, stop = window.refill(0, 0, 0, 0)
+            self.bytes_read = window.bytes_read
+        data = self._walked(window.data)
         while True:
             why, at = advance(data, at, stop)
             if why == walk.MORE:

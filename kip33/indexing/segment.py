@@ -32,7 +32,8 @@ from kip33.rules.open_transactions import OpenTransactions
 from kip33.rules.producer_state import ProducerChange, SeenProducers
 from kip33.rules.segment_status import SegmentStatus
 from kip33.rules.segment_summary import new_summary, summarize
-from kip33.rules.transaction_summary import TransactionSummary
+from kip33.rules.transaction_summary import NO_TRANSACTIONS, TransactionSummary
+from kip33.rules.transactions import first_marked
 from kip33.stores.files import is_archived, one_line, scanned
 from kip33.stores.locations import Location
 
@@ -84,7 +85,8 @@ class _Gathered:
         self.summary = new_summary()
         self.seen_magics = np.zeros(256, np.uint8)
         self.failure: tuple[int, str] | None = None  # where and why Kafka fails to load
-        self._epochs, self._transactions = LeaderEpochs(), OpenTransactions()
+        self._epochs = LeaderEpochs()
+        self._transactions: OpenTransactions | None = None  # most segments have none
 
     def append(self, batches: BatchColumns, speed: Speed) -> None:
         speed(summarize)(batches, self.summary, self.seen_magics)
@@ -92,7 +94,14 @@ class _Gathered:
             self.producers.append(batches)
         if self.failure is None:
             failure = self._epochs.append(batches, speed)
-            self.failure = failure or self._transactions.append(batches, speed)
+            self.failure = failure or self._append_transactions(batches, speed)
+
+    def _append_transactions(self, batches: BatchColumns, speed: Speed) -> tuple[int, str] | None:
+        if self._transactions is None:
+            if speed(first_marked)(batches) == len(batches):
+                return None
+            self._transactions = OpenTransactions()
+        return self._transactions.append(batches, speed)
 
     def result(
         self,
@@ -105,6 +114,10 @@ class _Gathered:
         builder: IndexBuilder | None = None,
         producer_changes: tuple[ProducerChange, ...] | None = None,
     ) -> BuiltIndexes:
+        transactions: TransactionSummary | None = None
+        if builder:
+            found = self._transactions
+            transactions = found.summary() if found else NO_TRANSACTIONS
         return BuiltIndexes(
             status,
             error,
@@ -115,7 +128,7 @@ class _Gathered:
             self.summary[0],
             tuple(number - 128 for number in self.seen_magics.nonzero()[0].tolist()),
             bytes_read,
-            self._transactions.summary() if builder else None,
+            transactions,
             builder.base_offset if builder else 0,
             producer_changes,
         )

@@ -134,8 +134,10 @@ class IndexBuilder:
         time_count, offset_count = speed(index_entries.append_batches)(
             batches, recorded, self._state, self._times, self._offsets
         )
-        self._time_pieces.append(self._times[:time_count].copy())
-        self._offset_pieces.append(self._offsets[:offset_count].copy())
+        if time_count:
+            self._time_pieces.append(self._times[:time_count].copy())
+        if offset_count:
+            self._offset_pieces.append(self._offsets[:offset_count].copy())
         if self._drafts:
             is_point = np.isin(batches["position"], self._offsets[:offset_count, 1])
             for draft in self._drafts:
@@ -152,9 +154,9 @@ class IndexBuilder:
     @property
     def refusal(self) -> tuple[int, str] | None:
         """Return (position, reason) of the batch at which Kafka refuses the segment, or None."""
-        state = self._state[0]
-        if not state["refusal"]:
+        if not self._state["refusal"][0]:
             return None
+        state = self._state[0]
         return int(state["refused_position"]), index_entries.REFUSALS[int(state["refusal"])]
 
     @property
@@ -172,7 +174,9 @@ class IndexBuilder:
 
 def _wire(pieces: list[npt.NDArray[np.int64]], entry: np.dtype[np.void]) -> bytes:
     """Return rows of numbers as the bytes of a file's entries."""
-    rows = np.concatenate(pieces) if pieces else np.empty((0, 2), np.int64)
+    if not pieces:
+        return b""
+    rows = np.concatenate(pieces)
     file = np.empty(len(rows), entry)
     for column, name in enumerate(entry.names or ()):
         file[name] = rows[:, column]
