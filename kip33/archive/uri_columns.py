@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from kip33.archive.segment_paths import uri_beside
 from kip33.formats.draft_indexes import TIME_INDEX_FILE
-from kip33.stores.locations import INSIDES, Location
+from kip33.stores.locations import INSIDES, UNQUOTED_PATH, Location
 
 Column: TypeAlias = Any  # an Arrow chunked array, which the stubs type by element
 _END_OF_LOG: Final = rf"(?:\.log)?(?:#(?:{'|'.join(map(re.escape, sorted(INSIDES)))}))?$"
@@ -16,14 +16,14 @@ _END_OF_LOG: Final = rf"(?:\.log)?(?:#(?:{'|'.join(map(re.escape, sorted(INSIDES
 
 def log_uris(source: Location, paths: Column, inside: Column) -> Column:
     """Return the URIs of logs from their paths below `source` and the parts of the files."""
-    if source.is_local:
+    if source.is_local and not _are_unquoted(paths):
         chunks = [
             pa.array([source.child(path or "").uri for path in chunk.to_pylist()], pa.string())
             for batch in pa.table({"path": paths}).to_batches(max_chunksize=1 << 16)
             for chunk in batch.columns
         ]
         uris = pa.chunked_array(chunks, pa.string())
-    else:  # other stores quote nothing
+    else:
         uris = pc.binary_join_element_wise(_prefix(source), paths, "")
     if inside.null_count == len(inside):
         return uris
@@ -55,6 +55,13 @@ def uris_beside(log_uri: Column) -> Column:
         return pc.binary_join_element_wise(stems, ".timeindex", "")
     uris = [uri_beside(uri, "timeindex") for uri in log_uri.to_pylist()]
     return pa.chunked_array([uris], pa.string())
+
+
+def _are_unquoted(paths: Column) -> bool:
+    """Return whether all paths are the same in URIs. A local disk's are quoted, others' never."""
+    if paths.null_count:
+        return False
+    return bool(pc.all(pc.match_substring_regex(paths, f"^{UNQUOTED_PATH}$"), min_count=0).as_py())
 
 
 def _are_plain(log_uri: Column) -> bool:

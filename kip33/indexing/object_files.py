@@ -57,7 +57,7 @@ def samples() -> dict[Callable[..., Any], tuple[Any, ...]]:
         walk.walk: (data, 0, 0, np.zeros(1, walk.STATE), batches, True, True, None),
         with_crc32c: (0, data, None),
         index_entries.append_batches: (batches, column, entry_state, pairs, pairs),
-        transactions.first_marked: (batches,),
+        index_entries.close_index: (entry_state, 0, pairs),
         transactions.append_batches: (
             *(batches, 0, of_transactions, table, table, numbers, table, aborts),
         ),

@@ -33,7 +33,6 @@ from kip33.rules.producer_state import ProducerChange, SeenProducers
 from kip33.rules.segment_status import SegmentStatus
 from kip33.rules.segment_summary import new_summary, summarize
 from kip33.rules.transaction_summary import NO_TRANSACTIONS, TransactionSummary
-from kip33.rules.transactions import first_marked
 from kip33.stores.files import is_archived, one_line, scanned
 from kip33.stores.locations import Location
 
@@ -98,7 +97,7 @@ class _Gathered:
 
     def _append_transactions(self, batches: BatchColumns, speed: Speed) -> tuple[int, str] | None:
         if self._transactions is None:
-            if speed(first_marked)(batches) == len(batches):
+            if not self.summary["marked"][0]:
                 return None
             self._transactions = OpenTransactions()
         return self._transactions.append(batches, speed)
@@ -197,7 +196,7 @@ def index_segment(  # parameters: where the bytes come from, and how the scan ru
             watcher(batches, speed)
         elif builder.refusal or gathered.failure:
             break
-    builder.close(scan.valid_bytes)
+    builder.close(scan.valid_bytes, speed)
     status, error, valid_bytes = _outcome(scan, builder, gathered)
     changes = None
     if gathered.producers and status != SegmentStatus.INVALID:

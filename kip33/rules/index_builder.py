@@ -143,11 +143,12 @@ class IndexBuilder:
             for draft in self._drafts:
                 draft.append(batches, is_point)
 
-    def close(self, valid_bytes: int) -> None:
+    def close(self, valid_bytes: int, speed: Speed = plain) -> None:
         """Add the closing entry."""
         if not self.refusal:
-            count = index_entries.close_index(self._state, valid_bytes, self._times)
-            self._time_pieces.append(self._times[:count].copy())
+            count = speed(index_entries.close_index)(self._state, valid_bytes, self._times)
+            if count:
+                self._time_pieces.append(self._times[:count].copy())
             for draft in self._drafts:
                 draft.close()
 

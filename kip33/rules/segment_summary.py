@@ -6,7 +6,14 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from kip33.formats.batch import CODEC_MASK, CODEC_NAMES, LOG_APPEND_TIME, NO_TIMESTAMP
+from kip33.formats.batch import (
+    CODEC_MASK,
+    CODEC_NAMES,
+    CONTROL,
+    LOG_APPEND_TIME,
+    NO_TIMESTAMP,
+    TRANSACTIONAL,
+)
 
 SUMMARY_RECORD: Final = np.dtype(
     [
@@ -22,6 +29,7 @@ SUMMARY_RECORD: Final = np.dtype(
         ("out_of_order_batches", np.int64),  # with a timestamp below an earlier batch's
         ("codecs", np.int64),  # bit k: codec k
         ("timestamp_types", np.int64),  # bit k: TIMESTAMP_TYPES[k]
+        ("marked", np.int64),  # batches of transactions, and control batches
     ]
 )
 NO_RECORDS: Final = 2**63 - 1  # the smallest timestamp of no batches
@@ -47,7 +55,7 @@ def summarize(batches: Any, summaries: Any, seen_magics: Any) -> None:
         summary["first_batch_timestamp"] = batches[0]["max_timestamp"]
     max_timestamp = int(summary["max_timestamp"])
     smallest = int(summary["smallest_timestamp"])
-    records = wrappers = out_of_order = codecs = timestamp_types = unknown = 0
+    records = wrappers = out_of_order = codecs = timestamp_types = unknown = marked = 0
     for i in range(batches.size):
         batch = batches[i]
         timestamp = int(batch["max_timestamp"])
@@ -64,6 +72,8 @@ def summarize(batches: Any, summaries: Any, seen_magics: Any) -> None:
             smallest = min(smallest, timestamp)
         else:
             unknown += 1
+        if batch["attributes"] & (TRANSACTIONAL | CONTROL):
+            marked += 1
         codecs |= 1 << (int(batch["attributes"]) & CODEC_MASK)
         if batch["magic"] == 0:
             timestamp_types |= 1
@@ -82,6 +92,7 @@ def summarize(batches: Any, summaries: Any, seen_magics: Any) -> None:
     summary["out_of_order_batches"] += out_of_order
     summary["codecs"] |= codecs
     summary["timestamp_types"] |= timestamp_types
+    summary["marked"] += marked
 
 
 class TimestampSource(StrEnum):

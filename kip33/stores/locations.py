@@ -36,8 +36,9 @@ from kip33.stores.settings import generation, settings
 SCHEMES: Final = ("file", "s3", "s3a", "hdfs", "gs", "abfs", "abfss")
 _BUCKET: Final = re.compile(r"[A-Za-z0-9._-]+")
 _SECRETS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:/{1,3})[^\s/@]*:[^\s@]*@")
-_UNQUOTED: Final = re.compile(r"[A-Za-z0-9_.~/-]*")  # paths that `quote` does not change
-_PLAIN_FILE: Final = re.compile(r"file://(/[A-Za-z0-9_.~/-]*)")  # the URI of such a path
+UNQUOTED_PATH: Final = r"[A-Za-z0-9_.~/-]*"  # what `quote` does not change
+_UNQUOTED: Final = re.compile(UNQUOTED_PATH)
+_PLAIN_FILE: Final = re.compile(rf"file://(/{UNQUOTED_PATH})")  # the URI of such a path
 INSIDES: Final = frozenset(
     f"{container}.{kind}"
     for container in ("aiven", "rsm")
