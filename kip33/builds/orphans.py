@@ -154,8 +154,7 @@ def _named_files(build: BuildSpec, known: ReusableRows, rows: Mask) -> pa.Table:
     suffixes = (time_index, *_OTHERS)
     tables = []
     for kind, suffix in zip(_KINDS, suffixes, strict=True):
-        size_bytes = getattr(known, f"{kind}_bytes")[rows]
-        modified_ms = getattr(known, f"{kind}_modified_ms")[rows]
+        size_bytes, modified_ms = known.index_files(kind, rows)
         is_known = (size_bytes >= 0) & (modified_ms >= 0)
         if kind == _KINDS[TRANSACTION]:
             is_known &= known.transaction_index_built[rows]

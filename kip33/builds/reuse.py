@@ -107,6 +107,10 @@ class ReusableRows(NamedTuple):
         """Return the number of rows."""
         return len(self.size_bytes)
 
+    def index_files(self, kind: str, at: Int64s | Mask) -> tuple[Int64s, Int64s]:
+        """Return the sizes and times that some rows name for their index files of a kind."""
+        return getattr(self, f"{kind}_bytes")[at], getattr(self, f"{kind}_modified_ms")[at]
+
     def numbers_of(self, uris: Column) -> Int64s:
         """Return the number of the row of each log, -1 without one."""
         found = pc.index_in(uris, value_set=self.log_uri).fill_null(-1)
@@ -235,6 +239,34 @@ class ListingMatch(NamedTuple):
     time_index_ours: Mask  # regardless of the `.index`
 
 
+class _OptionalFile(NamedTuple):
+    """An index file that a segment may lack: of each listed segment, in the index directory."""
+
+    as_left: Mask  # it has the size and the time that the row names
+    missing: Mask
+    named: Mask  # by the row
+
+    @classmethod
+    def of(cls, known: ReusableRows, at: Int64s, files: pa.Table, kind: str) -> "_OptionalFile":
+        """Return what the listing and the rows say of the files of a kind."""
+        size_bytes, _ = known.index_files(kind, at)
+        missing = pc.is_null(files[f"target_{kind}_bytes"]).to_numpy()
+        return cls(_as_left(known, at, files, kind, "target"), missing, size_bytes != NULL_NUMBER)
+
+    @property
+    def agrees(self) -> Mask:
+        """Return where the file is as the row says: unchanged, or missing and not named."""
+        return self.as_left | (self.missing & ~self.named)
+
+    def is_ours(self, is_stale: Mask) -> Mask:
+        """Return where the file is not another program's, in rows whose `.timeindex` is ours.
+
+        An existing file that the row does not name belongs to another program, unless the row
+        is stale.
+        """
+        return self.named | self.missing | is_stale
+
+
 def match_listing(
     known: ReusableRows,
     files: pa.Table,
@@ -250,76 +282,61 @@ def match_listing(
 
     `listed_ms` is when that listing began, `known_listed_ms` when the snapshot's did;
     `offset_index`: whether the build also writes .index files, `producer_snapshots`: .snapshot
-    files; `untimestamped`: its rule for logs
-    without timestamps.
+    files; `untimestamped`: its rule for logs without timestamps.
     """
     is_known = at >= 0
     if not known.rows:
         return ListingMatch(at, is_known, is_known, is_known, is_known, is_known)
-    place = known.place[at]
     last_modified_ms = _int64s(files["last_modified_ms"])
     same = (known.size_bytes[at] == _int64s(files["size_bytes"])) & (
         known.last_modified_ms[at] == last_modified_ms
     )
-    names_no_offset_index = known.offset_index_bytes[at] == NULL_NUMBER
-    index_is_there = place == NO_INDEX
-    for code, where in ((AT_TARGET, "target"), (BESIDE_LOG, "beside")):
-        time_same = _as_left(
-            known.time_index_bytes[at],
-            known.time_index_modified_ms[at],
-            files,
-            f"{where}_time_index",
-        )
-        offset_same = _as_left(
-            known.offset_index_bytes[at],
-            known.offset_index_modified_ms[at],
-            files,
-            f"{where}_offset_index",
-        )
-        index_is_there |= (place == code) & time_same & (offset_same | names_no_offset_index)
-    transaction_index_same = _as_left(
-        known.transaction_index_bytes[at],
-        known.transaction_index_modified_ms[at],
-        files,
-        "target_transaction_index",
-    )
-    no_transaction_index = pc.is_null(files["target_transaction_index_bytes"]).to_numpy()
-    names_no_transaction_index = known.transaction_index_bytes[at] == NULL_NUMBER
+    index_is_there = _indexes_are_there(known, at, files)
+    transaction_index = _OptionalFile.of(known, at, files, "transaction_index")
+    producer_snapshot = _OptionalFile.of(known, at, files, "producer_snapshot")
+    elsewhere = known.place[at] != AT_TARGET
     if offset_index:
-        neither = no_transaction_index & names_no_transaction_index
-        index_is_there &= (place != AT_TARGET) | transaction_index_same | neither
-    producer_snapshot_same = _as_left(
-        known.producer_snapshot_bytes[at],
-        known.producer_snapshot_modified_ms[at],
-        files,
-        "target_producer_snapshot",
-    )
-    no_producer_snapshot = pc.is_null(files["target_producer_snapshot_bytes"]).to_numpy()
-    names_no_producer_snapshot = known.producer_snapshot_bytes[at] == NULL_NUMBER
+        index_is_there &= elsewhere | transaction_index.agrees
     if producer_snapshots:
-        neither = no_producer_snapshot & names_no_producer_snapshot
-        index_is_there &= (place != AT_TARGET) | producer_snapshot_same | neither
+        index_is_there &= elsewhere | producer_snapshot.agrees
     fresh = may_change_unseen(last_modified_ms, listed_ms) | may_change_unseen(
         last_modified_ms, known_listed_ms
     )
     holds = is_known & known.holds[at] & known.is_segment[at] & ~_refuted(known, at, files)
     ours = time_index_ours = is_known & known.ours[at]
-    if offset_index:  # an .index that is not in our row belongs to another program
-        nothing_there = pc.is_null(files["target_offset_index_bytes"]).to_numpy()
-        ours = ours & (~names_no_offset_index | nothing_there | known.is_stale[at])
-    named = ~names_no_transaction_index | no_transaction_index | known.is_stale[at]
-    named &= known.transaction_index_built[at]
+    is_stale = known.is_stale[at]
+    if offset_index:
+        ours = ours & _OptionalFile.of(known, at, files, "offset_index").is_ours(is_stale)
     expected = file_time_offsets(untimestamped, files)
     has_moved = known.without_times[at] & (known.file_time_offset[at] != expected)
-    reusable = holds & same & index_is_there & ~fresh & ~has_moved
-    named_snapshot = ~names_no_producer_snapshot | no_producer_snapshot | known.is_stale[at]
-    return ListingMatch(at, reusable, ours, ours & named, ours & named_snapshot, time_index_ours)
+    transaction_index_ours = transaction_index.is_ours(is_stale)
+    return ListingMatch(
+        at,
+        reusable=holds & same & index_is_there & ~fresh & ~has_moved,
+        ours=ours,
+        transaction_index_ours=ours & transaction_index_ours & known.transaction_index_built[at],
+        producer_snapshot_ours=ours & producer_snapshot.is_ours(is_stale),
+        time_index_ours=time_index_ours,
+    )
 
 
-def _as_left(size_bytes: Int64s, modified_ms: Int64s, files: pa.Table, kind: str) -> Mask:
+def _indexes_are_there(known: ReusableRows, at: Int64s, files: pa.Table) -> Mask:
+    """Return where the `.timeindex` and the `.index` that the row names are unchanged."""
+    place = known.place[at]
+    names_no_offset_index = known.offset_index_bytes[at] == NULL_NUMBER
+    are_there: Mask = place == NO_INDEX
+    for code, where in ((AT_TARGET, "target"), (BESIDE_LOG, "beside")):
+        time_same = _as_left(known, at, files, "time_index", where)
+        offset_same = _as_left(known, at, files, "offset_index", where) | names_no_offset_index
+        are_there |= (place == code) & time_same & offset_same
+    return are_there
+
+
+def _as_left(known: ReusableRows, at: Int64s, files: pa.Table, kind: str, where: str) -> Mask:
     """Return which index files have the size and time that the row names; False without a time."""
-    same_size = _int64s(files[f"{kind}_bytes"]) == size_bytes
-    same_time = _int64s(files[f"{kind}_modified_ms"]) == modified_ms
+    size_bytes, modified_ms = known.index_files(kind, at)
+    same_size = _int64s(files[f"{where}_{kind}_bytes"]) == size_bytes
+    same_time = _int64s(files[f"{where}_{kind}_modified_ms"]) == modified_ms
     same: Mask = same_size & same_time & (modified_ms != NULL_NUMBER)
     return same
 
