@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 
 from kip33.archive.sources import matches
 from kip33.archive.uri_columns import Column
-from kip33.builds.reuse import Int64s, ListingMatch, Mask, ReusableRows, may_change_unseen
+from kip33.builds.reusable_rows import Int64s, Mask, ReusableRows
+from kip33.builds.reuse import ListingMatch, may_change_unseen
 from kip33.catalog.draft import Draft
 from kip33.catalog.part_writer import PartWriter
 from kip33.catalog.schema import SEGMENTS

@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 
 from kip33.archive.uri_columns import Column
 from kip33.builds.build_spec import BuildSpec
-from kip33.builds.reuse import ReusableRows, read_reusable
+from kip33.builds.reusable_rows import ReusableRows, read_reusable
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.draft import claimed_index_uris
 from kip33.catalog.snapshot import Snapshot

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from kip33.archive.uri_columns import Column
 from kip33.builds.build_spec import BuildSpec
-from kip33.builds.reuse import Mask
+from kip33.builds.reusable_rows import Mask
 
 
 def is_in(uris: Column, others: Column) -> Mask:

@@ -24,7 +24,8 @@ from kip33.builds.orphans import (
     returned_orphans,
     still_orphaned,
 )
-from kip33.builds.reuse import Int64s, ListingMatch, Mask, ReusableRows, match_listing
+from kip33.builds.reusable_rows import Int64s, Mask, ReusableRows
+from kip33.builds.reuse import ListingMatch, match_listing
 from kip33.builds.snapshot_merge import Looked
 from kip33.builds.transaction_reuse import producers_may_differ, transactions_may_differ
 from kip33.catalog.catalog import Catalog

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.archive.uri_columns import Column
-from kip33.builds.reuse import NULL_NUMBER, Int64s, Mask, ReusableRows, may_change_unseen
+from kip33.builds.reusable_rows import NULL_NUMBER, Int64s, Mask, ReusableRows
+from kip33.builds.reuse import may_change_unseen
 
 _WITH_TOPIC_ID: Final = re.compile(r"(?:.*/)?[A-Za-z0-9_-]{22}")
 

@@ -27,7 +27,7 @@ from kip33.archive.directory import Segment
 from kip33.archive.listing import LISTING, segments_of
 from kip33.archive.uri_columns import Column, log_uris
 from kip33.builds.build_spec import BuildSpec
-from kip33.builds.reuse import Int64s, Mask
+from kip33.builds.reusable_rows import Int64s, Mask
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.snapshot import Snapshot
 from kip33.formats.batch import NO_TIMESTAMP

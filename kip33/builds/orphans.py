@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from kip33.archive.index_listing import Statuses, index_statuses
 from kip33.archive.uri_columns import Column
 from kip33.builds.build_spec import BuildSpec
-from kip33.builds.reuse import Mask, ReusableRows
+from kip33.builds.reusable_rows import Mask, ReusableRows
 from kip33.builds.snapshot_merge import Looked
 from kip33.catalog.index_file_state import IndexFileState
 from kip33.catalog.orphan_list import ORPHANS

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.builds.reuse import ListingMatch, Mask, ReusableRows
+from kip33.builds.reusable_rows import Mask, ReusableRows
+from kip33.builds.reuse import ListingMatch
 
 
 def transactions_may_differ(
