@@ -30,9 +30,10 @@ from kip33.stores.durable_files import flush
 from kip33.stores.file_owners import FileOwner
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
-from kip33.stores.own_files import TEMPORARY_SUFFIX, publish, remove
+from kip33.stores.own_files import publish, remove, remove_temporary
 
 REPLACED: Final = "replaced"
+_PUBLISHED: Final = (RESTORE_JOURNAL, CLEAN_SHUTDOWN, *OFFSET_CHECKPOINTS)
 _AT_END: Final = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
 
 
@@ -51,7 +52,7 @@ def complete(log_dir: Location, journal: RestoreJournal) -> None:
                 _update(log_dir.child(name), journal)
             if journal.marks_clean_shutdown:
                 _publish(log_dir.child(CLEAN_SHUTDOWN), b"")
-            _remove_unfinished(log_dir)
+            remove_temporary(log_dir, _PUBLISHED)
             shutil.rmtree(staging.path)
             flush(log_dir.path)
         remove(log_dir.child(RESTORE_JOURNAL))
@@ -95,17 +96,6 @@ def _place(log_dir: Location, one: RestoredPartition) -> None:
         os.makedirs(aside.path, exist_ok=True)  # noqa: PTH103
         os.rename(target.path, aside.child(one.name).path)  # noqa: PTH104
     os.rename(staged.path, target.path)  # noqa: PTH104
-
-
-def _remove_unfinished(log_dir: Location) -> None:
-    """Remove temporary files of runs that were killed."""
-    ours = (RESTORE_JOURNAL, CLEAN_SHUTDOWN, *OFFSET_CHECKPOINTS)
-    starts = tuple(f".{name}." for name in ours)
-    with os.scandir(log_dir.path) as entries:
-        names = [entry.name for entry in entries]
-    for name in names:
-        if name.startswith(starts) and name.endswith(TEMPORARY_SUFFIX):
-            remove(log_dir.child(name))
 
 
 def _update(place: Location, journal: RestoreJournal) -> None:

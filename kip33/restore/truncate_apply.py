@@ -26,7 +26,7 @@ from kip33.stores.durable_files import flush
 from kip33.stores.file_owners import publish_beside
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
-from kip33.stores.own_files import TEMPORARY_SUFFIX, remove
+from kip33.stores.own_files import remove, remove_temporary
 
 _INDEX: Final = ".index"
 _LOG: Final = ".log"
@@ -167,13 +167,9 @@ def _lower(plan: TruncationPlan, change: FileChange) -> None:
 def _remove_unfinished(plan: TruncationPlan) -> None:
     """Remove temporary files of runs that were killed."""
     places = [change.place(plan.directory) for change in plan.changes]
-    starts = tuple(f".{place.name}." for place in (*places, journal_of(plan.directory)))
+    names = [place.name for place in (*places, journal_of(plan.directory))]
     for folder in (plan.directory, plan.directory.parent):
-        with os.scandir(folder.path) as entries:
-            names = [entry.name for entry in entries]
-        for name in names:
-            if name.startswith(starts) and name.endswith(TEMPORARY_SUFFIX):
-                remove(folder.child(name))
+        remove_temporary(folder, names)
 
 
 def _delete(plan: TruncationPlan, change: FileChange) -> None:

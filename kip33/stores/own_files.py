@@ -3,7 +3,7 @@
 import errno
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from pyarrow import fs
@@ -173,6 +173,19 @@ def remove_empty_folder(location: Location) -> None:
         store.delete_dir(location.path)
     except FileNotFoundError:
         return
+
+
+def remove_temporary(folder: Location, names: Iterable[str]) -> None:
+    """Delete temporary files that killed runs left in a local folder, for files of these names.
+
+    Raises OSError if the folder cannot be read or a deletion fails.
+    """
+    starts = tuple(f".{name}." for name in names)
+    with os.scandir(folder.path) as entries:
+        found = [entry.name for entry in entries]
+    for name in found:
+        if name.startswith(starts) and name.endswith(TEMPORARY_SUFFIX):
+            remove(folder.child(name))
 
 
 def remove_quietly(location: Location) -> None:

@@ -25,7 +25,7 @@ OPERATIONS = (
     *((os, name) for name in ("copy_file_range", "link", "mkdir", "pwrite", "rename", "replace")),
     *((os, name) for name in ("rmdir", "unlink")),
     *((module, "write_new") for module in (own_files, restore_apply, restore_bins, segment_copy)),
-    *((module, "remove") for module in (restore_apply, restore_bins, restore_complete)),
+    *((module, "remove") for module in (own_files, restore_apply, restore_bins, restore_complete)),
     *((module, "flush") for module in (own_files, restore_complete)),
     *((module, "flush_filesystems") for module in (restore_apply, restore_bins)),
 )

@@ -22,6 +22,7 @@ OPERATIONS = (
     (os, "replace"),
     (own_files, "write_new"),
     (own_files, "flush"),
+    (own_files, "remove"),  # of temporary files
     (truncate_apply, "remove"),
     (truncate_apply, "flush"),
     (truncate_journal, "remove"),
