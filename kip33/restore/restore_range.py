@@ -11,7 +11,6 @@ from kip33.errors import Kip33Error
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.restore.restore_request import RestoreRequest, SourceSegment
 from kip33.rules.search import Exactness
-from kip33.rules.segment_status import SegmentStatus
 from kip33.search.log_window import Meter
 from kip33.search.searched_segment import SearchedSegment
 from kip33.search.segment_search import opened_search
@@ -81,17 +80,7 @@ def _first_offset(segments: tuple[SourceSegment, ...], time_ms: int) -> int | No
     for segment in segments:
         if segment.max_timestamp is not None and segment.max_timestamp < time_ms:
             continue
-        row = SearchedSegment(
-            log_uri=segment.log.uri,
-            base_offset=segment.base_offset,
-            last_offset=None,
-            size_bytes=None,
-            valid_bytes=None,
-            max_timestamp=None,
-            largest_timestamp=None,
-            status=SegmentStatus.UNVERIFIED,
-            index_uri=None,
-        )
+        row = SearchedSegment.of_log(segment.log.uri, segment.base_offset)
         meter = Meter(DEFAULT_MAX_BATCH_BYTES)
         try:
             with opened_search(

@@ -17,7 +17,6 @@ from kip33.formats.index_pages import OFFSET_WIDTHS, IndexPages
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES, Record, iterate_records
 from kip33.formats.times import Time, milliseconds_of
 from kip33.rules.search import Exactness
-from kip33.rules.segment_status import SegmentStatus
 from kip33.search.index_points import checked_position
 from kip33.search.log_window import LOCAL_BYTES, REMOTE_BYTES, Damage, LogWindow, Meter
 from kip33.search.searched_segment import SearchedSegment
@@ -68,17 +67,7 @@ def find_offset(
     if timestamp_ms < 0:
         raise ValueError(f"timestamp {timestamp_ms}: expected milliseconds since 1970")
     for log in _logs_of(segments, storage_options, filesystem):
-        row = SearchedSegment(
-            log_uri=log.place.uri,
-            base_offset=log.base_offset,
-            last_offset=None,
-            size_bytes=None,
-            valid_bytes=None,
-            max_timestamp=None,
-            largest_timestamp=None,
-            status=SegmentStatus.UNVERIFIED,
-            index_uri=None,
-        )
+        row = SearchedSegment.of_log(log.place.uri, log.base_offset)
         try:
             with opened_search(
                 row, Meter(max_batch_bytes), start_offset=log.base_offset, check_crc=True

@@ -35,6 +35,21 @@ class SearchedSegment(NamedTuple):
     offset_index_modified_ms: int | None = None
     out_of_order_batches: int | None = None  # with a timestamp below an earlier batch's
 
+    @classmethod
+    def of_log(cls, log_uri: str, base_offset: int) -> "SearchedSegment":
+        """Return a log without a catalog row: a search uses the index files beside it, if any."""
+        return cls(
+            log_uri=log_uri,
+            base_offset=base_offset,
+            last_offset=None,
+            size_bytes=None,
+            valid_bytes=None,
+            max_timestamp=None,
+            largest_timestamp=None,
+            status=SegmentStatus.UNVERIFIED,
+            index_uri=None,
+        )
+
     @property
     def doubt(self) -> str | None:
         """Return the status if it excludes the log's batches from a search, else None."""
