@@ -32,8 +32,8 @@ from kip33.restore.restore_journal import (
 from kip33.restore.restore_plan import PartitionPlan, RestorePlan, plan_restore
 from kip33.restore.restore_request import RestoreRequest
 from kip33.restore.restore_summary import RestoreOutcome, summary_of
-from kip33.restore.segment_copy import not_written
 from kip33.restore.segment_facts import SegmentFacts
+from kip33.restore.staged_files import not_written
 from kip33.retention.broker_locks import locked
 from kip33.rules.quantities import human_bytes
 from kip33.stores.durable_files import flush_filesystems, is_flushing, make_folder

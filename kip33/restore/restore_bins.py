@@ -8,8 +8,9 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from kip33.restore.restore_request import SourceSegment
-from kip33.restore.segment_copy import SegmentWishes, not_written, restore_segment
+from kip33.restore.segment_copy import SegmentWishes, restore_segment
 from kip33.restore.segment_facts import SegmentFacts, identity_of, read_facts
+from kip33.restore.staged_files import not_written
 from kip33.rules.index_builder import TopicSettings
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.durable_files import flush_filesystems, set_flushing

@@ -8,94 +8,26 @@ recovers it.
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
-from kip33.errors import CorruptSegmentError, PublishError
-from kip33.formats.batch import BatchColumns
-from kip33.formats.byte_sources import PIECE_BYTES, ReadInto, read_fully
-from kip33.formats.epoch_checkpoint import EpochStart
+from kip33.errors import CorruptSegmentError
+from kip33.formats.byte_sources import ReadInto
 from kip33.indexing.segment import BuiltIndexes, index_segment, unreadable
 from kip33.indexing.segment_producers import read_changes
+from kip33.restore.batch_facts import BatchFacts
+from kip33.restore.log_copy import CopyingReader, local_file
 from kip33.restore.restore_request import SourceSegment
 from kip33.restore.restore_source import ONLY_THE_LAST
 from kip33.restore.segment_facts import CHANGED, SegmentFacts
+from kip33.restore.staged_files import new_file, target_errors, write_file
 from kip33.rules.index_builder import IndexSettings
-from kip33.rules.leader_epochs import leader_epochs_of
-from kip33.rules.producer_state import ProducerChange, SeenProducers
+from kip33.rules.producer_state import ProducerChange
 from kip33.rules.segment_status import SegmentStatus
 from kip33.rules.transaction_summary import NO_TRANSACTIONS
 from kip33.stores.file_status import status_of
 from kip33.stores.files import one_line, opened, scanned
-from kip33.stores.local_files import write_new
 from kip33.stores.locations import Location
 from kip33.stores.own_files import remove
-
-KERNEL_BYTES: Final = 8 << 20  # copied ahead of the scan
-LEADER_EPOCH_POSITION: Final = 12  # in a batch
-
-
-class CopyingReader:
-    """Reads a log for its scan, and copies the bytes to a new file in the same order.
-
-    A local file is copied by the kernel a piece ahead of the scan, which then reads the copy from
-    memory. Where the kernel cannot copy, as between two file systems, the scan's bytes are written.
-    """
-
-    def __init__(
-        self, read_into: ReadInto, descriptor: int, target: Location, source: int | None = None
-    ) -> None:
-        """Take what reads the log, an empty open file, and the log's descriptor if it is local."""
-        self._read_into, self._descriptor, self._target = read_into, descriptor, target
-        self._source = source if hasattr(os, "copy_file_range") else None
-        self.written = 0
-
-    def read_into(self, position: int, view: memoryview) -> int:
-        """Fill `view` from a position of the log; return how many bytes were read."""
-        end = position + len(view)
-        if self._source is not None:
-            self._copy_ahead(end)
-        if self.written >= end:
-            return os.preadv(self._descriptor, [view], position)
-        count = self._read_into(position, view)
-        if position > self.written:
-            self.copy_up_to(position)
-        if position + count > self.written:
-            self._write(view[self.written - position : count])
-        return count
-
-    def copy_up_to(self, end: int) -> None:
-        """Copy what the scan did not read, up to `end`; CorruptSegmentError if it is shorter."""
-        while self.written < end:
-            piece = read_fully(self._read_into, self.written, min(PIECE_BYTES, end - self.written))
-            if not piece:
-                raise CorruptSegmentError(f"the log ends at byte {self.written}, expected {end}")
-            self._write(memoryview(piece))
-
-    def _copy_ahead(self, end: int) -> None:
-        """Let the kernel copy at least up to `end`, unless the file is shorter or it cannot."""
-        assert self._source is not None
-        while self.written < end:
-            try:
-                count = os.copy_file_range(
-                    self._source, self._descriptor, KERNEL_BYTES, self.written, self.written
-                )
-            except OSError:  # the bytes are then written one by one, which shows the fault
-                self._source = None
-                return
-            if not count:
-                return
-            self.written += count
-
-    def _write(self, data: memoryview) -> None:
-        with _target_errors(self._target):
-            while data:
-                count = os.pwrite(self._descriptor, data, self.written)
-                self.written += count
-                data = data[count:]
 
 
 class SegmentWishes(NamedTuple):
@@ -104,47 +36,6 @@ class SegmentWishes(NamedTuple):
     settings: IndexSettings
     is_linked: bool = False  # the log is a hard link if nothing in it changes
     leader_epoch: int | None = None  # larger ones in batches become this one
-
-
-class _BatchFacts:
-    """What the batches of one segment show besides its indexes."""
-
-    def __init__(self, segment: SourceSegment, leader_epoch: int | None) -> None:
-        self.epochs: tuple[EpochStart, ...] = ()
-        self.largest_epoch = -1
-        self.producers = SeenProducers()
-        self.cut_at: int | None = None  # the first batch to cut off
-        self._later_epochs: list[npt.NDArray[np.int64]] = []
-        self._cut_offset, self._leader_epoch = segment.cut_offset, leader_epoch
-
-    def append(self, batches: BatchColumns) -> None:
-        if not len(batches):
-            return
-        if self._cut_offset is not None and self.cut_at is None:
-            reached = np.flatnonzero(batches["last_offset"] >= self._cut_offset)
-            self.cut_at = int(batches["position"][reached[0]]) if len(reached) else None
-        self.largest_epoch = max(self.largest_epoch, int(batches["leader_epoch"].max()))
-        if self._leader_epoch is not None and self.largest_epoch > self._leader_epoch:
-            batches = batches.copy()
-            is_later = batches["leader_epoch"] > self._leader_epoch
-            self._later_epochs.append(batches["position"][is_later])
-            batches["leader_epoch"][is_later] = self._leader_epoch
-        self.epochs = leader_epochs_of(batches, self.epochs)
-        self.producers.append(batches)
-
-    @property
-    def changes_epochs(self) -> bool:
-        """Return whether a batch has a later leader epoch than the largest that is asked for."""
-        return bool(self._later_epochs)
-
-    def write_epochs(self, target: Location, size_bytes: int) -> None:
-        """Write the asked leader epoch into batches with a later one. No CRC covers the field."""
-        assert self._leader_epoch is not None
-        data = self._leader_epoch.to_bytes(4)
-        positions = np.concatenate(self._later_epochs)
-        with _target_errors(target), Path(target.path).open("r+b", buffering=0) as file:
-            for position in positions[positions < size_bytes].tolist():
-                os.pwrite(file.fileno(), data, position + LEADER_EPOCH_POSITION)
 
 
 def restore_segment(
@@ -162,7 +53,7 @@ def restore_segment(
     try:
         index, batches, is_linked = _copied(segment, target, wishes, native=native)
     except _SourceError as error:
-        index, batches = unreadable(str(error), segment.size_bytes), _BatchFacts(segment, None)
+        index, batches = unreadable(str(error), segment.size_bytes), BatchFacts(segment, None)
     problem, note = _problem(segment, index)
     if problem is None and batches.cut_at is not None and batches.cut_at < index.valid_bytes:
         index, batches = _cut(segment, target, wishes, batches.cut_at, native=native)
@@ -179,8 +70,8 @@ def restore_segment(
         _remove(segment, directory)
     times, offsets = index.time_index_data or b"", index.offset_index_data or b""
     if problem is None:
-        _write_file(directory.child(segment.file_name("index")), offsets)
-        _write_file(directory.child(segment.file_name("timeindex")), times)
+        write_file(directory.child(segment.file_name("index")), offsets)
+        write_file(directory.child(segment.file_name("timeindex")), times)
     has_batches = bool(index.summary["batch_count"])
     return SegmentFacts(
         segment.base_offset,
@@ -205,7 +96,7 @@ class _SourceError(Exception):
 
 def _copied(
     segment: SourceSegment, target: Location, wishes: SegmentWishes, *, native: bool
-) -> tuple[BuiltIndexes, _BatchFacts, bool]:
+) -> tuple[BuiltIndexes, BatchFacts, bool]:
     """Copy or link a log while it is scanned; return its indexes and whether it is a link."""
     with _source_errors(), scanned(segment.log) as (read_into, size_bytes, _):
         if size_bytes != segment.size_bytes:
@@ -214,10 +105,10 @@ def _copied(
             index, facts = _indexed(segment, read_into, size_bytes, wishes, native=native)
             _require_unchanged(segment)
             if index.status == SegmentStatus.OK and not facts.changes_epochs:
-                with _target_errors(target):
+                with target_errors(target):
                     os.link(os.path.realpath(segment.log.path), target.path)
                 return index, facts, True
-        with _new_file(target) as descriptor, _local_file(segment.log) as source:
+        with new_file(target) as descriptor, local_file(segment.log) as source:
             copying = CopyingReader(read_into, descriptor, target, source)
             index, facts = _indexed(segment, copying.read_into, size_bytes, wishes, native=native)
             if _is_kept(segment, index):
@@ -235,8 +126,8 @@ def _indexed(
     wishes: SegmentWishes,
     *,
     native: bool,
-) -> tuple[BuiltIndexes, _BatchFacts]:
-    facts = _BatchFacts(segment, wishes.leader_epoch)
+) -> tuple[BuiltIndexes, BatchFacts]:
+    facts = BatchFacts(segment, wishes.leader_epoch)
     index = index_segment(
         read_into,
         size_bytes,
@@ -256,9 +147,9 @@ def _cut(
     size_bytes: int,
     *,
     native: bool,
-) -> tuple[BuiltIndexes, _BatchFacts]:
+) -> tuple[BuiltIndexes, BatchFacts]:
     """Cut a staged log; return the indexes of what is left."""
-    with _target_errors(target):
+    with target_errors(target):
         os.truncate(target.path, size_bytes)
     with opened(target) as (read_into, _):
         return _indexed(segment, read_into, size_bytes, wishes, native=native)
@@ -304,51 +195,6 @@ def _source_errors() -> Iterator[None]:
         raise _SourceError(f"{error}") from error
     except (OSError, ValueError) as error:  # pyarrow's ArrowInvalid is a ValueError
         raise _SourceError(one_line(error)) from error
-
-
-@contextmanager
-def _target_errors(target: Location) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise not_written(target, error) from error
-
-
-def not_written(target: Location, error: OSError) -> PublishError:
-    """Return the error for a file of the log directory that cannot be written."""
-    return PublishError(
-        f"{target.uri}: cannot be written: {one_line(error)}; the restore is not complete, and "
-        "nothing in the log directory was replaced: fix it and run the same command again"
-    )
-
-
-@contextmanager
-def _new_file(target: Location) -> Iterator[int]:
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    with _target_errors(target):
-        descriptor = os.open(target.path, flags, 0o666)  # less the umask
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _local_file(log: Location) -> Iterator[int | None]:
-    """Open a log that is a local file; None for others."""
-    if not log.is_local or log.inside:
-        yield None
-        return
-    descriptor = os.open(log.path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _write_file(place: Location, data: bytes) -> None:
-    with _target_errors(place):
-        write_new(place.path, data)
 
 
 def _remove(segment: SourceSegment, directory: Location) -> None:

@@ -11,7 +11,7 @@ import sys
 
 from kip33.errors import Kip33Error
 from kip33.local.local_engine import LocalEngine
-from kip33.restore import restore_apply, restore_bins, restore_complete, segment_copy
+from kip33.restore import restore_apply, restore_bins, restore_complete, staged_files
 from kip33.restore.restore_plan import plan_restore
 from kip33.restore.restore_request import RestoreRequest
 from kip33.rules.index_builder import IndexSettings, TopicSettings
@@ -24,7 +24,7 @@ from tests.faults.forked_applies import die_at
 OPERATIONS = (
     *((os, name) for name in ("copy_file_range", "link", "mkdir", "pwrite", "rename", "replace")),
     *((os, name) for name in ("rmdir", "unlink")),
-    *((module, "write_new") for module in (own_files, restore_apply, restore_bins, segment_copy)),
+    *((module, "write_new") for module in (own_files, restore_apply, restore_bins, staged_files)),
     *((module, "remove") for module in (own_files, restore_apply, restore_bins, restore_complete)),
     *((module, "flush") for module in (own_files, restore_complete)),
     *((module, "flush_filesystems") for module in (restore_apply, restore_bins)),

@@ -11,7 +11,7 @@ import pytest
 
 from kip33.errors import LockedError, RestoreError
 from kip33.local.local_engine import LocalEngine
-from kip33.restore import segment_copy
+from kip33.restore import log_copy
 from kip33.restore.log_dir_lock import alone_in
 from kip33.restore.restore_apply import restore
 from kip33.stores.locations import Location
@@ -71,19 +71,19 @@ class Changing:
         self._log, self._change = log, change
 
     def __enter__(self) -> "Changing":
-        self._original = original = segment_copy.CopyingReader.read_into
+        self._original = original = log_copy.CopyingReader.read_into
 
-        def read_into(reader: segment_copy.CopyingReader, position: int, view: memoryview) -> int:
+        def read_into(reader: log_copy.CopyingReader, position: int, view: memoryview) -> int:
             count = original(reader, position, view)
             if self._log.exists():
                 self._change(self._log)
             return count
 
-        segment_copy.CopyingReader.read_into = read_into  # type: ignore[method-assign]
+        log_copy.CopyingReader.read_into = read_into  # type: ignore[method-assign]
         return self
 
     def __exit__(self, *_: object) -> None:
-        segment_copy.CopyingReader.read_into = self._original  # type: ignore[method-assign]
+        log_copy.CopyingReader.read_into = self._original  # type: ignore[method-assign]
 
 
 @pytest.fixture(
