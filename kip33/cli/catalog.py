@@ -1,31 +1,22 @@
 """`kip33 catalog`."""
 
-import json
-from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 import click
-import pyarrow as pa
 from click.core import ParameterSource
 
 from kip33.builds.leftover_plan import PLANNED_ON_REQUEST
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.choosing import chosen
-from kip33.catalog.difference import count_changes, difference
-from kip33.catalog.holes import hole_totals, read_holes
-from kip33.catalog.topic_totals import TopicTotals, topic_totals
+from kip33.cli.catalog_diff import show_difference
 from kip33.cli.catalog_holes import show_holes
 from kip33.cli.catalog_orphans import show_orphans
 from kip33.cli.catalog_orphans_plan import LeftoverRequest, apply_plan_file
-from kip33.cli.catalog_prune import prune_catalog, warn_of
+from kip33.cli.catalog_prune import prune_catalog
+from kip33.cli.catalog_snapshots import print_path, show_snapshots
 from kip33.cli.options import format_option, store_options
-from kip33.cli.output import MOST_TABLE_ROWS, human_bytes, iso_time, print_json, print_table
 from kip33.cli.pandas_free import leave_pandas_out
 from kip33.stores.directory_checks import require_directory
-
-_ROWS_AT_ONCE: Final = 10_000
-_SIZES: Final = ("size_bytes_before", "size_bytes_after")
-_STATUSES: Final = ("status_before", "status_after")
 
 
 def _by_hand(ctx: click.Context, param: click.Parameter, value: int | None) -> int | None:
@@ -163,7 +154,7 @@ def catalog(
     opened = Catalog.at(catalog_dir)
     require_directory(opened.location, "CATALOG")
     if diff:
-        _show_difference(opened, *diff, output_format)
+        show_difference(opened, *diff, output_format)
     elif holes:
         show_holes(opened, chosen(opened, snapshot), policy, output_format)
     elif apply_file:
@@ -174,9 +165,9 @@ def catalog(
     elif keep:
         prune_catalog(opened, keep, output_format)
     elif path_only:
-        _print_path(opened, snapshot)
+        print_path(opened, snapshot)
     else:
-        _show_snapshots(opened, snapshot, output_format)
+        show_snapshots(opened, snapshot, output_format)
 
 
 def _require_one_of(
@@ -210,148 +201,3 @@ def _require_plan_options(
         raise click.UsageError("--remove requires --plan FILE")
     if dry_run and not apply_file:
         raise click.UsageError("--dry-run requires --apply FILE")
-
-
-def _print_path(opened: Catalog, name: str | None) -> None:
-    shown = chosen(opened, name)
-    for candidate in opened.candidates():
-        if name or candidate.name == shown.name:
-            break
-        if candidate.problem:
-            warn_of(candidate.problem)  # newer than the snapshot that is used
-    folder = opened.snapshot_folder(shown.name)
-    click.echo(folder.path if folder.is_local else folder.uri)
-
-
-def _show_snapshots(opened: Catalog, name: str | None, output_format: str) -> None:
-    shown = chosen(opened, name)
-    candidates = list(opened.candidates())
-    for candidate in candidates:
-        if candidate.problem:
-            warn_of(candidate.problem)
-    snapshots: list[dict[str, Any]] = [
-        {
-            "snapshot": snapshot.name,
-            "created_ms": snapshot.created_ms,
-            "source": snapshot.source,
-            "segments": snapshot.rows,
-            "parts": len(snapshot.parts),
-            "orphaned": snapshot.orphaned.rows if snapshot.orphaned else 0,
-            "orphaned_bytes": snapshot.orphaned.index_bytes if snapshot.orphaned else 0,
-        }
-        for snapshot in (c.snapshot for c in candidates if not c.problem)
-        if snapshot
-    ]
-    totals = topic_totals(opened, shown)
-    if output_format == "json":
-        path = opened.snapshot_folder(shown.name).uri
-        topics = [total._asdict() for total in totals]
-        print_json({"path": path, "snapshots": snapshots, "topics": topics})
-    elif output_format == "jsonl":
-        for snapshot in snapshots:
-            print_json({"kind": "snapshot", **snapshot})
-        for total in totals:
-            print_json({"kind": "topic", **total._asdict()})
-    else:
-        rows = [(s["snapshot"], iso_time(s["created_ms"]), s["segments"]) for s in snapshots]
-        print_table(("snapshot", "created", "segments"), rows, title=shown.source)
-        _print_totals(totals, title=shown.name)
-        _print_incarnations(totals)
-        if shown.orphaned:
-            count, size = shown.orphaned.rows, human_bytes(shown.orphaned.index_bytes)
-            click.echo(f"orphans: {count:,} index files of kip33 without a log; {size}")
-        found = hole_totals(read_holes(opened, shown))
-        if found.by_hole:
-            click.echo(f"holes: {found.as_text()}; --holes shows them")
-
-
-def _print_totals(totals: list[TopicTotals], *, title: str) -> None:
-    columns = (
-        "topic",
-        "partitions",
-        "segments",
-        "log",
-        "records",
-        "entries",
-        "from",
-        "to",
-        "not ok",
-        *(("overlaps",) if any(total.overlaps for total in totals) else ()),
-    )
-    rows = [
-        (
-            total.topic or "?",
-            total.partitions,
-            total.segments,
-            human_bytes(total.log_bytes),
-            f"{total.record_count:,}" if total.record_count is not None else "?",
-            total.time_index_entries,
-            iso_time(total.first_timestamp),
-            iso_time(total.largest_timestamp),
-            *(
-                ", ".join(f"{count:,} {what}" for what, count in counts.items())
-                for counts in (total.not_ok, total.overlaps)
-            ),
-        )[: len(columns)]
-        for total in totals
-    ]
-    print_table(columns, rows, title=title)
-
-
-def _print_incarnations(totals: list[TopicTotals]) -> None:
-    """Print the topic ids of each topic that was deleted and created again."""
-    for total in totals:
-        if len(total.topic_ids) > 1:
-            ids = (
-                f"{one['topic_id']} ({'newest; ' if one['newest'] else ''}"
-                f"{one['segments']:,} segments, {human_bytes(one['log_bytes'])})"
-                for one in total.topic_ids
-            )
-            click.echo(
-                f"{total.topic}: {len(total.topic_ids)} topics of this name, by topic id: "
-                + ", ".join(ids)
-            )
-
-
-def _show_difference(opened: Catalog, a: str, b: str, output_format: str) -> None:
-    before, after = chosen(opened, a), chosen(opened, b)
-    changed = difference(opened, before, after)
-    counts = count_changes(changed)
-    if output_format == "jsonl":
-        for rows in _json_rows(changed):
-            click.echo("\n".join(rows))
-    elif output_format == "json":
-        head = json.dumps({"before": before.name, "after": after.name, "counts": counts})
-        click.echo(f'{head[:-1]}, "changes": [', nl=False)  # streamed: up to a million changes
-        for number, rows in enumerate(_json_rows(changed)):
-            click.echo((", " if number else "") + ", ".join(rows), nl=False)
-        click.echo("]}")
-    elif counts:
-        title = f"{before.name} to {after.name}"
-        _print_changes(changed.slice(0, MOST_TABLE_ROWS), below=after.source + "/", title=title)
-        if changed.num_rows > MOST_TABLE_ROWS:
-            more = changed.num_rows - MOST_TABLE_ROWS
-            click.echo(f"and {more:,} more segments; --format jsonl shows all of them")
-        print_table(("change", "segments"), counts.items())
-    else:
-        click.echo(f"Nothing changed from {before.name} to {after.name}: {after.rows:,} segments.")
-
-
-def _json_rows(changed: pa.Table) -> Iterator[list[str]]:
-    for batch in changed.to_batches(max_chunksize=_ROWS_AT_ONCE):
-        if batch.num_rows:
-            yield [json.dumps(row) for row in batch.to_pylist()]
-
-
-def _print_changes(changed: pa.Table, *, below: str, title: str) -> None:
-    columns = ("segment", "changes", "bytes before", "after", "status before", "after")
-    rows = [
-        (
-            row["log_uri"].removeprefix(below),
-            ", ".join(row["changes"]),
-            *("-" if row[name] is None else f"{row[name]:,}" for name in _SIZES),
-            *(row[name] or "-" for name in _STATUSES),
-        )
-        for row in changed.to_pylist()
-    ]
-    print_table(columns, rows, title=title)
