@@ -82,7 +82,8 @@ def _on_command_line(ctx: click.Context, param: click.Parameter, value: Any) -> 
 @click.option(
     "--orphans",
     is_flag=True,
-    help="List SOURCE and the index directory; show the files that belong to no segment.",
+    help="List SOURCE and the index directory; show the files that belong to no segment. "
+    "--plan lists those to remove, and --apply removes them.",
 )
 @click.option(
     "--plan",
