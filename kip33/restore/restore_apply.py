@@ -36,8 +36,8 @@ from kip33.restore.segment_facts import SegmentFacts
 from kip33.restore.staged_files import not_written
 from kip33.retention.broker_locks import locked
 from kip33.rules.quantities import human_bytes
-from kip33.stores.durable_files import flush_filesystems, is_flushing, make_folder
-from kip33.stores.files import one_line
+from kip33.stores.directory_checks import require_writable
+from kip33.stores.durable_files import flush_filesystems, is_flushing
 from kip33.stores.local_files import write_new
 from kip33.stores.locations import Location
 from kip33.stores.own_files import remove
@@ -62,7 +62,7 @@ def restore(
     """
     log_dir = request.log_dir
     if log_dir.is_local:
-        _make_log_dir(log_dir)
+        require_writable(log_dir, "the log directory")
     else:
         plan_restore(request)  # raises the error for a log directory that is not local
     with alone_in(log_dir, "restore", RestoreError), locked([log_dir.child("any")]):
@@ -80,15 +80,6 @@ def restore(
             )
         complete(log_dir, journal)
         return journal.summary
-
-
-def _make_log_dir(log_dir: Location) -> None:
-    try:
-        make_folder(log_dir)
-    except OSError as error:
-        raise RestoreError(
-            f"{log_dir.uri}: cannot be created: {one_line(error)}; fix it or choose another"
-        ) from error
 
 
 def _require_space(plan: RestorePlan) -> None:

@@ -405,6 +405,12 @@ def test_the_source_and_the_log_directory_are_apart(source: Path) -> None:
         restored(source, source / "orders-0")
 
 
+def test_a_log_directory_that_cannot_be_created(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(LocationError, match="file/data: the log directory cannot be created"):
+        restored(source, tmp_path / "file" / "data")
+
+
 def test_a_journal_of_another_source_is_not_continued(source: Path, log_dir: Path) -> None:
     journal = {"format": 1, "source": "file:///elsewhere", "partitions": [], "summary": {}}
     text = json.dumps(journal | {"marks_clean_shutdown": True})
