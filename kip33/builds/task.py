@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -11,7 +11,7 @@ from kip33.archive.directory import Segment
 from kip33.archive.listing import LISTING
 from kip33.archive.segment_paths import beside
 from kip33.builds.build_spec import BuildSpec, file_time_settings_json
-from kip33.builds.catalog_row import row_of, tail_row
+from kip33.builds.catalog_row import row_of
 from kip33.builds.index_files import Published, Wanted, log_has_changed
 from kip33.builds.index_flusher import IndexFlusher
 from kip33.builds.listed_puts import ListedPuts
@@ -24,6 +24,7 @@ from kip33.builds.pending_rows import (
     pending_row,
     withdraw,
 )
+from kip33.builds.tail_rows import row_without_reading
 from kip33.builds.waiting_indexes import (
     Built,
     WaitingIndex,
@@ -36,7 +37,6 @@ from kip33.catalog.snapshot import SnapshotPart
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.indexing.file_time_entry import FileTimeEntry, has_no_timestamps, with_file_time
 from kip33.indexing.segment import BuiltIndexes, index_file, unreadable
-from kip33.indexing.tail import TailIndexes, read_tail
 from kip33.indexing.verification import verify_file
 from kip33.rules.broker_start import CUT, REFUSED
 from kip33.rules.index_tail import LAST_HEADER_BYTES
@@ -156,7 +156,7 @@ def build_segment(  # parameters: what the catalog knows of the segment, and how
     built_before = ours and segment.target_time_index_bytes is not None
     asks_tail = build.read_tail and not segment.error
     if asks_tail and not built_before:  # our index is of the log before its change
-        row = _row_without_reading(build, segment, log)
+        row = row_without_reading(build, segment, log)
         if row:
             return Built(row, LAST_HEADER_BYTES)
     index, wanted = _indexes(build, segment, log, largest_before, native=native)
@@ -278,51 +278,3 @@ def _indexes(
 
 def _seen(size_bytes: int | None, modified_ms: int | None) -> FileStatus | None:
     return None if size_bytes is None else FileStatus(size_bytes, modified_ms)
-
-
-def _is_older(index_modified_ms: int | None, log: Location, segment: Segment) -> bool:
-    """Return whether an index is older than its log; unknown times prove nothing."""
-    if index_modified_ms is None or segment.last_modified_ms is None:
-        return True
-    ticks_ms = 1000 if log.is_object_store else 1
-    return index_modified_ms // ticks_ms < segment.last_modified_ms // ticks_ms
-
-
-def _row_without_reading(
-    build: BuildSpec, segment: Segment, log: Location
-) -> dict[str, Any] | None:
-    """Return the row from the end of a `.timeindex`, None if no `.timeindex` can be trusted.
-
-    The file of the index directory is tried first, then the one beside the log.
-    """
-    at_target = TailIndexes(
-        build.index_location(segment),
-        segment.target_time_index_bytes,
-        segment.target_time_index_modified_ms,
-        segment.target_offset_index_bytes,
-        segment.target_offset_index_modified_ms,
-    )
-    beside_log = TailIndexes(
-        beside(log, "timeindex"),
-        segment.beside_time_index_bytes,
-        segment.beside_time_index_modified_ms,
-        segment.beside_offset_index_bytes,
-        segment.beside_offset_index_modified_ms,
-    )
-    places = (
-        [at_target] if at_target.time_index == beside_log.time_index else [at_target, beside_log]
-    )
-    for files in places:
-        if _is_older(files.time_index_modified_ms, log, segment):
-            continue  # the log may have grown since: the last entry may be stale
-        tail = read_tail(
-            log,
-            files,
-            base_offset=segment.base_offset or 0,
-            next_base_offset=segment.next_base_offset,
-            segment_index_bytes=build.settings.segment_index_bytes,
-            offset_index=build.offset_index,
-        )
-        if tail:
-            return tail_row(build, segment, log, tail)
-    return None
