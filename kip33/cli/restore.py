@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kip33.archive.engine_name import EngineName
-from kip33.cli.engine_option import EngineOptions, engine_choice, engine_options
+from kip33.cli.engine_option import EngineOptions, engine_options, open_engine
 from kip33.cli.layout_option import layout_option
 from kip33.cli.options import TOPICS_HELP, format_option, session_options, topic_setting_options
 from kip33.cli.progress import progress_bar
@@ -20,7 +19,6 @@ from kip33.formats.batch import MAX_INT32
 from kip33.rules.index_builder import IndexSettings
 
 if TYPE_CHECKING:
-    from kip33.archive.bins import Engine
     from kip33.stores.locations import Location
 
 
@@ -164,6 +162,8 @@ def restore(
     damaged last log is cut as a broker cuts it; other damage and missing offsets refuse the
     partition.
 
+    On Spark the tasks write to LOG_DIR, so it must be mounted on their machines, too.
+
     The broker must be stopped; its .lock is held meanwhile. Nothing is replaced but the empty
     partitions of topics that were just created. If it is interrupted, the same command continues.
     Exit codes: 0 all partitions are restored, 1 some are refused.
@@ -210,13 +210,14 @@ def restore(
         is_linked=is_linked,
         allow_holes=allow_holes,
     )
-    local = _local_engine(EngineOptions(engine, workers, verbose, master, conf))
+    at_work = open_engine(EngineOptions(engine, workers, verbose, master, conf))
     with progress_bar("restore") as bar:
         on_listed, on_progress = (bar.listed, bar.advance) if bar else (None, None)
         if dry_run:
             summary = planned_summary(plan_restore(request, on_listed))
         else:
-            summary = apply_restore(request, local, on_listed=on_listed, on_progress=on_progress)
+            summary = apply_restore(request, at_work, on_listed=on_listed, on_progress=on_progress)
+            summary |= {"engine": at_work.name, "workers": at_work.workers}
     summary = summary | {"seconds": round(time.monotonic() - started, 3)}
     _report(summary, summary_file, output_format)
 
@@ -247,17 +248,3 @@ def _report(summary: dict[str, Any], place: "Location | None", output_format: st
     print_restore(summary, output_format)
     if summary["partitions_refused"]:
         sys.exit(1)
-
-
-def _local_engine(options: EngineOptions) -> "Engine":
-    """Return the engine; UsageError for Spark, whose tasks run on other machines."""
-    from kip33.local.local_engine import LocalEngine
-
-    choice = engine_choice(options)
-    if choice.name == EngineName.SPARK and choice.is_asked_for:
-        raise click.UsageError(
-            f"restore writes to a log directory of this machine, and {choice.why}, whose tasks "
-            "run elsewhere: give --engine local",
-            click.get_current_context(),
-        )
-    return LocalEngine(options.workers)

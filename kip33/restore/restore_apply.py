@@ -7,6 +7,7 @@ command: segments that are staged are not copied again.
 """
 
 import os
+import secrets
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
@@ -21,7 +22,13 @@ from kip33.restore.finished_partition import FinishedPartition, finish_partition
 from kip33.restore.known_before import known_before
 from kip33.restore.log_dir_lock import alone_in
 from kip33.restore.log_dir_state import STAGING
-from kip33.restore.restore_bins import STAGED_FACTS, STAGED_PARTITIONS, StagingJob, stage_bin
+from kip33.restore.restore_bins import (
+    SHARED,
+    STAGED_FACTS,
+    STAGED_PARTITIONS,
+    StagingJob,
+    stage_bin,
+)
 from kip33.restore.restore_complete import complete, give_to_owner, require_checkpoints
 from kip33.restore.restore_journal import (
     RestoredPartition,
@@ -139,11 +146,12 @@ def _read(
 ) -> _ReadSegments:
     """Stage all segments. If a log changes meanwhile, the source is listed and read again."""
     notes: dict[str, None] = {}
+    run_id = secrets.token_hex(8)
     for attempts_left in reversed(range(MOST_ATTEMPTS)):
         plan = plan_restore(request, on_listed)
         _require_space(plan)
         require_checkpoints(request.log_dir)
-        job = _job(plan)
+        job = _job(plan)._replace(run_id=run_id)
         _make_staging(plan, job)
         results = engine.run_on_bins(job.files(), partial(stage_bin, job), on_progress=on_progress)
         facts = [one.facts for one in sorted(results, key=lambda one: one.number)]
@@ -212,6 +220,9 @@ def _make_staging(plan: RestorePlan, job: StagingJob) -> None:
                 shutil.rmtree(folder.child(name).path)
             for name in sorted(names - found):
                 os.mkdir(folder.child(name).path)  # noqa: PTH102
+        shared = job.staging.child(SHARED)
+        remove(shared)
+        write_new(shared.path, job.run_id.encode())
     except OSError as error:
         raise not_written(job.staging, error) from error
 

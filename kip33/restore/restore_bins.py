@@ -1,12 +1,14 @@
 """Stage the segments of a restore: the work of one share, and what an earlier run left."""
 
 import os
+import socket
 from collections.abc import Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 
+from kip33.errors import RestoreError
 from kip33.restore.restore_request import SourceSegment
 from kip33.restore.segment_copy import SegmentWishes, restore_segment
 from kip33.restore.segment_facts import SegmentFacts, identity_of, read_facts
@@ -15,14 +17,17 @@ from kip33.rules.index_builder import TopicSettings
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.durable_files import flush_filesystems, set_flushing
 from kip33.stores.file_status import status_of
+from kip33.stores.files import one_line, read_whole
 from kip33.stores.local_files import write_new
 from kip33.stores.locations import Location
 from kip33.stores.own_files import remove
 
 FLUSHED_BYTES: Final = 1 << 29  # bytes that are copied again, at most, after a run was killed
 FLUSHED_SEGMENTS: Final = 256
+_MOST_SHARED_BYTES: Final = 100
 STAGED_PARTITIONS: Final = "partitions"
 STAGED_FACTS: Final = "facts"
+SHARED: Final = "shared"
 _FIELDS: list["pa.Field[pa.DataType]"] = [
     pa.field("path", pa.string()),  # the URI of the log
     pa.field("size_bytes", pa.int64()),
@@ -42,6 +47,7 @@ class StagingJob(NamedTuple):
     leader_epoch: int | None = None
     is_flushed: bool = True
     native: bool = True  # loading compiled code takes as long as a small restore
+    run_id: str = ""  # in the file `shared`
 
     def files(self) -> pa.Table:
         """Return the segments as a table that an engine divides."""
@@ -54,6 +60,23 @@ class StagingJob(NamedTuple):
     def directory(self, segment: SourceSegment) -> Location:
         """Return where the files of a segment are staged."""
         return self.staging.child(f"{STAGED_PARTITIONS}/{segment.directory_name}")
+
+    def require_shared(self) -> None:
+        """Raise RestoreError where the staging directory is not that of the run, as on a cluster.
+
+        Tasks of Spark may run on machines that have another directory of this name, or none.
+        """
+        place = self.staging.child(SHARED)
+        try:
+            found = read_whole(place, most_bytes=_MOST_SHARED_BYTES).decode(errors="replace")
+            problem = "" if found == self.run_id else f"is of run {found!r}, not {self.run_id!r}"
+        except OSError as error:
+            problem = one_line(error)
+        if problem:
+            raise RestoreError(
+                f"{place.uri} on {socket.gethostname()}: {problem}; the log directory must be "
+                "mounted on all machines that run tasks, or give --engine local"
+            )
 
     def facts_place(self, segment: SourceSegment) -> Location:
         """Return the place of the file with a segment's facts."""
@@ -85,8 +108,10 @@ def stage_bin(job: StagingJob, number: int, files: pa.Table) -> Iterator[StagedS
     """Stage the segments of one share; yield their facts. `number` is not used.
 
     The facts of a segment are written when its files are on the disk, many segments at a time.
-    Raises PublishError if a file cannot be written.
+    Raises PublishError if a file cannot be written, RestoreError if this machine does not have the
+    log directory.
     """
+    job.require_shared()
     set_flushing(job.is_flushed)
     waiting: list[StagedSegment] = []
     numbers: list[int] = files["number"].to_numpy().tolist()

@@ -59,10 +59,19 @@ def test_chosen_partitions(backup: Path, command: Command) -> None:
     assert "'5-3' found, expected numbers such as 0,2-5" in wrong.stderr
 
 
-def test_spark_is_refused(backup: Path, command: Command) -> None:
-    done = command("restore", "backup", "--to", "data", "--engine", "spark")
-    assert done.exit_code == 2
-    assert "restore writes to a log directory of this machine" in done.stderr
+def test_both_engines_restore_the_same_files(backup: Path, spark_command: Command) -> None:
+    trees, summaries = [], []
+    for engine in ("local", "spark"):
+        done = spark_command(
+            *("restore", "backup", "--to", engine, "--allow-holes"),
+            *("--engine", engine, "--format", "json"),
+        )
+        assert done.exit_code == 0, done.stderr
+        summaries += done.lines
+        files = (path for path in Path(engine).rglob("*") if path.is_file())
+        trees.append({str(path.relative_to(engine)): path.read_bytes() for path in files})
+    assert trees[0] == trees[1]
+    assert [summary["engine"] for summary in summaries] == ["local", "spark"]
 
 
 def test_options_that_contradict_each_other(backup: Path, command: Command) -> None:

@@ -21,7 +21,9 @@ from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.verification import verify_file
 from kip33.local.local_engine import LocalEngine
 from kip33.restore.given_topic_ids import load_topic_ids
+from kip33.restore.log_dir_state import STAGING
 from kip33.restore.restore_apply import restore
+from kip33.restore.restore_bins import SHARED
 from kip33.restore.restore_journal import RESTORE_JOURNAL
 from kip33.restore.restore_plan import plan_restore
 from kip33.restore.restore_request import RestoreRequest
@@ -366,6 +368,31 @@ def test_links_are_made_of_all_logs_but_the_last(source: Path, log_dir: Path) ->
     links = {path.name: path.stat().st_nlink for path in (log_dir / "orders-0").glob("*.log")}
     assert links == {f"{base:020d}.log": count for base, count in ((0, 2), (30, 2), (60, 1))}
     assert summary["bytes_linked"] == 2 * len(log_of(0))
+
+
+class ElsewhereEngine(LocalEngine):
+    """Works as a machine that has another directory at the place of the log directory."""
+
+    def __init__(self, log_dir: Path, there: bytes | None) -> None:
+        super().__init__()
+        self._shared, self._there = log_dir / STAGING / SHARED, there
+
+    def run_on_bins(self, *arguments: Any, **how: Any) -> list[Any]:
+        self._shared.unlink()
+        if self._there is not None:
+            self._shared.write_bytes(self._there)
+        return super().run_on_bins(*arguments, **how)
+
+
+@pytest.mark.parametrize("there", [None, b"0123456789abcdef"])
+def test_a_machine_without_this_log_directory_does_no_work(
+    source: Path, log_dir: Path, there: bytes | None
+) -> None:
+    with pytest.raises(RestoreError, match="mounted on all machines that run tasks") as refused:
+        restore(asked(source, log_dir), ElsewhereEngine(log_dir, there))
+    assert SHARED in str(refused.value)
+    assert not list((log_dir / STAGING).rglob("*.log"))
+    assert restored(source, log_dir)["partitions_refused"] == 0, "the same command continues"
 
 
 def test_only_some_partitions(source: Path, log_dir: Path) -> None:
