@@ -105,7 +105,7 @@ def from_s3(shape: Shape, data: Path, *, pairs: int) -> Section:
         f"| {', '.join(f'{percent:.0f}' for percent in percents)} |",
         "",
         "- The server is on this machine and its cores. *Reading alone*: two processes, ranges of",
-        "  8 MiB, pyarrow, nothing is kept. They are up before the clock starts, the restore is not.",
+        "  8 MiB, pyarrow, nothing is kept. They are started before the clock, the restore is not.",
     ]
     what = f"restore of {shape.title} from {store.name}"
     ratio = Ratio(what, "reading the same bytes alone", statistics.median(percents), "%")
