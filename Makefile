@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := .demo
+# Without .pyc files each of the many commands below compiles all modules, numba's too: 1.5 s of CPU.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help venv java wheel dist demo docs test quick lint types integration test-integration bench bench-quick clean

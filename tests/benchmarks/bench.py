@@ -29,6 +29,7 @@ are printed.
 """
 
 import argparse
+import os
 import tempfile
 from importlib import import_module
 from pathlib import Path
@@ -64,6 +65,7 @@ def main() -> None:
     """Run the selected benchmarks and write the results."""
     options = parse_options()
     options.data.mkdir(parents=True, exist_ok=True)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each command compiles numba's modules
     tell("object code, as a release has it")
     use_object_code(options.data / "object-code")
     file = results.FOLDER / ("quick.json" if options.quick else "full.json")
