@@ -23,9 +23,9 @@ from kip33.restore.known_before import known_before
 from kip33.restore.log_dir_lock import alone_in
 from kip33.restore.log_dir_state import STAGING
 from kip33.restore.restore_bins import (
-    SHARED,
     STAGED_FACTS,
     STAGED_PARTITIONS,
+    STAGED_RUN,
     StagingJob,
     stage_bin,
 )
@@ -220,7 +220,7 @@ def _make_staging(plan: RestorePlan, job: StagingJob) -> None:
                 shutil.rmtree(folder.child(name).path)
             for name in sorted(names - found):
                 os.mkdir(folder.child(name).path)  # noqa: PTH102
-        shared = job.staging.child(SHARED)
+        shared = job.staging.child(STAGED_RUN)
         remove(shared)
         write_new(shared.path, job.run_id.encode())
     except OSError as error:

@@ -24,10 +24,10 @@ from kip33.stores.own_files import remove
 
 FLUSHED_BYTES: Final = 1 << 29  # bytes that are copied again, at most, after a run was killed
 FLUSHED_SEGMENTS: Final = 256
-_MOST_SHARED_BYTES: Final = 100
+_MOST_RUN_BYTES: Final = 100
 STAGED_PARTITIONS: Final = "partitions"
 STAGED_FACTS: Final = "facts"
-SHARED: Final = "shared"
+STAGED_RUN: Final = "run"
 _FIELDS: list["pa.Field[pa.DataType]"] = [
     pa.field("path", pa.string()),  # the URI of the log
     pa.field("size_bytes", pa.int64()),
@@ -47,7 +47,7 @@ class StagingJob(NamedTuple):
     leader_epoch: int | None = None
     is_flushed: bool = True
     native: bool = True  # loading compiled code takes as long as a small restore
-    run_id: str = ""  # in the file `shared`
+    run_id: str = ""  # in the file `run`
 
     def files(self) -> pa.Table:
         """Return the segments as a table that an engine divides."""
@@ -66,9 +66,9 @@ class StagingJob(NamedTuple):
 
         Tasks of Spark may run on machines that have another directory of this name, or none.
         """
-        place = self.staging.child(SHARED)
+        place = self.staging.child(STAGED_RUN)
         try:
-            found = read_whole(place, most_bytes=_MOST_SHARED_BYTES).decode(errors="replace")
+            found = read_whole(place, most_bytes=_MOST_RUN_BYTES).decode(errors="replace")
             problem = "" if found == self.run_id else f"is of run {found!r}, not {self.run_id!r}"
         except OSError as error:
             problem = one_line(error)

@@ -23,7 +23,7 @@ from kip33.local.local_engine import LocalEngine
 from kip33.restore.given_topic_ids import load_topic_ids
 from kip33.restore.log_dir_state import STAGING
 from kip33.restore.restore_apply import restore
-from kip33.restore.restore_bins import SHARED
+from kip33.restore.restore_bins import STAGED_RUN
 from kip33.restore.restore_journal import RESTORE_JOURNAL
 from kip33.restore.restore_plan import plan_restore
 from kip33.restore.restore_request import RestoreRequest
@@ -375,7 +375,7 @@ class ElsewhereEngine(LocalEngine):
 
     def __init__(self, log_dir: Path, there: bytes | None) -> None:
         super().__init__()
-        self._shared, self._there = log_dir / STAGING / SHARED, there
+        self._shared, self._there = log_dir / STAGING / STAGED_RUN, there
 
     def run_on_bins(self, *arguments: Any, **how: Any) -> list[Any]:
         self._shared.unlink()
@@ -390,7 +390,7 @@ def test_a_machine_without_this_log_directory_does_no_work(
 ) -> None:
     with pytest.raises(RestoreError, match="mounted on all machines that run tasks") as refused:
         restore(asked(source, log_dir), ElsewhereEngine(log_dir, there))
-    assert SHARED in str(refused.value)
+    assert STAGED_RUN in str(refused.value)
     assert not list((log_dir / STAGING).rglob("*.log"))
     assert restored(source, log_dir)["partitions_refused"] == 0, "the same command continues"
 
