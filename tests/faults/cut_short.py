@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from itertools import count
 from pathlib import Path
@@ -17,7 +16,7 @@ from kip33.retention.plan_file import write_plan
 from kip33.stores.locations import Location
 from tests.builders.expiring_archive import ExpiringArchive
 from tests.faults.applies import apply_here
-from tests.faults.wrecks import PROJECT, ask
+from tests.faults.line_programs import ask, start
 
 
 class Ended(NamedTuple):
@@ -55,18 +54,7 @@ class CutShort:
 
     def start(self) -> "subprocess.Popen[str]":
         """Return the program whose children apply the plan."""
-        program = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "tests.faults.forked_applies"),
-                *(self.plan_file, self.trash),
-            ],
-            cwd=PROJECT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert ask(program) == "ready"
-        return program
+        return start("tests.faults.forked_applies", self.plan_file, self.trash)
 
     def run(self, forks: "subprocess.Popen[str]", **how: Any) -> int:
         """Let a child apply the plan and return how it ended."""

@@ -8,7 +8,6 @@ code, standard output, standard error.
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import traceback
@@ -19,8 +18,8 @@ from typing import IO, Any, Final, Self
 from tests.cli.console import Finished
 from tests.faults import applies, console
 from tests.faults.builds import build_here
+from tests.faults.line_programs import ask, start
 from tests.faults.nights import first_day
-from tests.faults.wrecks import PROJECT, ask
 
 PROGRAMS: Final[dict[str, Callable[[], object]]] = {
     "applies": applies.main,
@@ -33,14 +32,7 @@ class ForkedCommands:
 
     def __init__(self, *prefix: object) -> None:
         """Start it through another program: one that takes privileges away, or enters a disk."""
-        self._process = subprocess.Popen(
-            [*map(str, prefix), sys.executable, "-m", "tests.faults.forked_commands"],
-            cwd=PROJECT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert ask(self._process) == "ready"
+        self._process = start("tests.faults.forked_commands", through=prefix)
 
     def __enter__(self) -> Self:
         return self

@@ -3,8 +3,6 @@
 import json
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,7 @@ from kip33.builds.leftovers import find_leftovers
 from kip33.catalog.catalog import Catalog
 from kip33.stores.locations import Location
 from tests.builders.leftover_archive import archive_with_leftovers
-from tests.faults.wrecks import PROJECT, ask
+from tests.faults.line_programs import ask, start
 
 
 def paths_below(folder: Path) -> set[str]:
@@ -38,14 +36,7 @@ def test_around_every_deletion(tmp_path: Path, when: str) -> None:
     write_leftover_plan(made, Location.of(plan))
     shutil.copytree(archive, saved)
     before = paths_below(archive)
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.faults.forked_removals", str(changing.catalog), str(plan)],
-        cwd=PROJECT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as forks:
-        assert ask(forks) == "ready"
+    with start("tests.faults.forked_removals", changing.catalog, plan) as forks:
         assert ask(forks, "[]") == "0"
         done = paths_below(archive)
         assert len(before - done) == made.files + 2, "the files and two directories"
@@ -58,5 +49,3 @@ def test_around_every_deletion(tmp_path: Path, when: str) -> None:
             assert len(before - there) == number + (when == "after")
             assert ask(forks, "[]") == "0"
             assert paths_below(archive) == done, f"{when} deletion {number}"
-        assert forks.stdin
-        forks.stdin.close()

@@ -7,15 +7,12 @@ import json
 import shutil
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from kip33.restore.log_dir_state import STAGING
-from tests.faults.wrecks import PROJECT, ask
+from tests.faults.line_programs import ask, start
 from tests.long_forms import one_in
 from tests.restore.test_restore import log_of, new_topic, write_logs
 
@@ -51,22 +48,9 @@ class Restored:
         """Return whether a broker would start: each directory is named as a partition's."""
         return not (self.log_dir / STAGING).exists()
 
-    @contextmanager
-    def forks(self) -> Iterator["subprocess.Popen[str]"]:
-        """Start the program whose children restore."""
-        program = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "tests.faults.forked_restores"),
-                *(str(self.source), str(self.log_dir)),
-            ],
-            cwd=PROJECT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert ask(program) == "ready"
-        yield program
-        program.communicate()
+    def start(self) -> "subprocess.Popen[str]":
+        """Return the program whose children restore."""
+        return start("tests.faults.forked_restores", self.source, self.log_dir)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +60,7 @@ def restored(tmp_path_factory: pytest.TempPathFactory) -> Restored:
 
 @pytest.mark.parametrize("when", one_in(2, ["before", "after"]))
 def test_around_every_operation(restored: Restored, when: str) -> None:
-    with restored.forks() as forks:
+    with restored.start() as forks:
         restored.reset()
         assert ask(forks, "[]") == "0"
         done = restored.files()
@@ -104,7 +88,7 @@ def test_around_every_operation(restored: Restored, when: str) -> None:
 
 def test_what_is_staged_is_not_copied_again(restored: Restored) -> None:
     restored.reset()
-    with restored.forks() as forks:
+    with restored.start() as forks:
         assert int(ask(forks, json.dumps(["before", 10_000]))) == 0
         restored.reset()
         last_copy = 0

@@ -7,9 +7,6 @@ import json
 import shutil
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,7 +18,7 @@ from kip33.restore.truncate_journal import JOURNAL
 from kip33.stores.locations import Location
 from tests.builders.partition_copies import files_of, write_partition
 from tests.builders.segment_builder import Record, v2_batch
-from tests.faults.wrecks import PROJECT, ask
+from tests.faults.line_programs import ask, start
 from tests.long_forms import one_in
 from tests.retention.test_broker_locks import held_by_another
 
@@ -62,22 +59,9 @@ class Copied:
         above = {f"../{name}": data for name, data in files_of(self.directory.parent).items()}
         return files_of(self.directory) | above
 
-    @contextmanager
-    def forks(self, offset: int) -> Iterator["subprocess.Popen[str]"]:
-        """Start the program whose children truncate."""
-        program = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "tests.faults.forked_truncations"),
-                *(str(self.directory), str(offset)),
-            ],
-            cwd=PROJECT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert ask(program) == "ready"
-        yield program
-        program.communicate()
+    def start(self, offset: int) -> "subprocess.Popen[str]":
+        """Return the program whose children truncate."""
+        return start("tests.faults.forked_truncations", self.directory, offset)
 
     def require_loadable(self, done: dict[str, bytes], where: str) -> None:
         """Require that a broker that starts now finds a log without a gap and true indexes."""
@@ -116,7 +100,7 @@ def test_around_every_operation(copied: Copied, offset: int, when: str) -> None:
     truncate(Location.of(copied.directory), offset)
     done = copied.files()
     copied.restore()
-    with copied.forks(offset) as forks:
+    with copied.start(offset) as forks:
         for number in range(1000):
             copied.restore()
             where = f"{when} operation {number}"

@@ -6,7 +6,6 @@ KIP33_ROUNDS is the number of rounds with two processes in the long form.
 import itertools
 import json
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +22,7 @@ from kip33.retention.plan_file import write_plan
 from kip33.stores.locations import Location
 from tests.builders.expiring_archive import DAY_MS, KINDS, NOW_MS, ExpiringArchive
 from tests.faults.cut_short import CutShort, Ended, ended, require_sound
-from tests.faults.wrecks import PROJECT, ask
+from tests.faults.line_programs import ask, start
 from tests.long_forms import one_in, short_and_long
 
 ROUNDS = short_and_long(3, 50, "KIP33_ROUNDS")
@@ -81,7 +80,10 @@ def test_two_applies_of_two_plans(archive: ExpiringArchive, tmp_path: Path, roun
     write_plan(shorter, Location.of(shorter_file))
     assert 0 < shorter.segments < place.plan.segments
     codes: Counter[int] = Counter()
-    with place.start() as one, _program(shorter_file, place.trash) as other:
+    with (
+        place.start() as one,
+        start("tests.faults.forked_applies", shorter_file, place.trash) as other,
+    ):
         for number in range(rounds):
             place.restore()
             archive.snapshot()
@@ -96,18 +98,6 @@ def test_two_applies_of_two_plans(archive: ExpiringArchive, tmp_path: Path, roun
             assert logs == {path for path in place.before if path.endswith(".log")} - place.planned
     assert codes.keys() <= {0, 1}
     assert codes[1] > 0, "they never met"
-
-
-def _program(plan_file: Path, trash: Path) -> "subprocess.Popen[str]":
-    program = subprocess.Popen(
-        [sys.executable, "-m", "tests.faults.forked_applies", plan_file, trash],
-        cwd=PROJECT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert ask(program) == "ready"
-    return program
 
 
 class Interleaved:

@@ -4,7 +4,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from itertools import count
@@ -13,8 +12,7 @@ from typing import NamedTuple
 
 from kip33.catalog.catalog import Catalog
 from tests.faults.builds import Outcome, build_here, outcome
-
-PROJECT = Path(__file__).parents[2]
+from tests.faults.line_programs import ask, start
 
 
 class Night(NamedTuple):
@@ -68,15 +66,7 @@ class Place:
 
     def start(self, module: str, *options: str) -> "subprocess.Popen[str]":
         """Return a program of this folder that is ready to build here."""
-        program = subprocess.Popen(
-            [sys.executable, "-m", module, str(self.source), str(self.index_dir), *options],
-            cwd=PROJECT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert ask(program) == "ready"
-        return program
+        return start(module, self.source, self.index_dir, *options)
 
     def seconds_undisturbed(self, night: Night, forks: "subprocess.Popen[str]") -> float:
         """Return how long a child of `tests.faults.forked_builds` takes that nobody kills."""
@@ -97,15 +87,6 @@ class Place:
         os.kill(pid, signal.SIGKILL)
         assert ask(forks, "wait") in ("0", str(-signal.SIGKILL))
         return Wreck.at(self.index_dir, night)
-
-
-def ask(program: "subprocess.Popen[str]", line: str = "") -> str:
-    """Send a line, if one is given, and return the next one of the program's own."""
-    assert program.stdin and program.stdout
-    if line:
-        program.stdin.write(line + "\n")
-        program.stdin.flush()
-    return program.stdout.readline().removesuffix("\n")
 
 
 class Wreck(NamedTuple):
