@@ -15,10 +15,7 @@ exit code, and why partitions stopped or the plan was refused.
 import json
 import os
 import shutil
-import signal
 import sys
-from collections.abc import Callable, Sequence
-from itertools import count
 from typing import Any
 
 from kip33.errors import Kip33Error
@@ -27,6 +24,7 @@ from kip33.retention.apply_segment import SegmentStep
 from kip33.retention.journal import Journal
 from tests.builders.expiring_archive import only_within_a_directory
 from tests.faults.applies import apply_here
+from tests.faults.killed_children import die_at
 
 OPERATIONS = (
     (Journal, "put"),
@@ -38,33 +36,12 @@ OPERATIONS = (
 )
 
 
-def die_at(when: str, number: int, operations: Sequence[tuple[Any, str]] = OPERATIONS) -> None:
-    """End this process around one of its operations, those within others counted as well."""
-    numbers = count()
-
-    def around(operation: Callable[..., Any]) -> Callable[..., Any]:
-        def watched(*arguments: Any, **how: Any) -> Any:
-            is_it = next(numbers) == number
-            if is_it and when == "before":
-                os.kill(os.getpid(), signal.SIGKILL)
-            try:
-                return operation(*arguments, **how)
-            finally:
-                if is_it:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-        return watched
-
-    for owner, name in operations:
-        setattr(owner, name, around(getattr(owner, name)))
-
-
 def apply(plan_file: str, trash_folder: str, asked: dict[str, Any]) -> str:
     """Apply as asked; return why it did not do all, "" if it did."""
     if asked.get("other_disk"):
         os.rename = only_within_a_directory(os.rename)  # type: ignore[assignment]
     if asked.get("die"):
-        die_at(*asked["die"])
+        die_at(*asked["die"], OPERATIONS)
     place = trash_folder if asked.get("trash") else None
     try:
         applied = apply_here(plan_file, place, threads=asked.get("threads", 1))

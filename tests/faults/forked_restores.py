@@ -1,15 +1,11 @@
-"""Restores in children of one process that has loaded everything.
+"""Restores in the children of `tests.faults.killed_children`: SOURCE LOG_DIR, as a program.
 
-As a program it takes SOURCE and LOG_DIR. Each line on standard input is a JSON array, such as
-["before", 17]: the child gets SIGKILL right before, or after, operation 17; an empty array: none.
-The answer is the child's exit code. An operation changes a directory or waits for the disk.
+An operation changes a directory or waits for the disk.
 """
 
-import json
 import os
 import sys
 
-from kip33.errors import Kip33Error
 from kip33.local.local_engine import LocalEngine
 from kip33.restore import restore_apply, restore_bins, restore_complete, staged_files
 from kip33.restore.restore_plan import plan_restore
@@ -19,7 +15,7 @@ from kip33.stores import own_files
 from kip33.stores.durable_files import set_flushing
 from kip33.stores.locations import Location
 from tests.builders.partition_copies import INTERVAL_BYTES
-from tests.faults.forked_applies import die_at
+from tests.faults.killed_children import answer_each_line
 
 OPERATIONS = (
     *((os, name) for name in ("copy_file_range", "link", "mkdir", "pwrite", "rename", "replace")),
@@ -44,20 +40,7 @@ def main() -> None:
     asked = request(*sys.argv[1:3])
     set_flushing(False)  # what a process has written survives it
     plan_restore(asked)  # loads what a restore needs
-    print("ready", flush=True)
-    while line := sys.stdin.readline():
-        pid = os.fork()
-        if not pid:
-            if end := json.loads(line):
-                die_at(*end, OPERATIONS)
-            try:
-                restore_apply.restore(asked, LocalEngine())
-            except Kip33Error as error:
-                print(error, file=sys.stderr, flush=True)
-                os._exit(error.exit_code)
-            os._exit(0)
-        _, status = os.waitpid(pid, 0)
-        print(os.waitstatus_to_exitcode(status), flush=True)
+    answer_each_line(lambda: restore_apply.restore(asked, LocalEngine()), OPERATIONS)
 
 
 if __name__ == "__main__":
