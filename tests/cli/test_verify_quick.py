@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from kip33.cli.verify_quick import QuickVerdict
 from kip33.formats.index_crc import index_crc32c
 from tests.builders.changing_archive import CLICKS, ORDERS, ChangingArchive, batches, built_archive
 from tests.builders.segment_builder import Record, end_txn_marker, segment, v2_batch
@@ -211,27 +210,6 @@ def test_the_table_says_what_was_read(
         "identical": 3,
         "missing": 1,
     }
-
-
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        (["--quick"], "--quick requires the catalog: give --catalog or --index-dir"),
-        (["--catalog", "c"], "--catalog requires --quick"),
-        (["--fail-on", "changed"], "--fail-on changed requires --quick"),
-        (["--quick", "--dialect", "kip33"], "--quick reads no log: leave out --dialect"),
-        (
-            ["--quick", "--fail-on", "wrong"],
-            f"--quick never gives the verdict wrong: --fail-on takes {', '.join(QuickVerdict)}",
-        ),
-    ],
-)
-def test_options_that_do_not_belong_together(
-    command: Command, options: list[str], problem: str
-) -> None:
-    done = command("verify", "archive", *options)
-    assert done.exit_code == 2
-    assert problem in " ".join(done.stderr.split())
 
 
 def test_a_catalog_of_another_source_is_refused(

@@ -1,7 +1,6 @@
 """`kip33 verify --share`: each day another part of the segments, all of them in a round of days."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -67,21 +66,3 @@ def test_without_as_of_it_is_the_share_of_today(
     ).lines
     uris = [verdict["log_uri"] for verdict in today["verdicts"]]
     assert uris == verified(command, changing, "1/3", 20_001)
-
-
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        (["--as-of", "2024-05-01"], "--as-of requires --share"),
-        (["--share", "1/7", "--quick"], "--share is for the logs of a tree, without --quick"),
-        (["--share", "8/7"], "'8/7' found, expected a share such as 1/7, from 1/366 to 1/1"),
-        (["--share", "1/0"], "'1/0' found"),
-        (["--share", "0.1"], "'0.1' found"),
-    ],
-)
-def test_options_that_do_not_belong_together(
-    command: Command, options: list[Any], problem: str
-) -> None:
-    done = command("verify", "archive", *options)
-    assert done.exit_code == 2
-    assert problem in " ".join(done.stderr.split())

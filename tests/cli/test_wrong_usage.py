@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 from pyarrow import fs
 
+from kip33.indexing.quick_verification import QuickVerdict
 from tests.cli.console import KIP33, Command, directory_named, file_named, subprocess_of
 
 FIRST = "00000000000000000000"
 BUILD = ["build", "archive", "--index-dir", "indexes"]
+VERIFY = ["verify", "archive"]
 
 
 def with_config(text: str) -> list[str]:
@@ -181,6 +183,43 @@ WRONG_USAGE: dict[str, tuple[Callable[[], list[str]], str]] = {
         lambda: ["verify", file_named("orders.log", b"")],
         "/orders.log: the name is not that of a segment's file, expected '<base offset>.log'",
     ),
+    "verify: --quick without a catalog": (
+        lambda: [*VERIFY, "--quick"],
+        "--quick requires the catalog: give --catalog or --index-dir",
+    ),
+    "verify: a catalog without --quick": (
+        lambda: [*VERIFY, "--catalog", "c"],
+        "--catalog requires --quick",
+    ),
+    "verify: a verdict that only --quick gives": (
+        lambda: [*VERIFY, "--fail-on", "changed"],
+        "--fail-on changed requires --quick",
+    ),
+    "verify: --quick with what needs a log": (
+        lambda: [*VERIFY, "--quick", "--dialect", "kip33"],
+        "--quick reads no log: leave out --dialect",
+    ),
+    "verify: a verdict that --quick never gives": (
+        lambda: [*VERIFY, "--quick", "--fail-on", "wrong"],
+        f"--quick never gives the verdict wrong: --fail-on takes {', '.join(QuickVerdict)}",
+    ),
+    "verify: a day without --share": (
+        lambda: [*VERIFY, "--as-of", "2024-05-01"],
+        "--as-of requires --share",
+    ),
+    "verify: --share with --quick": (
+        lambda: [*VERIFY, "--share", "1/7", "--quick"],
+        "--share is for the logs of a tree, without --quick",
+    ),
+    "verify: a share above all": (
+        lambda: [*VERIFY, "--share", "8/7"],
+        "'8/7' found, expected a share such as 1/7, from 1/366 to 1/1",
+    ),
+    "verify: a share of no days": (lambda: [*VERIFY, "--share", "1/0"], "'1/0' found"),
+    "verify: a share that is no fraction": (
+        lambda: [*VERIFY, "--share", "0.1"],
+        "'0.1' found",
+    ),
     "dump: no FILE": (lambda: ["dump"], "Missing argument 'FILE...'"),
     "dump: foreign file": (
         lambda: ["dump", file_named("notes.txt", b"hello")],
@@ -248,7 +287,7 @@ class Closed:
         return fs.LocalFileSystem().get_file_info(what)
 
 
-@pytest.mark.parametrize("arguments", [BUILD, ["verify", "archive"]], ids=["build", "verify"])
+@pytest.mark.parametrize("arguments", [BUILD, VERIFY], ids=["build", "verify"])
 def test_a_source_that_cannot_be_listed(
     command: Command, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
