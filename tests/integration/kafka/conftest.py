@@ -29,6 +29,14 @@ def oracle() -> Iterator[Oracle]:
 
 
 @pytest.fixture(scope="session")
+def truncating_oracle(oracle: Oracle) -> Oracle:
+    """The oracle, where its version can load, truncate and close a log."""
+    if not oracle.is_at_least(4, 0):
+        pytest.skip("the module of this version has no `truncate`")
+    return oracle
+
+
+@pytest.fixture(scope="session")
 def leader() -> Iterator[Oracle]:
     """A leader of 3.6, which indexes the offset of the record, not of the batch."""
     with start(KAFKA_3_6) as kafka:

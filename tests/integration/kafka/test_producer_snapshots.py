@@ -20,6 +20,7 @@ from kip33.rules.transaction_index import complete_transactions
 from kip33.stores.locations import Location
 from tests.builders.random_partitions import HOUR_MS, NOW, RandomPartition, random_partitions
 from tests.integration.kafka.oracle import Oracle
+from tests.integration.kafka.recovered_logs import load_and_close, write_as_broker
 from tests.integration.kafka.test_differential import SEED
 
 pytestmark = pytest.mark.kafka
@@ -54,25 +55,14 @@ def transaction_indexes(log: RandomPartition, directory: Path) -> dict[int, byte
 
 
 def test_recovery_leaves_the_same_files(
-    oracle: Oracle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    truncating_oracle: Oracle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if not oracle.is_at_least(4, 0):
-        pytest.skip("the module of this version has no `truncate`")
     seen: Counter[str] = Counter()
     for log in random_partitions(seed=f"{SEED} snapshots", count=LOGS):
         expiration_ms = EXPIRATIONS_MS[log.number % len(EXPIRATIONS_MS)]
         where = f"{log}, expiration {expiration_ms} ms"
         directory = tmp_path / str(log.number) / "oracle-0"
-        log.write_to(directory)
-        for clean in (False, True):  # the second start deletes what the first one left over
-            oracle.truncate(
-                directory,
-                None,
-                now_ms=NOW,
-                index_interval_bytes=log.index_interval_bytes,
-                clean=clean,
-                producer_expiration_ms=expiration_ms,
-            )
+        write_as_broker(truncating_oracle, log, directory, producer_expiration_ms=expiration_ms)
         replay = replayed(log, directory, expiration_ms)
         kafkas = left(directory, "snapshot")
         assert sorted(replay.snapshots) == sorted(kafkas), where
@@ -99,31 +89,23 @@ def test_recovery_leaves_the_same_files(
 
 
 def test_a_broker_loads_the_same_producers_from_a_snapshot_with_expired_ones(
-    oracle: Oracle, tmp_path: Path
+    truncating_oracle: Oracle, tmp_path: Path
 ) -> None:
     """Without an expiration kip33 keeps all producers; a broker drops the expired ones itself.
 
     Of a producer that expired before its last marker a recovery does not know the last sequence.
     """
-    if not oracle.is_at_least(4, 0):
-        pytest.skip("the module of this version has no `truncate`")
     dropped = 0
     for log in random_partitions(seed=f"{SEED} loaded", count=LOGS // 5):
         directory = tmp_path / str(log.number) / "oracle-0"
-        log.write_to(directory)
-        options = {
-            "now_ms": NOW,
-            "index_interval_bytes": log.index_interval_bytes,
-            "producer_expiration_ms": 10 * HOUR_MS - 120_000,
-        }
-        for clean in (False, True):
-            own = oracle.truncate(directory, None, clean=clean, **options)
+        options = {"producer_expiration_ms": 10 * HOUR_MS - 120_000}
+        own = write_as_broker(truncating_oracle, log, directory, **options)
         replay = replayed(log, directory, NEVER_MS)
         for path in directory.glob("*.snapshot"):
             path.unlink()
         for offset, data in replay.snapshots.items():
             (directory / f"{offset:020d}.snapshot").write_bytes(data)
-        ours = oracle.truncate(directory, None, clean=True, **options)
+        ours = load_and_close(truncating_oracle, log, directory, **options)
         assert set(ours.producers) == set(own.producers), str(log)
         for producer_id, sequence in own.producers.items():
             assert sequence in (-1, ours.producers[producer_id]), str(log)

@@ -15,8 +15,9 @@ from kip33.restore.restore_apply import restore
 from kip33.restore.restore_request import RestoreRequest
 from kip33.rules.index_builder import IndexSettings, TopicSettings
 from kip33.stores.locations import Location
-from tests.builders.random_partitions import NOW, RandomPartition, random_partitions
+from tests.builders.random_partitions import RandomPartition, random_partitions
 from tests.integration.kafka.oracle import Oracle
+from tests.integration.kafka.recovered_logs import load_and_close, write_as_broker
 from tests.integration.kafka.test_differential import SEED
 
 pytestmark = pytest.mark.kafka
@@ -25,19 +26,15 @@ LOGS = int(os.environ.get("KIP33_LOGS", "200"))
 
 
 def test_a_restored_partition_has_the_files_that_kafka_leaves(
-    oracle: Oracle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    truncating_oracle: Oracle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if not oracle.is_at_least(4, 0):
-        pytest.skip("the module of this version has no `truncate`")
     kinds: Counter[str] = Counter()
     for log in random_partitions(seed=SEED, count=LOGS):
         source, kafkas = tmp_path / "source", tmp_path / "kafka" / "oracle-0"
         shutil.rmtree(source, ignore_errors=True)
-        shutil.rmtree(kafkas, ignore_errors=True)
         log.write_to(source / "oracle-0")
-        log.write_to(kafkas)
         start = _start_offset(log)
-        _recovered_and_stopped(oracle, log, kafkas, start)
+        write_as_broker(truncating_oracle, log, kafkas, log_start_offset=start)
         ours = tmp_path / f"restored-{log.number}"
         restored = restore(request(source, ours, log, start), LocalEngine())
         assert restored["partitions_refused"] == 0, f"{log}: {restored}"
@@ -47,7 +44,7 @@ def test_a_restored_partition_has_the_files_that_kafka_leaves(
             assert mine[name] == data, f"{name} of {log}"
         [row] = restored["partitions"]
         assert row["start_offset"] == max(start, min(log.segments)), str(log)
-        _recovered_and_stopped(oracle, log, ours / "oracle-0", start, clean_only=True)
+        load_and_close(truncating_oracle, log, ours / "oracle-0", log_start_offset=start)
         assert files_of(ours / "oracle-0") == theirs, f"a clean start changes files of {log}"
         kinds.update(name.rpartition(".")[2] for name in theirs)
         shutil.rmtree(ours)
@@ -72,25 +69,6 @@ def request(source: Path, log_dir: Path, log: RandomPartition, start: int) -> Re
         from_offsets={("oracle", 0): start},
         allow_holes=True,
     )
-
-
-def _recovered_and_stopped(
-    oracle: Oracle,
-    log: RandomPartition,
-    directory: Path,
-    start: int,
-    *,
-    clean_only: bool = False,
-) -> None:
-    for clean in (True,) if clean_only else (False, True):
-        oracle.truncate(
-            directory,
-            None,
-            now_ms=NOW,
-            index_interval_bytes=log.index_interval_bytes,
-            clean=clean,
-            log_start_offset=start,
-        )
 
 
 def files_of(directory: Path) -> dict[str, bytes]:

@@ -16,6 +16,7 @@ from kip33.rules.truncation import TruncationCase
 from kip33.stores.locations import Location
 from tests.builders.random_partitions import NOW, RandomPartition, random_partitions
 from tests.integration.kafka.oracle import Oracle
+from tests.integration.kafka.recovered_logs import load_and_close, write_as_broker
 from tests.integration.kafka.test_differential import SEED
 
 pytestmark = pytest.mark.kafka
@@ -25,21 +26,19 @@ OFFSETS_PER_LOG = 4
 
 
 def test_truncation_leaves_the_files_that_kafka_leaves(
-    oracle: Oracle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    truncating_oracle: Oracle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if not oracle.is_at_least(4, 0):
-        pytest.skip("the module of this version has no `truncate`")
     cases: Counter[str] = Counter()
     for log in random_partitions(seed=SEED, count=LOGS):
         source = tmp_path / "source" / "oracle-0"
-        _as_a_broker_leaves_it(oracle, log, source)
+        write_as_broker(truncating_oracle, log, source)
         for offset in log.offsets()[:OFFSETS_PER_LOG]:
             where = f"{log}, to {offset}"
             kafkas, ours = (tmp_path / name / "oracle-0" for name in ("kafka", "ours"))
             for copy in (kafkas, ours):
                 shutil.rmtree(copy, ignore_errors=True)
                 shutil.copytree(source, copy)
-            truncated = oracle.truncate(
+            truncated = truncating_oracle.truncate(
                 kafkas, offset, now_ms=NOW, index_interval_bytes=log.index_interval_bytes
             )
             plan = truncate(Location.of(ours), offset)
@@ -48,9 +47,7 @@ def test_truncation_leaves_the_files_that_kafka_leaves(
             ), where
             _require_same_files(kafkas, ours, offset, plan.end_offset, where)
             cases.update(_cases_of(log, offset, plan.case))
-            loaded = oracle.truncate(
-                ours, None, now_ms=NOW, index_interval_bytes=log.index_interval_bytes
-            )
+            loaded = load_and_close(truncating_oracle, log, ours)
             assert loaded.end_offset == plan.end_offset, where
     with capsys.disabled():
         print(f"\n{LOGS} logs of KIP33_SEED={SEED}: {dict(cases)}", end=" ")
@@ -76,20 +73,6 @@ def _cases_of(log: RandomPartition, offset: int, case: TruncationCase) -> list[s
     if offset > log.end_offset + 2**31:
         found.append("2^31 beyond the end")
     return found
-
-
-def _as_a_broker_leaves_it(oracle: Oracle, log: RandomPartition, directory: Path) -> None:
-    """Write the log, let Kafka recover it and stop: its files are then all Kafka's."""
-    shutil.rmtree(directory, ignore_errors=True)
-    log.write_to(directory)
-    for clean in (False, True):
-        oracle.truncate(
-            directory,
-            None,
-            now_ms=NOW,
-            index_interval_bytes=log.index_interval_bytes,
-            clean=clean,
-        )
 
 
 def _require_same_files(kafkas: Path, ours: Path, offset: int, end_offset: int, where: str) -> None:
