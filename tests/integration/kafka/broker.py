@@ -6,7 +6,6 @@
 One KRaft process is broker and controller. Its jars come by Maven, as the oracle's do.
 """
 
-import os
 import socket
 import subprocess
 import time
@@ -15,9 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
-from tests.integration.kafka.kafka_jars import PROJECT, JarFolder, OracleError, OracleMissingError
+from tests.integration.kafka.kafka_jars import PROJECT, JarFolder, OracleError, kafka_or_skip
 
 STORAGE_TOOL = "kafka.tools.StorageTool"
 TOPIC_COMMAND = "org.apache.kafka.tools.TopicCommand"
@@ -64,17 +61,10 @@ class Broker:
 
 @contextmanager
 def broker_or_skip(directory: Path, properties: Mapping[str, str]) -> Iterator[Broker]:
-    """Do as `running_broker`, but skip a test where Java or Maven is not there.
-
-    With KIP33_REQUIRE_KAFKA the test fails instead.
-    """
+    """Do as `running_broker`, but skip a test where Java or Maven is not there."""
     with ExitStack() as started:
-        try:
+        with kafka_or_skip():
             broker = started.enter_context(running_broker(directory, properties))
-        except OracleMissingError as missing:
-            if os.environ.get("KIP33_REQUIRE_KAFKA"):
-                raise
-            pytest.skip(f"Kafka cannot be asked: {missing}")
         yield broker
 
 

@@ -3,23 +3,18 @@
 `KIP33_REQUIRE_KAFKA=1` turns the skip into a failure, for a machine that must have Kafka.
 """
 
-import os
 from collections.abc import Iterator
 
 import pytest
 
-from tests.integration.kafka.kafka_jars import KAFKA_3_6, KAFKA_VERSION, OracleMissingError
+from tests.integration.kafka.kafka_jars import KAFKA_3_6, KAFKA_VERSION, kafka_or_skip
 from tests.integration.kafka.oracle import Oracle
 
 
 def start(version: str) -> Oracle:
     """Return Kafka of a version, or skip the test."""
-    try:
+    with kafka_or_skip(f"Kafka {version}"):
         return Oracle(version)
-    except OracleMissingError as missing:
-        if os.environ.get("KIP33_REQUIRE_KAFKA"):
-            raise
-        pytest.skip(f"Kafka {version} cannot be asked: {missing}")
 
 
 @pytest.fixture(scope="session")

@@ -7,9 +7,13 @@ import fcntl
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+
+import pytest
 
 PROJECT = Path(__file__).parent / "oracle"
 TARGET = PROJECT / "target"
@@ -33,6 +37,17 @@ class OracleMissingError(Exception):
 
 class OracleError(Exception):
     """The oracle itself failed; what Kafka throws is an outcome, never this."""
+
+
+@contextmanager
+def kafka_or_skip(what: str = "Kafka") -> Iterator[None]:
+    """Skip a test where Java or Maven is not there; with KIP33_REQUIRE_KAFKA it fails instead."""
+    try:
+        yield
+    except OracleMissingError as missing:
+        if os.environ.get("KIP33_REQUIRE_KAFKA"):
+            raise
+        pytest.skip(f"{what} cannot be asked: {missing}")
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,14 @@
 """A cluster that lost its log directory, what it answered before, and commands on what is left."""
 
-import os
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import pytest
 
 from kip33.formats.offset_checkpoints import parse_offset_checkpoint
 from tests.cli.console import KIP33, Finished, subprocess_of
 from tests.integration.kafka.batches import batch
 from tests.integration.kafka.cluster_answers import Answers, TopicPartition
-from tests.integration.kafka.kafka_jars import OracleMissingError
+from tests.integration.kafka.kafka_jars import kafka_or_skip
 from tests.integration.kafka.lost_topics import PARTITIONS, first_part, put_far_log, second_part
 from tests.integration.kafka.nodes import Nodes, Produced
 
@@ -61,13 +58,9 @@ def send_raw(nodes: Nodes, where: TopicPartition, sequence: int) -> Produced:
 
 
 def nodes_or_skip(root: Path, number: int = 1, **options: Any) -> Nodes:
-    """Return nodes; skip the test where Java or Maven is not there, unless KIP33_REQUIRE_KAFKA."""
-    try:
+    """Return nodes; skip the test where Java or Maven is not there."""
+    with kafka_or_skip():
         return Nodes(root, number, **options)
-    except OracleMissingError as missing:
-        if os.environ.get("KIP33_REQUIRE_KAFKA"):
-            raise
-        pytest.skip(f"Kafka cannot be asked: {missing}")
 
 
 def wait_for_compaction(nodes: Nodes) -> None:

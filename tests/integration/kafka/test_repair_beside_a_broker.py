@@ -24,7 +24,7 @@ from tests.integration.kafka.broker import (
     Broker,
     running_broker,
 )
-from tests.integration.kafka.kafka_jars import OracleMissingError
+from tests.integration.kafka.kafka_jars import kafka_or_skip
 
 pytestmark = [pytest.mark.kafka, pytest.mark.integration]
 
@@ -124,12 +124,8 @@ def root() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def repaired(root: Path) -> Iterator[Repaired]:
-    try:
+    with kafka_or_skip():
         JARS.build()
-    except OracleMissingError as missing:
-        if os.environ.get("KIP33_REQUIRE_KAFKA"):
-            raise
-        pytest.skip(f"Kafka cannot be asked: {missing}")
     user = str(KAFKA_USER)
     as_kafka = ("setpriv", "--reuid", user, "--regid", user, "--clear-groups", "--")
     with pytest.MonkeyPatch.context() as patched:

@@ -6,7 +6,6 @@ produced, judged, records deleted by the broker, a plan refused, applied, the br
 
 import hashlib
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -33,7 +32,7 @@ from tests.integration.kafka.broker import (
     Broker,
     running_broker,
 )
-from tests.integration.kafka.kafka_jars import OracleError, OracleMissingError
+from tests.integration.kafka.kafka_jars import OracleError, kafka_or_skip
 
 pytestmark = pytest.mark.kafka
 
@@ -169,12 +168,8 @@ def kip33(spark: Any) -> Kip33:
 @pytest.fixture(scope="module")
 def produced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A running broker with the segments of AGES."""
-    try:
+    with kafka_or_skip():
         JARS.build()
-    except OracleMissingError as missing:
-        if os.environ.get("KIP33_REQUIRE_KAFKA"):
-            raise
-        pytest.skip(f"Kafka cannot be asked: {missing}")
     cluster = Cluster(tmp_path_factory.mktemp("cluster"))
     try:
         cluster.start()

@@ -1,6 +1,5 @@
 """Which values of topic settings kip33 takes, compared with Kafka's own `LogConfig`."""
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from tests.integration.kafka.kafka_jars import (
     KAFKA_3_9,
     KAFKA_4_3,
     JarFolder,
-    OracleMissingError,
+    kafka_or_skip,
 )
 
 pytestmark = pytest.mark.kafka
@@ -36,12 +35,8 @@ LINES = [
 def answers_of(version: str) -> dict[str, str]:
     """Return what a version says to each line: taken, refused or unknown."""
     jars = JarFolder.of_version(version)
-    try:
+    with kafka_or_skip(f"Kafka {version}"):
         jars.build()
-    except OracleMissingError as missing:
-        if os.environ.get("KIP33_REQUIRE_KAFKA"):
-            raise
-        pytest.skip(f"Kafka {version} cannot be asked: {missing}")
     done = subprocess.run(
         ["java", "-cp", jars.class_path, str(PROGRAM)],
         input="\n".join(LINES),
