@@ -34,6 +34,15 @@ CLUSTER_ID = "kip33-broker-of-tests0"  # 16 bytes in base64
 STARTS_WITHIN_S = 600
 STOPS_WITHIN_S = 600
 TOOL_ENDS_WITHIN_S = 900
+# Kafka's own topics; in a cluster each would have three replicas.
+OWN_TOPICS = {
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+}
 # Short lives: the first compiler only, one collector thread, little memory.
 JVM = ("java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
@@ -81,44 +90,63 @@ def running_broker(
     JARS.build()
     port, controller_port = free_ports(2)
     log_dir = directory / "logs"
-    settings = {
-        "process.roles": "broker,controller",
-        "node.id": "1",
-        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
-        "controller.listener.names": "CONTROLLER",
-        "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller_port}",
-        "log.dirs": str(log_dir),
-        "offsets.topic.replication.factor": "1",
-        "offsets.topic.num.partitions": "1",
-        "transaction.state.log.replication.factor": "1",
-        "transaction.state.log.min.isr": "1",
-        "share.coordinator.state.topic.replication.factor": "1",
-        "share.coordinator.state.topic.min.isr": "1",
-        **(properties or {}),
-    }
-    configuration = directory / "server.properties"
-    configuration.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    settings = node_settings(1, port, f"127.0.0.1:{controller_port}", log_dir)
+    settings |= {**OWN_TOPICS, **(properties or {})}
+    configuration = write_configuration(directory, settings)
     if not (log_dir / "meta.properties").exists():
         run_tool(STORAGE_TOOL, "format", "--standalone", "-t", CLUSTER_ID, "-c", str(configuration))
     log = directory / OUTPUT
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            java_command("kafka.Kafka", str(configuration)),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            cwd=directory,
-        )
+    process = start_node(configuration, log)
     try:
         wait_until_listening(process, port, log)
         yield Broker(f"127.0.0.1:{port}", log_dir)
     finally:
-        process.terminate()
-        try:
-            process.wait(timeout=STOPS_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        stop_node(process)
+
+
+def node_settings(node: int, port: int, controller: str, log_dir: Path) -> dict[str, str]:
+    """Return what a broker needs; node 1 is the controller, too, and listens at that address."""
+    listeners = [f"PLAINTEXT://127.0.0.1:{port}"]
+    listeners += [f"CONTROLLER://{controller}"] if node == 1 else []
+    return {
+        "process.roles": "broker,controller" if node == 1 else "broker",
+        "node.id": str(node),
+        "listeners": ",".join(listeners),
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.bootstrap.servers": controller,
+        "log.dirs": str(log_dir),
+    }
+
+
+def write_configuration(directory: Path, settings: Mapping[str, str]) -> Path:
+    """Return the file, in a broker's directory, with its settings."""
+    file = directory / "server.properties"
+    file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    return file
+
+
+def start_node(
+    configuration: Path, log: Path, *, jars: JarFolder = JARS, informed: Sequence[str] = ()
+) -> subprocess.Popen[bytes]:
+    """Start a broker; it runs beside its configuration and writes what it says to `log`."""
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            java_command("kafka.Kafka", str(configuration), jars=jars, informed=informed),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=configuration.parent,
+        )
+
+
+def stop_node(process: subprocess.Popen[bytes]) -> None:
+    """End a broker as an administrator does; kill it if that takes too long."""
+    process.terminate()
+    try:
+        process.wait(timeout=STOPS_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def java_command(

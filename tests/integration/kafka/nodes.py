@@ -20,34 +20,31 @@ from typing import NamedTuple
 
 from tests.integration.kafka.broker import (
     CLUSTER_ID,
-    STOPS_WITHIN_S,
+    OWN_TOPICS,
     STORAGE_TOOL,
     TOPIC_COMMAND,
     free_ports,
-    java_command,
+    node_settings,
     run_tool,
+    start_node,
+    stop_node,
     wait_until_listening,
+    write_configuration,
 )
 from tests.integration.kafka.kafka_jars import BROKER_VERSION, PROJECT, JarFolder
 
 LOST_AND_FOUND = str(PROJECT / "broker" / "LostAndFound.java")
 # What is said of logs while they are loaded, by 3.x and 4.x.
 LOG_LOADING = ("kafka.log", "kafka.server.epoch", "org.apache.kafka.storage.internals")
-SETTINGS = {
+SETTINGS = OWN_TOPICS | {
     "log.segment.bytes": "1048576",  # the least
     "log.retention.ms": "-1",
     "log.retention.check.interval.ms": "200",
     "log.initial.task.delay.ms": "200",
     "log.cleaner.backoff.ms": "200",
     "log.flush.start.offset.checkpoint.interval.ms": "200",
-    "offsets.topic.replication.factor": "1",
-    "offsets.topic.num.partitions": "1",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "1",
     "transaction.max.timeout.ms": "86400000",
-    "share.coordinator.state.topic.replication.factor": "1",
-    "share.coordinator.state.topic.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
 }
 
@@ -99,29 +96,16 @@ class Nodes:
             configuration = self._configure(node, changed)
             self._format(node, configuration)
             self._logs[node] = configuration.with_name(f"broker-{next(self._starts)}.out")
-            with self._logs[node].open("wb") as output:
-                self._running[node] = subprocess.Popen(
-                    java_command(
-                        "kafka.Kafka", str(configuration), jars=self.jars, informed=LOG_LOADING
-                    ),
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    cwd=configuration.parent,
-                )
+            self._running[node] = start_node(
+                configuration, self._logs[node], jars=self.jars, informed=LOG_LOADING
+            )
         for node in nodes or self.ids:
             wait_until_listening(self._running[node], self._ports[node], self._logs[node])
 
     def stop(self, *nodes: int) -> None:
         """End these nodes, or all, as an administrator does; the controller last."""
         for node in sorted(nodes or list(self._running), reverse=True):
-            process = self._running.pop(node)
-            process.terminate()
-            try:
-                process.wait(timeout=STOPS_WITHIN_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            stop_node(self._running.pop(node))
 
     @contextmanager
     def running(self, **settings: str) -> Iterator[None]:
@@ -174,25 +158,15 @@ class Nodes:
         return Produced(*struct.unpack_from(">hq", said, at))
 
     def _configure(self, node: int, changed: Mapping[str, str]) -> Path:
-        port = self._ports[node]
-        listeners = [f"PLAINTEXT://127.0.0.1:{port}"]
-        listeners += [f"CONTROLLER://{self._controller}"] if node == 1 else []
         folder = self.root / f"node-{node}"
         folder.mkdir(parents=True, exist_ok=True)
         settings = {
-            "process.roles": "broker,controller" if node == 1 else "broker",
-            "node.id": str(node),
-            "listeners": ",".join(listeners),
-            "controller.listener.names": "CONTROLLER",
-            "controller.quorum.bootstrap.servers": self._controller,
-            "log.dirs": str(self.log_dir(node)),
+            **node_settings(node, self._ports[node], self._controller, self.log_dir(node)),
             "metadata.log.dir": str(folder / "metadata"),
             **self._settings,
             **changed,
         }
-        file = folder / "server.properties"
-        file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        return file
+        return write_configuration(folder, settings)
 
     def _format(self, node: int, configuration: Path) -> None:
         if (configuration.parent / "metadata" / "meta.properties").exists():
