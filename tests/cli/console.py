@@ -42,6 +42,14 @@ def subprocess_of(*arguments: Any, cwd: Path, **environment: str) -> Finished:
     return Finished(done.returncode, done.stdout, done.stderr)
 
 
+def result_in(stream: str) -> dict[str, Any]:
+    """Return the summary in the last line of a stream, for programs."""
+    last = stream.splitlines()[-1]
+    assert last.startswith("KIP33_RESULT "), stream
+    found: dict[str, Any] = json.loads(last.removeprefix("KIP33_RESULT "))
+    return found
+
+
 def file_named(name: str, data: bytes) -> str:
     """Write a file and return its name."""
     Path(name).write_bytes(data)

@@ -10,7 +10,7 @@ import pytest
 
 from kip33.cli import count_answer
 from tests.builders.segment_builder import Record, v1_message, v2_batch, wrapper
-from tests.cli.console import Command, Finished, file_named
+from tests.cli.console import Command, Finished, file_named, result_in
 from tests.demo_archive import START_MS
 
 LOG = f"{0:020d}.log"
@@ -190,9 +190,7 @@ def test_a_promise_of_order_stops_early(command: Command) -> None:
     def damaged(*more: str) -> int:
         done = command("count", *options, *more)
         assert [row["records"] for row in rows_of(done)] == [1]
-        return int(
-            json.loads(done.stderr.splitlines()[-1].removeprefix("KIP33_RESULT "))["damaged"]
-        )
+        return int(result_in(done.stderr)["damaged"])
 
     assert damaged() == 1
     assert damaged("--disorder", "1m") == 0

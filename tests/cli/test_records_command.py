@@ -14,7 +14,7 @@ import pytest
 import kip33
 from kip33.cli import records_selection
 from tests.builders.segment_builder import Record, v2_batch, with_broken_crc
-from tests.cli.console import Command, Finished, file_named, subprocess_of
+from tests.cli.console import Command, Finished, file_named, result_in, subprocess_of
 from tests.demo_archive import START_MS
 
 LOG = f"{0:020d}.log"
@@ -30,13 +30,6 @@ DAMAGE = [
 def rows_of(done: Finished) -> list[dict[str, Any]]:
     assert done.exit_code == 0, done
     return done.lines
-
-
-def result_of(stream: str) -> dict[str, Any]:
-    last = stream.splitlines()[-1]
-    assert last.startswith("KIP33_RESULT ")
-    found: dict[str, Any] = json.loads(last.removeprefix("KIP33_RESULT "))
-    return found
 
 
 def warnings_of(done: Finished) -> list[str]:
@@ -68,7 +61,7 @@ def test_records_between_two_times(command: Command) -> None:
         {"partition": 0, "offset": 1, "timestamp": START_MS + 108, "key": "order-0"},
         {"partition": 0, "offset": 2, "timestamp": START_MS + 232, "key": "order-0"},
     ]
-    result = result_of(done.stderr)
+    result = result_in(done.stderr)
     assert result.pop("seconds") >= 0
     assert result == {
         **{"output": None, "records": 3, "payload_bytes": 21, "segments": 1, "damaged": 0}
@@ -198,7 +191,7 @@ def test_damage_is_a_warning_for_each_place(command: Command) -> None:
 
     assert len(rows_of(done)) == 5_490
     assert warnings_of(done) == [line.removeprefix("archive/") for line in DAMAGE]
-    assert result_of(done.stderr)["damaged"] == 2
+    assert result_in(done.stderr)["damaged"] == 2
 
 
 def test_damage_as_rows(command: Command) -> None:
@@ -214,7 +207,7 @@ def test_damage_as_rows(command: Command) -> None:
         *(True, True)
     ]
     assert warnings_of(done) == []
-    assert (result_of(done.stderr)["records"], result_of(done.stderr)["damaged"]) == (0, 2)
+    assert (result_in(done.stderr)["records"], result_in(done.stderr)["damaged"]) == (0, 2)
 
 
 def test_damage_as_an_error(command: Command) -> None:
@@ -237,7 +230,7 @@ def test_much_damage_is_counted(command: Command) -> None:
     lines = done.stderr.splitlines()
     assert (done.exit_code, done.stdout, len(lines)) == (0, "", 22)
     assert lines[-2] == "Warning: and 30 more places that cannot be read"
-    assert result_of(done.stderr)["damaged"] == 50
+    assert result_in(done.stderr)["damaged"] == 50
 
 
 def test_parquet_has_the_bytes(command: Command, payloads: str) -> None:
@@ -249,7 +242,7 @@ def test_parquet_has_the_bytes(command: Command, payloads: str) -> None:
     assert table["key"].to_pylist() == [b"customer-1", b"\xff\x00", None, b"", b"customer-10"]
     summary, last = done.stdout.splitlines()
     assert summary.startswith("5 records of 1 segment, ")
-    assert result_of(last)["output"] == Path("out/records.parquet").absolute().as_uri()
+    assert result_in(last)["output"] == Path("out/records.parquet").absolute().as_uri()
     assert [path.name for path in Path("out").iterdir()] == ["records.parquet"]
 
 
@@ -362,7 +355,7 @@ def test_an_unreadable_batch_in_the_middle_leaves_the_others(command: Command) -
     done = command("records", log, "--format", "jsonl", "--columns", "offset")
 
     assert [row["offset"] for row in rows_of(done)] == [0, 2]
-    assert result_of(done.stderr)["damaged"] == 1
+    assert result_in(done.stderr)["damaged"] == 1
 
 
 def test_a_log_that_begins_with_damage_has_no_records(command: Command) -> None:

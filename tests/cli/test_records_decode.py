@@ -21,8 +21,8 @@ from tests.builders.schema_values import (
     put_schemas,
     registered,
 )
-from tests.cli.console import Command, subprocess_of
-from tests.cli.test_records_command import result_of, rows_of
+from tests.cli.console import Command, result_in, subprocess_of
+from tests.cli.test_records_command import rows_of
 
 JSON_VALUE = framed(3, '{"id": 0.10000000000000000001,\n "note": "a\u2028b"}'.encode())
 TRUNCATED, PLAIN = framed(2, b"\x02"), b"plain text"
@@ -62,7 +62,7 @@ def test_json_lines_have_json_and_not_text(command: Command, shop: Path) -> None
         {"offset": 3, "value": "\0\0\0\0\x02\x02", "schema_id": 2, "decode_error": REASONS[0]},
         {"offset": 4, "value": "plain text", "schema_id": None, "decode_error": REASONS[1]},
     ]
-    result = result_of(done.stderr)
+    result = result_in(done.stderr)
     assert (result["records"], result["undecoded"]) == (5, 2)
 
 
@@ -129,7 +129,7 @@ def test_parquet_has_columns_and_keeps_the_bytes_that_are_not_decoded(
     assert table.schema.names[-6:] == [
         *("key", "value", "schema_id", "decode_error", "value_bytes", "headers")
     ]
-    assert result_of(done.stdout)["undecoded"] == 2
+    assert result_in(done.stdout)["undecoded"] == 2
 
 
 def test_parquet_of_several_topics_has_json_text(command: Command, shop: Path) -> None:

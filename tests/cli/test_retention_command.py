@@ -12,10 +12,9 @@ import pytest
 
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.schema import SEGMENTS
-from kip33.cli.output import RESULT
 from kip33.rules.retention_rows import Decision
 from tests.builders.snapshots import write
-from tests.cli.console import Command, Finished, file_named
+from tests.cli.console import Command, Finished, file_named, result_in
 from tests.demo_archive import COPIED_MS, START_MS
 from tests.faults.builds import build_here
 
@@ -68,14 +67,6 @@ def movable(built: Path, tmp_path: Path) -> Path:
     return root
 
 
-def summary_of(finished: Finished) -> dict[str, Any]:
-    """Return the machine-readable last line."""
-    last = finished.stdout.splitlines()[-1]
-    assert last.startswith(RESULT), finished
-    found: dict[str, Any] = json.loads(last.removeprefix(RESULT))
-    return found
-
-
 def partition(rows: list[dict[str, Any]], name: str) -> dict[str, Any]:
     """Return the row of `broker-1/sensors-0`."""
     log_dir, _, directory = name.partition("/")
@@ -95,7 +86,7 @@ def test_the_table_names_what_blocks_a_partition(retention: Command) -> None:
         "that ends at offset 279, 715 d in the future; the block ends by itself at "
         "2025-11-22T23:30:20.001Z; this segment alone blocks 46.3 KiB"
     )
-    found = summary_of(done)
+    found = result_in(done.stdout)
     assert (found["blocked_partitions"], found["blocked_segments"]) == (1, 3)
     assert found["suspicions"] == {"future": 1, "seconds": 2, "backfill": 1}
     assert found["findings"] == ["blocked", "expired", "untrusted"]
@@ -164,7 +155,7 @@ def test_csv_has_segments_only_and_says_the_rest_on_standard_error(retention: Co
             "" if row["expires_at_ms"] is None else str(row["expires_at_ms"])
         )
         assert line["magics"] == " ".join(map(str, row["magics"] or ()))
-    assert json.loads(done.stderr.splitlines()[-1].removeprefix(RESULT))["segments"] == 25
+    assert result_in(done.stderr)["segments"] == 25
 
 
 def test_output_has_the_rows_as_parquet_and_the_summary_last(retention: Command) -> None:
@@ -173,14 +164,14 @@ def test_output_has_the_rows_as_parquet_and_the_summary_last(retention: Command)
 
     segments = pq.read_table("out/segments").to_pylist()
     assert len(segments) == 25
-    assert sum(row["deletable"] for row in segments) == summary_of(done)["deletable_segments"]
+    assert sum(row["deletable"] for row in segments) == result_in(done.stdout)["deletable_segments"]
     assert len(pq.read_table("out/partitions").to_pylist()) == 11
     freed = pq.read_table("out/freed").to_pylist()
     assert (
         sum(row["bytes"] for row in freed if row["at_ms"] == NOW_MS)
-        == (summary_of(done)["deletable_bytes"])
+        == (result_in(done.stdout)["deletable_bytes"])
     )
-    assert json.loads(Path("out/summary.json").read_text()) == summary_of(done)
+    assert json.loads(Path("out/summary.json").read_text()) == result_in(done.stdout)
 
 
 def test_output_does_not_go_where_other_things_are(retention: Command) -> None:
@@ -234,7 +225,7 @@ def test_a_broker_misreads_no_segment_of_an_empty_snapshot(
     write(Catalog.at(str(tmp_path / "empty")), [])
     done = command("retention", tmp_path / "empty", "--retention-ms", "7d", "--show-broker-view")
     assert done.exit_code == 0, done
-    assert summary_of(done)["broker_misread_segments"] == 0
+    assert result_in(done.stdout)["broker_misread_segments"] == 0
 
 
 @pytest.mark.parametrize("place", ["archive", "archive/broker-1/new", "indexes/_catalog/out"])
@@ -283,9 +274,9 @@ def test_the_table_says_that_an_expired_last_segment_is_kept(retention: Command)
 
 
 def test_a_retention_beside_the_policy_is_a_what_if(retention: Command) -> None:
-    found = summary_of(retention("--retention-ms", "900d", "--ignore-future", "1h"))
+    found = result_in(retention("--retention-ms", "900d", "--ignore-future", "1h").stdout)
 
-    real = summary_of(retention())
+    real = result_in(retention().stdout)
     assert found["deletable_segments"] == real["deletable_segments"] == 10
     assert found["what_if_deletable_segments"] == 0
 
@@ -300,7 +291,7 @@ def test_what_if_the_future_were_ignored(retention: Command) -> None:
 def test_a_retention_alone_is_the_policy(command: Command, built: Path) -> None:
     done = command("retention", built / "indexes/_catalog", "--retention-ms", "-1", "--now", NOW)
 
-    found = summary_of(done)
+    found = result_in(done.stdout)
     assert (found["deletable_segments"], found["findings"]) == (0, ["untrusted"])
 
 
@@ -378,7 +369,7 @@ def test_a_plan_is_made_tried_and_carried_out(movable: Path, command: Command) -
     applied = command("retention", "--apply", "plan.jsonl", "--fail-on", "stopped")
     again = command("retention", "--apply", "plan.jsonl", "--format", "json")
 
-    plan = summary_of(planned)["plan"]
+    plan = result_in(planned.stdout)["plan"]
     assert (plan["segments"], plan["left_out_segments"]) == (10, 0)
     steps = [row for row in tried.lines if row["kind"] in ("intent", "result")]
     assert [row["kind"] for row in steps if row["log_dir"] == "broker-2"] == [
@@ -387,7 +378,7 @@ def test_a_plan_is_made_tried_and_carried_out(movable: Path, command: Command) -
     ] * 2
     assert still == before
     assert applied.exit_code == 0, applied
-    found = summary_of(applied)
+    found = result_in(applied.stdout)
     assert (found["segments_deleted"], found["stopped_partitions"]) == (10, 0)
     assert found["plan_id"] == plan["plan_id"]
     left = sorted(path.name for path in (movable / "archive/broker-1/sensors-0").glob("*.log"))

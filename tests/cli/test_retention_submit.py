@@ -7,9 +7,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from kip33.cli.output import RESULT
 from kip33.spark.build import build_index
-from tests.cli.console import Finished
+from tests.cli.console import result_in
 from tests.cli.test_spark_submit import OUR_CODE, spark_submit
 from tests.demo_archive import COPIED_MS, make_archive, make_sensors
 
@@ -28,14 +27,6 @@ def built(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def summary_of(submitted: Finished) -> dict[str, Any]:
-    """Return the machine-readable last line of standard output."""
-    last = submitted.stdout.splitlines()[-1]
-    assert last.startswith(RESULT), submitted
-    found: dict[str, Any] = json.loads(last.removeprefix(RESULT))
-    return found
-
-
 def test_the_last_line_and_the_files_say_what_was_found(built: Path) -> None:
     options = ("indexes/_catalog", *JUDGED, "--output", "out")
 
@@ -43,7 +34,7 @@ def test_the_last_line_and_the_files_say_what_was_found(built: Path) -> None:
 
     assert done.exit_code == 0, done
     assert OUR_CODE not in done.stderr
-    found = summary_of(done)
+    found = result_in(done.stdout)
     assert found["catalog"] == (built / "indexes/_catalog").as_uri()
     assert (found["segments"], found["deletable_segments"]) == (25, 10)
     assert (found["blocked_partitions"], found["blocked_segments"]) == (1, 3)
@@ -59,4 +50,4 @@ def test_a_finding_that_was_asked_for_is_the_exit_code(built: Path) -> None:
 
     assert done.exit_code == 3, done
     assert OUR_CODE not in done.stderr
-    assert "blocked" in summary_of(done)["findings"]
+    assert "blocked" in result_in(done.stdout)["findings"]

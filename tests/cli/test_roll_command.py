@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.builders.segment_builder import Record, v2_batch
-from tests.cli.console import Command, Finished
+from tests.cli.console import Command, Finished, result_in
 from tests.demo_archive import START_MS
 
 HOUR_MS = 3_600_000
@@ -52,8 +52,7 @@ def test_the_table_names_what_is_overdue_and_what_other_settings_explain(
     assert "2 time, 1 unexplained, 1 active" in done.stdout
     assert "has a timestamp of 2023-11-15T01:13:20.000Z, 54 min beyond the limit" in done.stdout
     assert "active past limit │ 1 of 1 at 2023-12-01T00:00:00.000Z" in done.stdout
-    last = done.stdout.splitlines()[-1]
-    assert json.loads(last.removeprefix("KIP33_RESULT "))["bytes_read"] > 0
+    assert result_in(done.stdout)["bytes_read"] > 0
 
 
 def test_a_source_and_its_catalog_have_the_same_rows(command: Command, clicks: Path) -> None:

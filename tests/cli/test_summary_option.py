@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from kip33.cli.output import RESULT
 from kip33.rules.index_verdict import GOOD
-from tests.cli.console import PROJECT, Command, file_named
+from tests.cli.console import PROJECT, Command, file_named, result_in
 
 JUDGED = ("--retention-ms", "8d", "--now", "2023-12-01")  # sensors-0 is blocked
 
@@ -92,7 +91,7 @@ def test_retention_writes_what_its_last_line_says(
     assert (summary["blocked_partitions"], summary["blocked_segments"]) == (1, 3)
     assert summary == summary_in("out/summary.json")  # that one says that its folder is whole
     if output_format == "table":
-        assert json.loads(done.stdout.splitlines()[-1].removeprefix(RESULT)) == summary
+        assert result_in(done.stdout) == summary
 
 
 def test_apply_writes_its_own(built: Path, command: Command) -> None:

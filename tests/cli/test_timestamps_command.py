@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from kip33.audits.timestamp_rows import TIMESTAMPS
-from kip33.cli.output import RESULT
 from tests.builders.segment_builder import Record, v0_message, v2_batch
-from tests.cli.console import Command, Finished, file_named
+from tests.cli.console import Command, Finished, file_named, result_in
 from tests.demo_archive import COPIED_MS, START_MS, write
 from tests.faults.builds import build_here
 
@@ -61,13 +60,6 @@ def rows(done: Finished) -> dict[str, dict[str, Any]]:
         row["topic"] if row["partition"] is None else f"{row['topic']}-{row['partition']}": row
         for row in lines
     }
-
-
-def summary(done: Finished) -> dict[str, Any]:
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith(RESULT)
-    found: dict[str, Any] = json.loads(last.removeprefix(RESULT))
-    return found
 
 
 def test_each_partition_has_a_row(timestamps: Command) -> None:
@@ -140,7 +132,7 @@ def test_a_catalog_alone_reads_no_log(timestamps: Command, made: Path) -> None:
     assert found["units-0"]["microseconds"] == 1
     assert found["stamped-0"]["timestamp_type"] == "LogAppendTime"
     assert found["stamped-0"]["latency_max_ms"] is None
-    assert summary(done)["bytes_read"] == 0
+    assert result_in(done.stderr)["bytes_read"] == 0
     table = timestamps("--catalog-only", source=made / "indexes/_catalog").stdout
     assert "From the catalog alone: out of order and suspicious are lower limits." in table
 
@@ -177,7 +169,7 @@ def test_findings_fail_only_if_asked(finding: str, topic: str, timestamps: Comma
     assert timestamps("--topics", topic, "--fail-on", finding).exit_code == 3
     assert timestamps("--topics", "stamped", "--fail-on", finding).exit_code == 0
     done = timestamps(*alone, "--format", "jsonl", "--fail-on", finding)
-    assert summary(done)["findings"][finding] > 0
+    assert result_in(done.stderr)["findings"][finding] > 0
 
 
 def test_another_type_than_the_policys_is_a_finding(timestamps: Command) -> None:
@@ -208,7 +200,7 @@ def test_json_and_csv_have_the_same_rows(timestamps: Command) -> None:
 
 def test_a_summary_is_written(timestamps: Command) -> None:
     done = timestamps("--summary", "summary.json", "--format", "jsonl")
-    assert json.loads(Path("summary.json").read_text()) == summary(done)
+    assert json.loads(Path("summary.json").read_text()) == result_in(done.stderr)
 
 
 @pytest.mark.spark
