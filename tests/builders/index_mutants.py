@@ -19,6 +19,7 @@ from kip33.indexing.index_checks import Verification
 from kip33.indexing.segment import BuiltIndexes, index_segment
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_verdict import IndexVerdict
+from tests.builders.logs_in_memory import read_into_of
 from tests.builders.segment_builder import (
     Record,
     crc32c,
@@ -370,14 +371,9 @@ def run_one(random: Random, base: Base, outcomes: Counter[str]) -> list[str]:
     log, interval = mutant(random, base), random.choice(INTERVALS)
     settings = IndexSettings(index_interval_bytes=interval)
 
-    def read_into(position: int, view: memoryview) -> int:
-        piece = log[position : position + len(view)]
-        view[: len(piece)] = piece
-        return len(piece)
-
     def index_of(check: Verification | None) -> BuiltIndexes:
         return index_segment(
-            read_into,
+            read_into_of(log),
             len(log),
             base_offset=0,
             topic="orders",

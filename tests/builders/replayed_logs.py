@@ -5,11 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from kip33.formats.batch import BATCH, BatchColumns
+from kip33.formats.batch import BatchColumns
 from kip33.formats.byte_sources import ReadInto
-from kip33.formats.scan import BatchScan
 from kip33.rules.rolling import (
     NextBatch,
     OpenSegment,
@@ -18,6 +15,7 @@ from kip33.rules.rolling import (
     RollSettings,
     why_roll,
 )
+from tests.builders.logs_in_memory import columns_of, read_into_of
 from tests.builders.segment_builder import Record, v2_batch
 
 START_MS = 1_700_000_000_000
@@ -75,15 +73,7 @@ def random_log(
 
 def scanned_columns(log: bytes) -> tuple[BatchColumns, ReadInto]:
     """Return a log's batches as columns, and what reads it."""
-
-    def read_into(position: int, view: memoryview) -> int:
-        data = log[position : position + len(view)]
-        view[: len(data)] = data
-        return len(data)
-
-    scan = BatchScan(read_into, len(log), check_crc=False, native=False)
-    pieces = [batches.copy() for batches in scan]
-    return np.concatenate(pieces) if pieces else np.empty(0, BATCH), read_into
+    return columns_of(log, check_crc=False, native=False), read_into_of(log)
 
 
 def rolled_one_by_one(

@@ -20,6 +20,7 @@ from tests.builders.damaged_indexes import (
     random_case,
 )
 from tests.builders.generated_segments import wire_of
+from tests.builders.logs_in_memory import read_into_of
 from tests.long_forms import short_and_long
 
 SEED = os.environ.get("KIP33_SEED", "33")
@@ -36,13 +37,8 @@ def verdicts_on(case: Case, *, native: bool) -> tuple[Expected, tuple[str, ...]]
         settings=settings,
     )
 
-    def read_into(position: int, view: memoryview) -> int:
-        piece = log[position : position + len(view)]
-        view[: len(piece)] = piece
-        return len(piece)
-
     index = index_segment(
-        read_into,
+        read_into_of(log),
         len(log),
         base_offset=case.base_offset,
         topic="orders",

@@ -12,6 +12,7 @@ from kip33.errors import CorruptSegmentError
 from kip33.indexing.segment import BuiltIndexes, index_file, index_segment
 from kip33.rules.index_builder import IndexSettings
 from kip33.stores.locations import Location
+from tests.builders.logs_in_memory import read_into_of
 from tests.builders.segment_builder import (
     Record,
     v0_message,
@@ -32,13 +33,8 @@ def batch(offset: int, timestamp: int = 1000, **fields: object) -> bytes:
 def index_of(
     data: bytes, *, base_offset: int = 0, native: bool | None = None, **settings: object
 ) -> BuiltIndexes:
-    def read_into(position: int, view: memoryview) -> int:
-        piece = data[position : position + len(view)]
-        view[: len(piece)] = piece
-        return len(piece)
-
     return index_segment(
-        read_into,
+        read_into_of(data),
         len(data),
         base_offset=base_offset,
         topic="orders",

@@ -13,20 +13,12 @@ from kip33.errors import CorruptSegmentError, UnsupportedFormatError
 from kip33.formats.held_batches import BatchWindows
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES, iterate_records
 from kip33.records import segment_reader
+from tests.builders.logs_in_memory import read_into_of
 from tests.builders.random_entries import random_log
 from tests.formats.real_segments import REAL_SEGMENTS, needs_real_segments
 from tests.long_forms import one_in, short_and_long
 
 Row = tuple[Any, ...]
-
-
-def read_into_of(data: bytes) -> Any:
-    def read_into(position: int, view: memoryview) -> int:
-        piece = data[position : position + len(view)]
-        view[: len(piece)] = piece
-        return len(piece)
-
-    return read_into
 
 
 def one_by_one(

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kip33.formats.batch import BATCH, CODEC_MASK, BatchColumns
+from kip33.formats.batch import CODEC_MASK
 from kip33.formats.native import compiler
-from kip33.formats.scan import BatchScan
 from kip33.indexing.index_checks import Verification
 from kip33.indexing.segment import index_segment
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_truth import OffsetIndexTruth, TimeIndexTruth
 from kip33.rules.index_verdict import GOOD, IndexVerdict
 from tests.builders.generated_segments import LONG_MAX, Written, segments, wire_of
+from tests.builders.logs_in_memory import columns_of, read_into_of
 from tests.builders.segment_builder import Record, v0_message, v1_message, v2_batch, wrapper
 from tests.long_forms import examples
 
@@ -75,13 +75,8 @@ def judge(
     settings = settings or IndexSettings(index_interval_bytes=INTERVAL)
     check = Verification(time_index, offset_index, base_offset=base, topic=topic, settings=settings)
 
-    def read_into(position: int, view: memoryview) -> int:
-        piece = log[position : position + len(view)]
-        view[: len(piece)] = piece
-        return len(piece)
-
     index = index_segment(
-        read_into,
+        read_into_of(log),
         len(log),
         base_offset=base,
         topic=topic,
@@ -513,16 +508,6 @@ def test_cluster_metadata_is_judged_as_any_log() -> None:
 BASE = 50
 
 
-def columns_of(log: bytes) -> BatchColumns:
-    def read_into(position: int, view: memoryview) -> int:
-        piece = log[position : position + len(view)]
-        view[: len(piece)] = piece
-        return len(piece)
-
-    scan = BatchScan(read_into, len(log), seek_max_record=True, native=False)
-    return np.concatenate([np.empty(0, BATCH), *(batches.copy() for batches in scan)])
-
-
 @settings(max_examples=examples(150))
 @given(
     segments(base_offset=BASE),
@@ -535,13 +520,8 @@ def test_what_a_dialect_writes_is_identical_and_at_any_interval_true(
 ) -> None:
     log = wire_of(entries)
 
-    def read_into(position: int, view: memoryview) -> int:
-        piece = log[position : position + len(view)]
-        view[: len(piece)] = piece
-        return len(piece)
-
     written = index_segment(
-        read_into,
+        read_into_of(log),
         len(log),
         base_offset=BASE,
         topic="orders",
@@ -588,7 +568,7 @@ def test_an_entry_is_true_where_a_naive_reader_says_so(
         else:
             last = timestamp, offset
 
-    batches = columns_of(wire_of(entries))
+    batches = columns_of(wire_of(entries), seek_max_record=True, native=False)
     for speed in (lambda function: function, compiler.compiled):
         truth = TimeIndexTruth(*np.array(index, np.int64).T)
         for at in range(0, len(batches), step):
@@ -629,7 +609,7 @@ def test_an_offset_entry_is_true_where_a_naive_reader_says_so(
     offset = data.draw(
         st.sampled_from([o for e in entries for o in (e.last_offset, e.offset_field)] + [BASE])
     )
-    batches = columns_of(wire_of(entries))
+    batches = columns_of(wire_of(entries), seek_max_record=True, native=False)
     for speed in (lambda function: function, compiler.compiled):
         truth = OffsetIndexTruth(np.array([offset]), np.array([position]), base_offset=BASE)
         for at in range(0, len(batches), step):

@@ -3,12 +3,10 @@
 import random
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from kip33.formats.batch import BATCH, BatchColumns
-from kip33.formats.scan import BatchScan
 from kip33.rules.timestamp_profile import ProfileQuestion, TimestampLimits, TimestampProfile
+from tests.builders.logs_in_memory import columns_of
 from tests.integration.kafka.oracle import Oracle, Request
 from tests.integration.kafka.test_differential import SEED
 
@@ -17,16 +15,6 @@ pytestmark = pytest.mark.kafka
 LOGS = 100
 NOW = 1_700_000_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-
-
-def headers(log: bytes) -> BatchColumns:
-    def read_into(position: int, view: memoryview) -> int:
-        piece = log[position : position + len(view)]
-        view[: len(piece)] = piece
-        return len(piece)
-
-    found = [batches.copy() for batches in BatchScan(read_into, len(log))]
-    return np.concatenate([np.empty(0, BATCH), *found])
 
 
 def produced(timestamps: list[int], codec: str, magic: int = 2) -> Request:
@@ -60,7 +48,7 @@ def test_a_header_tells_what_the_leader_rejects(leader: Oracle, tmp_path: Path) 
         asked = ProfileQuestion(TimestampLimits(before, after), NOW, NOW, None)
         for timestamps, wire, is_accepted in zip(batches, offered, accepted, strict=True):
             one = TimestampProfile()
-            one.append(headers(wire), asked)
+            one.append(columns_of(wire), asked)
             says_rejected = one.rejected_before + one.rejected_after > 0
             oldest = min((at for at in timestamps if at != -1), default=-1)
             if says_rejected == is_accepted:
@@ -94,7 +82,7 @@ def test_with_log_append_time_the_leader_keeps_the_producers_first_timestamp(
             before_max_ms=0,
             after_max_ms=0,
         )
-        rows = headers(log)
+        rows = columns_of(log)
         one = TimestampProfile()
         one.append(rows, ProfileQuestion(TimestampLimits(), NOW, None, None))
 
