@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hypothesis import strategies as st
+
 from kip33.indexing.segment import index_file
 from kip33.rules.draft_entries import index_file_of
 from kip33.rules.index_builder import IndexSettings
@@ -14,7 +16,7 @@ from kip33.rules.search import SearchResult
 from kip33.rules.segment_summary import largest_timestamp
 from kip33.search.searched_segment import SearchedSegment
 from kip33.stores.locations import Location
-from tests.builders.generated_segments import Written, record_pairs, wire_of
+from tests.builders.generated_segments import Written, record_pairs, segments, wire_of
 
 
 def write_segment(
@@ -126,6 +128,17 @@ class Partition:
             is_timed = max([-1, *claims]) >= 0
             return None, None, SearchResult.AFTER_END if is_timed else SearchResult.NO_TIMESTAMPS
         return offset, time, result
+
+
+@st.composite
+def partitions(draw: st.DrawFn) -> Partition:
+    """Draw some segments one after the other, some of them empty."""
+    base, drawn = draw(st.sampled_from((0, 77))), []
+    for _ in range(draw(st.integers(1, 4))):
+        entries = draw(segments(base_offset=base, max_size=8))
+        drawn.append((base, tuple(entries)))
+        base = entries[-1].last_offset + 1 if entries else base + 1
+    return Partition(tuple(drawn))
 
 
 def brute(

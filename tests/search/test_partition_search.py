@@ -28,8 +28,8 @@ from kip33.search.index_lookup import WALKED_BYTES
 from kip33.search.partition_search import search_partition
 from kip33.search.searched_segment import SearchedSegment
 from kip33.stores.locations import Location
-from tests.builders.generated_segments import Written, plain_batch, segments, wire_of
-from tests.builders.searched_segments import Partition, write_segment
+from tests.builders.generated_segments import Written, plain_batch, wire_of
+from tests.builders.searched_segments import Partition, partitions, write_segment
 from tests.builders.segment_builder import Record, v2_batch
 from tests.long_forms import examples, one_in
 
@@ -42,16 +42,6 @@ INDEX_BYTES = 64 * 1024
 
 def answers(rows: list[SearchedSegment], targets: list[int], **how: Any) -> list[tuple[Any, ...]]:
     return [answer[1:4] for answer in search_partition(rows, targets, **how)]
-
-
-@st.composite
-def partitions(draw: st.DrawFn) -> Partition:
-    base, drawn = draw(st.sampled_from((0, 77))), []
-    for _ in range(draw(st.integers(1, 4))):
-        entries = draw(segments(base_offset=base, max_size=8))
-        drawn.append((base, tuple(entries)))
-        base = entries[-1].last_offset + 1 if entries else base + 1
-    return Partition(tuple(drawn))
 
 
 @settings(max_examples=examples(120), suppress_health_check=[HealthCheck.too_slow])

@@ -15,8 +15,8 @@ from kip33.errors import CorruptSegmentError, LocationError, UnsupportedFormatEr
 from kip33.formats.records import Record
 from kip33.search import read_records as reading
 from kip33.stores.locations import Location
-from tests.builders.generated_segments import plain_batch, segments, wire_of
-from tests.builders.searched_segments import Partition, brute, write_segment
+from tests.builders.generated_segments import plain_batch, wire_of
+from tests.builders.searched_segments import Partition, brute, partitions, write_segment
 from tests.builders.segment_builder import (
     LEGACY_CODECS,
     V2_CODECS,
@@ -72,16 +72,6 @@ def test_messages_and_wrappers(tmp_path: Path, codec: str) -> None:
             expected = [r for r in records if r.offset >= start and (not end or r.offset < end)]
             assert list(read_records(log, start, end)) == expected
     assert find_offset(log, 1001) == records[2]
-
-
-@st.composite
-def partitions(draw: st.DrawFn) -> Partition:
-    base, drawn = draw(st.sampled_from((0, 77))), []
-    for _ in range(draw(st.integers(1, 4))):
-        entries = draw(segments(base_offset=base, max_size=8))
-        drawn.append((base, tuple(entries)))
-        base = entries[-1].last_offset + 1 if entries else base + 1
-    return Partition(tuple(drawn))
 
 
 @settings(max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow])
