@@ -4,16 +4,12 @@ The tool's texts and CSV are parsed to what was committed, `kip33 lag` counts wh
 says, and what `kip33 search` and `kip33 failover` emit resets the groups to those very offsets.
 """
 
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr, redirect_stdout
-from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from kip33.cli.main import main
 from kip33.formats.group_offsets import GroupOffset, parse_group_offsets
 from kip33.spark.build import build_index
 from tests.cli.console import Finished
@@ -24,6 +20,7 @@ from tests.integration.kafka.broker import (
     Broker,
     broker_or_skip,
 )
+from tests.integration.kafka.command_here import kip33_here
 
 pytestmark = pytest.mark.kafka
 
@@ -74,20 +71,6 @@ class Groups(NamedTuple):
             for row in rows
             if len(row) == 4 and row[2].isdigit()
         )
-
-
-def kip33_here(*arguments: Any) -> Finished:
-    """Run the command in this process."""
-    out, err = StringIO(), StringIO()
-    with (
-        pytest.MonkeyPatch.context() as patched,
-        redirect_stdout(out),
-        redirect_stderr(err),
-        pytest.raises(SystemExit) as exit_,
-    ):
-        patched.setattr(sys, "argv", ["kip33", *map(str, arguments)])
-        main()
-    return Finished(exit_.value.code or 0, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture(scope="module")

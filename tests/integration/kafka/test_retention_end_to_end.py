@@ -6,17 +6,14 @@ produced, judged, records deleted by the broker, a plan refused, applied, the br
 
 import hashlib
 import json
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, redirect_stderr, redirect_stdout
-from io import StringIO
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from kip33.cli.main import main
 from kip33.formats.offset_checkpoints import LOG_START_OFFSET_CHECKPOINT, parse_offset_checkpoint
 from kip33.retention.broker_locks import locked
 from kip33.stores.locations import Location
@@ -32,6 +29,7 @@ from tests.integration.kafka.broker import (
     Broker,
     running_broker,
 )
+from tests.integration.kafka.command_here import kip33_here
 from tests.integration.kafka.kafka_jars import OracleError, kafka_or_skip
 
 pytestmark = pytest.mark.kafka
@@ -150,17 +148,9 @@ def kip33(spark: Any) -> Kip33:
     """Return the command, in this process and on the tests' Spark session."""
 
     def run(*arguments: Any) -> Finished:
-        out, err = StringIO(), StringIO()
-        with (
-            pytest.MonkeyPatch.context() as patched,
-            redirect_stdout(out),
-            redirect_stderr(err),
-            pytest.raises(SystemExit) as exit_,
-        ):
-            patched.setattr(sys, "argv", ["kip33", *map(str, arguments)])
+        with pytest.MonkeyPatch.context() as patched:
             patched.setattr("kip33.spark.session.create_session", lambda **_: spark)
-            main()
-        return Finished(exit_.value.code or 0, out.getvalue(), err.getvalue())
+            return kip33_here(*arguments)
 
     return run
 
