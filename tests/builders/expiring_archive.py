@@ -46,7 +46,6 @@ class ExpiringArchive:
         archive = cls(folder)
         for path in (A, B):
             archive.partition(path, 5, expired=4, kinds=KINDS)
-            archive.write(archive.source / path / f"{0:020d}.snapshot")
             archive.write(archive.source / path / "leader-epoch-checkpoint")
         archive.snapshot()
         return archive

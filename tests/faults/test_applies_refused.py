@@ -60,13 +60,13 @@ def apply_as_any_owner(as_any_owner: ForkedCommands, place: CutShort) -> Apply:
     ("where", "mode", "deleted", "left", "said"),
     [
         pytest.param(
-            f"archive/{A}", 0o500, 0, 24, "00.log: cannot be deleted: ", id="the partition"
+            f"archive/{A}", 0o500, 0, 28, "00.log: cannot be deleted: ", id="the partition"
         ),
-        pytest.param(f"archive/{A}", 0, 0, 24, "cannot be listed: ", id="shut"),
+        pytest.param(f"archive/{A}", 0, 0, 28, "cannot be listed: ", id="shut"),
         pytest.param(
-            f"indexes/{A}", 0o500, 0, 22, "00.index: cannot be deleted: ", id="its indexes"
+            f"indexes/{A}", 0o500, 0, 26, "00.index: cannot be deleted: ", id="its indexes"
         ),
-        pytest.param(f"indexes/{A}", 0, 0, 24, "cannot be checked: ", id="its indexes are shut"),
+        pytest.param(f"indexes/{A}", 0, 0, 28, "cannot be checked: ", id="its indexes are shut"),
     ],
 )
 def test_permission_denied(

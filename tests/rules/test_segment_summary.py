@@ -27,7 +27,7 @@ NO_BATCHES = {
     "batch_count": 0, "record_count": 0, "wrappers": 0, "first_batch_timestamp": -1,
     "last_offset": -1, "max_timestamp": -1, "offset_of_max_timestamp": -1,
     "smallest_timestamp": NO_RECORDS, "unknown_smallest": 0,
-    "out_of_order_batches": 0, "codecs": 0, "timestamp_types": 0,
+    "out_of_order_batches": 0, "codecs": 0, "timestamp_types": 0, "marked": 0,
 }  # fmt: skip
 
 
@@ -57,6 +57,11 @@ def test_no_batches() -> None:
 
 
 CASES = [
+    pytest.param(
+        [row(5, 7), row(5, 8, attributes=16), row(5, 9, attributes=48), row(5, 10, attributes=32)],
+        {"marked": 3},
+        id="batches of transactions and control batches are marked",
+    ),
     pytest.param([row(5, 7)], {"first_batch_timestamp": 5, "last_offset": 7}, id="one batch"),
     pytest.param(
         [row(5, 1), row(9, 2), row(9, 3)],
