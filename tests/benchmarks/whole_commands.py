@@ -102,6 +102,8 @@ def retention_works(data: Path, scratch: Path) -> Iterator[Work]:
     yield Work(
         f"{title}, `--plan`", lambda: [*judge, "--plan", scratch / "plan.jsonl"], "deletable", 8
     )
+    audit = ["roll", catalog, "--policy", policy, "--now", NOW_MS]  # the time of a retention audit
+    yield Work(f"`kip33 roll`, {ROWS:,} rows, table", lambda: audit, f"{ROWS:,}", 4, 1024)
     shutil.rmtree(catalog)
     archive = link_archive(PLANNED, data / "growth" / f"{PLANNED.files}-{PLANNED.partitions}")
     tell(f"{PLANNED.title}: a build for a plan")
