@@ -55,7 +55,7 @@ def looks_like_a_path_of_the_repository(text: str) -> bool:
 def paths_in(page: Path) -> Iterator[str]:
     """Yield each path in backticks, and where links lead; a bare name has its neighbour's folder.
 
-    The rows of a file map name a folder once: `rules/search.py`, `retention.py`.
+    A line may name a folder once: `rules/search.py`, `retention.py`.
     """
     for line in page.read_text(encoding="utf-8").splitlines():
         folder = ""
@@ -165,17 +165,6 @@ def test_every_module_and_function_that_a_module_speaks_of_exists() -> None:
         if not is_defined(name)
     ]
     assert unknown == []
-
-
-def test_the_file_map_has_every_module_once() -> None:
-    design = (PACKAGE / "DESIGN.md").read_text(encoding="utf-8")
-    rows = design.partition("| file | what |\n")[2].partition("\n\n")[0].splitlines()[1:]
-    mapped, folder = [], ""
-    for name in IN_BACKTICKS.findall("\n".join(row.split("|")[1] for row in rows)):
-        above, slash, _ = name.rpartition("/")
-        folder = above if slash else folder
-        mapped.append(name if slash or name in MODULES else f"{folder}/{name}")
-    assert sorted(mapped) == sorted(MODULES)
 
 
 @pytest.mark.parametrize("page", sorted(PACKAGE.rglob("*.md")), ids=name_of)

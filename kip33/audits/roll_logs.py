@@ -54,7 +54,7 @@ def logs_below(
     layout: str = "kafka",
     on_listed: Listed | None = None,
 ) -> pa.Table:
-    """Return the logs below a SOURCE as ROLL_LOGS; LocationError if there are none."""
+    """Return the logs below a SOURCE as ROLL_LOGS; LocationError if it has no logs."""
     place = Location.of(source)
     listing = require_segments(place, topics, layout=layout_of(layout), on_listed=on_listed)
     table = listing.table

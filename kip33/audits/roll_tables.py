@@ -87,7 +87,7 @@ def roll_partitions(audit: RollAudit) -> pa.Table:
     """Return one row per partition: its settings, and how many segments ended for each reason.
 
     The last columns are the least and the largest value of `segment.bytes` and of `segment.ms` that
-    explains all ends; null if there is none, or a figure is unknown.
+    explains all ends; null without such a value, or if a figure is unknown.
     """
     keys = audit.columns.keys
     table: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""The transactions of one partition, found by a first pass over its batch headers.
+"""The transactions of one partition, found by reading its batch headers first.
 
 The pass begins at the oldest segment, or after a segment whose catalog row has the transactions
 that are open at its end. It ends where no transaction that is wanted is open.

@@ -71,7 +71,7 @@ def start_of(
 
 
 def offset_index_of(segment: ReadSegment, files: ExitStack) -> IndexPages | None:
-    """Return the open `.index` of a segment, None if there is none that can be read."""
+    """Return the open `.index` of a segment, None without a readable one."""
     places = [beside(place, "index") for place in _time_indexes(segment)]
     return _pages(places, OFFSET_WIDTHS, files)
 

@@ -17,7 +17,7 @@ from kip33.records.number_column import NumberColumn
 from kip33.records.read_segment import ReadSegment
 
 MOST_PAYLOAD_BYTES: Final = 1 << 26  # of one record batch, unless one record has more
-ENOUGH_ROWS: Final = 1 << 16  # a record batch ends after so many rows
+ENOUGH_ROWS: Final = 1 << 16  # rows of a record batch, at most
 _NUMBERS: Final = {  # field of RECORD, and what means null
     "offset": ("offset", None),
     "timestamp": ("timestamp", NO_TIMESTAMP),

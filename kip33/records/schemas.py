@@ -22,10 +22,10 @@ class SchemaSource(Protocol):
     name: str  # path or URI, without user and password
 
     def by_id(self, schema_id: int) -> SchemaText | None:
-        """Return the schema with an id, None if there is none."""
+        """Return the schema with an id, or None."""
 
     def by_version(self, reference: Reference) -> SchemaText | None:
-        """Return the schema that a reference names, None if there is none."""
+        """Return the schema that a reference names, or None."""
 
     def newest(self, subject: str) -> int | None:
         """Return the id of a subject's newest version that is not deleted."""
@@ -125,7 +125,7 @@ class Schemas:
         return self._source.name
 
     def get(self, schema_id: int) -> SchemaText | None:
-        """Return the schema with an id, None if there is none.
+        """Return the schema with an id, or None.
 
         LocationError if a registry cannot be asked.
         """

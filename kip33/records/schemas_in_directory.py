@@ -46,7 +46,7 @@ class SchemaDirectory:
 
     @classmethod
     def read(cls, directory: Location) -> Self:
-        """Return the schemas in a directory; LocationError if there are none."""
+        """Return the schemas in a directory; LocationError if it has no schemas."""
         found = cls(directory, _names_in(directory))
         if not found._ids:
             raise LocationError(

@@ -49,7 +49,7 @@ def snapshot_at(state: PartitionState, kept: list[KeptLog], end_offset: int) -> 
 
 
 def _newest_snapshot(state: PartitionState, end_offset: int) -> KnownProducers:
-    """Return the newest good snapshot up to the end; damaged ones are passed over, as in Kafka."""
+    """Return the newest good snapshot up to the end; damaged ones are skipped, as in Kafka."""
     for offset in sorted(state.snapshots, reverse=True):
         if offset > end_offset:
             continue

@@ -54,7 +54,7 @@ class RestoreJournal:
 
 
 def read_restore_journal(log_dir: Location) -> RestoreJournal | None:
-    """Return the journal of a restore that was interrupted, None if there is none.
+    """Return the journal of a restore that was interrupted, or None.
 
     Raises RestoreError for a file that is not such a journal.
     """

@@ -78,7 +78,7 @@ class SegmentFacts(NamedTuple):
 
 
 def read_facts(place: Location, identity: str) -> SegmentFacts | None:
-    """Return the facts of an earlier run for the same segment; None if there are none."""
+    """Return the facts of an earlier run for the same segment; or None."""
     try:
         record = json.loads(read_whole(place, most_bytes=_MOST_BYTES))
         if record["format"] != FACTS_FORMAT or record["identity"] != identity:

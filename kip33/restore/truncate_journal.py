@@ -28,7 +28,7 @@ def journal_of(directory: Location) -> Location:
 
 
 def read_journal(directory: Location) -> TruncationPlan | None:
-    """Return the plan of a truncation that was interrupted, None if there is none.
+    """Return the plan of a truncation that was interrupted, or None.
 
     Raises TruncationError for a file that is not such a journal.
     """
