@@ -11,10 +11,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Final
 
 from kip33.cli.main import COMMANDS
+from tests.builders.damaged_indexes import random_case
+from tests.builders.damaged_logs import damaged as damaged_log
 from tests.builders.layouts import WRITERS, Stored
+from tests.builders.random_partitions import random_partitions
 from tests.demo_archive import COPIED_MS, START_MS, make_archive, make_sensors, orders, write
 from tests.formats.real_segments import FOLDER as REAL_SEGMENTS
 
@@ -447,6 +451,58 @@ def real_segments(run: Run) -> None:
         run(f"dump --format jsonl {' '.join(map(str, files))}")
 
 
+def random_archive(run: Run) -> None:
+    """Run each command on random partitions with every kind of damage, on both engines."""
+    os.chdir("work")
+    _make_random_archive(Path("random"))
+    for engine in ("local", "spark"):
+        index_dir, catalog = f"random-{engine}", f"random-{engine}/_catalog"
+        how = f"--engine {engine}"
+        run(f"build random --index-dir {index_dir} --offset-index {how} --format json")
+        run(f"build random --index-dir {index_dir} --offset-index {how}")
+        run(f"verify random --index-dir {index_dir} {how} --format jsonl")
+        run(f"verify random {how} --format jsonl")
+        run(f"retention {catalog} --retention-ms 1h --now 2023-11-15 {how} --format jsonl")
+        run(f"retention {catalog} --policy policy.toml {NOW} {how} --format json")
+        run(f"roll {catalog} --segment-ms 1h --now 2023-11-15 {how} --format jsonl")
+        run(f"roll random --what-if --segment-ms 1h --segment-bytes 1KiB {how} --format jsonl")
+        run(f"timestamps {catalog} {how} --clock now --now 2023-12-01 --format jsonl")
+        run(f"dialects random {how} --format jsonl")
+        for time in ("earliest", "max-timestamp", "2023-11-14T20:00Z"):
+            run(f"search {catalog} --time {time} {how} --format jsonl")
+    run("records random-local/_catalog --format jsonl")
+    run("count random --per 1h --format jsonl")
+    run("catalog random-local/_catalog --format jsonl --holes")
+    run("catalog random-local/_catalog --format json")
+    run("restore random --to random-broker --dry-run --format json")
+    run("restore random --to random-broker --allow-holes")
+    run("repair random --format json")
+    run("repair random --apply")
+    for partition in sorted(Path("random-broker").glob("t*-*")):
+        run(f"truncate {partition} --to 20 --format json")
+
+
+def _make_random_archive(root: Path) -> None:
+    """Write random partitions; of half of them a log and its index files are damaged."""
+    chance = Random("a golden set")
+    for partition in random_partitions(seed="a golden set", count=24):
+        directory = (
+            root
+            / f"broker-{partition.number % 2}"
+            / f"t{partition.number // 6}-{partition.number % 6}"
+        )
+        partition.write_to(directory)
+        for log in sorted(directory.glob("*.log")):
+            if chance.random() < 0.3 and log.stat().st_size:
+                log.write_bytes(damaged_log(chance, log.read_bytes()))
+            case = random_case(f"a golden set, {partition.number}, {log.stem}")
+            if chance.random() < 0.5:
+                log.with_suffix(".timeindex").write_bytes(case.time_index)
+                log.with_suffix(".index").write_bytes(case.offset_index)
+            for file in directory.glob(f"{log.stem}.*"):
+                os.utime(file, (COPIED_MS / 1000, COPIED_MS / 1000))
+
+
 SECTIONS: Final[tuple[Callable[[Run], None], ...]] = (
     demo,
     helps,
@@ -462,6 +518,7 @@ SECTIONS: Final[tuple[Callable[[Run], None], ...]] = (
     retentions,
     repairs,
     wrong_usage,
+    random_archive,
     real_segments,
 )
 """In this order: a section reads what those before it leave."""
