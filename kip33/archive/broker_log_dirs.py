@@ -8,10 +8,12 @@ may put a file there.
 import os
 from typing import Final
 
-from kip33.errors import LocationError
+from kip33.errors import LocationError, LockedError
 from kip33.formats.offset_checkpoints import LOG_START_OFFSET_CHECKPOINT
 from kip33.stores.locations import Location
 
+RESTORE_STAGING: Final = ".kip33-restore"  # there until a restore has ended
+RESTORE_JOURNAL: Final = ".kip33-restore.json"
 OF_A_BROKER: Final = "meta.properties"  # in every log directory formatted by a broker
 _BROKERS_FILES: Final = (
     OF_A_BROKER,
@@ -39,6 +41,20 @@ def require_outside_brokers(place: Location, what: str) -> None:
                     raise inside_log_dir(place, what, folder, f", which holds {name}")
             parent = folder.path
             folder = folder.parent
+
+
+def require_no_restore(log_dir: Location) -> None:
+    """Raise LockedError if a restore into a local log directory was begun and has not ended."""
+    staged, _, below = log_dir.path.partition(f"/{RESTORE_STAGING}/")
+    if below:  # a staged partition
+        log_dir = log_dir._replace(path=staged)
+    for name in (RESTORE_STAGING, RESTORE_JOURNAL):
+        place = log_dir.child(name)
+        if place.is_local and os.path.lexists(place.path):
+            raise LockedError(
+                f"{place.uri}: a restore into this log directory has not ended; end it with the "
+                "same kip33 restore, or kip33 restore --to LOG_DIR --abandon"
+            )
 
 
 def inside_log_dir(place: Location, what: str, log_dir: Location, why: str = "") -> LocationError:

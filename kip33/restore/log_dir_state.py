@@ -16,7 +16,6 @@ from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
 
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
-STAGING: Final = ".kip33-restore"
 
 
 class PartitionFolder(NamedTuple):

@@ -15,13 +15,13 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kip33.archive.bins import Engine, Progress
+from kip33.archive.broker_log_dirs import RESTORE_STAGING
 from kip33.archive.listing import Listed
 from kip33.errors import RestoreError
 from kip33.formats.scan import SMALL_BYTES
 from kip33.restore.finished_partition import FinishedPartition, finish_partition
 from kip33.restore.known_before import known_before
 from kip33.restore.log_dir_lock import alone_in
-from kip33.restore.log_dir_state import STAGING
 from kip33.restore.restore_bins import (
     STAGED_FACTS,
     STAGED_PARTITIONS,
@@ -72,7 +72,7 @@ def restore(
         require_writable(log_dir, "the log directory")
     else:
         plan_restore(request)  # raises the error for a log directory that is not local
-    with alone_in(log_dir, "restore", RestoreError), locked([log_dir.child("any")]):
+    with alone_in(log_dir, "restore", RestoreError), locked([log_dir.child("any")], restores=True):
         journal = read_restore_journal(log_dir)
         if journal is None:
             journal = _staged(_read(request, engine, on_listed, on_progress))
@@ -111,7 +111,7 @@ def _require_space(plan: RestorePlan) -> None:
 def _job(plan: RestorePlan) -> StagingJob:
     request = plan.request
     return StagingJob(
-        request.log_dir.child(STAGING),
+        request.log_dir.child(RESTORE_STAGING),
         request.source,
         plan.segments,
         request.settings,
@@ -167,7 +167,7 @@ def _read(
 def _staged(read: _ReadSegments) -> RestoreJournal:
     """Finish the staged partitions; return the journal for those that are complete."""
     plan = read.plan
-    staging = plan.request.log_dir.child(STAGING)
+    staging = plan.request.log_dir.child(RESTORE_STAGING)
     staged, number = [], 0
     for one in plan.wanted:
         own = read.facts[number : number + len(one.segments)]
@@ -229,7 +229,7 @@ def _make_staging(plan: RestorePlan, job: StagingJob) -> None:
 
 def _remove_staging(log_dir: Location) -> None:
     with suppress(FileNotFoundError):
-        shutil.rmtree(log_dir.child(STAGING).path)
+        shutil.rmtree(log_dir.child(RESTORE_STAGING).path)
 
 
 def _write_partition(staging: Location, made: _Staged) -> None:

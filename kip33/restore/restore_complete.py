@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Mapping
 from typing import Final
 
+from kip33.archive.broker_log_dirs import RESTORE_JOURNAL, RESTORE_STAGING
 from kip33.archive.log_start_offsets import MOST_CHECKPOINT_BYTES
 from kip33.errors import PublishError, RestoreError
 from kip33.formats.offset_checkpoints import (
@@ -22,9 +23,9 @@ from kip33.formats.offset_checkpoints import (
     parse_offset_checkpoint,
     with_offsets,
 )
-from kip33.restore.log_dir_state import CLEAN_SHUTDOWN, STAGING, is_empty_partition
+from kip33.restore.log_dir_state import CLEAN_SHUTDOWN, is_empty_partition
 from kip33.restore.restore_bins import STAGED_PARTITIONS
-from kip33.restore.restore_journal import RESTORE_JOURNAL, RestoredPartition, RestoreJournal
+from kip33.restore.restore_journal import RestoredPartition, RestoreJournal
 from kip33.restore.restore_request import PartitionName
 from kip33.stores.durable_files import flush
 from kip33.stores.file_owners import FileOwner
@@ -42,7 +43,7 @@ def complete(log_dir: Location, journal: RestoreJournal) -> None:
 
     Raises PublishError if one fails: the same command continues.
     """
-    staging = log_dir.child(STAGING)
+    staging = log_dir.child(RESTORE_STAGING)
     try:
         if os.path.isdir(staging.path):  # noqa: PTH112 - a path, as the filesystem has it
             for one in journal.partitions:
@@ -85,14 +86,14 @@ def give_to_owner(log_dir: Location, path: str) -> None:
 
 
 def _place(log_dir: Location, one: RestoredPartition) -> None:
-    staged = log_dir.child(f"{STAGING}/{STAGED_PARTITIONS}/{one.name}")
+    staged = log_dir.child(f"{RESTORE_STAGING}/{STAGED_PARTITIONS}/{one.name}")
     target = log_dir.child(one.name)
     if not os.path.isdir(staged.path):  # noqa: PTH112
         return
     if os.path.lexists(target.path):
         if not is_empty_partition(target):
             raise FileExistsError(0, "the partition has data now", target.path)
-        aside = log_dir.child(f"{STAGING}/{REPLACED}")
+        aside = log_dir.child(f"{RESTORE_STAGING}/{REPLACED}")
         os.makedirs(aside.path, exist_ok=True)  # noqa: PTH103
         os.rename(target.path, aside.child(one.name).path)  # noqa: PTH104
     os.rename(staged.path, target.path)  # noqa: PTH104

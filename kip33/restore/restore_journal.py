@@ -11,12 +11,12 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from kip33.archive.broker_log_dirs import RESTORE_JOURNAL
 from kip33.errors import RestoreError
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
 from kip33.stores.own_files import publish_or_raise
 
-RESTORE_JOURNAL: Final = ".kip33-restore.json"
 RESTORE_JOURNAL_FORMAT: Final = 1
 _MOST_BYTES: Final = 2**31
 

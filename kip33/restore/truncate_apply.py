@@ -10,6 +10,7 @@ builds its indexes. Each step is on the disk before the next one begins.
 import os
 from typing import Final
 
+from kip33.archive.broker_log_dirs import require_no_restore
 from kip33.archive.log_start_offsets import MOST_CHECKPOINT_BYTES
 from kip33.errors import PublishError, TruncationError
 from kip33.formats.names import parse_segment_file
@@ -37,9 +38,10 @@ def planned_or_begun(directory: Location, offset: int) -> tuple[TruncationPlan, 
     """Return the plan, and whether an interrupted truncation is continued by it.
 
     Raises TruncationError if a truncation to another offset was begun, and the errors of
-    `plan_truncation`.
+    `plan_truncation`, LockedError inside an unfinished restore.
     """
     partition_of(directory)
+    require_no_restore(directory.parent)
     begun = read_journal(directory)
     if begun is None:
         return plan_truncation(directory, offset), False

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from kip33.archive.broker_log_dirs import OF_A_BROKER
+from kip33.archive.broker_log_dirs import OF_A_BROKER, require_no_restore
 from kip33.errors import LockedError
 from kip33.stores.files import one_line
 from kip33.stores.locations import Location
@@ -25,11 +25,14 @@ _TRIES: Final = 5
 
 
 @contextmanager
-def locked(partitions: Iterable[Location], *, make: bool = True) -> Iterator[None]:
+def locked(
+    partitions: Iterable[Location], *, make: bool = True, restores: bool = False
+) -> Iterator[None]:
     """Hold the lock of every local log directory that contains the partition directories.
 
     `make`: create the lock file of a broker's log directory if it is missing. Raises LockedError if
-    a broker or another run of kip33 holds one, or it cannot be opened.
+    a broker or another run of kip33 holds one, or it cannot be opened, and for an unfinished
+    restore unless the caller `restores`.
     """
     held: list[tuple[int, Location | None]] = []  # descriptor, and the file if created here
     try:
@@ -37,6 +40,8 @@ def locked(partitions: Iterable[Location], *, make: bool = True) -> Iterator[Non
             one = _take(log_dir, make=make)
             if one:
                 held.append(one)
+            if not restores:
+                require_no_restore(log_dir)
         yield
     finally:
         for descriptor, made in held:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kip33.restore.log_dir_state import STAGING
+from kip33.archive.broker_log_dirs import RESTORE_STAGING
 from tests.faults.line_programs import ask, start
 from tests.long_forms import one_in
 from tests.restore.test_restore import log_of, new_topic, write_logs
@@ -46,7 +46,7 @@ class Restored:
 
     def starts(self) -> bool:
         """Return whether a broker would start: each directory is named as a partition's."""
-        return not (self.log_dir / STAGING).exists()
+        return not (self.log_dir / RESTORE_STAGING).exists()
 
     def start(self) -> "subprocess.Popen[str]":
         """Return the program whose children restore."""
@@ -95,10 +95,10 @@ def test_what_is_staged_is_not_copied_again(restored: Restored) -> None:
         for number in range(1000):  # the first operation at which all facts are there
             restored.reset()
             ask(forks, json.dumps(["before", number]))
-            if len(list((restored.log_dir / STAGING).glob("facts/*/0*.json"))) == 4:
+            if len(list((restored.log_dir / RESTORE_STAGING).glob("facts/*/0*.json"))) == 4:
                 last_copy = number
                 break
-        staged = sorted((restored.log_dir / STAGING).glob("partitions/*/*.log"))
+        staged = sorted((restored.log_dir / RESTORE_STAGING).glob("partitions/*/*.log"))
         inodes = {path.name: path.stat().st_ino for path in staged}
         assert last_copy
         assert len(inodes) == 4

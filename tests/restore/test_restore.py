@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from kip33.archive.broker_log_dirs import RESTORE_JOURNAL, RESTORE_STAGING
 from kip33.errors import LocationError, LockedError, RestoreError
 from kip33.formats.offset_checkpoints import parse_offset_checkpoint
 from kip33.formats.partition_metadata import PartitionMetadata
@@ -21,10 +22,8 @@ from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.verification import verify_file
 from kip33.local.local_engine import LocalEngine
 from kip33.restore.given_topic_ids import load_topic_ids
-from kip33.restore.log_dir_state import STAGING
 from kip33.restore.restore_apply import restore
 from kip33.restore.restore_bins import STAGED_RUN
-from kip33.restore.restore_journal import RESTORE_JOURNAL
 from kip33.restore.restore_plan import plan_restore
 from kip33.restore.restore_request import RestoreRequest
 from kip33.rules.index_builder import IndexSettings, TopicSettings
@@ -375,7 +374,7 @@ class ElsewhereEngine(LocalEngine):
 
     def __init__(self, log_dir: Path, there: bytes | None) -> None:
         super().__init__()
-        self._shared, self._there = log_dir / STAGING / STAGED_RUN, there
+        self._shared, self._there = log_dir / RESTORE_STAGING / STAGED_RUN, there
 
     def run_on_bins(self, *arguments: Any, **how: Any) -> list[Any]:
         self._shared.unlink()
@@ -391,7 +390,7 @@ def test_a_machine_without_this_log_directory_does_no_work(
     with pytest.raises(RestoreError, match="mounted on all machines that run tasks") as refused:
         restore(asked(source, log_dir), ElsewhereEngine(log_dir, there))
     assert STAGED_RUN in str(refused.value)
-    assert not list((log_dir / STAGING).rglob("*.log"))
+    assert not list((log_dir / RESTORE_STAGING).rglob("*.log"))
     assert restored(source, log_dir)["partitions_refused"] == 0, "the same command continues"
 
 

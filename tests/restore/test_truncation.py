@@ -4,6 +4,7 @@ in `tests/integration/kafka/test_truncation.py`."""
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -156,6 +157,7 @@ def test_aborted_transactions_whose_marker_is_cut_are_removed(tmp_path: Path) ->
     (directory / f"{0:020d}.txnindex").write_bytes(aborts.to_bytes())
     files = cut(directory, 21)
     assert files[f"{0:020d}.txnindex"] == aborts.to_bytes()[:34]
+    assert cut(directory, 10)[f"{0:020d}.txnindex"] == b"", "Kafka keeps the file, too"
 
 
 def test_the_snapshot_at_the_new_end_has_the_open_transaction(tmp_path: Path) -> None:
@@ -485,3 +487,13 @@ def test_two_truncations_in_a_log_directory_do_not_run_at_once(copied: Path) -> 
             truncate(Location.of(copied), 45)
     finally:
         os.close(descriptor)
+
+
+@pytest.mark.parametrize("act", [truncate, planned_or_begun])
+def test_a_truncation_inside_an_unfinished_restore_is_refused(copied: Path, act: Any) -> None:
+    """The restore would then write the log's old end into the checkpoints."""
+    (copied.parent / ".kip33-restore").mkdir()
+    before = files_of(copied)
+    with pytest.raises(LockedError, match="a restore into this log directory has not ended"):
+        act(Location.of(copied), 45)
+    assert files_of(copied) == before

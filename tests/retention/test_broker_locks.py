@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kip33.errors import PlanError
+from kip33.errors import LockedError, PlanError
 from kip33.retention import broker_locks
 from kip33.retention.broker_locks import locked
 from kip33.stores.locations import Location
@@ -126,3 +126,18 @@ def test_a_file_that_a_broker_replaced_meanwhile_is_no_lock(
 
     with locked(orders):
         assert not is_free(lock)
+
+
+@pytest.mark.parametrize("name", [".kip33-restore", ".kip33-restore.json"])
+@pytest.mark.parametrize("partition", ["orders-0", ".kip33-restore/partitions/orders-0"])
+def test_an_unfinished_restore_refuses_all_but_a_restore(
+    log_dir: Path, name: str, partition: str
+) -> None:
+    (log_dir / name).mkdir()
+    places = [Location.of(log_dir / partition)]
+
+    with pytest.raises(LockedError, match="a restore into this log directory has not ended"):
+        locked(places).__enter__()
+
+    with locked(places, restores=True):
+        pass
