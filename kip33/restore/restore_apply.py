@@ -22,13 +22,13 @@ from kip33.formats.scan import SMALL_BYTES
 from kip33.restore.finished_partition import FinishedPartition, finish_partition
 from kip33.restore.known_before import known_before
 from kip33.restore.log_dir_lock import alone_in
-from kip33.restore.restore_bins import (
+from kip33.restore.log_dir_state import (
     STAGED_FACTS,
     STAGED_PARTITIONS,
     STAGED_RUN,
-    StagingJob,
-    stage_bin,
+    require_own_files,
 )
+from kip33.restore.restore_bins import StagingJob, stage_bin
 from kip33.restore.restore_complete import complete, give_to_owner, require_checkpoints
 from kip33.restore.restore_journal import (
     RestoredPartition,
@@ -73,6 +73,7 @@ def restore(
     else:
         plan_restore(request)  # raises the error for a log directory that is not local
     with alone_in(log_dir, "restore", RestoreError), locked([log_dir.child("any")], restores=True):
+        require_own_files(log_dir)
         journal = read_restore_journal(log_dir)
         if journal is None:
             journal = _staged(_read(request, engine, on_listed, on_progress))

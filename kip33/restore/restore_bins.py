@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from kip33.errors import RestoreError
+from kip33.restore.log_dir_state import STAGED_FACTS, STAGED_PARTITIONS, STAGED_RUN
 from kip33.restore.restore_request import SourceSegment
 from kip33.restore.segment_copy import SegmentWishes, restore_segment
 from kip33.restore.segment_facts import SegmentFacts, identity_of, read_facts
@@ -25,9 +26,6 @@ from kip33.stores.own_files import remove
 FLUSHED_BYTES: Final = 1 << 29  # bytes that are copied again, at most, after a run was killed
 FLUSHED_SEGMENTS: Final = 256
 _MOST_RUN_BYTES: Final = 100
-STAGED_PARTITIONS: Final = "partitions"
-STAGED_FACTS: Final = "facts"
-STAGED_RUN: Final = "run"
 _FIELDS: list["pa.Field[pa.DataType]"] = [
     pa.field("path", pa.string()),  # the URI of the log
     pa.field("size_bytes", pa.int64()),

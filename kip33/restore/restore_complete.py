@@ -23,8 +23,7 @@ from kip33.formats.offset_checkpoints import (
     parse_offset_checkpoint,
     with_offsets,
 )
-from kip33.restore.log_dir_state import CLEAN_SHUTDOWN, is_empty_partition
-from kip33.restore.restore_bins import STAGED_PARTITIONS
+from kip33.restore.log_dir_state import CLEAN_SHUTDOWN, REPLACED, STAGED_PARTITIONS, obstacle_at
 from kip33.restore.restore_journal import RestoredPartition, RestoreJournal
 from kip33.restore.restore_request import PartitionName
 from kip33.stores.durable_files import flush
@@ -33,7 +32,6 @@ from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
 from kip33.stores.own_files import publish, remove, remove_temporary
 
-REPLACED: Final = "replaced"
 _PUBLISHED: Final = (RESTORE_JOURNAL, CLEAN_SHUTDOWN, *OFFSET_CHECKPOINTS)
 _AT_END: Final = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
 
@@ -91,8 +89,9 @@ def _place(log_dir: Location, one: RestoredPartition) -> None:
     if not os.path.isdir(staged.path):  # noqa: PTH112
         return
     if os.path.lexists(target.path):
-        if not is_empty_partition(target):
-            raise FileExistsError(0, "the partition has data now", target.path)
+        obstacle = obstacle_at(target)
+        if obstacle:
+            raise FileExistsError(0, obstacle, target.path)
         aside = log_dir.child(f"{RESTORE_STAGING}/{REPLACED}")
         os.makedirs(aside.path, exist_ok=True)  # noqa: PTH103
         os.rename(target.path, aside.child(one.name).path)  # noqa: PTH104

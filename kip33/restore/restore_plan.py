@@ -8,7 +8,7 @@ from kip33.archive.listing import Listed
 from kip33.archive.log_start_offsets import log_start_offsets
 from kip33.errors import LocationError
 from kip33.formats.names import partition_dir_name
-from kip33.restore.log_dir_state import LogDirState, read_log_dir, topic_id_in
+from kip33.restore.log_dir_state import LogDirState, partition_folder, read_log_dir, topic_id_in
 from kip33.restore.restore_range import choose_range
 from kip33.restore.restore_request import RestoreRequest, SourceSegment
 from kip33.restore.restore_source import FoundPartition, FoundPartitions, find_partitions
@@ -121,18 +121,21 @@ def _in_log_dir(
     request: RestoreRequest, plan: PartitionPlan, found: FoundPartition, log_dir: LogDirState
 ) -> PartitionPlan:
     """Return the plan with the topic's id, and with a problem if the directory exists."""
-    there = log_dir.partitions.get(plan.name)
-    if there and not there.is_empty:
+    place = log_dir.place.child(plan.name)
+    try:
+        there = partition_folder(place)
+    except OSError as error:
+        return replace(plan, problem=f"{place.uri}: cannot be read: {one_line(error)}")
+    if there and there.obstacle:
         return replace(
             plan,
-            problem=f"{log_dir.place.child(plan.name).uri}: the partition has data, which a "
-            "restore does not replace; move the directory away, or choose other partitions",
+            problem=f"{place.uri}: {there.obstacle}; move it away, or choose other partitions",
         )
     given = request.topic_ids.get(plan.topic)
     if there and there.topic_id and given and given != there.topic_id:
         return replace(
             plan,
-            problem=f"{log_dir.place.child(plan.name).uri}: topic id {there.topic_id} found, but "
+            problem=f"{place.uri}: topic id {there.topic_id} found, but "
             f"{given} is given; use the id of the cluster that the broker belongs to",
         )
     try:

@@ -157,7 +157,7 @@ def test_a_partition_that_appears_meanwhile_is_not_replaced(source: Path, tmp_pa
 
     with (
         Changing(source / "orders-0" / f"{60:020d}.log", appear),
-        pytest.raises(Exception, match="the partition has data now"),
+        pytest.raises(Exception, match="the partition has data"),
     ):
         restored(source, log_dir)
     assert files_of(log_dir / "orders-0") == {f"{0:020d}.log": log_of(0)}

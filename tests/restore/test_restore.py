@@ -22,8 +22,8 @@ from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.verification import verify_file
 from kip33.local.local_engine import LocalEngine
 from kip33.restore.given_topic_ids import load_topic_ids
+from kip33.restore.log_dir_state import STAGED_RUN
 from kip33.restore.restore_apply import restore
-from kip33.restore.restore_bins import STAGED_RUN
 from kip33.restore.restore_plan import plan_restore
 from kip33.restore.restore_request import RestoreRequest
 from kip33.rules.index_builder import IndexSettings, TopicSettings
@@ -179,6 +179,127 @@ def test_a_partition_with_data_is_not_replaced(source: Path, log_dir: Path) -> N
     assert "the partition has data, which a restore does not replace" in problem_of(summary)
     assert files_of(there) == before
     assert (log_dir / "orders-1").is_dir()
+
+
+def everything_in(folder: Path) -> dict[str, bytes | str | None]:
+    """Return the bytes of all files below a folder, where links go, and None for directories."""
+    return {
+        str(path.relative_to(folder)): str(path.readlink())
+        if path.is_symlink()
+        else path.read_bytes()
+        if path.is_file()
+        else None
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+METADATA = PartitionMetadata(TOPIC_ID).to_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "is_replaced"),
+    [
+        ("00000000000000000042.log.bak", b"mine", False),
+        ("00000000000000000000.log.gz", b"mine", False),
+        ("saved.tar", b"mine", False),
+        ("saved.tar", b"", False),
+        ("00000000000000000000.log", b"mine", False),
+        ("00000000000000000000.log.deleted", b"", False),
+        ("00000000000000000007.log", b"", False),
+        ("0.log", b"", False),
+        ("00000000000000000000.snapshot", b"mine", False),
+        ("00000000000000000000.index", b"mine", False),
+        ("00000000000000000000.index", bytes(10_485_760), True),  # of a broker that was killed
+        ("00000000000000000000.timeindex", bytes(10_485_756), True),
+        ("leader-epoch-checkpoint", b"0\n1\n0 0\n", True),  # it had a leader
+        ("leader-epoch-checkpoint", b"0\n1\n0 7\n", False),
+        ("leader-epoch-checkpoint", b"mine", False),
+        ("partition.metadata", METADATA, True),
+        ("partition.metadata", b"mine", False),
+        (".kip33-truncate.json", b"{}", False),
+    ],
+)
+def test_only_what_a_broker_makes_for_a_new_topic_is_replaced(
+    source: Path, log_dir: Path, name: str, data: bytes, is_replaced: bool
+) -> None:
+    (new_topic(log_dir, "orders-0") / name).write_bytes(data)
+    before = everything_in(log_dir / "orders-0")
+    [planned] = [
+        one for one in plan_restore(asked(source, log_dir)).partitions if not one.partition
+    ]
+    problem = problem_of(restored(source, log_dir))
+    assert (planned.problem is None, problem == "None") == (is_replaced, is_replaced), problem
+    if not is_replaced:
+        assert planned.problem == problem
+        assert name in problem
+        assert everything_in(log_dir / "orders-0") == before
+    assert (log_dir / "orders-1").is_dir()
+
+
+def test_the_first_foreign_files_of_a_partition_are_named(source: Path, log_dir: Path) -> None:
+    folder = new_topic(log_dir, "orders-0")
+    for name in ("d", "b", "c", "a", "e"):
+        (folder / name).write_bytes(b"")
+    assert "replace: a, b, c and 2 others; move it away" in problem_of(restored(source, log_dir))
+
+
+def _file(place: Path) -> None:
+    place.write_bytes(b"mine")
+
+
+def _link_to_a_directory(place: Path) -> None:
+    place.symlink_to(new_topic(place.parent.parent, "elsewhere-0"))
+
+
+def _dead_link(place: Path) -> None:
+    place.symlink_to("nowhere")
+
+
+def _folder(place: Path) -> None:
+    place.mkdir()
+
+
+@pytest.mark.parametrize("make", [_file, _link_to_a_directory, _dead_link])
+def test_a_link_or_a_file_at_a_partitions_place_refuses_the_partition(
+    source: Path, log_dir: Path, make: Callable[[Path], None]
+) -> None:
+    make(log_dir / "orders-0")
+    before = everything_in(log_dir)
+    [planned] = [
+        one for one in plan_restore(asked(source, log_dir)).partitions if not one.partition
+    ]
+    summary = restored(source, log_dir)
+    assert planned.problem == problem_of(summary)
+    assert "orders-0: this is a link or no directory" in problem_of(summary)
+    assert before.items() <= everything_in(log_dir).items()
+    assert (log_dir / "orders-1").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        *((RESTORE_JOURNAL, make) for make in (_folder, _dead_link, _link_to_a_directory)),
+        *((RESTORE_STAGING, make) for make in (_file, _dead_link, _link_to_a_directory)),
+        (f"{RESTORE_STAGING}/saved.tar", _file),
+        (f"{RESTORE_STAGING}/orders-0", _folder),
+        (f"{RESTORE_STAGING}/partitions", _link_to_a_directory),
+        (f"{RESTORE_STAGING}/partitions/orders-0/mine", _file),
+        (f"{RESTORE_STAGING}/partitions/clicks", _folder),
+        (f"{RESTORE_STAGING}/partitions/clicks-0/{0:020d}.log", _dead_link),
+        (f"{RESTORE_STAGING}/facts/orders-0/mine.json", _file),
+    ],
+)
+def test_what_is_at_the_places_of_a_restores_own_files_is_not_touched(
+    source: Path, log_dir: Path, name: str, make: Callable[[Path], None]
+) -> None:
+    (log_dir / name).parent.mkdir(parents=True, exist_ok=True)
+    make(log_dir / name)
+    before = everything_in(log_dir)
+    for act in (lambda: plan_restore(asked(source, log_dir)), lambda: restored(source, log_dir)):
+        with pytest.raises(RestoreError, match="no restore made") as refused:
+            act()
+        assert (log_dir / name).name in str(refused.value)
+    assert everything_in(log_dir) == before
 
 
 @pytest.mark.parametrize(
