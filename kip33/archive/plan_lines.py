@@ -16,6 +16,7 @@ from kip33.stores.own_files import publish_or_raise
 
 ID_DIGITS: Final = 32  # hexadecimal, of the SHA-256's 64
 MOST_PLAN_BYTES: Final = 1 << 32
+CONTENT_ID: Final = "content_id"  # a key
 
 
 class PlanForm(NamedTuple):
@@ -80,3 +81,26 @@ def read_plan_lines(place: Location, form: PlanForm) -> PlanLines:
             f"damaged; {form.make_another}"
         )
     return PlanLines(header, lines[1:])
+
+
+def with_content_id(record: dict[str, Any]) -> dict[str, Any]:
+    """Return an object, such as a journal, with the id of its content."""
+    return record | {CONTENT_ID: _content_id_of(record)}
+
+
+def require_content_id(record: dict[str, Any]) -> None:
+    """Raise ValueError unless an object is exactly as it was written."""
+    if record.get(CONTENT_ID) != _content_id_of(record):
+        raise ValueError("the checksum is wrong: the file was edited, truncated or damaged")
+
+
+def _content_id_of(record: dict[str, Any]) -> str:
+    content = {key: value for key, value in record.items() if key != CONTENT_ID}
+    return plan_id_of([json.dumps(content, sort_keys=True).encode()])
+
+
+def require_plain_name(name: object) -> str:
+    """Return the name of a file in a known directory; ValueError for one that leads elsewhere."""
+    if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise ValueError(f"{name!r} found, expected the name of a file without a directory")
+    return name

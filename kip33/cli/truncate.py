@@ -53,14 +53,18 @@ def truncate(
     """
     from kip33.restore.truncate_apply import planned_or_begun
     from kip33.restore.truncate_apply import truncate as apply_truncation
+    from kip33.restore.truncate_journal import read_journal
     from kip33.stores.locations import Location
 
     if plan_id is not None and not is_applied:
         raise click.UsageError("--plan-id is for --apply")
     directory = Location.of(partition_dir)
     if is_applied:
+        is_continued = directory.is_local and read_journal(directory) is not None
         plan = apply_truncation(directory, offset, plan_id)
         is_begun = False
+        if is_continued:
+            warn(f"a truncation to {plan.offset} that was begun is continued, and is complete now")
     else:
         plan, is_begun = planned_or_begun(directory, offset)
     if output_format == "json":

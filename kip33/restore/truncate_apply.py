@@ -8,6 +8,7 @@ builds its indexes. Each step is on the disk before the next one begins.
 """
 
 import os
+import stat
 from typing import Final
 
 from kip33.archive.broker_log_dirs import require_no_restore
@@ -17,8 +18,14 @@ from kip33.formats.names import parse_segment_file
 from kip33.formats.offset_checkpoints import parse_offset_checkpoint, with_offset
 from kip33.restore.file_change import FileAction, FileChange
 from kip33.restore.log_dir_lock import alone_in
-from kip33.restore.partition_state import partition_of
-from kip33.restore.truncate_journal import begin_journal, end_journal, journal_of, read_journal
+from kip33.restore.partition_state import partition_of, require_one_name
+from kip33.restore.truncate_journal import (
+    begin_journal,
+    end_journal,
+    journal_id_of,
+    journal_of,
+    read_journal,
+)
 from kip33.restore.truncate_plan import TruncationPlan
 from kip33.restore.truncate_planner import plan_truncation
 from kip33.retention.broker_locks import locked
@@ -69,6 +76,8 @@ def truncate(directory: Location, offset: int, plan_id: str | None = None) -> Tr
                 f"{directory.uri}: the plan is {plan.plan_id}, expected {plan_id}: the files have "
                 "changed since; look at the plan again (without --apply)"
             )
+        if not is_begun:
+            remove(journal_id_of(directory))  # of a run that was killed before its journal
         if plan.changes:
             _carry_out(plan, is_begun=is_begun)
         return plan
@@ -94,12 +103,16 @@ def require_as_planned(plan: TruncationPlan, *, is_begun: bool) -> None:
 def _require(plan: TruncationPlan, change: FileChange, *, is_begun: bool) -> None:
     place = change.place(plan.directory)
     try:
-        status = os.stat(place.path)  # noqa: PTH116 - a path, as the filesystem has it
+        status = os.lstat(place.path)
     except FileNotFoundError:
         # The .index is removed first and written last.
         if change.bytes_before is None or (is_begun and change.action != FileAction.CUT):
             return
         raise _changed(plan, change.name, "is missing") from None
+    if not stat.S_ISREG(status.st_mode):
+        raise _changed(plan, change.name, "is a link or not a file")
+    if change.action == FileAction.CUT:
+        require_one_name(place)
     if (status.st_size, status.st_mtime_ns) == (change.bytes_before, change.modified_ns):
         return
     if is_begun and status.st_size == change.bytes_after:
@@ -169,7 +182,8 @@ def _lower(plan: TruncationPlan, change: FileChange) -> None:
 def _remove_unfinished(plan: TruncationPlan) -> None:
     """Remove temporary files of runs that were killed."""
     places = [change.place(plan.directory) for change in plan.changes]
-    names = [place.name for place in (*places, journal_of(plan.directory))]
+    own = journal_of(plan.directory), journal_id_of(plan.directory)
+    names = [place.name for place in (*places, *own)]
     for folder in (plan.directory, plan.directory.parent):
         remove_temporary(folder, names)
 

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from kip33.restore import truncate_apply
+from kip33.stores.locations import Location
 from tests.builders.partition_copies import files_of, write_partition
 from tests.builders.segment_builder import Record, v1_message, v2_batch, wrapper
 from tests.cli.console import Command
@@ -86,3 +88,22 @@ def test_wrong_usage_is_one_line(
     assert (done.exit_code, done.stdout) == (2, "")
     assert said in done.stderr
     assert files_of(copied) == before
+
+
+def test_a_continued_run_says_what_it_continues(
+    copied: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(truncate_apply, "_cut", _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            truncate_apply.truncate(Location.of(copied), 15)
+    plan = command("truncate", "orders-0", "--to", 15)
+    assert "this truncation was begun and is not complete" in plan.stderr
+    done = command("truncate", "orders-0", "--to", 15, "--apply")
+    assert done.exit_code == 0
+    assert "a truncation to 15 that was begun is continued" in done.stderr
+    assert not list(copied.parent.rglob(".kip33*"))
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt

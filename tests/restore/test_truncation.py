@@ -1,13 +1,16 @@
 """`kip33 truncate`: what is cut, what stays, and what is refused. Kafka's own results are compared
 in `tests/integration/kafka/test_truncation.py`."""
 
+import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kip33.archive.plan_lines import with_content_id
 from kip33.errors import LocationError, LockedError, TruncationError
 from kip33.formats.offset_index import OffsetIndex
 from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState
@@ -15,7 +18,7 @@ from kip33.formats.time_index import TimeIndex
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.verification import verify_file
 from kip33.restore.truncate_apply import planned_or_begun, truncate
-from kip33.restore.truncate_journal import JOURNAL
+from kip33.restore.truncate_journal import JOURNAL, journal_id_of
 from kip33.restore.truncate_planner import plan_truncation
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_verdict import IndexVerdict
@@ -474,6 +477,94 @@ def _interrupt_at_the_cut(directory: Path, monkeypatch: pytest.MonkeyPatch, offs
 def test_a_journal_that_is_none_is_refused(copied: Path) -> None:
     (copied / JOURNAL).write_text("{}")
     with pytest.raises(TruncationError, match="is not the journal of a truncation"):
+        truncate(Location.of(copied), 45)
+
+
+def _edited(directory: Path, edit: Callable[[dict[str, Any]], object]) -> None:
+    """Write a journal with the right checksum, and its id beside the directory."""
+    record = json.loads((directory / JOURNAL).read_text())
+    edit(record)
+    record = with_content_id(record)
+    (directory / JOURNAL).write_text(json.dumps(record))
+    Path(journal_id_of(Location.of(directory)).path).write_text(record["content_id"])
+
+
+def _is_edited(directory: Path) -> None:
+    journal = directory / JOURNAL
+    journal.write_text(journal.read_text().replace('"records_cut": 50', '"records_cut": 51'))
+
+
+def _is_a_link(directory: Path) -> None:
+    (directory / JOURNAL).rename(directory / "elsewhere")
+    (directory / JOURNAL).symlink_to("elsewhere")
+
+
+def _is_without_its_id(directory: Path) -> None:
+    Path(journal_id_of(Location.of(directory)).path).unlink()
+
+
+def _came_with_a_copy(directory: Path) -> None:
+    saved = directory.with_name("saved")
+    directory.rename(saved)
+    shutil.copytree(saved, directory)
+
+
+def _is_of_another_partition(directory: Path) -> None:
+    _edited(directory, lambda record: record.update(partition=1))
+
+
+def _file(**fields: Any) -> Callable[[Path], None]:
+    return lambda directory: _edited(directory, lambda record: record["files"][-1].update(fields))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_is_edited, "the checksum is wrong"),
+        (_is_a_link, "a link found, expected a file"),
+        (_is_without_its_id, "has '', expected its id"),
+        (_came_with_a_copy, "it was written in another directory, of orders-0"),
+        (_is_of_another_partition, "it was written in another directory, of orders-1"),
+        (_file(file="../../victim"), "expected the name of a file without a directory"),
+        (_file(file="/tmp/victim"), "expected the name of a file without a directory"),
+        (_file(file=".."), "expected the name of a file without a directory"),
+        (_file(file=7), "expected the name of a file without a directory"),
+        (_file(file="victim"), "write 'victim' found, which no truncation does"),
+        (_file(file="victim", in_log_dir=True), "write 'victim' found, which no truncation does"),
+        (_file(file="partition.metadata"), "'partition.metadata' found, which no truncation does"),
+        (_file(file="7.log"), "'7.log' found, which no truncation does"),
+        (_file(action="delete"), "delete 'leader-epoch-checkpoint' found, which no truncation"),
+        (_file(file=f"{60:020d}.index", action="cut"), r"cut '0+60\.index' found, which no trunc"),
+    ],
+)
+def test_a_journal_is_believed_only_where_it_was_written(
+    copied: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None], message: str
+) -> None:
+    """With the names of a journal from elsewhere files outside of the partition were replaced."""
+    _interrupt_at_the_cut(copied, monkeypatch, 45)
+    for place in (copied.parent.parent / "victim", copied.parent / "victim", copied / "victim"):
+        place.write_bytes(b"mine")
+    change(copied)
+    before = _all_files(copied.parent.parent)
+    for act in (truncate, planned_or_begun):
+        with pytest.raises(TruncationError, match=message) as refusal:
+            act(Location.of(copied), 45)
+        assert "copy the partition again, or remove the file to plan anew" in str(refusal.value)
+    assert _all_files(copied.parent.parent) == before
+
+
+def _all_files(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_file_that_became_a_link_is_not_cut(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _interrupt_at_the_cut(copied, monkeypatch, 45)
+    log = copied / f"{30:020d}.log"
+    shutil.move(log, copied.parent / "victim")
+    log.symlink_to("../victim")
+    with pytest.raises(TruncationError, match="is a link or not a file"):
         truncate(Location.of(copied), 45)
 
 
