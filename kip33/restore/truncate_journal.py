@@ -121,7 +121,7 @@ def _require_own(change: FileChange) -> None:
 def begin_journal(plan: TruncationPlan) -> None:
     """Publish the journal of a plan; PublishError if that fails, then nothing was changed."""
     inode = os.stat(plan.directory.path).st_ino  # noqa: PTH116
-    record = with_content_id(plan.as_record() | {"format": JOURNAL_FORMAT, "inode": inode})
+    record = with_content_id({"format": JOURNAL_FORMAT, "inode": inode} | plan.as_record())
     content_id = f"{record[CONTENT_ID]}\n".encode()
     publish_or_raise(journal_id_of(plan.directory), content_id, "nothing was changed")
     data = (json.dumps(record) + "\n").encode()
