@@ -19,15 +19,39 @@
       WorkerLostError           a worker process that was killed, twice: nothing is committed
       WorkerStartError          a worker process that cannot be started: nothing is committed
 
-`exit_code` is the exit code of a command; 1 for an error in the middle of its work.
-A wrong argument is a plain `ValueError`.
+`exit_code` is the exit code of a command that the error ends. A wrong argument is a plain
+`ValueError`.
 """
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """The exit codes of all commands; `kip33/docs/reference/commands.md` has the same table."""
+
+    DONE = 0
+    INCOMPLETE = 1  # something that was asked did not happen, because of an error
+    USAGE = 2  # wrong usage or input; nothing was changed
+    FINDINGS = 3  # only those that `--fail-on` asks for
+    REFUSED = 4  # a check refused a part, which was left untouched; everything else is done
+    INTERRUPTED = 130  # Ctrl-C
+
+
+def exit_code_of(
+    *, findings: bool = False, incomplete: bool = False, refused: bool = False
+) -> ExitCode:
+    """Return the exit code of a command that came to its end: the first that applies."""
+    if findings:
+        return ExitCode.FINDINGS
+    if incomplete:
+        return ExitCode.INCOMPLETE
+    return ExitCode.REFUSED if refused else ExitCode.DONE
 
 
 class Kip33Error(Exception):
     """Base of every error that kip33 raises on purpose."""
 
-    exit_code: int = 2
+    exit_code: int = ExitCode.USAGE
 
 
 class CorruptSegmentError(Kip33Error):
@@ -66,7 +90,7 @@ class CatalogError(Kip33Error):
 class UnreadableCatalogError(CatalogError):
     """A file of a catalog that exists but cannot be read now; this does not prove damage."""
 
-    exit_code = 1
+    exit_code = ExitCode.INCOMPLETE
 
 
 class LocationError(Kip33Error):
@@ -88,19 +112,19 @@ class RestoreError(Kip33Error):
 class PublishError(Kip33Error):
     """A file that a build needs to write and cannot: a full disk, a missing permission."""
 
-    exit_code = 1
+    exit_code = ExitCode.INCOMPLETE
 
 
 class WorkerLostError(Kip33Error):
     """A worker process of this machine that was killed at both attempts at a bin."""
 
-    exit_code = 1
+    exit_code = ExitCode.INCOMPLETE
 
 
 class WorkerStartError(Kip33Error):
     """A worker process of the local engine that cannot be started; nothing is committed."""
 
-    exit_code = 1
+    exit_code = ExitCode.INCOMPLETE
 
 
 class PlanError(Kip33Error):

@@ -1,9 +1,11 @@
 """`kip33 restore`."""
 
+import hashlib
 import sys
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -11,15 +13,34 @@ from kip33.cli.engine_option import EngineOptions, engine_options, open_engine
 from kip33.cli.layout_option import layout_option
 from kip33.cli.options import TOPICS_HELP, format_option, session_options, topic_setting_options
 from kip33.cli.progress import progress_bar
-from kip33.cli.restore_output import print_restore
+from kip33.cli.restore_output import print_abandoned, print_restore
 from kip33.cli.restore_partitions import PARTITION_NUMBERS
 from kip33.cli.summary_file import publish_summary, summary_option
 from kip33.cli.times import MOMENT
+from kip33.errors import exit_code_of
 from kip33.formats.batch import MAX_INT32
 from kip33.rules.index_builder import IndexSettings
 
 if TYPE_CHECKING:
     from kip33.stores.locations import Location
+
+_HOW: Final = (
+    *("log_dir", "dry_run", "is_abandoned", "summary_file", "output_format"),
+    *("master", "conf", "engine", "workers", "verbose"),
+)
+_FILES: Final = ("from_offsets", "topic_ids", "kafka_configs")
+_MOST_FILE_BYTES: Final = 1 << 30
+
+
+class _Moment(NamedTuple):
+    """A time as it was given, `now-7d` too, and in ms."""
+
+    text: str
+    ms: int
+
+
+def _moment(context: click.Context, parameter: click.Parameter, text: str | None) -> _Moment | None:
+    return None if text is None else _Moment(text, MOMENT.convert(text, parameter, context))
 
 
 @click.command(
@@ -27,7 +48,7 @@ if TYPE_CHECKING:
     "--dry-run, then the same without --dry-run. kip33/restore/README.md has the steps and what a "
     "broker finds after each."
 )
-@click.argument("source")
+@click.argument("source", required=False)
 @click.option(
     "--to",
     "log_dir",
@@ -55,16 +76,16 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--from",
-    "from_ms",
-    type=MOMENT,
+    "begin",
+    callback=_moment,
     metavar="TIME",
     help="Restore segments from the one with the first record at or after TIME. Consumers do not "
     "see the records before it.",
 )
 @click.option(
     "--until",
-    "until_ms",
-    type=MOMENT,
+    "end",
+    callback=_moment,
     metavar="TIME",
     help="Restore segments that begin before the first record at or after TIME.",
 )
@@ -116,6 +137,12 @@ if TYPE_CHECKING:
     help="Show the plan and change nothing. Logs are read only for --from and --until, so damage "
     "and missing offsets are found only with a catalog.",
 )
+@click.option(
+    "--abandon",
+    "is_abandoned",
+    is_flag=True,
+    help="Give up a restore that was interrupted: remove what it copied. Needs no SOURCE.",
+)
 @layout_option
 @topic_setting_options
 @summary_option
@@ -123,14 +150,14 @@ if TYPE_CHECKING:
 @engine_options
 @format_option("table", "json")
 def restore(
-    source: str,
+    source: str | None,
     log_dir: str,
     topics: tuple[str, ...],
     partitions: frozenset[int] | None,
     replica: str | None,
     snapshot: str | None,
-    from_ms: int | None,
-    until_ms: int | None,
+    begin: _Moment | None,
+    end: _Moment | None,
     is_truncated: bool,
     from_offsets: str | None,
     topic_ids: str | None,
@@ -139,6 +166,7 @@ def restore(
     is_linked: bool,
     allow_holes: bool,
     dry_run: bool,
+    is_abandoned: bool,
     layout: str,
     index_interval_bytes: int,
     segment_index_bytes: int,
@@ -165,61 +193,103 @@ def restore(
     On Spark the tasks write to LOG_DIR, so it must be mounted on their machines, too.
 
     The broker must be stopped; its .lock is held meanwhile. Nothing is replaced but the empty
-    partitions of topics that were just created. If it is interrupted, the same command continues.
-    Exit codes: 0 all partitions are restored, 1 some are refused.
+    partitions of topics that were just created. If it is interrupted, the same command continues,
+    and another one is refused; --abandon gives it up. Exit codes: 0 all partitions are restored,
+    1 the restore is not complete, 4 some partitions are refused and the others are restored.
     """
     from kip33.audits.timestamp_plan import is_catalog
     from kip33.builds.topic_settings import load_topic_settings
     from kip33.catalog.catalog import Catalog
     from kip33.cli.snapshot_choice import choose_and_warn
+    from kip33.restore.restore_apply import may_continue, planned_or_begun
     from kip33.restore.restore_apply import restore as apply_restore
-    from kip33.restore.restore_plan import plan_restore
+    from kip33.restore.restore_complete import abandon
     from kip33.restore.restore_request import RestoreRequest
-    from kip33.restore.restore_summary import planned_summary
     from kip33.stores.locations import Location
 
-    if is_truncated and until_ms is None:
+    if is_abandoned:
+        if dry_run:
+            raise click.UsageError("give --abandon or --dry-run, not both")
+        print_abandoned(abandon(Location.of(log_dir)), output_format)
+        return
+    if source is None:
+        raise click.UsageError("Missing argument 'SOURCE'")
+    if is_truncated and end is None:
         raise click.UsageError("--truncate is for --until")
-    if from_offsets is not None and from_ms is not None:
+    if from_offsets is not None and begin is not None:
         raise click.UsageError("give --from or --from-offsets, not both")
     if topic_ids is not None and bootstrap_server is not None:
         raise click.UsageError("give --topic-ids or --bootstrap-server, not both")
     started = time.monotonic()
-    place, catalog = Location.of(source), None
-    if is_catalog(place):
-        chosen = choose_and_warn(Catalog(place), snapshot).snapshot
-        place, catalog, layout = Location.of(chosen.source), (place, chosen), chosen.layout
-    elif snapshot is not None:
-        raise click.UsageError("--snapshot is for a catalog")
     default = IndexSettings("recover", index_interval_bytes, segment_index_bytes)
     request = RestoreRequest(
-        source=place,
+        source=Location.of(source),
         log_dir=Location.of(log_dir),
+        options=_asked(click.get_current_context()),
         topics=topics,
         partitions=partitions,
         layout=layout,
-        catalog=catalog,
         replica=replica,
         settings=load_topic_settings(default, kafka_configs),
-        topic_ids=_topic_ids(topic_ids, bootstrap_server),
-        from_ms=from_ms,
-        until_ms=until_ms,
+        from_ms=begin.ms if begin else None,
+        until_ms=end.ms if end else None,
         from_offsets=_offsets(from_offsets),
         is_truncated=is_truncated,
         leader_epoch=leader_epoch,
         is_linked=is_linked,
         allow_holes=allow_holes,
     )
+    if may_continue(request) is None:
+        place = request.source
+        if is_catalog(place):
+            chosen = choose_and_warn(Catalog(place), snapshot).snapshot
+            archive = Location.of(chosen.source)
+            request = replace(
+                request, source=archive, catalog=(place, chosen), layout=chosen.layout
+            )
+        elif snapshot is not None:
+            raise click.UsageError("--snapshot is for a catalog")
+        request = replace(request, topic_ids=_topic_ids(topic_ids, bootstrap_server))
     at_work = open_engine(EngineOptions(engine, workers, verbose, master, conf))
     with progress_bar("restore") as bar:
         on_listed, on_progress = (bar.listed, bar.advance) if bar else (None, None)
         if dry_run:
-            summary = planned_summary(plan_restore(request, on_listed))
+            summary = planned_or_begun(request, on_listed)
         else:
             summary = apply_restore(request, at_work, on_listed=on_listed, on_progress=on_progress)
             summary |= {"engine": at_work.name, "workers": at_work.workers}
     summary = summary | {"seconds": round(time.monotonic() - started, 3)}
     _report(summary, summary_file, output_format)
+
+
+def _asked(context: click.Context) -> dict[str, Any]:
+    """Return the options that decide what is restored, not where and how, as they were given."""
+    return {
+        "SOURCE" if isinstance(one, click.Argument) else one.opts[0]: _plain(one.name, given)
+        for one in context.command.params
+        if one.name not in _HOW and (given := context.params.get(one.name or "")) is not None
+    }
+
+
+def _plain(name: str | None, given: Any) -> Any:
+    """Return an option's value for JSON; of a file also its checksum."""
+    from kip33.stores.files import read_whole
+    from kip33.stores.locations import Location
+
+    if isinstance(given, _Moment):
+        return given.text
+    if isinstance(given, (tuple, frozenset)):
+        return sorted(given)
+    if name == "source":
+        return Location.of(given).uri
+    if name not in _FILES:
+        return given
+    place = Location.of(given)
+    try:
+        data = read_whole(place, most_bytes=_MOST_FILE_BYTES)
+    except OSError:  # reported where the file is used
+        data = b""
+    return f"{place.uri} (SHA-256 {hashlib.sha256(data).hexdigest()[:16]})"
 
 
 def _topic_ids(file: str | None, bootstrap_server: str | None) -> dict[str, str]:
@@ -246,5 +316,4 @@ def _offsets(file: str | None) -> dict[tuple[str, int], int]:
 def _report(summary: dict[str, Any], place: "Location | None", output_format: str) -> None:
     publish_summary(place, summary)
     print_restore(summary, output_format)
-    if summary["partitions_refused"]:
-        sys.exit(1)
+    sys.exit(exit_code_of(refused=bool(summary["partitions_refused"])))

@@ -37,6 +37,21 @@ def print_restore(summary: dict[str, Any], output_format: str) -> None:
         warn("nothing was changed; the same command without --dry-run carries this out")
 
 
+def print_abandoned(summary: dict[str, Any], output_format: str) -> None:
+    """Print what `--abandon` did, as `table` or `json`."""
+    if output_format == "json":
+        print_json(summary)
+        return
+    for name in summary["partitions_in_place"]:
+        warn(f"{name} was in its place already, and stays")
+    rows = [
+        ("log directory", summary["log_dir"]),
+        ("partitions removed", f"{summary['partitions_removed']:,}"),
+        ("partitions in their places", f"{len(summary['partitions_in_place']):,}"),
+    ]
+    print_table(("abandoned", ""), rows)
+
+
 def _print_tables(summary: dict[str, Any]) -> None:
     rows = [_row(row) for row in summary["partitions"][:MOST_RESTORED_ROWS]]
     columns = ("partition", "from", "replicas", "segments", "bytes", "offsets", "result")

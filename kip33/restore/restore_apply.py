@@ -6,6 +6,7 @@ not start. When all partitions are staged and on the disk, the journal is publis
 command: segments that are staged are not copied again.
 """
 
+import json
 import os
 import secrets
 import shutil
@@ -26,19 +27,28 @@ from kip33.restore.log_dir_state import (
     STAGED_FACTS,
     STAGED_PARTITIONS,
     STAGED_RUN,
+    read_log_dir,
     require_own_files,
 )
 from kip33.restore.restore_bins import StagingJob, stage_bin
-from kip33.restore.restore_complete import complete, give_to_owner, require_checkpoints
+from kip33.restore.restore_complete import (
+    complete,
+    give_to_owner,
+    require_all,
+    require_checkpoints,
+)
 from kip33.restore.restore_journal import (
     RestoredPartition,
     RestoreJournal,
     begin_restore_journal,
-    read_restore_journal,
+    begun_restore,
+    files_id_of,
+    progress_of,
+    staged_place,
 )
 from kip33.restore.restore_plan import PartitionPlan, RestorePlan, plan_restore
 from kip33.restore.restore_request import RestoreRequest
-from kip33.restore.restore_summary import RestoreOutcome, summary_of
+from kip33.restore.restore_summary import RestoreOutcome, planned_summary, summary_of
 from kip33.restore.segment_facts import SegmentFacts
 from kip33.restore.staged_files import not_written
 from kip33.retention.broker_locks import locked
@@ -74,20 +84,54 @@ def restore(
         plan_restore(request)  # raises the error for a log directory that is not local
     with alone_in(log_dir, "restore", RestoreError), locked([log_dir.child("any")], restores=True):
         require_own_files(log_dir)
-        journal = read_restore_journal(log_dir)
+        journal = begun_restore(log_dir, request.asked)
+        if journal and not progress_of(log_dir, journal).may_go_on:
+            complete(log_dir, journal)  # of those in their places; the others are copied again
+            journal = None
+        is_begun = journal is not None
         if journal is None:
             journal = _staged(_read(request, engine, on_listed, on_progress))
             if not journal.partitions:
                 _remove_staging(log_dir)
                 return journal.summary
             begin_restore_journal(log_dir, journal)
-        elif journal.source != request.source.uri:
-            raise RestoreError(
-                f"{log_dir.uri}: a restore of {journal.source} was begun and not ended; end it "
-                "with the same command before another one"
-            )
         complete(log_dir, journal)
-        return journal.summary
+        return _with_note(journal) if is_begun else journal.summary
+
+
+def planned_or_begun(request: RestoreRequest, on_listed: Listed | None = None) -> dict[str, Any]:
+    """Return the summary of a plan, or of an interrupted restore that is continued; no change.
+
+    Raises the errors of `plan_restore`, and RestoreError if another restore was begun.
+    """
+    log_dir = request.log_dir
+    journal = may_continue(request)
+    if journal is None:
+        return planned_summary(plan_restore(request, on_listed))
+    free_bytes = read_log_dir(log_dir).free_bytes
+    return _with_note(journal) | {"applied": False, "free_bytes": free_bytes}
+
+
+def may_continue(request: RestoreRequest) -> RestoreJournal | None:
+    """Return the journal of a restore that ends without its source; None: there is no such one.
+
+    Raises RestoreError if another restore was begun, or its files are not as planned.
+    """
+    if not request.log_dir.is_local:
+        return None
+    require_own_files(request.log_dir)
+    journal = begun_restore(request.log_dir, request.asked)
+    if journal is None:
+        return None
+    progress = progress_of(request.log_dir, journal)
+    require_all(request.log_dir, progress)
+    return journal if progress.may_go_on else None
+
+
+def _with_note(journal: RestoreJournal) -> dict[str, Any]:
+    asked = ", ".join(f"{key} {json.dumps(value)}" for key, value in journal.asked.items() if value)
+    note = f"continues the restore that was begun with {asked}; its logs are not read again"
+    return journal.summary | {"notes": [note, *journal.summary["notes"]]}
 
 
 def _require_space(plan: RestorePlan) -> None:
@@ -193,18 +237,21 @@ def _staged(read: _ReadSegments) -> RestoreJournal:
     outcomes = {made.plan.name: RestoreOutcome.of(made.facts, made.finished) for made in staged}
     marks = not plan.log_dir.is_cleanly_shut and not others
     return RestoreJournal(
-        plan.request.source.uri,
-        tuple(_restored(made) for made in with_files),
+        plan.request.asked,
+        tuple(_restored(plan.request.log_dir, made) for made in with_files),
         marks,
         summary_of(plan, outcomes, others=others, is_applied=True, notes=read.notes),
     )
 
 
-def _restored(made: _Staged) -> RestoredPartition:
+def _restored(log_dir: Location, made: _Staged) -> RestoredPartition:
     finished = made.finished
+    files_id = files_id_of(staged_place(log_dir, made.plan.name))
+    assert files_id
     return RestoredPartition(
         *(made.plan.topic, made.plan.partition, made.plan.name),
         *(finished.first_base_offset, finished.start_offset, finished.end_offset),
+        files_id,
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kip33.catalog.snapshot import Snapshot
 from kip33.formats.names import partition_dir_name, segment_file_name
@@ -33,6 +33,12 @@ class RestoreRequest:
     leader_epoch: int | None = None  # the largest that batches have in the result
     is_linked: bool = False
     allow_holes: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the command, for the journal
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """Return what the journal keeps, so that no other request continues this one."""
+        return {"SOURCE": self.source.uri} | dict(self.options)
 
 
 class SourceSegment(NamedTuple):

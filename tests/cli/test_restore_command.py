@@ -1,13 +1,17 @@
 """`kip33 restore`: what it prints, and its exit codes."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+from kip33.cli.restore import restore as restore_command
+from kip33.restore import restore_complete
 from tests.builders.segment_builder import Record, v2_batch
 from tests.cli.console import Command
 from tests.faults.builds import build_here
+from tests.restore.test_restore import everything_in, new_topic
 
 T = 1_700_000_000_000
 
@@ -33,13 +37,13 @@ def test_a_dry_run_shows_partitions_and_changes_nothing(backup: Path, command: C
         assert text in done.stdout
 
 
-def test_a_refused_partition_is_exit_code_1_and_the_others_are_restored(
+def test_a_refused_partition_is_exit_code_4_and_the_others_are_restored(
     backup: Path, command: Command
 ) -> None:
     done = command(
         *("restore", "backup", "--to", "data", "--format", "json", "--summary", "done.json"),
     )
-    assert done.exit_code == 1
+    assert done.exit_code == 4
     [summary] = done.lines
     assert json.loads((backup.parent / "done.json").read_text()) == summary
     assert (summary["partitions_restored"], summary["partitions_refused"]) == (1, 1)
@@ -99,10 +103,10 @@ def test_a_catalog_shows_missing_offsets_before_a_log_is_read(
     build_here(backup, backup.parent / "indexes", now_ms=T)
     catalog = ("restore", "indexes/_catalog", "--to", "data")
     plan = command(*catalog, "--dry-run")
-    assert plan.exit_code == 1
+    assert plan.exit_code == 4
     assert "orders-1 is not restored: offsets 10 to 19 are missing" in plan.stderr
     done = command(*catalog, "--format", "json")
-    assert done.exit_code == 1
+    assert done.exit_code == 4
     [summary] = done.lines
     assert summary["source"] == backup.as_uri()
     assert [row["end_offset"] for row in summary["partitions"]] == [20, None]
@@ -113,7 +117,7 @@ def test_a_log_that_is_not_as_the_catalog_says_is_refused(backup: Path, command:
     log = backup / "orders-0" / f"{10:020d}.log"
     log.write_bytes(log.read_bytes() * 2)
     done = command("restore", "indexes/_catalog", "--to", "data", "--partitions", "0")
-    assert done.exit_code == 1
+    assert done.exit_code == 4
     assert "for a catalog after a new build" in done.stderr
     assert command("restore", "backup", "--to", "data", "--snapshot", "1").exit_code == 2
 
@@ -131,3 +135,101 @@ def test_of_two_replicas_the_one_without_damage_is_restored(
     done = command("restore", "indexes/_catalog", "--to", "data", "--format", "json")
     [row] = done.lines[0]["partitions"]
     assert (row["replica"], row["problem"], row["end_offset"]) == ("b1", None, 20)
+
+
+ASKED = ("restore", "backup", "--to", "data", "--partitions", "0", "--topics", "orders")
+
+
+def _killed(moment: str, monkeypatch: pytest.MonkeyPatch, *asked: str) -> None:
+    """Run a restore in this process up to the named function of its last part."""
+
+    def kill(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(restore_complete, moment, kill)
+        with pytest.raises(Killed):
+            restore_command.main(list(asked[1:]), standalone_mode=False)
+
+
+class Killed(BaseException):
+    """Ends a run where SIGKILL would."""
+
+
+@pytest.mark.parametrize(
+    ("more", "then", "now"),
+    [
+        (("--topics", "clicks"), '--topics ["orders"]', '--topics ["clicks", "orders"]'),
+        (("--leader-epoch", "0"), "--leader-epoch null", "--leader-epoch 0"),
+        (("--partitions", "1"), "--partitions [0]", "--partitions [1]"),
+        (("--until", "now-1d"), "--until null", '--until "now-1d"'),
+        (("--allow-holes",), "--allow-holes false", "--allow-holes true"),
+        (("--topic-ids", "ids"), "--topic-ids null", "ids (SHA-256 e3b0c44"),
+    ],
+)
+@pytest.mark.parametrize("dry_run", [(), ("--dry-run",)])
+def test_another_request_does_not_continue_a_restore(
+    backup: Path,
+    command: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    more: tuple[str, ...],
+    then: str,
+    now: str,
+    dry_run: tuple[str, ...],
+) -> None:
+    (backup.parent / "ids").touch()
+    _killed("_place", monkeypatch, *ASKED)
+    done = command(*ASKED, *more, *dry_run)
+    assert done.exit_code == 2
+    for text in (then, now, "or with --abandon to remove what it staged"):
+        assert text in done.stderr
+    assert not (backup.parent / "data" / "orders-0").exists()
+
+
+@pytest.mark.parametrize("source", ["backup", "indexes/_catalog"])
+def test_the_same_request_continues_without_its_source(
+    backup: Path, command: Command, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    build_here(backup, backup.parent / "indexes", now_ms=T)
+    asked = ("restore", source, "--to", "data", "--partitions", "0", "--until", "now+1d")
+    _killed("_place", monkeypatch, *asked)
+    shutil.rmtree(backup)
+    shutil.rmtree(backup.parent / "indexes")
+    plan = command(*asked, "--dry-run")
+    assert plan.exit_code == 0, plan.stderr
+    assert "continues the restore that was begun with" in plan.stderr
+    assert not (backup.parent / "data" / "orders-0").exists()
+    done = command(*asked)
+    assert done.exit_code == 0, done.stderr
+    assert "continues the restore that was begun with" in done.stderr
+    assert (backup.parent / "data" / "orders-0").is_dir()
+
+
+@pytest.mark.parametrize("moment", ["_place", "_update", "_remove_staging"])
+def test_an_abandoned_restore_leaves_the_log_directory_as_it_was(
+    backup: Path, command: Command, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    data = backup.parent / "data"
+    data.mkdir()
+    new_topic(data, "orders-0")
+    before = everything_in(data)
+    _killed(moment, monkeypatch, *ASKED)
+    assert (data / ".kip33-restore").is_dir()
+    done = command("restore", "--to", "data", "--abandon", "--format", "json")
+    assert done.exit_code == 0, done.stderr
+    assert (done.lines[0]["partitions_removed"], done.lines[0]["partitions_in_place"]) == (1, [])
+    left = everything_in(data)
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        assert left.pop(name, b"0\n0\n") == b"0\n0\n"
+    assert left == before
+    again = command("restore", "--to", "data", "--abandon")
+    assert (again.exit_code, again.stdout) == (2, "")
+    assert "no restore was begun here" in again.stderr
+    assert command(*ASKED).exit_code == 0
+
+
+def test_a_source_is_only_left_out_to_abandon(backup: Path, command: Command) -> None:
+    done = command("restore", "--to", "data")
+    assert done.exit_code == 2
+    assert "Missing argument 'SOURCE'" in done.stderr
+    assert command("restore", "--to", "data", "--abandon", "--dry-run").exit_code == 2

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from kip33.archive.broker_log_dirs import RESTORE_JOURNAL, RESTORE_STAGING
+from kip33.archive.plan_lines import with_content_id
 from kip33.errors import LocationError, LockedError, RestoreError
 from kip33.formats.offset_checkpoints import parse_offset_checkpoint
 from kip33.formats.partition_metadata import PartitionMetadata
@@ -21,9 +22,11 @@ from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.verification import verify_file
 from kip33.local.local_engine import LocalEngine
+from kip33.restore import restore_complete
 from kip33.restore.given_topic_ids import load_topic_ids
 from kip33.restore.log_dir_state import STAGED_RUN
-from kip33.restore.restore_apply import restore
+from kip33.restore.restore_apply import planned_or_begun, restore
+from kip33.restore.restore_complete import abandon
 from kip33.restore.restore_plan import plan_restore
 from kip33.restore.restore_request import RestoreRequest
 from kip33.rules.index_builder import IndexSettings, TopicSettings
@@ -558,15 +561,136 @@ def test_a_log_directory_that_cannot_be_created(source: Path, tmp_path: Path) ->
         restored(source, tmp_path / "file" / "data")
 
 
-def test_a_journal_of_another_source_is_not_continued(source: Path, log_dir: Path) -> None:
-    journal = {"format": 1, "source": "file:///elsewhere", "partitions": [], "summary": {}}
-    text = json.dumps(journal | {"marks_clean_shutdown": True})
-    (log_dir / RESTORE_JOURNAL).write_text(text)
-    with pytest.raises(RestoreError, match="a restore of file:///elsewhere was begun"):
-        restored(source, log_dir)
+class Killed(BaseException):
+    """Ends a run where SIGKILL would."""
+
+
+def killed(moment: str, source: Path, log_dir: Path, patch: pytest.MonkeyPatch) -> None:
+    """Run a restore up to the named function of its last part."""
+
+    def kill(*_: object) -> None:
+        raise Killed
+
+    with patch.context() as context:
+        context.setattr(restore_complete, moment, kill)
+        with pytest.raises(Killed):
+            restored(source, log_dir)
+
+
+def offsets_in(log_dir: Path) -> dict[tuple[str, int], int]:
+    return parse_offset_checkpoint((log_dir / "recovery-point-offset-checkpoint").read_text())
+
+
+ENDS = {("orders", 0): 90, ("orders", 1): 530}
+
+
+@pytest.mark.parametrize("moment", ["_place", "_update", "_remove_staging", "remove"])
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_a_continued_restore_looks_whether_partitions_are_in_their_places(
+    source: Path, log_dir: Path, monkeypatch: pytest.MonkeyPatch, moment: str, is_removed: bool
+) -> None:
+    """It said `restored`, and nothing was, after `.kip33-restore` had been removed."""
+    killed(moment, source, log_dir, monkeypatch)
+    if is_removed:
+        shutil.rmtree(log_dir / RESTORE_STAGING, ignore_errors=True)
+    summary = planned_or_begun(asked(source, log_dir))
+    assert (summary["partitions_restored"], summary["partitions_refused"]) == (2, 0)
+    is_continued = not (is_removed and moment == "_place")
+    assert bool(summary["notes"] and "continues the" in summary["notes"][0]) == is_continued
+    assert restored(source, log_dir)["partitions_restored"] == 2
+    assert offsets_in(log_dir) == ENDS
+    for base in (0, 30, 60):
+        log = (log_dir / "orders-0" / f"{base:020d}.log").read_bytes()
+        assert log == log_of(base, leader_epoch=base // 30)
+    assert not list(log_dir.glob(".kip33*"))
+
+
+def test_of_a_removed_folder_only_partitions_in_their_places_are_completed(
+    source: Path, log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed("_remove_staging", source, log_dir, monkeypatch)
+    for name in (RESTORE_STAGING, "orders-1"):
+        shutil.rmtree(log_dir / name)
+    for act in (planned_or_begun, lambda request: restore(request, LocalEngine())):
+        summary = act(asked(source, log_dir))
+        assert (summary["partitions_restored"], summary["partitions_refused"]) == (1, 1)
+        assert "the partition has data" in problem_of(summary, 0)
+    assert offsets_in(log_dir) == ENDS
+    assert not list(log_dir.glob(".kip33*"))
+
+
+def test_a_partition_that_is_lost_beside_others_ends_the_command(
+    source: Path, log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed("_place", source, log_dir, monkeypatch)
+    (log_dir / RESTORE_STAGING / "partitions" / "orders-1" / f"{500:020d}.log").write_bytes(b"")
+    before = everything_in(log_dir)
+    for act in (planned_or_begun, lambda request: restore(request, LocalEngine())):
+        with pytest.raises(RestoreError, match="orders-1: neither staged in"):
+            act(asked(source, log_dir))
+    assert everything_in(log_dir) == before
+    assert abandon(Location.of(log_dir))["partitions_removed"] == 2
+    assert restored(source, log_dir)["partitions_restored"] == 2
+
+
+def _journal(**fields: Any) -> Callable[[Path], None]:
+    def edit(log_dir: Path) -> None:
+        place = log_dir / RESTORE_JOURNAL
+        record = json.loads(place.read_text())
+        record["partitions"][0].update(fields)
+        place.write_text(json.dumps(with_content_id(record)))
+
+    return edit
+
+
+def _edited(log_dir: Path) -> None:
+    place = log_dir / RESTORE_JOURNAL
+    place.write_text(place.read_text().replace('"end_offset": 90', '"end_offset": 91'))
+
+
+def _copied(log_dir: Path) -> None:
+    log_dir.rename(log_dir.with_name("saved"))
+    shutil.copytree(log_dir.with_name("saved"), log_dir)
+
+
+def _of_another_run(log_dir: Path) -> None:
+    (log_dir / RESTORE_STAGING / STAGED_RUN).write_text("0123456789abcdef")
+
+
+def _empty_object(log_dir: Path) -> None:
     (log_dir / RESTORE_JOURNAL).write_text("{}")
-    with pytest.raises(RestoreError, match="is not the journal of a restore"):
-        restored(source, log_dir)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_empty_object, "is not the journal of a restore"),
+        (_edited, "the checksum is wrong"),
+        (_copied, "it was written in another directory, file:"),
+        (_of_another_run, "is of run '0123456789abcdef', not"),
+        (_journal(name="../orders-0"), r"'\.\./orders-0' found, expected the name of a partition"),
+        (_journal(name="orders-7"), "'orders-7' found, expected the name of a partition"),
+        (_journal(topic="../orders"), "no partition of Kafka: topic '../orders'"),
+    ],
+)
+def test_a_journal_is_believed_only_where_it_was_written(
+    source: Path,
+    log_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Path], None],
+    message: str,
+) -> None:
+    killed("_place", source, log_dir, monkeypatch)
+    change(log_dir)
+    before = everything_in(log_dir)
+    for act in (
+        lambda: planned_or_begun(asked(source, log_dir)),
+        lambda: restored(source, log_dir),
+        lambda: abandon(Location.of(log_dir)),
+    ):
+        with pytest.raises(RestoreError, match=message):
+            act()
+    assert everything_in(log_dir) == before
 
 
 def test_a_damaged_checkpoint_is_found_before(source: Path, log_dir: Path) -> None:
