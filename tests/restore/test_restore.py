@@ -22,7 +22,7 @@ from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.verification import verify_file
 from kip33.local.local_engine import LocalEngine
-from kip33.restore import restore_complete
+from kip33.restore import restore_apply, restore_complete
 from kip33.restore.given_topic_ids import load_topic_ids
 from kip33.restore.log_dir_state import STAGED_RUN
 from kip33.restore.restore_apply import planned_or_begun, restore
@@ -631,6 +631,28 @@ def test_a_partition_that_is_lost_beside_others_ends_the_command(
     assert everything_in(log_dir) == before
     assert abandon(Location.of(log_dir))["partitions_removed"] == 2
     assert restored(source, log_dir)["partitions_restored"] == 2
+
+
+def test_a_restore_is_abandoned_before_its_journal_and_after_its_end(
+    source: Path, log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = everything_in(log_dir)
+    with monkeypatch.context() as patch:
+        patch.setattr(restore_apply, "begin_restore_journal", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            restored(source, log_dir)
+    assert (log_dir / RESTORE_STAGING).is_dir()
+    assert abandon(Location.of(log_dir))["partitions_removed"] == 0
+    assert everything_in(log_dir) == before
+    killed("_remove_staging", source, log_dir, monkeypatch)
+    shutil.rmtree(log_dir / RESTORE_STAGING)  # from now on a broker may start
+    done = abandon(Location.of(log_dir))
+    assert (done["partitions_removed"], done["partitions_in_place"]) == (
+        0,
+        ["orders-0", "orders-1"],
+    )
+    assert (log_dir / "orders-0").is_dir()
+    assert not list(log_dir.glob(".kip33*"))
 
 
 def _journal(**fields: Any) -> Callable[[Path], None]:
