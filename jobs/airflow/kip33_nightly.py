@@ -75,7 +75,7 @@ DAMAGED = {
     "invalid": "a broker would keep no index of them",
     "unreadable": "the next build tries again",
 }
-# Not `missing`: a damaged segment has no index, and `build` counts what it could not write.
+# Not `missing`: a damaged segment has no index, and `build` fails if it cannot write one.
 INDEX_FILES = (
     (".timeindex", "by_verdict"),
     (".index", "by_offset_index_verdict"),
@@ -210,8 +210,6 @@ def findings(
     for status, consequence in DAMAGED.items():
         if count := build["by_status"].get(status):
             found.append(f"segments with status {status}: {count:,}, {consequence}")
-    if build["failed"]:
-        found.append(f"segments whose index files could not be written: {build['failed']:,}")
     if count := audit.get("missing_offsets"):
         found.append(f"offsets missing between segments: {count:,}; kip33 catalog --holes")
     for kind, counts in INDEX_FILES:

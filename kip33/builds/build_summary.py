@@ -69,7 +69,7 @@ def warnings_of(summary: BuildSummary) -> Iterator[str]:
         yield (
             f"index files of {count} segments could not be written, for example "
             f"{summary.failed_example}; column `error` of their rows has the reasons; "
-            "the next build tries again; --fail-on unwritten makes this exit 3"
+            "the next build tries again"
         )
     if count := summary.hidden_from_recovery:
         yield (

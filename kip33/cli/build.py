@@ -15,6 +15,7 @@ from kip33.cli.output import human_bytes, print_json, print_table, warn
 from kip33.cli.progress import progress_bar
 from kip33.cli.summary_file import publish_summary, summary_option
 from kip33.cli.untimestamped_option import untimestamped_option
+from kip33.errors import exit_code_of
 from kip33.rules.draft_entries import DRAFTS
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import DIALECTS
@@ -87,7 +88,8 @@ MISSING_OFFSETS: Final = "holes"  # another one
     multiple=True,
     type=click.Choice([*(status.value for status in SegmentStatus), UNWRITTEN, MISSING_OFFSETS]),
     help="Exit 3 if any segment has this status. unwritten: if an index file could not be "
-    "written. holes: if offsets are missing between segments. May be repeated.",
+    "written (without this option: exit 1). holes: if offsets are missing between segments. "
+    "May be repeated.",
 )
 @summary_option
 @metrics_options
@@ -195,8 +197,12 @@ def build(
         UNWRITTEN: record["failed"],
         MISSING_OFFSETS: missing_holes(record["by_hole"]),
     }
-    if any(findings.get(finding) for finding in fail_on):
-        sys.exit(3)
+    sys.exit(
+        exit_code_of(
+            findings=any(findings.get(finding) for finding in fail_on),
+            incomplete=bool(record["failed"]),
+        )
+    )
 
 
 def _publish_metrics(metrics: MetricsRequest, record: dict[str, Any]) -> None:

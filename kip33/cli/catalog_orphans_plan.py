@@ -24,6 +24,7 @@ from kip33.catalog.catalog import Catalog
 from kip33.catalog.snapshot import Snapshot
 from kip33.cli.output import MOST_TABLE_ROWS, human_bytes, print_json, print_table, warn
 from kip33.cli.times import current_ms
+from kip33.errors import exit_code_of
 from kip33.stores.locations import Location
 
 _STAYS: Final = (LeftoverOutcome.KEPT, LeftoverOutcome.FAILED)
@@ -78,7 +79,7 @@ def print_plan(plan: dict[str, Any]) -> None:
 
 
 def apply_plan_file(opened: Catalog, file: str, output_format: str, *, dry_run: bool) -> None:
-    """Carry out a plan and show what was removed; exit 1 if a store refused a removal."""
+    """Carry out a plan and show what was removed; end with the exit code."""
     done = remove_leftovers(opened, read_leftover_plan(Location.of(file)), dry_run=dry_run)
     for warning in done.warnings:
         warn(warning)
@@ -91,8 +92,12 @@ def apply_plan_file(opened: Catalog, file: str, output_format: str, *, dry_run: 
         print_json({"kind": "summary", **summary})
     else:
         _print_tables(done)
-    if done.count(LeftoverOutcome.FAILED):
-        sys.exit(1)
+    sys.exit(
+        exit_code_of(
+            incomplete=done.count(LeftoverOutcome.FAILED) > 0,
+            refused=done.count(LeftoverOutcome.KEPT) > 0,
+        )
+    )
 
 
 def _summary(opened: Catalog, done: RemovedLeftovers) -> dict[str, Any]:

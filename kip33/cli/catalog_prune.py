@@ -10,6 +10,7 @@ from kip33.catalog.catalog import Catalog
 from kip33.catalog.pruning import Plan, Pruned, prune
 from kip33.catalog.removable_files import Removal, RemovalKind
 from kip33.cli.output import human_bytes, print_json, print_table, warn
+from kip33.errors import ExitCode
 
 
 def warn_of(problem: str) -> None:
@@ -53,7 +54,7 @@ def prune_catalog(opened: Catalog, keep: int, output_format: str) -> None:
     for failure in pruned.failures:
         click.echo(f"Error: {failure}", err=True)
     if pruned.failures:
-        sys.exit(1)
+        sys.exit(ExitCode.INCOMPLETE)
 
 
 def _as_row(removal: Removal) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The `kip33` command: a group whose commands are imported only when they run.
 
-Exit codes (D8): 0 done, 1 crash, 2 wrong usage or input, 3 findings, only with `--fail-on`.
+`kip33.errors.ExitCode` has the exit codes.
 """
 
 import importlib
@@ -17,7 +17,7 @@ import click
 
 from kip33 import __version__
 from kip33.cli.standard_output import OutputError, guarded_output
-from kip33.errors import Kip33Error
+from kip33.errors import ExitCode, Kip33Error
 
 COMMANDS: Final = {
     "build": "Build .timeindex files and a catalog snapshot from log segments.",
@@ -81,6 +81,11 @@ def kip33(ctx: click.Context) -> None:
 class Interrupted(BaseException):
     """SIGINT or SIGTERM arrived. Not a KeyboardInterrupt: py4j would log its trace."""
 
+    def __init__(self, number: int) -> None:
+        """Take the signal's number."""
+        super().__init__(signal.Signals(number).name)
+        self.exit_code = 128 + number  # as shells have it; ExitCode.INTERRUPTED for Ctrl-C
+
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
@@ -91,7 +96,7 @@ def _interruptible() -> Iterator[None]:
     came: list[Interrupted] = []
 
     def interrupt(number: int, _: object) -> NoReturn:
-        came.append(Interrupted(signal.Signals(number).name))
+        came.append(Interrupted(number))
         raise came[0]
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -122,15 +127,15 @@ def run(command: click.Command, of_job: object = None) -> None:
             sys.exit(command.main(standalone_mode=False, obj=of_job))
     except OutputError as error:
         if error.is_closed:  # the reader has ended, as `head` does
-            sys.exit(1)
-        _fail(str(error), exit_code=1)
+            sys.exit(ExitCode.INCOMPLETE)
+        _fail(str(error), exit_code=ExitCode.INCOMPLETE)
     except Interrupted as interrupted:
         _fail(
             f"interrupted by {interrupted}; no file is half-written: run the command again",
-            exit_code=1,
+            exit_code=interrupted.exit_code,
         )
     except click.Abort:
-        _fail("aborted", exit_code=1)
+        _fail("aborted", exit_code=ExitCode.INTERRUPTED)
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         hint = f". Try '{context.command_path} --help' for help." if context else ""
@@ -138,7 +143,7 @@ def run(command: click.Command, of_job: object = None) -> None:
     except Kip33Error as error:
         _fail(str(error), exit_code=error.exit_code)
     except OSError as error:  # for example, a missing permission
-        _fail(f"{error}; fix it and run the command again", exit_code=1)
+        _fail(f"{error}; fix it and run the command again", exit_code=ExitCode.INCOMPLETE)
     except Exception as error:
         if type(error) is ValueError:  # for a wrong argument; pyarrow's errors are subclasses
             _fail(str(error))
@@ -146,10 +151,10 @@ def run(command: click.Command, of_job: object = None) -> None:
             raise  # a bug keeps its trace, which `_show_bug` prints
         from kip33.spark.failures import job_failure
 
-        _fail(job_failure(error), exit_code=1)
+        _fail(job_failure(error), exit_code=ExitCode.INCOMPLETE)
 
 
-def _fail(message: str, *, exit_code: int = 2) -> NoReturn:
+def _fail(message: str, *, exit_code: int = ExitCode.USAGE) -> NoReturn:
     from kip33.stores.locations import without_secrets
 
     click.echo("Error: " + " ".join(without_secrets(message).split()), err=True)

@@ -17,6 +17,7 @@ from kip33.cli.options import (
 from kip33.cli.output import human_bytes, print_json, print_table, warn
 from kip33.cli.progress import progress_bar
 from kip33.cli.summary_file import publish_summary, summary_option
+from kip33.errors import exit_code_of
 from kip33.rules.index_builder import IndexSettings
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ MOST_ROWS: Final = 1_000  # in a table
     type=click.Choice([DAMAGED, FINDING_BY_HAND, RepairOutcome.FAILED.value]),
     help="Exit 3. damaged: kip33 has files to write or remove (without --apply). by-hand: "
     "neither kip33 nor a broker can repair a segment. failed: a repair of --apply "
-    "failed. May be repeated.",
+    "failed (without this option: exit 1). May be repeated.",
 )
 @summary_option
 @store_options
@@ -110,8 +111,10 @@ def repair(
             "renames these files and does not build the .timeindex; start the broker, "
             "stop it, and run the repair again"
         )
-    if set(fail_on) & set(summary["findings"]):
-        sys.exit(3)
+    found = set(summary["findings"])
+    sys.exit(
+        exit_code_of(findings=bool(found & set(fail_on)), incomplete=RepairOutcome.FAILED in found)
+    )
 
 
 _WARNINGS: Final = {

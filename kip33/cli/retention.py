@@ -12,6 +12,7 @@ from kip33.cli.options import TOPICS_HELP, format_option, policy_options, sessio
 from kip33.cli.retention_options import RetentionRequest
 from kip33.cli.summary_file import summary_option
 from kip33.cli.times import DURATION, MOMENT, SIZE, parse_clock
+from kip33.errors import ExitCode
 from kip33.retention.outcomes import PartitionOutcome
 from kip33.rules.retention import ActiveSegment, Boundary
 
@@ -113,7 +114,8 @@ def _moments(ctx: click.Context, param: click.Parameter, text: str | None) -> tu
     multiple=True,
     type=click.Choice([*FINDINGS, str(PartitionOutcome.STOPPED)]),
     help="Exit 3 if there is any. holes: offsets that are missing between segments. stopped: a "
-    "partition that --apply stopped at. May be repeated.",
+    "partition that --apply stopped at (without this option: exit 4, or 1 after an error). May be "
+    "repeated.",
 )
 @click.option(
     "--plan",
@@ -198,9 +200,9 @@ def retention(
         )
         from kip33.cli.retention_apply import apply_file as carry_out
 
-        found = carry_out(apply_file, request)
+        sys.exit(carry_out(apply_file, request))
     if any(finding in found for finding in request.fail_on):
-        sys.exit(3)
+        sys.exit(ExitCode.FINDINGS)
 
 
 def _require_none(ctx: click.Context, names: set[str], why: str) -> None:

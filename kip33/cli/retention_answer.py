@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from kip33.errors import Kip33Error
+from kip33.errors import ExitCode, Kip33Error
 
 RESULT_TABLES: Final = ("segments", "partitions", "freed")  # the folders of --output
 
@@ -53,7 +53,7 @@ class RetentionAnswer(Protocol):
 class EnginesDifferError(Kip33Error):
     """Spark and the rule in this process have different totals."""
 
-    exit_code = 1
+    exit_code = ExitCode.INCOMPLETE
 
 
 def require_equal_totals(by_spark: Mapping[str, Any], by_rule: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ from kip33.cli.retention_tables import MOST_PARTITIONS
 from kip33.cli.standard_output import OutputError
 from kip33.cli.summary_file import publish_summary
 from kip33.cli.times import current_ms
-from kip33.errors import Kip33Error
+from kip33.errors import ExitCode, Kip33Error, exit_code_of
 from kip33.retention.apply import Applied, apply_plan
 from kip33.retention.apply_segment import Record
 from kip33.retention.outcomes import PartitionOutcome, RecordKind
@@ -24,8 +24,8 @@ from kip33.stores.locations import Location
 MOST_RECORDS: Final = 1_000
 
 
-def apply_file(file: str, options: RetentionRequest) -> set[str]:
-    """Carry out the plan in `file`; return the findings: `stopped`, or no findings.
+def apply_file(file: str, options: RetentionRequest) -> ExitCode:
+    """Carry out the plan in `file`; return the exit code.
 
     With jsonl the journal's objects are printed immediately; a dry run shows them in any format.
     """
@@ -79,13 +79,18 @@ def apply_file(file: str, options: RetentionRequest) -> set[str]:
             + (f", the journal is {applied.journal}" if not dry_run else "")
             + ("; apply the plan again to continue" if applied.stopped and not dry_run else "")
         ) from error
-    return {str(PartitionOutcome.STOPPED)} if applied.stopped else set()
+    is_asked = PartitionOutcome.STOPPED in options.fail_on
+    return exit_code_of(
+        findings=bool(applied.stopped and is_asked),
+        incomplete=applied.stopped > applied.refused,
+        refused=bool(applied.refused),
+    )
 
 
 class _UntoldError(Kip33Error):
     """The result of an apply cannot be printed."""
 
-    exit_code = 1
+    exit_code = ExitCode.INCOMPLETE
 
 
 def _what_was_done(applied: Applied) -> str:
@@ -118,6 +123,7 @@ def _summary(applied: Applied) -> dict[str, Any]:
         "dry_run": applied.dry_run,
         "partitions": len(applied.partitions),
         "stopped_partitions": applied.stopped,
+        "refused_partitions": applied.refused,
         "segments_deleted": applied.segments_deleted,
         "segments_gone_already": gone_already,
         "bytes_deleted": applied.bytes_deleted,

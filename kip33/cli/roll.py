@@ -12,6 +12,7 @@ from kip33.cli.options import format_option, policy_options, spark_options
 from kip33.cli.roll_options import RollRequest
 from kip33.cli.summary_file import summary_option
 from kip33.cli.times import DURATION, MOMENT, Quantity
+from kip33.errors import ExitCode
 from kip33.formats.batch import LEGACY_MIN_SIZE, MAX_INT32
 from kip33.formats.time_index import TIME_ENTRY_BYTES
 from kip33.rules.quantities import SIZE_EXPECTED, duration_ms, size_bytes
@@ -157,4 +158,4 @@ def roll(source: str, **options: Any) -> None:
 
     found = answer_roll(source, request)
     if any(finding in found for finding in request.fail_on):
-        sys.exit(3)
+        sys.exit(ExitCode.FINDINGS)

@@ -36,6 +36,7 @@ from kip33.cli.timestamps_options import (
     TimestampsRequest,
 )
 from kip33.cli.timestamps_tables import print_timestamps
+from kip33.errors import ExitCode
 from kip33.retention.policy_files import load_policies
 from kip33.rules.suspicious_timestamps import SUSPICIONS
 from kip33.rules.timestamp_limits import LimitChoice
@@ -86,7 +87,7 @@ def show_timestamps(request: TimestampsRequest) -> None:
     publish_summary(request.summary_file, summary)
     _print(request, rows, summary, plan)
     if any(summary["findings"][name] for name in request.fail_on):
-        sys.exit(3)
+        sys.exit(ExitCode.FINDINGS)
 
 
 def _question(request: TimestampsRequest) -> TimestampQuestion:

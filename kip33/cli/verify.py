@@ -25,6 +25,7 @@ from kip33.cli.summary_file import publish_summary, summary_option
 from kip33.cli.times import MOMENT, current_ms
 from kip33.cli.untimestamped_option import untimestamped_option
 from kip33.cli.verify_quick import ONLY_WITH_QUICK, require_quick_options, verify_quick
+from kip33.errors import ExitCode
 from kip33.indexing.by_path import topic_of, verify_segment
 from kip33.indexing.segment_verdict import (
     ALL_KINDS,
@@ -183,7 +184,7 @@ def verify(
             output_format=output_format,
             metrics=metrics,
         )
-        sys.exit(3 if verdicts_found.intersection(fail_on) else 0)
+        sys.exit(ExitCode.FINDINGS if verdicts_found.intersection(fail_on) else ExitCode.DONE)
     default = IndexSettings(
         dialect, index_interval_bytes, segment_index_bytes, not no_check_crc, untimestamped
     )
@@ -249,7 +250,7 @@ def verify(
     else:
         _print_tables(verdicts, counts, below)
     if any(found[IndexVerdict(name)] for found in counts.values() for name in fail_on):
-        sys.exit(3)
+        sys.exit(ExitCode.FINDINGS)
 
 
 def _verify_one(path: str, index_dir: str | None, settings: IndexSettings) -> SegmentVerdict:

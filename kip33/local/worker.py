@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from kip33.archive.bins import Result
-from kip33.errors import Kip33Error
+from kip33.errors import ExitCode, Kip33Error
 from kip33.stores.filesystems import use_stores
 from kip33.stores.unfinished_files import end_process
 
@@ -83,7 +83,7 @@ def results_of_bin(
     try:
         return list(run(number, files))
     except Kip33Error as error:
-        error.exit_code = 1
+        error.exit_code = ExitCode.INCOMPLETE
         raise
     except ValueError as error:
         if type(error) is ValueError:  # pyarrow's errors are subclasses

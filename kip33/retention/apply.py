@@ -53,6 +53,11 @@ class Applied:
         return sum(1 for one in self.partitions if one.outcome == PartitionOutcome.STOPPED)
 
     @property
+    def refused(self) -> int:
+        """Return the number of partitions that a check stopped, not an error."""
+        return sum(1 for one in self.partitions if one.refused)
+
+    @property
     def segments_deleted(self) -> int:
         """Return the number of segments that this run deleted or moved."""
         return sum(one.segments_deleted for one in self.partitions)

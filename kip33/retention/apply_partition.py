@@ -27,16 +27,19 @@ class PartitionResult(NamedTuple):
     outcome: PartitionOutcome
     why: str | None
     stopped_at: int | None  # base offset of the first segment that is not done
+    refused: bool  # stopped at a difference from the plan, not by an error
 
 
 def delete_partition(run: Run, partition: PlannedPartition) -> PartitionResult:
     """Delete the planned segments; a difference or a fault of the store is in the result."""
     journal = Journal(run.plan, partition, run.run_id)
     files = PartitionFiles({}, frozenset())
+    refused = False
     try:
         journal.load()
         files = list_partition(partition.directory, may_be_absent=True)
         why = _hole(partition, files)
+        refused = why is not None
     except OSError as error:
         why = f"{partition.directory.uri}, or its journal, cannot be listed: {one_line(error)}"
     deleted = gone_already = bytes_deleted = 0
@@ -45,12 +48,12 @@ def delete_partition(run: Run, partition: PlannedPartition) -> PartitionResult:
         listed = files.segments.get(segment.base_offset, [])
         step = SegmentStep(run, partition, segment, journal, listed)
         if run.interrupted.is_set():
-            why = "interrupted"
-        taken = step.stop(why) if why else step.take()
+            why, refused = "interrupted", False
+        taken = step.stop(why, refused=refused) if why else step.take()
         deleted += taken.outcome in (StepOutcome.DELETED, StepOutcome.MOVED)
         gone_already += taken.outcome in (StepOutcome.GONE_ALREADY, StepOutcome.DONE_BEFORE)
         bytes_deleted += sum(file.size_bytes for file in taken.deleted)
-        why = taken.why
+        why, refused = taken.why, taken.refused
         if why:
             stopped_at = segment.base_offset
             break
@@ -63,6 +66,7 @@ def delete_partition(run: Run, partition: PlannedPartition) -> PartitionResult:
         PartitionOutcome.STOPPED if why else PartitionOutcome.DONE,
         why,
         stopped_at,
+        refused,
     )
 
 

@@ -46,10 +46,15 @@ class Step(NamedTuple):
     outcome: StepOutcome
     deleted: tuple[PlannedFile, ...] = ()  # by this run
     why: str | None = None
+    refused: bool = False  # because of a difference from the plan, not of an error
 
 
 class _StopError(Exception):
     """A difference from the plan."""
+
+
+class _FaultError(Exception):
+    """An error of the disk or the store."""
 
 
 class SegmentStep:
@@ -85,12 +90,13 @@ class SegmentStep:
                     self._flush([file])  # a crash must not leave the log without its indexes
             self._flush(self.segment.files)
         except _StopError as stop:
-            return self.stop(str(stop))
-        except Kip33Error as error:  # the journal, or a store that cannot be opened
-            return self.stop(str(error))
+            return self.stop(str(stop), refused=True)
+        except (_FaultError, Kip33Error) as error:  # also of the journal
+            return self.stop(str(error), refused=False)
         except OSError as error:
             log = self._uri(self.segment.log)
-            return self.stop(f"{log}: the files cannot be checked: {one_line(error)}")
+            why = f"{log}: the files cannot be checked: {one_line(error)}"
+            return self.stop(why, refused=False)
         went_now = self.segment.log in self._deleted
         outcome = StepOutcome.GONE_ALREADY
         if went_now:
@@ -101,14 +107,14 @@ class SegmentStep:
             return Step(outcome, tuple(self._deleted), str(error))
         return Step(outcome, tuple(self._deleted))
 
-    def stop(self, why: str) -> Step:
+    def stop(self, why: str, *, refused: bool) -> Step:
         """Return the step that ends its partition, and record it if possible."""
         outcome = StepOutcome.INCOMPLETE if self._may_be_touched else StepOutcome.STOPPED
         try:
             self._put(outcome, self._deleted, why)
         except PublishError as error:
             why = why if str(error) in why else f"{why}; {error}"
-        return Step(outcome, tuple(self._deleted), why)
+        return Step(outcome, tuple(self._deleted), why, refused)
 
     def _look(self) -> Look:
         """Return the current files; if another run deletes them at the same time, look again."""
@@ -164,7 +170,7 @@ class SegmentStep:
                 return False
             if is_there or self.run.trash:
                 what = "moved" if self.run.trash else "deleted"
-                raise _StopError(f"{place.uri}: cannot be {what}: {one_line(error)}") from error
+                raise _FaultError(f"{place.uri}: cannot be {what}: {one_line(error)}") from error
         return True  # it was deleted, even if the store reports an error
 
     def _remove(self, place: Location, file: PlannedFile) -> None:
@@ -177,7 +183,7 @@ class SegmentStep:
             place.filesystem().delete_file(place.path)
 
     def _flush(self, files: Iterable[PlannedFile]) -> None:
-        """Flush the deletion of files to the disk; _StopError if that fails."""
+        """Flush the deletion of files to the disk; _FaultError if that fails."""
         folders = {self.partition.place(file).parent for file in files}
         for folder in sorted(folders, key=lambda one: one.uri):
             if self.run.dry_run or not folder.is_local:
@@ -187,7 +193,7 @@ class SegmentStep:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                raise _StopError(
+                raise _FaultError(
                     f"{folder.uri}: cannot be flushed to the disk: {one_line(error)}; fix it and "
                     "apply the plan again"
                 ) from error

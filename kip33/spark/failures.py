@@ -5,7 +5,7 @@ from typing import Final
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 
-from kip33.errors import Kip33Error
+from kip33.errors import ExitCode, Kip33Error
 
 _SAYS_WHAT: Final = re.compile(r"(Caused by: |Exception in thread \S+ )?[\w.$]*(Error|Exception): ")
 
@@ -13,7 +13,7 @@ _SAYS_WHAT: Final = re.compile(r"(Caused by: |Exception in thread \S+ )?[\w.$]*(
 class SparkJobError(Kip33Error):
     """A Spark job failed: a task failed at every attempt, or the JVM ended."""
 
-    exit_code = 1
+    exit_code = ExitCode.INCOMPLETE
 
 
 def job_failure(error: BaseException) -> str:

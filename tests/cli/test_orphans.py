@@ -290,7 +290,7 @@ def test_the_tables_of_a_plan_and_its_apply(
     assert f"{marked.as_uri()}: was modified less than a day ago" in shown.stderr
     with_orphans.index(CLICKS).write_bytes(b"of another program")
     done = command(*orphans, "--apply", "plan.jsonl")
-    assert done.exit_code == 0
+    assert done.exit_code == 4
     assert "18 bytes found, the plan says" in done.stdout
     records = command(*orphans, "--apply", "plan.jsonl", "--format", "jsonl").lines
     assert [line["kind"] for line in records] == ["result", "result", "summary"]

@@ -249,15 +249,16 @@ def test_a_store_is_no_brokers_log_directory(log_dir: LogDir, command: Command) 
     assert "s3a://bucket/logs: expected a broker's log directory on this machine" in done.stderr
 
 
+@pytest.mark.parametrize(("options", "exit_code"), [((), 1), (("--fail-on", "failed"), 3)])
 def test_a_file_that_cannot_be_written_is_a_row_that_says_so(
-    log_dir: LogDir, command: Command
+    log_dir: LogDir, command: Command, options: tuple[str, ...], exit_code: int
 ) -> None:
     log = log_dir.log("orders-0/0")
     remove(log, ".timeindex")
     log.with_suffix(".timeindex").mkdir()
     (log.with_suffix(".timeindex") / "x").touch()
-    done = command("repair", "logs", *ASKED, "--apply", "--fail-on", "failed", "--format", "jsonl")
-    assert done.exit_code == 3
+    done = command("repair", "logs", *ASKED, "--apply", *options, "--format", "jsonl")
+    assert done.exit_code == exit_code
     (row,) = done.lines
     assert row["outcome"].startswith("failed: ")
     assert "Warning: some repairs failed; their rows say why" in done.stderr

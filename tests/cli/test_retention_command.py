@@ -387,7 +387,10 @@ def test_a_plan_is_made_tried_and_carried_out(movable: Path, command: Command) -
     assert (twice["segments_deleted"], twice["segments_gone_already"]) == (0, 10)
 
 
-def test_a_changed_file_stops_a_partition(movable: Path, command: Command) -> None:
+@pytest.mark.parametrize(("options", "exit_code"), [((), 4), (("--fail-on", "stopped"), 3)])
+def test_a_changed_file_stops_a_partition(
+    movable: Path, command: Command, options: tuple[str, ...], exit_code: int
+) -> None:
     policy = file_named("policy.toml", POLICY.encode())
     command(
         *("retention", movable / "indexes/_catalog", "--policy", policy, "--now", NOW),
@@ -396,13 +399,33 @@ def test_a_changed_file_stops_a_partition(movable: Path, command: Command) -> No
     changed = movable / "archive/broker-1/orders-0/00000000000000000000.log"
     changed.write_bytes(changed.read_bytes() + b"more")
 
-    done = command("retention", "--apply", "plan.jsonl", "--fail-on", "stopped")
+    done = command("retention", "--apply", "plan.jsonl", *options)
 
-    assert done.exit_code == 3
+    assert done.exit_code == exit_code
     assert changed.exists()
     row = next(line for line in done.stdout.splitlines() if "broker-1/orders-0" in line)
     assert "stopped" in row
     assert f"{changed.name}: " in row
+    summary = result_in(done.stdout)
+    assert (summary["stopped_partitions"], summary["refused_partitions"]) == (1, 1)
+
+
+def test_a_trash_that_takes_no_file_is_not_a_refusal(movable: Path, command: Command) -> None:
+    policy = file_named("policy.toml", POLICY.encode())
+    planned = command(
+        *("retention", movable / "indexes/_catalog", "--policy", policy, "--now", NOW),
+        *("--plan", "plan.jsonl"),
+    )
+    plan_id = result_in(planned.stdout)["plan"]["plan_id"]
+    Path("trash", plan_id).mkdir(parents=True)
+    Path("trash", plan_id, "segments").touch()  # no folder can be made here
+
+    done = command("retention", "--apply", "plan.jsonl", "--trash", "trash")
+
+    assert done.exit_code == 1
+    summary = result_in(done.stdout)
+    assert summary["stopped_partitions"] == summary["partitions"] > 0
+    assert (summary["refused_partitions"], summary["segments_deleted"]) == (0, 0)
 
 
 WRONG_USAGE = [

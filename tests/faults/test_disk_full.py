@@ -109,7 +109,7 @@ def test_index_files(archive: Archive, left: int, long_one_fits: bool, workers: 
     assert warning.startswith(
         f"Warning: index files of {len(failed)} segments could not be written, for example "
     )
-    assert done.exit_code == 0
+    assert done.exit_code == 1
     assert (done.lines[0]["failed"], done.lines[0]["workers"]) == (len(failed), workers or 1)
     require_rows_name_their_files(archive, failed)
     require_old_or_new(archive, found)

@@ -141,7 +141,7 @@ def test_an_interrupted_build_says_so_in_one_line_and_leaves_no_process(
     print(f"its processes ended {seconds:.1f} s after it")
 
     said = f"Error: interrupted by {number.name}; no file is half-written: run the command again\n"
-    assert (done.exit_code, done.stdout, done.stderr) == (1, "", said)
+    assert (done.exit_code, done.stdout, done.stderr) == (128 + number, "", said)
     require_as_before(place, night)
     assert place.build() == night.after
 
@@ -160,7 +160,7 @@ def test_a_build_that_alone_is_told_to_end_takes_its_processes_along(
         build.wait_until_all_are_gone()
 
     said = "Error: interrupted by SIGTERM; no file is half-written: run the command again\n"
-    assert (done.exit_code, done.stdout, done.stderr) == (1, "", said)
+    assert (done.exit_code, done.stdout, done.stderr) == (143, "", said)
     require_as_before(place, night)
     assert place.build() == night.after
 

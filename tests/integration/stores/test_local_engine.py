@@ -120,7 +120,7 @@ def test_an_interrupted_build_is_one_line_and_leaves_no_process(
         out, err = process.communicate(timeout=300)
         wait_until("every process gone", lambda: not of_session(process.pid))
 
-    assert (process.returncode, out, err) == (1, "", INTERRUPTED.format(number.name))
+    assert (process.returncode, out, err) == (128 + number, "", INTERRUPTED.format(number.name))
     assert snapshots(place, name) == []
     again = place.run(*build_into(place, name), "--format", "json", *LOCAL)
     assert again.code == 0, again.err
