@@ -101,6 +101,7 @@ class Visit(NamedTuple):
     below: str  # its path below SOURCE
     above: tuple[str, ...]  # the real paths from SOURCE down to it
     time_index: str = TIME_INDEX_FILE  # how the names of a build's time indexes end
+    is_link: bool = False  # it is a link itself
 
     @property
     def place(self) -> Location:
@@ -161,12 +162,15 @@ def add_inner(directory: Directory, visit: Visit, name: str) -> None:
         return
     path = visit.path_of(name)
     real = real_path(visit.place.child(name), visit.above[-1])
+    is_link = real != f"{visit.above[-1].rstrip('/')}/{name}"
     if real in visit.above:
         why = "a link to a directory above itself"
     elif len(visit.above) > MAX_DEPTH:
         why = f"more than {MAX_DEPTH} directories deep"
     else:
-        directory.inner.append(visit._replace(below=path, above=(*visit.above, real)))
+        directory.inner.append(
+            visit._replace(below=path, above=(*visit.above, real), is_link=is_link)
+        )
         return
     directory.segments.append(unlistable(path, None, why))
 
@@ -182,4 +186,4 @@ def real_path(directory: Location, real_parent: str) -> str:
     """Return the path with links resolved; only local disks have links."""
     if directory.is_local and (not real_parent or os.path.islink(directory.path)):  # noqa: PTH114
         return os.path.realpath(directory.path)
-    return f"{real_parent}/{directory.name}"
+    return f"{real_parent.rstrip('/')}/{directory.name}"

@@ -4,6 +4,9 @@ A row is a segment file, or a directory that could not be listed (then `error` s
 directories that Kafka would delete at load (`.deleted`, `-delete`, ...) are counted, not listed.
 Directories are listed in parallel and rows become Arrow columns, so that a million segments are
 listed in seconds and take a few hundred megabytes.
+
+A directory that links lead to is listed once: by its own path if it is below SOURCE, otherwise by
+the path of the first link. So links are followed last, one after another.
 """
 
 from collections import Counter, deque
@@ -23,6 +26,7 @@ from kip33.archive.layouts import KAFKA, Layout
 from kip33.formats.draft_indexes import TIME_INDEX_FILE
 from kip33.stores.locations import Location
 
+LISTED_BEFORE: Final = "links to directories that are listed by another path"
 DIRECTORIES_AT_ONCE: Final = 16  # a store answers in tens of ms; harmless on a local disk
 LISTING_ROWS_PER_BATCH: Final = 1 << 16  # limits the rows that are Python objects at one time
 
@@ -77,6 +81,7 @@ class Listing:
     passed_over: Counter[str] = field(default_factory=Counter)
     log_dirs: frozenset[str] = frozenset()  # of all segments, including those of other topics
     unfinished: tuple[Unfinished, ...] = ()
+    links: tuple[str, ...] = ()  # a line for each link that was followed
 
     def segments(self) -> Iterator[Segment]:
         """Yield the rows as values."""
@@ -111,9 +116,24 @@ def list_tree(
     finished: SimpleQueue[Future[Directory]] = SimpleQueue()
     root = Visit(source, index_dir, "", (real_path(source, ""),), time_index)
     waiting: deque[Callable[[], Directory]] = deque([partial(layout.list_directory, root)])
+    links: list[Visit] = []
+    followed: list[str] = []
+    real_paths = {root.above[-1]}  # of the directories that are listed; links only occur locally
     under_way = 0
     with ThreadPoolExecutor(DIRECTORIES_AT_ONCE) as pool:
-        while waiting or under_way:
+        while waiting or under_way or links:
+            if not (waiting or under_way):
+                links.sort(key=lambda visit: visit.below, reverse=True)
+                link = links.pop()
+                if link.above[-1] in real_paths:
+                    passed_over[LISTED_BEFORE] += 1
+                    continue
+                real_paths.add(link.above[-1])
+                followed.append(
+                    f"{link.place.uri}: a link to {link.above[-1]}; its segments are listed, but "
+                    "kip33 deletes and repairs nothing there"
+                )
+                waiting.append(partial(layout.list_directory, link))
             # The limit bounds memory: results are Python objects until they are taken here.
             while waiting and under_way < 2 * DIRECTORIES_AT_ONCE:
                 listed = pool.submit(waiting.popleft())
@@ -121,7 +141,15 @@ def list_tree(
                 under_way += 1
             directory = finished.get().result()
             under_way -= 1
-            waiting.extend(partial(layout.list_directory, visit) for visit in directory.inner)
+            for visit in directory.inner:
+                if visit.is_link:
+                    links.append(visit)
+                elif visit.above[-1] in real_paths:  # below a link, and listed by another path
+                    passed_over[LISTED_BEFORE] += 1
+                else:
+                    if source.is_local:
+                        real_paths.add(visit.above[-1])
+                    waiting.append(partial(layout.list_directory, visit))
             waiting.extend(directory.more)
             rows.extend(directory.segments)
             if on_listed:
@@ -131,7 +159,7 @@ def list_tree(
     table = rows.table().sort_by("path")
     log_dirs = frozenset(pc.unique(table["log_dir"].drop_null()).to_pylist())
     table = with_neighbours(told_apart(table))
-    return Listing(source, table, passed_over, log_dirs, tuple(unfinished))
+    return Listing(source, table, passed_over, log_dirs, tuple(unfinished), tuple(followed))
 
 
 class _Rows:

@@ -60,6 +60,18 @@ def is_link(place: Location) -> bool:
     return place.is_local and os.path.islink(place.path)  # noqa: PTH114
 
 
+def link_in(place: Location, root: Location) -> Location | None:
+    """Return the first link on the way from `root`, which may be one itself, down to `place`."""
+    if not place.is_local:
+        return None
+    path = root.path.rstrip("/")
+    for name in place.path.removeprefix(path).strip("/").split("/"):
+        path = f"{path}/{name}"
+        if os.path.islink(path):  # noqa: PTH114
+            return Location(place.root, path)
+    return None
+
+
 def is_log(file: PlannedFile) -> bool:
     """Return whether a file of a segment is its log."""
     return file.name.endswith(".log")

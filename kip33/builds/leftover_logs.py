@@ -30,6 +30,11 @@ class LeftoverLogs(NamedTuple):
         source = Location.of(snapshot.source)
         return cls(dict(zip(*uris, strict=True)), source, index_dir_of(snapshot))
 
+    @property
+    def roots(self) -> tuple[Location, Location]:
+        """Return SOURCE and the index directory."""
+        return self.source, self.index_dir
+
     def of_leftover(self, one: Leftover) -> tuple[Location, ...]:
         """Return the places of the logs, none for a leftover that is no index file."""
         if one.kind == LeftoverKind.ORPHAN:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from pyarrow import fs
 
 from kip33.archive.leftover_files import MARKED_DIRECTORIES, Leftover, LeftoverKind
-from kip33.archive.partition_files import is_link
+from kip33.archive.partition_files import is_link, link_in
 from kip33.builds.leftovers import Leftovers, index_dir_of
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.draft import DEAD_AFTER_MS
@@ -111,7 +111,8 @@ def plan_leftovers(
     planned: list[PlannedLeftover] = []
     unplanned: list[UnplannedLeftover] = []
     source = Location.of(snapshot.source)
-    for one in map_in_order(source, wanted, lambda leftover: _look_at(leftover, now_ms)):
+    roots = (source, index_dir_of(snapshot))
+    for one in map_in_order(source, wanted, lambda leftover: _look_at(leftover, roots, now_ms)):
         if isinstance(one, PlannedLeftover):
             planned.append(one)
         else:
@@ -128,10 +129,23 @@ def plan_leftovers(
     return plan, unplanned
 
 
-def _look_at(one: Leftover, now_ms: int) -> PlannedLeftover | UnplannedLeftover:
+def is_linked(place: Location, roots: tuple[Location, ...]) -> bool:
+    """Return whether a leftover is a link, or is reached by one below the roots.
+
+    Index files in index directories of earlier builds are below neither.
+    """
+    above = [root for root in roots if place.path.startswith(root.path.rstrip("/") + "/")]
+    if place.root not in {root.root for root in above}:
+        return is_link(place)
+    return link_in(place, max(above, key=lambda root: len(root.path))) is not None
+
+
+def _look_at(
+    one: Leftover, roots: tuple[Location, ...], now_ms: int
+) -> PlannedLeftover | UnplannedLeftover:
     try:
         found = PlannedLeftover(one.kind, one.uri, _files_of(one))
-        why = _why_not(found, now_ms)
+        why = _why_not(found, roots, now_ms)
     except OSError as error:
         why = f"cannot be planned: {one_line(error)}"
     return UnplannedLeftover(one.kind, one.uri, why) if why else found
@@ -156,10 +170,10 @@ def _files_of(one: Leftover) -> tuple[PlannedLeftoverFile, ...]:
     return tuple(sorted(found))
 
 
-def _why_not(one: PlannedLeftover, now_ms: int) -> str:
+def _why_not(one: PlannedLeftover, roots: tuple[Location, ...], now_ms: int) -> str:
     """Return why a leftover must not be planned, an empty text if it may be."""
-    if any(is_link(Location.of(uri)) for uri in (one.uri, *(file.uri for file in one.files))):
-        return "is, or has, a symbolic link: remove it by hand"
+    if any(is_linked(Location.of(uri), roots) for uri in (one.uri, *(f.uri for f in one.files))):
+        return "is, has, or is reached by, a symbolic link: remove it by hand"
     if one.kind == LeftoverKind.ORPHAN:
         return ""
     if any(now_ms - file.last_modified_ms < DEAD_AFTER_MS for file in one.files):

@@ -16,7 +16,12 @@ from pyarrow import fs
 from kip33.archive.leftover_files import Leftover, LeftoverKind
 from kip33.archive.partition_files import is_link
 from kip33.builds.leftover_logs import LeftoverLogs
-from kip33.builds.leftover_plan import LeftoverPlan, PlannedLeftover, PlannedLeftoverFile
+from kip33.builds.leftover_plan import (
+    LeftoverPlan,
+    PlannedLeftover,
+    PlannedLeftoverFile,
+    is_linked,
+)
 from kip33.builds.leftovers import find_leftovers, index_dir_of
 from kip33.catalog.catalog import Catalog
 from kip33.errors import Kip33Error, PlanError
@@ -138,8 +143,8 @@ class _Removal:
         place = Location.of(planned.uri)
         if not _exists(place):
             return None
-        if is_link(place):
-            raise _KeepError(f"{place.uri}: is a symbolic link now")
+        if is_linked(place, self._logs.roots):
+            raise _KeepError(f"{place.uri}: is a symbolic link now, or reached by one")
         if planned.is_directory:
             _require_no_other(planned, place)
         files = [file for file in planned.files if _is_as_planned(file)]

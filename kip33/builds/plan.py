@@ -49,7 +49,7 @@ class BuildPlan(NamedTuple):
     now_ms: int  # when the listing began
     passed_over: dict[str, int]
     unfinished: tuple[Unfinished, ...]
-    warnings: tuple[str, ...]  # one line for each snapshot that is ignored
+    warnings: tuple[str, ...]  # one line for each ignored snapshot and followed link
     looked: Looked
     orphans: OrphanPlan
     beside_logs: tuple[Location, ...] = ()  # in place: the partitions' directories
@@ -157,7 +157,7 @@ def _plan(
         now_ms,
         dict(listing.passed_over),
         listing.unfinished,
-        known.warnings,
+        (*known.warnings, *listing.links),
         looked,
         known.orphans,
     )

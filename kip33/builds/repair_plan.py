@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from kip33.archive.directory import Segment
 from kip33.archive.listing import Listed, Listing
+from kip33.archive.partition_files import link_in
 from kip33.archive.segment_paths import beside
 from kip33.archive.sources import require_segments
 from kip33.errors import CorruptIndexError, LocationError
@@ -139,10 +140,12 @@ def verified(
     """Return how to repair a segment's index files, and the files that its log gives."""
     log = segment.log(source)
     time_index = beside(log, "timeindex")
-    if segment.error or segment.base_offset is None or segment.topic is None:
-        problem = f"cannot be read: {segment.error}"
-        verdict = SegmentVerdict.unreadable(log.uri, time_index.uri, problem)
-        return SegmentRepair(segment, verdict, _repair_of(verdict, segment.error, 0), 0), None
+    error = segment.error
+    if link := link_in(log.parent, source):
+        error = f"{link.uri} is a link: repair its target by its own path"
+    if error or segment.base_offset is None or segment.topic is None:
+        verdict = SegmentVerdict.unreadable(log.uri, time_index.uri, f"cannot be read: {error}")
+        return SegmentRepair(segment, verdict, _repair_of(verdict, error, 0), 0), None
     verdict, index = verify_file(
         log,
         time_index,

@@ -27,6 +27,7 @@ from kip33.retention.broker_locks import locked
 from kip33.retention.journal import journal_place
 from kip33.retention.outcomes import PartitionOutcome
 from kip33.retention.plan import PlannedPartition, RetentionPlan
+from kip33.retention.planned_files import linked_directory
 from kip33.stores.directory_checks import require_writable
 from kip33.stores.locations import Location
 
@@ -95,7 +96,11 @@ def apply_plan(
     journal = journal_place(plan)
     folder = trash.child(plan.plan_id) if trash else None
     with ExitStack() as locks:
-        directories = (partition.directory for partition in partitions)
+        directories = (  # a lock beside a linked directory would be in the log directory there
+            partition.directory
+            for partition in partitions
+            if not linked_directory(partition.directory, None, plan.basis.source)
+        )
         locks.enter_context(locked(directories, make=not dry_run))
         known = require_same_judgement(plan)
         if dry_run:

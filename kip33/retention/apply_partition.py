@@ -11,6 +11,7 @@ from kip33.retention.apply_segment import Run, SegmentStep
 from kip33.retention.journal import Journal
 from kip33.retention.outcomes import PartitionOutcome, StepOutcome
 from kip33.retention.plan import PlannedPartition
+from kip33.retention.planned_files import linked_directory
 from kip33.stores.files import one_line
 
 
@@ -27,7 +28,7 @@ class PartitionResult(NamedTuple):
     outcome: PartitionOutcome
     why: str | None
     stopped_at: int | None  # base offset of the first segment that is not done
-    refused: bool  # stopped at a difference from the plan, not by an error
+    refused: bool = False  # stopped at a difference from the plan, not by an error
 
 
 def delete_partition(run: Run, partition: PlannedPartition) -> PartitionResult:
@@ -42,11 +43,14 @@ def delete_partition(run: Run, partition: PlannedPartition) -> PartitionResult:
         refused = why is not None
     except OSError as error:
         why = f"{partition.directory.uri}, or its journal, cannot be listed: {one_line(error)}"
+    source = run.plan.basis.source
     deleted = gone_already = bytes_deleted = 0
     stopped_at = None
     for segment in partition.segments:
         listed = files.segments.get(segment.base_offset, [])
         step = SegmentStep(run, partition, segment, journal, listed)
+        if linked := linked_directory(partition.directory, partition.index_directory, source):
+            why, refused = linked, True
         if run.interrupted.is_set():
             why, refused = "interrupted", False
         taken = step.stop(why, refused=refused) if why else step.take()

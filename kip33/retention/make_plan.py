@@ -36,7 +36,7 @@ from kip33.retention.plan import (
     require_deletable,
 )
 from kip33.retention.plan_file import with_plan_id
-from kip33.retention.planned_files import LINK
+from kip33.retention.planned_files import LINK, linked_directory
 from kip33.rules.policies import Policies
 from kip33.rules.retention import ActiveSegment, Boundary, RuleQuestion, require_question
 from kip33.rules.retention_rows import Decision, Limits
@@ -102,7 +102,7 @@ def plan_judged(
     basis.require_policies(one.topic for one in losing)
     trust = basis.trust_last_modified
     with ThreadPoolExecutor(threads) as pool:
-        looks = pool.map(lambda one: _look(one, trust_last_modified=trust), losing)
+        looks = pool.map(lambda one: _look(basis.source, one, trust_last_modified=trust), losing)
         planned = (
             _planned(one, there, trust_last_modified=trust)
             for one, there in zip(losing, looks, strict=True)
@@ -155,15 +155,20 @@ def judge_by(
     return judged_partitions(catalog, snapshot, limits_of, now_ms=basis.now_ms)
 
 
-def _look(judged: JudgedPartition, *, trust_last_modified: bool) -> "_DirectoryNow | str":
+def _look(
+    source: Location, judged: JudgedPartition, *, trust_last_modified: bool
+) -> "_DirectoryNow | str":
     """Return the listing of a partition's directories, or why nothing of it can be planned."""
     first = judged.first
     if why := judged.why_unplannable(first, trust_last_modified=trust_last_modified):
         return why
     directory = Location.of(first.directory_uri)
-    elsewhere = next(filter(None, judged.index_directory_uris()), None)
+    uri = next(filter(None, judged.index_directory_uris()), None)
+    elsewhere = Location.of(uri) if uri else None
+    if linked := linked_directory(directory, elsewhere, source):
+        return linked
     try:
-        return _DirectoryNow.look(directory, Location.of(elsewhere) if elsewhere else None)
+        return _DirectoryNow.look(directory, elsewhere)
     except OSError as error:
         return f"{directory.uri} or its index directory cannot be listed: {one_line(error)}"
 

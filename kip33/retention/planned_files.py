@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 
 from pyarrow import fs
 
-from kip33.archive.partition_files import PlannedFile, as_found, is_link, is_log
+from kip33.archive.partition_files import PlannedFile, as_found, is_link, is_log, link_in
 from kip33.formats.names import SEGMENT_KINDS
 from kip33.retention.plan import PlannedPartition, PlannedSegment
 from kip33.stores.locations import Location
@@ -13,6 +13,10 @@ LINK: Final = (
     "is a symbolic link: deleting the link would not delete its target, and a moved "
     "link may point to a missing file; delete both by hand, or replace the link with "
     "the file"
+)
+_LINKED_DIRECTORY: Final = (
+    "is a link: its target may be outside SOURCE or have another name, so kip33 deletes nothing "
+    "there; make it a directory, or delete by hand"
 )
 
 
@@ -27,6 +31,21 @@ class Look(NamedTuple):
     def log_is_there(self) -> bool:
         """Return whether its log exists, as planned or not."""
         return not any(is_log(file) for file in self.gone)
+
+
+def linked_directory(
+    directory: Location, index_directory: Location | None, source: Location
+) -> str | None:
+    """Return why nothing is deleted in a partition whose directory is reached by a link.
+
+    This is true of both directories; a link above SOURCE or above the index directory is no reason.
+    """
+    link = link_in(directory, source)
+    if link is None and index_directory is not None:
+        below = directory.path.removeprefix(source.path).strip("/")
+        root = index_directory.path.removesuffix(below)
+        link = link_in(index_directory, index_directory._replace(path=root))
+    return f"{link.uri} {_LINKED_DIRECTORY}" if link else None
 
 
 def look_at(

@@ -8,7 +8,13 @@ import pytest
 
 from kip33.archive.directory import MAX_DEPTH, Directory, Segment, Visit
 from kip33.archive.layouts import KAFKA
-from kip33.archive.listing import DIRECTORIES_AT_ONCE, LISTING, Listing, list_tree
+from kip33.archive.listing import (
+    DIRECTORIES_AT_ONCE,
+    LISTED_BEFORE,
+    LISTING,
+    Listing,
+    list_tree,
+)
 from kip33.stores.locations import Location
 
 NAME = "00000000000000000042"
@@ -201,12 +207,56 @@ def test_links_to_each_other_end(archive: Path) -> None:
     put(archive, f"one/a-0/{NAME}.log", f"two/b-0/{NAME}.log")
     (archive / "one" / "x").symlink_to(archive / "two")
     (archive / "two" / "y").symlink_to(archive / "one")
-    rows = segments(archive)
-    assert [row.path for row in rows if not row.error] == [
-        f"one/a-0/{NAME}.log", f"one/x/b-0/{NAME}.log",
-        f"two/b-0/{NAME}.log", f"two/y/a-0/{NAME}.log",
-    ]  # fmt: skip
-    assert [row.path for row in rows if row.error] == ["one/x/y", "two/y/x"]
+    found = listed(archive)
+    assert [row.path for row in found.segments()] == [
+        f"one/a-0/{NAME}.log",
+        f"two/b-0/{NAME}.log",
+    ]
+    assert found.passed_over[LISTED_BEFORE] == 2
+
+
+@pytest.mark.parametrize(
+    ("links", "paths", "followed"),
+    [
+        pytest.param(
+            {"archive/current": "archive/b1"}, ["b1/a-0"], [], id="to a directory of the archive"
+        ),
+        pytest.param(
+            {"archive/b1/hot-0": "out/keep-0"},
+            ["b1/a-0", "b1/hot-0"],
+            ["b1/hot-0"],
+            id="to a directory outside",
+        ),
+        pytest.param(
+            {"archive/x": "out", "archive/b1/hot-0": "out/keep-0"},
+            ["b1/a-0", "b1/hot-0"],
+            ["b1/hot-0", "x"],
+            id="twice to a directory outside",
+        ),
+        pytest.param(
+            {"archive/x": "out", "out/y": "archive"},
+            ["b1/a-0", "x/keep-0"],
+            ["x"],
+            id="out and back",
+        ),
+        pytest.param(
+            {"archive/x": "."}, ["b1/a-0", "x/out/keep-0"], ["x"], id="to what contains SOURCE"
+        ),
+    ],
+)
+def test_a_directory_behind_links_is_listed_once(
+    archive: Path, links: dict[str, str], paths: list[str], followed: list[str]
+) -> None:
+    folder = archive.parent
+    put(folder, f"archive/b1/a-0/{NAME}.log", f"out/keep-0/{NAME}.log")
+    for link, target in links.items():
+        (folder / link).symlink_to(folder / target)
+    found = listed(archive)
+    logs = [row.path for row in found.segments() if not row.error]
+    assert logs == [f"{path}/{NAME}.log" for path in paths]
+    assert [line.partition(": a link to ")[0] for line in found.links] == [
+        (archive / path).as_uri() for path in followed
+    ]
 
 
 def test_too_deep_is_a_row(archive: Path) -> None:

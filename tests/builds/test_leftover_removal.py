@@ -20,7 +20,11 @@ from kip33.builds.leftover_plan import (
     plan_leftovers,
 )
 from kip33.builds.leftover_plan_file import read_leftover_plan, write_leftover_plan
-from kip33.builds.leftover_removal import RemovedLeftovers, remove_leftovers
+from kip33.builds.leftover_removal import (
+    LeftoverOutcome,
+    RemovedLeftovers,
+    remove_leftovers,
+)
 from kip33.builds.leftovers import Leftovers, find_leftovers
 from kip33.catalog.catalog import Catalog
 from kip33.errors import LocationError, LockedError, PlanError
@@ -282,6 +286,39 @@ def test_young_files_of_others_are_not_planned(changing: ChangingArchive) -> Non
         "was modified less than a day ago: a program may still use it"
     }
     assert changing.index(CLICKS).as_uri() in {one.uri for one in plan.leftovers}, "ours, known"
+
+
+def behind_a_link(directory: Path) -> Path:
+    """Move a directory out of the archive, and put a link in its place; return where it is."""
+    outside = directory.parents[3] / "outside"
+    shutil.rmtree(outside, ignore_errors=True)  # of the test before
+    shutil.move(directory, outside)
+    directory.symlink_to(outside)
+    return outside
+
+
+def test_nothing_behind_a_link_is_planned(changing: ChangingArchive) -> None:
+    ours_there = changing.index(CLICKS)
+    behind_a_link(ours_there.parent)
+    plan, unplanned = plan_of(changing, ALL)
+    assert not [one for one in plan.leftovers if one.uri.startswith(ours_there.parent.as_uri())]
+    reasons = {one.uri: one.why for one in unplanned}
+    assert "is reached by, a symbolic link" in reasons[ours_there.as_uri()]
+
+
+def test_a_directory_that_became_a_link_after_the_plan_keeps_its_files(
+    changing: ChangingArchive,
+) -> None:
+    plan, _ = plan_of(changing, ALL)
+    ours_there = changing.index(CLICKS)
+    outside = behind_a_link(ours_there.parent)
+    done = apply(changing, plan)
+    [result] = [one for one in done.results if one.leftover.uri == ours_there.as_uri()]
+    assert (result.outcome, result.why) == (
+        LeftoverOutcome.KEPT,
+        f"{ours_there.as_uri()}: is a symbolic link now, or reached by one",
+    )
+    assert (outside / ours_there.name).exists()
 
 
 def test_links_and_folders_in_a_directory_are_not_planned(changing: ChangingArchive) -> None:

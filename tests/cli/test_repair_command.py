@@ -264,6 +264,22 @@ def test_a_file_that_cannot_be_written_is_a_row_that_says_so(
     assert "Warning: some repairs failed; their rows say why" in done.stderr
 
 
+def test_nothing_behind_a_link_is_repaired(
+    log_dir: LogDir, command: Command, tmp_path: Path
+) -> None:
+    log = log_dir.log("orders-0/0")
+    remove(log, ".timeindex")
+    log.parent.rename(tmp_path / "outside")
+    log.parent.symlink_to(tmp_path / "outside")
+    before = log_dir.files()
+    done = command("repair", "logs", *ASKED, "--apply", "--format", "jsonl")
+    assert done.exit_code == 0
+    assert log_dir.files() == before
+    assert {row["time_index"] for row in done.lines} == {"by hand"}
+    for row in done.lines:
+        assert f"{log.parent.as_uri()} is a link: repair its target" in row["why"]
+
+
 def test_the_summary_is_replaced_only_by_a_summary(log_dir: LogDir, command: Command) -> None:
     for _ in range(2):
         assert command("repair", "logs", *ASKED, "--summary", "s.json").exit_code == 0

@@ -17,7 +17,7 @@ from kip33.stores.locations import Location
 from tests.builders.expiring_archive import DAY_MS, KINDS, NOW_MS, ExpiringArchive
 from tests.builders.snapshots import row
 
-A = "b1/orders-0"
+A, B = "b1/orders-0", "b2/orders-0"
 DELETE = {"cleanup.policy": "delete"}
 
 
@@ -566,3 +566,44 @@ def test_a_link_that_came_after_the_plan_stops_an_apply(
     assert f"{logs[1].as_uri()}: is a symbolic link" in (partition.why or "")
     assert elsewhere.exists()
     assert logs[1].is_symlink()
+
+
+def behind_a_link(directory: Path, outside: Path) -> None:
+    """Move a directory away, and put a link in its place."""
+    directory.rename(outside)
+    directory.symlink_to(outside)
+
+
+@pytest.mark.parametrize("place", ["archive/b1", "archive/b1/orders-0", "indexes/b1/orders-0"])
+def test_nothing_is_planned_behind_a_link(
+    archive: ExpiringArchive, tmp_path: Path, place: str
+) -> None:
+    archive.partition(A, 5, expired=4)
+    archive.partition(B, 5, expired=4)
+    archive.snapshot()
+    behind_a_link(tmp_path / place, tmp_path / "outside")
+
+    linked, other = archive.plan().partitions
+
+    assert (linked.segments, len(other.segments)) == ((), 4)
+    assert linked.left_out
+    assert linked.left_out.why.startswith(f"{(tmp_path / place).as_uri()} is a link: ")
+
+
+@pytest.mark.parametrize("place", ["archive/b1", "archive/b1/orders-0", "indexes/b1/orders-0"])
+def test_a_directory_that_became_a_link_after_the_plan_stops_its_partition(
+    archive: ExpiringArchive, tmp_path: Path, place: str
+) -> None:
+    archive.partition(A, 5, expired=4)
+    archive.partition(B, 5, expired=4)
+    archive.snapshot()
+    plan = archive.plan()
+    behind_a_link(tmp_path / place, tmp_path / "outside")
+    before = [path for path in (tmp_path / "outside").rglob("*") if path.is_file()]
+
+    linked, other = archive.apply(plan).partitions
+
+    assert (linked.outcome, linked.segments_deleted, linked.refused) == ("stopped", 0, True)
+    assert (linked.why or "").startswith(f"{(tmp_path / place).as_uri()} is a link: ")
+    assert (other.outcome, other.segments_deleted) == ("done", 4)
+    assert [path for path in (tmp_path / "outside").rglob("*") if path.is_file()] == before
