@@ -52,6 +52,28 @@ def plan_id_of(lines: Iterable[bytes]) -> str:
     return digest.hexdigest()[:ID_DIGITS]
 
 
+def require_plain_path(place: Location, roots: Iterable[Location]) -> None:
+    """Raise ValueError unless a place is below one of the roots by plain names.
+
+    So no `..` and no empty name leads elsewhere. Links are looked at when the plan is applied.
+    """
+    for root in roots:
+        above = root.path.rstrip("/") + "/"
+        is_below = place.root == root.root and place.path.startswith(above)
+        if is_below and not place.inside and _is_plain(place.path.removeprefix(above)):
+            return
+    raise ValueError(f"{place.uri}: not a path of plain names below the directories of the plan")
+
+
+def is_plain_path(place: Location) -> bool:
+    """Return whether a place has no `..` and no empty name, wherever it is."""
+    return not place.inside and _is_plain(place.path.strip("/"))
+
+
+def _is_plain(path: str) -> bool:
+    return not {"", ".", ".."} & set(path.split("/"))
+
+
 def write_plan_lines(records: Iterable[dict[str, Any]], place: Location) -> None:
     """Publish the records of a plan atomically; PublishError if that fails."""
     publish_or_raise(place, b"".join(map(plan_line, records)), "the plan does not exist")

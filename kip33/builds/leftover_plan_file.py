@@ -4,17 +4,20 @@
 {"kind": "leftover", "leftover": "index file of kip33 without a log", "uri": ..., "files": ...}
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from kip33.archive.leftover_files import LeftoverKind
+from kip33.archive.leftover_files import INDEX_END, OWN_TEMPORARY, LeftoverKind
 from kip33.archive.output_files import is_leftover_plan, require_plan_place
 from kip33.archive.plan_lines import (
     PlanForm,
+    is_plain_path,
     plan_id_of,
     plan_line,
     read_plan_lines,
+    require_plain_path,
     write_plan_lines,
 )
 from kip33.builds.leftover_plan import (
@@ -25,6 +28,7 @@ from kip33.builds.leftover_plan import (
     PlannedLeftoverFile,
 )
 from kip33.errors import Kip33Error, PlanError
+from kip33.formats.names import parse_partition_dir
 from kip33.stores.files import one_line
 from kip33.stores.locations import Location
 
@@ -59,6 +63,7 @@ def read_leftover_plan(place: Location) -> LeftoverPlan:
     found = read_plan_lines(place, _FORM)
     header = found.header
     try:
+        roots = [Location.of(header[name]) for name in ("source", "index_dir")]
         return LeftoverPlan(
             header["plan_id"],
             int(header["created_ms"]),
@@ -66,7 +71,7 @@ def read_leftover_plan(place: Location) -> LeftoverPlan:
             str(header["snapshot"]),
             str(header["source"]),
             str(header["index_dir"]),
-            tuple(map(_leftover, found.records())),
+            tuple(_leftover(record, roots) for record in found.records()),
         )
     except (ValueError, TypeError, KeyError, AttributeError, Kip33Error) as error:
         raise PlanError(f"{place.uri}: not written by kip33: {one_line(error)}") from error
@@ -95,8 +100,8 @@ def _records(plan: LeftoverPlan) -> Iterator[dict[str, Any]]:
         }
 
 
-def _leftover(record: dict[str, Any]) -> PlannedLeftover:
-    """Return a planned leftover; ValueError for a kind or a file that no plan has."""
+def _leftover(record: dict[str, Any], roots: list[Location]) -> PlannedLeftover:
+    """Return a planned leftover; ValueError for a kind, a place or a file that no plan has."""
     kind = LeftoverKind(record["leftover"])
     if kind not in (*ALWAYS_PLANNED, *PLANNED_ON_REQUEST.values()):
         raise ValueError(f"{record['uri']}: {kind}, which kip33 never removes")
@@ -111,8 +116,24 @@ def _leftover(record: dict[str, Any]) -> PlannedLeftover:
     expected = place.parent if not one.is_directory else place
     for file in files:
         there = Location.of(file.uri)
-        if there.parent != expected or there.name in ("", ".", ".."):
+        if there != expected.child(there.name) or there.name in ("", ".", ".."):
             raise ValueError(f"{file.uri}: not a file of {one.uri}")
     if not one.is_directory and [file.uri for file in files] != [one.uri]:
         raise ValueError(f"{one.uri}: expected this one file")
+    # The catalog has the places of orphans, which an earlier build may have put elsewhere.
+    if kind != LeftoverKind.ORPHAN or not is_plain_path(place):
+        require_plain_path(place, roots)
+    if not _has_name_of(kind, place.name):
+        raise ValueError(f"{one.uri}: not the name of: {kind}")
     return one
+
+
+def _has_name_of(kind: LeftoverKind, name: str) -> bool:
+    if kind in (LeftoverKind.ORPHAN, LeftoverKind.INDEX):
+        return re.search(INDEX_END, name) is not None
+    if kind == LeftoverKind.TEMPORARY:
+        return OWN_TEMPORARY.fullmatch(name) is not None
+    if kind == LeftoverKind.DELETED:
+        return name.endswith(".deleted")
+    named = parse_partition_dir(name)
+    return named is not None and kind == f"-{named.kind} directory"

@@ -129,6 +129,7 @@ def _summary(applied: Applied) -> dict[str, Any]:
         "bytes_deleted": applied.bytes_deleted,
         "journal": applied.journal,
         "trash": applied.trash,
+        "continues": list(applied.continues),
         "findings": [str(PartitionOutcome.STOPPED)] if applied.stopped else [],
     }
 
@@ -189,5 +190,7 @@ def _print_tables(applied: Applied, summary: dict[str, Any]) -> None:
     ]
     if applied.trash:
         table.insert(2, ("trash", applied.trash))
+    if applied.continues:
+        table.insert(1, ("continues", f"run {', '.join(applied.continues)}"))
     print_table(("retention --apply", ""), table)
     click.echo(RESULT + json.dumps(summary))

@@ -47,6 +47,7 @@ class Applied:
     journal: str  # URI of the plan's journal
     trash: str | None  # URI of the plan's folder in the trash
     partitions: tuple[PartitionResult, ...]
+    continues: tuple[str, ...] = ()  # ids of other runs of the plan that this run found
 
     @property
     def stopped(self) -> int:
@@ -114,7 +115,8 @@ def apply_plan(
         run = Run(plan, uuid.uuid4().hex[:12], known, clock, folder, dry_run, tell, stop)
         results = _side_by_side(run, partitions, threads)
     trash_uri = folder.uri if folder else None
-    return Applied(plan.plan_id, run.run_id, dry_run, journal.uri, trash_uri, results)
+    continues = tuple(sorted(run.continues))
+    return Applied(plan.plan_id, run.run_id, dry_run, journal.uri, trash_uri, results, continues)
 
 
 def _side_by_side(

@@ -6,6 +6,7 @@ The first difference from the plan ends the partition: nothing after it is delet
 from typing import NamedTuple
 
 from kip33.archive.partition_files import PartitionFiles, list_partition
+from kip33.errors import PlanError
 from kip33.formats.names import segment_file_name
 from kip33.retention.apply_segment import Run, SegmentStep
 from kip33.retention.journal import Journal
@@ -38,9 +39,12 @@ def delete_partition(run: Run, partition: PlannedPartition) -> PartitionResult:
     refused = False
     try:
         journal.load()
+        run.continues.update(journal.other_runs)
         files = list_partition(partition.directory, may_be_absent=True)
         why = _hole(partition, files)
         refused = why is not None
+    except PlanError as error:
+        why, refused = str(error), True
     except OSError as error:
         why = f"{partition.directory.uri}, or its journal, cannot be listed: {one_line(error)}"
     source = run.plan.basis.source

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from kip33.archive.partition_files import PlannedFile, is_log
-from kip33.errors import Kip33Error, PublishError
+from kip33.errors import Kip33Error, PlanError, PublishError
 from kip33.retention.journal import Journal
 from kip33.retention.outcomes import RecordKind, StepOutcome
 from kip33.retention.plan import PlannedPartition, PlannedSegment, RetentionPlan
@@ -38,6 +38,7 @@ class Run:
     dry_run: bool
     on_record: Callable[[Record], None]
     interrupted: threading.Event = field(default_factory=threading.Event)
+    continues: set[str] = field(default_factory=set)  # ids of earlier runs, and of those under way
 
 
 class Step(NamedTuple):
@@ -89,7 +90,7 @@ class SegmentStep:
                 if is_log(file):
                     self._flush([file])  # a crash must not leave the log without its indexes
             self._flush(self.segment.files)
-        except _StopError as stop:
+        except (_StopError, PlanError) as stop:  # PlanError: an object of the journal
             return self.stop(str(stop), refused=True)
         except (_FaultError, Kip33Error) as error:  # also of the journal
             return self.stop(str(error), refused=False)

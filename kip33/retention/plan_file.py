@@ -15,9 +15,11 @@ from kip33.archive.output_files import require_plan_place
 from kip33.archive.partition_files import PlannedFile
 from kip33.archive.plan_lines import (
     PlanForm,
+    is_plain_path,
     plan_id_of,
     plan_line,
     read_plan_lines,
+    require_plain_path,
     write_plan_lines,
 )
 from kip33.errors import PlanError, PolicyError
@@ -186,17 +188,19 @@ def _partition(basis: Basis, record: dict[str, Any]) -> PlannedPartition:
     )
     below = partition.below(basis.source)
     named = parse_partition_dir(partition.directory.name)
-    places = [basis.source.child(below) if below else basis.source]
     if (
-        partition.directory not in places
-        or ".." in below.split("/")
+        partition.directory != (basis.source.child(below) if below else basis.source)
         or below.rpartition("/")[0] != log_dir
         or named != (topic, number, "")
     ):
         raise ValueError(f"{record['directory']}: not a directory of {topic}-{number} below SOURCE")
+    if below:
+        require_plain_path(partition.directory, [basis.source])
     index_directory = partition.index_directory
-    if below and index_directory and not index_directory.path.endswith(f"/{below}"):
-        raise ValueError(f"{index_uri}: not an index directory of {record['directory']}")
+    if index_directory:
+        has_its_path = not below or index_directory.path.endswith(f"/{below}")
+        if not has_its_path or not is_plain_path(index_directory):
+            raise ValueError(f"{index_uri}: not an index directory of {record['directory']}")
     return partition
 
 

@@ -411,13 +411,12 @@ def test_an_edited_plan_is_refused(changing: ChangingArchive) -> None:
         read_leftover_plan(Location.of(path))
 
 
-@pytest.mark.parametrize("name", ["timeindex", "index", "log"])
+@pytest.mark.parametrize("name", ["timeindex", "index"])
 def test_a_plan_made_by_hand_removes_no_file_of_a_segment(
     changing: ChangingArchive, name: str
 ) -> None:
     path, records = records_of(changing)
-    target = changing.index(ORDERS).with_suffix(f".{name}") if name != "log" else None
-    target = target or changing.log(ORDERS)
+    target = changing.index(ORDERS).with_suffix(f".{name}")
     status = target.stat()
     file = {
         "uri": target.as_uri(),
@@ -425,7 +424,7 @@ def test_a_plan_made_by_hand_removes_no_file_of_a_segment(
         "last_modified_ms": status.st_mtime_ns // 1_000_000,
     }
     for record in records[1:]:
-        if len(record["files"]) == 1:
+        if record["leftover"] == LeftoverKind.ORPHAN.value:
             record |= {"uri": target.as_uri(), "files": [file]}
     plan = read_leftover_plan(forge(path, records))
     before = state(changing)
@@ -435,6 +434,11 @@ def test_a_plan_made_by_hand_removes_no_file_of_a_segment(
     assert "is no longer listed as" in whys(done)
 
 
+def at(uri: str) -> dict[str, Any]:
+    """Return the keys of a leftover that is one file at another place."""
+    return {"uri": uri, "files": [{"uri": uri, "size_bytes": 1, "last_modified_ms": 1}]}
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -442,6 +446,19 @@ def test_a_plan_made_by_hand_removes_no_file_of_a_segment(
         ({"leftover": ".swap file"}, "never removes"),
         ({"leftover": "something"}, "is not a valid LeftoverKind"),
         ({"uri": "file:///elsewhere/x.timeindex"}, "not a file of"),
+        (at("{index_dir}/../etc/x.timeindex"), "not a path of plain names"),
+        (at("{index_dir}//x.timeindex"), "not a file of"),
+        (at("{index_dir}/b1//c/x.timeindex"), "not a path of plain names"),
+        (at("{index_dir}/b1/x.log"), "not the name of: index file of kip33"),
+        (at("{index_dir}/b1/passwd"), "not the name of: index file of kip33"),
+        (
+            {"leftover": LeftoverKind.TEMPORARY.value} | at("file:///etc/.0.timeindex.0a.tmp"),
+            "not a path of plain names",
+        ),
+        (
+            {"leftover": LeftoverKind.TEMPORARY.value} | at("{index_dir}/b1/0.timeindex"),
+            "not the name of: temporary file",
+        ),
         ({"files": []}, "expected this one file"),
         ({"files": [{"uri": "x"}]}, "not written by kip33"),
         ({"uri": "ftp://x/y"}, "unknown scheme"),
@@ -451,7 +468,8 @@ def test_what_kip33_does_not_write_is_not_read(
     changing: ChangingArchive, change: dict[str, Any], says: str
 ) -> None:
     path, records = records_of(changing)
-    records[1] |= change
+    text = json.dumps(change).replace("{index_dir}", records[0]["index_dir"])
+    records[1] |= json.loads(text)
     with pytest.raises(PlanError, match=says) as refused:
         read_leftover_plan(forge(path, records))
     assert "\n" not in str(refused.value)

@@ -423,3 +423,49 @@ def test_an_interrupt_lets_every_partition_end_its_segment_and_no_more(
     assert len(told) < 120, "of two partitions with 60 each"
     assert archive.apply(plan).stopped == 0
     assert not archive.planned_files(plan) & archive.files().keys()
+
+
+ForgeRecord = Callable[[dict[str, Any]], object]
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        pytest.param(lambda record: record.clear(), id="no keys"),
+        pytest.param(lambda record: record.update(plan_id="0" * 32), id="another plan"),
+        pytest.param(lambda record: record.update(run_id="0" * 12), id="another run"),
+        pytest.param(lambda record: record.update(log_dir="b2"), id="another partition"),
+        pytest.param(lambda record: record.update(base_offset=100), id="another segment"),
+        pytest.param(lambda record: record.update(dry_run=True), id="a dry run"),
+        pytest.param(lambda record: record.update(files=None), id="no files"),
+        pytest.param(
+            lambda record: record["files"][0].update(uri="file:///etc/passwd"),
+            id="a file elsewhere",
+        ),
+    ],
+)
+def test_an_object_that_no_apply_put_stops_its_partition(
+    archive: ExpiringArchive, forge: ForgeRecord
+) -> None:
+    plan = archive.plan()
+    apply_until(archive, plan, "intent b1 0")
+    intent = archive.journal(plan)[0]
+    archive.log(0).unlink()  # with the intent, the rest of the segment may be deleted
+    record = json.loads(intent.read_text())
+    forge(record)
+    intent.write_text(json.dumps(record))
+    before = archive.files()
+
+    first, second = archive.apply(plan).partitions
+
+    assert (first.outcome, first.segments_deleted, first.refused) == ("stopped", 0, True)
+    assert (first.why or "").startswith(f"{intent.as_uri()}: not an object that an apply of plan ")
+    assert {path for path in before if A in path} <= archive.files().keys()
+    assert second.outcome == "done"
+
+
+def test_a_continued_apply_names_the_run_that_it_continues(archive: ExpiringArchive) -> None:
+    plan = archive.plan()
+    apply_until(archive, plan, "deleted b1 100")
+    run_id = json.loads(archive.journal(plan)[0].read_text())["run_id"]
+    assert archive.apply(plan).continues == (run_id,)

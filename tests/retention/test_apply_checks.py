@@ -299,11 +299,23 @@ Forge = Callable[[list[dict[str, Any]]], object]
             lambda lines: lines[1].update(
                 directory=f"{lines[0]['source']}/b1/../../b1/orders-0", log_dir="b1/../../b1"
             ),
-            "not a directory of orders-0 below SOURCE", id="a directory above",
+            "not a path of plain names", id="a directory above",
         ),
         pytest.param(
             lambda lines: lines[1].update(index_directory="file:///etc"),
             "not an index directory of", id="an index directory elsewhere",
+        ),
+        pytest.param(
+            lambda lines: lines[1].update(
+                directory=f"{lines[0]['source']}/b1//orders-0", log_dir="b1/"
+            ),
+            "not a path of plain names", id="an empty name",
+        ),
+        pytest.param(
+            lambda lines: lines[1].update(
+                index_directory=f"{lines[0]['index_dir']}/../../etc/b1/orders-0"
+            ),
+            "not an index directory of", id="an index directory above",
         ),
         pytest.param(
             lambda lines: lines[0].update(active_segment="delete"), "unknown", id="judged oddly"
