@@ -1,16 +1,19 @@
 """Carry out a repair: write or remove index files; verify each segment before and after."""
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from enum import StrEnum
 from functools import partial
 from os import cpu_count
 
+from kip33.archive.broker_log_dirs import OF_A_BROKER
 from kip33.archive.segment_paths import beside
 from kip33.builds.repair_plan import Progress, RepairPlan, SegmentRepair, verified
+from kip33.catalog.draft import DEAD_AFTER_MS
 from kip33.rules.broker_start import RepairAction
 from kip33.stores.durable_files import flush
 from kip33.stores.file_owners import publish_beside
-from kip33.stores.files import one_line
+from kip33.stores.files import one_line, size_of
 from kip33.stores.own_files import remove
 
 
@@ -37,6 +40,23 @@ def apply_repair(plan: RepairPlan, on_progress: Progress | None = None) -> list[
             if on_progress:
                 on_progress(number, len(to_change))
     return [results.get(one.verdict.log_uri, one) for one in plan.repairs]
+
+
+def remove_unfinished(plan: RepairPlan, *, now_ms: int) -> int:
+    """Remove temporary index files of killed runs; return how many.
+
+    The caller holds the locks of brokers' log directories, so no other run writes there. Elsewhere
+    there is no lock, and only files of a day ago are removed, as builds do. A file that cannot be
+    removed stays.
+    """
+    removed = 0
+    for place, last_modified_ms in plan.unfinished:
+        is_locked = size_of(place.parent.parent.child(OF_A_BROKER)) is not None
+        if is_locked or now_ms - last_modified_ms >= DEAD_AFTER_MS:
+            with suppress(OSError):
+                remove(place)
+                removed += 1
+    return removed
 
 
 def _repair_one(plan: RepairPlan, planned: SegmentRepair) -> SegmentRepair:

@@ -10,10 +10,10 @@ from os import cpu_count
 from typing import Any, NamedTuple
 
 from kip33.archive.directory import Segment
-from kip33.archive.listing import Listed, Listing
+from kip33.archive.listing import Listed, Listing, Unfinished
 from kip33.archive.partition_files import link_in
 from kip33.archive.segment_paths import beside
-from kip33.archive.sources import require_segments
+from kip33.archive.sources import partition_directories, require_segments
 from kip33.errors import CorruptIndexError, LocationError
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.segment import BuiltIndexes
@@ -69,6 +69,7 @@ class RepairPlan:
     repairs: list[SegmentRepair]
     by_action: dict[str, dict[str, int]]  # `time_index` and `offset_index`: files by action
     passed_over: Counter[str] = field(default_factory=Counter)
+    unfinished: tuple[Unfinished, ...] = ()  # temporary files beside the listed logs
 
     @property
     def files_to_change(self) -> int:
@@ -94,7 +95,7 @@ def list_log_dir(
             f"{log_dir.uri}: expected a broker's log directory on this machine; for an "
             "archive use kip33 build --in-place"
         )
-    return require_segments(log_dir, topics, on_listed=on_listed)
+    return require_segments(log_dir, topics, index_dir=log_dir, on_listed=on_listed)
 
 
 def plan_repair(
@@ -125,7 +126,15 @@ def plan_repair(
         name: {str(action): count[action] for action in RepairAction if count[action]}
         for name, count in counts.items()
     }
-    return RepairPlan(listing.source, settings, total, repairs, by_action, listing.passed_over)
+    directories = set(partition_directories(listing))
+    unfinished = tuple(
+        one
+        for one in listing.unfinished
+        if one.place.parent in directories and not link_in(one.place, listing.source)
+    )
+    return RepairPlan(
+        listing.source, settings, total, repairs, by_action, listing.passed_over, unfinished
+    )
 
 
 def judge_segment(source: Location, settings: TopicSettings, segment: Segment) -> SegmentRepair:

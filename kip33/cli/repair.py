@@ -17,6 +17,7 @@ from kip33.cli.options import (
 from kip33.cli.output import human_bytes, print_json, print_table, warn
 from kip33.cli.progress import progress_bar
 from kip33.cli.summary_file import publish_summary, summary_option
+from kip33.cli.times import current_ms
 from kip33.errors import exit_code_of
 from kip33.rules.index_builder import IndexSettings
 
@@ -78,7 +79,7 @@ def repair(
     """
     from kip33.archive.layouts.kafka import LOST_TIME_INDEX
     from kip33.archive.sources import partition_directories
-    from kip33.builds.repair_apply import apply_repair
+    from kip33.builds.repair_apply import apply_repair, remove_unfinished
     from kip33.builds.repair_plan import list_log_dir, plan_repair
     from kip33.builds.topic_settings import load_topic_settings
     from kip33.retention.broker_locks import locked
@@ -92,8 +93,9 @@ def repair(
         listing = list_log_dir(Location.of(log_dir), topics, on_listed)
         with locked(partition_directories(listing), make=is_applied):
             plan = plan_repair(listing, settings, on_progress)
+            unfinished = remove_unfinished(plan, now_ms=current_ms()) if is_applied else 0
             repairs = apply_repair(plan, on_progress) if is_applied else plan.repairs
-    summary = _summary(plan, repairs, applied=is_applied)
+    summary = _summary(plan, repairs, unfinished, applied=is_applied)
     summary["seconds"] = round(time.monotonic() - started, 3)
     publish_summary(summary_file, summary)
     if output_format == "json":
@@ -125,7 +127,7 @@ _WARNINGS: Final = {
 
 
 def _summary(
-    plan: "RepairPlan", repairs: "list[SegmentRepair]", *, applied: bool
+    plan: "RepairPlan", repairs: "list[SegmentRepair]", unfinished: int, *, applied: bool
 ) -> dict[str, Any]:
     outcomes = Counter((one.outcome or "").partition(":")[0].partition(";")[0] for one in repairs)
     found = {
@@ -142,6 +144,7 @@ def _summary(
         "segments_failed": outcomes[RepairOutcome.FAILED],
         "segments_by_hand": plan.by_hand,
         "cut_bytes": sum(one.cut_bytes for one in repairs),
+        "unfinished_removed": unfinished,
         "passed_over": dict(plan.passed_over),
         "findings": [name for name, is_there in found.items() if is_there],
     }
@@ -180,5 +183,7 @@ def _print_tables(
     if applied:
         lines.append(("done", f"{summary['segments_done']:,} segments"))
         lines.append(("failed", f"{summary['segments_failed']:,} segments"))
+    if count := summary["unfinished_removed"]:
+        lines.append(("removed", f"{count:,} temporary files of killed runs"))
     lines.append(("seconds", f"{summary['seconds']:.1f}"))
     print_table(("repair", ""), lines)

@@ -3,6 +3,7 @@
 import json
 import os
 import struct
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -278,6 +279,33 @@ def test_nothing_behind_a_link_is_repaired(
     assert {row["time_index"] for row in done.lines} == {"by hand"}
     for row in done.lines:
         assert f"{log.parent.as_uri()} is a link: repair its target" in row["why"]
+
+
+@pytest.mark.parametrize(
+    ("is_brokers", "days", "goes"),
+    [
+        pytest.param(True, 0, True, id="no other run can be there"),
+        pytest.param(False, 0, False, id="another run may be there"),
+        pytest.param(False, 2, True, id="of a run that is dead"),
+    ],
+)
+def test_temporary_files_of_a_killed_run_are_removed(
+    log_dir: LogDir, command: Command, is_brokers: bool, days: int, goes: bool
+) -> None:
+    if not is_brokers:
+        (log_dir.path / "meta.properties").unlink()
+    log = log_dir.log("orders-0/0")
+    ours = log.with_name(f".{0:020d}.timeindex.{'0a' * 16}.tmp")
+    others = [log.with_name(name) for name in (f".{0:020d}.timeindex.0a.tmp", "a.tmp")]
+    for path in (ours, *others):
+        path.write_bytes(b"cut")
+        modified = time.time() - days * 86_400
+        os.utime(path, (modified, modified))
+    assert command("repair", "logs", *ASKED).exit_code == 0
+    assert ours.exists(), "only --apply changes anything"
+    [row] = command("repair", "logs", *ASKED, "--apply", "--format", "json").lines
+    assert (ours.exists(), row["unfinished_removed"]) == (not goes, int(goes))
+    assert all(path.exists() for path in others)
 
 
 def test_the_summary_is_replaced_only_by_a_summary(log_dir: LogDir, command: Command) -> None:
