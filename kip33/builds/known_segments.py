@@ -27,7 +27,7 @@ from kip33.builds.orphans import (
 from kip33.builds.reusable_rows import Int64s, Mask, ReusableRows
 from kip33.builds.reuse import ListingMatch, match_listing
 from kip33.builds.snapshot_merge import Looked
-from kip33.builds.transaction_reuse import producers_may_differ, transactions_may_differ
+from kip33.builds.transaction_reuse import may_differ
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.orphan_list import read_orphans
 from kip33.formats.batch import NO_TIMESTAMP
@@ -184,8 +184,4 @@ def _reusable(
     """Return which rows of the snapshot are right for their listed segments."""
     reusable: Mask = found.reusable & ~is_in(listed.wanted, past.suspect)
     reusable &= ~has_moved(known, listed.at, listed.files)
-    if build.offset_index:
-        reusable &= ~transactions_may_differ(listed.files, known, found, reusable)
-    if build.producer_snapshots:
-        reusable &= ~producers_may_differ(listed.files, known, found, reusable)
-    return reusable
+    return reusable & ~may_differ(build, listed.files, listed.uris, known, found, reusable)

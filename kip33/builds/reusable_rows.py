@@ -42,7 +42,6 @@ _COLUMNS: Final = [
     "open_transactions",
     "producer_snapshot_bytes",
     "producer_snapshot_modified_ms",
-    "producer_changes",
     "time_index_entries",
     "build_settings",
     "status",
@@ -73,10 +72,9 @@ class ReusableRows(NamedTuple):
     transaction_index_modified_ms: Int64s
     transaction_index_built: Mask  # not a foreign file with an unknown verdict
     has_transactions: Mask  # or may have some
-    says_open_transactions: Mask  # it lists those open at its end
+    is_unread: Mask  # its log could not be read
     producer_snapshot_bytes: Int64s
     producer_snapshot_modified_ms: Int64s
-    says_producers: Mask  # it has what the segment changes in their states
     place: npt.NDArray[np.uint8]
     is_unverified: Mask
     offset_of_max_timestamp: Int64s
@@ -151,10 +149,9 @@ def _piece(table: pa.Table, build: BuildSpec) -> tuple[Any, ...]:
         int64s(table["transaction_index_modified_ms"]),
         ~_mask(pc.match_substring(table["error"], FOREIGN_TRANSACTION_INDEX).fill_null(False)),
         _mask(pc.not_equal(table["open_transactions"], UNCHANGED).fill_null(True)),
-        _mask(pc.is_valid(table["open_transactions"])),
+        _mask(pc.is_in(table["status"], value_set=pa.array(NOT_READ))),
         int64s(table["producer_snapshot_bytes"]),
         int64s(table["producer_snapshot_modified_ms"]),
-        _mask(pc.is_valid(table["producer_changes"])),
         place,
         _mask(pc.equal(table["status"], SegmentStatus.UNVERIFIED)),
         int64s(table["offset_of_max_timestamp"]),

@@ -7,6 +7,8 @@ chooses other logs.
 import json
 import os
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -134,6 +136,44 @@ def test_a_segment_without_transactions_between_two_with_transactions(
     assert archive.row(T, 1)["open_transactions"] == '"unchanged"'
     found = TransactionIndex.from_bytes(archive.built(5) or b"", base_offset=5)
     assert list(found) == [(P, 0, 5, 6)]
+
+
+@pytest.mark.parametrize("settings", [{}, {"producer_snapshots": True}], ids=["", "snapshots"])
+def test_a_log_that_can_be_read_again_gives_later_segments_their_files(
+    archive: TransactionalArchive, settings: dict[str, bool]
+) -> None:
+    archive.write_segments()
+    how = {"offset_index": True} | settings
+    with unreadable(archive.log(T, 0)):
+        archive.build(**how)
+        assert NOT_KNOWN in archive.error(6)
+        assert archive.build(**how).indexed == 1, "only the log that cannot be read is tried again"
+    assert archive.build(**how).indexed == 3
+    assert [archive.built(base) for base in SEGMENTS] == [None, wire(3), wire(6)]
+    assert archive.outcome() == archive.fresh(**how)
+    assert archive.build(**how).indexed == 0
+
+
+def test_what_is_behind_two_unreadable_logs_depends_on_the_later_one(
+    archive: TransactionalArchive,
+) -> None:
+    archive.write_segments()
+    with unreadable(archive.log(T, 3)):
+        with unreadable(archive.log(T, 0)):
+            archive.build(offset_index=True)
+        assert archive.build(offset_index=True).indexed == 2, "the last segment is not read again"
+    assert archive.build(offset_index=True).indexed == 2
+    assert archive.outcome() == archive.fresh(offset_index=True)
+
+
+@contextmanager
+def unreadable(log: Path) -> Iterator[None]:
+    """Put a named pipe in the place of a log for a while."""
+    moved = log.with_suffix(".moved")
+    log.rename(moved)
+    os.mkfifo(log)
+    yield
+    moved.replace(log)
 
 
 def test_a_file_beside_a_segment_without_transactions_breaks_no_chain(
