@@ -31,8 +31,9 @@ def look_back(catalog: Catalog, build: BuildSpec) -> EarlierBuilds:
         committed = set(catalog.commit_names())
         newest, known, warnings = newest_known(catalog, build)
         sequence = newest.sequence if newest else 0
-        claimed = claimed_index_uris(catalog, since=sequence)
-        suspect = claimed_index_uris(catalog, since=sequence + 1)
+        name = newest.name if newest else ""
+        claimed = claimed_index_uris(catalog, since=sequence, above=name)
+        suspect = claimed_index_uris(catalog, since=sequence + 1, above=name)
         # A build that commits in between removes its claims; then its snapshot has the files.
         if set(catalog.commit_names()) <= committed:
             return EarlierBuilds(newest, known, warnings, claimed, suspect)

@@ -8,6 +8,8 @@
         00000000000000000007-4f0c....json written last; lists the parts. No commit, no snapshot.
       orphaned/
         00000000000000000007-4f0c....arrow   index files without a log (`catalog.orphan_list`)
+      claims/
+        00000000000000000007-4f0c....arrow   index files its build could write (`catalog.draft`)
       staging/
         00000000000000000008-91aa.../     parts of a running build (`catalog.draft`)
 
@@ -57,6 +59,10 @@ class Catalog(NamedTuple):
     def orphaned_place(self, name: str) -> Location:
         """Return the place of a snapshot's list of orphaned index files."""
         return self.location.child(f"orphaned/{name}.arrow")
+
+    def claims_place(self, name: str) -> Location:
+        """Return the place of the claims of a snapshot's build, after its commit."""
+        return self.location.child(f"claims/{name}.arrow")
 
     def commit_place(self, name: str) -> Location:
         """Return the place of a snapshot's commit file."""

@@ -3,16 +3,17 @@
     CATALOG/staging/<name>/
       part-00003.5c1e9b02.parquet    a task's rows; each attempt of a task has its own name
       claims.arrow                   index files this build may write; put before any of them
-
 The commit moves the parts of the successful attempts to the snapshot's folder. Files of killed,
 retried or speculative attempts stay in staging, where no reader looks; a zombie task that continues
 after the commit also writes there. Claims survive a killed build, so that the next build knows
-which index files kip33 owns.
+which index files kip33 owns. The commit moves them to `CATALOG/claims/<name>.arrow`, where they say
+it if the snapshot is lost or damaged.
 """
 
 import json
 import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, Self
 
@@ -128,6 +129,8 @@ class Draft(NamedTuple):
             record["orphaned"] = {"file": file, **snapshot.orphaned._asdict()}
         data = (json.dumps(record, indent=1) + "\n").encode()
         publish_or_raise(self.catalog.commit_place(snapshot.name), data, STAYS)
+        with suppress(OSError):  # without them only a damaged snapshot costs ownership
+            move(self.staging.child(CLAIMS), self.catalog.claims_place(snapshot.name))
         remove_own_quietly(self.staging)
         return snapshot
 
@@ -156,17 +159,21 @@ def last_sequence(catalog: Catalog) -> int:
     return max((sequence_of(name) or 0 for name in catalog.commit_names()), default=0)
 
 
-def claimed_index_uris(catalog: Catalog, *, since: int) -> "pa.Array[Any]":
+def claimed_index_uris(catalog: Catalog, *, since: int, above: str = "") -> "pa.Array[Any]":
     """Return the index files claimed by builds from sequence number `since` that never committed.
 
-    Such a build was killed and may have written them. Unreadable claims are ignored.
+    Such a build was killed and may have written them. `above` is the name of the newest undamaged
+    snapshot: the claims of builds with a later snapshot, which is lost, count as well. Unreadable
+    claims are ignored.
     """
     claims: list[Any] = [pa.array([], pa.string())]
+    names = (info.base_name.removesuffix(".arrow") for info in catalog.infos("claims"))
+    places = [catalog.claims_place(name) for name in names if sequence_of(name) and name > above]
     for info in catalog.infos("staging"):
         sequence = sequence_of(info.base_name)
-        if sequence is None or sequence < since:
-            continue
-        place = catalog.staging_folder(info.base_name).child(CLAIMS)
+        if sequence is not None and sequence >= since:
+            places.append(catalog.staging_folder(info.base_name).child(CLAIMS))
+    for place in places:
         try:
             data = read_whole(place, most_bytes=MOST_CLAIMS_BYTES)
             table = pa.ipc.open_stream(pa.BufferReader(data)).read_all()

@@ -62,6 +62,7 @@ class CatalogFiles(NamedTuple):
     folders: dict[str, Folder]
     commits: dict[str, fs.FileInfo]
     orphan_lists: dict[str, fs.FileInfo]  # by snapshot; of a killed commit, by their own name
+    claims: dict[str, fs.FileInfo]  # by snapshot
     candidates: list[Candidate]  # newest first
     whole: list[str]  # the names of the undamaged candidates
 
@@ -74,13 +75,18 @@ class CatalogFiles(NamedTuple):
         staging, folders = list_folders(catalog, "staging"), list_folders(catalog, "snapshots")
         candidates = list(_proved(catalog))
         commits = {info.base_name.removesuffix(".json"): info for info in catalog.infos("commits")}
-        orphan_lists = {
-            info.base_name.removesuffix(".arrow"): info
-            for info in catalog.infos("orphaned")
-            if info.type == fs.FileType.File and is_orphan_list(info.base_name)
-        }
+        orphan_lists, claims = (
+            {
+                info.base_name.removesuffix(".arrow"): info
+                for info in catalog.infos(below)
+                if info.type == fs.FileType.File and is_orphan_list(info.base_name)
+            }
+            for below in ("orphaned", "claims")
+        )
         whole = [candidate.name for candidate in candidates if not candidate.problem]
-        return cls(catalog, now_ms, staging, folders, commits, orphan_lists, candidates, whole)
+        return cls(
+            catalog, now_ms, staging, folders, commits, orphan_lists, claims, candidates, whole
+        )
 
     def is_surely_past(self, candidate: Candidate) -> bool:
         """Return whether an undamaged snapshot is newer, and this one is readable or damaged."""
@@ -112,10 +118,12 @@ class CatalogFiles(NamedTuple):
         """Return the removal of a snapshot: commit first, so no reader finds it without parts."""
         name = candidate.name
         commit, folder = self.commits[name], self.folders.get(name)
-        orphans = self.orphan_lists.get(name)
+        orphans, claims = self.orphan_lists.get(name), self.claims.get(name)
         places = [self.catalog.commit_place(name)]
         places += [self.catalog.orphaned_place(name)] if orphans else []
-        sizes = (commit.size, orphans and orphans.size, folder and folder.size_bytes)
+        places += [self.catalog.claims_place(name)] if claims else []
+        beside = (orphans and orphans.size, claims and claims.size)
+        sizes = (commit.size, *beside, folder and folder.size_bytes)
         return Removal(
             RemovalKind.DAMAGED_SNAPSHOT if candidate.problem else RemovalKind.OLD_SNAPSHOT,
             name,

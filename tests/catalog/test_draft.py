@@ -125,11 +125,12 @@ def test_claims_outlive_a_killed_build(catalog: Catalog) -> None:
     assert claimed_index_uris(catalog, since=killed.sequence + 1).to_pylist() == []
 
 
-def test_the_commit_removes_the_claims(draft: Draft) -> None:
+def test_the_claims_of_a_committed_build_count_only_if_its_snapshot_is_lost(draft: Draft) -> None:
     draft.claim(pa.array(["file:///i/0.timeindex"]))
     snapshot = draft.commit([published(draft, 0)], settings={}, now_ms=NOW_MS)
     assert commit_path(draft.catalog, snapshot).exists()
-    assert claimed_index_uris(draft.catalog, since=0).to_pylist() == []
+    for above, claimed in ((snapshot.name, []), ("", ["file:///i/0.timeindex"])):
+        assert claimed_index_uris(draft.catalog, since=0, above=above).to_pylist() == claimed
 
 
 def test_a_build_without_claims_also_shows_that_it_runs(draft: Draft) -> None:

@@ -83,6 +83,17 @@ def test_the_newest_stay(catalog: Catalog, keep: int, left: list[int]) -> None:
     assert [catalog.read(one).num_rows for one in catalog.snapshots()] == [1] * len(left)
 
 
+def test_the_claims_of_a_snapshot_go_with_it(catalog: Catalog) -> None:
+    snapshots = [snapshot_of(catalog) for _ in range(2)]
+    claims = [path_of(catalog.claims_place(one.name)) for one in snapshots]
+    for place in claims:
+        place.parent.mkdir(exist_ok=True)
+        place.write_bytes(bytes(10))
+    size = commit_path(catalog, snapshots[0]).stat().st_size + snapshots[0].parts[0].size_bytes
+    assert prune(catalog, keep=1, now_ms=NOW_MS).bytes_freed == size + 10
+    assert [place.exists() for place in claims] == [False, True]
+
+
 def test_a_newest_snapshot_with_a_rotten_byte_does_not_cost_the_last_good_one(
     catalog: Catalog,
 ) -> None:
