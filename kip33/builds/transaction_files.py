@@ -190,14 +190,17 @@ def _publish_transaction_index(
     seen: FileStatus | None = None
     if pending.seen_bytes is not None:
         seen = FileStatus(pending.seen_bytes, pending.seen_modified_ms)
+    is_empty = data == b""
+    if is_empty and pending.ours:
+        data = None  # it is removed: a first build writes none
     wanted = Wanted(place, data, pending.index_settings, listed, seen=seen)
     published.add(wanted, ours=pending.ours, overwrite=build.overwrite, proves_nothing=False)
     left = published.files[0]
     if left:
         name_in_row(row, TXNINDEX, left)
-    if data is not None and row["index_file"]:
+    if row["index_file"] and (data is not None or published.state):
         row["index_file"] = state_together((row["index_file"], published.state))
-    return left is not None
+    return is_empty or left is not None
 
 
 def _publish_offset_index(

@@ -311,6 +311,18 @@ def test_a_transaction_index_that_is_not_as_it_was_left_is_built_again(
     assert archive.outcome() == archive.fresh(offset_index=True)
 
 
+def test_our_file_is_removed_if_nothing_is_aborted_any_more(
+    archive: TransactionalArchive,
+) -> None:
+    archive.write_segments()
+    archive.build(offset_index=True)
+    archive.write(archive.log(T, 3), segment([data(3, Q), commit(5, P)]))
+    archive.build(offset_index=True)
+    assert archive.built(3) is None
+    assert archive.outcome() == archive.fresh(offset_index=True)
+    assert archive.build(offset_index=True).reused == 3
+
+
 def test_a_transaction_index_that_kip33_did_not_write_stays(archive: TransactionalArchive) -> None:
     archive.write_segments()
     archive.place(3).parent.mkdir(parents=True)
