@@ -111,7 +111,13 @@ def _commit(
             warnings += [problem] if problem else []
             known.add(newer.name)
             newer = _newest_unmerged(catalog, known)
-        snapshot = draft.commit(parts, settings=settings, now_ms=plan.now_ms, orphans=orphans)
+        snapshot = draft.commit(
+            parts,
+            settings=settings,
+            now_ms=plan.now_ms,
+            orphans=orphans,
+            still_claimed=plan.still_claimed,
+        )
         known.add(snapshot.name)
         newer = _committed_beside(catalog, snapshot, known)
         if newer is None:

@@ -41,6 +41,17 @@ def _uris_of(build: BuildSpec, time_index_uris: Column, kind: str) -> Column:
     return pc.binary_join_element_wise(stems, f".{kind}", "")
 
 
+def still_claimed(claimed: Column, wanted: Column) -> Column:
+    """Return the claims on index files of segments that were not listed.
+
+    `wanted` are the URIs of the time indexes of the listed segments.
+    """
+    listed, stems = (
+        pc.replace_substring_regex(uris, r"\.[^/]*$", "") for uris in (wanted, claimed)
+    )
+    return claimed.filter(pc.invert(pc.is_in(stems, value_set=listed)))
+
+
 def claims_of(build: BuildSpec, wanted: Column, files: pa.Table) -> Column:
     """Return the URIs of the index files that a build may write.
 

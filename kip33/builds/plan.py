@@ -26,7 +26,7 @@ from kip33.builds.build_options import (
 from kip33.builds.build_spec import BuildSpec
 from kip33.builds.carry_over import CarryOver
 from kip33.builds.earlier_builds import look_back
-from kip33.builds.index_claims import claims_of
+from kip33.builds.index_claims import claims_of, still_claimed
 from kip33.builds.known_segments import ListedSegments, known_segments
 from kip33.builds.orphans import OrphanPlan
 from kip33.builds.snapshot_merge import Looked
@@ -45,6 +45,7 @@ class BuildPlan(NamedTuple):
     catalog: Catalog
     files: pa.Table  # to read: a LISTING with more columns for `builds.task`
     claims: Column  # URIs of index files that the build may write
+    still_claimed: Column  # by earlier builds that are lost, below what this one did not list
     takeover: CarryOver | None
     now_ms: int  # when the listing began
     passed_over: dict[str, int]
@@ -153,6 +154,7 @@ def _plan(
         catalog,
         to_read,
         claims_of(build, wanted, to_read),
+        still_claimed(past.claimed, listed.wanted) if looked.is_partial else past.claimed[:0],
         known.takeover,
         now_ms,
         dict(listing.passed_over),

@@ -47,6 +47,11 @@ class Looked(NamedTuple):
     unlistable: tuple[str, ...]  # URIs with a slash at the end
     now_ms: int  # when its listing began
 
+    @property
+    def is_partial(self) -> bool:
+        """Return whether there may be segments that it did not list."""
+        return bool(self.topics or self.unlistable)
+
     def at(self, rows: pa.Table) -> Mask:
         """Return which segments it listed."""
         unseen = is_unwanted(rows["topic"], self.topics) | is_below(

@@ -91,10 +91,12 @@ class Draft(NamedTuple):
         settings: dict[str, Any],
         now_ms: int,
         orphans: pa.Table | None = None,
+        still_claimed: "pa.Array[Any] | None" = None,
     ) -> Snapshot:
         """Move `parts` to the snapshot's folder and publish the commit file.
 
-        `orphans`: index files whose logs no longer exist, a table of ORPHANS.
+        `orphans`: index files whose logs no longer exist, a table of ORPHANS. `still_claimed`:
+        claims of earlier builds that stay valid.
         The snapshot's sequence number is above those of all current commits. Raises CatalogError if
         a part in staging is missing or changed, PublishError if a file cannot be written. In both
         cases the newest snapshot remains the same.
@@ -132,6 +134,9 @@ class Draft(NamedTuple):
         with suppress(OSError):  # without them only a damaged snapshot costs ownership
             move(self.staging.child(CLAIMS), self.catalog.claims_place(snapshot.name))
         remove_own_quietly(self.staging)
+        if still_claimed is not None and len(still_claimed):
+            with suppress(PublishError):  # the snapshot is committed
+                self._replace(sequence=number).claim(still_claimed)
         return snapshot
 
     def _settle(self, part: SnapshotPart, folder: Location) -> SnapshotPart:

@@ -10,8 +10,8 @@ are kept:
 - a damaged snapshot newer than every undamaged one: it is the latest state, its parts may only be
   unavailable (an unmounted disk, an unfinished copy), and readers ignore it;
 - a snapshot whose commit file cannot be read now, which does not prove that it is damaged;
-- files that a build without a commit wrote within 24 hours, and its claims until a newer snapshot
-  is committed: from them the next build knows which index files kip33 owns;
+- files that a build without a commit wrote within 24 hours, and all claims in `staging` until a
+  newer snapshot is committed: from them the next build knows which index files kip33 owns;
 - everything without a commit in `snapshots/` and `orphaned/` while no snapshot is undamaged: commit
   files may only be unavailable; and everything without a snapshot's name;
 - a file that kip33 did not write, and its folder.

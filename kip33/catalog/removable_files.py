@@ -216,7 +216,7 @@ class CatalogFiles(NamedTuple):
         if CLAIMS not in self.staging[name].sizes:
             return False
         newest = self.whole[0] if self.whole else None
-        return not newest or (name != newest and _sequence(name) >= _sequence(newest))
+        return not newest or _sequence(name) >= _sequence(newest)
 
     def _is_dead(self, name: str) -> bool:
         there = [folders[name] for folders in (self.staging, self.folders) if name in folders]

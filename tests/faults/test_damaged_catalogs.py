@@ -14,7 +14,8 @@ import pytest
 from kip33.builds import carry_over
 from kip33.builds.commit import begin_build
 from kip33.catalog.catalog import Catalog
-from kip33.catalog.snapshot import Snapshot
+from kip33.catalog.draft import claimed_index_uris
+from kip33.catalog.snapshot import Snapshot, sequence_of
 from kip33.errors import CatalogError
 from tests.builders.changing_archive import ChangingArchive, batches
 from tests.builders.snapshots import commit_path, part_path
@@ -199,6 +200,18 @@ def test_when_every_snapshot_is_damaged_everything_is_read(
     summary = archive.build(offset_index=True)
     assert (summary.indexed, summary.reused, len(summary.warnings)) == (4, 0, 2)
     assert archive.outcome() == archive.fresh(offset_index=True)
+
+
+def test_what_a_lost_snapshot_owned_stays_ours_until_it_is_listed_again(
+    archive: ChangingArchive,
+) -> None:
+    lose_a_part(*newest(archive))
+    for _ in range(2):
+        archive.build(offset_index=True, topics=["a"])
+    archive.build(offset_index=True)
+    assert archive.outcome() == archive.fresh(offset_index=True)
+    catalog, snapshot = Catalog.at(str(archive.catalog)), archive.build(offset_index=True).snapshot
+    assert len(claimed_index_uris(catalog, since=sequence_of(snapshot) or 0, above=snapshot)) == 0
 
 
 def test_without_snapshots_and_claims_every_file_is_anothers(archive: ChangingArchive) -> None:
