@@ -222,7 +222,7 @@ def without_settings(row: Row) -> Row:
     return {name: value for name, value in row.items() if name not in SETTINGS_COLUMNS}
 
 
-@pytest.mark.parametrize("walks", short_and_long(5, 40, "KIP33_WALKS"))
+@pytest.mark.parametrize("walks", short_and_long(3, 40, "KIP33_WALKS"))
 def test_a_nights_result_does_not_depend_on_earlier_nights(walks: int) -> None:
     run_state_machine_as_test(
         Nights,

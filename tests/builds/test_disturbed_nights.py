@@ -1,0 +1,214 @@
+"""Random nights with faults: the next undisturbed build equals one into a new place.
+
+On a disturbed night logs cannot be read, directories cannot be listed, or the newest snapshot loses
+a part afterwards. Meanwhile segments come, change and turn bad. The next build without a fault
+gives the same rows, bytes and owners as a build that never saw another night. The seed is printed;
+KIP33_SEED repeats one, KIP33_DISTURBED is the number of walks in the long form.
+"""
+
+import os
+import random
+import shutil
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from kip33.catalog.catalog import Catalog
+from kip33.rules.draft_entries import DRAFTS
+from tests.builders.changing_archive import INTERVAL, ChangingArchive, Row
+from tests.builders.random_partitions import RandomPartition, random_partition
+from tests.faults.builds import INDEX_FILE_TIMES, build_here
+from tests.faults.privileges import as_any_owner, shut
+from tests.long_forms import short_and_long
+
+SEED = os.environ.get("KIP33_SEED") or str(random.SystemRandom().randrange(2**32))
+ALL_KINDS: Final = {"offset_index": True, "producer_snapshots": True}
+OPTIONS: Final[tuple[dict[str, Any], ...]] = (
+    {},
+    {"offset_index": True},
+    {"offset_index": True},
+    ALL_KINDS,
+    ALL_KINDS,
+    {"dialect": "bucket"},
+    {"dialect": "bucket", "offset_index": True},
+    {"dialect": "minute", "offset_index": True},
+    {"untimestamped": "next-base-offset", "offset_index": True},
+    {"untimestamped": "first-offset"},
+    {"in_place": True, "offset_index": True},
+    {"in_place": True, "offset_index": True},
+)
+
+
+class Disturbed:
+    """An archive, what happens to it, and the builds of its nights."""
+
+    def __init__(self, folder: Path, seed: str) -> None:
+        self.chance = random.Random(seed)
+        self.settings = dict(self.chance.choice(OPTIONS), fsync=False)
+        self.archive = ChangingArchive(folder, in_place=self.settings.pop("in_place", False))
+        self.partitions: dict[Path, RandomPartition] = {}
+        for number in range(self.chance.randint(1, 2)):
+            directory = self.archive.source / f"b/t{number}-0"
+            self.partitions[directory] = random_partition(seed=seed, number=number)
+        self.nights: list[str] = []
+        for directory in self.partitions:
+            self.comes(directory)
+
+    # By day
+
+    def change(self) -> None:
+        directory = self.chance.choice(list(self.partitions))
+        changes = [self.comes, self.comes, self.is_touched, self.an_index_goes]
+        if self.archive.index_dir:  # in place our `.index` stays beside a log that is worse now
+            changes += [self.is_compacted, self.is_cut, self.turns_bad]
+        change = self.chance.choice(changes)
+        self.nights.append(f"{change.__name__} {directory.name}")
+        change(directory)
+
+    def logs(self, directory: Path) -> list[Path]:
+        return sorted(directory.glob("*.log"))
+
+    def comes(self, directory: Path) -> None:
+        missing = [base for base in self.partitions[directory].segments
+                   if not (directory / f"{base:020d}.log").exists()]  # fmt: skip
+        for base in missing[: self.chance.randint(1, 3)]:
+            self.write(directory / f"{base:020d}.log", 1.0)
+
+    def write(self, log: Path, share: float) -> None:
+        data = [one for one in self.batches_of(log) if self.chance.random() < share]
+        self.archive.write(log, b"".join(data), age_ms=self.chance.randrange(10_000, 60_000))
+
+    def batches_of(self, log: Path) -> list[bytes]:
+        partition = self.partitions[log.parent]
+        return [batch.data for batch in partition.segments[int(log.stem)]]
+
+    def is_compacted(self, directory: Path) -> None:
+        self.write(self.chance.choice(self.logs(directory)), 0.7)
+
+    def is_touched(self, directory: Path) -> None:
+        self.archive.touch(self.chance.choice(self.logs(directory)), age_ms=20_000)
+
+    def is_cut(self, directory: Path) -> None:
+        log = self.chance.choice(self.logs(directory))
+        self.archive.write(log, log.read_bytes()[:-5], age_ms=15_000)
+
+    def turns_bad(self, directory: Path) -> None:
+        """The log is that of another segment."""
+        log, other = (self.chance.choice(self.logs(directory)) for _ in range(2))
+        self.archive.write(log, other.read_bytes(), age_ms=16_000)
+
+    def an_index_goes(self, directory: Path) -> None:
+        files = [path for path in index_files(self.archive.index_root) if directory.name in path]
+        if files:
+            (self.archive.index_root / self.chance.choice(sorted(files))).unlink()
+
+    # Nights
+
+    def disturbed(self) -> None:
+        chance = self.chance
+        settings = dict(self.settings)
+        logs = [log for directory in self.partitions for log in self.logs(directory)]
+        unreadable = [log for log in logs if chance.random() < chance.choice((0, 0.3))]
+        unlistable = [one for one in self.partitions if chance.random() < 0.2]
+        settings["full"] = chance.random() < 0.1
+        settings["topics"] = chance.choice(((), (), (), ("t0",)))
+        if chance.random() < 0.2 and settings.get("dialect") not in DRAFTS:
+            settings |= chance.choice(self.other_settings())
+        loses = chance.random() < 0.25
+        shut_logs = ", ".join(f"{log.parent.name}/{int(log.stem)}" for log in unreadable)
+        shut_directories = ", ".join(one.name for one in unlistable)
+        self.nights.append(f"unreadable {shut_logs}; unlistable {shut_directories}; {settings}")
+        with ExitStack() as faults:
+            for place in (*unreadable, *unlistable):
+                faults.enter_context(shut(place))
+            faults.enter_context(as_any_owner())
+            self.archive.build(**settings)
+        if loses:
+            self.nights.append("a part is lost")
+            self.lose_a_part()
+
+    def other_settings(self) -> list[dict[str, Any]]:
+        others: list[dict[str, Any]] = [{"dialect": "live"}, {"index_interval_bytes": 77}]
+        if not self.settings.get("producer_snapshots"):
+            others.append({"read": "tail"})
+        return others
+
+    def lose_a_part(self) -> None:
+        newest = Catalog.at(str(self.archive.catalog)).require_newest()
+        folder = self.archive.catalog / "snapshots" / newest.name
+        (folder / self.chance.choice(newest.parts).name).unlink()
+
+    def undisturbed(self) -> None:
+        self.nights.append("undisturbed")
+        expected = self.fresh()
+        self.archive.build(**self.settings)
+        found = self.outcome(self.archive.index_root, self.archive.catalog)
+        assert_equal(found[0], expected[0])
+        assert found[1] == expected[1]
+
+    def fresh(self) -> tuple[list[Row], dict[str, bytes]]:
+        place = self.archive.folder / "fresh"
+        catalog, source, index_dir = place / "catalog", self.archive.source, place / "indexes"
+        settings = {"index_interval_bytes": INTERVAL, "now_ms": self.archive.now_ms} | self.settings
+        if not self.archive.index_dir:
+            source = place / "source"
+            ignore = shutil.ignore_patterns("*index", "*.snapshot")
+            shutil.copytree(self.archive.source, source, ignore=ignore)
+            settings["in_place"] = True
+        in_place = settings.get("in_place")
+        build_here(source, None if in_place else index_dir, catalog=str(catalog), **settings)
+        result = self.outcome(source if in_place else index_dir, catalog)
+        shutil.rmtree(place)
+        return result
+
+    @staticmethod
+    def outcome(root: Path, catalog: Path) -> tuple[list[Row], dict[str, bytes]]:
+        opened = Catalog.at(str(catalog))
+        rows = opened.read(opened.require_newest()).to_pylist()
+        texts = ("log_uri", "index_uri", "error")
+        for row in rows:
+            for name in INDEX_FILE_TIMES:
+                del row[name]
+            for name in texts:
+                row[name] = row[name] and row[name].replace(root.as_uri(), "INDEX")
+        return sorted(rows, key=lambda row: row["log_uri"]), index_files(root)
+
+
+def index_files(root: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in root.rglob("*")
+        if path.name.endswith(("index", ".snapshot")) and path.is_file()
+    }
+
+
+def assert_equal(found: list[Row], expected: list[Row]) -> None:
+    assert [row["log_uri"] for row in found] == [row["log_uri"] for row in expected]
+    for one, other in zip(found, expected, strict=True):
+        assert one == other
+
+
+def walk(folder: Path, seed: str, nights: int = 6) -> None:
+    disturbed = Disturbed(folder, seed)
+    try:
+        for _ in range(nights):
+            for _ in range(disturbed.chance.randrange(4)):
+                disturbed.change()
+            if disturbed.chance.random() < 0.6:
+                disturbed.disturbed()
+            else:
+                disturbed.undisturbed()
+        disturbed.undisturbed()
+    except Exception:
+        print(seed, disturbed.settings, *disturbed.nights, sep="\n  ")
+        raise
+
+
+@pytest.mark.parametrize("walks", short_and_long(4, 400, "KIP33_DISTURBED"))
+def test_after_faults_an_undisturbed_build_is_as_a_fresh_one(tmp_path: Path, walks: int) -> None:
+    for number in range(walks):
+        seed = f"{SEED}/{number}"
+        walk(tmp_path / str(number), seed)
+        shutil.rmtree(tmp_path / str(number))
