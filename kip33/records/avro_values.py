@@ -1,11 +1,13 @@
 """Avro values to Arrow: by the writer's schema, resolved to the reader's."""
 
 import io
+from decimal import Decimal
 from typing import Any, Final
 
 import pyarrow as pa
 
 from kip33.records.avro_check import AvroCheck
+from kip33.records.avro_resolution import TIME_LIMITS, parsed_schema, require_time
 from kip33.records.avro_schema import PRIMITIVES, AvroSchema, avro_schema
 from kip33.records.column_shape import (
     JSON_TEXT,
@@ -53,10 +55,12 @@ class AvroValues:
         self._writers: dict[int, tuple[AvroCheck | None, Any]] = {}
         self._reader_id = reader.schema_id if reader else None
         self._reader = None
+        self._takes_bytes = True
         self._shape = JSON_TEXT
         if reader:
             schema = self._resolved(reader)
-            self._reader = self._avro.parse_schema(schema.schema)
+            self._reader = parsed_schema(schema, is_reader=True)
+            self._takes_bytes = _is_bytes(schema)
             self._shape = _AvroShapes(schema).of(schema.schema)
         self.type = self._shape.type
 
@@ -66,17 +70,17 @@ class AvroValues:
     def prepare(self, writer: SchemaText) -> None:
         """Prepare the check and the schema; no check for `bytes`, which are written as they are."""
         schema = self._resolved(writer)
-        if schema.schema in ("bytes", {"type": "bytes"}):
+        if _is_bytes(schema):
             self._writers[writer.schema_id] = None, None
         else:
-            parsed = self._avro.parse_schema(schema.schema)
+            parsed = parsed_schema(schema, is_reader=False)
             self._writers[writer.schema_id] = AvroCheck(schema), parsed
 
     def read(self, writer: SchemaText, payload: bytes) -> Any:
         """Return a value as Arrow takes it; raises an error that says why it cannot be decoded."""
         check, parsed = self._writers[writer.schema_id]
         if check is None:
-            if self._reader not in (None, "bytes"):
+            if not self._takes_bytes:
                 raise UndecodableError("bytes found, the reader schema has another type")
             return self._shape.fitted(payload)
         check(payload)
@@ -88,6 +92,10 @@ class AvroValues:
             return_record_name_override=True,
         )
         return self._shape.fitted(value)
+
+
+def _is_bytes(schema: AvroSchema) -> bool:
+    return schema.schema in ("bytes", {"type": "bytes"})
 
 
 class _AvroShapes:
@@ -133,7 +141,12 @@ class _AvroShapes:
         self._inside.add(name)
         fields = [(field["name"], self.of(field["type"])) for field in schema["fields"]]
         self._inside.remove(name)
-        return struct_of(fields)
+        record = struct_of(fields)
+        # A writer's union with several records gives a record with its name.
+        return Shape(
+            record.type,
+            lambda value: record.fitted(value[1] if isinstance(value, tuple) else value),
+        )
 
 
 def _logical(schema: dict[str, Any], kind: str) -> Shape:
@@ -142,11 +155,24 @@ def _logical(schema: dict[str, Any], kind: str) -> Shape:
     if logical == "decimal" and kind in ("bytes", "fixed"):
         digits, scale = int(schema["precision"]), int(schema.get("scale", 0))
         if digits > _MOST_DIGITS:
-            return Shape(pa.string(), lambda value: format(value, "f"))
+            return Shape(pa.string(), lambda value: format(_decimal(value, scale), "f"))
         decimal = pa.decimal128 if digits <= 38 else pa.decimal256
-        return Shape(decimal(digits, scale))
+        return Shape(decimal(digits, scale), lambda value: _decimal(value, scale))
     if logical == "uuid" and kind == "string":
         return Shape(pa.string(), str)
     if kind == "fixed":
         return Shape(pa.binary(int(schema["size"])))
+    if logical in TIME_LIMITS and (kind, logical) in _LOGICAL:
+        return Shape(
+            _LOGICAL[kind, logical],
+            lambda value: require_time(value, logical) if isinstance(value, int) else value,
+        )
     return Shape(_LOGICAL.get((kind, logical), _SIMPLE[kind]))
+
+
+def _decimal(value: Any, scale: int) -> Decimal:
+    """Return a decimal; the writer's schema may have bytes without a logical type."""
+    if isinstance(value, Decimal):
+        return value
+    number = int.from_bytes(value, signed=True)
+    return Decimal((number < 0, tuple(map(int, str(abs(number)))), -scale))

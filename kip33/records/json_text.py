@@ -3,6 +3,7 @@
 import base64
 import json
 import math
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -19,10 +20,20 @@ def to_json(value: Any) -> str:
     return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
-def parse_json(data: bytes | str) -> Any:
-    """Return a JSON text's value; ValueError for malformed JSON, NaN and bytes after it."""
+def _finite(text: str) -> float:
+    """Return a number's value; ValueError above the largest double, which would be infinity."""
+    if math.isfinite(number := float(text)):
+        return number
+    raise ValueError(f"{text[:40]} found, expected a number that a double can have")
+
+
+def parse_json(data: bytes | str, parse_float: Callable[[str], Any] = _finite) -> Any:
+    """Return a JSON text's value; ValueError for malformed JSON, NaN and bytes after it.
+
+    Also for a number that no double can have, such as 1e400, unless `parse_float` takes it.
+    """
     try:
-        return json.loads(data, parse_constant=_refuse)
+        return json.loads(data, parse_constant=_refuse, parse_float=parse_float)
     except json.JSONDecodeError as error:
         raise ValueError(f"malformed JSON: {error}") from None
 

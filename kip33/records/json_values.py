@@ -39,8 +39,10 @@ class JsonValues:
     def read(self, writer: SchemaText | None, payload: bytes) -> Any:
         """Return a value as Arrow takes it; raises an error that says why it cannot be decoded."""
         text = payload.decode()
-        value = parse_json(text)
-        return self._shape.fitted(value) if self._shape else text
+        if self._shape is None:
+            parse_json(text, parse_float=str)  # numbers of any size stay as they were sent
+            return text
+        return self._shape.fitted(parse_json(text))
 
 
 def _document(text: str) -> Any:

@@ -28,6 +28,7 @@ _JSON: Final = frozenset(
     f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue", "Any", "FieldMask")
 )
 _NANOS: Final = 1_000_000_000
+_SECONDS: Final = (-62_135_596_800, 253_402_300_799)  # of a Timestamp: years 1 to 9999
 
 
 class ProtobufValues:
@@ -141,7 +142,7 @@ class _ProtobufShapes:
         """Return the shape of a message; JSON text for one inside itself."""
         name = message.full_name
         if name == "google.protobuf.Timestamp":
-            return Shape(pa.timestamp("ns", "UTC"), _nanos)
+            return Shape(pa.timestamp("us", "UTC"), _micros)
         if name == "google.protobuf.Duration":
             return Shape(pa.duration("ns"), _nanos)
         if name in _WRAPPERS:
@@ -193,6 +194,18 @@ class _ProtobufShapes:
 
 
 def _nanos(value: Any) -> int:
-    """Return the nanoseconds of a Timestamp or a Duration."""
+    """Return the nanoseconds of a Duration."""
     found: int = value.seconds * _NANOS + value.nanos
+    return found
+
+
+def _micros(value: Any) -> int:
+    """Return the microseconds of a Timestamp; UndecodableError for one that Protobuf forbids."""
+    least, most = _SECONDS
+    if not (least <= value.seconds <= most and 0 <= value.nanos < _NANOS):
+        raise UndecodableError(
+            f"a Timestamp of {value.seconds} seconds and {value.nanos} nanoseconds found, expected "
+            "a time of the years 1 to 9999"
+        )
+    found: int = value.seconds * 1_000_000 + value.nanos // 1000
     return found

@@ -365,3 +365,167 @@ def test_values_of_older_schemas_are_brought_to_the_reader_schema(tmp_path: Path
             "added": [("x", 1)],
         }
     ]
+
+
+def _of(name: str, *fields: Any) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": list(fields)}
+
+
+INNER = _of(
+    "Inner",
+    {"name": "raw", "type": "bytes", "default": "\u00fe"},
+    {"name": "n", "type": "int", "default": 7},
+)
+DEFAULTS: list[tuple[Any, Any, Any]] = [  # a type, a default, the value
+    ("bytes", "\u00ff\u0000a", b"\xff\0a"),
+    (["bytes", "null"], "\u00ff", b"\xff"),
+    (["null", "bytes"], None, None),
+    (["null", "bytes"], "\u00ff", b"\xff"),  # from Avro 1.12 on: any type of the union
+    (["bytes", "string"], "\u00ff", '"/w=="'),
+    ({"type": "array", "items": "bytes"}, ["\u00ff"], [b"\xff"]),
+    ({"type": "map", "values": "bytes"}, {"k": "\u00ff"}, [("k", b"\xff")]),
+    (INNER, {}, {"raw": b"\xfe", "n": 7}),
+    (INNER, {"raw": "\u00ff"}, {"raw": b"\xff", "n": 7}),
+    ({"type": "array", "items": INNER}, [{"n": 1}], [{"raw": b"\xfe", "n": 1}]),
+    ([INNER, "null"], {"n": 2}, {"raw": b"\xfe", "n": 2}),
+    ([INNER, _of("Other")], {"n": 2}, '{"Inner":{"raw":"/g==","n":2}}'),
+    ({"type": "fixed", "name": "F", "size": 2}, "\u00ff\u0001", b"\xff\1"),
+    (logical("bytes", "decimal", precision=4, scale=2), "\u00ff", DECIMAL("-0.01")),
+    (logical("fixed", "decimal", name="D", size=2, precision=4), "\u0001\u0000", DECIMAL(256)),
+    (logical("bytes", "decimal", precision=99, scale=1), "\u000f", "1.5"),
+    ("double", 3, 3.0),
+    ({"type": "double"}, 3, 3.0),
+    ("float", 0.5, 0.5),
+    ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, "B", "B"),
+    (logical("int", "date"), 1, date(1970, 1, 2)),
+    (logical("long", "time-micros"), 5, time(0, 0, 0, 5)),
+    (logical("long", "timestamp-millis"), 1_700_000_000_123, AT),
+    (["null", logical("long", "timestamp-millis"), "string"], 0, '"1970-01-01T00:00:00+00:00"'),
+    (logical("string", "uuid"), str(UUID(int=5)), str(UUID(int=5))),
+]
+
+
+@pytest.mark.parametrize(("kind", "default", "value"), DEFAULTS)
+def test_a_default_is_the_value_that_the_specification_says(
+    kind: Any, default: Any, value: Any, tmp_path: Path
+) -> None:
+    new = _of("R", {"name": "f", "type": kind, "default": default})
+    put_schemas(tmp_path, avsc_1=_of("R"), avsc_2=new)
+    assert decoded(tmp_path, framed(1, b""), reader_schema=2) == [{"f": value}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "reason"),
+    [
+        ("bytes", "\u0100", "expected characters up to \\u00ff"),
+        ("bytes", 5, "default '5' found, expected a default of type bytes"),
+        ({"type": "fixed", "name": "F", "size": 2}, "a", "default 'a' found, expected 2 bytes"),
+        ("int", 2**31, "default '2147483648' found, expected a default of type int"),
+        ("boolean", 1, "expected a default of type boolean"),
+        ("long", True, "expected a default of type long"),
+        (["null", "int"], "a", "expected a type of the union"),
+        (_of("Inner", {"name": "n", "type": "int"}), {}, "a default without field 'n' found"),
+        (logical("long", "time-micros"), -5, "time-micros -5 found, expected 0 to 86399999999"),
+        ("Node", {}, "more than 100 levels"),
+    ],
+)
+def test_defaults_of_another_type(kind: Any, default: Any, reason: str, tmp_path: Path) -> None:
+    fields = [{"name": "f", "type": kind, "default": default}]
+    if kind == "Node":
+        fields = [{"name": "f", "type": _of("Node", *fields), "default": {}}]
+    put_schemas(tmp_path, avsc_1=_of("R"), avsc_2=_of("R", *fields))
+    with pytest.raises(ValueError, match="reader schema 2 of ") as error:
+        decoded(tmp_path, framed(1, b""), reader_schema=2)
+    assert reason in str(error.value)
+    # The writer's defaults are not used.
+    value = avro("int", 0) if isinstance(kind, str) else b""
+    written = decoded(tmp_path, framed(2, value), reader_schema=1)
+    assert kind not in ("int", "long") or written == [{}]
+
+
+def test_defaults_that_grow_with_each_level(tmp_path: Path) -> None:
+    """Each record has the one before it twice, by default."""
+    inner: Any = _of("R0")
+    for level in range(1, 30):
+        inner = _of(
+            f"R{level}",
+            {"name": "a", "type": inner, "default": {}},
+            {"name": "b", "type": f"R{level - 1}", "default": {}},
+        )
+    put_schemas(tmp_path, avsc_1=_of("Outer"), avsc_2=_of("Outer", {"name": "f", "type": inner}))
+    with pytest.raises(ValueError, match="100000 values"):
+        decoded(tmp_path, framed(1, b""), reader_schema=2)
+
+
+LOGICAL_CHANGES: list[tuple[Any, Any, Any, Any]] = [  # writer, its raw value, reader, value
+    (logical("long", "timestamp-millis"), 5, "long", 5),
+    (logical("long", "timestamp-micros"), 2**62, "long", 2**62),
+    (logical("long", "timestamp-millis"), 5, "double", 5.0),
+    (logical("long", "time-micros"), -5, "long", -5),
+    (logical("int", "date"), 5, "int", 5),
+    (logical("int", "date"), 5, "long", 5),
+    (logical("int", "time-millis"), 5, ["null", "int"], 5),
+    (["null", logical("long", "timestamp-millis")], 5, "long", 5),
+    (logical("long", "timestamp-millis"), 5, ["string", "long"], "5"),
+    (logical("bytes", "decimal", precision=4, scale=2), b"\1\2", "bytes", b"\1\2"),
+    (logical("bytes", "decimal", precision=9, scale=2), b"ab", "string", "ab"),
+    (
+        *(logical("fixed", "decimal", name="D", size=2, precision=4), b"\1\2"),
+        *({"type": "fixed", "name": "D", "size": 2}, b"\1\2"),
+    ),
+    (logical("string", "uuid"), str(UUID(int=5)), "string", str(UUID(int=5))),
+    (logical("string", "uuid"), "ab", "bytes", b"ab"),
+    ("long", 5, logical("long", "time-micros"), time(0, 0, 0, 5)),
+    ("long", 0, logical("long", "timestamp-millis"), datetime(1970, 1, 1, tzinfo=UTC)),
+    ("int", 5, logical("int", "date"), date(1970, 1, 6)),
+    ("bytes", b"\xff", logical("bytes", "decimal", precision=4, scale=2), DECIMAL("-0.01")),
+    ("bytes", b"\x0f", logical("bytes", "decimal", precision=99, scale=1), "1.5"),
+    ("long", -5, logical("long", "time-micros"), "time-micros -5 found"),
+    (logical("long", "time-micros"), -5, logical("long", "time-micros"), "time-micros -5 found"),
+    (logical("int", "time-millis"), -5, logical("int", "time-millis"), "time-millis -5 found"),
+    (
+        *(logical("long", "time-micros"), 86_400_000_000, logical("long", "time-micros")),
+        "time-micros 86400000000 found, expected 0 to 86399999999: a time of day",
+    ),
+]
+
+
+@pytest.mark.parametrize(("writer", "raw", "reader", "value"), LOGICAL_CHANGES)
+def test_a_logical_type_that_only_one_schema_has(
+    writer: Any, raw: Any, reader: Any, value: Any, tmp_path: Path
+) -> None:
+    def in_record(kind: Any) -> Any:
+        return _of("R", {"name": "f", "type": kind})
+
+    def plain(kind: Any) -> Any:
+        if isinstance(kind, list):
+            return [plain(branch) for branch in kind]
+        drop = ("logicalType", "precision", "scale")
+        if not isinstance(kind, dict):
+            return kind
+        return {key: one for key, one in kind.items() if key not in drop}
+
+    put_schemas(tmp_path, avsc_1=in_record(writer), avsc_2=in_record(reader))
+    payload = avro(in_record(plain(writer)), {"f": raw})
+    [found] = decoded(tmp_path, framed(1, payload), reader_schema=2)
+    if isinstance(found, str):
+        assert isinstance(value, str) and value in found
+    else:
+        assert found == {"f": value}
+
+
+def test_a_record_of_a_union_for_a_reader_with_one_record(tmp_path: Path) -> None:
+    """The writer's union has several records, the reader's schema has one of them."""
+    several = [_of("X", {"name": "n", "type": "int"}), _of("Y")]
+    put_schemas(
+        tmp_path,
+        avsc_1=_of("R", {"name": "f", "type": several}),
+        avsc_2=_of("R", {"name": "f", "type": several[0]}),
+        avsc_3=_of("R", {"name": "f", "type": ["null", several[0]]}),
+    )
+    for reader in (2, 3):
+        assert decoded(tmp_path, framed(1, b"\0\2"), reader_schema=reader) == [{"f": {"n": 1}}]
+
+
+def test_the_type_bytes_as_an_object(tmp_path: Path) -> None:
+    assert one(tmp_path, {"type": "bytes"}, b"ab") == b"ab"

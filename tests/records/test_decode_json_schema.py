@@ -65,7 +65,10 @@ def test_types(schema: Any, text: str, kind: pa.DataType, value: Any, tmp_path: 
     [
         (WHOLE, "true", "'True' found, the JSON Schema expects an integer"),
         (WHOLE, "1.5", "'1.5' found, the JSON Schema expects an integer"),
-        (WHOLE, "1e999", "infinity"),
+        (WHOLE, "1e999", "1e999 found, expected a number that a double can have"),
+        ({"type": "number"}, "1e400", "1e400 found, expected a number that a double can have"),
+        ({"type": "number"}, "-1e400", "-1e400 found, expected a number that a double"),
+        ({}, '{"a": [1e400]}', "1e400 found, expected a number that a double can have"),
         (WHOLE, str(2**63), "too"),
         (WHOLE, "9" * 5000, "integer string conversion"),
         ({"type": "number"}, "true", "'True' found, the JSON Schema expects a number"),
@@ -84,6 +87,12 @@ def test_values_that_do_not_fit(schema: Any, text: str, reason: str, tmp_path: P
     found = decoded(tmp_path, right, framed(1, text.encode()), right, reader_schema=1)
     assert found[0] is found[2] is None
     assert reason in found[1]
+
+
+def test_a_number_that_no_double_can_have_stays_in_json_text(tmp_path: Path) -> None:
+    put_schemas(tmp_path, json_1={})
+    assert decoded(tmp_path, framed(1, b"[1e400]"), as_json=True) == ["[1e400]"]
+    assert decoded("json", b"1e400") == ["1e400"]
 
 
 def test_an_imported_document(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import base64
 import random
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def test_types(tmp_path: Path) -> None:
     assert table.schema.field("decoded").type == pa.struct(
         {
             **{"id": pa.int64(), "state": pa.string(), "lines": pa.list_(line)},
-            **{"by_sku": pa.map_(pa.string(), line), "at": pa.timestamp("ns", "UTC")},
+            **{"by_sku": pa.map_(pa.string(), line), "at": pa.timestamp("us", "UTC")},
             **{"took": pa.duration("ns"), "note": pa.string(), "card": pa.string()},
             **{"cash": pa.uint64(), "raw": pa.binary(), "maybe": pa.int32(), "free": pa.string()},
             **{"before": pa.string(), "part": pa.float32(), "mark": pa.uint32()},
@@ -84,7 +85,7 @@ def test_types(tmp_path: Path) -> None:
         }
     )
     found = table.column("decoded")[0]
-    assert found["at"].value == -1_000_000_000 + 5
+    assert found["at"].value == -1_000_000
     assert found["took"].value == -2_000_000_007
     assert {name: found[name].as_py() for name in found if name not in ("at", "took")} == {
         **{"id": -5, "state": "PAID", "by_sku": [("a", {"sku": "", "count": 2})], "note": ""},
@@ -168,16 +169,28 @@ def test_messages_inside_each_other_have_an_end(tmp_path: Path) -> None:
     assert "Error parsing message" in decoded(tmp_path, framed(1, b"\0" + inside))[0]
 
 
-def test_a_timestamp_that_arrow_cannot_have(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "nanos", "at"),
+    [
+        (-62_135_596_800, 0, datetime(1, 1, 1, tzinfo=UTC)),
+        (-9_300_000_000, 1_999, datetime(1675, 4, 18, 2, 40, 0, 1, tzinfo=UTC)),
+        (253_402_300_799, 999_999_999, datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)),
+        (-62_135_596_801, 0, "a Timestamp of -62135596801 seconds and 0 nanoseconds found"),
+        (253_402_300_800, 0, "a Timestamp of 253402300800 seconds and 0 nanoseconds found"),
+        (2**63 - 1, 0, "expected a time of the years 1 to 9999"),
+        (0, -1, "a Timestamp of 0 seconds and -1 nanoseconds found"),
+        (0, 1_000_000_000, "a Timestamp of 0 seconds and 1000000000 nanoseconds found"),
+    ],
+)
+def test_timestamps(seconds: int, nanos: int, at: datetime | str, tmp_path: Path) -> None:
     put_schemas(tmp_path, proto_1=TEXT)
-    late: Any = message()
-    late.at.seconds = 253_000_000_000
-    table = kip33.decode(
-        table_of(protobuf_framed(1, [0], late.SerializeToString()), framed(1, b"\0")), tmp_path
-    )
-    assert table.column("decoded")[0].as_py() is None
-    assert table.column("decode_error")[0].as_py()
-    assert table.column("decoded")[1]["id"].as_py() == 0
+    order: Any = message()
+    order.at.seconds, order.at.nanos = seconds, nanos
+    [found] = decoded(tmp_path, protobuf_framed(1, [0], order.SerializeToString()))
+    if isinstance(at, str):
+        assert at in found
+    else:
+        assert found["at"] == at
 
 
 def test_a_newer_message_by_field_numbers(tmp_path: Path) -> None:
