@@ -11,7 +11,7 @@ from kip33.formats.byte_sources import PieceReader
 
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_STORED = 0x80000000  # flag in a block size: the block is not compressed
-_LZ4_BLOCK_CHECKSUM, _LZ4_CONTENT_SIZE = 0x10, 0x08
+_LZ4_BLOCK_CHECKSUM, _LZ4_CONTENT_SIZE, _LZ4_CONTENT_CHECKSUM = 0x10, 0x08, 0x04
 _UINT32 = 0xFFFFFFFF
 
 
@@ -19,7 +19,8 @@ def lz4_frame(reader: PieceReader, magic: int) -> Iterator[bytes]:
     """Yield the frame reduced to what Kafka checks: a header with a correct checksum, the blocks.
 
     The content size, the content checksum and bytes after the end, which Kafka ignores, are left
-    out.
+    out. A content checksum must be there: Kafka skips its 4 bytes. A compressed block without
+    content ends the frame: Kafka's stream then returns no bytes, which its readers take as the end.
     """
     if reader.take(4) != _LZ4_MAGIC:
         raise CorruptSegmentError("lz4: the data does not begin with a frame")
@@ -40,6 +41,8 @@ def lz4_frame(reader: PieceReader, magic: int) -> Iterator[bytes]:
         word = reader.take(4)
         size = int.from_bytes(word, "little") & ~_LZ4_STORED
         if len(word) == 4 and size == 0:
+            if flags & _LZ4_CONTENT_CHECKSUM and len(reader.take(4)) < 4:
+                raise CorruptSegmentError("lz4: the stream ends inside the content checksum")
             yield bytes(4)
             return
         if size > 1 << 2 * block_code + 8:
@@ -49,6 +52,9 @@ def lz4_frame(reader: PieceReader, magic: int) -> Iterator[bytes]:
         if len(word) < 4 or len(block) < size:
             raise CorruptSegmentError("lz4: the stream ends inside a block")
         yield word + block
+        if word == b"\1\0\0\0" and block[0] < 0x10:  # a token without literals
+            yield bytes(4)
+            return
 
 
 def _header_checksum(descriptor: bytes) -> int:

@@ -209,10 +209,11 @@ class WholeBodies:
             most = min(block_bytes, size * _LZ4_DENSEST)
             room = self._room(most, most)
             try:
-                self._stop += cramjam.lz4.decompress_block_into(block, room, output_len=most)
+                count = cramjam.lz4.decompress_block_into(block, room, output_len=most)
             except cramjam.DecompressionError:
                 return False
-            if self._stop - start > self._most:
+            self._stop += count
+            if count == 0 or self._stop - start > self._most:
                 return False
         return False
 

@@ -14,6 +14,7 @@ from kip33.formats.batch import CODEC_NAMES
 from kip33.formats.byte_sources import PieceReader
 from kip33.formats.codecs import decode_prefix, decompress
 from kip33.formats.decoder_steps import DECOMPRESSED_CHUNK_BYTES, Steps
+from kip33.formats.whole_bodies import WholeBodies
 from tests.builders.segment_builder import CODEC_BITS, V2_CODECS, compress, lz4_frame, xxh32
 from tests.long_forms import examples, short_and_long
 
@@ -94,17 +95,31 @@ def lz4_with(descriptor: bytes, after_block: bytes = b"", after_end: bytes = b""
     return b"\x04\x22\x4d\x18" + descriptor + checksum + block + bytes(4) + after_end
 
 
+EMPTY_BLOCK = b"\1\0\0\0\0"  # Kafka's reader takes it as the end
+
+
 @pytest.mark.parametrize(
     "frame",
     [
         pytest.param(lz4_with(b"\x60\x70"), id="blocks up to 4 MiB"),
         pytest.param(lz4_with(b"\x68\x40" + bytes(8)), id="content size, and a wrong one"),
         pytest.param(lz4_with(b"\x64\x40", after_end=b"\0\0\0\0"), id="wrong content checksum"),
-        pytest.param(lz4_with(b"\x64\x40"), id="content checksum cut off"),
+        pytest.param(lz4_with(b"\x60\x40", EMPTY_BLOCK + EMPTY_BLOCK), id="empty blocks"),
+        pytest.param(lz4_with(b"\x60\x40", EMPTY_BLOCK + b"junk"), id="junk after an empty block"),
     ],
 )
 def test_lz4_as_lenient_as_kafka(frame: bytes) -> None:
     assert inflate(frame, "lz4") == b"text"
+    bodies = WholeBodies(1 << 20)
+    assert bodies.append(memoryview(frame), CODEC_NAMES.index("lz4"), magic=2).is_complete
+    assert bodies.data.tobytes() == b"text"
+
+
+@pytest.mark.parametrize("left", range(4))
+def test_lz4_content_checksum_that_is_cut_off(left: int) -> None:
+    """Kafka does not compare it, but its 4 bytes must be there (BufferUnderflowException)."""
+    with pytest.raises(CorruptSegmentError, match="lz4: the stream ends inside the content check"):
+        inflate(lz4_with(b"\x64\x40", after_end=bytes(left)), "lz4")
 
 
 @pytest.mark.parametrize("byte", [0, 1])

@@ -5,18 +5,21 @@
 
 import base64
 import os
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import kip33
 from kip33.formats.batch import CODEC_MASK
 from kip33.records import segment_reader
 from tests.builders.random_entries import random_log
+from tests.builders.segment_builder import Record, record_bytes, v2_batch, xxh32
 from tests.integration.kafka.oracle import Oracle
 from tests.integration.kafka.random_segments import random_segments
 
@@ -111,3 +114,57 @@ def test_segments_with_damage_inside_batches(oracle: Oracle, tmp_path: Path) -> 
         require_same(list(by_kip33(log)), expected, f"{SEED}/{number}")
         unreadable += sum(batch.count(UNREADABLE) for batch in expected)
     assert unreadable > SEGMENTS // 4
+
+
+def lz4_frame_of(random: Random, plain: bytes) -> bytes:
+    """Return a frame with any of the flags that Kafka takes, in blocks of at most 15 bytes."""
+    flags = 0x60 | random.choice((0, 0x04)) | random.choice((0, 0x08)) | random.choice((0, 0x10))
+    descriptor = bytes([flags, random.choice((0x40, 0x50, 0x60, 0x70))])
+    descriptor += random.randbytes(8) if flags & 0x08 else b""
+    frame = b"\x04\x22\x4d\x18" + descriptor + bytes([xxh32(descriptor) >> 8 & 0xFF])
+    at = 0
+    while at < len(plain):
+        piece = plain[at : at + random.randrange(1, 16)]
+        at += len(piece)
+        packed = pa.Codec("lz4_raw").compress(piece, asbytes=True)
+        is_stored = len(packed) > 15 or random.random() < 0.5
+        block = piece if is_stored else packed
+        frame += struct.pack("<I", len(block) | (0x80000000 if is_stored else 0)) + block
+        frame += struct.pack("<I", xxh32(block)) if flags & 0x10 else b""
+    return frame + bytes(4) + (random.randbytes(4) if flags & 0x04 else b"")
+
+
+def lz4_mutants(random: Random, frame: bytes) -> Iterator[bytes]:
+    """Yield the frame cut at each byte, with bytes changed, left out and put in, and with more."""
+    yield from (frame[:end] for end in range(len(frame) + 1))
+    for _ in range(len(frame)):
+        at = random.randrange(len(frame))
+        much = random.randbytes(random.choice((0, 1, 1, 2, 4)))
+        yield frame[:at] + much + frame[at + random.choice((0, 1, len(much))) :]
+    for more in (bytes(4), b"\1", b"\0\0\0\x80", frame):
+        yield frame + more
+    empty_block = struct.pack("<I", 1) + b"\0"
+    yield frame[:-4] + empty_block + frame[-4:]
+    yield frame[:7] + empty_block + frame[7:]
+
+
+@pytest.mark.usefixtures("_speed")
+def test_lz4_frames_that_are_cut_and_changed(oracle: Oracle, tmp_path: Path) -> None:
+    """Each frame is the body of a batch whose CRC is right: Kafka's LZ4 stream decides."""
+    failed = 0
+    for number in range(max(1, SEGMENTS // 50)):
+        random = Random(f"{SEED}/lz4/{number}")
+        records = [Record(1000, random.randbytes(random.randrange(9)), b"v" * 9) for _ in range(2)]
+        plain = b"".join(record_bytes(one, delta, 1000) for delta, one in enumerate(records))
+        bodies = list(lz4_mutants(random, lz4_frame_of(random, plain)))
+        log = tmp_path / f"{number:020d}.log"
+        log.write_bytes(
+            b"".join(
+                v2_batch(10 * at, records, codec="lz4", body=body) for at, body in enumerate(bodies)
+            )
+        )
+        expected = by_kafka(oracle, log)
+        found = list(by_kip33(log))
+        require_same(found, expected, f"KIP33_SEED={SEED}, frame {number}")
+        failed += sum(UNREADABLE in batch for batch in expected)
+    assert failed > SEGMENTS
