@@ -17,22 +17,31 @@ from kip33.cli.output import (
 )
 from kip33.cli.pandas_free import leave_pandas_out
 from kip33.cli.progress import progress_bar
-from kip33.cli.records_answer import MOST_DAMAGE_WARNINGS, damage_text, warn_of_damage
+from kip33.cli.records_answer import (
+    MOST_DAMAGE_WARNINGS,
+    damage_text,
+    undecided_text,
+    warn_of_damage,
+)
 from kip33.cli.records_options import CountRequest
 from kip33.errors import Kip33Error
+from kip33.records.reading import Isolation
 
 MOST_PERIODS: Final = 1_000_000  # in memory, of all topics
 _COLUMNS: Final = ("topic", "period_start", "time", "records")
 
 
 class RecordCount:
-    """Counts the records of a request; `damaged` is the number of places that cannot be read."""
+    """Counts the records of a request; `damaged` is the number of places that cannot be read.
+
+    `undecided` is the number of records that may be of aborted transactions.
+    """
 
     def __init__(self, request: CountRequest) -> None:
         """Start with nothing."""
         self._request = request
         self.counted: Counted = Counter()
-        self.records = self.damaged = 0
+        self.records = self.damaged = self.undecided = 0
         self.problems: list[str] = []
 
     def add(self, found: Counted) -> None:
@@ -70,13 +79,15 @@ def show_counts(request: CountRequest) -> None:
     request.check()
     count = RecordCount(request)
     skipped: list[str] = []
+    undecided: list[int] = []
     with progress_bar("count") as bar:
-        for found in counted_batches(request, skipped):
+        for found in counted_batches(request, skipped, undecided):
             count.add(found)
             count.skip(skipped)
             if bar:
                 bar.counted(count.records)
     count.skip(skipped)
+    count.undecided = sum(undecided)
     warn_of_damage(count.problems, count.damaged)
     rows = count.rows()
     seconds = time.monotonic() - started
@@ -85,6 +96,8 @@ def show_counts(request: CountRequest) -> None:
         return
     print_rows(rows, _COLUMNS, request.output_format)
     summary = {"records": count.records, "periods": len(rows), "damaged": count.damaged}
+    if request.isolation == Isolation.READ_COMMITTED:
+        summary["undecided"] = count.undecided
     click.echo(RESULT + json.dumps(summary | {"seconds": round(seconds, 3)}), err=True)
 
 
@@ -96,4 +109,5 @@ def _print_table(rows: list[dict[str, Any]], count: RecordCount, seconds: float)
         click.echo(f"and {len(rows) - len(shown):,} more; --format jsonl shows all of them")
     periods = f"{len(rows):,} period{'' if len(rows) == 1 else 's'}"
     records = f"{count.records:,} record{'' if count.records == 1 else 's'}"
-    click.echo(f"{records} in {periods}; {damage_text(count.damaged)}read in {seconds:.1f} s")
+    problems = damage_text(count.damaged) + undecided_text(count.undecided)
+    click.echo(f"{records} in {periods}; {problems}read in {seconds:.1f} s")

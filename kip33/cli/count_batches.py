@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.cli.records_options import CountRequest
+from kip33.records.columns import UNDECIDED
 from kip33.records.faults import Faults
 from kip33.records.partitions import PartitionSegments
 from kip33.records.reading import Isolation
@@ -27,17 +28,27 @@ Counted: TypeAlias = Counter[tuple[str | None, int | None]]
 """Records by topic and number of the period, None for records without a timestamp."""
 
 
-def counted_batches(request: CountRequest, skipped: list[str]) -> Iterator[Counted]:
-    """Yield numbers of records, to be added up; `skipped` gets what cannot be read."""
-    by_record = request.reading(columns=["topic", "timestamp"])
+def counted_batches(
+    request: CountRequest, skipped: list[str], undecided: list[int]
+) -> Iterator[Counted]:
+    """Yield numbers of records, to be added up; `skipped` gets what cannot be read.
+
+    `undecided` gets numbers of records that may be of aborted transactions.
+    """
+    is_committed = request.isolation == Isolation.READ_COMMITTED
+    by_record = request.reading(
+        columns=["topic", "timestamp", *([UNDECIDED] if is_committed else [])]
+    )
     for partition in by_record.partitions(request.source):
         is_in_order = request.disorder_ms is not None  # reading may stop inside the partition
         parts = [partition] if is_in_order else by_record.parts([partition])
         headers = HeaderCount(request, parts)
-        if request.isolation == Isolation.READ_UNCOMMITTED:
+        if not is_committed:
             yield from headers.counted(skipped)
         for batch in by_record.read(headers.others, skipped):
             counts = np.ones(batch.num_rows, np.int64)
+            if is_committed:
+                undecided.append(batch.num_rows - batch.column(UNDECIDED).null_count)
             yield _by_period(batch, batch.column("timestamp"), counts, request.per_ms)
 
 

@@ -88,6 +88,7 @@ def _result(
         "payload_bytes": selection.payload_bytes,
         "segments": selection.segments,
         "damaged": selection.damaged,
+        **({} if selection.undecided is None else {"undecided": selection.undecided}),
         **({"undecoded": decoding.undecoded} if decoding else {}),
         "seconds": round(seconds, 3),
     }
@@ -172,6 +173,7 @@ def _print_summary(
     size = human_bytes(selection.payload_bytes)
     click.echo(
         f"{records} of {segments}, {size} of keys and values; {damage_text(selection.damaged)}"
+        f"{undecided_text(selection.undecided)}"
         f"{_undecoded_text(decoding.undecoded) if decoding else ''}read in {seconds:.1f} s"
     )
 
@@ -180,6 +182,13 @@ def _undecoded_text(undecoded: int) -> str:
     if not undecoded:
         return ""
     return f"{undecoded:,} value{'' if undecoded == 1 else 's'} cannot be decoded; "
+
+
+def undecided_text(undecided: int | None) -> str:
+    """Return how many records may be of aborted transactions, for a summary; empty for 0."""
+    if not undecided:
+        return ""
+    return f"{undecided:,} record{'' if undecided == 1 else 's'} may be of aborted transactions; "
 
 
 def damage_text(damaged: int) -> str:

@@ -152,7 +152,8 @@ def on_error_option(*choices: str) -> Callable[[_Command], _Command]:
     texts = {
         "skip": "skip: a warning, and the batches after it are read",
         "row": "row: a row with the reason in _corrupt",
-        "fail": "fail: an error",
+        "fail": "fail: an error, also for records that may be of aborted transactions (with "
+        "--isolation read_committed)",
     }
     return click.option(
         "--on-error",

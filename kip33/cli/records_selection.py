@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.cli.records_options import RecordsRequest
-from kip33.records.columns import CORRUPT, chosen
+from kip33.records.columns import CORRUPT, UNDECIDED, chosen
 
 _SEGMENT: Final = ("log_dir", "topic", "partition", "base_offset")
 _PAYLOAD: Final = ("key", "value")
@@ -16,6 +16,7 @@ _PAYLOAD: Final = ("key", "value")
 class RecordSelection:
     """Reads the selected records; `records` and the other numbers are counted meanwhile.
 
+    `undecided` of the records may be of aborted transactions; None if these were not left out.
     `topics` are those of the partitions that are read, None for an unknown one.
     """
 
@@ -32,6 +33,7 @@ class RecordSelection:
         self._schema = chosen(self._reading.schema, names)
         self._limit, self._rows = limit, 0
         self.records = self.payload_bytes = self.damaged = 0
+        self.undecided = 0 if UNDECIDED in self._reading.schema.names else None
         self.problems: list[str] = []  # the first of them, unless they are rows
         self.topics: set[str | None] = set()
         self._segments: set[tuple[Any, ...]] = set()
@@ -90,6 +92,8 @@ class RecordSelection:
             batch = batch.slice(0, self._limit - self._rows)
         batch = batch.select(self._schema.names)
         self.records += batch.num_rows
+        if self.undecided is not None:
+            self.undecided += batch.num_rows - batch.column(UNDECIDED).null_count
         for name in set(_PAYLOAD) & set(batch.schema.names):
             self.payload_bytes += pc.sum(pc.binary_length(batch.column(name))).as_py() or 0
         return batch

@@ -14,7 +14,7 @@ class OnError(StrEnum):
     """The choices of a caller."""
 
     ROW = "row"  # return a row that says why
-    FAIL = "fail"  # raise the error
+    FAIL = "fail"  # raise the error; also for a record that may be of an aborted transaction
     SKIP = "skip"  # only count them
 
 

@@ -66,9 +66,9 @@ def read_arrow(  # parameters: each selects rows or columns, or says how to read
     A batch whose records cannot be read, the damaged end of a log, and a file that cannot be
     opened: `on_error="row"` gives one row with the reason in `_corrupt`, with null in the other
     columns that are unknown; "fail" raises CorruptSegmentError, UnsupportedFormatError or
-    LocationError; "skip" appends one line to the list `skipped`, if it is given. Batches after an
-    unreadable one are read. A batch that decompresses to more than `max_batch_bytes` counts as
-    unreadable.
+    LocationError, and CorruptSegmentError for a record that would have a reason in `_undecided`;
+    "skip" appends one line to the list `skipped`, if it is given. Batches after an unreadable one
+    are read. A batch that decompresses to more than `max_batch_bytes` counts as unreadable.
 
     Raises ValueError for a wrong argument, LocationError if there are no segments, CatalogError if
     the catalog is damaged.

@@ -16,7 +16,7 @@ from kip33.formats.byte_sources import ReadInto
 from kip33.formats.decoded_records import RecordLimits, UnreadableBatch
 from kip33.formats.held_batches import BatchWindows, HeldBatches
 from kip33.records.committed_reading import fates_of
-from kip33.records.faults import Faults
+from kip33.records.faults import Faults, OnError
 from kip33.records.index_start import start_of
 from kip33.records.partitions import PartitionSegments
 from kip33.records.read_segment import ReadSegment
@@ -139,6 +139,10 @@ class SegmentReader:
         )
         for held in windows:
             for part, undecided in self._wanted(held):
+                if undecided and self._faults.on_error == OnError.FAIL:
+                    position = int(part.batches["position"][0])
+                    message = f"{segment.log.uri}: batch at position {position}: {undecided}"
+                    raise CorruptSegmentError(message, position)
                 for found in self._rows.add(segment, part, undecided):
                     if isinstance(found, UnreadableBatch):
                         yield from self._faults.found(segment, _of_file(segment, found.error))

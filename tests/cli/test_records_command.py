@@ -13,9 +13,11 @@ import pytest
 
 import kip33
 from kip33.cli import records_selection
+from kip33.records.transaction_fates import UNDECIDED_WHY
 from tests.builders.segment_builder import Record, v2_batch, with_broken_crc
 from tests.cli.console import Command, Finished, file_named, result_in, subprocess_of
 from tests.demo_archive import START_MS
+from tests.records.test_read_committed import Event, write
 
 LOG = f"{0:020d}.log"
 ORDERS = ["records", "archive", "--topic", "orders"]
@@ -367,3 +369,25 @@ def test_a_log_that_begins_with_damage_has_no_records(command: Command) -> None:
     assert done.stdout.splitlines()[-1].startswith(
         "0 records of 0 segments, 0 B of keys and values; 1 place cannot be read; read in "
     )
+
+
+@pytest.mark.parametrize(
+    "asked", [("records",), ("count", "--per", "1h")], ids=["records", "count"]
+)
+def test_records_that_may_be_of_aborted_transactions_are_counted(
+    command: Command, tmp_path: Path, asked: tuple[str, ...]
+) -> None:
+    """The log has a gap: the marker of the first batch may be lost."""
+    write(tmp_path / "gap" / "orders-0", [Event(0, 3, 7), Event(5, 1, -1), Event(6, 1, -1)], [1])
+    plain = (*asked, str(tmp_path / "gap"))
+    committed = (*plain, "--isolation", "read_committed")
+
+    rows = command(*committed, "--format", "jsonl")
+    table = command(*committed)
+    failed = command(*committed, "--on-error", "fail")
+
+    assert (rows.exit_code, result_in(rows.stderr)["undecided"]) == (0, 3)
+    assert "; 3 records may be of aborted transactions; read in " in table.stdout
+    assert (failed.exit_code, failed.stderr.count("\n")) == (2, 1)
+    assert UNDECIDED_WHY in failed.stderr
+    assert "undecided" not in result_in(command(*plain, "--format", "jsonl").stderr)

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import pytest
 
 import kip33
+from kip33.errors import CorruptSegmentError
+from kip33.records.transaction_fates import UNDECIDED_WHY
 from tests.builders.segment_builder import Record, end_txn_marker, v2_batch, with_broken_crc
 from tests.records.test_levels import build
 
@@ -141,6 +143,18 @@ def test_a_marker_that_may_be_lost_in_damage(tmp_path: Path) -> None:
     log = tmp_path / "orders-0" / f"{0:020d}.log"
     log.write_bytes(events[0].wire + with_broken_crc(events[1].wire))
     assert undecided(tmp_path) == [(0, True), (None, False)]
+
+
+@pytest.mark.parametrize("level", ["records", "batches"])
+def test_a_marker_that_may_be_lost_is_an_error_on_request(tmp_path: Path, level: str) -> None:
+    write(tmp_path / "orders-0", [Event(0, 1, 7), Event(5, 1, -1), Event(6, 1, -1)], [1])
+    options: dict[str, Any] = {"level": level, "isolation": "read_committed", "on_error": "fail"}
+    with pytest.raises(CorruptSegmentError) as error:
+        kip33.read_arrow(tmp_path, **options).read_all()
+    log = tmp_path / "orders-0" / f"{0:020d}.log"
+    assert str(error.value) == f"{log.as_uri()}: batch at position 0: {UNDECIDED_WHY}"
+    rows = kip33.read_arrow(tmp_path, **options, start_offset=5).read_all()
+    assert len(rows) == 2
 
 
 def test_wrong_isolation(tmp_path: Path) -> None:
