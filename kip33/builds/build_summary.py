@@ -78,8 +78,9 @@ def warnings_of(summary: BuildSummary) -> Iterator[str]:
         )
     if count := summary.aborts_hidden:
         yield (
-            f"{count} logs have an .index that {HIDDEN_ABORTS} they need: stop the broker, remove "
-            f"these .index files, start the broker; {rows}"
+            f"{count} logs have an .index that {HIDDEN_ABORTS} they need, so read_committed "
+            "consumers may read aborted records: stop the broker, run kip33 repair --apply for "
+            f"its log directory, which removes these .index files, start the broker; {rows}"
         )
     if count := summary.may_not_start:
         yield (

@@ -16,6 +16,7 @@ from kip33.builds.index_files import FOREIGN_TRANSACTION_INDEX
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.index_file_state import IndexFileState
 from kip33.catalog.snapshot import Snapshot
+from kip33.rules.broker_start import HIDDEN_ABORTS
 from kip33.rules.segment_status import NOT_READ, SegmentStatus
 from kip33.rules.transaction_chain import UNCHANGED
 
@@ -126,6 +127,9 @@ def _piece(table: pa.Table, build: BuildSpec) -> tuple[Any, ...]:
     stale = pc.equal(table["index_file"], IndexFileState.STALE).fill_null(False)
     wrote_all = pc.match_substring(table["build_settings"], '"offset_index": true').fill_null(False)
     holds = pc.and_not(pc.and_(pc.and_(settings, sound), there), stale)
+    if build.in_place and not build.offset_index:  # the `.txnindex` may have come back
+        hides = pc.match_substring(table["error"], HIDDEN_ABORTS).fill_null(False)
+        holds = pc.and_not(holds, hides)
     if build.overwrite:  # files of other programs are replaced now
         kept = pc.equal(table["index_file"], IndexFileState.KEPT).fill_null(False)
         holds = pc.and_(

@@ -38,12 +38,13 @@ from kip33.formats.batch import NO_TIMESTAMP
 from kip33.indexing.file_time_entry import FileTimeEntry, has_no_timestamps, with_file_time
 from kip33.indexing.segment import BuiltIndexes, index_file, unreadable
 from kip33.indexing.verification import verify_file
-from kip33.rules.broker_start import CUT, REFUSED
+from kip33.rules.broker_start import CUT, REFUSED, hidden_aborts_note, may_have_offset_index
 from kip33.rules.index_tail import LAST_HEADER_BYTES
 from kip33.rules.index_verdict import GOOD, IndexVerdict
 from kip33.rules.producer_state import changes_as_json
 from kip33.rules.segment_status import NOT_READ
 from kip33.rules.transaction_chain import UNCHANGED
+from kip33.rules.transactions import BEGAN_HERE, KNOWN_BY
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.durable_files import set_flushing
 from kip33.stores.file_status import FileStatus
@@ -202,7 +203,24 @@ def build_segment(  # parameters: what the catalog knows of the segment, and how
         is_unreadable = index.status in NOT_READ
         for kind in (kind for kind, is_ours in ours_of.items() if is_ours):
             withdraw(build, segment, row, kind, is_unreadable=is_unreadable)
+    if _lacks_transaction_index(build, segment, index):
+        note = hidden_aborts_note(beside(build.index_location(segment), "index").uri)
+        row["error"] = "; ".join(filter(None, (row["error"], note)))
     return Built(row, index.bytes_read, waiting=waiting)
+
+
+def _lacks_transaction_index(build: BuildSpec, segment: Segment, index: BuiltIndexes) -> bool:
+    """Return whether an `.index` keeps a broker from writing a `.txnindex` that was lost.
+
+    For builds in place without `--offset-index`; with it, `builds.transaction_files` finds this. A
+    marker without records of its producer in this segment may have aborted nothing.
+    """
+    if build.offset_index or not build.in_place or index.transactions is None:
+        return False
+    if not may_have_offset_index(index.status) or segment.target_offset_index_bytes is None:
+        return False
+    has_aborted = bool((index.transactions.aborts[:, KNOWN_BY] & BEGAN_HERE).any())
+    return has_aborted and not segment.target_transaction_index_bytes
 
 
 def _indexes(

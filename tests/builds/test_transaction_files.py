@@ -428,6 +428,48 @@ def test_in_place_an_index_that_hides_aborts_is_named(
     assert not index.exists(), "a broker that starts now writes both"
 
 
+@pytest.mark.parametrize("left", [None, b""], ids=["lost", "emptied"])
+def test_in_place_a_lost_transaction_index_is_named_without_offset_index(
+    in_place: TransactionalArchive, left: bytes | None
+) -> None:
+    """Also by builds that read no other log again, until the `.txnindex` is there."""
+    in_place.write_segments()
+    for base_offset in SEGMENTS:
+        in_place.place(base_offset, ".index").write_bytes(b"")
+    for base_offset in (3, 6):
+        in_place.place(base_offset).write_bytes(wire(base_offset))
+    assert in_place.build(full=True).aborts_hidden == 0
+    in_place.place(6).unlink()
+    if left is not None:
+        in_place.place(6).write_bytes(left)
+
+    first = in_place.build(full=True)
+    again = in_place.build()
+
+    for summary in (first, again):
+        assert summary.aborts_hidden == 1
+        [warning] = warnings_of(summary)
+        assert "run kip33 repair --apply" in warning
+    assert (again.indexed, again.reused) == (1, 2)
+    index = in_place.place(6, ".index")
+    assert in_place.error(6).startswith(f"{index.as_uri()} keeps a broker from writing the .txn")
+    assert [in_place.error(base_offset) for base_offset in (0, 3)] == ["", ""]
+
+    in_place.place(6).write_bytes(wire(6))
+    assert in_place.build().aborts_hidden == 0
+    assert in_place.error(6) == ""
+    assert in_place.build().reused == 3
+
+
+def test_in_place_a_marker_alone_is_no_lost_transaction_index(
+    in_place: TransactionalArchive,
+) -> None:
+    """It may have aborted nothing: then Kafka writes no entry."""
+    in_place.write(in_place.log(T), segment([data(0, Q), abort(1, P)]))
+    in_place.place(0, ".index").write_bytes(b"")
+    assert in_place.build().aborts_hidden == 0
+
+
 @pytest.mark.parametrize("has_index", [False, True])
 def test_in_place_a_brokers_own_transaction_index_is_no_finding(
     in_place: TransactionalArchive, has_index: bool

@@ -168,6 +168,27 @@ def test_a_segment_whose_aborts_are_not_known_is_left_to_the_broker(
     assert log.with_suffix(".index").exists() == (actions is None)
 
 
+def test_a_build_in_place_names_lost_aborts_until_they_are_repaired(
+    log_dir: LogDir, command: Command
+) -> None:
+    """A broker wrote the index files; a build without --offset-index counts the lost one."""
+    log = log_dir.add("payments-0/0", ABORTED)
+    log.with_suffix(".txnindex").write_bytes(ABORT)
+    build = ("build", "logs", "--in-place", "--catalog", "catalog", "--format", "json")
+    assert command(*build).lines[0]["aborts_hidden"] == 0
+
+    log.with_suffix(".txnindex").unlink()
+    found = command(*build, "--full")
+    assert found.lines[0]["aborts_hidden"] == 1
+    [warning] = [line for line in found.stderr.splitlines() if "txnindex" in line]
+    assert "run kip33 repair --apply for its log directory" in warning
+    assert "aborts hidden" in command(*build[:-1], "table").stdout
+
+    assert command("repair", "logs", *ASKED, "--apply").exit_code == 0
+    assert not log.with_suffix(".index").exists()  # a broker that starts writes all three
+    assert command(*build).lines[0]["aborts_hidden"] == 0
+
+
 def test_a_sound_log_directory_has_nothing_to_repair(log_dir: LogDir, command: Command) -> None:
     done = command("repair", "logs", *ASKED, "--apply", "--format", "json")
     (found,) = done.lines

@@ -1,13 +1,17 @@
 """Damaged partitions after `kip33 repair`: Kafka loads what its own recovery would leave."""
 
+import json
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from kip33.builds.repair_apply import RepairOutcome, apply_repair
 from kip33.builds.repair_plan import list_log_dir, plan_repair
+from kip33.cli.build import build as build_command
 from kip33.indexing.by_path import verify_segment
 from kip33.rules.index_builder import TopicSettings
 from kip33.stores.locations import Location
@@ -129,3 +133,38 @@ def test_kafka_loads_what_its_own_recovery_would_leave(
         require_same(repaired, recovered)
         shutil.rmtree(repaired.parent)
         shutil.rmtree(recovered.parent)
+
+
+def test_lost_aborts_are_counted_by_a_build_and_back_after_a_repair(
+    oracle: Oracle, tmp_path: Path
+) -> None:
+    """Kafka itself writes the index files, before the loss and after the repair."""
+
+    def transaction_indexes() -> dict[str, bytes]:
+        files = [log.with_suffix(".txnindex") for log in closed(partition)]
+        return {file.name: file.read_bytes() for file in files if file.exists()}
+
+    def build() -> dict[str, Any]:
+        asked = ["--in-place", "--catalog", str(tmp_path / "catalog"), "--full", "--format", "json"]
+        done = CliRunner().invoke(build_command, [str(partition.parent), *asked])
+        assert done.exit_code == 0, done.output
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    partition = tmp_path / "logs" / PARTITION
+    write_partition(partition, random.Random(SEED))
+    oracle.search(partition, [])
+    written = transaction_indexes()
+    assert written
+    for name in written:
+        (partition / name).unlink()
+
+    oracle.search(partition, [])  # a broker that only starts
+    assert not any(transaction_indexes().values())
+    lost = sum(1 for data in written.values() if data)
+    assert build()["aborts_hidden"] == lost > 0
+
+    apply_repair(plan_repair(list_log_dir(Location.of(partition.parent)), TopicSettings()))
+    oracle.search(partition, [])
+    assert transaction_indexes() == written
+    assert build()["aborts_hidden"] == 0
