@@ -21,9 +21,14 @@
 
 `exit_code` is the exit code of a command that the error ends. A wrong argument is a plain
 `ValueError`.
+
+A file that cannot be read is a `FileReadError`, an OSError and no `Kip33Error`. Any other OSError,
+and a MemoryError, is a failure of kip33 or of its machine: it proves nothing about a file.
 """
 
+import errno
 from enum import IntEnum
+from typing import Final
 
 
 class ExitCode(IntEnum):
@@ -46,6 +51,45 @@ def exit_code_of(
     if incomplete:
         return ExitCode.INCOMPLETE
     return ExitCode.REFUSED if refused else ExitCode.DONE
+
+
+OF_THE_MACHINE: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
+
+
+def is_of_the_machine(error: BaseException) -> bool:
+    """Return whether this process ran out of memory or of open files: no fault of a file."""
+    return isinstance(error, MemoryError) or getattr(error, "errno", None) in OF_THE_MACHINE
+
+
+class FileReadError(OSError):
+    """A store did not give the bytes, the status or the entries of a file; has its `errno`."""
+
+    @staticmethod
+    def of(error: OSError | ValueError) -> "FileReadError":
+        """Return a store's error as one of these classes."""
+        made = next((of for kind, of in _KINDS.items() if isinstance(error, kind)), FileReadError)
+        if isinstance(error, OSError) and error.errno is not None:
+            return made(error.errno, error.strerror, error.filename)
+        return made(*error.args)
+
+
+class FileMissingError(FileReadError, FileNotFoundError):
+    """A file that does not exist."""
+
+
+class FileIsDirectoryError(FileReadError, IsADirectoryError):
+    """A directory where a file is expected."""
+
+
+class FileIsNoDirectoryError(FileReadError, NotADirectoryError):
+    """A file where a directory is expected."""
+
+
+_KINDS: Final[dict[type[OSError], type[FileReadError]]] = {
+    FileNotFoundError: FileMissingError,
+    IsADirectoryError: FileIsDirectoryError,
+    NotADirectoryError: FileIsNoDirectoryError,
+}
 
 
 class Kip33Error(Exception):

@@ -7,11 +7,13 @@ from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from pyarrow import fs
 
+from kip33.errors import FileReadError
 from kip33.formats.draft_indexes import TIME_INDEX_FILE
 from kip33.formats.names import parse_partition_dir
 from kip33.stores.file_status import has_text_name, shown_name
 from kip33.stores.files import one_line
 from kip33.stores.locations import Location
+from kip33.stores.read_faults import READ_FAULTS
 
 MAX_DEPTH: Final = 32  # levels of directories below SOURCE
 Infos: TypeAlias = list[Any]  # of `fs.FileInfo`: a directory's entries
@@ -133,8 +135,9 @@ def entries(directory: Directory, visit: Visit, partition: Partition | None) -> 
     """Return a directory's entries; if it cannot be listed, none, and add a row with the error."""
     place = visit.place
     try:
-        infos: Infos = place.filesystem().get_file_info(fs.FileSelector(place.path))
-    except OSError as error:
+        with READ_FAULTS:
+            infos: Infos = place.filesystem().get_file_info(fs.FileSelector(place.path))
+    except FileReadError as error:
         directory.segments.append(unlistable(visit.below, partition, one_line(error)))
         return []
     return _with_text_names(directory, visit, infos)

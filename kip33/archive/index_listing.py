@@ -8,6 +8,7 @@ from pyarrow import fs
 
 from kip33.archive.directory import Directory, Infos, Partition, Segment, Visit
 from kip33.archive.segment_paths import index_names
+from kip33.errors import FileReadError
 from kip33.formats.draft_indexes import DRAFT_FILES
 from kip33.stores.file_status import FileStatus, entries_of, listed_ms, listed_status
 from kip33.stores.locations import Location
@@ -150,7 +151,7 @@ def list_target(
         infos = entries_of(target)
     except NotADirectoryError:
         return {}
-    except OSError:
+    except FileReadError:
         return {
             index: UNKNOWN_STATUS for name in logs for index in index_names(name, visit.time_index)
         }

@@ -18,12 +18,14 @@ from kip33.archive.layouts.aiven import AIVEN
 from kip33.archive.layouts.hdfs_rsm import HDFS_RSM
 from kip33.archive.listing import list_tree
 from kip33.archive.segment_paths import TIERED_LOG, UUID
+from kip33.errors import FileReadError
 from kip33.formats.draft_indexes import DRAFT_FILES
 from kip33.formats.names import parse_checkpoint_file, parse_partition_dir, parse_segment_file
 from kip33.stores.containers.aiven import INDEXES, LOG, MANIFEST
 from kip33.stores.file_status import has_text_name, listed_status, shown_name
 from kip33.stores.files import one_line
 from kip33.stores.locations import Location
+from kip33.stores.read_faults import READ_FAULTS
 
 
 class LeftoverKind(StrEnum):
@@ -103,7 +105,7 @@ class _Walk:
         logs = {one.path.rpartition("/")[2] for one in directory.segments if not one.is_directory}
         try:
             found = _leftovers(self._layout, visit, logs)
-        except OSError as error:
+        except FileReadError as error:
             found = []
             problems = problems or [f"{visit.place.uri}: {one_line(error)}"]
         with self._lock:
@@ -122,7 +124,9 @@ def _leftovers(layout: Layout, visit: Visit, logs: set[str]) -> list[Leftover]:
     place = visit.place
     files: list[fs.FileInfo] = []
     found = []
-    for info in place.filesystem().get_file_info(fs.FileSelector(place.path)):
+    with READ_FAULTS:
+        listed = place.filesystem().get_file_info(fs.FileSelector(place.path))
+    for info in listed:
         if not has_text_name(info):
             uri = f"{place.uri}/{shown_name(info)}"
             found.append(Leftover(uri, LeftoverKind.OTHER, 1, max(info.size or 0, 0), None))
@@ -149,7 +153,8 @@ def leftover_file(store: Location, info: fs.FileInfo, kind: LeftoverKind) -> Lef
 def directory_with_files(place: Location, kind: LeftoverKind) -> Leftover:
     """Return a directory with the number and size of all files in it; OSError as the store does."""
     selector = fs.FileSelector(place.path, recursive=True)
-    infos = place.filesystem().get_file_info(selector)
+    with READ_FAULTS:
+        infos = place.filesystem().get_file_info(selector)
     sizes = [info.size or 0 for info in infos if info.type == fs.FileType.File]
     return Leftover(place.uri, kind, len(sizes), sum(sizes), None)
 

@@ -8,6 +8,7 @@ from pyarrow import fs
 from kip33.formats.names import SEGMENT_KINDS, parse_segment_file
 from kip33.stores.file_status import has_text_name, modified_ns
 from kip33.stores.locations import Location
+from kip33.stores.read_faults import READ_FAULTS
 
 NO_TIME: Final = -1  # the store does not report a modification time
 
@@ -38,11 +39,13 @@ class PartitionFiles(NamedTuple):
 
 
 def list_partition(directory: Location, *, may_be_absent: bool = False) -> PartitionFiles:
-    """Return the segment files in a directory; OSError if it cannot be listed."""
+    """Return the segment files in a directory; FileReadError if it cannot be listed."""
     selector = fs.FileSelector(directory.path, allow_not_found=may_be_absent)
     segments: dict[int, list[PlannedFile]] = {}
     swaps: set[int] = set()
-    for info in filter(has_text_name, directory.filesystem().get_file_info(selector)):
+    with READ_FAULTS:
+        infos = directory.filesystem().get_file_info(selector)
+    for info in filter(has_text_name, infos):
         name = parse_segment_file(info.base_name)
         if name is None or name.kind not in SEGMENT_KINDS or info.type != fs.FileType.File:
             continue

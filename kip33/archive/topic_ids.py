@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.archive.uri_columns import Column, directories_of
+from kip33.errors import FileReadError
 from kip33.formats.partition_metadata import (
     MAX_PARTITION_METADATA_BYTES,
     PARTITION_METADATA,
@@ -60,7 +61,7 @@ def _read_all(source: Location, paths: list[str]) -> tuple[list[str | None], lis
         try:
             data = read_whole(place, most_bytes=MAX_PARTITION_METADATA_BYTES)
             return PartitionMetadata.from_bytes(data).topic_id
-        except (OSError, ValueError) as error:
+        except (FileReadError, ValueError) as error:
             failed.append(f"{place.uri}: {one_line(error)}")
             return None
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from kip33.audits.dialect_question import Counterexample, DialectFigures, DialectQuestion
-from kip33.errors import CorruptSegmentError
+from kip33.errors import CorruptSegmentError, FileReadError
 from kip33.formats.batch import NO_TIMESTAMP, BatchColumns
 from kip33.formats.native import Speed, compiled, plain
 from kip33.formats.offset_index import OffsetIndex
@@ -132,7 +132,7 @@ def compare_segment(
                 built.append(batches, speed)
                 if built.recover.refusal:
                     break
-    except (CorruptSegmentError, OSError, ValueError) as error:
+    except (CorruptSegmentError, FileReadError) as error:
         return ComparedSegment(f"{log.uri}: cannot be read: {one_line(error)}", 0, 0)
     refusal = built.recover.refusal
     problem = f"at byte {refusal[0]}: {refusal[1]}" if refusal else scan.load_failure

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kip33.audits.roll_audit import SettingsOf
-from kip33.errors import CorruptSegmentError
+from kip33.errors import CorruptSegmentError, FileReadError
 from kip33.formats.batch import (
     DELETE_HORIZON,
     LOG_APPEND_TIME,
@@ -98,7 +98,7 @@ def read_first_batch(log: LogToRead) -> LogFigures:
             header = read_header_at(read_into, int(batches[0]["position"]))
             read = scan.bytes_read + RECORD_BATCH_OVERHEAD
             return LogFigures(log.number, read, first_batch_of(header))
-    except (OSError, ValueError, CorruptSegmentError) as error:
+    except (FileReadError, CorruptSegmentError) as error:
         return LogFigures(log.number, 0, error=f"{log.log_uri}: {one_line(error)}")
 
 
@@ -142,7 +142,7 @@ def walk_log(settings_of: SettingsOf, log: LogToRead) -> LogFigures:
         with scanned(Location.of(log.log_uri)) as (read_into, size_bytes, view_at):
             scan = BatchScan(read_into, size_bytes, check_crc=False, view_at=view_at)
             first = _walk(scan, walked, read_into, size_bytes)
-    except (OSError, ValueError, CorruptSegmentError) as error:
+    except (FileReadError, CorruptSegmentError) as error:
         why = one_line(error)
         return LogFigures(log.number, 0, row=row | {"error": why}, error=f"{log.log_uri}: {why}")
     row |= {"size_bytes": size_bytes, **_row_figures(scan, walked, size_bytes)}

@@ -18,7 +18,7 @@ from kip33.archive.bins import Engine, Progress
 from kip33.audits.roll_audit import SettingsOf
 from kip33.audits.roll_log_headers import LogToRead
 from kip33.audits.roll_replayed_log import Replay, ReplayedLog
-from kip33.errors import CorruptSegmentError
+from kip33.errors import CorruptSegmentError, FileReadError
 from kip33.formats.batch import BatchColumns
 from kip33.formats.byte_sources import ReadInto
 from kip33.formats.native import compiled, plain
@@ -154,7 +154,7 @@ class _Partition:
                 self.bytes_read += scan.bytes_read
             if scan.damage or scan.load_failure:
                 self._doubt(log, f"{RollDoubt.TRUNCATED}: {scan.damage or scan.load_failure}")
-        except (OSError, ValueError, CorruptSegmentError) as error:
+        except (FileReadError, CorruptSegmentError) as error:
             self._doubt(log, f"{RollDoubt.UNREADABLE}: {one_line(error)}")
         self._end_offset = max(self._end_offset, base_offset)
 

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from kip33.audits.timestamp_plan import TimestampQuestion
-from kip33.errors import Kip33Error
+from kip33.errors import FileReadError, Kip33Error
 from kip33.formats.scan import BatchScan
 from kip33.rules.timestamp_profile import ProfileQuestion, TimestampProfile
 from kip33.stores.files import one_line, scanned
@@ -51,5 +51,5 @@ def profile_log(row: dict[str, Any], question: TimestampQuestion) -> ProfiledSeg
             finally:
                 bytes_read = scan.bytes_read
             return ProfiledSegment(number, profile, before, bytes_read, scan.damage)
-    except (OSError, ValueError, Kip33Error) as error:
+    except (FileReadError, Kip33Error) as error:
         return ProfiledSegment(number, profile, before, bytes_read, one_line(error))

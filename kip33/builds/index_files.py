@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from kip33.catalog.index_file_state import IndexFileState
+from kip33.errors import is_of_the_machine
 from kip33.formats.index_crc import index_crc32c
 from kip33.indexing.segment import BuiltIndexes
 from kip33.rules.broker_start import CUT, offset_index_note
@@ -119,6 +120,8 @@ class Published:
             else:
                 state, published = self._place(file, file.data, ours=ours, overwrite=overwrite)
         except OSError as error:
+            if is_of_the_machine(error):
+                raise
             state = IndexFileState.STALE if built_before else None
             what = ": cannot be removed, though the log gives none: "
             what = CANNOT_BE_WRITTEN if file.data is not None else what
@@ -182,6 +185,8 @@ class Published:
                 remove(place)
                 there = None
         except OSError as error:
+            if is_of_the_machine(error):
+                raise
             self.notes.append(f"{place.uri}: cannot be read or removed: {one_line(error)}")
             return
         note = offset_index_note(

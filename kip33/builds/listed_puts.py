@@ -22,6 +22,7 @@ from kip33.builds.build_spec import BuildSpec
 from kip33.builds.index_files import CANNOT_BE_WRITTEN
 from kip33.builds.waiting_indexes import Built
 from kip33.catalog.index_file_state import IndexFileState
+from kip33.errors import FileReadError
 from kip33.formats.draft_indexes import TIME_INDEX_FILE
 from kip33.stores.concurrently import LARGE_FILES_AT_ONCE
 from kip33.stores.file_status import FileStatus, entries_of, listed_status, status_of
@@ -94,7 +95,7 @@ def _listed(folder: Location, files: int) -> dict[str, FileStatus]:
         return {}
     try:
         entries = entries_of(folder)
-    except OSError:
+    except FileReadError:
         return {}
     return {info.path: listed_status(folder, info) for info in entries if info.is_file}
 
@@ -107,10 +108,10 @@ def _fill_in(row: dict[str, Any], kind: str, place: Location, listed: FileStatus
         status = listed if is_right else status_of(place)
         found = status.size_bytes if status else None
         if found != expected:
-            raise OSError(
+            raise FileReadError(
                 f"{place.uri}: {expected} bytes were written, but the file has {found} bytes"
             )
-    except OSError as error:
+    except FileReadError as error:
         note = f"{place.uri}{CANNOT_BE_WRITTEN}{one_line(error)}"
         row["error"] = "; ".join(filter(None, (row["error"], note)))
         row["index_file"] = IndexFileState.STALE  # the next build tries again

@@ -25,6 +25,7 @@ from kip33.builds.reusable_rows import Mask, ReusableRows
 from kip33.builds.snapshot_merge import Looked
 from kip33.catalog.index_file_state import IndexFileState
 from kip33.catalog.orphan_list import ORPHANS
+from kip33.errors import FileReadError
 from kip33.formats.draft_indexes import DRAFT_FILES, TIME_INDEX_FILE
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.file_status import FileStatus, entries_of
@@ -202,7 +203,7 @@ def _statuses_in(folder: Location) -> Statuses | None:
         return index_statuses(folder, entries_of(folder))
     except NotADirectoryError:
         return {}
-    except OSError:
+    except FileReadError:
         return None
 
 

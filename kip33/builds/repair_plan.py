@@ -14,7 +14,7 @@ from kip33.archive.listing import Listed, Listing, Unfinished
 from kip33.archive.partition_files import link_in
 from kip33.archive.segment_paths import beside
 from kip33.archive.sources import partition_directories, require_segments
-from kip33.errors import CorruptIndexError, LocationError
+from kip33.errors import CorruptIndexError, FileReadError, LocationError
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.segment import BuiltIndexes
 from kip33.indexing.segment_verdict import SegmentVerdict
@@ -186,7 +186,7 @@ def _aborts_lost(log: Location, index: BuiltIndexes) -> bool:
         entries = TransactionIndex.from_bytes(data, base_offset=0).entries
     except CorruptIndexError:
         return True
-    except (OSError, ValueError):
+    except FileReadError:
         return False
     if not 0 < len(entries) <= len(aborts):
         return True

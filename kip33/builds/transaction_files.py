@@ -35,6 +35,7 @@ from kip33.builds.waiting_indexes import LEFT_TO_THE_BROKER, WaitingIndex, publi
 from kip33.catalog.index_file_state import IndexFileState
 from kip33.catalog.part_writer import PartWriter
 from kip33.catalog.snapshot import SnapshotPart
+from kip33.errors import is_of_the_machine
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.transaction_chains import ChainLink, Key, completed_by_log
 from kip33.rules.broker_start import hidden_aborts_note, may_have_offset_index
@@ -213,6 +214,8 @@ def _publish_offset_index(
         try:
             make_durable(beside_it)  # a power failure must not leave the .index without it
         except OSError as error:
+            if is_of_the_machine(error):
+                raise
             if row["index_file"]:
                 row["index_file"] = IndexFileState.STALE  # the next build tries again
             return [f"{place.uri}{CANNOT_BE_WRITTEN}{beside_it.name}: {one_line(error)}"]

@@ -17,7 +17,7 @@ import click
 
 from kip33 import __version__
 from kip33.cli.standard_output import OutputError, guarded_output
-from kip33.errors import ExitCode, Kip33Error
+from kip33.errors import ExitCode, Kip33Error, is_of_the_machine
 
 COMMANDS: Final = {
     "build": "Build .timeindex files and a catalog snapshot from log segments.",
@@ -39,6 +39,9 @@ COMMANDS: Final = {
     "report": "Write a page about an archive: findings, timelines, what retention frees.",
     "init": "Write configuration files, job scripts and a DAG for a deployment.",
 }
+
+
+_NO_THREAD: Final = "can't start new thread"  # Python's RuntimeError
 
 
 def get_command(name: str) -> click.Command:
@@ -142,16 +145,38 @@ def run(command: click.Command, of_job: object = None) -> None:
         _fail(error.format_message().rstrip(".") + hint)
     except Kip33Error as error:
         _fail(str(error), exit_code=error.exit_code)
+    except ImportError as error:  # a library that is damaged, or for which memory is missing
+        why = str(error.__cause__ or error).strip().splitlines()[:1]
+        what = f"{error.name or 'a library'} cannot be imported: {' '.join(why)}"
+        _fail(
+            f"{what}; install kip33 again, or allow more memory (ulimit -v)",
+            exit_code=ExitCode.INCOMPLETE,
+        )
+    except MemoryError as error:
+        _fail(_of_the_machine(f"{error}" or "no memory is left"), exit_code=ExitCode.INCOMPLETE)
     except OSError as error:  # for example, a missing permission
+        if is_of_the_machine(error):
+            _fail(_of_the_machine(str(error)), exit_code=ExitCode.INCOMPLETE)
         _fail(f"{error}; fix it and run the command again", exit_code=ExitCode.INCOMPLETE)
     except Exception as error:
         if type(error) is ValueError:  # for a wrong argument; pyarrow's errors are subclasses
             _fail(str(error))
+        if _NO_THREAD in str(error):
+            _fail(_of_the_machine(str(error)), exit_code=ExitCode.INCOMPLETE)
         if not type(error).__module__.startswith(("py4j", "pyspark")):
             raise  # a bug keeps its trace, which `_show_bug` prints
         from kip33.spark.failures import job_failure
 
         _fail(job_failure(error), exit_code=ExitCode.INCOMPLETE)
+
+
+def _of_the_machine(what: str) -> str:
+    """Return one line on a command that this machine's limits ended."""
+    return (
+        f"{what}: this machine does not give the command enough memory, threads or open files; no "
+        "file is half-written: give fewer --workers, or raise the limits (ulimit -v, -u, -n), and "
+        "run the command again"
+    )
 
 
 def _fail(message: str, *, exit_code: int = ExitCode.USAGE) -> NoReturn:

@@ -20,11 +20,18 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Final, Literal, NamedTuple
 
-from kip33.errors import BatchTooLargeError, CorruptSegmentError, UnsupportedFormatError
+from kip33.errors import (
+    BatchTooLargeError,
+    CorruptSegmentError,
+    FileReadError,
+    UnsupportedFormatError,
+    is_of_the_machine,
+)
 from kip33.formats.byte_sources import PieceReader
 from kip33.formats.decoder_steps import DECOMPRESSED_CHUNK_BYTES, Steps
 from kip33.formats.lz4_frame import lz4_frame
 
+_NO_MEMORY: Final = "not enough memory"  # zstd's text, in an error of Arrow
 _BESIDE_BYTES: Final = 1 << 28  # memory for a snappy block besides its batch
 _NARROWING: Final = (  # bytes that a small step takes and gives, per pass
     *((4096, 4096), (256, 4096), (16, 4096), (1, 4096), (1, 256), (1, 16), (1, 1)),
@@ -189,7 +196,7 @@ def _snappy_block(block: bytes, most_bytes: int | None) -> Iterator[bytes]:
     try:
         plain = memoryview(pa.Codec("snappy").decompress(block, claimed))
     except (OSError, pa.ArrowException) as error:
-        raise CorruptSegmentError(f"snappy: {_first_line(error)}") from error
+        raise _fault("snappy", error) from error
     for start in range(0, claimed, DECOMPRESSED_CHUNK_BYTES):
         yield bytes(plain[start : start + DECOMPRESSED_CHUNK_BYTES])
 
@@ -226,12 +233,18 @@ def _stream(
             try:
                 chunk = stream.read(steps.next_given())
             except (OSError, pa.ArrowException) as error:
-                raise CorruptSegmentError(f"{codec}: {_first_line(error)}") from error
+                raise _fault(codec, error) from error
             if not chunk:
                 return
             steps.gave(len(chunk))
             yield chunk
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
+def _fault(codec: str, error: Exception) -> Exception:
+    """Return a decompressor's error as damage, unless the file or memory is the reason."""
+    if isinstance(error, FileReadError) or is_of_the_machine(error):
+        return error
+    line = str(error).partition("\n")[0]
+    if _NO_MEMORY in line:
+        return MemoryError(f"{codec}: {line}")
+    return CorruptSegmentError(f"{codec}: {line}")

@@ -13,7 +13,7 @@ from kip33.archive.given_segment import SegmentLike, log_of, require_log
 from kip33.archive.layouts import layout_of
 from kip33.archive.segment_paths import base_offset_in, beside
 from kip33.archive.sources import require_segments
-from kip33.errors import LocationError, UnsupportedFormatError
+from kip33.errors import FileReadError, LocationError, UnsupportedFormatError
 from kip33.formats.batch import BatchColumns
 from kip33.formats.names import parse_partition_dir, parse_segment_file
 from kip33.formats.scan import BatchScan
@@ -71,7 +71,7 @@ def scan_batches(
         with opened(log) as (read_into, size_bytes):
             for batches in BatchScan(read_into, size_bytes, check_crc=check_crc):
                 yield batches.copy()
-    except OSError as error:
+    except FileReadError as error:
         raise LocationError(f"{log.uri}: cannot be read: {one_line(error)}") from error
 
 
@@ -95,7 +95,7 @@ def read_time_index(
     base_offset, _ = base_offset_and_topic(location, base_offset, index)
     try:
         data = read_whole(location, most_bytes=MOST_INDEX_BYTES)
-    except OSError as error:
+    except FileReadError as error:
         raise LocationError(f"{location.uri}: cannot be read: {one_line(error)}") from error
     return TimeIndex.from_bytes(data, base_offset=base_offset)
 
@@ -210,5 +210,5 @@ def _has_offset_indexes(*files: Location) -> bool:
             for directory in directories
             for entry in entries_of(directory)
         )
-    except OSError:  # then no `.index` is expected
+    except FileReadError:  # then no `.index` is expected
         return False

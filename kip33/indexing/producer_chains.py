@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kip33.archive.segment_paths import beside, is_tiered
-from kip33.errors import CorruptSnapshotError
+from kip33.errors import CorruptSnapshotError, FileReadError
 from kip33.formats.index_crc import index_crc32c
 from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState
 from kip33.indexing.partition_replay import snapshot_bytes
@@ -81,5 +81,5 @@ def producers_beside(
         if crc32c is not None and index_crc32c(data) != crc32c:
             return None
         return ProducerSnapshot.from_bytes(data).producers
-    except (OSError, ValueError, CorruptSnapshotError):
+    except (FileReadError, CorruptSnapshotError):
         return None

@@ -18,6 +18,7 @@ from kip33.archive.bins import Engine, Progress
 from kip33.archive.segment_paths import index_of_row
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.snapshot import Snapshot
+from kip33.errors import FileReadError
 from kip33.formats.byte_sources import PIECE_BYTES, read_fully
 from kip33.formats.index_crc import index_crc32c
 from kip33.formats.scan import SMALL_BYTES
@@ -189,7 +190,7 @@ def _check(expected: _Expected, *, native: bool) -> tuple[IndexKind, CheckedInde
                     problem = "the CRC differs from the catalog's"
     except FileNotFoundError:
         verdict, problem = QuickVerdict.MISSING, "the catalog says it is there"
-    except OSError as error:
+    except FileReadError as error:
         verdict, problem = QuickVerdict.UNREADABLE, one_line(error)
     file = CheckedIndexFile(
         place.uri, verdict, expected.size_bytes, expected.crc32c, *found, problem

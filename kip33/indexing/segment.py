@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from kip33.errors import CorruptSegmentError
+from kip33.errors import CorruptSegmentError, FileReadError
 from kip33.formats.batch import MAX_SEGMENT_BYTES, NO_TIMESTAMP, BatchColumns
 from kip33.formats.byte_sources import ReadInto, ViewAt
 from kip33.formats.native import Speed, compiled, plain
@@ -263,7 +263,7 @@ def index_file(
             )
     except CorruptSegmentError as error:
         return unreadable(str(error), size_bytes)
-    except (OSError, ValueError) as error:  # pyarrow's ArrowInvalid is a ValueError
+    except FileReadError as error:
         archived = is_archived(error)
         status = SegmentStatus.ARCHIVED if archived else SegmentStatus.UNREADABLE
         return unreadable(one_line(error), size_bytes, status)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from kip33.archive.segment_paths import beside, is_tiered
-from kip33.errors import CorruptSnapshotError
+from kip33.errors import CorruptSnapshotError, FileReadError
 from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState
 from kip33.indexing.producer_chains import ProducerLink, states_at_bases
 from kip33.indexing.segment import BuiltIndexes
@@ -46,7 +46,7 @@ def seen_snapshot(
     try:
         there = size_of(place) is not None
         data = read_whole(place, most_bytes=MOST_SNAPSHOT_BYTES) if there else None
-    except (OSError, ValueError) as error:
+    except FileReadError as error:
         return SeenSnapshot(partition, link, None, one_line(error))
     return SeenSnapshot(partition, link, data)
 

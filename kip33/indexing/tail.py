@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from kip33.errors import Kip33Error
+from kip33.errors import FileReadError, Kip33Error
 from kip33.formats.batch import BatchHeader, decode_header
 from kip33.formats.offset_index import OFFSET_ENTRY_BYTES
 from kip33.formats.time_index import TIME_ENTRY_BYTES, TimeIndex, TimestampOffset
@@ -63,7 +63,7 @@ def read_tail(
             if read_into(0, memoryview(header)) < LAST_HEADER_BYTES:
                 return None
         tail = TimeIndex.from_bytes(bytes(entries), base_offset=base_offset)
-    except (OSError, ValueError, Kip33Error):
+    except (FileReadError, Kip33Error):
         return None
     first_batch = decode_header(bytes(header), 0)
     if distrust(tail, first_batch, log_bytes=log_bytes, next_base_offset=next_base_offset):

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from kip33.archive.segment_paths import beside, is_tiered
-from kip33.errors import CorruptSnapshotError
+from kip33.errors import CorruptSnapshotError, FileReadError
 from kip33.formats.producer_snapshot import ProducerSnapshot
 from kip33.rules.transaction_chain import UNCHANGED, Open, TransactionChain, open_from_json
 from kip33.rules.transaction_index import CompletedTransactions, complete_transactions
@@ -82,5 +82,5 @@ def snapshot_beside(log: Location) -> Open | None:
     try:
         data = read_whole(beside(log, "snapshot"), most_bytes=MOST_SNAPSHOT_BYTES)
         return ProducerSnapshot.from_bytes(data).open_transactions
-    except (OSError, ValueError, CorruptSnapshotError):
+    except (FileReadError, CorruptSnapshotError):
         return None

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
+from kip33.errors import FileReadError
 from kip33.indexing.segment import BuiltIndexes
 from kip33.indexing.segment_verdict import SegmentVerdict
 from kip33.indexing.snapshot_verification import SeenSnapshot, with_snapshot_verdicts
@@ -58,7 +59,7 @@ def seen_transactions(
     try:
         there = size_of(place) is not None
         data = read_whole(place, most_bytes=MOST_INDEX_BYTES) if there else None
-    except (OSError, ValueError) as error:
+    except FileReadError as error:
         return SeenTransactions(partition, link, None, one_line(error))
     return SeenTransactions(partition, link, data)
 

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from kip33.errors import FileReadError
 from kip33.formats.native import compiled, plain
 from kip33.formats.offset_index import OffsetIndex
 from kip33.formats.scan import BatchScan
@@ -50,7 +51,7 @@ def untrue_entries(
         if size_of(log) is None:
             return _by_order(index)
         return _by_log(index, log, next_offset)
-    except (OSError, ValueError) as error:
+    except FileReadError as error:
         note = f"{log.name} cannot be read ({one_line(error)}): only the order is checked"
         return _by_order(index)._replace(note=note)
 

@@ -1,6 +1,7 @@
 """Verify the index files of one segment against its log, in one pass over the log."""
 
 from kip33.archive.segment_paths import beside
+from kip33.errors import FileReadError
 from kip33.formats.index_bytes import IndexBytes
 from kip33.formats.time_index import TIME_ENTRY_BYTES
 from kip33.indexing.file_time_entry import FileTimeEntry, with_file_time
@@ -19,7 +20,7 @@ def offset_index_of(log: Location, time_index: Location) -> Location:
     place = beside(time_index, "index")
     try:
         is_there = size_of(place) is not None
-    except OSError:  # reported when it is read
+    except FileReadError:  # reported when it is read
         is_there = True
     return place if is_there else beside(log, "index")
 
@@ -46,7 +47,7 @@ def verify_file(  # parameters: the files of one segment, and what its listing t
     try:
         times, offsets = _index_bytes(time_index), _index_bytes(offset_index)
         failure, is_in_glacier = None, False
-    except (OSError, ValueError) as error:
+    except FileReadError as error:
         times = offsets = None
         is_in_glacier = is_archived(error)
         failure = f"the index file cannot be read: {one_line(error)}"

@@ -66,11 +66,16 @@ def work_on_bins(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, end_process)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    if stores is not None:
-        use_stores(*stores)
+    failure: BaseException | None = None
+    try:
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+        if stores is not None:
+            use_stores(*stores)
+    except Exception as error:  # no thread is left, for example; the parent reports it
+        failure = _portable(error)
     while (asked := connection.recv()) is not None:
-        connection.send_bytes(pickle.dumps(_answer(asked, run)))
+        done = Done(asked.number, [], failure) if failure else _answer(asked, run)
+        connection.send_bytes(pickle.dumps(done))
 
 
 def results_of_bin(

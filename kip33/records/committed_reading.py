@@ -6,7 +6,7 @@ that are open at its end. It ends where no transaction that is wanted is open.
 
 from collections.abc import Sequence
 
-from kip33.errors import Kip33Error
+from kip33.errors import FileReadError, Kip33Error
 from kip33.formats.scan import BatchScan
 from kip33.records.read_segment import ReadSegment
 from kip33.records.transaction_fates import TransactionFates
@@ -61,7 +61,7 @@ def _pass(segment: ReadSegment, fates: TransactionFates, first_new: int | None) 
                     batches = batches[batches["last_offset"] >= first_new]
                 fates.append(batches)
                 next_offset = max(next_offset, segment.end_of(batches["last_offset"]))
-    except (OSError, Kip33Error):
+    except (FileReadError, Kip33Error):
         return None
     return None if scan.damage or scan.load_failure else next_offset
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from typing import Final, NamedTuple
 
 from kip33.archive.segment_paths import beside
-from kip33.errors import CorruptIndexError, Kip33Error
+from kip33.errors import CorruptIndexError, FileReadError, Kip33Error
 from kip33.formats.batch import (
     HEADER_SIZE_UP_TO_MAGIC,
     RECORD_BATCH_OVERHEAD,
@@ -66,7 +66,7 @@ def start_of(
     with ExitStack() as files:
         try:
             return _start(segment, limits, log, files)
-        except (OSError, Kip33Error):
+        except (FileReadError, Kip33Error):
             return 0
 
 
@@ -158,7 +158,7 @@ def _pages(places: list[Location], widths: tuple[int, int], files: ExitStack) ->
     for place in places:
         try:
             read_into, size_bytes = files.enter_context(opened(place))
-        except (OSError, Kip33Error):
+        except (FileReadError, Kip33Error):
             continue
         return IndexPages(read_into, size_bytes, widths)
     return None

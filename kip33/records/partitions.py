@@ -21,7 +21,7 @@ from kip33.archive.sources import matches, require_segments
 from kip33.archive.topic_ids import with_topic_ids
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.choosing import chosen
-from kip33.errors import LocationError
+from kip33.errors import FileReadError, LocationError
 from kip33.formats.names import parse_partition_dir
 from kip33.records.read_segment import HeaderFigures, ReadSegment
 from kip33.rules.incarnations import newest_topic_id
@@ -118,7 +118,7 @@ def _of_archive(place: Location, selection: Selection, layout: Layout) -> list[R
 def _of_directory(directory: Location) -> list[ReadSegment]:
     try:
         segments = list_partition(directory).segments
-    except OSError:
+    except FileReadError:
         return []
     return [
         ReadSegment(directory.child(file.name), None, None, None, base_offset)

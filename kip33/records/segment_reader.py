@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kip33.errors import CorruptSegmentError, LocationError, UnsupportedFormatError
+from kip33.errors import CorruptSegmentError, FileReadError, LocationError, UnsupportedFormatError
 from kip33.formats.byte_sources import ReadInto
 from kip33.formats.decoded_records import RecordLimits, UnreadableBatch
 from kip33.formats.held_batches import BatchWindows, HeldBatches
@@ -115,7 +115,7 @@ class SegmentReader:
             with opened(segment.log) as (read_into, size_bytes):
                 size_bytes = segment.readable_bytes(size_bytes)
                 yield from self._of_log(segment, read_into, size_bytes)
-        except OSError as error:
+        except FileReadError as error:
             problem = LocationError(f"{uri}: cannot be read: {one_line(error)}")
         except (LocationError, CorruptSegmentError) as error:
             problem = error

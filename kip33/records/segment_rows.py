@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kip33.errors import CorruptSegmentError, Kip33Error, LocationError
+from kip33.errors import CorruptSegmentError, FileReadError, Kip33Error, LocationError
 from kip33.formats.scan import BatchScan
 from kip33.records.columns import CORRUPT
 from kip33.records.faults import Faults, OnError
@@ -79,7 +79,7 @@ def scanned_figures(segment: ReadSegment) -> tuple[HeaderFigures, Kip33Error | N
                 has_wrapper |= bool((batches["records_count"] < 0).any())
                 last_offset = int(batches["last_offset"][-1])
                 max_timestamp = max(max_timestamp, int(batches["max_timestamp"].max()))
-    except OSError as error:
+    except FileReadError as error:
         return HeaderFigures(), LocationError(f"{uri}: cannot be read: {one_line(error)}")
     figures = HeaderFigures(
         *(size_bytes, scan.valid_bytes, batch_count, None if has_wrapper else record_count),

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack
 
-from kip33.errors import Kip33Error
+from kip33.errors import FileReadError, Kip33Error
 from kip33.formats.index_pages import IndexPages, last_position
 from kip33.records.index_start import offset_index_of
 from kip33.records.read_segment import OffsetShare, ReadSegment
@@ -29,7 +29,7 @@ def shares_of(segment: ReadSegment, share_bytes: int) -> list[ReadSegment]:
                     offset = base_offset + relative_offset
                     if places[-1][0] < offset < end_offset and places[-1][1] < position:
                         places.append((offset, position))
-        except (OSError, Kip33Error):
+        except (FileReadError, Kip33Error):
             return [segment]
     if len(places) == 1:
         return [segment]

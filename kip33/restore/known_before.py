@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from kip33.archive.log_start_offsets import MOST_CHECKPOINT_BYTES
 from kip33.archive.segment_paths import beside
-from kip33.errors import CorruptSegmentError, CorruptSnapshotError
+from kip33.errors import CorruptSegmentError, CorruptSnapshotError, FileReadError
 from kip33.formats.epoch_checkpoint import (
     LEADER_EPOCH_CHECKPOINT,
     EpochStart,
@@ -50,7 +50,7 @@ def _snapshot(segment: SourceSegment) -> KnownProducers | None:
     try:
         data = read_whole(beside(segment.log, "snapshot"), most_bytes=MOST_SNAPSHOT_BYTES)
         producers = ProducerSnapshot.from_bytes(data).producers
-    except (OSError, ValueError, CorruptSnapshotError):
+    except (FileReadError, ValueError, CorruptSnapshotError):
         return None
     return KnownProducers(segment.base_offset, producers)
 
@@ -60,7 +60,7 @@ def _checkpoint(segment: SourceSegment) -> tuple[EpochStart, ...]:
     try:
         text = read_whole(place, most_bytes=MOST_CHECKPOINT_BYTES).decode()
         return parse_epoch_checkpoint(text)
-    except (OSError, ValueError):
+    except (FileReadError, ValueError):
         return ()
 
 
@@ -72,6 +72,6 @@ def _replayed(
     logs = [LogToReplay(one.base_offset, one.log) for one in segments]
     try:
         replay = replay_partition(logs, known=known, epochs=epochs, wanted=(), check_crc=False)
-    except (OSError, CorruptSegmentError):
+    except (FileReadError, CorruptSegmentError):
         return known, epochs
     return KnownProducers(replay.end_offset, replay.producers), replay.epochs

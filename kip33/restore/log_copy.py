@@ -9,6 +9,7 @@ from kip33.errors import CorruptSegmentError
 from kip33.formats.byte_sources import PIECE_BYTES, ReadInto, read_fully
 from kip33.restore.staged_files import target_errors
 from kip33.stores.locations import Location
+from kip33.stores.read_faults import READ_FAULTS
 
 KERNEL_BYTES: Final = 8 << 20  # copied ahead of the scan
 
@@ -79,7 +80,8 @@ def local_file(log: Location) -> Iterator[int | None]:
     if not log.is_local or log.inside:
         yield None
         return
-    descriptor = os.open(log.path, os.O_RDONLY | os.O_CLOEXEC)
+    with READ_FAULTS:
+        descriptor = os.open(log.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         yield descriptor
     finally:

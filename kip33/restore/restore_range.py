@@ -7,7 +7,7 @@ segment. The log start offset hides them from consumers, as after `kafka-delete-
 
 from typing import NamedTuple
 
-from kip33.errors import Kip33Error
+from kip33.errors import FileReadError, Kip33Error
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.restore.restore_request import RestoreRequest, SourceSegment
 from kip33.rules.search import Exactness
@@ -88,7 +88,7 @@ def _first_offset(segments: tuple[SourceSegment, ...], time_ms: int) -> int | No
             ) as search:
                 hit = search.find(time_ms)
                 damage = search.log.damage
-        except (OSError, Kip33Error) as error:
+        except (FileReadError, Kip33Error) as error:
             raise _RangeError(f"{segment.log.uri}: {one_line(error)}") from error
         if hit and hit.exactness == Exactness.BATCH:
             raise _RangeError(f"{segment.log.uri}: {hit.note}")

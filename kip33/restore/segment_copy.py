@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from kip33.errors import CorruptSegmentError
+from kip33.errors import CorruptSegmentError, FileReadError
 from kip33.formats.byte_sources import ReadInto
 from kip33.indexing.segment import BuiltIndexes, index_segment, unreadable
 from kip33.indexing.segment_producers import read_changes
@@ -193,7 +193,7 @@ def _source_errors() -> Iterator[None]:
         yield
     except CorruptSegmentError as error:
         raise _SourceError(f"{error}") from error
-    except (OSError, ValueError) as error:  # pyarrow's ArrowInvalid is a ValueError
+    except FileReadError as error:
         raise _SourceError(one_line(error)) from error
 
 

@@ -9,7 +9,7 @@ source of the same size and time, and does not copy the segment again.
 import json
 from typing import Any, Final, NamedTuple
 
-from kip33.errors import Kip33Error
+from kip33.errors import FileReadError, Kip33Error
 from kip33.formats.epoch_checkpoint import EpochStart
 from kip33.restore.restore_request import SourceSegment
 from kip33.rules.producer_state import ProducerChange, changes_as_json, changes_from_json
@@ -84,7 +84,7 @@ def read_facts(place: Location, identity: str) -> SegmentFacts | None:
         if record["format"] != FACTS_FORMAT or record["identity"] != identity:
             return None
         return SegmentFacts.of_record(record)
-    except (OSError, ValueError, KeyError, TypeError, Kip33Error):
+    except (FileReadError, ValueError, KeyError, TypeError, Kip33Error):
         return None
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Final, NamedTuple
 
-from kip33.errors import CorruptIndexError
+from kip33.errors import CorruptIndexError, FileReadError
 from kip33.formats.batch import RECORD_BATCH_OVERHEAD
 from kip33.formats.index_pages import IndexPages, last_point
 from kip33.formats.time_index import TimestampOffset
@@ -77,7 +77,7 @@ class IndexLookup:
         try:
             entry, after = self._around(target_ms)
             starts = list(self._starts_at(entry, end)) if entry else []
-        except (CorruptIndexError, OSError) as error:
+        except (CorruptIndexError, FileReadError) as error:
             self.distrust(one_line(error))
             return []
         self._latest = entry.timestamp if entry else -1, after.timestamp if after else 0, starts
@@ -98,7 +98,7 @@ class IndexLookup:
                 return None
             claim = Claim(after, names_next_offset(self._files.dialect), tight=True)
             start = next(self._place(claim, reach_of(claim) - 1, end), None)
-        except (CorruptIndexError, OSError) as error:
+        except (CorruptIndexError, FileReadError) as error:
             self.distrust(one_line(error))
             return None
         floor = (
@@ -143,7 +143,7 @@ class IndexLookup:
                 found = draft.entries.entry_for(target_ms)
                 return max(base_offset, found.entry.offset) if found else base_offset
             entry, _ = self._around(target_ms)
-        except (CorruptIndexError, OSError) as error:
+        except (CorruptIndexError, FileReadError) as error:
             self.distrust(one_line(error))
             entry = None
         if entry is None:
@@ -164,7 +164,7 @@ class IndexLookup:
                 raise CorruptIndexError(
                     f"{draft.place.uri}: position {found.position} of {end} bytes of the log"
                 )
-        except (CorruptIndexError, OSError) as error:
+        except (CorruptIndexError, FileReadError) as error:
             self.distrust(one_line(error))
             return []
         first, last = found.entry.offset, found.entry.offset

@@ -4,7 +4,7 @@ An `.index` is not trusted: the batch at the position must be one that a walk to
 begin with. Otherwise the walk begins at the start of the log.
 """
 
-from kip33.errors import CorruptIndexError
+from kip33.errors import CorruptIndexError, FileReadError
 from kip33.formats.index_pages import IndexPages, last_point
 from kip33.search.log_window import LogWindow
 
@@ -19,7 +19,7 @@ def checked_position(
     try:
         slot = last_point(offsets, offset - base_offset)
         position = offsets[slot][1] if slot >= 0 else 0
-    except (OSError, CorruptIndexError):
+    except (FileReadError, CorruptIndexError):
         return 0
     if not 0 < position < window.end:
         return 0

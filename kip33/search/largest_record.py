@@ -1,6 +1,6 @@
 """The record with the largest timestamp of a partition, if headers of batches claim larger ones."""
 
-from kip33.errors import Kip33Error
+from kip33.errors import FileReadError, Kip33Error
 from kip33.search.answers import Hit
 from kip33.search.log_window import Meter
 from kip33.search.partition_segments import PartitionSegments
@@ -44,7 +44,7 @@ def _largest(
         try:
             with opened_search(segment, meter, start_offset=segments.start_offset) as search:
                 hit = search.find_largest(least, claimed_from, claimed_below)
-        except (OSError, ValueError, Kip33Error):
+        except (FileReadError, Kip33Error):
             continue  # it was searched before, and a note says so
         if hit and (best is None or _is_larger(place, hit, best)):
             best = place, hit
@@ -57,7 +57,7 @@ def _claimed_below(
     try:
         with opened_search(segment, meter, start_offset=segments.start_offset) as search:
             return search.largest_below(time_ms)
-    except (OSError, ValueError, Kip33Error):
+    except (FileReadError, Kip33Error):
         return -1  # it was searched before, and a note says so
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from kip33.errors import Kip33Error
+from kip33.errors import FileReadError, Kip33Error
 from kip33.formats.batch import CONTROL, LOG_APPEND_TIME
 from kip33.formats.byte_sources import ReadInto, read_fully
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES, iterate_records
@@ -106,7 +106,7 @@ def _scanned(
             if scan.damage:
                 total = total.plus(_unknown(row, next_offset, end, scan.damage))
         return total
-    except (OSError, ValueError, Kip33Error) as error:
+    except (FileReadError, Kip33Error) as error:
         why = f"cannot be read: {one_line(error)}"
         return total.plus(_unknown(row, next_offset, end, why))
 

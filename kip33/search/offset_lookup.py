@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from kip33.archive.segment_paths import beside
-from kip33.errors import CorruptSegmentError, Kip33Error
+from kip33.errors import CorruptSegmentError, FileReadError, Kip33Error
 from kip33.formats.batch import (
     CODEC_MASK,
     CONTROL,
@@ -63,7 +63,7 @@ def record_from(segments: Sequence[SearchedSegment], offset: int, meter: Meter) 
                                 return _located(record, notes)
                 notes += log.damage(segment)
             notes += [f"{segment.log_uri}: {loss}, skipped"] if is_lost else []
-        except (OSError, ValueError, Kip33Error) as error:
+        except (FileReadError, Kip33Error) as error:
             notes.append(f"{segment.log_uri}: cannot be read: {one_line(error)}")
     return _located(None, notes)
 
@@ -87,7 +87,7 @@ def record_before(segments: Sequence[SearchedSegment], offset: int, meter: Meter
                             notes += log.damage(segment)
                         return _located(record, notes)
                 notes += log.damage(segment)
-        except (OSError, ValueError, Kip33Error) as error:
+        except (FileReadError, Kip33Error) as error:
             notes.append(f"{segment.log_uri}: cannot be read: {one_line(error)}")
     return _located(None, notes)
 
@@ -212,7 +212,7 @@ def _offset_index(
     for place in dict.fromkeys(places):
         try:
             read_into, size_bytes = files.enter_context(opened(place))
-        except OSError:
+        except FileReadError:
             continue
         return IndexPages(meter.metered(read_into), size_bytes, OFFSET_WIDTHS)
     return None

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Final
 
-from kip33.errors import Kip33Error
+from kip33.errors import FileReadError, Kip33Error
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.search import (
     EARLIEST,
@@ -231,7 +231,7 @@ class _Search:
                             opened_search(segment, self._meter, start_offset=self._start_offset)
                         )
                     self._ask(pending, place, search)
-                except (OSError, ValueError, Kip33Error) as error:
+                except (FileReadError, Kip33Error) as error:
                     what = f"cannot be read: {one_line(error)}, {_PASSED_OVER}"
                     pending.pass_over(f"{segment.log_uri}: {what}")
                 pending.bytes_read += self._meter.bytes_read - before

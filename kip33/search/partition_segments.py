@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from kip33.errors import Kip33Error
+from kip33.errors import FileReadError, Kip33Error
 from kip33.rules.search import SearchResult
 from kip33.rules.search import not_found as result_without_record
 from kip33.rules.segment_status import SegmentStatus
@@ -84,7 +84,7 @@ class PartitionSegments:
         """Return whether a segment may have such a record, and a note if that is unknown."""
         try:
             return counts_from(segment, self.start_offset, self._meter), None
-        except (OSError, ValueError, Kip33Error) as error:
+        except (FileReadError, Kip33Error) as error:
             unknown = "it may have the partition's first record"
             return True, f"{segment.log_uri}: cannot be read: {one_line(error)}; {unknown}"
 
@@ -117,5 +117,5 @@ class PartitionSegments:
     def _looked_for_timestamp(self, segment: SearchedSegment) -> bool:
         try:
             return has_timestamp_from(segment, self.start_offset, self._meter)
-        except (OSError, ValueError, Kip33Error):
+        except (FileReadError, Kip33Error):
             return True  # the search that found nothing said why

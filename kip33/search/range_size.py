@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kip33.errors import Kip33Error
+from kip33.errors import FileReadError, Kip33Error
 from kip33.formats.batch import BatchColumns
 from kip33.formats.byte_sources import read_fully
 from kip33.formats.records import iterate_records
@@ -75,7 +75,7 @@ def _part(row: Mapping[str, Any], start: int, end: int) -> RangeSize:
         return RangeSize(records, row["valid_bytes"], 0)
     try:
         return _scanned(row, start, end)
-    except (OSError, Kip33Error) as error:
+    except (FileReadError, Kip33Error) as error:
         return RangeSize(None, 0, 0, f"{row['log_uri']}: cannot be read: {one_line(error)}")
 
 

@@ -10,7 +10,13 @@ from kip33.archive.directory import Segment
 from kip33.archive.given_segment import SegmentLike, log_of
 from kip33.archive.partition_files import list_partition
 from kip33.archive.segment_paths import base_offset_in, beside
-from kip33.errors import CorruptSegmentError, Kip33Error, LocationError, UnsupportedFormatError
+from kip33.errors import (
+    CorruptSegmentError,
+    FileReadError,
+    Kip33Error,
+    LocationError,
+    UnsupportedFormatError,
+)
 from kip33.formats.batch import CONTROL, BatchHeader, has_any_offset
 from kip33.formats.byte_sources import pieces_of
 from kip33.formats.index_pages import OFFSET_WIDTHS, IndexPages
@@ -79,7 +85,7 @@ def find_offset(
                     batches = _Batches(log, search.log, max_batch_bytes)
                     return _record_of(log, batches, hit.position, timestamp_ms)
                 damage = search.log.damage
-        except OSError as error:
+        except FileReadError as error:
             raise _unreadable(log, error) from error
         if damage:
             raise _corrupt(log, damage)
@@ -161,7 +167,7 @@ def _logs_of(
             continue
         try:
             listed = list_partition(location)
-        except OSError as error:
+        except FileReadError as error:
             what = "neither a directory nor a log: expected '<base offset>.log'"
             raise LocationError(f"{location.uri}: {what}: {one_line(error)}") from error
         for found, files in listed.segments.items():
@@ -194,7 +200,7 @@ def _records(log: _OpenLog, start: int, end: int | None, how: _How) -> Iterator[
                     for record in batches.records(header):
                         if record.offset >= start and (end is None or record.offset < end):
                             yield record
-    except OSError as error:
+    except FileReadError as error:
         raise _unreadable(log, error) from error
 
 
@@ -265,7 +271,7 @@ class _Batches:
             try:
                 index = opened(beside(self._log.place, "index"))
                 read_into, size_bytes = files.enter_context(index)
-            except (OSError, Kip33Error):
+            except (FileReadError, Kip33Error):
                 return 0
             return checked_position(
                 self._window,

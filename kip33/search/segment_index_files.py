@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 from kip33.archive.segment_paths import beside
-from kip33.errors import Kip33Error
+from kip33.errors import FileReadError, Kip33Error
 from kip33.formats.index_pages import OFFSET_WIDTHS, TIME_WIDTHS, IndexPages
 from kip33.rules.untimestamped import FILE_TIME_OFFSET
 from kip33.search.draft_index import DraftIndex, draft_of, why_not_used, widths_of
@@ -126,7 +126,7 @@ class SegmentIndexFiles:
                 read_into, size_bytes = self._files.enter_context(opened(place))
             except FileNotFoundError:
                 continue
-            except (OSError, Kip33Error) as error:
+            except (FileReadError, Kip33Error) as error:
                 self.notes.append(f"{place.uri}: cannot be read: {one_line(error)}")
                 continue
             pages = IndexPages(self._meter.metered(read_into), size_bytes, widths)
@@ -142,6 +142,6 @@ def _settings_of(
         return None
     try:
         status = status_of(file.place)
-    except OSError:
+    except FileReadError:
         return None
     return settings if status and tuple(status) == (size_bytes, modified_ms) else None

@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 from pyarrow import fs
 
+from kip33.errors import FileReadError
 from kip33.stores.locations import Location
+from kip33.stores.read_faults import READ_FAULTS
 
 
 def has_text_name(info: fs.FileInfo) -> bool:
@@ -26,10 +28,11 @@ def shown_name(info: fs.FileInfo) -> str:
 
 
 def listed_ms(info: fs.FileInfo, place: Location) -> int:
-    """Return an entry's modification time in ms; OSError if the store does not report it."""
+    """Return an entry's modification time in ms; FileReadError if the store does not report it."""
     time_ns = modified_ns(info, place)
     if time_ns is None:
-        raise OSError(f"{place.uri}: the store has no modification time for {shown_name(info)}")
+        name = shown_name(info)
+        raise FileReadError(f"{place.uri}: the store has no modification time for {name}")
     return time_ns // 1_000_000
 
 
@@ -56,16 +59,21 @@ class FileStatus(NamedTuple):
 
 
 def status_of(location: Location) -> FileStatus | None:
-    """Return a file's size and modification time, None if there is no such file."""
+    """Return a file's size and modification time, None if there is no such file.
+
+    FileReadError if the store does not say.
+    """
     if location.is_local:  # seven times as fast as Arrow
         try:
-            status = os.stat(location.path)  # noqa: PTH116 - a path, as the filesystem has it
+            with READ_FAULTS:
+                status = os.stat(location.path)  # noqa: PTH116 - a path, as the filesystem has it
         except (FileNotFoundError, NotADirectoryError):
             return None
         if not stat.S_ISREG(status.st_mode):
             return None
         return FileStatus(status.st_size, status.st_mtime_ns // 1_000_000)
-    info = location.filesystem().get_file_info(location.path)
+    with READ_FAULTS:
+        info = location.filesystem().get_file_info(location.path)
     return listed_status(location, info) if info.type == fs.FileType.File else None
 
 
@@ -85,7 +93,7 @@ def listed_status(store: Location, info: fs.FileInfo) -> FileStatus:
 
 
 def entries_of(folder: Location, *, recursive: bool = False) -> list[fs.FileInfo]:
-    """Return the entries of a folder, empty if it does not exist; OSError if it is unreadable.
+    """Return the entries of a folder, empty if it does not exist; else FileReadError.
 
     Names that are not UTF-8 are left out: kip33 writes none, and only local disks have them.
 
@@ -94,8 +102,9 @@ def entries_of(folder: Location, *, recursive: bool = False) -> list[fs.FileInfo
     """
     store = folder.filesystem()
     selector = fs.FileSelector(folder.path, allow_not_found=True, recursive=recursive)
-    try:
-        found = store.get_file_info(selector)
-    except FileNotFoundError:
-        found = store.get_file_info(selector)
+    with READ_FAULTS:
+        try:
+            found = store.get_file_info(selector)
+        except FileNotFoundError:
+            found = store.get_file_info(selector)
     return [info for info in found if has_text_name(info)]

@@ -1,9 +1,10 @@
 """Read files: in ranges, from start to end, or complete if they are small."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Final, NamedTuple
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final, NamedTuple
 
+from kip33.errors import FileReadError
 from kip33.formats.byte_sources import PIECE_BYTES, ReadInto, ViewAt, read_fully
 from kip33.formats.index_bytes import IndexBytes, IndexBytesBuilder
 from kip33.stores.containers import opened_inside
@@ -11,6 +12,7 @@ from kip33.stores.file_status import status_of
 from kip33.stores.local_files import opened_locally, require_regular
 from kip33.stores.locations import Location
 from kip33.stores.read_ahead import FetchRange, reading_ahead
+from kip33.stores.read_faults import READ_FAULTS
 
 _STORAGE_CLASS: Final = "not valid for the object's storage class"
 MOST_INDEX_BYTES: Final = 2**31 - 1  # Kafka maps no larger index file
@@ -42,7 +44,7 @@ def as_text(text: str) -> str:
 
 @contextmanager
 def opened(location: Location) -> Iterator[tuple[ReadInto, int]]:
-    """Open a file; yield (read_into, its size in bytes now). Raises the OSError of the store.
+    """Open a file; yield (read_into, its size in bytes now). It and they raise FileReadError.
 
     On a remote store each call is one request, and several threads may call at once.
     """
@@ -54,14 +56,25 @@ def opened(location: Location) -> Iterator[tuple[ReadInto, int]]:
         with opened_locally(location.path) as local:
             yield local
         return
-    with location.filesystem().open_input_file(location.path) as file:
+    with _remote(location) as (file, size_bytes):
 
         def read_at(position: int, view: memoryview) -> int:
-            data = memoryview(file.read_at(len(view), position))  # type: ignore[call-arg]
+            with READ_FAULTS:
+                data = memoryview(file.read_at(len(view), position))
             view[: len(data)] = data
             return len(data)
 
-        yield read_at, file.size()
+        yield read_at, size_bytes
+
+
+@contextmanager
+def _remote(location: Location) -> Iterator[tuple[Any, int]]:
+    """Open a file by pyarrow; yield (pyarrow's file, its size in bytes)."""
+    with ExitStack() as files:
+        with READ_FAULTS:
+            file = files.enter_context(location.filesystem().open_input_file(location.path))
+            size_bytes = file.size()
+        yield file, size_bytes
 
 
 class Scanned(NamedTuple):
@@ -74,7 +87,7 @@ class Scanned(NamedTuple):
 
 @contextmanager
 def scanned(location: Location) -> Iterator[Scanned]:
-    """Open a file for reading from start to end. Raises the OSError of the store."""
+    """Open a file for reading from start to end. It and its functions raise FileReadError."""
     if location.is_local:
         with opened(location) if location.inside else opened_locally(location.path) as local:
             yield Scanned(*local)
@@ -93,37 +106,39 @@ def _ranges_of(location: Location) -> Iterator[tuple[FetchRange, int]]:
         with opened(location) as (read_into, size_bytes):
             yield lambda at, count: memoryview(read_fully(read_into, at, count)), size_bytes
         return
-    with location.filesystem().open_input_file(location.path) as file:
+    with _remote(location) as (file, size_bytes):
 
         def fetch_range(position: int, count: int) -> memoryview:
-            file.seek(position)
-            data = memoryview(file.read_buffer(count))  # the client's own buffer, not a copy
+            with READ_FAULTS:
+                file.seek(position)
+                data = memoryview(file.read_buffer(count))  # the client's own buffer, not a copy
             return data.cast("B")  # Arrow's bytes are signed, which other views refuse
 
-        yield fetch_range, file.size()
+        yield fetch_range, size_bytes
 
 
 def read_whole(location: Location, *, most_bytes: int) -> bytes:
-    """Return a small file's bytes; OSError if it cannot be read or is larger."""
+    """Return a small file's bytes; FileReadError if it cannot be read or is larger."""
     if location.inside:
         return _read_inside(location, most_bytes=most_bytes)
-    if location.is_local:
-        require_regular(location.path)
-    with location.filesystem().open_input_file(location.path) as file:
-        size = file.size()
-        if size > most_bytes:
-            raise OSError(f"{location.uri}: {size} bytes found, expected at most {most_bytes}")
-        return bytes(file.read())
+    with READ_FAULTS:
+        if location.is_local:
+            require_regular(location.path)
+        with location.filesystem().open_input_file(location.path) as file:
+            size = file.size()
+            if size > most_bytes:
+                raise OSError(f"{location.uri}: {size} bytes found, expected at most {most_bytes}")
+            return bytes(file.read())
 
 
 def read_index(location: Location) -> IndexBytes:
-    """Return an index file's bytes; OSError if it is unreadable or too large for a broker to map.
+    """Return an index file's bytes; FileReadError if it is unreadable, or too large for a broker.
 
     The file is read in pieces, because a sparse file may have any size and be all zeros.
     """
     with opened(location) as (read_into, size_bytes):
         if size_bytes > MOST_INDEX_BYTES:
-            raise OSError(
+            raise FileReadError(
                 f"{location.uri}: {size_bytes} bytes found, expected at most {MOST_INDEX_BYTES}"
             )
         builder = IndexBytesBuilder()
@@ -135,7 +150,7 @@ def read_index(location: Location) -> IndexBytes:
 def _read_inside(location: Location, *, most_bytes: int) -> bytes:
     with opened(location) as (read_into, size_bytes):
         if size_bytes > most_bytes:
-            raise OSError(
+            raise FileReadError(
                 f"{location.uri}: {size_bytes} bytes found, expected at most {most_bytes}"
             )
         return read_fully(read_into, 0, size_bytes)

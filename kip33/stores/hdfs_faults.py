@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from kip33.errors import is_of_the_machine
+
 PANIC: Final = "PanicException"  # not an Exception; a truncated token file raises it, for example
 _OF_SERVERS: Final = ("RPCError", "FatalRPCError")  # their first text is the name of a Java class
 _TEXT: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
@@ -21,7 +23,11 @@ def faults_as_os_errors() -> Iterator[None]:
     """Raise the client's faults as OSErrors with one line, or as PermissionError."""
     try:
         yield
+    except MemoryError:
+        raise
     except OSError as error:
+        if is_of_the_machine(error):
+            raise
         raise type(error)(str(error).partition("\n")[0]) from None
     except BaseException as error:  # RuntimeError for most faults of a name node
         if not isinstance(error, Exception) and type(error).__name__ != PANIC:

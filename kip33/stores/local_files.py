@@ -10,6 +10,7 @@ import stat
 from contextlib import AbstractContextManager
 
 from kip33.formats.byte_sources import ReadInto
+from kip33.stores.read_faults import READ_FAULTS
 
 
 def require_regular(path: str) -> None:
@@ -32,19 +33,21 @@ class _OpenedFile:
         self._path = path
 
     def __enter__(self) -> tuple[ReadInto, int]:
-        require_regular(self._path)
-        self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return self._read_into, os.fstat(self._descriptor).st_size
-        except BaseException:
-            os.close(self._descriptor)
-            raise
+        with READ_FAULTS:
+            require_regular(self._path)
+            self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return self._read_into, os.fstat(self._descriptor).st_size
+            except BaseException:
+                os.close(self._descriptor)
+                raise
 
     def __exit__(self, *_: object) -> None:
         os.close(self._descriptor)
 
     def _read_into(self, position: int, view: memoryview) -> int:
-        return os.preadv(self._descriptor, [view], position)
+        with READ_FAULTS:
+            return os.preadv(self._descriptor, [view], position)
 
 
 def write_new(path: str, data: bytes) -> None:

@@ -37,7 +37,7 @@ from kip33.archive.index_listing import (
 from kip33.archive.layouts.layout import Layout
 from kip33.archive.layouts.local_tiered import METADATA_WOULD_DANGLE
 from kip33.archive.segment_paths import TIERED_LOG, index_names
-from kip33.errors import CorruptSegmentError, Kip33Error
+from kip33.errors import CorruptSegmentError, FileReadError, Kip33Error
 from kip33.formats.partition_metadata import parse_topic_id
 from kip33.stores.containers.aiven import INDEXES, LOG, MANIFEST, read_manifest
 from kip33.stores.containers.manifest import Manifest
@@ -145,7 +145,7 @@ def _segment(found: _AivenFiles, info: Any) -> Segment:
         place = visit.place.child(name.removesuffix(LOG) + MANIFEST)
         manifest = read_manifest(place, opened)
         owner = _owner(manifest, found.partition, base_offset)
-    except (OSError, Kip33Error) as error:
+    except (FileReadError, Kip33Error) as error:
         return segment._replace(error=one_line(error))
     readable = {} if manifest.is_encrypted else manifest.indexes
     modified_ms = found.indexes_modified_ms.get(name.removesuffix(LOG) + INDEXES)

@@ -38,7 +38,7 @@ from kip33.archive.index_listing import (
 from kip33.archive.layouts.layout import Layout
 from kip33.archive.layouts.local_tiered import METADATA_WOULD_DANGLE
 from kip33.archive.segment_paths import UUID, index_names
-from kip33.errors import CorruptSegmentError, Kip33Error
+from kip33.errors import CorruptSegmentError, FileReadError, Kip33Error
 from kip33.formats.batch import LOG_OVERHEAD, MAX_SEGMENT_BYTES
 from kip33.formats.byte_sources import ReadInto, read_fully
 from kip33.formats.names import parse_partition_dir
@@ -107,7 +107,7 @@ def _segments_own(directory: Directory, visit: Visit, partition: Partition, info
     try:
         base_offset = int(named[1]) if named else _first_offset(visit.place.child("log"))
         segment = segment._replace(base_offset=base_offset)
-    except (OSError, Kip33Error) as error:
+    except (FileReadError, Kip33Error) as error:
         segment = segment._replace(error=one_line(error))
     directory.segments.append(segment)
     return True
@@ -154,7 +154,7 @@ def _segment(found: _RsmFiles, info: Any) -> Segment:
         with opened(found.visit.place.child(info.base_name)) as (read_into, file_bytes):
             parts = read_parts(read_into, file_bytes)
             base_offset = first_offset(read_into, parts["log"])
-    except (OSError, Kip33Error) as error:
+    except (FileReadError, Kip33Error) as error:
         return segment._replace(error=one_line(error))
     modified_ms = listed_status(found.visit.place, info).modified_ms
     indexes = {kind: FileStatus(part.size_bytes, modified_ms) for kind, part in parts.items()}

@@ -18,7 +18,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from kip33.errors import UnsupportedFormatError
+from kip33.errors import FileReadError, UnsupportedFormatError
 from kip33.formats.byte_sources import ReadInto, range_of, read_fully
 from kip33.stores.containers.manifest import MOST_MANIFEST_BYTES, Manifest, parse_manifest
 from kip33.stores.locations import Location, OpenFile
@@ -87,7 +87,7 @@ class Decompressed:
     def read_into(self, position: int, view: memoryview) -> int:
         """Fill `view` from a position in the log; return fewer bytes only at the end of the log.
 
-        Raises OSError if a chunk cannot be decompressed.
+        Raises FileReadError if a chunk cannot be decompressed.
         """
         copied = 0
         while copied < len(view) and position < self._manifest.log_bytes:
@@ -121,11 +121,14 @@ class Decompressed:
         chunk = self._manifest.chunk(number)
         stored = read_fully(self._read_stored, chunk.position, chunk.stored_bytes)
         if len(stored) < chunk.stored_bytes:
-            raise OSError(f"chunk {number}: the file ended at byte {chunk.position + len(stored)}")
+            ended = chunk.position + len(stored)
+            raise FileReadError(f"chunk {number}: the file ended at byte {ended}")
         try:
             plain = pa.Codec("zstd").decompress(stored, chunk.log_bytes)
+        except pa.ArrowMemoryError:
+            raise
         except (OSError, pa.ArrowException) as error:
-            raise OSError(
+            raise FileReadError(
                 f"chunk {number}: not valid zstd data of {chunk.log_bytes} bytes: {error}"
             ) from error
         return memoryview(plain).cast("B")

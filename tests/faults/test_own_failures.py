@@ -1,0 +1,175 @@
+"""A failure of kip33 or of its machine is no fault of a log: no row, no snapshot, one line."""
+
+import errno
+import os
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kip33.archive.listing import list_tree
+from kip33.audits.dialect_question import DialectQuestion
+from kip33.audits.dialect_segment import compare_segment
+from kip33.audits.roll_log_headers import LogToRead, read_first_batch
+from kip33.errors import FileReadError
+from kip33.indexing.segment import index_file
+from kip33.indexing.transaction_chains import snapshot_beside
+from kip33.indexing.verification import verify_file
+from kip33.records.read_segment import ReadSegment
+from kip33.records.segment_rows import scanned_figures
+from kip33.rules.index_builder import IndexSettings
+from kip33.search.log_window import Meter
+from kip33.search.offset_lookup import record_from
+from kip33.search.searched_segment import SearchedSegment
+from kip33.stores.files import opened, read_whole, scanned
+from kip33.stores.locations import Location
+from tests.builders.log_file import write_log
+from tests.builders.segment_builder import Record, v2_batch
+from tests.cli.console import KIP33, Finished, subprocess_of
+
+SEGMENT: dict[str, Any] = {"base_offset": 0, "topic": "orders", "native": False}
+SETTINGS = IndexSettings()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Location:
+    batches = (v2_batch(number, [Record(1000 + number, b"value")]) for number in range(3))
+    return Location.of(write_log(tmp_path / "logs/orders-0", 0, *batches))
+
+
+@contextmanager
+def no_more_files() -> Iterator[None]:
+    """Allow this process no more open files than it has."""
+    free = os.open("/", os.O_RDONLY)
+    os.close(free)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def first_batch_of(log: Location) -> object:
+    return read_first_batch(LogToRead(0, "", "orders", 0, 0, log.uri, None, None))
+
+
+def compared(log: Location) -> object:
+    random = np.random.default_rng(0)
+    return compare_segment(DialectQuestion(), log, largest_before=-1, random=random, **SEGMENT)
+
+
+READERS: dict[str, Callable[[Location], object]] = {
+    "index": lambda log: index_file(log, settings=SETTINGS, **SEGMENT),
+    "verify": lambda log: verify_file(
+        log, log._replace(path=log.path + ".timeindex"), None, settings=SETTINGS, **SEGMENT
+    ),
+    "figures of records": lambda log: scanned_figures(ReadSegment(log, None, "orders", 0, 0)),
+    "first batch": first_batch_of,
+    "dialects": compared,
+    "search": lambda log: record_from([SearchedSegment.of_log(log.uri, 0)], 1, Meter()),
+    "snapshot": snapshot_beside,
+    "listing": lambda log: list_tree(log.parent.parent),
+}
+
+
+@pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
+def test_a_file_that_cannot_be_opened_for_lack_of_descriptors_ends_the_work(
+    reader: Callable[[Location], object], log: Location
+) -> None:
+    log.parent.child("00000000000000000000.snapshot")
+    Path(log.path).with_suffix(".snapshot").write_bytes(b"")
+    reader(log)  # nothing is imported for the first time below
+
+    with no_more_files(), pytest.raises(OSError) as found:
+        reader(log)
+
+    assert found.value.errno == errno.EMFILE
+    assert not isinstance(found.value, FileReadError)
+
+
+@pytest.mark.parametrize("read", [opened, scanned, read_whole], ids=lambda one: one.__name__)
+@pytest.mark.parametrize(
+    ("name", "kind", "number"),
+    [
+        ("absent", FileNotFoundError, errno.ENOENT),
+        ("directory", IsADirectoryError, errno.EISDIR),
+        ("fifo", OSError, errno.EINVAL),
+    ],
+)
+def test_a_fault_of_a_file_keeps_its_kind_and_number(
+    read: Callable[..., Any], name: str, kind: type[OSError], number: int, tmp_path: Path
+) -> None:
+    (tmp_path / "directory").mkdir()
+    os.mkfifo(tmp_path / "fifo")
+    place = Location.of(tmp_path / name)
+
+    with pytest.raises(FileReadError) as found:
+        if read is read_whole:
+            read_whole(place, most_bytes=100)
+        else:
+            with read(place):
+                pass
+
+    assert isinstance(found.value, kind)
+    assert found.value.errno == number
+
+
+def committed(folder: Path) -> list[str]:
+    return [found.name for found in folder.rglob("_catalog/snapshots/*")]
+
+
+def assert_one_line(done: Finished, folder: Path, says: str) -> None:
+    assert done.exit_code == 1, done
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("Error: ")
+    assert says in line
+    assert committed(folder) == []
+
+
+BUILD = ("build", "logs", "--index-dir", "indexes")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        BUILD,
+        (*BUILD, "--workers", "2"),
+        ("verify", "logs"),
+        ("dialects", "logs"),
+        pytest.param((*BUILD, "--engine", "spark"), marks=pytest.mark.spark),
+    ],
+    ids=" ".join,
+)
+def test_a_library_that_cannot_be_loaded_ends_the_command(
+    arguments: tuple[str, ...], log: Location, tmp_path: Path
+) -> None:
+    library = tmp_path / "libraries/llvmlite/__init__.py"
+    library.parent.mkdir(parents=True)
+    library.write_text("raise OSError('libllvmlite.so: file too short')")
+    write_log(tmp_path / "logs/orders-1", 0, v2_batch(0, [Record(1, b"value")]))
+
+    done = subprocess_of(KIP33, *arguments, cwd=tmp_path, PYTHONPATH=str(library.parents[1]))
+
+    assert_one_line(done, tmp_path, "libllvmlite.so: file too short")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gigabytes", [0.8, 1.7, 2.2])
+def test_little_address_space_ends_a_build_in_one_line(
+    gigabytes: float, log: Location, tmp_path: Path
+) -> None:
+    write_log(tmp_path / "logs/orders-1", 0, v2_batch(0, [Record(1, b"value")]))
+    limit = f'ulimit -v {gigabytes * 1e6:.0f}; exec "$@"'
+
+    done = subprocess_of("bash", "-c", limit, "-", KIP33, *BUILD, "--workers", 2, cwd=tmp_path)
+
+    if done.exit_code:
+        assert_one_line(done, tmp_path, "")
+    else:  # this machine's libraries need less
+        assert "2 ok" in done.stdout
