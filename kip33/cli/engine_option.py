@@ -14,6 +14,7 @@ import click
 from click.core import ParameterSource
 
 from kip33.archive.engine_name import EngineName
+from kip33.cli.output import warn
 from kip33.errors import LocationError
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def open_engine(options: EngineOptions) -> "Engine":
     if engine == EngineName.LOCAL:
         from kip33.local.local_engine import LocalEngine
 
-        return LocalEngine(options.workers)
+        return LocalEngine(options.workers, tell=warn)
     from kip33.spark.spark_engine import SparkEngine
 
     return SparkEngine(cache(lambda: open_session(options)))

@@ -67,7 +67,7 @@ def _profiles(
         plan = plan_timestamps(place, question, topics=topics, snapshot=snapshot)
     except LocationError:  # the catalog has none of the topics
         return []
-    found = list(topic_profiles(execute_timestamps(plan, LocalEngine())))
+    found = list(topic_profiles(execute_timestamps(plan, LocalEngine(tell=warn))))
     for problem in (problem for one in found for problem in one.problems):
         warn(f"{problem}; its latency is not known")
     return found

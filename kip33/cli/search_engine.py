@@ -9,6 +9,7 @@ from kip33.archive.log_start_offsets import LogStartOffsets
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.snapshot import Snapshot
 from kip33.cli.engine_option import EngineChoice, open_session
+from kip33.cli.output import warn
 from kip33.cli.search_options import SearchRequest
 from kip33.cli.search_tables import ANSWER_COLUMNS, Answer
 from kip33.search.catalog_search import Found, TimeQuestion, search_on_engine, search_rows
@@ -88,7 +89,7 @@ def _found_here(
         return search_rows(rows, questions, how, starts)
     from kip33.local.local_engine import LocalEngine
 
-    return search_on_engine(LocalEngine(options.workers), rows, questions, how, starts)
+    return search_on_engine(LocalEngine(options.workers, tell=warn), rows, questions, how, starts)
 
 
 def _by_spark(

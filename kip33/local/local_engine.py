@@ -16,7 +16,7 @@ import pyarrow as pa
 from kip33.archive.bins import Progress, Result, rows_of_bins, weights
 from kip33.archive.engine_name import EngineName
 from kip33.local.worker import Bin, results_of_bin
-from kip33.local.worker_pool import WorkerPool
+from kip33.local.worker_pool import SILENT_SECONDS, WorkerPool
 from kip33.rules.packing import LEAST_BIN_COST, cost_bytes
 
 CGROUPS: Final = Path("/sys/fs/cgroup")
@@ -27,9 +27,19 @@ class LocalEngine:
 
     name: EngineName = EngineName.LOCAL
 
-    def __init__(self, workers: int | None = None) -> None:
-        """Take the maximum number of workers; None: one for each core of this process."""
+    def __init__(
+        self,
+        workers: int | None = None,
+        *,
+        tell: Callable[[str], None] | None = None,
+        silent_seconds: float = SILENT_SECONDS,
+    ) -> None:
+        """Take the maximum number of workers; None: one for each core of this process.
+
+        `tell` gets a line on a worker that does nothing for `silent_seconds` (`WorkerPool`).
+        """
         self._most_workers = workers
+        self._tell, self._silent_seconds = tell, silent_seconds
         self.workers = 0
 
     def prepare(self, files: pa.Table) -> None:
@@ -66,7 +76,8 @@ class LocalEngine:
                 on_progress(number + 1, len(packed))
             return results
         bins = (Bin(number, files.take(rows)) for number, rows in enumerate(packed))
-        with WorkerPool(run, self.workers) as pool:
+        seconds = self._silent_seconds
+        with WorkerPool(run, self.workers, tell=self._tell, silent_seconds=seconds) as pool:
             return pool.results_of(bins, len(packed), on_progress)
 
 

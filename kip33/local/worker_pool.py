@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess, SpawnProcess
+from pathlib import Path
 from typing import Any, Final, Self
 
 import pyarrow as pa
@@ -23,14 +24,27 @@ from kip33.stores.settings import settings, settings_in_use
 BIN_ATTEMPTS: Final = 2  # per bin, if its worker is killed
 FILES_OF_A_BIN: Final = 128  # open at once; a forked worker also has its parent's files
 SECONDS_TO_END: Final = 5.0  # grace period of a worker after it was told to end
+SILENT_SECONDS: Final = 60.0  # a worker that has done nothing for so long is named
 
 
 class WorkerPool:
     """Processes that work on bins; closing the pool ends them."""
 
-    def __init__(self, run: Callable[[int, pa.Table], Iterable[Any]], workers: int) -> None:
-        """Take the function for a bin. Workers are started when there are bins for them."""
+    def __init__(
+        self,
+        run: Callable[[int, pa.Table], Iterable[Any]],
+        workers: int,
+        *,
+        tell: Callable[[str], None] | None = None,
+        silent_seconds: float = SILENT_SECONDS,
+    ) -> None:
+        """Take the function for a bin. Workers are started when there are bins for them.
+
+        `tell` gets one line on a worker that has used no CPU time for `silent_seconds`, in which no
+        other worker answered.
+        """
         self._run, self._most = run, workers
+        self._tell, self._silent_seconds = tell, silent_seconds if tell else None
         self._stores = _stores_in_use()
         self._busy: dict[Connection, tuple[_Worker, Bin]] = {}
         self._idle: list[_Worker] = []
@@ -61,7 +75,10 @@ class WorkerPool:
         while len(by_number) < total:
             while len(self._busy) < self._most and (one := next(waiting, None)) is not None:
                 self._begin(one)
-            for connection in wait(list(self._busy)):
+            answered = wait(list(self._busy), self._silent_seconds)
+            if not answered:
+                self._name_silent_workers()
+            for connection in answered:
                 assert isinstance(connection, Connection)
                 done = self._finish(connection)
                 if done is not None:
@@ -97,6 +114,13 @@ class WorkerPool:
         self._busy[worker.connection] = worker, one
         worker.send(one)
 
+    def _name_silent_workers(self) -> None:
+        for worker, asked in self._busy.values():
+            before, worker.cpu_time = worker.cpu_time, worker.read_cpu_time()
+            if self._tell and before and before == worker.cpu_time and not worker.is_named:
+                worker.is_named = True
+                self._tell(_silent(asked, worker.process.pid, self._silent_seconds or 0))
+
     def _finish(self, connection: Connection) -> Done | None:
         """Return a worker's answer; None if the worker was lost and another one got its bin."""
         worker, asked = self._busy[connection]
@@ -129,6 +153,8 @@ class _Worker:
         self.process: ForkProcess | SpawnProcess = context.Process(
             target=work_on_bins, args=(theirs, run, stores), name="kip33-worker", daemon=True
         )
+        self.cpu_time = ""
+        self.is_named = False  # as silent, with the bin that it has
         if not is_forked:  # else the first spawned process starts it, which unblocks signals
             resource_tracker.ensure_running()
         with _signals_wait():
@@ -137,8 +163,18 @@ class _Worker:
 
     def send(self, one: Bin) -> None:
         """Send a bin; a worker that has ended is noticed when its answer is read."""
+        self.is_named = False
         with suppress(OSError):
             self.connection.send(one)
+        self.cpu_time = self.read_cpu_time()
+
+    def read_cpu_time(self) -> str:
+        """Return the ticks that the process has used; empty where the system does not say."""
+        try:
+            status = Path(f"/proc/{self.process.pid}/stat").read_text()
+        except OSError:
+            return ""
+        return " ".join(status.rpartition(")")[2].split()[11:13])  # utime and stime
 
     def ask_to_end(self) -> None:
         """Tell an idle worker that no more bins come."""
@@ -172,14 +208,26 @@ def _stores_in_use() -> Stores | None:
     return Stores(settings(), given)
 
 
+def _segments_of(asked: Bin) -> str:
+    first, others = asked.files["path"][0].as_py(), asked.files.num_rows - 1
+    return f"{first} and {others:,} more segments" if others else f"{first}"
+
+
+def _silent(asked: Bin, pid: int | None, seconds: float) -> str:
+    """Return one line on a worker that does nothing."""
+    return (
+        f"{_segments_of(asked)}: their worker process {pid} has done nothing for {seconds:g} s: it "
+        "is stopped, or its disk or store does not answer; the command goes on waiting (kill -CONT "
+        f"{pid} continues a stopped process)"
+    )
+
+
 def _lost(asked: Bin, exit_code: int | None) -> str:
     """Return one line on a bin whose workers were killed."""
     how = f"exit code {exit_code}"
     if exit_code is not None and exit_code < 0:
         how = signal.Signals(-exit_code).name
-    first, others = asked.files["path"][0].as_py(), asked.files.num_rows - 1
-    more = f" and {others:,} more segments" if others else ""
     return (
-        f"{first}{more}: their worker process was ended by {how}, {BIN_ATTEMPTS} times; no file is "
-        "half-written: if memory ran out, give fewer --workers; run the command again"
+        f"{_segments_of(asked)}: their worker process was ended by {how}, {BIN_ATTEMPTS} times; no "
+        "file is half-written: if memory ran out, give fewer --workers; run the command again"
     )

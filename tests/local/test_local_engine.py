@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -309,6 +310,51 @@ def test_all_workers_are_started_before_a_bin_is_sent(monkeypatch: pytest.Monkey
     assert alive == [3, 3, 3]
     assert min(len(pickle.dumps(paths)) for _, paths, _ in found) > 200_000
     assert len({pid for *_, pid in found}) == 3
+
+
+def stopped_in_the_second_bin(number: int, files: pa.Table) -> Iterator[int]:
+    if number == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    yield os.getpid()
+
+
+def test_a_stopped_worker_is_named_once_and_waited_for() -> None:
+    lines: list[str] = []
+
+    def tell(line: str) -> None:
+        lines.append(line)
+        threading.Timer(1.0, go_on, (line,)).start()  # it is silent for several more periods
+
+    def go_on(line: str) -> None:
+        os.kill(int(re.findall(r"worker process (\d+)", line)[0]), signal.SIGCONT)
+
+    engine = LocalEngine(2, tell=tell, silent_seconds=0.2)
+    files = files_of(1, 1, 1, 1)
+
+    _, stopped = engine.run_on_bins(files, stopped_in_the_second_bin, parallelism=2)
+
+    (line,) = [one for one in lines if f"process {stopped} " in one]
+    assert re.fullmatch(
+        rf"orders-0/\d{{20}}\.log and 1 more segments: their worker process {stopped} has done "
+        r"nothing for 0\.2 s: .*; the command goes on waiting .*",
+        line,
+    )
+
+
+def busy(number: int, files: pa.Table) -> Iterator[int]:
+    end = time.process_time() + 2
+    while time.process_time() < end:
+        pass
+    yield number
+
+
+@pytest.mark.slow
+def test_a_worker_that_works_is_not_named() -> None:
+    lines: list[str] = []
+    engine = LocalEngine(2, tell=lines.append, silent_seconds=1)
+
+    assert engine.run_on_bins(files_of(1, 1), busy, parallelism=2) == [0, 1]
+    assert lines == []
 
 
 WITH_FEW_FILES = """
