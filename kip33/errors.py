@@ -15,6 +15,7 @@
       PolicyError               a retention policy that cannot be read, or is unknown to Kafka
       TruncationError           a partition that cannot be truncated; nothing was changed
       RestoreError              a restore that cannot begin; nothing was changed
+      NoReadableLogError        none of the logs can be read: nothing is committed
       PublishError              a part or commit file that cannot be written: nothing is committed
       WorkerLostError           a worker process that was killed, twice: nothing is committed
       WorkerStartError          a worker process that cannot be started: nothing is committed
@@ -151,6 +152,12 @@ class TruncationError(Kip33Error):
 
 class RestoreError(Kip33Error):
     """A restore that cannot begin or go on as asked; the log directory was not changed."""
+
+
+class NoReadableLogError(Kip33Error):
+    """None of an archive's logs could be read: probably its place, not the logs, is at fault."""
+
+    exit_code = 1
 
 
 class PublishError(Kip33Error):

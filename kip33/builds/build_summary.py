@@ -13,6 +13,7 @@ from kip33.catalog.index_file_state import IndexFileState
 from kip33.catalog.overlaps import DirectoriesOfPartitions
 from kip33.catalog.snapshot import Snapshot
 from kip33.rules.broker_start import HIDDEN, HIDDEN_ABORTS, MAY_NOT_START
+from kip33.rules.segment_status import SegmentStatus
 from kip33.stores.file_owners import NOT_GIVEN
 
 
@@ -42,6 +43,7 @@ class BuildSummary:
     aborts_hidden: int  # in place: logs whose .index keeps a broker from writing their .txnindex
     may_not_start: int  # in place: logs that keep a broker from starting
     owner_not_given: int  # in place: with index files of another owner than the log's
+    unreadable_example: str | None  # the first log that could not be read, and the reason
     failed_example: str | None  # of `failed`: one index file, or log, and the reason
     two_directories: tuple[str, ...]  # "A and B", of each partition with two directories
     orphaned: int  # our index files whose logs no longer exist
@@ -61,9 +63,15 @@ NOTES: Final = {  # texts in a row's `error`: problems that a build in place can
 def warnings_of(summary: BuildSummary) -> Iterator[str]:
     """Yield a line for each kind of segment that needs attention.
 
-    These are index files that could not be written, partitions in two directories, and, in place,
-    index files that can make a broker fail.
+    These are logs that could not be read, index files that could not be written, partitions in two
+    directories, and, in place, index files that can make a broker fail.
     """
+    if count := summary.by_status.get(SegmentStatus.UNREADABLE):
+        yield (
+            f"{count:,} of {summary.segments:,} logs could not be read, the first is "
+            f"{summary.unreadable_example}; kip33 catalog {summary.catalog} --segments --status "
+            "unreadable lists them; --fail-on unreadable makes this exit 3"
+        )
     rows = "column `error` of their rows says what to do"
     if count := summary.failed:
         yield (
@@ -110,6 +118,7 @@ def row_totals(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
     columns += ["log_dir", "topic", "partition", "base_offset"]
     directories = DirectoriesOfPartitions()
     example: tuple[str, str] | None = None
+    unread: tuple[str, str] | None = None
     for piece in catalog.read_pieces(snapshot, columns + sizes):
         directories.add(piece)
         for status, count in _counts(piece["status"]).items():
@@ -124,6 +133,7 @@ def row_totals(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
         totals["kept_though_other"] += piece.filter(other).num_rows
         for name, text in NOTES.items():
             totals[name] += piece.filter(pc.match_substring(piece["error"], text)).num_rows
+        unread = min(filter(None, (unread, _first_unreadable(piece))), default=None)
         failed = _failed(piece)
         totals["failed"] += failed.num_rows
         example = min(filter(None, (example, _example(failed))), default=None)
@@ -131,6 +141,7 @@ def row_totals(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
     return {
         "by_status": counts,
         **totals,
+        "unreadable_example": unread and ": ".join(unread),
         "failed_example": example[1] if example else None,
         "two_directories": directories.doubled(),
     }
@@ -142,6 +153,13 @@ def _failed(rows: pa.Table) -> pa.Table:
     good = pa.array([IndexFileState.WRITTEN, IndexFileState.KEPT])
     is_there = pc.is_in(rows["index_file"], value_set=good)
     return rows.filter(pc.and_(is_expected, pc.invert(is_there)))
+
+
+def _first_unreadable(rows: pa.Table) -> tuple[str, str] | None:
+    """Return the smallest URI of a log that could not be read, and the reason."""
+    found = rows.filter(pc.equal(rows["status"], SegmentStatus.UNREADABLE.value))
+    rows_found: list[dict[str, Any]] = found.select(["log_uri", "error"]).to_pylist()
+    return min(((row["log_uri"], row["error"] or "") for row in rows_found), default=None)
 
 
 def _example(failed: pa.Table) -> tuple[str, str] | None:

@@ -19,7 +19,7 @@ from kip33.catalog.draft import DEAD_AFTER_MS, Draft
 from kip33.catalog.holes import hole_totals, read_holes
 from kip33.catalog.orphan_list import read_orphans
 from kip33.catalog.snapshot import Candidate, Snapshot, SnapshotPart
-from kip33.errors import CatalogError, UnreadableCatalogError
+from kip33.errors import CatalogError, NoReadableLogError, UnreadableCatalogError
 from kip33.stores.durable_files import set_flushing
 from kip33.stores.own_files import remove_quietly
 
@@ -54,8 +54,11 @@ def commit_build(begun: Begun, results: Sequence[TaskResult]) -> BuildSummary:
     """Commit the results of the bins: `build_bin` with part numbers from `len(begun.taken)`.
 
     The `.txnindex` files are written first, because they need all segments to have been read.
+    Raises NoReadableLogError, and commits nothing, if no log could be read.
     """
     plan, draft, taken = begun
+    if not taken:
+        _require_a_readable_log(results)
     parts = (*taken, *(result.part for result in results))
     pending = [result.pending for result in results if result.pending]
     finished = finish_transactions(plan.build, draft.staging, parts, pending, len(parts))
@@ -78,6 +81,19 @@ def commit_build(begun: Begun, results: Sequence[TaskResult]) -> BuildSummary:
         **row_totals(plan.catalog, snapshot),
         **hole_totals(read_holes(plan.catalog, snapshot))._asdict(),
     )
+
+
+def _require_a_readable_log(results: Sequence[TaskResult]) -> None:
+    """Raise NoReadableLogError if there are logs and none of them could be read."""
+    parts = (part for result in results for part in (result.part, result.pending) if part)
+    rows = sum(part.rows for part in parts)
+    unreadable = sum(result.unreadable for result in results)
+    if unreadable and unreadable == rows:
+        uri, why = min(one for result in results if (one := result.first_unreadable))
+        raise NoReadableLogError(
+            f"none of the {unreadable:,} logs could be read, the first is {uri}: {why}; nothing is "
+            "committed: make SOURCE readable, and run the command again"
+        )
 
 
 def _commit(

@@ -42,7 +42,7 @@ from kip33.rules.broker_start import CUT, REFUSED, hidden_aborts_note, may_have_
 from kip33.rules.index_tail import LAST_HEADER_BYTES
 from kip33.rules.index_verdict import GOOD, IndexVerdict
 from kip33.rules.producer_state import changes_as_json
-from kip33.rules.segment_status import NOT_READ
+from kip33.rules.segment_status import NOT_READ, SegmentStatus
 from kip33.rules.transaction_chain import UNCHANGED
 from kip33.rules.transactions import BEGAN_HERE, KNOWN_BY
 from kip33.stores.concurrently import map_in_order
@@ -61,6 +61,8 @@ class TaskResult(NamedTuple):
     pending: SnapshotPart | None = (
         None  # rows that wait for their `.txnindex`: `builds.pending_rows`
     )
+    unreadable: int = 0  # logs
+    first_unreadable: tuple[str, str] | None = None  # the smallest URI, and the reason
 
 
 def build_bin(build: BuildSpec, staging: Location, number: int, files: pa.Table) -> TaskResult:
@@ -72,7 +74,8 @@ def build_bin(build: BuildSpec, staging: Location, number: int, files: pa.Table)
     set_flushing(build.fsync)
     writer = PartWriter(staging, number)
     pending = PartWriter(staging, number, "pending", PENDING)
-    bytes_read = 0
+    bytes_read = unreadable = 0
+    first_unreadable: tuple[str, str] | None = None
     flusher = IndexFlusher()
     waiting = WaitingIndexes(build, flusher)
     puts = ListedPuts(build, files)
@@ -85,9 +88,13 @@ def build_bin(build: BuildSpec, staging: Location, number: int, files: pa.Table)
         else:
             writer.append(built.row)
         bytes_read += built.bytes_read
+        if built.row["status"] == SegmentStatus.UNREADABLE:
+            unreadable += 1
+            found = (built.row["log_uri"], built.row["error"] or "")
+            first_unreadable = min(first_unreadable or found, found)
     flusher.flush()
     pending_part = pending.publish() if pending.rows else None
-    return TaskResult(writer.publish(), bytes_read, pending_part)
+    return TaskResult(writer.publish(), bytes_read, pending_part, unreadable, first_unreadable)
 
 
 class _Work(NamedTuple):

@@ -13,9 +13,10 @@ from kip33.cli.catalog_holes import show_holes
 from kip33.cli.catalog_orphans import show_orphans
 from kip33.cli.catalog_orphans_plan import LeftoverRequest, apply_plan_file
 from kip33.cli.catalog_prune import prune_catalog
-from kip33.cli.catalog_snapshots import print_path, show_snapshots
+from kip33.cli.catalog_snapshots import print_path, show_segments, show_snapshots
 from kip33.cli.options import format_option, store_options
 from kip33.cli.pandas_free import leave_pandas_out
+from kip33.rules.segment_status import SegmentStatus
 from kip33.stores.directory_checks import require_directory
 
 
@@ -64,6 +65,14 @@ def _on_command_line(ctx: click.Context, param: click.Parameter, value: Any) -> 
     "--holes",
     is_flag=True,
     help="Show the offsets that are missing between two segments of a partition.",
+)
+@click.option("--segments", is_flag=True, help="Show path, status and error of each segment.")
+@click.option(
+    "--status",
+    "statuses",
+    multiple=True,
+    type=click.Choice([status.value for status in SegmentStatus]),
+    help="With --segments: only segments with this status. May be repeated.",
 )
 @click.option(
     "--policy",
@@ -117,6 +126,8 @@ def catalog(
     snapshot: str | None,
     diff: tuple[str, str] | None,
     holes: bool,
+    segments: bool,
+    statuses: tuple[str, ...],
     policy: str | None,
     keep: int | None,
     orphans: bool,
@@ -138,6 +149,8 @@ def catalog(
     it has fewer records than offsets. after damage: the segment before is damaged. filled: another
     replica has these offsets. Offsets missing before the first segment are normal.
 
+    --segments lists the segments, and with --status unreadable those whose logs could not be read.
+
     --orphans shows files that belong to no segment, with their sizes: index files without a log
     (those that kip33 wrote by themselves), directories and files that a broker has marked
     (-delete, -stray, -future, .deleted, .cleaned, .swap), uploads without a manifest, temporary
@@ -150,6 +163,10 @@ def catalog(
         )
     if orphans and (diff or keep or path_only or holes):
         raise click.UsageError("--orphans excludes --diff, --holes, --keep and --path")
+    if segments and (diff or keep or path_only or holes or orphans):
+        raise click.UsageError("--segments excludes --diff, --holes, --keep, --orphans and --path")
+    if statuses and not segments:
+        raise click.UsageError("--status requires --segments")
     _require_plan_options(orphans, snapshot, plan_file, remove, apply_file, dry_run)
     leave_pandas_out()
     opened = Catalog.at(catalog_dir)
@@ -158,6 +175,8 @@ def catalog(
         show_difference(opened, *diff, output_format)
     elif holes:
         show_holes(opened, chosen(opened, snapshot), policy, output_format)
+    elif segments:
+        show_segments(opened, chosen(opened, snapshot), statuses, output_format)
     elif apply_file:
         apply_plan_file(opened, apply_file, output_format, dry_run=dry_run)
     elif orphans:

@@ -1,15 +1,21 @@
-"""`kip33 catalog` and `--path`: the snapshots, the totals of one, and where it is."""
+"""`kip33 catalog`, `--path` and `--segments`: snapshots, totals, segments, and where they are."""
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import click
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.choosing import chosen
 from kip33.catalog.holes import hole_totals, read_holes
+from kip33.catalog.snapshot import Snapshot
 from kip33.catalog.topic_totals import TopicTotals, topic_totals
 from kip33.cli.catalog_prune import warn_of
-from kip33.cli.output import human_bytes, iso_time, print_json, print_table
+from kip33.cli.output import MOST_TABLE_ROWS, human_bytes, iso_time, print_json, print_table
 
 
 def print_path(opened: Catalog, name: str | None) -> None:
@@ -22,6 +28,42 @@ def print_path(opened: Catalog, name: str | None) -> None:
             warn_of(candidate.problem)  # newer than the snapshot that is used
     folder = opened.snapshot_folder(shown.name)
     click.echo(folder.path if folder.is_local else folder.uri)
+
+
+def show_segments(
+    opened: Catalog, shown: Snapshot, statuses: Sequence[str], output_format: str
+) -> None:
+    """Print path, status and error of a snapshot's segments; `statuses`: only of these, () all."""
+    counts: Counter[str] = Counter()
+    rows = _segments(opened, shown, statuses, counts)
+    if output_format == "json":
+        segments = list(rows)
+        print_json({"snapshot": shown.name, "by_status": counts, "segments": segments})
+    elif output_format == "jsonl":
+        for row in rows:
+            print_json({"kind": "segment", **row})
+        print_json({"kind": "summary", "snapshot": shown.name, "by_status": counts})
+    else:
+        below = shown.source.rstrip("/") + "/"
+        cells = [
+            (row["log_uri"].removeprefix(below), row["status"], row["error"] or "")
+            for row in islice(rows, MOST_TABLE_ROWS)
+        ]
+        print_table(("path", "status", "error"), cells, title=f"segments, {shown.name}")
+        if more := sum(1 for _ in rows):
+            click.echo(f"and {more:,} more segments; --format jsonl shows all of them")
+
+
+def _segments(
+    opened: Catalog, shown: Snapshot, statuses: Sequence[str], counts: Counter[str]
+) -> Iterator[dict[str, Any]]:
+    """Yield the segments with these statuses, and count them by status."""
+    for piece in opened.read_pieces(shown, ["log_uri", "status", "error"]):
+        if statuses:
+            piece = piece.filter(pc.is_in(piece["status"], value_set=pa.array(statuses)))
+        for row in piece.to_pylist():
+            counts[row["status"]] += 1
+            yield row
 
 
 def show_snapshots(opened: Catalog, name: str | None, output_format: str) -> None:

@@ -14,6 +14,7 @@ from kip33.cli.output import (
     iso_time,
     print_rows,
     print_table,
+    warn,
 )
 from kip33.cli.pandas_free import leave_pandas_out
 from kip33.cli.progress import progress_bar
@@ -25,6 +26,7 @@ from kip33.cli.records_answer import (
 )
 from kip33.cli.records_options import CountRequest
 from kip33.errors import Kip33Error
+from kip33.records.faults import LogsRead
 from kip33.records.reading import Isolation
 
 MOST_PERIODS: Final = 1_000_000  # in memory, of all topics
@@ -43,6 +45,7 @@ class RecordCount:
         self.counted: Counted = Counter()
         self.records = self.damaged = self.undecided = 0
         self.problems: list[str] = []
+        self.logs = LogsRead()
 
     def add(self, found: Counted) -> None:
         """Add numbers of records; Kip33Error, one line, for too many periods."""
@@ -81,14 +84,17 @@ def show_counts(request: CountRequest) -> None:
     skipped: list[str] = []
     undecided: list[int] = []
     with progress_bar("count") as bar:
-        for found in counted_batches(request, skipped, undecided):
+        for found in counted_batches(request, skipped, undecided, count.logs):
             count.add(found)
             count.skip(skipped)
             if bar:
                 bar.counted(count.records)
     count.skip(skipped)
     count.undecided = sum(undecided)
+    count.logs.require_one()
     warn_of_damage(count.problems, count.damaged)
+    if count.logs.unreadable:
+        warn(count.logs.unreadable_text())
     rows = count.rows()
     seconds = time.monotonic() - started
     if request.output_format == "table":

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from kip33.cli.records_options import CountRequest
 from kip33.records.columns import UNDECIDED
-from kip33.records.faults import Faults
+from kip33.records.faults import Faults, LogsRead
 from kip33.records.partitions import PartitionSegments
 from kip33.records.reading import Isolation
 
@@ -29,9 +29,9 @@ Counted: TypeAlias = Counter[tuple[str | None, int | None]]
 
 
 def counted_batches(
-    request: CountRequest, skipped: list[str], undecided: list[int]
+    request: CountRequest, skipped: list[str], undecided: list[int], logs: LogsRead
 ) -> Iterator[Counted]:
-    """Yield numbers of records, to be added up; `skipped` gets what cannot be read.
+    """Yield numbers of records, to be added up; `skipped` and `logs` get what cannot be read.
 
     `undecided` gets numbers of records that may be of aborted transactions.
     """
@@ -44,8 +44,8 @@ def counted_batches(
         parts = [partition] if is_in_order else by_record.parts([partition])
         headers = HeaderCount(request, parts)
         if not is_committed:
-            yield from headers.counted(skipped)
-        for batch in by_record.read(headers.others, skipped):
+            yield from headers.counted(skipped, logs)
+        for batch in by_record.read(headers.others, skipped, logs):
             counts = np.ones(batch.num_rows, np.int64)
             if is_committed:
                 undecided.append(batch.num_rows - batch.column(UNDECIDED).null_count)
@@ -60,11 +60,11 @@ class HeaderCount:
         self.others = parts
         self._request = request
 
-    def counted(self, skipped: list[str]) -> Iterator[Counted]:
+    def counted(self, skipped: list[str], logs: LogsRead) -> Iterator[Counted]:
         """Yield the records of each part, until a part has a batch that must be read."""
         reading = self._request.reading("batches", _OF_HEADERS)
         lines: list[str] = []
-        reader = reading.segment_reader(Faults(reading.on_error, reading.schema, lines))
+        reader = reading.segment_reader(Faults(reading.on_error, reading.schema, lines, logs))
         while self.others:
             counted: Counted = Counter()
             for batch in reader.read(self.others[0]):

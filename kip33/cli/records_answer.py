@@ -56,6 +56,8 @@ def show_records(request: RecordsRequest) -> None:
     except ModuleNotFoundError as error:  # of the extra `schemas`
         raise click.ClickException(str(error)) from None
     warn_of_damage(selection.problems, selection.damaged)
+    if selection.logs.unreadable:
+        warn(selection.logs.unreadable_text())
     seconds = time.monotonic() - started
     if is_table and limit != request.limit and selection.records >= MOST_TABLE_ROWS:
         click.echo(f"a table ends after {MOST_TABLE_ROWS:,} records; --format jsonl has all")

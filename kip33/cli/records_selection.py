@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from kip33.cli.records_options import RecordsRequest
 from kip33.records.columns import CORRUPT, UNDECIDED, chosen
+from kip33.records.faults import LogsRead
 
 _SEGMENT: Final = ("log_dir", "topic", "partition", "base_offset")
 _PAYLOAD: Final = ("key", "value")
@@ -36,6 +37,7 @@ class RecordSelection:
         self.undecided = 0 if UNDECIDED in self._reading.schema.names else None
         self.problems: list[str] = []  # the first of them, unless they are rows
         self.topics: set[str | None] = set()
+        self.logs = LogsRead()
         self._segments: set[tuple[Any, ...]] = set()
 
     @property
@@ -48,7 +50,8 @@ class RecordSelection:
         skipped: list[str] = []
         partitions = self._reading.partitions(self._request.source)
         self.topics = {segments[0].topic for segments in partitions}
-        reader = self._reading.with_columns(self._columns_to_read()).read(partitions, skipped)
+        reading = self._reading.with_columns(self._columns_to_read())
+        reader = reading.read(partitions, skipped, self.logs)
         batches = self._batches(reader, skipped, most_problems)
         return pa.RecordBatchReader.from_batches(self._schema, batches)
 
@@ -65,6 +68,7 @@ class RecordSelection:
                 if self._rows == self._limit:
                     return
             self._count_problems(skipped, most_problems)
+            self.logs.require_one()
         finally:
             reader.close()
 

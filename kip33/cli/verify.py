@@ -19,7 +19,7 @@ from kip33.cli.engine_option import (
 from kip33.cli.layout_option import layout_option
 from kip33.cli.metrics_file import MetricsRequest, metrics_options, publish_metrics
 from kip33.cli.options import format_option, index_options, spark_options
-from kip33.cli.output import print_json, print_table
+from kip33.cli.output import print_json, print_table, warn
 from kip33.cli.progress import progress_bar
 from kip33.cli.summary_file import publish_summary, summary_option
 from kip33.cli.times import MOMENT, current_ms
@@ -36,6 +36,7 @@ from kip33.indexing.segment_verdict import (
 from kip33.rules.daily_share import DailyShare
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_verdict import IndexVerdict
+from kip33.rules.segment_status import SegmentStatus
 from kip33.rules.untimestamped import Untimestamped
 from kip33.stores.locations import Location, without_secrets
 
@@ -163,6 +164,8 @@ def verify(
 
     --producer-snapshots checks the .snapshot at each base offset but the first against the batches
     of all earlier segments. consistent: producers that a broker may have forgotten are not in it.
+
+    If no log at all can be read, the exit code is 1.
     """
     require_quick_options(fail_on, quick=quick)
     _require_share_options(source, share, as_of, quick=quick)
@@ -249,6 +252,15 @@ def verify(
         print_json(summary | {"verdicts": [verdict.as_row() for verdict in verdicts]})
     else:
         _print_tables(verdicts, counts, below)
+    unread = [one for one in verdicts if one.log_status == SegmentStatus.UNREADABLE]
+    if unread:
+        first = min(unread, key=lambda one: one.log_uri)
+        warn(
+            f"{len(unread):,} of {len(verdicts):,} logs could not be read, the first is "
+            f"{first.log_uri}: {first.log_error}"
+        )
+    if unread and len(unread) == len(verdicts):
+        sys.exit(1)
     if any(found[IndexVerdict(name)] for found in counts.values() for name in fail_on):
         sys.exit(ExitCode.FINDINGS)
 

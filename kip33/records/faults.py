@@ -5,7 +5,7 @@ from enum import StrEnum
 
 import pyarrow as pa
 
-from kip33.errors import Kip33Error
+from kip33.errors import Kip33Error, NoReadableLogError
 from kip33.records.columns import corrupt_row
 from kip33.records.read_segment import ReadSegment
 
@@ -18,12 +18,42 @@ class OnError(StrEnum):
     SKIP = "skip"  # only count them
 
 
+class LogsRead:
+    """Which logs could be read: for a command, which fails if there are logs and none could."""
+
+    def __init__(self) -> None:
+        """Start with no logs."""
+        self.is_any_read = False
+        self.unreadable: dict[str, str] = {}  # log URI to a line with the reason
+
+    def unreadable_text(self) -> str:
+        """Return how many logs could not be read, and the line of the first."""
+        count = len(self.unreadable)
+        first = self.unreadable[min(self.unreadable)]
+        return f"{count:,} log{'' if count == 1 else 's'} could not be read, the first is {first}"
+
+    def require_one(self) -> None:
+        """Raise NoReadableLogError if there were logs and none could be read."""
+        if self.unreadable and not self.is_any_read:
+            raise NoReadableLogError(
+                f"no log could be read: {self.unreadable_text()}; make the logs readable, and run "
+                "the command again"
+            )
+
+
 class Faults:
     """Decides about what cannot be read; `skipped` gets a line for each that is skipped."""
 
-    def __init__(self, on_error: OnError, schema: pa.Schema, skipped: list[str]) -> None:
-        """Take the caller's choice, the columns of a row, and the list."""
+    def __init__(
+        self,
+        on_error: OnError,
+        schema: pa.Schema,
+        skipped: list[str],
+        logs: LogsRead | None = None,
+    ) -> None:
+        """Take the caller's choice, the columns of a row, and what gets lines and logs."""
         self.on_error, self._schema, self._skipped = on_error, schema, skipped
+        self.logs = logs or LogsRead()
 
     def seen(self, error: Kip33Error) -> None:
         """Raise an error, or count it as skipped, unless it becomes a row."""

@@ -16,7 +16,7 @@ from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.formats.times import Time
 from kip33.records.batch_rows import BatchRows
 from kip33.records.columns import BATCHES, CORRUPT, RECORDS, SEGMENT_TABLE, UNDECIDED, chosen
-from kip33.records.faults import Faults, OnError
+from kip33.records.faults import Faults, LogsRead, OnError
 from kip33.records.filter_bounds import FilterBounds
 from kip33.records.partitions import PartitionSegments, Selection, Source, partitions_of
 from kip33.records.read_segment import ReadSegment
@@ -215,10 +215,16 @@ class Reading(NamedTuple):
         return needed
 
     def read(
-        self, partitions: Iterable[PartitionSegments], skipped: list[str] | None = None
+        self,
+        partitions: Iterable[PartitionSegments],
+        skipped: list[str] | None = None,
+        logs: LogsRead | None = None,
     ) -> pa.RecordBatchReader:
-        """Return the rows of partitions or parts in their order; `skipped` as in `read_arrow`."""
-        faults = Faults(self.on_error, self.schema, [] if skipped is None else skipped)
+        """Return the rows of partitions or parts in their order; `skipped` as in `read_arrow`.
+
+        `logs` gets which logs could be read.
+        """
+        faults = Faults(self.on_error, self.schema, [] if skipped is None else skipped, logs)
         reader: PartitionReader
         if self.level == Level.SEGMENTS:
             reader = SegmentRows(self.request, self.schema, faults)

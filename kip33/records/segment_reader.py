@@ -115,10 +115,15 @@ class SegmentReader:
             with opened(segment.log) as (read_into, size_bytes):
                 size_bytes = segment.readable_bytes(size_bytes)
                 yield from self._of_log(segment, read_into, size_bytes)
+            self._faults.logs.is_any_read = True
         except FileReadError as error:
             problem = LocationError(f"{uri}: cannot be read: {one_line(error)}")
         except (LocationError, CorruptSegmentError) as error:
             problem = error
+        if isinstance(problem, LocationError):
+            self._faults.logs.unreadable[uri] = str(problem)
+        elif problem:
+            self._faults.logs.is_any_read = True
         yield from self._rows.finish(segment)
         if problem:
             yield from self._faults.found(segment, problem)

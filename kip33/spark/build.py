@@ -91,7 +91,8 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
       names, URIs of other schemes are places elsewhere (`kip33.stores.filesystem_option`)
 
     Damaged segments are rows of the catalog, not exceptions. Raises LocationError, CatalogError,
-    LockedError or ValueError before anything is written, PublishError if the disk is full.
+    LockedError or ValueError before anything is written, PublishError if the disk is full. If no
+    log can be read, Kip33Error is raised and nothing is committed.
     """
     source, (index_dir, catalog) = given_places(
         spark, source, (index_dir, catalog), storage_options, filesystem, writes=True

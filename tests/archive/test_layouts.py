@@ -169,7 +169,7 @@ def test_a_wrong_manifest_is_a_row(tmp_path: Path, change: Callable[[str], str],
 
 
 def test_our_index_stays_ours_while_its_manifest_is_unreadable(tmp_path: Path) -> None:
-    archives.aiven(tmp_path / "a", [ONE])
+    archives.aiven(tmp_path / "a", [ONE, NEXT])
     build_here(tmp_path / "a", tmp_path / "i", now_ms=NOW_MS, layout="aiven")
     before = outcome(tmp_path / "i")
     stem = aiven_stem(tmp_path / "a", ONE)
@@ -177,8 +177,8 @@ def test_our_index_stays_ours_while_its_manifest_is_unreadable(tmp_path: Path) -
     good = path.read_bytes()
     put(path, b"{")
     build_here(tmp_path / "a", tmp_path / "i", now_ms=NOW_MS + DAY_MS, layout="aiven")
-    (row,) = outcome(tmp_path / "i").rows
-    assert (row["status"], row["index_file"]) == ("unreadable", "written")
+    (row,) = [row for row in outcome(tmp_path / "i").rows if row["status"] == "unreadable"]
+    assert row["index_file"] == "written"
     put(path, good)
     build_here(tmp_path / "a", tmp_path / "i", now_ms=NOW_MS + 2 * DAY_MS, layout="aiven")
     assert outcome(tmp_path / "i") == before

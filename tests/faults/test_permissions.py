@@ -3,6 +3,7 @@
 As root the command runs without the privilege to bypass permissions.
 """
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.builders.changing_archive import ChangingArchive, batches
+from tests.builders.log_file import write_log
 from tests.cli.console import Finished
 from tests.faults.builds import Outcome, outcome
 from tests.faults.forked_commands import ForkedCommands
@@ -103,6 +105,13 @@ def require_whole(archive: Archive, found: Outcome) -> None:
     assert [*archive.index_dir.rglob("*.tmp"), *archive.catalog.rglob("*.tmp")] == []
 
 
+def require_line_on_one_log(done: Finished, path: Path) -> None:
+    [line] = done.stderr.splitlines()
+    assert " logs could not be read, the first is " in line
+    assert f"{path.as_uri()}: " in line
+    assert DENIED in line
+
+
 def require_next_run_mends_it(archive: Archive) -> None:
     done = archive.build()
     assert (done.exit_code, done.stderr) == (0, "")
@@ -122,7 +131,8 @@ def test_a_directory_of_the_archive(archive: Archive, directory: str, mode: int)
         done = archive.build()
     found = archive.outcome()
 
-    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.exit_code == 0
+    require_line_on_one_log(done, archive.source / directory)
     require_whole(archive, found)
     rows = archive.rows(found)
     row = rows.pop(directory)
@@ -161,7 +171,8 @@ def test_a_segment_file(
         done = archive.build(workers)
     found = archive.outcome()
 
-    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.exit_code == 0
+    require_line_on_one_log(done, archive.source / path)
     assert done.lines[0]["by_status"]["unreadable"] == 1
     assert done.lines[0]["workers"] == (workers or 1)
     require_whole(archive, found)
@@ -178,6 +189,77 @@ def test_a_segment_file(
         assert (index in found.files) == index_stays
 
     require_next_run_mends_it(archive)
+
+
+READERS = [
+    pytest.param(("build", "--index-dir", "indexes"), id="build"),
+    pytest.param(("build", "--index-dir", "indexes", "--workers", 2), id="build in two workers"),
+    pytest.param(("verify",), id="verify"),
+    pytest.param(("count", "--per", "1h"), id="count"),
+    pytest.param(("records",), id="records"),
+    pytest.param(("records", "--format", "jsonl", "--on-error", "row"), id="records with rows"),
+]
+
+
+@pytest.mark.parametrize("arguments", READERS)
+def test_no_log_can_be_read(
+    arguments: tuple[str, ...], commands: ForkedCommands, tmp_path: Path
+) -> None:
+    logs = [write_log(tmp_path / f"logs/orders-{number}", 0, batches(0, 2)) for number in (0, 1)]
+    command, *options = (tmp_path / one if one == "indexes" else one for one in arguments)
+    with shut(logs[0]), shut(logs[1]):
+        done = commands.run("console", command, tmp_path / "logs", *options)
+
+    assert done.exit_code == 1
+    line = done.stderr.splitlines()[-1]
+    assert re.search(r"2 (of 2 )?logs could not be read|none of the 2 logs could be read", line)
+    assert f"the first is {logs[0].as_uri()}: " in line
+    assert DENIED in line
+    assert list(tmp_path.rglob("_catalog/snapshots/*")) == []
+
+
+@pytest.mark.parametrize("arguments", READERS)
+def test_one_of_two_logs_cannot_be_read(
+    arguments: tuple[str, ...], commands: ForkedCommands, tmp_path: Path
+) -> None:
+    logs = [write_log(tmp_path / f"logs/orders-{number}", 0, batches(0, 2)) for number in (0, 1)]
+    command, *options = (tmp_path / one if one == "indexes" else one for one in arguments)
+    with shut(logs[1]):
+        done = commands.run("console", command, tmp_path / "logs", *options)
+
+    assert done.exit_code == 0
+    (line,) = [one for one in done.stderr.splitlines() if "could not be read" in one]
+    assert re.search(r"1 (of 2 logs|log) could not be read", line)
+    assert f"the first is {logs[1].as_uri()}: " in line
+    assert DENIED in line
+
+
+def test_the_catalog_lists_logs_that_cannot_be_read(
+    commands: ForkedCommands, tmp_path: Path
+) -> None:
+    logs = [write_log(tmp_path / f"logs/orders-{number}", 0, batches(0, 2)) for number in (0, 1)]
+    with shut(logs[1]):
+        commands.run("console", "build", tmp_path / "logs", "--index-dir", tmp_path / "indexes")
+    catalog = tmp_path / "indexes/_catalog"
+
+    def listed(*options: object) -> Finished:
+        done = commands.run("console", "catalog", catalog, "--segments", *options)
+        assert (done.exit_code, done.stderr) == (0, "")
+        return done
+
+    *rows, summary = listed("--format", "jsonl").lines
+    assert [(row["log_uri"], row["status"]) for row in rows] == [
+        (logs[0].as_uri(), "ok"),
+        (logs[1].as_uri(), "unreadable"),
+    ]
+    assert summary["by_status"] == {"ok": 1, "unreadable": 1}
+    (only,) = listed("--status", "unreadable", "--format", "json").lines
+    assert only["segments"] == [
+        {"log_uri": logs[1].as_uri(), "status": "unreadable", "error": DENIED}
+    ]
+    table = listed("--status", "unreadable", "--status", "invalid").stdout
+    assert f"orders-1/{logs[1].name}" in table
+    assert "orders-0" not in table
 
 
 def test_a_segment_file_that_has_not_changed_is_not_opened(archive: Archive) -> None:
