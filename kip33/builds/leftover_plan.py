@@ -20,6 +20,7 @@ from kip33.builds.leftovers import Leftovers, index_dir_of
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.draft import DEAD_AFTER_MS
 from kip33.catalog.snapshot import Snapshot
+from kip33.errors import is_of_the_machine
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.file_status import listed_status
 from kip33.stores.files import one_line
@@ -147,6 +148,8 @@ def _look_at(
         found = PlannedLeftover(one.kind, one.uri, _files_of(one))
         why = _why_not(found, roots, now_ms)
     except OSError as error:
+        if is_of_the_machine(error):
+            raise
         why = f"cannot be planned: {one_line(error)}"
     return UnplannedLeftover(one.kind, one.uri, why) if why else found
 

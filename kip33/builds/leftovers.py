@@ -25,7 +25,7 @@ from kip33.archive.uri_columns import index_uris
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.orphan_list import read_orphans
 from kip33.catalog.snapshot import Snapshot
-from kip33.errors import LocationError
+from kip33.errors import FileReadError, LocationError, is_of_the_machine
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.file_status import FileStatus, entries_of, status_of
 from kip33.stores.files import one_line
@@ -66,6 +66,8 @@ def find_leftovers(catalog: Catalog, snapshot: Snapshot) -> Leftovers:
         try:
             found += _in_index_dir(catalog, snapshot, source, index_dir)
         except OSError as error:
+            if is_of_the_machine(error):
+                raise
             warnings.append(f"{index_dir.uri}: {one_line(error)}")
     warnings = [f"{warning}; leftovers in it are not shown" for warning in warnings]
     found = [_with_owner(one, ours) for one in found]
@@ -104,7 +106,7 @@ def _elsewhere(ours: dict[str, FileStatus], roots: tuple[Location, ...]) -> Iter
             continue
         try:
             there = status_of(place)
-        except (OSError, LocationError):
+        except (FileReadError, LocationError):
             continue
         if there == was:
             size_bytes, modified_ms = there

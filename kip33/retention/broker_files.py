@@ -6,6 +6,7 @@ from typing import NamedTuple
 from pyarrow import fs
 
 from kip33.archive.segment_paths import beside
+from kip33.errors import is_of_the_machine
 from kip33.formats.time_index import TIME_ENTRY_BYTES
 from kip33.rules.broker_view import (
     BrokerTimestampSource,
@@ -52,7 +53,9 @@ def seen_by_broker(rows: Iterable[BrokerViewRow]) -> Iterator[SeenByBroker]:
                 found = log.filesystem().get_file_info(selector)
                 infos = {info.base_name: info for info in found if has_text_name(info)}
             view = None if infos is None else _view(log, infos, row.max_timestamp)
-        except OSError:
+        except OSError as error:
+            if is_of_the_machine(error):
+                raise
             view = None
         yield SeenByBroker(row.log_uri, *(view or (None, None, IndexFault.UNREADABLE)))
 

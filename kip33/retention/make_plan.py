@@ -24,7 +24,7 @@ from kip33.archive.sources import matches
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.index_file_state import INDEX_FILE_KINDS
 from kip33.catalog.snapshot import Snapshot
-from kip33.errors import PlanError
+from kip33.errors import PlanError, is_of_the_machine
 from kip33.formats.names import segment_file_name
 from kip33.retention.judging import CatalogRow, JudgedPartition, judged_partitions
 from kip33.retention.plan import (
@@ -170,6 +170,8 @@ def _look(
     try:
         return _DirectoryNow.look(directory, elsewhere)
     except OSError as error:
+        if is_of_the_machine(error):
+            raise
         return f"{directory.uri} or its index directory cannot be listed: {one_line(error)}"
 
 

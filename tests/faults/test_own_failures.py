@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kip33.archive.layouts import KAFKA
+from kip33.archive.leftover_files import list_leftovers
 from kip33.archive.listing import list_tree
 from kip33.audits.dialect_question import DialectQuestion
 from kip33.audits.dialect_segment import compare_segment
@@ -21,6 +23,7 @@ from kip33.indexing.transaction_chains import snapshot_beside
 from kip33.indexing.verification import verify_file
 from kip33.records.read_segment import ReadSegment
 from kip33.records.segment_rows import scanned_figures
+from kip33.retention.broker_files import BrokerViewRow, seen_by_broker
 from kip33.rules.index_builder import IndexSettings
 from kip33.search.log_window import Meter
 from kip33.search.offset_lookup import record_from
@@ -73,6 +76,8 @@ READERS: dict[str, Callable[[Location], object]] = {
     "dialects": compared,
     "search": lambda log: record_from([SearchedSegment.of_log(log.uri, 0)], 1, Meter()),
     "snapshot": snapshot_beside,
+    "a broker's view": lambda log: list(seen_by_broker([BrokerViewRow(log.uri, 1002)])),
+    "leftovers": lambda log: list_leftovers(log.parent, KAFKA),
     "listing": lambda log: list_tree(log.parent.parent),
 }
 
@@ -81,7 +86,6 @@ READERS: dict[str, Callable[[Location], object]] = {
 def test_a_file_that_cannot_be_opened_for_lack_of_descriptors_ends_the_work(
     reader: Callable[[Location], object], log: Location
 ) -> None:
-    log.parent.child("00000000000000000000.snapshot")
     Path(log.path).with_suffix(".snapshot").write_bytes(b"")
     reader(log)  # nothing is imported for the first time below
 
