@@ -81,6 +81,8 @@ class Catalog(NamedTuple):
         for name in sorted(self.commit_names(), reverse=True):
             candidate = self._load(name)
             damage = candidate.snapshot and self.damage(candidate.snapshot)
+            if (damage or candidate.problem) and name not in self.commit_names():
+                continue  # removed after it was listed
             yield candidate._replace(problem=damage) if damage else candidate
 
     def newest(self) -> Snapshot | None:
@@ -129,9 +131,22 @@ class Catalog(NamedTuple):
     ) -> Iterator[pa.Table]:
         """Yield the rows in order, one row group at a time; memory depends on the largest part.
 
-        Raises CatalogError if the bytes of a part differ from what the commit lists.
+        Raises CatalogError if the bytes of a part differ from what the commit lists, or the
+        snapshot is removed meanwhile.
         """
-        return self.read_parts(self.snapshot_folder(snapshot.name), snapshot.parts, columns)
+        try:
+            yield from self.read_parts(self.snapshot_folder(snapshot.name), snapshot.parts, columns)
+        except CatalogError as error:
+            if snapshot.name in self.commit_names():
+                raise
+            raise self.removed(snapshot) from error
+
+    def removed(self, snapshot: Snapshot) -> CatalogError:
+        """Return the error for a snapshot that was removed while it was read."""
+        return CatalogError(
+            f"{self.commit_place(snapshot.name).uri}: the snapshot was removed while it was "
+            "read, as `kip33 catalog --keep` does; run the command again"
+        )
 
     def read_parts(
         self, folder: Location, parts: Iterable[SnapshotPart], columns: list[str] | None = None

@@ -24,6 +24,8 @@ def choose(catalog: Catalog, text: str | None) -> Choice:
     snapshot = catalog.named(text)
     damage = catalog.damage(snapshot)
     if damage:
+        if snapshot.name not in catalog.commit_names():
+            raise catalog.removed(snapshot)
         raise CatalogError(f"{damage}; the snapshot is damaged: choose another")
     return Choice(snapshot)
 

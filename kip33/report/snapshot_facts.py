@@ -24,9 +24,15 @@ _WORTH_LISTING: Final = (SegmentChange.SHRUNK, SegmentChange.STATUS_CHANGED, Seg
 
 
 def evidence_of(catalog: Catalog, snapshot: Snapshot) -> Evidence:
-    """Return the snapshot's name and the SHA-256 of its commit file; OSError if it is not there."""
+    """Return the snapshot's name and the SHA-256 of its commit file.
+
+    Raises CatalogError if the snapshot was removed meanwhile, OSError if the file is unreadable.
+    """
     place = catalog.commit_place(snapshot.name)
-    commit = read_whole(place, most_bytes=MOST_COMMIT_BYTES)
+    try:
+        commit = read_whole(place, most_bytes=MOST_COMMIT_BYTES)
+    except FileNotFoundError as error:
+        raise catalog.removed(snapshot) from error
     sha256 = hashlib.sha256(commit).hexdigest()
     return Evidence(snapshot.name, snapshot.created_ms, snapshot.rows, place.uri, sha256)
 
