@@ -3,16 +3,22 @@
 import re
 from typing import Final
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.choosing import chosen
 from kip33.catalog.schema import SEGMENTS
+from kip33.errors import CatalogError
 from kip33.spark.store_settings import use_session
+from kip33.stores.files import size_of
 from kip33.stores.locations import Location
 from kip33.stores.settings import added_options
 from kip33.stores.storage_options import StorageOptions, use_storage_options
+
+_ALL_FILES: Final = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
+"""Options of a read that fails rather than leave rows out, whatever the session's settings."""
 
 _CHECKED: Final[set[str]] = set()
 """Folders of snapshots whose parts were verified in this process."""
@@ -40,9 +46,20 @@ def load_catalog(
     if folder not in _CHECKED:
         opened.require_whole(found)
         _CHECKED.add(folder)
-    read = spark.read.options(**added_options())  # the JVM needs them, too
+    read = spark.read.options(**added_options(), **_ALL_FILES)  # the JVM needs them, too
     read = read.schema(from_arrow_schema(SEGMENTS))  # inferring it would be another job
-    return read.parquet(hadoop_glob(opened.snapshot_folder(found.name)))
+    place = opened.snapshot_folder(found.name)
+    parts = [place.child(part.name) for part in found.parts]  # a listing may miss one
+    try:
+        return read.parquet(*map(hadoop_glob, parts or [place]))
+    except AnalysisException as error:
+        missing = next((part for part in parts if size_of(part) is None), None)
+        if missing is None:
+            raise
+        raise CatalogError(
+            f"{missing.uri}: this part is missing: the snapshot was removed while it was read; "
+            "run the command again"
+        ) from error
 
 
 def hadoop_path(location: Location) -> str:

@@ -242,3 +242,44 @@ def test_flipped_bits_of_a_part_do_not_reach_spark(spark: Any, tmp_path: Path) -
             load_catalog(spark, str(tmp_path / "catalog"))
     part.write_bytes(whole)
     assert load_catalog(spark, str(tmp_path / "catalog")).count() == 9
+
+
+@pytest.fixture
+def two_parts(spark: Any, tmp_path: Path) -> tuple[str, Path]:
+    """Return a catalog of two parts, and its second part."""
+    catalog = Catalog.at(str(tmp_path / "catalog"))
+    snapshot = write(catalog, [row_of(1)], [row_of(2)])
+    return str(tmp_path / "catalog"), part_path(catalog, snapshot, 1)
+
+
+def test_a_part_removed_before_spark_lists_it_is_an_error(
+    spark: Any, two_parts: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a prune that has removed one of two files; the other one must not be all the rows."""
+    catalog, part = two_parts
+    check = Catalog.require_whole
+
+    def check_then_remove(*arguments: Any) -> None:
+        check(*arguments)
+        part.unlink()
+
+    monkeypatch.setattr(Catalog, "require_whole", check_then_remove)
+    with pytest.raises(CatalogError, match=r"part-00001\S+: this part is missing: .*run the comm"):
+        load_catalog(spark, catalog)
+
+
+def test_a_part_removed_before_spark_reads_it_is_an_error_in_every_session(
+    spark: Any, two_parts: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog, part = two_parts
+    spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
+    spark.conf.set("spark.sql.files.ignoreCorruptFiles", "true")
+    try:
+        frame = load_catalog(spark, catalog)
+        assert frame.count() == 2
+        part.unlink()
+        with pytest.raises(Exception, match=r"part-00001\S* does not exist"):
+            frame.select("log_uri").collect()
+    finally:
+        spark.conf.unset("spark.sql.files.ignoreMissingFiles")
+        spark.conf.unset("spark.sql.files.ignoreCorruptFiles")
