@@ -1,0 +1,199 @@
+"""`kip33 repair` beside a build in place: a lock keeps them apart; without one, both end well.
+
+A broker's log directory has `meta.properties`, so the lock is made; a copy of one has no lock.
+"""
+
+import itertools
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kip33.builds import repair_apply
+from kip33.builds import task as build_task
+from kip33.builds.repair_apply import RepairOutcome, apply_repair
+from kip33.builds.repair_plan import RepairPlan, list_log_dir, plan_repair
+from kip33.retention.broker_locks import locked
+from kip33.rules.index_builder import IndexSettings, TopicSettings
+from kip33.stores.locations import Location
+from tests.builders.changing_archive import INTERVAL, ChangingArchive, batches
+from tests.cli.console import KIP33, subprocess_of
+from tests.faults.test_two_builds import finish, steps
+from tests.long_forms import one_in
+
+PARTITIONS = ("a-0", "b-0", "c-0", "d-0")
+SETTINGS = TopicSettings(IndexSettings("recover", INTERVAL))
+HELD = "logs/.lock: a broker or another run of kip33 holds the lock; kip33 does not change the log "
+INDEX_SUFFIXES = (".timeindex", ".index")
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> ChangingArchive:
+    """Return a log directory with index files, some of which were then lost or damaged."""
+    archive = ChangingArchive(tmp_path, in_place=True)
+    for name in PARTITIONS:
+        archive.write(archive.log(f"logs/{name}"), batches(0, 20))
+    archive.build(offset_index=True)
+    shutil.rmtree(archive.catalog)
+    missing, flipped, wrong, torn = (archive.log(f"logs/{name}") for name in PARTITIONS)
+    missing.with_suffix(".timeindex").unlink()
+    flip(flipped.with_suffix(".timeindex"), 3)
+    flip(wrong.with_suffix(".index"), 3)
+    flip(torn, torn.stat().st_size // 2 - 3)
+    archive.touch(torn)
+    return archive
+
+
+def flip(file: Path, position: int) -> None:
+    data = bytearray(file.read_bytes())
+    data[position] ^= 0x40
+    file.write_bytes(data)
+
+
+def repair_plan(archive: ChangingArchive) -> RepairPlan:
+    listing = list_log_dir(Location.of(archive.source / "logs"))
+    return plan_repair(listing, SETTINGS)
+
+
+def index_files(archive: ChangingArchive) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(archive.source)): path.read_bytes()
+        for path in archive.source.rglob("*")
+        if path.suffix in INDEX_SUFFIXES or path.suffix == ".tmp"
+    }
+
+
+def require_right(
+    archive: ChangingArchive, expected: dict[str, bytes], where: str, *, overwrite: bool = False
+) -> None:
+    """Check that a further repair and a further build complete what the two left."""
+    outcomes = {one.outcome for one in apply_repair(repair_plan(archive))}
+    assert outcomes <= {None, RepairOutcome.DONE}, where
+    archive.build(offset_index=True, overwrite=overwrite)
+    assert index_files(archive) == expected, where
+    assert not repair_plan(archive).files_to_change, where
+    for row in archive.rows():
+        file = Path(Location.of(row["index_uri"]).path)
+        assert row["time_index_modified_ms"] == file.stat().st_mtime_ns // 1_000_000, where
+
+
+class Restored:
+    """The files as they were, for one round after another."""
+
+    def __init__(self, archive: ChangingArchive) -> None:
+        self.archive, self.copy = archive, archive.folder / "copy"
+        shutil.copytree(archive.source, self.copy)
+
+    def restore(self) -> None:
+        shutil.rmtree(self.archive.source)
+        shutil.rmtree(self.archive.catalog, ignore_errors=True)
+        shutil.copytree(self.copy, self.archive.source)
+
+    def expected(self, *, overwrite: bool) -> dict[str, bytes]:
+        """Return the index files after a repair and then a build."""
+        apply_repair(repair_plan(self.archive))
+        self.archive.build(offset_index=True, overwrite=overwrite)
+        return index_files(self.archive)
+
+
+@pytest.mark.parametrize("overwrite", one_in(2, [False, True]))
+def test_a_repair_between_any_two_steps_of_a_build(
+    archive: ChangingArchive, overwrite: bool
+) -> None:
+    place = Restored(archive)
+    expected = place.expected(overwrite=overwrite)
+    for at in range(5):
+        place.restore()
+        build = steps(archive, overwrite=overwrite)
+        for _ in range(at):
+            next(build)
+        repaired = apply_repair(repair_plan(archive))
+        assert not [one for one in repaired if str(one.outcome).startswith(RepairOutcome.FAILED)]
+        finish(build)
+        require_right(archive, expected, f"after {at} steps", overwrite=overwrite)
+
+
+@pytest.mark.parametrize("overwrite", one_in(2, [False, True]))
+def test_a_build_at_any_point_of_a_repair(
+    archive: ChangingArchive, overwrite: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, points, is_inside = Restored(archive), 0, False
+    at = -1
+
+    def overtaken(do: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any, **options: Any) -> Any:
+            nonlocal points, is_inside
+            if not is_inside:
+                points += 1
+                if points - 1 == at:
+                    is_inside = True
+                    archive.build(offset_index=True, overwrite=overwrite)
+                    is_inside = False
+            return do(*arguments, **options)
+
+        return run
+
+    expected = place.expected(overwrite=overwrite)
+    monkeypatch.setattr(repair_apply, "cpu_count", lambda: 1)
+    for name in ("verified", "publish_beside", "remove"):
+        monkeypatch.setattr(repair_apply, name, overtaken(getattr(repair_apply, name)))
+    for at in itertools.count():
+        place.restore()
+        plan, points = repair_plan(archive), 0
+        apply_repair(plan)
+        if points <= at:
+            break
+        require_right(archive, expected, f"before point {at}", overwrite=overwrite)
+    assert at > 8
+
+
+def test_a_repair_is_refused_while_a_build_in_place_runs(
+    archive: ChangingArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (archive.source / "logs/meta.properties").touch()
+    build_segment: Callable[..., Any] = build_task.build_segment
+    seen: list[tuple[int, str]] = []
+
+    def repair_first(*arguments: Any, **how: Any) -> Any:
+        if not seen:
+            before = index_files(archive)
+            seen.append(kip33(archive, "repair", archive.source / "logs", "--apply"))
+            assert index_files(archive) == before
+        return build_segment(*arguments, **how)
+
+    monkeypatch.setattr(build_task, "build_segment", repair_first)
+    archive.build(offset_index=True, overwrite=True)
+    require_refused(seen)
+    monkeypatch.undo()
+    assert not [name for name in index_files(archive) if name.endswith(".tmp")]
+    assert repair_plan(archive).files_to_change == 1, "the .index of the damaged log"
+
+
+def test_a_build_in_place_is_refused_while_a_repair_runs(
+    archive: ChangingArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (archive.source / "logs/meta.properties").touch()
+    before = index_files(archive)
+    with locked([Location.of(archive.source / "logs/a-0")]):  # as `kip33 repair --apply` holds it
+        done = kip33(
+            *(archive, "build", archive.source, "--in-place", "--catalog", archive.catalog),
+            *("--offset-index", "--overwrite"),
+        )
+    require_refused([done])
+    assert index_files(archive) == before
+    assert not archive.catalog.exists()
+
+
+def kip33(archive: ChangingArchive, *arguments: Any) -> tuple[int, str]:
+    interval = ("--index-interval-bytes", INTERVAL)
+    done = subprocess_of(KIP33, *arguments, *interval, cwd=archive.folder, KIP33_ENGINE="local")
+    return done.exit_code, done.stderr
+
+
+def require_refused(seen: list[tuple[int, str]]) -> None:
+    [(exit_code, said)] = seen
+    assert exit_code == 2
+    [line] = said.splitlines()
+    assert HELD in line
