@@ -8,7 +8,7 @@ from typing import NamedTuple
 from kip33.archive.partition_files import PartitionFiles, list_partition
 from kip33.errors import PlanError
 from kip33.formats.names import segment_file_name
-from kip33.retention.apply_segment import Run, SegmentStep
+from kip33.retention.apply_segment import CONTINUE, Run, SegmentStep
 from kip33.retention.journal import Journal
 from kip33.retention.outcomes import PartitionOutcome, StepOutcome
 from kip33.retention.plan import PlannedPartition
@@ -46,7 +46,10 @@ def delete_partition(run: Run, partition: PlannedPartition) -> PartitionResult:
     except PlanError as error:
         why, refused = str(error), True
     except OSError as error:
-        why = f"{partition.directory.uri}, or its journal, cannot be listed: {one_line(error)}"
+        why = (
+            f"{partition.directory.uri}, or its journal, cannot be listed: {one_line(error)}; "
+            f"{CONTINUE}"
+        )
     source = run.plan.basis.source
     deleted = gone_already = bytes_deleted = 0
     stopped_at = None

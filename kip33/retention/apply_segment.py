@@ -8,7 +8,7 @@ intents show whether a run of this plan deleted it; otherwise it is a difference
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from kip33.archive.partition_files import PlannedFile, is_log
 from kip33.errors import Kip33Error, PlanError, PublishError
@@ -21,6 +21,8 @@ from kip33.retention.trash import move_to_trash
 from kip33.stores.durable_files import flush
 from kip33.stores.files import one_line
 from kip33.stores.locations import Location
+
+CONTINUE: Final = "fix it and apply the plan again"
 
 Record: TypeAlias = dict[str, Any]
 """An object of the journal."""
@@ -96,7 +98,7 @@ class SegmentStep:
             return self.stop(str(error), refused=False)
         except OSError as error:
             log = self._uri(self.segment.log)
-            why = f"{log}: the files cannot be checked: {one_line(error)}"
+            why = f"{log}: the files cannot be checked: {one_line(error)}; {CONTINUE}"
             return self.stop(why, refused=False)
         went_now = self.segment.log in self._deleted
         outcome = StepOutcome.GONE_ALREADY
@@ -171,7 +173,9 @@ class SegmentStep:
                 return False
             if is_there or self.run.trash:
                 what = "moved" if self.run.trash else "deleted"
-                raise _FaultError(f"{place.uri}: cannot be {what}: {one_line(error)}") from error
+                raise _FaultError(
+                    f"{place.uri}: cannot be {what}: {one_line(error)}; {CONTINUE}"
+                ) from error
         return True  # it was deleted, even if the store reports an error
 
     def _remove(self, place: Location, file: PlannedFile) -> None:
@@ -195,8 +199,7 @@ class SegmentStep:
                 continue
             except OSError as error:
                 raise _FaultError(
-                    f"{folder.uri}: cannot be flushed to the disk: {one_line(error)}; fix it and "
-                    "apply the plan again"
+                    f"{folder.uri}: cannot be flushed to the disk: {one_line(error)}; {CONTINUE}"
                 ) from error
 
     def _require_taken_by_another_run(self, place: Location) -> None:
