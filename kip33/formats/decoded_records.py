@@ -2,6 +2,9 @@
 
 Bodies are decompressed one after another into one array until it has RUN_BYTES. Then one call
 reads the records of all of them. So a small batch costs little more than its bytes.
+
+The first PLAIN_BYTES are read by plain code, so a small log does not wait for compiled code. Bytes
+count as they are decompressed: a log of 700 bytes may have a million records.
 """
 
 from collections.abc import Iterator
@@ -14,16 +17,17 @@ from kip33.errors import CorruptSegmentError, UnsupportedFormatError
 from kip33.formats.batch import CODEC_MASK, LOG_OVERHEAD
 from kip33.formats.batch_entries import ENTRY, UNREADABLE, V2_RECORDS, fill_entries
 from kip33.formats.held_batches import HeldBatches
-from kip33.formats.native import compiled, plain
+from kip33.formats.native import Speed, compiled, plain
 from kip33.formats.record_columns import BAD, CURSOR, DONE, RECORD_LIMITS, add_records
 from kip33.formats.record_fields import RECORD
-from kip33.formats.records import iterate_records
+from kip33.formats.records import record_error
 from kip33.formats.whole_bodies import PlacedBody, WholeBodies
 
 Rows: TypeAlias = npt.NDArray[np.void]
 
 RECORD_ROWS: Final = 8192  # at once: they stay in the CPU's caches
 RUN_BYTES: Final = 1 << 20
+PLAIN_BYTES: Final = 1 << 16  # fewer bytes are read before compiled code is loaded
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 
 
@@ -39,8 +43,9 @@ class RecordLimits(NamedTuple):
 class DecodedRecords(NamedTuple):
     """Rows of RECORD, and the bytes that they point into; both are valid until the next step."""
 
-    data: Any  # as the functions of `gathered_bytes` take it
+    data: Any  # as the functions of `gathered_bytes` take it at this speed
     records: Rows
+    speed: Speed
 
 
 class UnreadableBatch(NamedTuple):
@@ -53,21 +58,23 @@ class UnreadableBatch(NamedTuple):
 class RecordDecoder:
     """Reads the records of batches; one decoder serves one thread."""
 
-    def __init__(self, limits: RecordLimits, *, max_batch_bytes: int, native: bool) -> None:
-        """Return records inside `limits`; no batch may have more than `max_batch_bytes`."""
-        self._limits = np.array([limits], RECORD_LIMITS)
+    def __init__(self, *, max_batch_bytes: int) -> None:
+        """Return all records; no batch may have more than `max_batch_bytes`."""
+        self.limit(RecordLimits())
         self._most = max_batch_bytes
-        self._native = native
-        self._speed = compiled if native else plain
+        self._bytes_decoded = 0
         self._bodies = WholeBodies(max_batch_bytes)
         self._rows = np.empty(RECORD_ROWS, RECORD)
+
+    def limit(self, limits: RecordLimits) -> None:
+        """Return the records inside `limits` from now on."""
+        self._limits = np.array([limits], RECORD_LIMITS)
 
     def decode(self, held: HeldBatches) -> Iterator[DecodedRecords | UnreadableBatch]:
         """Yield the records of batches, in order; after an unreadable batch come the next ones."""
         entries = np.empty(len(held.batches), ENTRY)
-        data = self._taken(held.data)
-        speed = self._speed
-        speed(fill_entries)(data, held.start, held.batches, entries)
+        speed = self._speed_for(int(held.batches["size_bytes"].sum()))
+        speed(fill_entries)(_taken(held.data, speed), held.start, held.batches, entries)
         is_plain = entries["attributes"] & CODEC_MASK == 0
         sizes = entries["stop"] - entries["start"]
         entries["kind"][is_plain & (sizes > self._most)] = UNREADABLE
@@ -115,40 +122,51 @@ class RecordDecoder:
     ) -> Iterator[DecodedRecords | UnreadableBatch]:
         cursor = np.zeros(1, CURSOR)
         cursor["at"] = -1
-        speed, taken = self._speed, self._taken(data)
-        add = speed(add_records)
+        size_bytes = int((entries["stop"] - entries["start"]).sum())
+        speed = self._speed_for(size_bytes)
+        self._bytes_decoded += size_bytes
+        taken, add = _taken(data, speed), speed(add_records)
         while True:
             why = add(taken, entries, cursor, self._limits, self._rows)
             count = int(cursor["rows"][0])
             if count:
-                yield DecodedRecords(taken, self._rows[:count])
+                yield DecodedRecords(taken, self._rows[:count], speed)
                 cursor["rows"] = 0
             if why == DONE:
                 return
             if why == BAD:
                 position = int(entries["position"][cursor["entry"][0]])
-                yield UnreadableBatch(position, self._error_at(held, position))
+                yield UnreadableBatch(position, self._error_at(held, entries, cursor[0]))
                 cursor["entry"] += 1
                 cursor["at"] = -1
 
     def _error_at(
-        self, held: HeldBatches, position: int
+        self, held: HeldBatches, entries: Rows, cursor: Any
     ) -> CorruptSegmentError | UnsupportedFormatError:
-        """Return the error of `iterate_records` for an unreadable batch."""
+        """Return the error of `iterate_records` for the batch that cannot be read further."""
+        entry = entries[cursor["entry"]]
+        position = int(entry["position"])
         at = position - held.start
         size = LOG_OVERHEAD + int.from_bytes(held.data[at + 8 : at + 12].tobytes())
-        batch = held.data.data[at : at + size]
-        try:
-            for _ in iterate_records(batch, position=position, max_batch_bytes=self._most):
-                pass
-        except (CorruptSegmentError, UnsupportedFormatError) as error:
-            return error
-        return CorruptSegmentError(f"batch at position {position}: cannot be read", position)
+        read, read_bytes = 0, 0
+        if entry["kind"] == V2_RECORDS and cursor["at"] >= 0:
+            read, read_bytes = int(cursor["number"]), int(cursor["at"] - entry["start"])
+        return record_error(
+            held.data.data[at : at + size],
+            position=position,
+            max_batch_bytes=self._most,
+            read=(read, read_bytes),
+        )
 
-    def _taken(self, data: npt.NDArray[np.uint8]) -> Any:
-        """Return bytes in the form that the functions take: compiled code takes one type."""
-        if not self._native:
-            return data.data
-        view = data.view()
-        view.flags.writeable = False
-        return view
+    def _speed_for(self, size_bytes: int) -> Speed:
+        """Return the speed at which the next bytes are read."""
+        return compiled if self._bytes_decoded + size_bytes > PLAIN_BYTES else plain
+
+
+def _taken(data: npt.NDArray[np.uint8], speed: Speed) -> Any:
+    """Return bytes in the form that the functions take: compiled code takes one type."""
+    if speed is plain:
+        return data.data
+    view = data.view()
+    view.flags.writeable = False
+    return view

@@ -21,6 +21,14 @@ HEADER: Final = np.dtype(
 )
 """One row per record header."""
 
+HEADER_PLACE: Final = np.dtype(
+    [
+        ("record", np.int64),  # number of the record with the next header
+        ("number", np.int64),  # of that header in its record
+        ("at", np.int64),  # position of it, -1: where the record's headers begin
+    ]
+)
+
 
 def number_of(rows: np.dtype[Any], name: str) -> int:
     """Return which number of a row a field is, if the row is an array of numbers of its size."""
@@ -63,16 +71,23 @@ def add_fields(
     return len(places), nulls
 
 
-def find_headers(data: Bytes, records: Any, headers: Any) -> None:
+def find_headers(data: Bytes, records: Any, places: Any, headers: Any) -> None:
     """Fill `headers`, one row per header of the records, in order.
 
-    The headers were validated when the records were read.
+    `places` is an array of one HEADER_PLACE: where to begin, and afterwards where to continue.
+    There are as many headers, and they were validated when the records were read.
     """
-    filled = 0
-    for i in range(records.size):
-        at = records[i]["headers"]
-        for _ in range(records[i]["headers_count"]):
-            header = headers[filled]
-            header["key_bytes"], header["key"], at = sized_at(data, at, len(data))
-            header["value_bytes"], header["value"], at = sized_at(data, at, len(data))
-            filled += 1
+    place, filled = places[0], 0
+    i, number, at = int(place["record"]), int(place["number"]), int(place["at"])
+    while filled < headers.size:
+        if number == records[i]["headers_count"]:
+            i, number, at = i + 1, 0, -1
+            continue
+        if at < 0:
+            at = int(records[i]["headers"])
+        header = headers[filled]
+        header["key_bytes"], header["key"], at = sized_at(data, at, len(data))
+        header["value_bytes"], header["value"], at = sized_at(data, at, len(data))
+        number += 1
+        filled += 1
+    place["record"], place["number"], place["at"] = i, number, at

@@ -79,12 +79,25 @@ def iterate_records(
     `UnsupportedFormatError` for a codec that Kafka does not have.
     """
     source = io.BytesIO(batch) if isinstance(batch, bytes | bytearray | memoryview) else batch
+    found = _records(source, source.tell(), position, skip_key_value, max_batch_bytes)
+    yield from _named(found, position)
+
+
+def record_error(
+    batch: Buffer, *, position: int, max_batch_bytes: int, read: tuple[int, int]
+) -> CorruptSegmentError | UnsupportedFormatError:
+    """Return the error of `iterate_records` for a batch that it cannot read.
+
+    `read` has the number of records of magic 2 that were read, and their bytes after decompression:
+    they are not read again.
+    """
+    source = io.BytesIO(batch)
     try:
-        yield from _records(source, source.tell(), position, skip_key_value, max_batch_bytes)
-    except CorruptSegmentError as error:
-        raise CorruptSegmentError(f"batch at position {position}: {error}", position) from error
-    except UnsupportedFormatError as error:
-        raise type(error)(f"batch at position {position}: {error}") from error
+        for _ in _named(_records(source, 0, position, False, max_batch_bytes, read), position):
+            pass
+    except (CorruptSegmentError, UnsupportedFormatError) as error:
+        return error
+    return CorruptSegmentError(f"batch at position {position}: cannot be read", position)
 
 
 def control_type(key: bytes | None) -> str:
@@ -103,8 +116,23 @@ def control_type(key: bytes | None) -> str:
     return CONTROL_TYPES[number] if 0 <= number < len(CONTROL_TYPES) else "UNKNOWN"
 
 
+def _named(records: Iterator[Record], position: int) -> Iterator[Record]:
+    """Yield records; errors name the position of their batch."""
+    try:
+        yield from records
+    except CorruptSegmentError as error:
+        raise CorruptSegmentError(f"batch at position {position}: {error}", position) from error
+    except UnsupportedFormatError as error:
+        raise type(error)(f"batch at position {position}: {error}") from error
+
+
 def _records(
-    source: SeekableBytes, start: int, position: int, skip: bool, most_bytes: int
+    source: SeekableBytes,
+    start: int,
+    position: int,
+    skip: bool,
+    most_bytes: int,
+    read: tuple[int, int] = (0, 0),
 ) -> Iterator[Record]:
     head = b"".join(pieces_of(source, start, start + RECORD_BATCH_OVERHEAD))
     if len(head) < LEGACY_HEADER_BYTES:
@@ -116,7 +144,7 @@ def _records(
         raise CorruptSegmentError("the entry is smaller than its header")
     if modern:
         body = pieces_of(source, start + RECORD_BATCH_OVERHEAD, start + header.size_bytes)
-        yield from _v2_records(header, body, skip, most_bytes)
+        yield from _v2_records(header, body, skip, most_bytes, read)
     else:
         for message in iterate_messages(
             source, start, header, skip_key_value=skip, most_bytes=most_bytes
@@ -125,7 +153,7 @@ def _records(
 
 
 def _v2_records(
-    header: BatchHeader, body: Iterator[bytes], skip: bool, most_bytes: int
+    header: BatchHeader, body: Iterator[bytes], skip: bool, most_bytes: int, read: tuple[int, int]
 ) -> Iterator[Record]:
     count = header.records_count
     if count < 0:
@@ -133,7 +161,9 @@ def _v2_records(
     if count == 0:  # compaction removed them all
         return
     reader = PieceReader(decompress(body, header.codec, magic=header.magic, most_bytes=most_bytes))
-    for number in range(count):
+    first, first_byte = read
+    reader.skip(first_byte)
+    for number in range(first, count):
         try:
             record = _read_record(reader, header, skip)
         except IndexError as error:

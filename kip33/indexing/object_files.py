@@ -20,7 +20,7 @@ from kip33.formats import walk
 from kip33.formats.batch import BATCH
 from kip33.formats.batch_crc import with_crc32c
 from kip33.formats.batch_entries import ENTRY, fill_entries
-from kip33.formats.gathered_bytes import HEADER, add_fields, find_headers
+from kip33.formats.gathered_bytes import HEADER, HEADER_PLACE, add_fields, find_headers
 from kip33.formats.native import object_compiler
 from kip33.formats.native.object_code import CPU_TARGETS, Target
 from kip33.formats.native.object_kernels import FOLDER, NUMBA_SETTINGS
@@ -78,7 +78,7 @@ def samples() -> dict[Callable[..., Any], tuple[Any, ...]]:
             *(data, _read_only(np.zeros((1, 7), np.int64)), 0),
             *(_read_only(np.zeros((1, 14), np.int32)), 0, sizes, written, written),
         ),
-        find_headers: (data, records, np.zeros(1, HEADER)),
+        find_headers: (data, records, np.zeros(1, HEADER_PLACE), np.zeros(1, HEADER)),
     }
 
 

@@ -51,8 +51,8 @@ class BatchRows:
         """Fill columns of `schema`, some of `columns.BATCHES`."""
         self._schema = schema
 
-    def use(self, limits: RecordLimits, *, native: bool) -> None:
-        """Do nothing: batches are chosen by the caller, and no code is compiled for this."""
+    def use(self, limits: RecordLimits) -> None:
+        """Do nothing: batches are chosen by the caller."""
 
     def add(
         self, segment: ReadSegment, held: HeldBatches, undecided: str | None

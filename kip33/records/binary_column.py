@@ -17,9 +17,8 @@ _LEAST_ROWS: Final = 1 << 10
 class BinaryColumn:
     """Collects a field of rows; `finish` returns them as one array and starts a new one."""
 
-    def __init__(self, speed: Speed, rows: np.dtype[Any], name: str) -> None:
-        """Start empty: the field `name` of such rows. `speed` is that of the copying."""
-        self._speed = speed
+    def __init__(self, rows: np.dtype[Any], name: str) -> None:
+        """Start empty: the field `name` of such rows."""
         self._longs, self._ints = rows.itemsize // 8, rows.itemsize // 4
         self._place, self._size = number_of(rows, name), number_of(rows, f"{name}_bytes")
         self._bytes = arrow_array(_LEAST_BYTES, np.uint8)
@@ -36,9 +35,9 @@ class BinaryColumn:
         """Return the size of all fields so far."""
         return int(self._offsets[self._rows])
 
-    def append(self, data: Any, rows: npt.NDArray[np.void]) -> None:
-        """Add the field of rows that point into `data`."""
-        speed, added, count = self._speed, 0, len(rows)
+    def append(self, data: Any, rows: npt.NDArray[np.void], speed: Speed) -> None:
+        """Add the field of rows that point into `data`; `speed` is that of the copying."""
+        added, count = 0, len(rows)
         if self._rows + count > self._is_valid.size:
             self._is_valid = larger(self._is_valid, self._rows, self._rows + count)
             self._offsets = larger(self._offsets, self._rows + 1, self._is_valid.size + 1)

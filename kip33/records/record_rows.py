@@ -6,7 +6,6 @@ import pyarrow as pa
 
 from kip33.formats.decoded_records import RecordDecoder, RecordLimits, UnreadableBatch
 from kip33.formats.held_batches import HeldBatches
-from kip33.formats.native import compiled, plain
 from kip33.records.read_segment import ReadSegment
 from kip33.records.record_table import RecordTable
 
@@ -16,13 +15,12 @@ class RecordRows:
 
     def __init__(self, schema: pa.Schema, max_batch_bytes: int) -> None:
         """Fill columns of `schema`."""
-        self._schema, self._most = schema, max_batch_bytes
-        self.use(RecordLimits(), native=False)
+        self._table = RecordTable(schema)
+        self._decoder = RecordDecoder(max_batch_bytes=max_batch_bytes)
 
-    def use(self, limits: RecordLimits, *, native: bool) -> None:
-        """Return records inside `limits` from now on, at this speed."""
-        self._table = RecordTable(self._schema, compiled if native else plain)
-        self._decoder = RecordDecoder(limits, max_batch_bytes=self._most, native=native)
+    def use(self, limits: RecordLimits) -> None:
+        """Return records inside `limits` from now on."""
+        self._decoder.limit(limits)
 
     def add(
         self, segment: ReadSegment, held: HeldBatches, undecided: str | None
@@ -34,7 +32,7 @@ class RecordRows:
                 yield from self._table.finish(segment)
                 yield found
             else:
-                yield from self._table.append(segment, *found)
+                yield from self._table.append(segment, found)
 
     def finish(self, segment: ReadSegment) -> Iterator[pa.RecordBatch]:
         """Yield the rows so far."""

@@ -4,11 +4,10 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from kip33.formats.batch import NO_TIMESTAMP
-from kip33.formats.native import Speed
+from kip33.formats.decoded_records import DecodedRecords
 from kip33.formats.record_fields import RECORD
 from kip33.records.binary_column import BinaryColumn
 from kip33.records.columns import UNDECIDED, of_segment
@@ -28,7 +27,7 @@ _NUMBERS: Final = {  # field of RECORD, and what means null
 class RecordTable:
     """Collects the records of one segment at a time, only the columns that are wanted."""
 
-    def __init__(self, schema: pa.Schema, speed: Speed) -> None:
+    def __init__(self, schema: pa.Schema) -> None:
         """Start empty; `schema` has some columns of RECORDS."""
         self._schema = schema
         wanted = set(schema.names)
@@ -36,9 +35,9 @@ class RecordTable:
             name: NumberColumn(RECORD, *form) for name, form in _NUMBERS.items() if name in wanted
         }
         self._fields = {
-            name: BinaryColumn(speed, RECORD, name) for name in ("key", "value") if name in wanted
+            name: BinaryColumn(RECORD, name) for name in ("key", "value") if name in wanted
         }
-        self._headers = HeadersColumn(speed) if "headers" in wanted else None
+        self._headers = HeadersColumn() if "headers" in wanted else None
         self._rows = 0
         self._undecided: str | None = None
 
@@ -48,15 +47,13 @@ class RecordTable:
             yield from self.finish(segment)
         self._undecided = undecided
 
-    def append(
-        self, segment: ReadSegment, data: Any, records: npt.NDArray[np.void]
-    ) -> Iterator[pa.RecordBatch]:
-        """Add rows of RECORD that point into `data`; yield record batches that are full."""
-        while len(records):
-            count = self._room_for(data, records)
+    def append(self, segment: ReadSegment, found: DecodedRecords) -> Iterator[pa.RecordBatch]:
+        """Add records; yield record batches that are full."""
+        while len(found.records):
+            count = self._room_for(found)
             if count:
-                self._add(data, records[:count])
-                records = records[count:]
+                self._add(found._replace(records=found.records[:count]))
+                found = found._replace(records=found.records[count:])
             if not count or self._rows >= ENOUGH_ROWS:
                 yield from self.finish(segment)
 
@@ -67,8 +64,9 @@ class RecordTable:
             yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
         self._rows = 0
 
-    def _room_for(self, data: Any, records: npt.NDArray[np.void]) -> int:
+    def _room_for(self, found: DecodedRecords) -> int:
         """Return how many of the records may be added; at least 1 to an empty table."""
+        data, records, speed = found
         used = sum(column.size_bytes for column in self._fields.values())
         used += self._headers.size_bytes if self._headers else 0
         if used + len(data) <= MOST_PAYLOAD_BYTES:  # no field is in two records
@@ -77,17 +75,18 @@ class RecordTable:
         for name in self._fields:
             sizes += np.maximum(records[f"{name}_bytes"], 0)
         if self._headers:
-            sizes += self._headers.sizes_of(data, records)
+            sizes += self._headers.sizes_of(data, records, speed)
         count = int(np.searchsorted(np.cumsum(sizes), MOST_PAYLOAD_BYTES - used, side="right"))
         return count if count or self._rows else 1
 
-    def _add(self, data: Any, records: npt.NDArray[np.void]) -> None:
+    def _add(self, found: DecodedRecords) -> None:
+        data, records, speed = found
         for numbers in self._numbers.values():
             numbers.append(records)
         for column in self._fields.values():
-            column.append(data, records)
+            column.append(data, records, speed)
         if self._headers:
-            self._headers.append(data, records)
+            self._headers.append(data, records, speed)
         self._rows += len(records)
 
     def _column(self, field: "pa.Field[Any]", segment: ReadSegment) -> "pa.Array[Any]":

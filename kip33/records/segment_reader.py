@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kip33.errors import CorruptSegmentError, FileReadError, LocationError, UnsupportedFormatError
+from kip33.formats import decoded_records
 from kip33.formats.byte_sources import ReadInto
 from kip33.formats.decoded_records import RecordLimits, UnreadableBatch
 from kip33.formats.held_batches import BatchWindows, HeldBatches
@@ -24,7 +25,6 @@ from kip33.records.record_request import RecordRequest
 from kip33.records.transaction_fates import UNDECIDED_WHY, TransactionFates
 from kip33.stores.files import one_line, opened
 
-PLAIN_BYTES: Final = 1 << 16  # fewer bytes are read before compiled code is loaded
 LOCAL_WINDOW_BYTES: Final = 1 << 20
 REMOTE_WINDOW_BYTES: Final = 1 << 23
 
@@ -32,8 +32,8 @@ REMOTE_WINDOW_BYTES: Final = 1 << 23
 class Rows(Protocol):
     """Turns batches into rows."""
 
-    def use(self, limits: RecordLimits, *, native: bool) -> None:
-        """Return rows inside `limits` from now on, by compiled or by plain code."""
+    def use(self, limits: RecordLimits) -> None:
+        """Return rows inside `limits` from now on."""
 
     def add(
         self, segment: ReadSegment, held: HeldBatches, undecided: str | None
@@ -45,7 +45,7 @@ class Rows(Protocol):
 
 
 class SegmentReader:
-    """Reads segments in order; compiled code is used as soon as there are enough bytes.
+    """Reads segments in order; compiled code walks as soon as there are enough bytes.
 
     `first_new_offset` is the first offset of the current segment that no earlier one has, 0 if it
     shares no offsets with them.
@@ -56,12 +56,11 @@ class SegmentReader:
         self._asked, self._request, self._rows, self._faults = request, request, rows, faults
         self._fates = TransactionFates()
         self._bytes_read = 0
-        self._native = False
         self._latest = -1  # the largest timestamp of the partition so far
         self._last: ReadSegment | None = None
         self.first_new_offset = 0
         self._next_offset = 0  # after the last one of the partition so far
-        rows.use(request.limits, native=False)
+        rows.use(request.limits)
 
     def read(self, partition: PartitionSegments) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition."""
@@ -93,7 +92,7 @@ class SegmentReader:
         """Read what `request` wants from now on."""
         if request != self._request:
             self._request = request
-            self._rows.use(request.limits, native=self._native)
+            self._rows.use(request.limits)
 
     def _first_new_of(self, segment: ReadSegment) -> int:
         """Return the first offset that no earlier segment has, 0 if these share no offsets.
@@ -132,14 +131,11 @@ class SegmentReader:
         self, segment: ReadSegment, read_into: ReadInto, size_bytes: int
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of an open log; raises CorruptSegmentError for damage at its end."""
-        if not self._native and self._bytes_read + size_bytes > PLAIN_BYTES:
-            self._native = True
-            self._rows.use(self._request.limits, native=True)
         self._bytes_read += size_bytes
         windows = BatchWindows(
             *(read_into, size_bytes),
             position=start_of(segment, self._request.limits, read_into, size_bytes),
-            native=self._native,
+            native=self._bytes_read > decoded_records.PLAIN_BYTES,
             window_bytes=LOCAL_WINDOW_BYTES if segment.log.is_local else REMOTE_WINDOW_BYTES,
         )
         for held in windows:

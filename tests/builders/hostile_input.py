@@ -17,6 +17,7 @@ from tests.builders.segment_builder import (
     Record,
     compress,
     end_txn_marker,
+    v0_message,
     v1_message,
     v2_batch,
     wrapper,
@@ -98,6 +99,36 @@ def large_legacy_bomb(size_bytes: int) -> bytes:
     head = message[:8] + (len(message) - 12 + size_bytes).to_bytes(4) + message[12:-4]
     value = _compressed_zeros(head + size_bytes.to_bytes(4), size_bytes, b"", "gzip")
     return wrapper(0, [], value=value, timestamp=1000)
+
+
+def many_records(records: int, *, claimed: int | None = None) -> bytes:
+    """Return a small batch of 7-byte records without key and value; its header may claim more."""
+    body = zigzag(6) + bytes(3) + zigzag(-1) * 2 + zigzag(0)
+    return _packed(body * records, claimed or records, last_offset_delta=records - 1)
+
+
+def many_headers(headers: int, *, last: bytes = b"\x00\x01") -> bytes:
+    """Return a small batch of one record with so many empty headers; `last` replaces the last."""
+    fields = bytes(3) + zigzag(-1) * 2 + zigzag(headers) + b"\x00\x01" * (headers - 1) + last
+    return _packed(zigzag(len(fields)) + fields, 1)
+
+
+def many_messages(messages: int, *, magic: int = 1) -> bytes:
+    """Return a small compressed message of magic 0 or 1 around many empty ones."""
+    one = v1_message(0, 1000, None, None) if magic else v0_message(0, None, None)
+    return wrapper(messages - 1, [one] * messages, magic=magic, timestamp=1000)
+
+
+def _packed(body: bytes, count: int, last_offset_delta: int = 0) -> bytes:
+    times = {"base_timestamp": 1000, "max_timestamp": 1000}
+    return v2_batch(
+        *(0, ()),
+        body=compress(body, "zstd"),
+        attributes=CODEC_BITS["zstd"],
+        records_count=count,
+        last_offset_delta=last_offset_delta,
+        **times,
+    )
 
 
 def _compressed_zeros(head: bytes, size_bytes: int, tail: bytes, codec: str) -> bytes:

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 import kip33
-from kip33.records import segment_reader
+from kip33.formats import decoded_records
 from tests.builders.index_mutants import Base, bases, mutant, peak_bytes
 from tests.builders.random_entries import TIME, random_log
 from tests.records.test_differential import one_by_one, rows_of
@@ -66,7 +66,7 @@ def run_one(random: Random, log: Path, data: bytes, outcomes: Counter[str]) -> l
 
 
 def main(seed: str, count: int, folder: Path) -> None:
-    segment_reader.PLAIN_BYTES = 0  # compiled code from the first byte on
+    decoded_records.PLAIN_BYTES = 0  # compiled code from the first byte on
     segments = bases()
     outcomes: Counter[str] = Counter()
     faults: list[str] = []

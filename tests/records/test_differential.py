@@ -10,6 +10,7 @@ import pytest
 
 import kip33
 from kip33.errors import CorruptSegmentError, UnsupportedFormatError
+from kip33.formats import decoded_records
 from kip33.formats.held_batches import BatchWindows
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES, iterate_records
 from kip33.records import segment_reader
@@ -63,7 +64,7 @@ def rows_of(reader: pa.RecordBatchReader) -> Iterator[Row]:
 
 @pytest.fixture(params=[0, 1 << 40], ids=["compiled", "plain"])
 def _speed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_reader, "PLAIN_BYTES", request.param)
+    monkeypatch.setattr(decoded_records, "PLAIN_BYTES", request.param)
 
 
 @pytest.fixture(params=[150, 3000, 1 << 20], ids=["tiny windows", "small windows", "windows"])

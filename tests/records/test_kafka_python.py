@@ -16,7 +16,7 @@ import cramjam
 import pytest
 
 import kip33
-from kip33.records import segment_reader
+from kip33.formats import decoded_records
 from tests.builders.random_entries import TIME, random_records
 from tests.builders.segment_builder import (
     LEGACY_CODECS,
@@ -156,7 +156,7 @@ def _wrapper(random: Random, offset: int, count: int) -> bytes:
 
 @pytest.fixture(params=[0, 1 << 40], ids=["compiled", "plain"])
 def _speed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_reader, "PLAIN_BYTES", request.param)
+    monkeypatch.setattr(decoded_records, "PLAIN_BYTES", request.param)
 
 
 @pytest.mark.usefixtures("_speed")

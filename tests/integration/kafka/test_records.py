@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 import kip33
+from kip33.formats import decoded_records
 from kip33.formats.batch import CODEC_MASK
-from kip33.records import segment_reader
 from tests.builders.random_entries import random_log
 from tests.builders.segment_builder import Record, record_bytes, v2_batch, xxh32
 from tests.integration.kafka.oracle import Oracle
@@ -88,7 +88,7 @@ def by_kip33(log: Path) -> Iterator[Any]:
 
 @pytest.fixture(params=[0, 1 << 40], ids=["compiled", "plain"])
 def _speed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_reader, "PLAIN_BYTES", request.param)
+    monkeypatch.setattr(decoded_records, "PLAIN_BYTES", request.param)
 
 
 @pytest.mark.usefixtures("_speed")

@@ -1,0 +1,95 @@
+"""The cost of reading records follows what is decoded, not what is stored."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kip33
+from kip33.formats import decoded_records, records
+from tests.builders.hostile_input import log_path, many_headers, many_messages, many_records
+from tests.builders.segment_builder import Record, v2_batch
+
+LARGE = {
+    "records": many_records(50_000),
+    "headers of one record": many_headers(200_000),
+    "messages of magic 1": many_messages(20_000),
+    "messages of magic 0": many_messages(20_000, magic=0),
+}
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the functions that were asked for as compiled code."""
+    names: list[str] = []
+    compiled = decoded_records.compiled
+
+    def noting(function: Callable[..., Any]) -> Callable[..., Any]:
+        names.append(function.__name__)
+        return compiled(function)
+
+    monkeypatch.setattr(decoded_records, "compiled", noting)
+    return names
+
+
+def rows_of(log: Path) -> int:
+    return sum(batch.num_rows for batch in kip33.read_arrow(log))
+
+
+@pytest.mark.parametrize("kind", LARGE)
+def test_a_small_log_of_many_records_is_read_by_compiled_code(
+    tmp_path: Path, kind: str, compiled: list[str]
+) -> None:
+    log = log_path(tmp_path)
+    log.write_bytes(LARGE[kind])
+    assert log.stat().st_size < 1 << 13
+    assert rows_of(log) in (50_000, 20_000, 1)
+    assert {"add_records"} <= set(compiled), compiled
+
+
+def test_many_small_batches_are_read_by_compiled_code(tmp_path: Path, compiled: list[str]) -> None:
+    log = log_path(tmp_path)
+    log.write_bytes(many_records(9_000) * 3)
+    assert rows_of(log) == 27_000
+    assert "add_records" in compiled
+
+
+def test_a_small_log_of_few_records_does_not_wait_for_compiled_code(
+    tmp_path: Path, compiled: list[str]
+) -> None:
+    log = log_path(tmp_path)
+    log.write_bytes(v2_batch(0, [Record(1000 + i) for i in range(500)], codec="zstd"))
+    assert rows_of(log) == 500
+    assert compiled == []
+
+
+DAMAGED = {
+    "a count that the bytes cannot hold": (
+        many_records(30_000, claimed=2**31 - 1),
+        "record 30000 of 2147483647: a field runs past its end",
+    ),
+    "bytes after the last record": (
+        many_records(30_000, claimed=29_000),
+        "bytes are left after record 28999 of 29000",
+    ),
+    "a header without a key": (
+        many_headers(40_000, last=b"\x01\x01"),
+        "record 0 of 1: a header without a key",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGED)
+def test_the_error_of_a_batch_reads_no_record_again(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, message = DAMAGED[kind]
+    read = []
+    one = records._read_record
+    monkeypatch.setattr(records, "_read_record", lambda *how: read.append(1) or one(*how))
+    log = log_path(tmp_path)
+    log.write_bytes(data)
+    [*_, why] = kip33.read_arrow(log, columns=["_corrupt"]).read_all()["_corrupt"].to_pylist()
+    assert why and message in why, why
+    assert len(read) == 1
