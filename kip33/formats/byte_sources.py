@@ -20,13 +20,19 @@ They stay unchanged until the next call.
 def read_fully(read_into: ReadInto, position: int, count: int) -> bytes:
     """Return `count` bytes from `position`, fewer only if the file ends first."""
     data = bytearray(count)
+    done = fill_from(read_into, position, memoryview(data))
+    return bytes(memoryview(data)[:done])
+
+
+def fill_from(read_into: ReadInto, position: int, view: memoryview) -> int:
+    """Fill `view` from `position`; return how many bytes, fewer only if the file ends first."""
     done = 0
-    while done < count:
-        more = read_into(position + done, memoryview(data)[done:])
+    while done < len(view):
+        more = read_into(position + done, view[done:])
         if more == 0:
             break
         done += more
-    return bytes(data[:done])
+    return done
 
 
 def range_of(read_into: ReadInto, start: int, size_bytes: int) -> ReadInto:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from kip33.formats import walk
 from kip33.formats.batch import BATCH, LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, BatchColumns
-from kip33.formats.byte_sources import ReadInto, read_fully
+from kip33.formats.byte_sources import ReadInto, fill_from
 from kip33.formats.native import compiled, crc32c_tables
 from kip33.formats.scan import SMALL_BYTES, why_ended
 from kip33.formats.windows import shorter
@@ -91,10 +91,12 @@ class BatchWindows:
         if len(batches) and batches["position"][0] < start:
             first = batches[:1]
             position, size = int(first["position"][0]), int(first["size_bytes"][0])
-            data = np.frombuffer(read_fully(self._read_into, position, size), np.uint8)
-            if data.size < size:
-                raise shorter(position + data.size, self._size_bytes, position)
-            yield HeldBatches(data, position, first)
+            data = np.empty(size, np.uint8)
+            count = fill_from(self._read_into, position, data.data)
+            if count < size:
+                raise shorter(position + count, self._size_bytes, position)
+            yield HeldBatches(_read_only(data), position, first)
+            del data  # else it is in memory beside the next one
             batches = batches[1:]
         if len(batches):
             yield HeldBatches(_read_only(buffer), start, batches)

@@ -3,8 +3,8 @@
 Nearly every body is what a current client writes: one zstd frame, one gzip member, snappy blocks,
 or one LZ4 frame without extras. Those are decoded here, straight into the array. Everything else,
 damage too, is left to `kip33.formats.codecs`, which decodes chunk by chunk as Kafka does and finds
-the bytes before any damage. The array grows with the bytes that were decoded, never with a size
-that a header claims.
+the bytes before any damage. The memory in use grows with the bytes that were decoded, never with a
+size that a header claims.
 """
 
 import struct
@@ -115,10 +115,25 @@ class WholeBodies:
     def _room(self, count: int, most: int | None = None) -> memoryview:
         """Return the free bytes after the bodies: at least `count`, and no more than `most`."""
         if self._array.size - self._stop < count:
-            larger = np.empty(max(2 * self._array.size, self._stop + count), np.uint8)
+            larger = self._larger(self._stop + count)
             larger[: self._stop] = self._array[: self._stop]
             self._use(larger)
         return self._view[self._stop : None if most is None else self._stop + most]
+
+    def _larger(self, needed: int) -> npt.NDArray[np.uint8]:
+        """Return a new array of at least `needed` bytes.
+
+        A large body gets room for the largest one at once. Pages that are not written take no
+        memory, and to copy the body again while it grows would take its memory twice.
+        """
+        doubled = max(2 * self._array.size, needed)
+        if doubled <= _KEPT_BYTES:
+            return np.empty(doubled, np.uint8)
+        try:
+            most = self._array.size + self._most + 2 * DECOMPRESSED_CHUNK_BYTES
+            return np.empty(max(most, needed), np.uint8)
+        except MemoryError:  # the system gives no more addresses than memory
+            return np.empty(doubled, np.uint8)
 
     def _filled(self, read_into: Callable[[memoryview], int]) -> bool:
         """Place the bytes of a decoder; return whether they are not too many."""

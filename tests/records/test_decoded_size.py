@@ -8,8 +8,9 @@ import pytest
 
 import kip33
 from kip33.formats import decoded_records, records
-from tests.builders.hostile_input import log_path, many_headers, many_messages, many_records
+from tests.builders.hostile_input import bomb, log_path, many_headers, many_messages, many_records
 from tests.builders.segment_builder import Record, v2_batch
+from tests.measured_command import measured
 
 LARGE = {
     "records": many_records(50_000),
@@ -93,3 +94,43 @@ def test_the_error_of_a_batch_reads_no_record_again(
     [*_, why] = kip33.read_arrow(log, columns=["_corrupt"]).read_all()["_corrupt"].to_pylist()
     assert why and message in why, why
     assert len(read) == 1
+
+
+READ = "import kip33; print(sum(batch.num_rows for batch in kip33.read_arrow({log!r})))"
+
+
+@pytest.mark.integration
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is in /proc")
+@pytest.mark.parametrize("codec", ["zstd", "none"])
+def test_a_large_record_is_in_memory_once(tmp_path: Path, codec: str) -> None:
+    size_bytes = 256 << 20
+    peaks = []
+    for name, data in (("small", many_records(50_000)), ("large", bomb(size_bytes, codec))):
+        log = log_path(tmp_path / name)
+        log.write_bytes(data)
+        found = measured("-c", READ.format(log=str(log)))
+        assert found.output == ("50000\n" if name == "small" else "1\n"), found
+        peaks.append(found.peak_bytes)
+    assert peaks[1] - peaks[0] < 1.2 * size_bytes, peaks
+
+
+def test_large_records_beside_small_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kip33.records.record_table.MOST_PAYLOAD_BYTES", 1000)
+    monkeypatch.setattr("kip33.records.binary_column._WHOLE_BYTES", 1000)
+    large = b"v" * 3000
+    sent = [
+        *(Record(1, b"a", large), Record(2, None, b""), Record(3, large, large), Record(4, b"b")),
+        *(Record(5, b"c", b"d", (("h", large),)), Record(6, None, large, (("i", large),) * 2)),
+    ]
+    log = log_path(tmp_path)
+    for codec in ("none", "zstd"):
+        log.write_bytes(v2_batch(0, sent, codec=codec) * 3)
+        read = list(kip33.read_arrow(log, columns=["key", "value", "headers"]))
+        for batch in read:
+            batch.validate(full=True)
+        rows = [row for batch in read for row in batch.to_pylist()]
+        pairs = [[(one["key"], one["value"]) for one in row["headers"] or ()] for row in rows]
+        found = [
+            (row["key"], row["value"], tuple(kept)) for row, kept in zip(rows, pairs, strict=False)
+        ]
+        assert found == [(one.key, one.value, tuple(one.headers)) for one in sent] * 3
