@@ -80,6 +80,11 @@ class PieceReader:
             count -= step
         return count <= 0
 
+    def ahead(self) -> tuple[bytes, int]:
+        """Return the piece with the next byte and that byte's place in it, for `skip`."""
+        self._more()
+        return self._piece, self._at
+
     def at_end(self) -> bool:
         """Return whether all bytes were read."""
         return not self._more()

@@ -25,6 +25,9 @@ RECORD: Final = np.dtype(
 )
 """One row per record."""
 
+FRONT: Final = np.dtype([("timestamp_delta", np.int64), ("offset_delta", np.int64)])
+"""One row per record of which only the front is read."""
+
 NO_TYPE: Final = -1  # timestamp types, by Kafka's numbers
 CREATE_TYPE: Final = 0
 APPEND_TYPE: Final = 1
@@ -94,3 +97,28 @@ def read_record(data: Bytes, at: int, limit: int, row: Any) -> tuple[int, int, i
     if after_headers(data, at, stop, count) != stop:
         return -1, 0, 0
     return stop, timestamp_delta, offset_delta
+
+
+def read_fronts(data: Bytes, at: int, stop: int, fronts: Any) -> tuple[int, int]:
+    """Fill `fronts` from the records of magic 2 that begin at `at`, without keys and values.
+
+    Returns how many were filled and the end of the last one: before a record that is damaged or not
+    complete in `data[:stop]`.
+    """
+    filled = 0
+    while filled < fronts.size:
+        length, start = short_at(data, at, stop, 5)
+        if start < 0 or length < 0 or length > stop - start:
+            break
+        end = start + length
+        timestamp_delta, place = short_at(data, start + 1, end, 10)
+        if place < 0:
+            break
+        offset_delta, place = short_at(data, place, end, 5)
+        if place < 0:
+            break
+        fronts[filled]["timestamp_delta"] = timestamp_delta
+        fronts[filled]["offset_delta"] = offset_delta
+        filled += 1
+        at = end
+    return filled, at

@@ -22,6 +22,8 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple, TypeAlias, overload
 
+import numpy as np
+
 from kip33.errors import CorruptSegmentError, UnsupportedFormatError
 from kip33.formats.batch import (
     LEGACY_HEADER_BYTES,
@@ -34,6 +36,8 @@ from kip33.formats.bigendian import java_sum
 from kip33.formats.byte_sources import PieceReader, SeekableBytes, pieces_of
 from kip33.formats.codecs import decompress
 from kip33.formats.legacy_messages import iterate_messages
+from kip33.formats.native import compiled
+from kip33.formats.record_fields import FRONT, read_fronts
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 CONTROL_TYPES: Final = (
@@ -47,7 +51,9 @@ CONTROL_TYPES: Final = (
 )
 DEFAULT_MAX_BATCH_BYTES: Final = 1 << 30  # of one batch after decompression
 LARGE_RECORD_BYTES: Final = 1 << 20
+PLAIN_RECORDS: Final = 1 << 16  # of a process, before it loads compiled code
 _MAGIC_POSITION = 16
+_FRONT_ROWS: Final = 1 << 12  # at once
 _FRONT_BYTES = 16  # largest start of a v2 record: attributes, timestamp delta, offset delta
 
 
@@ -161,9 +167,13 @@ def _v2_records(
     if count == 0:  # compaction removed them all
         return
     reader = PieceReader(decompress(body, header.codec, magic=header.magic, most_bytes=most_bytes))
-    first, first_byte = read
+    number, first_byte = read
     reader.skip(first_byte)
-    for number in range(first, count):
+    while number < count:
+        if skip and _plain.seen():
+            for record in _fronts(reader, header, count - 1 - number):
+                number += 1
+                yield record
         try:
             record = _read_record(reader, header, skip)
         except IndexError as error:
@@ -174,6 +184,42 @@ def _v2_records(
         if number == count - 1 and not reader.at_end():
             raise CorruptSegmentError(f"bytes are left after record {number} of {count}")
         yield record
+        number += 1
+
+
+class _PlainRecords:
+    """How many records this process has read by plain code, without keys and values."""
+
+    count = 0
+
+    def seen(self) -> bool:
+        """Count a record; return whether compiled code pays."""
+        self.count += 1
+        return self.count > PLAIN_RECORDS
+
+
+_plain: Final = _PlainRecords()
+
+
+def _fronts(reader: PieceReader, header: BatchHeader, most: int) -> Iterator[Record]:
+    """Yield up to `most` of the next records by compiled code, without keys and values.
+
+    It stops before a record that is not complete in the reader's piece, or damaged.
+    """
+    fronts = np.empty(min(most, _FRONT_ROWS), FRONT)
+    while most:
+        piece, at = reader.ahead()
+        data = np.frombuffer(piece, np.uint8)
+        filled, end = compiled(read_fronts)(data, at, data.size, fronts[:most])
+        if not filled:
+            return
+        reader.skip(end - at)
+        most -= filled
+        offsets = fronts["offset_delta"][:filled] + header.base_offset
+        timestamps = fronts["timestamp_delta"][:filled] + header.base_timestamp
+        if header.attributes & LOG_APPEND_TIME:
+            timestamps[:] = header.max_timestamp
+        yield from map(Record, offsets.tolist(), timestamps.tolist())
 
 
 def _read_record(reader: PieceReader, header: BatchHeader, skip: bool) -> Record:

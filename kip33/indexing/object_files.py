@@ -25,7 +25,7 @@ from kip33.formats.native import object_compiler
 from kip33.formats.native.object_code import CPU_TARGETS, Target
 from kip33.formats.native.object_kernels import FOLDER, NUMBA_SETTINGS
 from kip33.formats.record_columns import CURSOR, RECORD_LIMITS, add_records
-from kip33.formats.record_fields import RECORD
+from kip33.formats.record_fields import FRONT, RECORD, read_fronts
 from kip33.rules import (
     hash_table,
     index_entries,
@@ -74,6 +74,7 @@ def samples() -> dict[Callable[..., Any], tuple[Any, ...]]:
         index_gaps.watch_time_gaps: (batches, gaps, stairs),
         fill_entries: (data, 0, batches, bodies),
         add_records: (data, bodies, np.zeros(1, CURSOR), np.zeros(1, RECORD_LIMITS), records),
+        read_fronts: (data, 0, 0, np.zeros(1, FRONT)),
         add_fields: (
             *(data, _read_only(np.zeros((1, 7), np.int64)), 0),
             *(_read_only(np.zeros((1, 14), np.int32)), 0, sizes, written, written),

@@ -101,10 +101,10 @@ def large_legacy_bomb(size_bytes: int) -> bytes:
     return wrapper(0, [], value=value, timestamp=1000)
 
 
-def many_records(records: int, *, claimed: int | None = None) -> bytes:
-    """Return a small batch of 7-byte records without key and value; its header may claim more."""
+def many_records(records: int, *, claimed: int | None = None, max_timestamp: int = 1000) -> bytes:
+    """Return a small batch of 7-byte records of time 1000; its header may claim more."""
     body = zigzag(6) + bytes(3) + zigzag(-1) * 2 + zigzag(0)
-    return _packed(body * records, claimed or records, last_offset_delta=records - 1)
+    return _packed(body * records, claimed or records, records - 1, max_timestamp)
 
 
 def many_headers(headers: int, *, last: bytes = b"\x00\x01") -> bytes:
@@ -119,15 +119,17 @@ def many_messages(messages: int, *, magic: int = 1) -> bytes:
     return wrapper(messages - 1, [one] * messages, magic=magic, timestamp=1000)
 
 
-def _packed(body: bytes, count: int, last_offset_delta: int = 0) -> bytes:
-    times = {"base_timestamp": 1000, "max_timestamp": 1000}
+def _packed(
+    body: bytes, count: int, last_offset_delta: int = 0, max_timestamp: int = 1000
+) -> bytes:
     return v2_batch(
         *(0, ()),
         body=compress(body, "zstd"),
         attributes=CODEC_BITS["zstd"],
         records_count=count,
         last_offset_delta=last_offset_delta,
-        **times,
+        base_timestamp=1000,
+        max_timestamp=max_timestamp,
     )
 
 

@@ -26,6 +26,7 @@ from tests.builders.hostile_input import (
     legacy_bomb,
     log_path,
     lying_headers,
+    many_records,
     markers_only,
     sparse_time_index,
     steps_of_one_batch,
@@ -208,3 +209,39 @@ def test_large_records_are_read_as_small_ones_are(monkeypatch: pytest.MonkeyPatc
                 read.append("damage")
             outcomes.append(read)
         assert outcomes[0] == outcomes[1], f"seed {seed}"
+
+
+def test_fronts_are_read_by_compiled_code_as_by_plain_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same offsets and timestamps, and errors at the same places."""
+    for seed in range(300):
+        chance = Random(seed)
+        sent = [
+            Sent(chance.choice((i, 1 << 40)), None, chance.randbytes(chance.choice((0, 9, 300))))
+            for i in range(chance.choice((1, 5, 40)))
+        ]
+        append_time = chance.choice((None, 77))
+        batch = bytearray(v2_batch(chance.choice((0, 2**62)), sent, log_append_time=append_time))
+        if seed % 3:
+            batch[chance.randrange(61, len(batch))] ^= 1 << chance.randrange(8)
+        outcomes = []
+        for plain_records in (1 << 60, 0):
+            monkeypatch.setattr(records, "PLAIN_RECORDS", plain_records)
+            read: list[object] = []
+            try:
+                read.extend(records.iterate_records(bytes(batch), skip_key_value=True))
+            except CorruptSegmentError as error:
+                read.append(str(error))
+            outcomes.append(read)
+        assert outcomes[0] == outcomes[1], f"seed {seed}"
+
+
+def test_a_search_in_many_records_uses_compiled_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "PLAIN_RECORDS", 100)
+    plainly: list[int] = []
+    one = records._read_record
+    monkeypatch.setattr(records, "_read_record", lambda *how: plainly.append(1) or one(*how))
+    row = write_segment(tmp_path, 0, many_records(100_000, max_timestamp=2000))
+    [answer] = search_partition([row], [1500])
+    assert answer.offset is None and len(plainly) < 200, len(plainly)
