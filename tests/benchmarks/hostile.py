@@ -20,6 +20,9 @@ from tests.builders.hostile_input import (
     large_legacy_bomb,
     log_path,
     lying_headers,
+    many_headers,
+    many_messages,
+    many_records,
     markers_only,
     sparse_time_index,
     steps_of_one_batch,
@@ -87,6 +90,7 @@ def inputs(folder: Path, divisor: int) -> Iterator[Input]:
     title = "a `.timeindex` of 24 MiB without a true entry, `verify`"
     yield Input(title, 24 * MIB // divisor, ["verify", str(log.with_suffix(".timeindex"))])
     yield from searched(folder, divisor)
+    yield from read_as_arrow(folder, divisor)
 
 
 def searched(folder: Path, divisor: int) -> Iterator[Input]:
@@ -110,6 +114,22 @@ def searched(folder: Path, divisor: int) -> Iterator[Input]:
     ):
         log = write(folder, log_bytes)
         yield Input(title, len(log_bytes), ["-c", SEARCH.format(log=log.as_uri()) + call])
+
+
+def read_as_arrow(folder: Path, divisor: int) -> Iterator[Input]:
+    """Yield small files of many rows, and one large record, as `read_arrow` reads them."""
+    call = "import kip33; print(sum(b.num_rows for b in kip33.read_arrow({log!r})))"
+    records, headers, messages = 20_000_000 // divisor, 8_000_000 // divisor, 10**6 // divisor
+    size = 900 * MIB // divisor
+    for title, log_bytes, batch_bytes in (
+        (f"{records:,} records in one batch", many_records(records), 7 * records),
+        (f"{headers:,} headers of one record", many_headers(headers), 2 * headers),
+        (f"{messages:,} messages of magic 1 in one", many_messages(messages), 34 * messages),
+        ("one record of 900 MiB", large_bomb(size, "zstd"), size),
+    ):
+        log = write(folder, log_bytes)
+        arguments = ["-c", call.format(log=str(log))]
+        yield Input(f"{title}, `read_arrow`", len(log_bytes), arguments, batch_bytes)
 
 
 def write(folder: Path, log_bytes: bytes) -> Path:
