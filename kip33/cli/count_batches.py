@@ -16,13 +16,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.cli.records_options import CountRequest
+from kip33.formats.batch import RECORD_BATCH_OVERHEAD
 from kip33.records.columns import UNDECIDED
 from kip33.records.faults import Faults, LogsRead
 from kip33.records.partitions import PartitionSegments
 from kip33.records.reading import Isolation
 
 _LOG_APPEND_TIME: Final = 1
-_OF_HEADERS: Final = ("topic", "timestampType", "max_timestamp", "records_count")
+_LEAST_RECORD_BYTES: Final = 7  # of magic 2, without key, value and headers
+_OF_HEADERS: Final = (
+    *("topic", "timestampType", "max_timestamp", "records_count"),
+    *("magic", "codec", "size_bytes"),
+)
 
 Counted: TypeAlias = Counter[tuple[str | None, int | None]]
 """Records by topic and number of the period, None for records without a timestamp."""
@@ -104,7 +109,16 @@ def _is_exact(batch: pa.RecordBatch) -> bool:
     counts = batch.column("records_count")
     is_alone = pc.less_equal(counts, 1)
     is_stamped = pc.equal(batch.column("timestampType"), _LOG_APPEND_TIME)
-    return not counts.null_count and bool(pc.all(pc.or_(is_alone, is_stamped)).as_py())
+    is_known = not counts.null_count and bool(pc.all(pc.or_(is_alone, is_stamped)).as_py())
+    return is_known and not _claims_too_much(batch)
+
+
+def _claims_too_much(batch: pa.RecordBatch) -> bool:
+    """Return whether a header claims more records than its uncompressed bytes can hold."""
+    least = pc.multiply(batch.column("records_count").cast(pa.int64()), _LEAST_RECORD_BYTES)
+    room = pc.subtract(batch.column("size_bytes").cast(pa.int64()), RECORD_BATCH_OVERHEAD)
+    is_plain = pc.and_(pc.equal(batch.column("codec"), "none"), pc.equal(batch.column("magic"), 2))
+    return bool(pc.any(pc.and_(is_plain, pc.greater(least, room))).as_py())
 
 
 def _by_period(

@@ -243,3 +243,16 @@ def test_a_wrong_option_is_one_line(command: Command, options: list[str], messag
 
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert message in done.stderr
+
+
+def test_a_count_that_the_bytes_cannot_hold_is_not_believed(command: Command) -> None:
+    sent = [Record(START_MS, None, None)] * 5
+    good = v2_batch(0, sent, log_append_time=START_MS)
+    claims = v2_batch(5, sent, log_append_time=START_MS, records_count=2**31 - 1)
+    log = file_named(LOG, good + claims)
+
+    done = command("count", log, "--per", "1d", "--format", "jsonl")
+
+    assert [row["records"] for row in rows_of(done)] == [10]
+    [warning] = warnings_of(done)
+    assert "record 5 of 2147483647" in warning
