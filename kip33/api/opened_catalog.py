@@ -4,7 +4,6 @@ Its methods call the same functions as the commands `catalog`, `search`, `lag`, 
 `retention` and `roll`. `kip33/api/RESULTS.md` lists the columns and fields of all results.
 """
 
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -292,10 +291,7 @@ class OpenedCatalog:
         )
 
     def _chosen(self, snapshot: str | None) -> Snapshot:
-        choice = choose(self.catalog, snapshot)
-        for warning in choice.warnings:
-            warnings.warn(warning, stacklevel=3)
-        return choice.snapshot
+        return choose(self.catalog, snapshot).snapshot
 
     def _partitions(
         self, offsets: Sequence[GroupOffset], snapshot: Snapshot

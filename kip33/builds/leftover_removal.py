@@ -24,6 +24,7 @@ from kip33.builds.leftover_plan import (
 )
 from kip33.builds.leftovers import find_leftovers, index_dir_of
 from kip33.catalog.catalog import Catalog
+from kip33.catalog.choosing import choose
 from kip33.errors import Kip33Error, PlanError
 from kip33.retention.broker_locks import locked
 from kip33.stores.concurrently import map_in_order
@@ -84,7 +85,8 @@ def remove_leftovers(
     Raises PlanError if the plan is of another catalog or SOURCE, LockedError if a broker uses a log
     directory, and the errors of `find_leftovers`; then nothing was changed.
     """
-    newest = catalog.require_newest()
+    ignored: list[str] = []
+    newest = choose(catalog, None, ignored.append).snapshot
     expected = (plan.catalog, plan.source, plan.index_dir)
     found = (catalog.location.uri, newest.source, index_dir_of(newest).uri)
     for mine, theirs in zip(expected, found, strict=True):
@@ -96,7 +98,7 @@ def remove_leftovers(
         logs = LeftoverLogs.of(catalog, newest)
         removal = _Removal(logs, there, dry_run)
         results = tuple(map_in_order(logs.source, plan.leftovers, removal.take))
-    return RemovedLeftovers(plan, dry_run, results, tuple(leftovers.warnings))
+    return RemovedLeftovers(plan, dry_run, results, (*ignored, *leftovers.warnings))
 
 
 def _places(plan: LeftoverPlan) -> set[Location]:

@@ -7,7 +7,6 @@ from click.core import ParameterSource
 
 from kip33.builds.leftover_plan import PLANNED_ON_REQUEST
 from kip33.catalog.catalog import Catalog
-from kip33.catalog.choosing import chosen
 from kip33.cli.catalog_diff import show_difference
 from kip33.cli.catalog_holes import show_holes
 from kip33.cli.catalog_orphans import show_orphans
@@ -16,6 +15,7 @@ from kip33.cli.catalog_prune import prune_catalog
 from kip33.cli.catalog_snapshots import print_path, show_segments, show_snapshots
 from kip33.cli.options import format_option, store_options
 from kip33.cli.pandas_free import leave_pandas_out
+from kip33.cli.snapshot_choice import choose_and_warn
 from kip33.rules.segment_status import SegmentStatus
 from kip33.stores.directory_checks import require_directory
 
@@ -174,14 +174,14 @@ def catalog(
     if diff:
         show_difference(opened, *diff, output_format)
     elif holes:
-        show_holes(opened, chosen(opened, snapshot), policy, output_format)
+        show_holes(opened, choose_and_warn(opened, snapshot).snapshot, policy, output_format)
     elif segments:
-        show_segments(opened, chosen(opened, snapshot), statuses, output_format)
+        show_segments(opened, choose_and_warn(opened, snapshot).snapshot, statuses, output_format)
     elif apply_file:
         apply_plan_file(opened, apply_file, output_format, dry_run=dry_run)
     elif orphans:
         request = LeftoverRequest.of(plan_file, remove) if plan_file else None
-        show_orphans(opened, chosen(opened, snapshot), request, output_format)
+        show_orphans(opened, choose_and_warn(opened, snapshot).snapshot, request, output_format)
     elif keep:
         prune_catalog(opened, keep, output_format)
     elif path_only:

@@ -8,9 +8,9 @@ import click
 import pyarrow as pa
 
 from kip33.catalog.catalog import Catalog
-from kip33.catalog.choosing import chosen
 from kip33.catalog.difference import count_changes, difference
 from kip33.cli.output import MOST_TABLE_ROWS, print_table
+from kip33.cli.snapshot_choice import choose_and_warn
 
 _ROWS_AT_ONCE: Final = 10_000
 _SIZES: Final = ("size_bytes_before", "size_bytes_after")
@@ -19,7 +19,7 @@ _STATUSES: Final = ("status_before", "status_after")
 
 def show_difference(opened: Catalog, a: str, b: str, output_format: str) -> None:
     """Print each segment that changed from snapshot `a` to snapshot `b`, and their sums."""
-    before, after = chosen(opened, a), chosen(opened, b)
+    before, after = (choose_and_warn(opened, one).snapshot for one in (a, b))
     changed = difference(opened, before, after)
     counts = count_changes(changed)
     if output_format == "jsonl":

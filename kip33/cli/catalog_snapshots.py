@@ -10,22 +10,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Catalog
-from kip33.catalog.choosing import chosen
+from kip33.catalog.choosing import choose
 from kip33.catalog.holes import hole_totals, read_holes
 from kip33.catalog.snapshot import Snapshot
 from kip33.catalog.topic_totals import TopicTotals, topic_totals
 from kip33.cli.catalog_prune import warn_of
 from kip33.cli.output import MOST_TABLE_ROWS, human_bytes, iso_time, print_json, print_table
+from kip33.cli.snapshot_choice import choose_and_warn
 
 
 def print_path(opened: Catalog, name: str | None) -> None:
     """Print the path of a snapshot's folder, the URI if it is not local."""
-    shown = chosen(opened, name)
-    for candidate in opened.candidates():
-        if name or candidate.name == shown.name:
-            break
-        if candidate.problem:
-            warn_of(candidate.problem)  # newer than the snapshot that is used
+    shown = choose_and_warn(opened, name).snapshot
     folder = opened.snapshot_folder(shown.name)
     click.echo(folder.path if folder.is_local else folder.uri)
 
@@ -68,7 +64,7 @@ def _segments(
 
 def show_snapshots(opened: Catalog, name: str | None, output_format: str) -> None:
     """Print all snapshots, and the totals of one, per topic; None is the newest one."""
-    shown = chosen(opened, name)
+    shown, _ = choose(opened, name, lambda _: None)  # the loop below warns of all
     candidates = list(opened.candidates())
     for candidate in candidates:
         if candidate.problem:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kip33.cli.output import warn
 from kip33.cli.records_options import CountRequest
 from kip33.formats.batch import RECORD_BATCH_OVERHEAD
 from kip33.records.columns import UNDECIDED
@@ -44,7 +45,7 @@ def counted_batches(
     by_record = request.reading(
         columns=["topic", "timestamp", *([UNDECIDED] if is_committed else [])]
     )
-    for partition in by_record.partitions(request.source):
+    for partition in by_record.partitions(request.source, warn=warn):
         is_in_order = request.disorder_ms is not None  # reading may stop inside the partition
         parts = [partition] if is_in_order else by_record.parts([partition])
         headers = HeaderCount(request, parts)

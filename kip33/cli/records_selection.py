@@ -6,6 +6,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kip33.cli.output import warn
 from kip33.cli.records_options import RecordsRequest
 from kip33.records.columns import CORRUPT, UNDECIDED, chosen
 from kip33.records.faults import LogsRead
@@ -48,7 +49,7 @@ class RecordSelection:
     def read(self, most_problems: int) -> pa.RecordBatchReader:
         """Return the selected records until the limit; keep the first `most_problems` lines."""
         skipped: list[str] = []
-        partitions = self._reading.partitions(self._request.source)
+        partitions = self._reading.partitions(self._request.source, warn=warn)
         self.topics = {segments[0].topic for segments in partitions}
         reading = self._reading.with_columns(self._columns_to_read())
         reader = reading.read(partitions, skipped, self.logs)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from kip33.cli.output import RESULT, human_bytes, print_json, print_table
+from kip33.cli.output import RESULT, human_bytes, print_json, print_table, warn
 from kip33.cli.progress import progress_bar
 from kip33.cli.retention_options import RetentionRequest
 from kip33.cli.retention_tables import MOST_PARTITIONS
@@ -65,6 +65,7 @@ def apply_file(file: str, options: RetentionRequest) -> ExitCode:
             trash=Location.of(options.trash) if options.trash else None,
             dry_run=dry_run,
             on_record=on_record,
+            warn=warn,
         )
     summary = _summary(applied) | {"seconds": round(time.monotonic() - started, 3)}
     publish_summary(options.summary_file, summary)

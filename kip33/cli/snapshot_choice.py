@@ -7,7 +7,4 @@ from kip33.cli.output import warn
 
 def choose_and_warn(catalog: Catalog, text: str | None) -> Choice:
     """Return `choose(...)` and print each of its warnings on one line."""
-    choice = choose(catalog, text)
-    for warning in choice.warnings:
-        warn(warning)
-    return choice
+    return choose(catalog, text, warn)

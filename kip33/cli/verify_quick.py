@@ -7,11 +7,11 @@ import click
 from click.core import ParameterSource
 
 from kip33.catalog.catalog import Catalog
-from kip33.catalog.choosing import choose
 from kip33.cli.engine_option import EngineOptions, open_engine
 from kip33.cli.metrics_file import MetricsRequest, publish_metrics
-from kip33.cli.output import human_bytes, print_json, print_table, warn
+from kip33.cli.output import human_bytes, print_json, print_table
 from kip33.cli.progress import progress_bar
+from kip33.cli.snapshot_choice import choose_and_warn
 from kip33.cli.summary_file import publish_summary
 from kip33.indexing.by_path import topic_of
 from kip33.indexing.quick_verification import QuickVerdict, execute_quick, plan_quick
@@ -77,9 +77,7 @@ def verify_quick(  # parameters: options of the command
     require_directory(place, "the catalog")
     opened = Catalog(place)
     opened.require_source(Location.of(source))
-    snapshot, warnings = choose(opened, None)
-    for warning in warnings:
-        warn(warning)
+    snapshot = choose_and_warn(opened, None).snapshot
     engine = open_engine(options)
     with progress_bar("verify") as bar:
         files = plan_quick(opened, snapshot, topics)

@@ -20,7 +20,7 @@ from kip33.archive.segment_paths import base_offset_in
 from kip33.archive.sources import matches, require_segments
 from kip33.archive.topic_ids import with_topic_ids
 from kip33.catalog.catalog import Catalog
-from kip33.catalog.choosing import chosen
+from kip33.catalog.choosing import Warn, choose, warn_caller
 from kip33.errors import FileReadError, LocationError
 from kip33.formats.names import parse_partition_dir
 from kip33.records.read_segment import HeaderFigures, ReadSegment
@@ -83,20 +83,22 @@ def partitions_of(
     layout: str = "kafka",
     storage_options: StorageOptions | None = None,
     filesystem: Filesystem | None = None,
+    warn: Warn = warn_caller,
 ) -> list[PartitionSegments]:
     """Return the partitions to read, by topic and number.
 
-    Raises LocationError if there are no segments, CatalogError for a damaged catalog.
+    `warn` gets a line for each newer snapshot of a catalog that is ignored. Raises LocationError if
+    there are no segments, CatalogError for a damaged catalog.
     """
     if isinstance(source, HoldsCatalog):
-        return _replicas(_of_catalog(source.catalog, selection), selection)
+        return _replicas(_of_catalog(source.catalog, selection, warn), selection)
     if isinstance(source, Segment):
         return [[_of_listed(source, log_of(source, storage_options, filesystem))]]
     place = place_on(source, storage_options, filesystem)
     if place.name.endswith(".log"):
         return [[_of_log(place)]]
     if Catalog(place).commit_names():
-        return _replicas(_of_catalog(Catalog(place), selection), selection)
+        return _replicas(_of_catalog(Catalog(place), selection, warn), selection)
     return _replicas(_of_archive(place, selection, layout_of(layout)), selection)
 
 
@@ -153,8 +155,8 @@ def _of_listed(segment: Segment, log: Location) -> ReadSegment:
     )
 
 
-def _of_catalog(catalog: Catalog, selection: Selection) -> list[ReadSegment]:
-    snapshot = chosen(catalog, None)
+def _of_catalog(catalog: Catalog, selection: Selection, warn: Warn) -> list[ReadSegment]:
+    snapshot = choose(catalog, None, warn).snapshot
     found = []
     for piece in catalog.read_pieces(snapshot, _FROM_CATALOG):
         if selection.topics:

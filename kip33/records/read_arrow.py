@@ -70,6 +70,9 @@ def read_arrow(  # parameters: each selects rows or columns, or says how to read
     "skip" appends one line to the list `skipped`, if it is given. Batches after an unreadable one
     are read. A batch that decompresses to more than `max_batch_bytes` counts as unreadable.
 
+    If the newest snapshot of a catalog is damaged, an older one is read, with a Python warning;
+    with `on_error="fail"` CatalogError is raised.
+
     Raises ValueError for a wrong argument, LocationError if there are no segments, CatalogError if
     the catalog is damaged.
     """

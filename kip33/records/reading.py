@@ -10,7 +10,8 @@ from typing import Final, NamedTuple, Protocol, Self, TypeAlias, TypedDict, Unpa
 
 import pyarrow as pa
 
-from kip33.errors import LocationError
+from kip33.catalog.choosing import Warn, warn_caller
+from kip33.errors import CatalogError, LocationError
 from kip33.formats.names import is_topic
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.formats.times import Time
@@ -144,11 +145,20 @@ class Reading(NamedTuple):
         source: Source,
         storage_options: StorageOptions | None = None,
         filesystem: Filesystem | None = None,
+        warn: Warn = warn_caller,
     ) -> list[PartitionSegments]:
         """Return the partitions to read; errors as those of `partitions_of`.
 
-        A filter that no partition passes is not an error.
+        A filter that no partition passes is not an error. With `on_error="fail"`, CatalogError if a
+        newer snapshot is damaged.
         """
+
+        def missed(message: str) -> None:
+            if self.on_error == OnError.FAIL:
+                raise CatalogError(
+                    f'{message}, and on_error="fail" takes no older one; run `kip33 build`'
+                )
+            warn(message)
 
         def listed(selection: Selection) -> list[PartitionSegments]:
             return partitions_of(
@@ -157,6 +167,7 @@ class Reading(NamedTuple):
                 layout=self.layout,
                 storage_options=storage_options,
                 filesystem=filesystem,
+                warn=missed,
             )
 
         if self.bounds.is_empty:

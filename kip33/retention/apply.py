@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from kip33.archive.listing import DIRECTORIES_AT_ONCE
+from kip33.catalog.choosing import Warn, warn_caller
 from kip33.retention.apply_checks import (
     require_fresh,
     require_same_judgement,
@@ -80,12 +81,14 @@ def apply_plan(
     dry_run: bool = False,
     threads: int = DIRECTORIES_AT_ONCE,
     on_record: OnRecord | None = None,
+    warn: Warn = warn_caller,
 ) -> Applied:
     """Delete what the plan says, or move it to `trash`; return a row for each partition.
 
     `clock` gives the time in ms. `on_record` is called with each object of the journal after it is
     published, one at a time; in a dry run, with the objects there would be. If it returns False, it
-    is not called again, and each partition ends with its current segment. Raises PlanError,
+    is not called again, and each partition ends with its current segment. `warn` gets a line for
+    each newer snapshot of the catalog that is damaged. Raises PlanError,
     CatalogError or LocationError if the plan is refused; then nothing was changed.
     """
     require_fresh(plan, clock_ms=clock(), max_age_ms=max_age_ms)
@@ -103,7 +106,7 @@ def apply_plan(
             if not linked_directory(partition.directory, None, plan.basis.source)
         )
         locks.enter_context(locked(directories, make=not dry_run))
-        known = require_same_judgement(plan)
+        known = require_same_judgement(plan, warn)
         if dry_run:
             locks.close()  # a dry run only tests the lock; a broker may start
         else:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from kip33.archive.broker_log_dirs import require_outside_brokers
 from kip33.catalog.catalog import Catalog
+from kip33.catalog.choosing import Warn, choose
 from kip33.errors import CatalogError, PlanError
 from kip33.retention.judging import CatalogRow, JudgedPartition, judged_partitions
 from kip33.retention.plan import (
@@ -72,15 +73,16 @@ def require_trash(plan: RetentionPlan, trash: Location) -> None:
     require_outside_brokers(trash, "the trash")
 
 
-def require_same_judgement(plan: RetentionPlan) -> frozenset[str]:
+def require_same_judgement(plan: RetentionPlan, warn: Warn) -> frozenset[str]:
     """Return the URIs of the planned logs that the newest snapshot has.
 
-    Raises PlanError if the snapshot would keep one of them or has other values for it, CatalogError
-    if there is no snapshot or it is of another source.
+    `warn` gets a line for each newer snapshot that is damaged. Raises PlanError if the snapshot
+    would keep one of them or has other values for it, CatalogError if there is no snapshot or it is
+    of another source.
     """
     basis = plan.basis
     catalog = Catalog(basis.catalog)
-    newest = catalog.require_newest()
+    newest = choose(catalog, None, warn).snapshot
     if newest.source != basis.source.uri:
         raise CatalogError(
             f"{basis.catalog.uri}: describes {newest.source}, but the plan is for "

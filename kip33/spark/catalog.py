@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from kip33.catalog.catalog import Catalog
-from kip33.catalog.choosing import chosen
+from kip33.catalog.choosing import choose
 from kip33.catalog.schema import SEGMENTS
 from kip33.errors import CatalogError
 from kip33.spark.store_settings import use_session
@@ -41,7 +41,7 @@ def load_catalog(
     use_storage_options(storage_options, [Location.of(catalog)])
     use_session(spark)
     opened = Catalog.at(catalog)
-    found = chosen(opened, snapshot)
+    found = choose(opened, snapshot).snapshot
     folder = opened.snapshot_folder(found.name).uri
     if folder not in _CHECKED:
         opened.require_whole(found)

@@ -43,6 +43,9 @@ def register(
     `spark.sql.python.filterPushdown.enabled`. Then call `load` for each use in a query: Spark 4.3
     reads a DataFrame that a query uses twice with the filters of one use, and rows are missing.
 
+    If the newest snapshot of a catalog is damaged, an older one is read, with a warning on the
+    driver's standard error; with `on_error` "fail" the query fails.
+
     Tasks use the session's settings of stores as they are now, with `storage_options` (Hadoop's
     keys). Call it again after a change. Raises ValueError for PySpark 3.5 and for a session of
     Spark Connect; `read_segments` supports both.

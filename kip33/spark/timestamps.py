@@ -15,7 +15,7 @@ from kip33.audits.timestamp_plan import (
 from kip33.audits.timestamp_rows import TIMESTAMPS, timestamp_row
 from kip33.audits.timestamp_tree import execute_timestamps
 from kip33.catalog.catalog import Catalog
-from kip33.catalog.choosing import chosen
+from kip33.catalog.choosing import choose
 from kip33.rules.policies import Policies
 from kip33.rules.timestamp_limits import LimitChoice
 from kip33.spark.given_places import given_places
@@ -58,7 +58,7 @@ def timestamp_profile(  # parameters: a notebook user sees each option as a keyw
     limits = LimitChoice(before_max_ms, after_max_ms, difference_max_ms, policies)
     question = TimestampQuestion(limits, AuditClock(clock), now_ms)
     place = Location.of(source)
-    found = chosen(Catalog(place), snapshot) if is_catalog(place) else None
+    found = choose(Catalog(place), snapshot).snapshot if is_catalog(place) else None
     plan = plan_timestamps(source, question, topics=topics, layout=layout, snapshot=found)
     engine = SparkEngine(lambda: spark)
     profiles = execute_timestamps(plan, engine, parallelism=parallelism, on_progress=on_progress)

@@ -18,6 +18,18 @@ COMMANDS = {
         *("--offsets", "offsets.csv"),
     ),
     "retention": ("retention", "CATALOG", "--retention-ms", "7d"),
+    "catalog": ("catalog", "CATALOG"),
+    "orphans": ("catalog", "CATALOG", "--orphans"),
+    "report": ("report", "CATALOG", "--output", "report.html"),
+    "roll": ("roll", "CATALOG"),
+    "timestamps": ("timestamps", "CATALOG"),
+}
+OTHERS = {
+    "count": (("count", "CATALOG", "--per", "1d"), 0),
+    "records": (("records", "CATALOG"), 0),
+    "records to a file": (("records", "CATALOG", "--output", "records.parquet"), 0),
+    "path": (("catalog", "CATALOG", "--path"), 0),
+    "schemas": (("records", "CATALOG", "--decode", "--schemas", "CATALOG"), 2),
 }
 
 
@@ -55,6 +67,19 @@ def test_every_command_reports_that_the_newest_snapshot_is_ignored(
     if output_format == "json" and arguments[0] in ("search", "retention"):
         [told] = done.lines[0]["summary"]["warnings"]
         assert told.startswith(warning)
+
+
+@pytest.mark.parametrize(("arguments", "exit_code"), OTHERS.values(), ids=OTHERS)
+def test_commands_of_other_formats_report_it_too(
+    command: Command, damaged: tuple[Path, Path], arguments: Any, exit_code: int
+) -> None:
+    catalog, part = damaged
+
+    done = command(*(catalog if one == "CATALOG" else one for one in arguments))
+
+    assert done.exit_code == exit_code, done
+    assert f"{part.as_uri()}: no bytes found" in done.stderr
+    assert "; this snapshot is ignored" in done.stderr
 
 
 @pytest.mark.parametrize("output_format", ["json", "jsonl"])

@@ -3,12 +3,19 @@
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
+from pyspark.errors import PySparkException
 
 from kip33.catalog.catalog import Catalog
 from kip33.errors import CatalogError
+from kip33.spark import read_segments, register
 from kip33.spark.catalog import load_catalog
+from kip33.spark.timestamps import timestamp_profile
+from tests.builders.log_file import write_log
+from tests.builders.segment_builder import Record, v2_batch
 from tests.builders.snapshots import part_path, row, write
+from tests.faults.builds import build_here
 
 pytestmark = pytest.mark.spark
 
@@ -35,3 +42,47 @@ def test_half_a_snapshot_is_not_loaded(spark: Any, catalog: Catalog) -> None:
         CatalogError, match=r"part-00001\.parquet: no bytes found, .* the snapshot is damaged"
     ):
         load_catalog(spark, catalog.location.uri, damaged.name)
+
+
+@pytest.fixture
+def lost(tmp_path: Path) -> str:
+    """Return a catalog whose newest snapshot has 200 records and lost a part; the other has 100."""
+    for offset in (0, 100):
+        records = [Record(1_700_000_000_000, None, b"v")] * 100
+        write_log(tmp_path / "archive/t-0", offset, v2_batch(offset, records))
+        build_here(tmp_path / "archive", tmp_path / "indexes")
+    opened = Catalog.at(str(tmp_path / "indexes/_catalog"))
+    part_path(opened, opened.require_newest()).unlink()
+    return opened.location.path
+
+
+def segment_source(spark: Any, catalog: str, **options: Any) -> Any:
+    register(spark)
+    return spark.read.format("kafka-segments").options(**options).load(catalog)
+
+
+def profile(spark: Any, catalog: str) -> Any:
+    return timestamp_profile(spark, catalog, now_ms=1_800_000_000_000)
+
+
+@pytest.mark.parametrize(
+    ("read", "rows"), [(load_catalog, 1), (read_segments, 100), (profile, 1)], ids=str
+)
+def test_a_reader_warns_that_the_newest_snapshot_is_ignored(
+    spark: Any, lost: str, read: Any, rows: int
+) -> None:
+    with pytest.warns(UserWarning, match=r"no bytes found, .*; this snapshot is ignored") as seen:
+        assert read(spark, lost).count() == rows
+    assert __file__ in [one.filename for one in seen]
+
+
+def test_segments_may_be_read_only_from_the_newest_snapshot(spark: Any, lost: str) -> None:
+    with pytest.raises(CatalogError, match=r"no bytes found, .*; run `kip33 build`"):
+        read_segments(spark, lost, on_error="fail")
+
+
+@pytest.mark.skipif(pyspark.__version__ < "4", reason="PySpark 3.5 has no data sources")
+def test_the_data_source_reads_only_the_newest_snapshot_if_asked(spark: Any, lost: str) -> None:
+    assert segment_source(spark, lost).count() == 100  # the warning is in the log of Spark
+    with pytest.raises(PySparkException, match=r"no bytes found, .*; run `kip33 build`"):
+        segment_source(spark, lost, on_error="fail").count()
