@@ -19,11 +19,13 @@ one with the highest sequence number, ties broken by id; clocks do not matter. N
 
 import io
 import json
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
@@ -32,9 +34,11 @@ from kip33.catalog.snapshot import Candidate, OrphanList, Snapshot, SnapshotPart
 from kip33.errors import CatalogError, UnreadableCatalogError
 from kip33.stores.file_status import entries_of
 from kip33.stores.files import one_line, read_whole
-from kip33.stores.locations import Location
+from kip33.stores.locations import KEYS_IN_URI, Location
 
 MOST_COMMIT_BYTES: Final = 1 << 30
+URI_COLUMNS: Final = ("log_uri", "index_uri")
+HIDDEN_KEYS: Final = r"\1\2***@"
 NO_FILE: Final = (FileNotFoundError, IsADirectoryError)  # other errors may be temporary
 
 
@@ -162,7 +166,7 @@ class Catalog(NamedTuple):
                     raise ValueError(f"{found} rows found, the commit file says {part.rows}")
                 for group in range(file.num_row_groups):
                     rows = file.read_row_group(group, columns=columns, use_threads=False)
-                    yield _with_all_columns(rows, columns or SEGMENTS.names)
+                    yield _without_keys(_with_all_columns(rows, columns or SEGMENTS.names))
             except (OSError, ValueError) as error:
                 raise CatalogError(f"{place.uri}: cannot be read: {one_line(error)}") from error
 
@@ -223,7 +227,7 @@ class Catalog(NamedTuple):
             snapshot = Snapshot(
                 int(record["sequence"]),
                 str(record["id"]),
-                str(record["source"]),
+                re.sub(KEYS_IN_URI, HIDDEN_KEYS, str(record["source"])),
                 int(record["created_ms"]),
                 tuple(
                     SnapshotPart(str(name), int(rows), int(size_bytes), int(crc32))
@@ -266,3 +270,12 @@ def _with_all_columns(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
         field = SEGMENTS.field(name)
         rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
     return rows.select(columns) if missing else rows
+
+
+def _without_keys(rows: pa.Table) -> pa.Table:
+    """Hide keys in URIs, which kip33 refuses and never writes, so that no output has them."""
+    for name in URI_COLUMNS:
+        if name in rows.column_names and pc.any(pc.match_substring(rows[name], "@")).as_py():
+            shown = pc.replace_substring_regex(rows[name], KEYS_IN_URI, HIDDEN_KEYS)
+            rows = rows.set_column(rows.column_names.index(name), rows.schema.field(name), shown)
+    return rows

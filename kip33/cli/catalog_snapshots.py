@@ -1,5 +1,6 @@
 """`kip33 catalog`, `--path` and `--segments`: snapshots, totals, segments, and where they are."""
 
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -17,13 +18,15 @@ from kip33.catalog.topic_totals import TopicTotals, topic_totals
 from kip33.cli.catalog_prune import warn_of
 from kip33.cli.output import MOST_TABLE_ROWS, human_bytes, iso_time, print_json, print_table
 from kip33.cli.snapshot_choice import choose_and_warn
+from kip33.cli.standard_output import exact_output
 
 
 def print_path(opened: Catalog, name: str | None) -> None:
     """Print the path of a snapshot's folder, the URI if it is not local."""
     shown = choose_and_warn(opened, name).snapshot
     folder = opened.snapshot_folder(shown.name)
-    click.echo(folder.path if folder.is_local else folder.uri)
+    stream = sys.stdout if sys.stdout.isatty() else exact_output()  # programs open the path
+    click.echo(folder.path if folder.is_local else folder.uri, stream, color=True)
 
 
 def show_segments(

@@ -24,6 +24,7 @@ from kip33.cli.progress import progress_bar
 from kip33.cli.search_options import AUTO_BUFFER, FailoverRequest
 from kip33.cli.search_tables import partition_name
 from kip33.cli.snapshot_choice import choose_and_warn
+from kip33.cli.standard_output import exact_output
 from kip33.cli.times import current_ms
 from kip33.rules.search import EARLIEST, SearchResult
 from kip33.search.catalog_search import by_partition, rows_of
@@ -59,7 +60,7 @@ def show_failover(options: FailoverRequest) -> None:
             max_batch_bytes=options.max_batch_bytes,
         )
     if options.emit:
-        click.echo(_reset_offsets(points), nl=False)
+        click.echo(_reset_offsets(points), exact_output(), nl=False, color=True)
     elif options.output_format == "table":
         _print_table(points, buffer_ms, time.monotonic() - started)
     else:

@@ -16,6 +16,7 @@ from typing import Final, NoReturn
 import click
 
 from kip33 import __version__
+from kip33.cli.payload_text import escaped, printable
 from kip33.cli.standard_output import OutputError, guarded_output
 from kip33.errors import ExitCode, Kip33Error, is_of_the_machine
 
@@ -182,7 +183,7 @@ def _of_the_machine(what: str) -> str:
 def _fail(message: str, *, exit_code: int = ExitCode.USAGE) -> NoReturn:
     from kip33.stores.locations import without_secrets
 
-    click.echo("Error: " + " ".join(without_secrets(message).split()), err=True)
+    click.echo(escaped("Error: " + " ".join(without_secrets(message).split())), err=True)
     sys.exit(exit_code)
 
 
@@ -191,7 +192,7 @@ def _show_bug(kind: type[BaseException], error: BaseException, trace: TracebackT
     from kip33.stores.locations import without_secrets
 
     lines = traceback.format_exception(kind, error, trace)
-    click.echo(without_secrets("".join(lines)), nl=False, err=True)
+    click.echo(printable(without_secrets("".join(lines))), nl=False, err=True)
 
 
 def _require_text(arguments: Sequence[str]) -> None:

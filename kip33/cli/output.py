@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import click
 
+from kip33.cli.payload_text import escaped
+from kip33.cli.standard_output import exact_output
 from kip33.formats.times import iso_time as iso_time
 from kip33.rules.quantities import human_bytes as human_bytes
 from kip33.rules.quantities import human_duration as human_duration
@@ -44,7 +46,7 @@ def print_rows(
         writer.writeheader()
         for row in rows:
             writer.writerow({name: csv_cell(value) for name, value in row.items()})
-        click.echo(text.getvalue(), nl=False)
+        click.echo(text.getvalue(), exact_output(), nl=False, color=True)
 
 
 def print_answers(
@@ -91,7 +93,8 @@ def print_table(
         bool(rows) and all(isinstance(row[number], int | float) for row in rows)
         for number in range(len(columns))
     ]
-    cells = [[_cell_text(cell) for cell in row] for row in rows]
+    cells = [[escaped(_cell_text(cell)) for cell in row] for row in rows]
+    title = title and escaped(title)
     lines = _plain_table(columns, cells, numeric, title)
     if lines is None:
         _print_by_rich(columns, cells, numeric, title)
@@ -177,7 +180,7 @@ def _print_by_rich(
         table.add_column(name, justify="right" if right else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
-    console = Console()
+    console = Console(file=exact_output())  # which colours a terminal
     if not console.is_terminal:
-        console = Console(width=MOST_COLUMNS)
+        console = Console(file=exact_output(), width=MOST_COLUMNS)
     console.print(table)

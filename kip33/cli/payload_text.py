@@ -1,5 +1,6 @@
-"""Keys and values as text: exact for programs, short and printable for people."""
+"""Text for people, which a terminal cannot act on, and keys and values as text."""
 
+import json
 from base64 import b64encode
 from typing import Any, Final
 
@@ -37,9 +38,21 @@ def shown_bytes(data: bytes | None) -> str:
     if data is None:
         return "-"
     text = data[: 4 * MOST_SHOWN + 4].decode(errors="backslashreplace")
-    text = "".join(map(_printable, text[: MOST_SHOWN + 1]))
+    text = escaped(text[: MOST_SHOWN + 1])
     return text if len(text) <= MOST_SHOWN else text[: MOST_SHOWN - 3] + "..."
 
 
-def _printable(character: str) -> str:
-    return character if character.isprintable() else character.encode("unicode_escape").decode()
+def escaped(text: str) -> str:
+    r"""Return a text on one line, with JSON's escapes for characters that cannot be printed.
+
+    >>> print(escaped("a\n\x1b[2J\x9b, ä"))
+    a\n\u001b[2J\u009b, ä
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)
+
+
+def printable(text: str) -> str:
+    """Return the lines of a text, each `escaped`."""
+    return "\n".join(map(escaped, text.split("\n")))

@@ -22,6 +22,7 @@ from kip33.cli.records_writers import (
     file_writer,
     text_writer,
 )
+from kip33.cli.standard_output import exact_output
 from kip33.stores.locations import Location, without_secrets
 from kip33.stores.streamed_file import streamed_file
 
@@ -122,7 +123,7 @@ def _print(batches: pa.RecordBatchReader, selection: RecordSelection, output_for
     """Write records to standard output."""
 
     def write(text: str) -> None:
-        click.echo(text, nl=False, color=True)  # values keep their control characters
+        click.echo(text, exact_output(), nl=False, color=True)  # with its control characters
 
     if output_format == "table":
         table = ShownTable(batches.schema)

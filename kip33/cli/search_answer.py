@@ -19,6 +19,7 @@ from kip33.cli.search_questions import questions_of
 from kip33.cli.search_ranges import log_ends, range_answers
 from kip33.cli.search_tables import print_search_answers
 from kip33.cli.snapshot_choice import choose_and_warn
+from kip33.cli.standard_output import exact_output
 from kip33.rules.search import NEWEST_KAFKA
 from kip33.search import answers as search_answers
 from kip33.search.catalog_search import TimeQuestion, partition_rows, rows_of
@@ -71,7 +72,7 @@ def search_catalog(options: SearchRequest) -> None:
             allow_unsafe=options.allow_unsafe,
             count_newer=newer,
         )
-        click.echo(offset_text(offsets, options.emit), nl=False)
+        click.echo(offset_text(offsets, options.emit), exact_output(), nl=False, color=True)
         if newer and newer.partitions:
             click.echo(newer.summary(), err=True)
     else:

@@ -1,4 +1,7 @@
-"""Standard output with its own error, so that a full disk is not mistaken for an unreadable log.
+"""Standard output and error: safe for terminals, and a full disk is no unreadable log.
+
+What is printed has escapes for control characters, which a name may have: a terminal would act on
+them. Only `exact_output` writes texts as they are.
 
 `print` to a full disk raises OSError, and so does reading a log. Code that reads, deletes or
 publishes files handles OSErrors. While a command runs, errors of standard output are OutputErrors,
@@ -6,11 +9,14 @@ which such code does not catch.
 """
 
 import errno
+import io
 import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
+
+from kip33.cli.payload_text import printable
 
 
 class OutputError(Exception):
@@ -20,6 +26,26 @@ class OutputError(Exception):
         """Take the system's error."""
         super().__init__(f"standard output cannot be written: {error.strerror or error}")
         self.is_closed = error.errno == errno.EPIPE
+
+
+class _Shown:
+    """A text stream for people."""
+
+    buffer = None  # or click writes to it if the encoding is ASCII
+
+    def __init__(self, stream: Any) -> None:
+        self.exact = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.exact, name)
+
+    def write(self, text: str) -> int:
+        self.exact.write(printable(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
 
 
 class _Guarded:
@@ -52,17 +78,37 @@ def _as_output_error() -> Iterator[None]:
         raise OutputError(error) from error
 
 
+def exact_output() -> TextIO:
+    """Return standard output without escapes: for CSV, and for what has only printable names."""
+    stream: TextIO = getattr(sys.stdout, "exact", sys.stdout)
+    return stream
+
+
 @contextmanager
 def guarded_output() -> Iterator[None]:
-    """Raise OutputErrors for faults of standard output, also for the last flush at the end.
+    """Escape control characters, and raise OutputErrors for faults of standard output.
 
-    Unwritten output is then dropped; otherwise Python would report the fault again when it ends.
+    That includes the last flush at the end. Unwritten output is then dropped; otherwise Python
+    would report the fault again when it ends.
     """
-    stream = sys.stdout
+    stream, errors = sys.stdout, sys.stderr
+    if errors is not None:
+        sys.stderr = cast(TextIO, _Shown(errors))
+    try:
+        with _guarded(stream):
+            yield
+    finally:
+        sys.stderr = errors
+
+
+@contextmanager
+def _guarded(stream: TextIO | None) -> Iterator[None]:
     if stream is None:  # closed by the parent process: nothing is printed
         yield
         return
-    sys.stdout = _Guarded(stream)
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="backslashreplace")  # of an encoding that lacks characters
+    sys.stdout = cast(TextIO, _Shown(_Guarded(stream)))
     try:
         try:
             yield

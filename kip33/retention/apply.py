@@ -71,7 +71,7 @@ class Applied:
         return sum(one.bytes_deleted for one in self.partitions)
 
 
-def apply_plan(
+def apply_plan(  # parameters: each limits the apply, or follows it
     plan: RetentionPlan,
     *,
     clock: Callable[[], int],

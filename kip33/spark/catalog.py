@@ -3,25 +3,28 @@
 import re
 from typing import Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from kip33.catalog.catalog import Catalog
+from kip33.catalog.catalog import URI_COLUMNS, Catalog
 from kip33.catalog.choosing import choose
 from kip33.catalog.schema import SEGMENTS
 from kip33.errors import CatalogError
 from kip33.spark.store_settings import use_session
 from kip33.stores.files import size_of
-from kip33.stores.locations import Location
+from kip33.stores.locations import KEYS_IN_URI, Location
 from kip33.stores.settings import added_options
 from kip33.stores.storage_options import StorageOptions, use_storage_options
 
 _ALL_FILES: Final = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
 """Options of a read that fails rather than leave rows out, whatever the session's settings."""
 
-_CHECKED: Final[set[str]] = set()
-"""Folders of snapshots whose parts were verified in this process."""
+_CHECKED: Final[dict[str, bool]] = {}
+"""Whether rows have keys in URIs, by folder of a snapshot that was verified in this process."""
 
 
 def load_catalog(
@@ -44,14 +47,14 @@ def load_catalog(
     found = choose(opened, snapshot).snapshot
     folder = opened.snapshot_folder(found.name).uri
     if folder not in _CHECKED:
-        opened.require_whole(found)
-        _CHECKED.add(folder)
+        pieces = opened.read_pieces(found, list(URI_COLUMNS))  # which checks each part's CRC
+        _CHECKED[folder] = sum(map(_has_keys, pieces)) > 0
     read = spark.read.options(**added_options(), **_ALL_FILES)  # the JVM needs them, too
     read = read.schema(from_arrow_schema(SEGMENTS))  # inferring it would be another job
     place = opened.snapshot_folder(found.name)
     parts = [place.child(part.name) for part in found.parts]  # a listing may miss one
     try:
-        return read.parquet(*map(hadoop_glob, parts or [place]))
+        rows = read.parquet(*map(hadoop_glob, parts or [place]))
     except AnalysisException as error:
         missing = next((part for part in parts if size_of(part) is None), None)
         if missing is None:
@@ -60,6 +63,15 @@ def load_catalog(
             f"{missing.uri}: this part is missing: the snapshot was removed while it was read; "
             "run the command again"
         ) from error
+    if _CHECKED[folder]:
+        for name in URI_COLUMNS:
+            rows = rows.withColumn(name, sf.regexp_replace(name, KEYS_IN_URI, "$1$2***@"))
+    return rows
+
+
+def _has_keys(piece: pa.Table) -> bool:
+    """Return whether keys in URIs are hidden in rows of the catalog."""
+    return any(pc.any(pc.match_substring(piece[name], "://***@")).as_py() for name in URI_COLUMNS)
 
 
 def hadoop_path(location: Location) -> str:

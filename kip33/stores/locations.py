@@ -35,6 +35,9 @@ from kip33.stores.settings import generation, settings
 
 SCHEMES: Final = ("file", "s3", "s3a", "hdfs", "gs", "abfs", "abfss")
 _BUCKET: Final = re.compile(r"[A-Za-z0-9._-]+")
+KEYS_IN_URI: Final = (  # a path may have `:` and `@`, too, but not the name of a bucket
+    r"^(?:((?:s3[an]?|gs)://)[^\s/@]*:[^\s@]*@|([A-Za-z][A-Za-z0-9+.-]*://)[^\s/@]*:[^\s/@]*@)"
+)
 _SECRETS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:/{1,3})[^\s/@]*:[^\s@]*@")
 UNQUOTED_PATH: Final = r"[A-Za-z0-9_.~/-]*"  # what `quote` does not change
 _UNQUOTED: Final = re.compile(UNQUOTED_PATH)

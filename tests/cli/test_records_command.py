@@ -139,7 +139,7 @@ def test_a_table_is_printable_and_cuts_long_values(command: Command) -> None:
     assert "\x1b" not in done.stdout
     first, second = (line.split("│")[3:] for line in done.stdout.splitlines()[3:5])
     assert [cell.strip() for cell in first[:-1]] == [
-        *("0", "1970-01-01T00:00:00.000Z", r"a\x1b[31m", r"\xfe" + "x" * 53 + "...")
+        *("0", "1970-01-01T00:00:00.000Z", r"a\u001b[31m", r"\xfe" + "x" * 53 + "...")
     ]
     assert [cell.strip() for cell in second[:-1]] == ["1", "-", "-", r"\t"]
     assert done.stdout.splitlines()[-1].startswith(
