@@ -27,19 +27,25 @@ from kip33.audits.roll_audit import audit_catalog
 from kip33.audits.roll_tables import roll_table
 from kip33.catalog import difference, topic_totals
 from kip33.catalog.catalog import Catalog
-from kip33.catalog.choosing import choose
+from kip33.catalog.choosing import choose, warn_caller
 from kip33.catalog.snapshot import Snapshot
 from kip33.catalog.topic_totals import TopicTotals
 from kip33.formats.group_offsets import GroupOffset
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.formats.times import Time
 from kip33.retention import make_plan
-from kip33.retention.evaluation import EvaluationRequest, evaluate_catalog
+from kip33.retention.evaluation import (
+    EvaluationRequest,
+    evaluate_catalog,
+    policies_for,
+    tiered_warning,
+)
 from kip33.retention.plan import RetentionPlan
 from kip33.rules.policies import Policies
 from kip33.rules.retention import RuleQuestion, require_question
 from kip33.rules.rolling import GivenSettings, RollReading, TopicRollSettings
 from kip33.rules.search import NEWEST_KAFKA, parse_kafka_version
+from kip33.rules.topic_globs import TopicGlobs
 from kip33.search import failover, group_lag
 from kip33.search.catalog_search import by_partition, rows_of, search_rows
 from kip33.search.failover import ResumePoint
@@ -220,6 +226,7 @@ class OpenedCatalog:
         starts = log_starts(chosen, self._log_dirs(chosen), log_start_offsets)
         question = RuleQuestion(now_or(now), active_segment, boundary)
         require_question(question)
+        self._warn_of_tiers(chosen, held, topics)
         asked = EvaluationRequest(held, question, starts, topics)
         return retention_table(evaluate_catalog(self.catalog, chosen, asked))
 
@@ -276,11 +283,13 @@ class OpenedCatalog:
         future, a topic has no cleanup.policy, or the policies keep everything.
         """
         chosen = self._chosen(snapshot)
+        held = policies_of(policies)
+        self._warn_of_tiers(chosen, held, topics)
         clock_ms = current_ms()
         return make_plan.plan_retention(
             self.catalog,
             chosen,
-            policies_of(policies),
+            held,
             now_ms=clock_ms if now is None else now_or(now),
             clock_ms=clock_ms,
             active_segment=active_segment,
@@ -299,7 +308,15 @@ class OpenedCatalog:
         return by_partition(rows_of(self.catalog, snapshot, {one.topic for one in offsets}))
 
     def _log_dirs(self, snapshot: Snapshot) -> list[str]:
+        return self._texts(snapshot, "log_dir")
+
+    def _texts(self, snapshot: Snapshot, column: str) -> list[str]:
         found: set[Any] = set()
-        for piece in self.catalog.read_pieces(snapshot, ["log_dir"]):
-            found.update(piece["log_dir"].unique().drop_null().to_pylist())
+        for piece in self.catalog.read_pieces(snapshot, [column]):
+            found.update(piece[column].unique().drop_null().to_pylist())
         return sorted(found)
+
+    def _warn_of_tiers(self, snapshot: Snapshot, held: Policies, topics: Sequence[str]) -> None:
+        judged = filter(TopicGlobs.of(topics).matches, self._texts(snapshot, "topic"))
+        if warning := tiered_warning(policies_for(snapshot, held), judged):
+            warn_caller(warning)

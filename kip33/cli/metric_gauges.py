@@ -42,7 +42,7 @@ _RETENTION: Final = {
     "retention_missing_offsets": ("missing_offsets", "Offsets missing between segments."),
     "retention_duration_seconds": ("seconds", "How long the evaluation took."),
 }
-_UNTRUSTED: Final = ("last_modified", "unverified", "doubtful")
+_UNTRUSTED: Final = ("last_modified", "unverified", "doubtful", "tiered")
 _HOLES: Final = "Holes between segments, by kind."
 _TOPIC_SUMS: Final = {
     "retention_topic_blocked_bytes": ("blocked_bytes", "Bytes of expired logs, blocked."),
@@ -122,7 +122,7 @@ def retention_gauges(
     suspicious = [
         ({"kind": kind.value}, float(summary["suspicions"].get(kind, 0))) for kind in Suspicion
     ]
-    what = "Segments whose decision is less certain: file time, unverified, damaged."
+    what = "Segments whose decision is less certain: file time, unverified, damaged, tiered."
     return [
         *_plain(_RETENTION, summary),
         GaugeSamples("retention_untrusted_segments", what, untrusted),

@@ -150,7 +150,10 @@ def _answer(
 
 
 def _findings(summary: dict[str, Any]) -> set[str]:
-    untrusted = ("last_modified_segments", "unverified_segments", "doubtful_segments")
+    untrusted = (
+        *("last_modified_segments", "unverified_segments", "doubtful_segments"),
+        "tiered_segments",
+    )
     found = {
         "blocked": summary["blocked_segments"],
         "expired": summary["deletable_segments"],

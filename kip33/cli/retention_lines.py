@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from kip33.cli.retention_answer import RetentionAnswer
+from kip33.cli.standard_output import exact_output
 
 
 def print_lines(answer: RetentionAnswer) -> None:
@@ -35,7 +36,7 @@ def print_object(answer: RetentionAnswer, summary: dict[str, Any]) -> None:
 def print_csv(answer: RetentionAnswer) -> None:
     """Print a header and one line per segment; lists are joined by spaces."""
     for line in answer.csv_lines():
-        click.echo(line)
+        click.echo(line, exact_output(), color=True)
 
 
 def _print_joined(lines: Iterator[str]) -> None:

@@ -8,15 +8,23 @@ import click
 from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.snapshot import Snapshot
+from kip33.cli.output import warn
 from kip33.cli.retention_options import RetentionRequest
 from kip33.cli.snapshot_choice import choose_and_warn
 from kip33.cli.times import current_ms
-from kip33.retention.evaluation import EvaluatedCatalog, EvaluationRequest, evaluate_catalog
+from kip33.retention.evaluation import (
+    EvaluatedCatalog,
+    EvaluationRequest,
+    evaluate_catalog,
+    policies_for,
+    tiered_warning,
+)
 from kip33.retention.make_plan import basis_of
 from kip33.retention.plan import Basis
 from kip33.retention.policy_files import policies_of
 from kip33.rules.policies import Policies
 from kip33.rules.retention import RuleQuestion, WhatIf
+from kip33.rules.topic_globs import TopicGlobs
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.locations import Location
 
@@ -37,7 +45,7 @@ class RetentionQuestion(NamedTuple):
     what_if: WhatIf | None
     moments_ms: tuple[int, ...]  # the times for which `freed` has rows
     options: RetentionRequest
-    warnings: tuple[str, ...]  # about newer snapshots that are ignored
+    warnings: tuple[str, ...]  # about newer snapshots that are ignored, and tiered topics
 
     @classmethod
     def of(cls, catalog_dir: str, options: RetentionRequest) -> Self:
@@ -55,6 +63,10 @@ class RetentionQuestion(NamedTuple):
         require_directory(catalog.location, "CATALOG")
         snapshot, warnings = choose_and_warn(catalog, options.snapshot)
         log_dirs, topics = _log_dirs_and_topics(catalog, snapshot)
+        judged = filter(TopicGlobs.of(options.topics).matches, topics)
+        if unjudged := tiered_warning(policies_for(snapshot, policies), judged):
+            warn(unjudged)
+            warnings = (*warnings, unjudged)
         file = options.log_start_offsets
         return cls(
             catalog,

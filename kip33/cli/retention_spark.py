@@ -12,6 +12,7 @@ from pyspark.sql import functions as sf
 
 from kip33.cli.output import FORMULA, NUMBER
 from kip33.cli.retention_question import RetentionQuestion
+from kip33.retention.evaluation import policies_for
 from kip33.rules.topic_globs import TopicGlobs
 from kip33.spark.catalog import load_catalog
 from kip33.spark.result_folder import written
@@ -115,7 +116,7 @@ def _judged(spark: SparkSession, asked: RetentionQuestion) -> DataFrame:
     return evaluate_topics(
         rows,
         asked.topics,
-        asked.policies,
+        policies_for(asked.snapshot, asked.policies),
         question_of(asked.now_ms, options.active_segment, options.boundary),
         log_start_offsets=asked.log_start_offsets,
         what_if=asked.what_if,

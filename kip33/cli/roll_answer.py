@@ -4,7 +4,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import click
 import pyarrow as pa
@@ -23,6 +23,7 @@ from kip33.cli.retention_local import csv_lines, json_lines
 from kip33.cli.roll_options import RollRequest
 from kip33.cli.roll_report import MOST_SENTENCES, print_audit, print_replays
 from kip33.cli.snapshot_choice import choose_and_warn
+from kip33.cli.standard_output import exact_output
 from kip33.cli.summary_file import publish_summary
 from kip33.cli.times import current_ms
 from kip33.retention.policy_files import load_policies
@@ -196,7 +197,7 @@ def _print_audit(audit: RollAudit, request: RollRequest, summary: dict[str, Any]
     if request.output_format == "table":
         print_audit(audit, partitions, summary)
     elif request.output_format == "csv":
-        _print_each(csv_lines(roll_tables(audit)))
+        _print_each(csv_lines(roll_tables(audit)), exact_output())
         _say_apart(summary)
     elif request.output_format == "jsonl":
         for table in roll_tables(audit):
@@ -238,9 +239,9 @@ def _print_replays(
         click.echo(json.dumps({"segments": rows, "partitions": sums, "summary": summary}))
 
 
-def _print_each(lines: Iterable[str]) -> None:
+def _print_each(lines: Iterable[str], stream: TextIO | None = None) -> None:
     for line in lines:
-        click.echo(line)
+        click.echo(line, stream, color=True)
 
 
 def _print_joined(lines: Iterator[str]) -> None:

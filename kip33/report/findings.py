@@ -237,6 +237,11 @@ def _untrusted(sources: FindingSources) -> Iterator[ReportFinding]:
     kinds = (
         (evaluated.summed.by_file, "segment", "without timestamps: the time of the file is used"),
         (evaluated.summed.is_unverified, "unverified segment", "whose log the build did not read"),
+        (
+            evaluated.summed.is_tiered,
+            "segment",
+            "of topics in tiered storage: not judged, because a broker uses local.retention.ms",
+        ),
     )
     for which, what, why in kinds:
         count = int(np.count_nonzero(which))

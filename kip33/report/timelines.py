@@ -42,9 +42,10 @@ class PartitionRanking:
 
     @cached_property
     def untrusted(self) -> Bools:
-        """Return which segments are damaged, unverified, or judged by their file's time."""
+        """Return which segments are damaged, unverified, tiered, or judged by their file's time."""
         summed = self.evaluated.summed
-        return np.asarray(summed.by_file | summed.is_unverified | summed.is_doubtful)
+        doubted = summed.by_file | summed.is_unverified | summed.is_doubtful
+        return np.asarray(doubted | summed.is_tiered)
 
     @cached_property
     def untrusted_segments(self) -> Int64s:

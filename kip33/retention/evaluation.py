@@ -4,13 +4,14 @@ This gives the same answers as `kip33.spark.evaluate_retention` for a DataFrame.
 rule to columns.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
+from kip33.archive.layouts.kafka import KAFKA as KAFKA_LAYOUT
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.catalog_columns import CatalogColumns, read_columns
 from kip33.catalog.snapshot import Snapshot
@@ -162,8 +163,32 @@ def evaluate_catalog(
     catalog: Catalog, snapshot: Snapshot, asked: EvaluationRequest, *, with_files: bool = False
 ) -> EvaluatedCatalog:
     """Return an evaluated snapshot; a plan needs `with_files`. CatalogError for damage."""
+    asked = asked._replace(policies=policies_for(snapshot, asked.policies))
     columns = read_columns(catalog, snapshot, asked.topics, with_files=with_files)
     return evaluate_columns(columns, asked)
+
+
+def policies_for(snapshot: Snapshot, policies: Policies) -> Policies:
+    """Return the policies that apply to the archive of a snapshot.
+
+    In a broker's log directories, topics in tiered storage are not judged: their limits there are
+    `local.retention.ms` and `local.retention.bytes`, and they depend on what was uploaded. Of the
+    other layouts, those of tiered storage have all that `retention.ms` keeps.
+    """
+    return policies if snapshot.layout == KAFKA_LAYOUT.name else policies.of_remote_tier()
+
+
+def tiered_warning(policies: Policies, topics: Iterable[str]) -> str | None:
+    """Return a line about the topics that are not judged; None if there are none."""
+    tiered = sorted(topic for topic in topics if policies.of(topic).mode == RetentionMode.TIERED)
+    if not tiered:
+        return None
+    more = f" and {len(tiered) - 1:,} more topics" if len(tiered) > 1 else ""
+    return (
+        f"topic {tiered[0]}{more}: remote.storage.enable=true found, and a broker deletes local "
+        "segments by local.retention.ms, which kip33 does not judge: all are kept; for a complete "
+        "copy set remote.storage.enable to false in --policy"
+    )
 
 
 def evaluate_columns(columns: CatalogColumns, asked: EvaluationRequest) -> EvaluatedCatalog:

@@ -24,6 +24,8 @@ def policy_text(row: PartitionRow) -> str:
     """Return the policy and its limits: `orders*: 7 d, 1.0 GiB`."""
     if row["mode"] == RetentionMode.COMPACT:
         return f"{row['policy']}: compact"
+    if row["mode"] == RetentionMode.TIERED:
+        return f"{row['policy']}: tiered, not evaluated"
     if row["mode"] != RetentionMode.DELETE:
         return "not evaluated" if row["mode"] == RetentionMode.UNJUDGED else "none"
     limits = []
@@ -50,6 +52,8 @@ def remarks_of(row: PartitionRow) -> Iterator[str]:
         yield f"{row['unverified_segments']:,} unverified"
     if row["doubtful_segments"]:
         yield f"{row['doubtful_segments']:,} doubtful"
+    if row["tiered_segments"]:
+        yield f"{row['tiered_segments']:,} tiered"
 
 
 def block_sentence(row: PartitionRow) -> str:

@@ -30,6 +30,7 @@ from kip33.rules.quantities import MAX_INT64
 from kip33.rules.retention import NO_LIMIT, RetentionMode
 
 BUILT_IN: Final = "built in"
+TIERED_KEY: Final = "remote.storage.enable"
 
 # How Kafka creates its own topics (4.1: `GroupCoordinatorConfig`, `TransactionLogConfig`,
 # `TopicBasedRemoteLogMetadataManagerConfig`, `ShareCoordinatorService`).
@@ -61,6 +62,7 @@ class Policy(NamedTuple):
     segment_index_bytes: int | None = None
     max_compaction_lag_ms: int | None = None
     is_judged: bool = True  # False: __cluster_metadata
+    is_tiered: bool = False  # remote.storage.enable
 
     @property
     def mode(self) -> RetentionMode:
@@ -69,6 +71,8 @@ class Policy(NamedTuple):
             return RetentionMode.UNJUDGED
         if not self.match:
             return RetentionMode.NO_POLICY
+        if self.is_tiered:
+            return RetentionMode.TIERED
         deletes = self.cleanup_policy is None or RetentionMode.DELETE in self.cleanup_policy
         return RetentionMode.DELETE if deletes else RetentionMode.COMPACT
 
@@ -121,7 +125,7 @@ class Policies:
             self._section(DEFAULTS_SECTION, ()),
         ]
         return not any(
-            policy.mode == RetentionMode.DELETE
+            policy.mode in (RetentionMode.DELETE, RetentionMode.TIERED)
             and (policy.retention_ms >= 0 or policy.retention_bytes >= 0)
             for policy in policies
         )
@@ -138,6 +142,15 @@ class Policies:
     def from_record(cls, record: Mapping[str, Any]) -> Self:
         """Return the policies of which `record` is the `to_record`, checked as if a user's."""
         return cls({DEFAULTS_SECTION: record[DEFAULTS_SECTION], "topics": dict(record["topics"])})
+
+    def of_remote_tier(self) -> Self:
+        """Return the policies for tiered storage itself, where `retention.ms` is the limit."""
+
+        def without(settings: SectionSettings) -> dict[str, Any]:
+            return {key: value for key, value in settings if key != TIERED_KEY}
+
+        topics = {match: without(settings) for match, settings in self.topics}
+        return type(self)({DEFAULTS_SECTION: without(self.defaults), "topics": topics})
 
     @cached_property
     def _by_name(self) -> dict[str, SectionSettings]:
@@ -171,6 +184,7 @@ def _policy(match: str, said: Mapping[str, Any], *, is_judged: bool = True) -> P
         said.get("segment.index.bytes"),
         said.get("max.compaction.lag.ms"),
         is_judged,
+        said.get(TIERED_KEY) == "true",
     )
 
 

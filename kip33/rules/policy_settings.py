@@ -31,6 +31,7 @@ _READ_KEYS: Final = (
     "message.timestamp.before.max.ms",
     "message.timestamp.difference.max.ms",
     "message.timestamp.type",
+    "remote.storage.enable",
     "retention.bytes",
     "retention.ms",
     "segment.bytes",
@@ -96,6 +97,8 @@ def _value(section: str, key: str, value: Any) -> SettingValue:
         if key in _COUNT_KEYS:
             return _number(key, value)
         _require_form(key, value)
+        if key in _BOOLEAN_KEYS:
+            return str(value).strip().lower()
         if key in _READ_KEYS and not isinstance(value, str):
             raise ValueError(f"{value!r} found, expected text")
     except ValueError as error:

@@ -59,6 +59,7 @@ class RetentionMode(StrEnum):
     COMPACT = "compact"  # the log start offset only, since Kafka 2.1
     UNJUDGED = "unjudged"  # no check: __cluster_metadata
     NO_POLICY = "no_policy"  # no check: no policy applies to the topic
+    TIERED = "tiered"  # no check: a broker's log of a topic in tiered storage has limits of its own
 
 
 class RetentionReason(StrEnum):
@@ -69,6 +70,7 @@ class RetentionReason(StrEnum):
     RETENTION_MS = "retention_ms"
     UNJUDGED = "unjudged"  # this one and all that follow: kept
     NO_POLICY = "no_policy"
+    TIERED = "tiered"
     TRUNCATED = "truncated"
     INVALID = "invalid"
     UNREADABLE = "unreadable"
@@ -230,6 +232,7 @@ def _kept_for(segments: SegmentColumns, limits: LimitColumns) -> Codes:
     reasons = {
         RetentionReason.UNJUDGED: limits.mode == _MODE[RetentionMode.UNJUDGED],
         RetentionReason.NO_POLICY: limits.mode == _MODE[RetentionMode.NO_POLICY],
+        RetentionReason.TIERED: limits.mode == _MODE[RetentionMode.TIERED],
         RetentionReason.TRUNCATED: segments.doubt == _REASON[RetentionReason.TRUNCATED],
         RetentionReason.INVALID: segments.doubt == _REASON[RetentionReason.INVALID],
         RetentionReason.UNREADABLE: segments.doubt == _REASON[RetentionReason.UNREADABLE],

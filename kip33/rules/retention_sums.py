@@ -34,6 +34,11 @@ class SummedSegments(NamedTuple):
     is_empty: Bools  # its status is `empty`
     suspicions: Codes
 
+    @property
+    def is_tiered(self) -> Bools:
+        """Return which rows are not judged, because their topic is in tiered storage."""
+        return is_reason(self.decisions.reason, RetentionReason.TIERED)
+
     def number_of(self, which: Bools) -> Int64s:
         """Return the number of selected rows in each partition."""
         return _sums(which.astype(np.int64), self.segments.starts)
@@ -92,6 +97,7 @@ def partition_sums(rows: SummedSegments) -> PartitionSums:
         "unverified_segments": rows.number_of(rows.is_unverified),
         "deletable_unverified_segments": rows.number_of(rows.is_unverified & decisions.deletable),
         "doubtful_segments": rows.number_of(rows.is_doubtful),
+        "tiered_segments": rows.number_of(rows.is_tiered),
         "active_expired_segments": rows.number_of(expired_active & decisions.retention_ms_breached),
     }
     suspicions = [rows.number_of(rows.suspicions == code) for code in range(len(SUSPICIONS))]

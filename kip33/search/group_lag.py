@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from kip33.formats.group_offsets import GroupOffset
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.policies import Policies, Policy
-from kip33.rules.retention import ActiveSegment
+from kip33.rules.retention import ActiveSegment, RetentionMode
 from kip33.rules.retention_rows import Limits, SegmentFigures, judge
 from kip33.rules.segment_status import SegmentStatus
 from kip33.search.log_window import Meter
@@ -170,7 +170,10 @@ def _expires_at(
     if policy is None:
         return None
     limits = Limits(
-        policy.retention_ms, policy.retention_bytes, policy.mode, active_segment=ActiveSegment.KAFKA
+        policy.retention_ms,
+        policy.retention_bytes,
+        RetentionMode.DELETE if policy.is_tiered else policy.mode,  # readers have both tiers
+        active_segment=ActiveSegment.KAFKA,
     )
     figures = [
         SegmentFigures(s.base_offset, s.size_bytes, s.largest_timestamp, s.status) for s in segments

@@ -138,6 +138,20 @@ def test_lags_are_those_of_the_command(opened: kip33.OpenedCatalog, tmp_path: Pa
     assert all(one.unread_expires_at_ms is None for one in opened.group_lags(OFFSETS))
 
 
+def test_a_tiered_topic_is_not_judged_but_its_readers_have_both_tiers(
+    opened: kip33.OpenedCatalog,
+) -> None:
+    tiered = {"defaults": {**POLICIES["defaults"], "remote.storage.enable": True}}
+    with pytest.warns(UserWarning, match=r"topic orders and .* more topics: remote\.storage"):
+        rows = opened.retention(tiered, now=COPIED_MS)
+    with pytest.warns(UserWarning, match="remote"):
+        assert not opened.plan_retention(tiered, now=COPIED_MS).partitions
+    assert set(rows["mode"].to_pylist()) == set(rows["reason"].to_pylist()) == {"tiered"}
+    lags = [opened.group_lags(OFFSETS, policies=one, now=COPIED_MS) for one in (POLICIES, tiered)]
+    assert lags[0] == lags[1]
+    assert any(one.unread_expires_at_ms for one in lags[0])
+
+
 def test_resume_points_are_those_of_the_command(
     opened: kip33.OpenedCatalog, tmp_path: Path
 ) -> None:

@@ -32,6 +32,7 @@ POLICY: dict[str, Any] = {
         "no-bytes": {"retention.bytes": 0},
         "compacted": {"cleanup.policy": "compact"},
         "both": {"cleanup.policy": "compact,delete"},
+        "tiered": {"remote.storage.enable": True, "local.retention.ms": 3_600_000},
     },
 }
 TOPICS = (*POLICY["topics"], "default", "__consumer_offsets", "__cluster_metadata")

@@ -135,7 +135,7 @@ def _kept_for(
     is_doubled: bool,
 ) -> str | None:
     """Return why a segment is kept even if a check selects it; None if there is no such reason."""
-    if limits.mode in (RetentionMode.UNJUDGED, RetentionMode.NO_POLICY):
+    if limits.mode in (RetentionMode.UNJUDGED, RetentionMode.NO_POLICY, RetentionMode.TIERED):
         return limits.mode
     doubt = doubt_of(segment.status, segment.largest_timestamp)
     if doubt:

@@ -18,7 +18,7 @@ COLUMNS = [
     *("blocking_ahead_of_blocked_ms", "block_ends_at_ms"),
     *("last_modified_segments", "last_modified_base_offsets", "deletable_last_modified_segments"),
     *("unverified_segments", "deletable_unverified_segments", "doubtful_segments"),
-    *("active_expired_segments", "suspicions"),
+    *("tiered_segments", "active_expired_segments", "suspicions"),
 ]
 WHAT_IF = ["what_if_deletable_segments", "what_if_deletable_bytes"]
 BROKER = [
@@ -68,6 +68,7 @@ def expected_of(rows: list[Any]) -> Row:
         "doubtful_segments": sum(
             row.status in ("truncated", "invalid", "unreadable") for row in rows
         ),
+        "tiered_segments": sum(row.reason == "tiered" for row in rows),
         "suspicions": dict(Counter(row.suspicion for row in rows if row.suspicion)),
         **total("what_if_deletable_", [row for row in rows if row.what_if_deletable]),
         **total("broker_deletable_", [row for row in rows if row.broker_deletable]),

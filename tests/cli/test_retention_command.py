@@ -490,3 +490,62 @@ def test_options_of_judging_in_a_configuration_file_do_not_hinder_an_apply(
     done = command("retention", "--apply", "none.jsonl", "--config", config)
 
     assert "the plan cannot be read" in done.stderr
+
+
+KAFKA_CONFIGS = """\
+All configs for topic sensors are:
+  cleanup.policy=delete sensitive=false synonyms={DEFAULT_CONFIG:log.cleanup.policy=delete}
+  local.retention.ms=86400000 sensitive=false synonyms={}
+  remote.storage.enable=true sensitive=false synonyms={}
+  retention.ms=604800000 sensitive=false synonyms={}
+"""
+TIERED = ("--kafka-configs", "configs.txt", "--topics", "sensors", "--now", NOW)
+
+
+@pytest.mark.parametrize("run", ["command", pytest.param("spark_command", marks=pytest.mark.spark)])
+def test_a_tiered_topic_is_named_and_kept(
+    request: pytest.FixtureRequest, built: Path, run: str
+) -> None:
+    command: Command = request.getfixturevalue(run)
+    catalog = built / "indexes/_catalog"
+    file_named("configs.txt", KAFKA_CONFIGS.encode())
+
+    done = command(
+        *("retention", catalog, *TIERED, "--format", "json", "--metrics", "r.prom"),
+        *("--plan", "plan.jsonl", "--trust-last-modified", "--fail-on", "untrusted"),
+    )
+    [answer] = done.lines
+    summary = answer["summary"]
+
+    assert done.exit_code == 3
+    assert done.stderr.startswith("Warning: topic sensors: remote.storage.enable=true found, ")
+    assert [one[:15] for one in summary["warnings"]] == ["topic sensors: "]
+    assert summary["findings"] == ["untrusted"]
+    assert summary["tiered_segments"] == summary["segments"] > 1
+    assert {one["reason"] for one in answer["segments"]} == {"tiered"}
+    assert (summary["deletable_segments"], summary["plan"]["segments"]) == (0, 0)
+    samples = Path("r.prom").read_text()
+    assert f'why="tiered"}} {summary["segments"]}' in samples
+
+
+def test_a_tiered_topic_is_a_finding_of_a_report(command: Command, built: Path) -> None:
+    file_named("configs.txt", KAFKA_CONFIGS.encode())
+    catalog = built / "indexes/_catalog"
+
+    command("report", catalog, "--kafka-configs", "configs.txt", "--output", "r.html", "--now", NOW)
+
+    texts = [one["text"] for one in json.loads(Path("r.json").read_text())["findings"]]
+    assert [one for one in texts if "of topics in tiered storage: not judged" in one]
+
+
+def test_a_policy_says_that_an_archive_is_a_complete_copy(command: Command, built: Path) -> None:
+    catalog = built / "indexes/_catalog"
+    file_named("configs.txt", KAFKA_CONFIGS.encode())
+    policy = file_named("whole.toml", b'[topics.sensors]\n"remote.storage.enable" = false\n')
+
+    done = command("retention", catalog, *TIERED, "--policy", policy, "--format", "json")
+
+    assert done.stderr == ""
+    [answer] = done.lines
+    assert answer["summary"]["tiered_segments"] == 0
+    assert answer["summary"]["blocked_segments"] + answer["summary"]["deletable_segments"] > 0

@@ -33,6 +33,7 @@ hourly = { "retention.ms" = "1h" }
 sized = { "retention.ms" = -1, "retention.bytes" = 2500 }
 compacted = { "cleanup.policy" = "compact" }
 "at-*" = { "retention.ms" = 0 }
+tiered = { "remote.storage.enable" = true }
 """
 HOSTILE = [
     '=SUM("a",1)', "-1", "-1.5", "+a", "@x", "\tx", "\rx", "a\nb", "a\r", " a ", "", "a,b", "é☃𝄞",

@@ -72,12 +72,12 @@ def test_no_control_character_of_a_name_reaches_a_terminal(
 
 
 def test_csv_and_json_have_the_names_as_they_are(command: Command, hostile: Path) -> None:
-    words = words_of(hostile, ("search", "CATALOG", "--topic", "orders", "--time", "earliest"))
-
-    text = command(*words, "--format", "csv").stdout
+    for name in ("retention", "roll", "search"):
+        text = command(*words_of(hostile, IN_TABLES[name]), "--format", "csv").stdout
+        assert f"é{CLEAR}" in text
+    words = words_of(hostile, IN_TABLES["search"])
     [row, *_] = command(*words, "--format", "jsonl").lines
 
-    assert f"é{CLEAR}" in text
     assert row["log_dir"] == f"é{CLEAR}"
 
 

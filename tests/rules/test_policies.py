@@ -107,6 +107,26 @@ MERGED = {
         Policy("orders", cleanup_policy=("delete",)),
         "delete",
     ),
+    "tiered storage": (
+        policies_of(orders={**WEEK, "remote.storage.enable": True, "local.retention.ms": "1d"}),
+        Policy("orders", 7 * DAY_MS, cleanup_policy=("delete",), is_tiered=True),
+        "tiered",
+    ),
+    "tiered storage, in the words of Kafka's tools": (
+        policies_of(orders={**WEEK, "remote.storage.enable": "TRUE"}),
+        Policy("orders", 7 * DAY_MS, cleanup_policy=("delete",), is_tiered=True),
+        "tiered",
+    ),
+    "no tiered storage, whatever its limits are": (
+        policies_of(orders={**WEEK, "remote.storage.enable": False, "local.retention.ms": "1d"}),
+        Policy("orders", 7 * DAY_MS, cleanup_policy=("delete",)),
+        "delete",
+    ),
+    "the archive is tiered storage": (
+        policies_of(orders={**WEEK, "remote.storage.enable": True}).of_remote_tier(),
+        Policy("orders", 7 * DAY_MS, cleanup_policy=("delete",)),
+        "delete",
+    ),
     "compact": (
         policies_of(orders={"cleanup.policy": "compact", "retention.ms": 5}),
         Policy("orders", 5, cleanup_policy=("compact",)),

@@ -170,6 +170,12 @@ CASES: list[tuple[str, list[SegmentFigures], Limits, list[str]]] = [
         limits(mode=RetentionMode.NO_POLICY, log_start_offset=10),
         ["no_policy", "no_policy"],
     ),
+    (
+        "a broker's log of a topic in tiered storage is not judged",
+        of(OLD, OLD),
+        limits(mode=RetentionMode.TIERED, log_start_offset=10, retention_bytes=0),
+        ["tiered", "tiered"],
+    ),
     *(
         (
             f"a segment that is {status} stays and blocks what follows",

@@ -180,7 +180,10 @@ def _kept_for(question: RuleQuestion, names: RuleColumns) -> Column:
     ) & _directory().isNotNull()
     why = (
         sf.when(
-            sf.col("mode").isin(RetentionMode.UNJUDGED, RetentionMode.NO_POLICY), sf.col("mode")
+            sf.col("mode").isin(
+                RetentionMode.UNJUDGED, RetentionMode.NO_POLICY, RetentionMode.TIERED
+            ),
+            sf.col("mode"),
         )
         .when(status.isin(*KEPT_STATUSES), status)
         .when(sf.col(names.largest_timestamp).isNull(), RetentionReason.NO_TIMESTAMP)

@@ -31,7 +31,8 @@ def summarize_partitions(judged: DataFrame, *, now_ms: Time) -> DataFrame:
       when the first blocked one becomes deletable by itself, null: never
     - `last_modified_segments`, `last_modified_base_offsets` (the first ten), `unverified_segments`,
       `doubtful_segments`: segments without a verified message timestamp; `deletable_...`: the
-      number of them that are deletable; `suspicions`: the number of segments of each kind
+      number of them that are deletable; `tiered_segments`: of topics in tiered storage, which are
+      not judged; `suspicions`: the number of segments of each kind
     - `active_expired_segments`: 1 if the last segment has expired and is kept as the active one
     - `log_start_offset`: the value that was used
     - with a what-if or a broker's view: their deletable segments and bytes; for the broker also the
@@ -203,6 +204,7 @@ def _trust() -> list[Column]:
         sf.count_if(unverified).alias("unverified_segments"),
         sf.count_if(unverified & sf.col("deletable")).alias("deletable_unverified_segments"),
         sf.count_if(sf.col("status").isin(*DOUBTFUL_STATUSES)).alias("doubtful_segments"),
+        sf.count_if(sf.col("reason") == RetentionReason.TIERED).alias("tiered_segments"),
     ]
 
 
