@@ -11,7 +11,7 @@ from kip33.archive.listing import Listed, Listing, list_tree, segments_of
 from kip33.archive.uri_columns import directories_of
 from kip33.errors import LocationError
 from kip33.formats.draft_indexes import TIME_INDEX_FILE
-from kip33.rules.topic_globs import TopicGlobs
+from kip33.rules.topic_globs import TopicGlobs, nearest_topics
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.files import size_of
 from kip33.stores.locations import Location
@@ -44,9 +44,11 @@ def require_segments(
     for first in segments_of(listing.table.slice(length=1)):
         if first.error and not first.path:  # SOURCE itself: nothing below it was listed
             raise LocationError(f"{source.uri}: SOURCE cannot be listed: {first.error}")
+    near = ""
     if topics:
         # A directory that could not be listed may contain any topic, whatever its own name is.
         column = listing.table["topic"]
+        near = nearest_topics(topics, pc.unique(column).to_pylist())
         wanted_topics = [name for name in pc.unique(column).to_pylist() if matches(name, topics)]
         is_wanted = pc.is_in(column, value_set=pa.array(wanted_topics, pa.string()))
         is_unlistable = pc.is_null(listing.table["last_modified_ms"])
@@ -54,7 +56,8 @@ def require_segments(
     if listing.table.num_rows == 0:
         wanted = f" of topics {', '.join(topics)}" if topics else ""
         raise LocationError(
-            f"{source.uri}: no segments{wanted} found; {layout.expected}{_passed_over(listing)}"
+            f"{source.uri}: no segments{wanted} found{near}; {layout.expected}"
+            + _passed_over(listing)
         )
     return listing
 

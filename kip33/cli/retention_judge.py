@@ -34,7 +34,7 @@ from kip33.retention.make_plan import plan_judged
 from kip33.retention.output_folder import remove_results, require_results_place, write_summary
 from kip33.retention.plan_file import write_plan
 from kip33.rules.offset_holes import missing_holes
-from kip33.rules.topic_globs import TopicGlobs
+from kip33.rules.topic_globs import TopicGlobs, nearest_topics
 from kip33.stores.locations import Location
 
 MOST_WARNINGS: Final = 20  # of one kind; a plan has them all
@@ -103,8 +103,8 @@ def _require_topics(asked: RetentionQuestion) -> None:
     topics = asked.options.topics
     if topics and not any(map(TopicGlobs.of(topics).matches, asked.topics)):
         raise CatalogError(
-            f"no topic of {asked.snapshot.name} matches {' or '.join(topics)}; "
-            "`kip33 catalog` shows the topics"
+            f"no topic of {asked.snapshot.name} matches {' or '.join(topics)}"
+            + nearest_topics(topics, asked.topics)
         )
 
 

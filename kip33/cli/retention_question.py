@@ -18,6 +18,7 @@ from kip33.retention.evaluation import (
     evaluate_catalog,
     policies_for,
     tiered_warning,
+    unlisted_warning,
 )
 from kip33.retention.make_plan import basis_of
 from kip33.retention.plan import Basis
@@ -45,7 +46,7 @@ class RetentionQuestion(NamedTuple):
     what_if: WhatIf | None
     moments_ms: tuple[int, ...]  # the times for which `freed` has rows
     options: RetentionRequest
-    warnings: tuple[str, ...]  # about newer snapshots that are ignored, and tiered topics
+    warnings: tuple[str, ...]  # about newer snapshots that are ignored, and topics
 
     @classmethod
     def of(cls, catalog_dir: str, options: RetentionRequest) -> Self:
@@ -63,10 +64,14 @@ class RetentionQuestion(NamedTuple):
         require_directory(catalog.location, "CATALOG")
         snapshot, warnings = choose_and_warn(catalog, options.snapshot)
         log_dirs, topics = _log_dirs_and_topics(catalog, snapshot)
-        judged = filter(TopicGlobs.of(options.topics).matches, topics)
-        if unjudged := tiered_warning(policies_for(snapshot, policies), judged):
-            warn(unjudged)
-            warnings = (*warnings, unjudged)
+        judged = set(filter(TopicGlobs.of(options.topics).matches, topics))
+        about_topics = (
+            tiered_warning(policies_for(snapshot, policies), judged),
+            unlisted_warning(policies, judged) if options.kafka_configs else None,
+        )
+        for line in filter(None, about_topics):
+            warn(line)
+            warnings = (*warnings, line)
         file = options.log_start_offsets
         return cls(
             catalog,

@@ -11,7 +11,7 @@ from kip33.cli.targets import parse_target
 from kip33.cli.times import current_ms
 from kip33.errors import CatalogError, LocationError
 from kip33.formats.names import is_topic
-from kip33.rules.topic_globs import TopicGlobs
+from kip33.rules.topic_globs import TopicGlobs, nearest_topics
 from kip33.search.catalog_search import TimeQuestion, topics_of
 from kip33.search.request_files import load_time_requests
 
@@ -52,7 +52,7 @@ def _of_file(file: str, now_ms: int) -> list[TimeQuestion]:
 
 
 def _matching(topics: Sequence[str], globs: Sequence[str]) -> list[str]:
-    """Return the topics that match; a missing topic that is named without a glob is included."""
+    """Return the topics that match; CatalogError if a topic that is named is not there."""
     if not globs:
         return list(topics)
     asked = TopicGlobs.of(globs)
@@ -64,9 +64,8 @@ def _matching(topics: Sequence[str], globs: Sequence[str]) -> list[str]:
         raise CatalogError(
             f"--topic {illegal!r}: Kafka allows no such name; give a topic or a glob"
         )
-    if not found and not named:
-        raise CatalogError(
-            f"no topic matches {' or '.join(globs)}; the catalog has {', '.join(topics[:10])}"
-            + (", ..." if len(topics) > 10 else "")
-        )
-    return [*found, *dict.fromkeys(named)]
+    if named or not found:
+        wanted = named or globs
+        near = nearest_topics(wanted, topics)
+        raise CatalogError(f"no topic matches {' or '.join(wanted)}{near}")
+    return found

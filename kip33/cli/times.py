@@ -27,9 +27,9 @@ def current_ms() -> int:
 def parse_moment(text: str, now_ms: int) -> int:
     """Return a time in ms since the epoch; ValueError with what was found and expected.
 
-    A text of digits is ms, so a year alone or `20240501` is not a date. A fraction of a millisecond
-    is cut off. `now` is `now_ms`, `now-7d` a week before. `9:05` and `09:05:30` are times of the
-    day that `now_ms` is in, in UTC.
+    A text of digits is ms; one that may be seconds or a date is refused. A fraction of a
+    millisecond is cut off. `now` is `now_ms`, `now-7d` a week before. `9:05` and `09:05:30` are
+    times of the day that `now_ms` is in, in UTC.
 
     >>> parse_moment("1970-01-02", 0), parse_moment("now-1s", 5000), parse_moment("0:01", 5000)
     (86400000, 4000, 60000)

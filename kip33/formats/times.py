@@ -7,6 +7,7 @@ from typing import Final, SupportsIndex, TypeAlias
 Time: TypeAlias = SupportsIndex | datetime
 """Milliseconds since 1970 (UTC), or a `datetime` with a time zone."""
 
+LEAST_MS: Final = 10**11  # of a time in digits: 1973, as seconds the year 5138
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -36,13 +37,22 @@ def milliseconds_of(time: Time) -> int:
 def milliseconds_in(text: str) -> int | None:
     """Return the time in a text: ISO 8601, UTC without a zone, or ms; None for another text.
 
-    A text of digits is ms, so a year alone or `20240501` is not a date.
+    Raises ValueError for a number that may be seconds, a year or a date: below 10^11, but not 0.
 
-    >>> milliseconds_in("1970-01-02T00:00:01+00:00"), milliseconds_in("5"), milliseconds_in("soon")
-    (86401000, 5, None)
+    >>> milliseconds_in("1970-01-02T00:00:01+00:00"), milliseconds_in("0"), milliseconds_in("soon")
+    (86401000, 0, None)
     """
     if text.isascii() and text.isdigit():
-        return int(text) if len(text) <= 20 else None
+        if len(text) > 20:
+            return None
+        number = int(text)
+        if 0 < number < LEAST_MS:
+            raise ValueError(
+                f"{text!r} found, expected ISO 8601 or milliseconds since 1973: in milliseconds it "
+                f"is {iso_time(number)}, in seconds {iso_time(number * 1000)}; give the one you "
+                "mean in ISO 8601"
+            )
+        return number
     try:
         time = datetime.fromisoformat(text)
     except ValueError:

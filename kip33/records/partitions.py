@@ -27,6 +27,7 @@ from kip33.records.read_segment import HeaderFigures, ReadSegment
 from kip33.rules.incarnations import newest_topic_id
 from kip33.rules.replica_rank import Extent, most_complete_of
 from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.topic_globs import nearest_topics
 from kip33.stores.filesystem_option import Filesystem, place_on
 from kip33.stores.locations import Location
 from kip33.stores.storage_options import StorageOptions
@@ -158,14 +159,18 @@ def _of_listed(segment: Segment, log: Location) -> ReadSegment:
 def _of_catalog(catalog: Catalog, selection: Selection, warn: Warn) -> list[ReadSegment]:
     snapshot = choose(catalog, None, warn).snapshot
     found = []
+    known: set[str | None] = set()
     for piece in catalog.read_pieces(snapshot, _FROM_CATALOG):
         if selection.topics:
             topics = piece["topic"]
-            named = [
-                name for name in pc.unique(topics).to_pylist() if matches(name, selection.topics)
-            ]
+            of_piece = pc.unique(topics).to_pylist()
+            known.update(of_piece)
+            named = [name for name in of_piece if matches(name, selection.topics)]
             piece = piece.filter(pc.is_in(topics, value_set=pa.array(named, pa.string())))
         found += [_of_row(row) for row in piece.to_pylist()]
+    if known and not found:
+        near = nearest_topics(selection.topics, known)
+        raise LocationError(f"no segments of {_shown(selection)} found{near}")
     return [segment for segment in _of_newest(found, selection) if selection.takes(segment)]
 
 

@@ -17,7 +17,7 @@ from kip33.catalog.catalog_columns import CatalogColumns, read_columns
 from kip33.catalog.snapshot import Snapshot
 from kip33.retention.broker_files import BrokerViewRow, SeenByBroker, seen_by_broker
 from kip33.retention.judging import JudgedColumns
-from kip33.rules.policies import Policies, Policy
+from kip33.rules.policies import BUILT_IN_TOPICS, Policies, Policy
 from kip33.rules.retention import (
     DOUBTFUL_STATUSES,
     RetentionMode,
@@ -47,6 +47,7 @@ from kip33.rules.suspicious_timestamps import (
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.locations import Location
 
+_MOST_NAMED = 10
 _NEVER_AHEAD_MS = 2**63 - 1
 
 
@@ -179,7 +180,7 @@ def policies_for(snapshot: Snapshot, policies: Policies) -> Policies:
 
 
 def tiered_warning(policies: Policies, topics: Iterable[str]) -> str | None:
-    """Return a line about the topics that are not judged; None if there are none."""
+    """Return a line about the topics that are not judged, None without such topics."""
     tiered = sorted(topic for topic in topics if policies.of(topic).mode == RetentionMode.TIERED)
     if not tiered:
         return None
@@ -188,6 +189,24 @@ def tiered_warning(policies: Policies, topics: Iterable[str]) -> str | None:
         f"topic {tiered[0]}{more}: remote.storage.enable=true found, and a broker deletes local "
         "segments by local.retention.ms, which kip33 does not judge: all are kept; for a complete "
         "copy set remote.storage.enable to false in --policy"
+    )
+
+
+def unlisted_warning(policies: Policies, topics: Iterable[str]) -> str | None:
+    """Return a line about the topics for which the output of Kafka's tools has no settings.
+
+    None without such topics; Kafka's own topics are not named.
+    """
+    matches = {topic: policies.of(topic).match for topic in topics if topic not in BUILT_IN_TOPICS}
+    unlisted = sorted(topic for topic, match in matches.items() if match != topic)
+    if not unlisted:
+        return None
+    shown = [f"{topic} ({matches[topic] or 'no policy'})" for topic in unlisted[:_MOST_NAMED]]
+    more = ", ..." if len(unlisted) > _MOST_NAMED else ""
+    return (
+        f"--kafka-configs has no settings for {len(unlisted):,} "
+        f"topic{'' if len(unlisted) == 1 else 's'}, judged by another section: "
+        f"{', '.join(shown)}{more}"
     )
 
 

@@ -8,11 +8,13 @@ A topic is selected if it matches a glob without `!`, or if no such glob is give
 no glob with `!`. Kafka allows no `!` in a topic's name.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from fnmatch import fnmatchcase, translate
 from typing import Final, NamedTuple
 
 EXCLUDES: Final = "!"
+_MOST_NAMES: Final = 5
 
 
 class TopicGlobs(NamedTuple):
@@ -49,6 +51,20 @@ class TopicGlobs(NamedTuple):
     def excluded_regex(self) -> str | None:
         """Return the regular expression of the globs to exclude; None: no such globs."""
         return _regex(self.excluded)
+
+
+def nearest_topics(wanted: Iterable[str], topics: Iterable[str | None]) -> str:
+    """Return, to be put after a message, the topics that may have been meant; else the first ones.
+
+    >>> nearest_topics(["order"], ["clicks", "orders"]), nearest_topics(["x"], ["clicks", "orders"])
+    ('; did you mean orders?', '; there are clicks, orders')
+    """
+    known = sorted(filter(None, topics))
+    near = [one for name in wanted for one in get_close_matches(name, known, n=_MOST_NAMES)]
+    if near:
+        return f"; did you mean {' or '.join(dict.fromkeys(near))}?"
+    more = ", ..." if len(known) > _MOST_NAMES else ""
+    return f"; there are {', '.join(known[:_MOST_NAMES])}{more}" if known else ""
 
 
 def _matches_any(topic: str, globs: Sequence[str]) -> bool:

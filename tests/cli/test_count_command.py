@@ -233,7 +233,7 @@ WRONG = {
     "a period of nothing": (["--per", "0"], "'0' found, expected more than 0; for example 1h"),
     "a word": (["--per", "hour"], "'hour' found, expected 7d, 36h, 15m, 30s, 500ms"),
     "no such topic": (["--per", "1h", "--topic", "nothing"], "no segments of topics nothing found"),
-    "no time between": (["--per", "1h", "--from", "1", "--until", "1"], "later than --from"),
+    "no time between": (["--per", "1h", "--from", "0", "--until", "0"], "later than --from"),
 }
 
 

@@ -76,7 +76,7 @@ BASES: Final = {
     "repair": ["repair", "archive/broker-1"],
     "dump": ["dump", SEGMENT],
     "retention": ["retention", "indexes/_catalog", "--retention-ms", "7d"],
-    "search": ["search", "indexes/_catalog", "--time", "1", "--topic", "orders"],
+    "search": ["search", "indexes/_catalog", "--time", "0", "--topic", "orders"],
     "records": ["records", "indexes/_catalog", "--topic", "orders", "--limit", "5"],
     "count": ["count", "indexes/_catalog", "--topic", "orders", "--per", "1h"],
     "timestamps": ["timestamps", "indexes/_catalog", "--topics", "orders"],

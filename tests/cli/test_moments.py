@@ -10,7 +10,7 @@ NOW_MS = 1_714_564_800_000  # 2024-05-01T12:00:00Z
 
 MOMENTS = {
     "milliseconds": ("1714564800000", NOW_MS),
-    "milliseconds, however few": ("20240501", 20_240_501),
+    "the least of milliseconds": ("100000000000", 10**11),
     "the beginning": ("0", 0),
     "the largest": (str(2**63 - 1), 2**63 - 1),
     "UTC": ("2024-05-01T12:00:00Z", NOW_MS),
@@ -51,6 +51,10 @@ NO_MOMENTS = {
     "before 1970": "1969-12-31T23:59:59Z",
     "the year 1, east of UTC": "0001-01-01T00:00+14:00",
     "a negative number": "-1",
+    "seconds": "1700000000",
+    "a year": "2024",
+    "a date without dashes": "20240501",
+    "below the least of milliseconds": "99999999999",
     "beyond int64": str(2**63),
     "digits without end": "9" * 5000,
     "a fraction": "1714564800.5",
@@ -70,6 +74,11 @@ NO_MOMENTS = {
 def test_no_moment(text: str) -> None:
     with pytest.raises(ValueError, match=r"found, expected .*milliseconds"):
         parse_moment(text, NOW_MS)
+
+
+def test_seconds_are_shown_in_both_readings() -> None:
+    with pytest.raises(ValueError, match=r"is 1970-01-20T.*, in seconds 2023-11-14T22"):
+        parse_moment("1700000000", NOW_MS)
 
 
 def test_now_is_now() -> None:

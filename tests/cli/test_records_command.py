@@ -304,6 +304,7 @@ WRONG = {
         "--until must be later than --from; records at --until are not included",
     ),
     "no such topic": (["--topic", "nothing"], "no segments of topics nothing found"),
+    "nearly a topic": (["--topic", "order"], "did you mean orders?"),
     "no such partition": (["--partition", "7"], "no segments of partitions 7 found"),
     "no such log directory": (["--log-dir", "b3"], "no segments of log_dir 'b3' found"),
 }

@@ -81,7 +81,7 @@ def test_both_engines_restore_the_same_files(backup: Path, spark_command: Comman
 def test_options_that_contradict_each_other(backup: Path, command: Command) -> None:
     for options in (
         ("--truncate",),
-        ("--from", "1", "--from-offsets", "offsets.csv"),
+        ("--from", "0", "--from-offsets", "offsets.csv"),
         ("--topic-ids", "ids", "--bootstrap-server", "host:9092"),
     ):
         assert command("restore", "backup", "--to", "data", *options).exit_code == 2

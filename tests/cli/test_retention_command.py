@@ -434,10 +434,10 @@ WRONG_USAGE = [
     (["retention", "CATALOG", "--retention-ms", "soon"], "'soon' found, expected"),
     (["retention", "CATALOG", "--now", "noon"], "'noon' found, expected ISO 8601"),
     (
-        ["retention", "CATALOG", "--retention-ms", "7d", "--at", "1", "--forecast", "3d"],
+        ["retention", "CATALOG", "--retention-ms", "7d", "--at", "0", "--forecast", "3d"],
         "--at and --forecast cannot be combined",
     ),
-    (["retention", "CATALOG", "--retention-ms", "7d", "--at", "1,x"], "'x' found, expected"),
+    (["retention", "CATALOG", "--retention-ms", "7d", "--at", "0,x"], "'x' found, expected"),
     (
         ["retention", "CATALOG", "--retention-ms", "7d", "--forecast", "90000d"],
         "--forecast: 90,000 days found, expected at most 10,000",
@@ -549,3 +549,19 @@ def test_a_policy_says_that_an_archive_is_a_complete_copy(command: Command, buil
     [answer] = done.lines
     assert answer["summary"]["tiered_segments"] == 0
     assert answer["summary"]["blocked_segments"] + answer["summary"]["deletable_segments"] > 0
+
+
+def test_topics_that_kafkas_output_does_not_have_are_named(command: Command, built: Path) -> None:
+    catalog = built / "indexes/_catalog"
+    file_named("configs.txt", KAFKA_CONFIGS.encode())
+    policy = file_named("p.toml", b"[topics.\"o*\"]\nretention.ms = '9d'\n")
+    given = ("--kafka-configs", "configs.txt", "--policy", policy, "--topics", "!sensors")
+
+    done = command("retention", catalog, *given, "--format", "json")
+
+    [answer] = done.lines
+    [told] = answer["summary"]["warnings"]
+    assert told.startswith("--kafka-configs has no settings for ")
+    assert "audit.v1 (no policy), " in told
+    assert "orders (o*)" in told
+    assert done.stderr == f"Warning: {told}\n"

@@ -251,7 +251,9 @@ WRONG_USAGE = [
     (["--time", "0", "--requests", "r.csv"], "give --time T or --requests FILE"),
     (["--time", "noon"], "'noon' found, expected ISO 8601"),
     (["--time", "-5"], "'-5' found, expected"),
-    (["--time", "0", "--topic", "x*"], "no topic matches x*; the catalog has audit.v1, clicks,"),
+    (["--time", "0", "--topic", "x*"], "no topic matches x*; there are audit.v1, clicks,"),
+    (["--time", "0", "--topic", "order"], "no topic matches order; did you mean orders?"),
+    (["--time", "0", "--topic", "orders", "--topic", "sensor"], "sensor; did you mean sensors?"),
     (["--requests", "none.csv"], "none.csv: cannot be read"),
     (["--requests", "empty.csv"], "empty.csv: the columns (none) found, expected the columns"),
     (["--requests", "header.csv"], "header.csv: no requests found, expected lines of"),
@@ -259,11 +261,11 @@ WRONG_USAGE = [
     (["--requests", "time.csv"], "time.csv: line 2: 'noon' found, expected"),
     (["--requests", "partition.csv"], "line 2: partition '-1' found, expected a number or no text"),
     (
-        ["--time", "0", "--time", "1", "--emit", "spark"],
+        ["--time", "0", "--time", "now", "--emit", "spark"],
         "--emit prints one offset per partition, but",
     ),
     (["--time", "0", "--until", "x"], "--until: 'x' found, expected"),
-    (["--time", "0", "--until", "1", "--index-only"], "--until requires --time"),
+    (["--time", "0", "--until", "now", "--index-only"], "--until requires --time"),
 ]
 FILES = {
     "empty.csv": "",

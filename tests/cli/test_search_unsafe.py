@@ -11,6 +11,7 @@ from tests.cli.console import KIP33, Finished, subprocess_of
 from tests.faults.builds import build_here
 
 OLD_NS = 1_600_000_000 * 10**9
+AT_150, AT_250, AT_450, AT_650 = (f"1970-01-01T00:00:00.{ms}Z" for ms in (150, 250, 450, 650))
 
 
 def write_log(directory: Path, base: int, times: list[int], *, broken: bool = False) -> None:
@@ -42,7 +43,7 @@ def search(archive: Path, *arguments: object) -> Finished:
 
 @pytest.mark.parametrize("emit", ["reset-offsets", "spark", "delete-records"])
 def test_partitions_with_an_unsafe_answer_are_left_out_and_named(archive: Path, emit: str) -> None:
-    done = search(archive, "--time", 250, "--emit", emit)
+    done = search(archive, "--time", AT_250, "--emit", emit)
 
     assert done.exit_code == 0
     assert "sound" in done.stdout
@@ -54,13 +55,13 @@ def test_partitions_with_an_unsafe_answer_are_left_out_and_named(archive: Path, 
 
 
 def test_a_skipped_segment_makes_an_offset_unsafe(archive: Path) -> None:
-    done = search(archive, "--time", 450, "--topic", "torn", "--emit", "delete-records")
+    done = search(archive, "--time", AT_450, "--topic", "torn", "--emit", "delete-records")
 
     assert json.loads(done.stdout)["partitions"] == []
     assert "torn-0: unsure, " in done.stderr
 
     allowed = search(
-        *(archive, "--time", 450, "--topic", "torn"),
+        *(archive, "--time", AT_450, "--topic", "torn"),
         *("--emit", "delete-records", "--allow-unsafe"),
     )
     assert json.loads(allowed.stdout)["partitions"] == [
@@ -70,7 +71,7 @@ def test_a_skipped_segment_makes_an_offset_unsafe(archive: Path) -> None:
 
 
 def test_delete_records_takes_no_promise_of_an_index(archive: Path) -> None:
-    arguments = ("--time", 250, "--topic", "sound", "--index-only", "--emit")
+    arguments = ("--time", AT_250, "--topic", "sound", "--index-only", "--emit")
 
     assert json.loads(search(archive, *arguments, "delete-records").stdout)["partitions"] == []
     assert search(archive, *arguments, "reset-offsets").stdout.startswith("sound,0,")
@@ -78,7 +79,15 @@ def test_delete_records_takes_no_promise_of_an_index(archive: Path) -> None:
 
 def test_a_range_over_lost_records_has_no_count(archive: Path) -> None:
     [row] = search(
-        archive, "--time", 150, "--until", 650, "--topic", "torn", "--format", "jsonl"
+        archive,
+        "--time",
+        AT_150,
+        "--until",
+        AT_650,
+        "--topic",
+        "torn",
+        "--format",
+        "jsonl",
     ).lines
 
     assert (row["offset"], row["until_offset"], row["records"]) == (1, 6, None)
@@ -88,7 +97,7 @@ def test_a_range_over_lost_records_has_no_count(archive: Path) -> None:
 def test_a_broker_does_not_look_below_the_log_start_of_its_checkpoint(archive: Path) -> None:
     checkpoint = archive / "a" / "log-start-offset-checkpoint"
     checkpoint.write_text("0\n1\nsound 0 2\n")
-    arguments = ("--time", 150, "--topic", "sound", "--format", "jsonl")
+    arguments = ("--time", AT_150, "--topic", "sound", "--format", "jsonl")
 
     [kafkas] = search(archive, *arguments, "--as", "kafka").lines
     [ours] = search(archive, *arguments).lines

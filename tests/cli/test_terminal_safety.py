@@ -104,7 +104,7 @@ IN_ROWS = {
     "holes": ("catalog", "CATALOG", "--holes", "--format", "json"),
     "difference": ("catalog", "CATALOG", "--diff", "1", "2", "--format", "jsonl"),
     "retention": ("retention", "CATALOG", "--retention-ms", "7d", "--format", "json"),
-    "search": ("search", "CATALOG", "--topic", "orders", "--time", "5", "--format", "json"),
+    "search": ("search", "CATALOG", "--topic", "orders", "--time", "0", "--format", "json"),
     "records": ("records", "CATALOG"),
     "records as JSON": ("records", "CATALOG", "--format", "jsonl"),
     "count": ("count", "CATALOG"),
