@@ -22,8 +22,8 @@ class Choice(NamedTuple):
 
 def warn_caller(message: str) -> None:
     """Give a Python warning at the line that called kip33."""
-    depth, frame = 1, sys._getframe(0)
-    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] == "kip33":
+    depth, frame, package = 1, sys._getframe(0), __name__.split(".")[0]
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] == package:
         depth, frame = depth + 1, frame.f_back
     warnings.warn(message, stacklevel=depth)
 
