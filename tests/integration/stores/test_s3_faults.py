@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -178,3 +179,73 @@ def test_a_log_is_read_by_few_requests(archive: Archive) -> None:
     log = "broker-1/payments-0/00000000000000000000.log"
     seen = [r.method for r in archive.proxy.requests if log in r.target]
     assert sorted(seen) == ["GET", "HEAD"]
+
+
+READS: dict[str, tuple[str, ...]] = {
+    "records": ("records", "logs", "--topic", "orders", "--format", "jsonl"),
+    "restore": ("restore", "logs/broker-1", "--to", "TARGET", "--format", "json"),
+}
+
+
+def read(archive: Archive, name: str, target: Path, **conf: str) -> tuple[Ran, Any]:
+    """Run a command that reads logs through the proxy; return also what it gave."""
+    command, source, *options = READS[name]
+    said = {ENDPOINT: f"http://{archive.proxy.endpoint}"}
+    said |= {f"spark.hadoop.fs.s3a.{key.replace('_', '.')}": value for key, value in conf.items()}
+    words = (str(target) if word == "TARGET" else word for word in options)
+    ran = archive.place.run(command, f"{archive.place.uri}/{source}", *words, conf=said)
+    logs = {path.relative_to(target): path.read_bytes() for path in target.rglob("*-0/*.log")}
+    return ran, (ran.out if name == "records" else logs)
+
+
+@pytest.mark.parametrize("name", READS)
+def test_reads_are_complete_after_faults_that_end(
+    archive: Archive, name: str, tmp_path: Path
+) -> None:
+    ran, expected = read(archive, name, tmp_path / "undisturbed")
+    assert expected, ran.err
+    archive.proxy.delay(20)
+    archive.proxy.fail_next(3, method="GET")
+    archive.proxy.fail_next(2, method="HEAD")
+    archive.proxy.cut_next(2, after_bytes=1000, target=".log")
+    again, got = read(archive, name, tmp_path / "disturbed")
+    assert again.code == ran.code, again.err
+    assert got == expected
+
+
+LASTING: dict[str, Callable[[FaultProxy], None]] = {
+    "503": lambda proxy: proxy.fail_next(10_000, method="GET", target=".log"),
+    "an expired key": lambda proxy: proxy.fail_next(
+        10_000, status=403, code="ExpiredToken", method="GET", target=".log"
+    ),
+    "a cut connection": lambda proxy: proxy.cut_next(10_000, after_bytes=1000, target=".log"),
+    "a slow answer": lambda proxy: proxy.delay(4_000),
+}
+
+
+@pytest.mark.parametrize("fault", LASTING)
+@pytest.mark.parametrize("name", READS)
+def test_reads_that_fail_name_the_log_and_give_no_part_for_the_whole(
+    archive: Archive, name: str, fault: str, tmp_path: Path
+) -> None:
+    undisturbed, expected = read(archive, name, tmp_path / "undisturbed")
+    LASTING[fault](archive.proxy)
+    target = tmp_path / "disturbed"
+    ran, got = read(archive, name, target, attempts_maximum="1", connection_timeout="1500")
+    archive.proxy.heal()
+    if got == expected:
+        assert ran.code == undisturbed.code, ran.err
+    elif ran.err.startswith("Error: "):  # the listing failed already
+        assert ran.code in (1, 2)
+        assert f"{archive.place.uri}/logs" in one_line(ran)
+    elif name == "restore":
+        assert ran.code == 1
+        assert "is not restored: " in ran.err
+    else:  # rows are missing, none is wrong, and each log that was not read is named
+        assert set(got.splitlines()) < set(expected.splitlines())
+        assert ran.err.count(f"Warning: {archive.place.uri}/logs") == 3
+        assert '"damaged": 3' in ran.err
+    assert "Traceback" not in ran.err
+    again, got = read(archive, name, target)
+    assert again.code == undisturbed.code, again.err
+    assert got == expected
