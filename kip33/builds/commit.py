@@ -5,7 +5,9 @@ from functools import partial
 from typing import Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from kip33.archive.uri_columns import Column
 from kip33.builds.build_options import require_layout
 from kip33.builds.build_summary import BuildSummary, row_totals
 from kip33.builds.carry_over import carry_over_rows, write_parts
@@ -15,7 +17,7 @@ from kip33.builds.snapshot_merge import merge
 from kip33.builds.task import TaskResult
 from kip33.builds.transaction_files import finish_transactions
 from kip33.catalog.catalog import Catalog
-from kip33.catalog.draft import DEAD_AFTER_MS, Draft
+from kip33.catalog.draft import DEAD_AFTER_MS, Draft, read_claims
 from kip33.catalog.holes import hole_totals, read_holes
 from kip33.catalog.orphan_list import read_orphans
 from kip33.catalog.snapshot import Candidate, Snapshot, SnapshotPart
@@ -132,7 +134,7 @@ def _commit(
             settings=settings,
             now_ms=plan.now_ms,
             orphans=orphans,
-            still_claimed=plan.still_claimed,
+            still_claimed=_still_claimed(plan),
         )
         known.add(snapshot.name)
         newer = _committed_beside(catalog, snapshot, known)
@@ -141,6 +143,18 @@ def _commit(
         draft = Draft.begin(catalog, plan.build.source)
         parts, folder = snapshot.parts, catalog.snapshot_folder(snapshot.name)
     return snapshot, rows_of_others, warnings
+
+
+def _still_claimed(plan: BuildPlan) -> Column:
+    """Return the plan's claims of earlier builds, less those of builds that committed since."""
+    claims, catalog, base = plan.still_claimed, plan.catalog, plan.looked.base
+    for candidate in catalog.candidates() if len(claims) else ():
+        if base and candidate.name <= base.name:
+            break
+        if _is_whole(catalog, candidate):
+            settled = read_claims(catalog.claims_place(candidate.name))
+            claims = claims.filter(pc.invert(pc.is_in(claims, value_set=settled)))
+    return claims
 
 
 def _merged_orphans(

@@ -171,18 +171,21 @@ def claimed_index_uris(catalog: Catalog, *, since: int, above: str = "") -> "pa.
     snapshot: the claims of builds with a later snapshot, which is lost, count as well. Unreadable
     claims are ignored.
     """
-    claims: list[Any] = [pa.array([], pa.string())]
+    claims = [pa.array([], pa.string())]
     names = (info.base_name.removesuffix(".arrow") for info in catalog.infos("claims"))
     places = [catalog.claims_place(name) for name in names if sequence_of(name) and name > above]
     for info in catalog.infos("staging"):
         sequence = sequence_of(info.base_name)
         if sequence is not None and sequence >= since:
             places.append(catalog.staging_folder(info.base_name).child(CLAIMS))
-    for place in places:
-        try:
-            data = read_whole(place, most_bytes=MOST_CLAIMS_BYTES)
-            table = pa.ipc.open_stream(pa.BufferReader(data)).read_all()
-            claims += table["index_uri"].chunks
-        except (OSError, ValueError, KeyError):
-            continue
-    return pa.concat_arrays(claims)
+    return pa.concat_arrays([*claims, *map(read_claims, places)])
+
+
+def read_claims(place: Location) -> "pa.Array[Any]":
+    """Return the index files of one file of claims; none if it cannot be read."""
+    try:
+        data = read_whole(place, most_bytes=MOST_CLAIMS_BYTES)
+        table = pa.ipc.open_stream(pa.BufferReader(data)).read_all()
+        return pa.concat_arrays([pa.array([], pa.string()), *table["index_uri"].chunks])
+    except (OSError, ValueError, KeyError):
+        return pa.array([], pa.string())

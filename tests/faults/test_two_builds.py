@@ -180,10 +180,10 @@ def test_a_build_that_commits_while_another_looks_back_takes_nothing_from_it(
             next(other)
     look_at_claims: Callable[..., Any] = earlier_builds.claimed_index_uris
 
-    def commit_first(catalog: Catalog, *, since: int) -> Any:
+    def commit_first(catalog: Catalog, *, since: int, above: str) -> Any:
         if others:
             finish(others.pop())
-        return look_at_claims(catalog, since=since)
+        return look_at_claims(catalog, since=since, above=above)
 
     monkeypatch.setattr(earlier_builds, "claimed_index_uris", commit_first)
 
