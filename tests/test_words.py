@@ -120,6 +120,7 @@ def test_no_page_has_such_words() -> None:
         (RIDDLES, "it is passed over"),
         (RIDDLES, "CorruptSegmentError for what is none"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_such_a_sentence_is_found(words: re.Pattern[str], text: str) -> None:
     assert words.search(text)

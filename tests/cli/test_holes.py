@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kip33.catalog.catalog import Catalog
-from kip33.catalog.choosing import chosen
+from kip33.catalog.choosing import choose
 from kip33.catalog.holes import HOLES, hole_totals, read_holes
 from kip33.rules.policies import Policies
 from tests.builders.segment_builder import Record, v2_batch
@@ -36,7 +36,7 @@ def holes(command: Command, archive: Path, tmp_path: Path) -> Any:
         done = command("build", str(archive), "--index-dir", str(tmp_path / "indexes"))
         assert done.exit_code == 0
         catalog = Catalog.at(str(tmp_path / "indexes/_catalog"))
-        table = read_holes(catalog, chosen(catalog, None), topics, policies=policies)
+        table = read_holes(catalog, choose(catalog, None).snapshot, topics, policies=policies)
         assert table.schema == HOLES
         names = ("log_dir", "topic", "partition", "first_offset", "last_offset", "hole")
         return [tuple(row[name] for name in names) for row in table.to_pylist()]
@@ -124,7 +124,7 @@ def test_the_commands_count_the_same_holes(command: Command, archive: Path, tmp_
     for found in (summary, answer, judged.lines[-1]):
         assert {name: found[name] for name in expected} == expected
     opened = Catalog.at(catalog)
-    table = read_holes(opened, chosen(opened, None))
+    table = read_holes(opened, choose(opened, None).snapshot)
     assert answer["holes"] == json.loads(json.dumps(table.to_pylist()))
     assert hole_totals(table)._asdict() == expected
     assert built.stderr == ""  # a finding, not a warning: it stays until someone restores them

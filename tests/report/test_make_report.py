@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kip33.catalog.choosing import chosen
+from kip33.catalog.choosing import choose
 from kip33.catalog.difference import count_changes, difference
 from kip33.catalog.holes import hole_totals, read_holes
 from kip33.catalog.topic_totals import topic_totals
@@ -22,7 +22,7 @@ from tests.report.conftest import MadeReport, made_report
 
 def test_totals_are_those_of_the_catalog(made: MadeReport) -> None:
     totals, catalog = made.report.totals, made.catalog
-    snapshot = chosen(catalog, None)
+    snapshot = choose(catalog, None).snapshot
     topics = topic_totals(catalog, snapshot)
     policies = load_policies(str(made.policy))
     holes = hole_totals(read_holes(catalog, snapshot, policies=policies))
@@ -127,7 +127,7 @@ def test_each_problem_is_a_finding(made: MadeReport) -> None:
 
 def test_changes_are_those_of_the_difference(made: MadeReport) -> None:
     changes, catalog = made.report.changes, made.catalog
-    before, after = chosen(catalog, "1"), chosen(catalog, "2")
+    before, after = choose(catalog, "1").snapshot, choose(catalog, "2").snapshot
     assert changes
     assert changes.before == before.name
     assert changes.segments == count_changes(difference(catalog, before, after))
@@ -146,7 +146,7 @@ def test_the_forecast_begins_with_what_is_deletable_now(made: MadeReport) -> Non
 
 
 def test_the_evidence_is_the_commit_file(made: MadeReport) -> None:
-    evidence, snapshot = made.report.evidence, chosen(made.catalog, None)
+    evidence, snapshot = made.report.evidence, choose(made.catalog, None).snapshot
     commit = commit_path(made.catalog, snapshot).read_bytes()
     assert evidence.snapshot == snapshot.name
     assert evidence.commit_sha256 == hashlib.sha256(commit).hexdigest()

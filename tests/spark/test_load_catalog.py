@@ -66,7 +66,9 @@ def profile(spark: Any, catalog: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("read", "rows"), [(load_catalog, 1), (read_segments, 100), (profile, 1)], ids=str
+    ("read", "rows"),
+    [(load_catalog, 1), (read_segments, 100), (profile, 1)],
+    ids=("load_catalog", "read_segments", "profile"),
 )
 def test_a_reader_warns_that_the_newest_snapshot_is_ignored(
     spark: Any, lost: str, read: Any, rows: int
