@@ -1,4 +1,4 @@
-"""Names of modules, classes and constants: each says one thing."""
+"""Names of classes and constants: each says one thing."""
 
 import ast
 import re
@@ -10,35 +10,6 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "kip33"
 TREES = {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
-# Modules of one name: a command and what it runs, a rule and its form as SQL, a layout and what
-# its files hold.
-TWICE = {
-    "aiven": {"archive/layouts", "stores/containers"},
-    "broker_view": {"rules", "spark/retention"},
-    "build": {"cli", "spark"},
-    "catalog": {"catalog", "cli", "spark"},
-    "delete_records": {"formats", "retention", "spark/retention"},
-    "failover": {"cli", "search"},
-    "overlaps": {"catalog", "rules"},
-    "plan": {"builds", "retention"},
-    "records": {"cli", "formats"},
-    "retention": {"cli", "rules"},
-    "roll": {"cli", "spark"},
-    "search": {"cli", "rules", "spark"},
-    "suspicious_timestamps": {"rules", "spark/retention"},
-    "times": {"cli", "formats"},
-    "timestamps": {"cli", "spark"},
-    "transaction_index": {"formats", "rules"},
-    "verify": {"cli", "spark"},
-}
-
-
-def test_modules_of_one_name_are_known() -> None:
-    found = defaultdict(set)
-    for path in TREES:
-        if path.stem != "__init__":
-            found[path.stem].add(str(path.parent.relative_to(PACKAGE)))
-    assert {name: places for name, places in found.items() if len(places) > 1} == TWICE
 
 
 def classes() -> dict[str, list[str]]:

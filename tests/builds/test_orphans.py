@@ -1,5 +1,6 @@
 """Orphans, our index files whose logs no longer exist: listed, and reused when a log returns."""
 
+import errno
 import json
 import os
 import shutil
@@ -11,6 +12,7 @@ import pytest
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.orphan_list import read_orphans
 from kip33.catalog.pruning import prune
+from kip33.errors import FileReadError
 from tests.builders.changing_archive import DAY_MS, ChangingArchive, batches
 from tests.faults.builds import carry_out
 
@@ -178,7 +180,7 @@ def test_an_index_directory_that_cannot_be_listed_keeps_them(
     archive.build(offset_index=True)
 
     def closed(folder: Any) -> Any:
-        raise PermissionError(folder.uri)
+        raise FileReadError(errno.EACCES, "Permission denied", folder.uri)
 
     monkeypatch.setattr(module, "entries_of", closed)
     assert archive.build(offset_index=True).orphaned == 2

@@ -255,7 +255,7 @@ def test_topics_that_match_nothing_are_an_error(retention: Command) -> None:
     done = retention("--topics", "ordres")
 
     assert done.exit_code == 2
-    assert "matches ordres; `kip33 catalog` shows the topics" in done.stderr
+    assert "matches ordres; did you mean orders?" in done.stderr
 
 
 @pytest.mark.parametrize("option", ["--ignore-future=1h", "--retention-ms=1d", "--now=now+1d"])

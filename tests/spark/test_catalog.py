@@ -257,13 +257,13 @@ def test_a_part_removed_before_spark_lists_it_is_an_error(
 ) -> None:
     """As a prune that has removed one of two files; the other one must not be all the rows."""
     catalog, part = two_parts
-    check = Catalog.require_whole
+    read_pieces = Catalog.read_pieces
 
-    def check_then_remove(*arguments: Any) -> None:
-        check(*arguments)
+    def read_then_remove(*arguments: Any) -> Any:
+        yield from read_pieces(*arguments)
         part.unlink()
 
-    monkeypatch.setattr(Catalog, "require_whole", check_then_remove)
+    monkeypatch.setattr(Catalog, "read_pieces", read_then_remove)
     with pytest.raises(CatalogError, match=r"part-00001\S+: this part is missing: .*run the comm"):
         load_catalog(spark, catalog)
 
