@@ -7,9 +7,11 @@ import importlib
 import logging
 import signal
 import sys
+import tempfile
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Final, NoReturn
 
@@ -42,6 +44,7 @@ COMMANDS: Final = {
 }
 
 
+_PACKAGE: Final = Path(__file__).parent.parent
 _NO_THREAD: Final = "can't start new thread"  # Python's RuntimeError
 
 
@@ -165,7 +168,7 @@ def run(command: click.Command, of_job: object = None) -> None:
         if _NO_THREAD in str(error):
             _fail(_of_the_machine(str(error)), exit_code=ExitCode.INCOMPLETE)
         if not type(error).__module__.startswith(("py4j", "pyspark")):
-            raise  # a bug keeps its trace, which `_show_bug` prints
+            raise  # a bug, for `_show_bug`
         from kip33.spark.failures import job_failure
 
         _fail(job_failure(error), exit_code=ExitCode.INCOMPLETE)
@@ -188,11 +191,37 @@ def _fail(message: str, *, exit_code: int = ExitCode.USAGE) -> NoReturn:
 
 
 def _show_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print the trace of a bug, without keys in its URIs: `sys.excepthook`."""
+    """Print one line on a bug, and write its trace to a new file: `sys.excepthook`.
+
+    Both are without keys in URIs. The trace is printed if the file cannot be written, and for an
+    interrupt while Python starts or ends, which is no bug.
+    """
     from kip33.stores.locations import without_secrets
 
     lines = traceback.format_exception(kind, error, trace)
-    click.echo(printable(without_secrets("".join(lines))), nl=False, err=True)
+    text = printable(without_secrets("".join(lines)))
+    if not isinstance(error, Exception):
+        click.echo(text, nl=False, err=True)
+        return
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="kip33-trace-", suffix=".txt", encoding="utf-8", delete=False
+        ) as file:
+            file.write(text)
+    except OSError:
+        click.echo(text, nl=False, err=True)
+        return
+    frames = traceback.extract_tb(trace)
+    own = [one for one in frames if Path(one.filename).is_relative_to(_PACKAGE)] or frames
+    place = f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
+    what = " ".join(without_secrets(f"{kind.__name__}: {error}").split())
+    click.echo(
+        escaped(
+            f"Error: kip33 itself failed: {what}{place}; nothing of it is an answer; please report "
+            f"it with the trace in {file.name}"
+        ),
+        err=True,
+    )
 
 
 def _require_text(arguments: Sequence[str]) -> None:

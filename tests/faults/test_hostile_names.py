@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -147,14 +148,35 @@ main.main()
 
 
 def test_the_trace_of_a_bug_shows_no_secret(tmp_path: Path) -> None:
-    done = subprocess_of(sys.executable, "-c", BUG, cwd=tmp_path)
+    done = subprocess_of(sys.executable, "-c", BUG, cwd=tmp_path, TMPDIR=str(tmp_path))
 
+    [file] = tmp_path.glob("kip33-trace-*.txt")
+    trace = file.read_text()
     assert done.exit_code == 1
-    assert "s3cr3t" not in done.stderr + done.stdout
-    assert "AKIAKEY" not in done.stderr + done.stdout
-    assert "KeyError: 'no filesystem of s3a://***@bucket'" in done.stderr  # what led to it, too
-    assert done.stderr.endswith("RuntimeError: a bug at s3a://***@bucket/x and s3a://***@bucket\n")
-    assert ", in broken\n" in done.stderr
+    assert re.fullmatch(
+        r"Error: kip33 itself failed: RuntimeError: a bug at s3a://\*\*\*@bucket/x and "
+        r"s3a://\*\*\*@bucket \([a-z_]+\.py:[0-9]+\); nothing of it is an answer; please report it "
+        rf"with the trace in {re.escape(str(file))}\n",
+        done.stderr,
+    )
+    assert done.stdout == ""
+    require_trace(trace)
+
+
+def test_the_trace_of_a_bug_is_printed_if_no_file_can_be_written(tmp_path: Path) -> None:
+    no_folder = f"import tempfile; tempfile.tempdir = {str(tmp_path / 'none')!r}\n"
+    done = subprocess_of(sys.executable, "-c", no_folder + BUG, cwd=tmp_path)
+
+    assert (done.exit_code, done.stdout) == (1, "")
+    require_trace(done.stderr)
+
+
+def require_trace(text: str) -> None:
+    assert "s3cr3t" not in text
+    assert "AKIAKEY" not in text
+    assert "KeyError: 'no filesystem of s3a://***@bucket'" in text  # what led to it, too
+    assert text.endswith("RuntimeError: a bug at s3a://***@bucket/x and s3a://***@bucket\n")
+    assert ", in broken\n" in text
 
 
 def test_a_text_without_secrets_keeps_the_rest() -> None:
