@@ -54,6 +54,18 @@ def exit_code_of(
     return ExitCode.REFUSED if refused else ExitCode.DONE
 
 
+def unreadable_logs_text(count: int, first: str, of: int | None = None) -> str:
+    """Return how many logs could not be read, of how many if that is known, and the first's line.
+
+    >>> unreadable_logs_text(1, "file:///0.log: Permission denied", of=2)
+    '1 of 2 logs could not be read, the first is file:///0.log: Permission denied'
+    """
+    what = (
+        f"{count:,} log{'' if count == 1 else 's'}" if of is None else f"{count:,} of {of:,} logs"
+    )
+    return f"{what} could not be read, the first is {first}"
+
+
 OF_THE_MACHINE: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 
 

@@ -69,4 +69,5 @@ class ComparedPartition(NamedTuple):
     bytes_read: int
     offset_index_bytes: int
     skipped: tuple[str, ...]  # a line for each log without an index
+    unreadable: tuple[str, ...]  # a line for each of them that could not be read
     by_dialect: dict[str, DialectFigures]

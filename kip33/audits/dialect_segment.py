@@ -98,6 +98,7 @@ class ComparedSegment(NamedTuple):
     largest: int = NO_TIMESTAMP  # of all batches
     offset_index_bytes: int = 0
     by_dialect: dict[str, DialectFigures] = {}  # noqa: RUF012
+    unreadable: str | None = None  # the log's line, if the problem is that it could not be read
 
 
 def compare_segment(
@@ -133,7 +134,9 @@ def compare_segment(
                 if built.recover.refusal:
                     break
     except (CorruptSegmentError, FileReadError) as error:
-        return ComparedSegment(f"{log.uri}: cannot be read: {one_line(error)}", 0, 0)
+        why = one_line(error)
+        line = f"{log.uri}: {why}"
+        return ComparedSegment(f"{log.uri}: cannot be read: {why}", 0, 0, unreadable=line)
     refusal = built.recover.refusal
     problem = f"at byte {refusal[0]}: {refusal[1]}" if refusal else scan.load_failure
     if problem:

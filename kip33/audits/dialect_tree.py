@@ -123,7 +123,7 @@ def _compare_partition(
     parts: dict[str, list[DialectFigures]] = {name: [] for name in question.dialects}
     largest = NO_TIMESTAMP
     log_bytes = bytes_read = offset_index_bytes = segments = 0
-    skipped = []
+    skipped, unreadable = [], []
     for log in row["logs"]:
         place = source.child(log["path"])._replace(inside=log["inside"] or "")
         compared = compare_segment(
@@ -138,6 +138,7 @@ def _compare_partition(
         bytes_read += compared.bytes_read
         if compared.problem:
             skipped.append(compared.problem)
+            unreadable += [compared.unreadable] if compared.unreadable else []
             continue
         segments += 1
         log_bytes += compared.log_bytes
@@ -156,6 +157,7 @@ def _compare_partition(
         bytes_read,
         offset_index_bytes,
         tuple(skipped),
+        tuple(unreadable),
         summed,
     )
 

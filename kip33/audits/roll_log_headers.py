@@ -136,7 +136,7 @@ def walk_log(settings_of: SettingsOf, log: LogToRead) -> LogFigures:
         "error": log.error,
     }
     if log.error or log.base_offset is None:
-        return LogFigures(log.number, 0, row=row, error=log.error)
+        return LogFigures(log.number, 0, row=row, error=log.error and f"{log.log_uri}: {log.error}")
     walked = WalkedLog.begin(log.base_offset, settings_of(log.topic))
     try:
         with scanned(Location.of(log.log_uri)) as (read_into, size_bytes, view_at):

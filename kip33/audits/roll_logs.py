@@ -88,15 +88,16 @@ def read_source(
     *,
     parallelism: int | None = None,
     on_progress: Progress | None = None,
-) -> tuple[CatalogColumns, HeaderFacts, int]:
-    """Return the logs as columns of a catalog, what headers tell, and how many bytes were read."""
+) -> tuple[CatalogColumns, HeaderFacts, int, list[str]]:
+    """Return the logs as columns of a catalog, what headers tell, the bytes read, the errors."""
     run = partial(_read_bin, partial(walk_log, settings_of))
     found = engine.run_on_bins(logs, run, parallelism=parallelism, on_progress=on_progress)
     found.sort(key=lambda one: one.number)
     rows = pa.Table.from_pylist([one.row or {} for one in found], schema=SEGMENTS)
     columns = columns_of([rows], more=FIGURES)
     facts = HeaderFacts(*(one.take(columns.order) for one in _facts(found, len(found))))
-    return columns, facts, sum(one.bytes_read for one in found)
+    errors = [one.error for one in found if one.error]
+    return columns, facts, sum(one.bytes_read for one in found), errors
 
 
 def read_first_batches(

@@ -44,6 +44,7 @@ class ReplayedPartition(NamedTuple):
     bytes_read: int
     replays: tuple[ReplayedLog, ...]
     doubts: tuple[str, ...]  # what was seen of its logs, one line each
+    unreadable: tuple[str, ...]  # those of the doubts that are logs that could not be read
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,7 @@ def replay_partition(request: WhatIfRequest, logs: Sequence[LogToRead]) -> Repla
         walk.bytes_read,
         tuple(replay.ended() for replay in replays) if ordered else (),
         tuple(walk.doubts),
+        tuple(walk.unreadable),
     )
 
 
@@ -135,7 +137,7 @@ class _Partition:
 
     def __init__(self, base_offset: int, doubts: list[str]) -> None:
         self.batches = self.bytes_read = 0
-        self.doubts = doubts
+        self.doubts, self.unreadable = doubts, list(doubts)
         self._end_offset = base_offset
 
     def append(self, log: LogToRead, replays: "Sequence[Replay]") -> None:
@@ -156,6 +158,7 @@ class _Partition:
                 self._doubt(log, f"{RollDoubt.TRUNCATED}: {scan.damage or scan.load_failure}")
         except (FileReadError, CorruptSegmentError) as error:
             self._doubt(log, f"{RollDoubt.UNREADABLE}: {one_line(error)}")
+            self.unreadable.append(f"{log.log_uri}: {one_line(error)}")
         self._end_offset = max(self._end_offset, base_offset)
 
     def _append(

@@ -18,6 +18,7 @@ class ProfiledSegment(NamedTuple):
     largest_before: int  # the largest timestamp before it that the profile was made with
     bytes_read: int
     error: str | None = None
+    is_unreadable: bool = False  # the error is no damage: the log could not be read
 
     def is_true_for(self, largest_before: int) -> bool:
         """Return whether the profile is the same with another largest timestamp before it.
@@ -33,7 +34,7 @@ def profile_log(row: dict[str, Any], question: TimestampQuestion) -> ProfiledSeg
     """Return the profile of the log of a row of AUDITED. Errors are a text, never an exception."""
     number, before, profile = row["number"], row["largest_before"], TimestampProfile()
     if row["error"]:
-        return ProfiledSegment(number, profile, before, 0, row["error"])
+        return ProfiledSegment(number, profile, before, 0, row["error"], is_unreadable=True)
     asked = ProfileQuestion(
         question.limits.of(row["topic"]),
         question.now_ms,
@@ -52,4 +53,6 @@ def profile_log(row: dict[str, Any], question: TimestampQuestion) -> ProfiledSeg
                 bytes_read = scan.bytes_read
             return ProfiledSegment(number, profile, before, bytes_read, scan.damage)
     except (FileReadError, Kip33Error) as error:
-        return ProfiledSegment(number, profile, before, bytes_read, one_line(error))
+        return ProfiledSegment(
+            number, profile, before, bytes_read, one_line(error), is_unreadable=True
+        )

@@ -33,6 +33,7 @@ class PartitionProfile(NamedTuple):
     profile: TimestampProfile
     problems: tuple[str, ...]
     bytes_read: int
+    unreadable: tuple[str, ...] = ()  # those of the problems that are no damage
 
 
 def execute_timestamps(
@@ -89,7 +90,8 @@ def _partitions(files: pa.Table, profiled: list[ProfiledSegment]) -> Iterator[Pa
 
 def _of_segment(one: ProfiledSegment, log_uri: str) -> PartitionProfile:
     problems = (f"{log_uri}: {one.error}",) if one.error else ()
-    return PartitionProfile(None, None, None, 1, one.profile, problems, one.bytes_read)
+    unreadable = problems if one.is_unreadable else ()
+    return PartitionProfile(None, None, None, 1, one.profile, problems, one.bytes_read, unreadable)
 
 
 def _sum(
@@ -100,12 +102,16 @@ def _sum(
 ) -> PartitionProfile:
     total, segments, bytes_read = TimestampProfile(), 0, 0
     problems: list[str] = []
+    unreadable: list[str] = []
     for one in members:
         total.merge(one.profile)
         segments += one.segments
         bytes_read += one.bytes_read
         problems += one.problems
-    return PartitionProfile(log_dir, topic, partition, segments, total, tuple(problems), bytes_read)
+        unreadable += one.unreadable
+    key = log_dir, topic, partition
+    texts = tuple(problems), tuple(unreadable)
+    return PartitionProfile(*key, segments, total, texts[0], bytes_read, texts[1])
 
 
 def _number(one: ProfiledSegment) -> int:

@@ -12,6 +12,7 @@ from kip33.catalog.catalog import Catalog
 from kip33.catalog.index_file_state import IndexFileState
 from kip33.catalog.overlaps import DirectoriesOfPartitions
 from kip33.catalog.snapshot import Snapshot
+from kip33.errors import unreadable_logs_text
 from kip33.rules.broker_start import HIDDEN, HIDDEN_ABORTS, MAY_NOT_START
 from kip33.rules.segment_status import SegmentStatus
 from kip33.stores.file_owners import NOT_GIVEN
@@ -67,9 +68,9 @@ def warnings_of(summary: BuildSummary) -> Iterator[str]:
     directories, and, in place, index files that can make a broker fail.
     """
     if count := summary.by_status.get(SegmentStatus.UNREADABLE):
+        said = unreadable_logs_text(count, summary.unreadable_example or "", of=summary.segments)
         yield (
-            f"{count:,} of {summary.segments:,} logs could not be read, the first is "
-            f"{summary.unreadable_example}; kip33 catalog {summary.catalog} --segments --status "
+            f"{said}; kip33 catalog {summary.catalog} --segments --status "
             "unreadable lists them; --fail-on unreadable makes this exit 3"
         )
     rows = "column `error` of their rows says what to do"

@@ -21,7 +21,12 @@ from kip33.catalog.draft import DEAD_AFTER_MS, Draft, read_claims
 from kip33.catalog.holes import hole_totals, read_holes
 from kip33.catalog.orphan_list import read_orphans
 from kip33.catalog.snapshot import Candidate, Snapshot, SnapshotPart
-from kip33.errors import CatalogError, NoReadableLogError, UnreadableCatalogError
+from kip33.errors import (
+    CatalogError,
+    NoReadableLogError,
+    UnreadableCatalogError,
+    unreadable_logs_text,
+)
 from kip33.stores.durable_files import set_flushing
 from kip33.stores.own_files import remove_quietly
 
@@ -93,8 +98,8 @@ def _require_a_readable_log(results: Sequence[TaskResult]) -> None:
     if unreadable and unreadable == rows:
         uri, why = min(one for result in results if (one := result.first_unreadable))
         raise NoReadableLogError(
-            f"none of the {unreadable:,} logs could be read, the first is {uri}: {why}; nothing is "
-            "committed: make SOURCE readable, and run the command again"
+            f"{unreadable_logs_text(unreadable, f'{uri}: {why}', of=rows)}; nothing is committed: "
+            "make SOURCE readable, and run the command again"
         )
 
 

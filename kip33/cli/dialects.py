@@ -1,6 +1,7 @@
 """`kip33 dialects`."""
 
 import json
+import sys
 from typing import Any, Final
 
 import click
@@ -11,10 +12,11 @@ from kip33.cli.dialect_tables import print_dialects
 from kip33.cli.engine_option import EngineOptions, engine_options, open_engine
 from kip33.cli.layout_option import layout_option
 from kip33.cli.options import format_option, spark_options, topic_setting_options
-from kip33.cli.output import RESULT, print_rows, warn
+from kip33.cli.output import RESULT, print_rows, warn, warn_of_unreadable
 from kip33.cli.progress import progress_bar
 from kip33.cli.summary_file import publish_summary, summary_option
 from kip33.cli.times import Quantity
+from kip33.errors import ExitCode
 from kip33.rules.draft_figures import KIP_PARTITIONS
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.quantities import duration_ms
@@ -167,6 +169,9 @@ def dialects(
     else:
         print_rows(rows, DIALECT_COLUMNS, output_format)
         click.echo(RESULT + json.dumps(summary), err=True)
+    unreadable = [*plan.skipped, *(line for one in compared for line in one.unreadable)]
+    if warn_of_unreadable(unreadable, of=summary["segments"] + len(skipped)):
+        sys.exit(ExitCode.INCOMPLETE)
 
 
 def _warn_of_skipped(skipped: list[str]) -> None:

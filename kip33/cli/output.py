@@ -14,6 +14,7 @@ import click
 
 from kip33.cli.payload_text import escaped
 from kip33.cli.standard_output import exact_output
+from kip33.errors import unreadable_logs_text
 from kip33.formats.times import iso_time as iso_time
 from kip33.rules.quantities import human_bytes as human_bytes
 from kip33.rules.quantities import human_duration as human_duration
@@ -82,6 +83,16 @@ def warn(message: str) -> None:
     from kip33.stores.locations import without_secrets
 
     click.echo("Warning: " + " ".join(without_secrets(message).split()), err=True)
+
+
+def warn_of_unreadable(lines: Sequence[str], of: int) -> bool:
+    """Print how many of the logs could not be read, and the first's line, if there is one.
+
+    Return whether none could be read: then the command ends with exit code 1.
+    """
+    if lines:
+        warn(unreadable_logs_text(len(lines), min(lines), of=of))
+    return 0 < len(lines) == of
 
 
 def print_table(

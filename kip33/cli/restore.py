@@ -195,7 +195,8 @@ def restore(
     The broker must be stopped; its .lock is held meanwhile. Nothing is replaced but the empty
     partitions of topics that were just created. If it is interrupted, the same command continues,
     and another one is refused; --abandon gives it up. Exit codes: 0 all partitions are restored,
-    1 the restore is not complete, 4 some partitions are refused and the others are restored.
+    1 the restore is not complete or no log could be read, 4 some partitions are refused and the
+    others are restored.
     """
     from kip33.audits.timestamp_plan import is_catalog
     from kip33.builds.topic_settings import load_topic_settings
@@ -316,4 +317,5 @@ def _offsets(file: str | None) -> dict[tuple[str, int], int]:
 def _report(summary: dict[str, Any], place: "Location | None", output_format: str) -> None:
     publish_summary(place, summary)
     print_restore(summary, output_format)
-    sys.exit(exit_code_of(refused=bool(summary["partitions_refused"])))
+    is_unread = 0 < summary["unreadable_logs"] == summary["logs"]
+    sys.exit(exit_code_of(incomplete=is_unread, refused=bool(summary["partitions_refused"])))

@@ -5,6 +5,7 @@ from typing import Any, Final
 import click
 
 from kip33.cli.output import human_bytes, print_json, print_table, warn
+from kip33.errors import unreadable_logs_text
 
 MOST_RESTORED_ROWS: Final = 1_000  # in a table
 
@@ -23,6 +24,8 @@ def print_restore(summary: dict[str, Any], output_format: str) -> None:
             warn(f"{name} is not restored: {row['problem']}")
     for line in (*summary["problems"], *summary["notes"]):
         warn(line)
+    if first := summary["unreadable_example"]:
+        warn(unreadable_logs_text(summary["unreadable_logs"], first, of=summary["logs"]))
     without_id = sorted(
         {row["topic"] for row in summary["partitions"] if not (row["problem"] or row["topic_id"])}
     )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, TextIO
@@ -17,7 +18,7 @@ from kip33.audits.roll_what_if_rows import replay_sums, segment_rows
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.catalog_columns import CatalogColumns, read_columns
 from kip33.cli.engine_option import engine_choice, open_engine
-from kip33.cli.output import RESULT, print_rows, warn
+from kip33.cli.output import RESULT, print_rows, warn, warn_of_unreadable
 from kip33.cli.progress import ProgressBar, progress_bar
 from kip33.cli.retention_local import csv_lines, json_lines
 from kip33.cli.roll_options import RollRequest
@@ -26,6 +27,7 @@ from kip33.cli.snapshot_choice import choose_and_warn
 from kip33.cli.standard_output import exact_output
 from kip33.cli.summary_file import publish_summary
 from kip33.cli.times import current_ms
+from kip33.errors import ExitCode
 from kip33.retention.policy_files import load_policies
 from kip33.rules.policies import Policies
 from kip33.rules.retention import NO_LIMIT
@@ -75,7 +77,7 @@ def answer_roll(source: str, request: RollRequest) -> set[str]:
         return _what_if(source, request, policies, settings, started)
     with progress_bar("roll") as bar:
         archive = Archive.of(source, request, bar)
-        audit, read = _audit(archive, request, settings, bar)
+        audit, read, is_unread = _audit(archive, request, settings, bar)
     now_ms = current_ms() if request.now is None else request.now
     summary = {
         **archive.about,
@@ -90,34 +92,36 @@ def answer_roll(source: str, request: RollRequest) -> set[str]:
     summary["findings"] = sorted(found)
     publish_summary(request.summary_file, summary)
     _print_audit(audit, request, summary)
+    if is_unread:
+        sys.exit(ExitCode.INCOMPLETE)
     return found
 
 
 def _audit(
     archive: Archive, request: RollRequest, settings: TopicRollSettings, bar: ProgressBar | None
-) -> tuple[RollAudit, dict[str, Any]]:
-    """Return the audit, and for the summary what was read by which engine."""
+) -> tuple[RollAudit, dict[str, Any], bool]:
+    """Return the audit, for the summary what was read by which engine, and whether no log was."""
     reading = RollReading(request.reading)
     if archive.columns is not None and not request.read_headers:
         engine_choice(request.engine)  # refuses options that contradict each other
         audit = audit_columns(archive.columns, settings.of, reading=reading)
-        return audit, {"bytes_read": 0, "engine": "local", "workers": 1}
+        return audit, {"bytes_read": 0, "engine": "local", "workers": 1}, False
     engine = open_engine(request.engine)
     progress = bar.advance if bar else None
     how: dict[str, Any] = {"parallelism": request.parallelism, "on_progress": progress}
-    errors: list[str] = []
     if archive.logs is not None:
-        columns, facts, bytes_read = read_source(archive.logs, settings.of, engine, **how)
+        logs = archive.logs.num_rows
+        columns, facts, bytes_read, errors = read_source(archive.logs, settings.of, engine, **how)
     else:
         assert archive.columns is not None
         columns = archive.columns
+        logs = int(columns.int64("base_offset").known.sum())
         facts, bytes_read, errors = read_first_batches(columns, engine, **how)
-    for error in errors[:MOST_SENTENCES]:
-        warn(f"{error}; what its header would tell is unknown")
-    if len(errors) > MOST_SENTENCES:
-        warn(f"{len(errors) - MOST_SENTENCES:,} more logs cannot be read")
+        for error in errors[:MOST_SENTENCES]:
+            warn(f"{error}; what its header would tell is unknown")
     audit = audit_columns(columns, settings.of, reading=reading, facts=facts)
-    return audit, {"bytes_read": bytes_read, "engine": engine.name, "workers": engine.workers}
+    read = {"bytes_read": bytes_read, "engine": engine.name, "workers": engine.workers}
+    return audit, read, warn_of_unreadable(errors, of=logs)
 
 
 def _what_if(
@@ -165,6 +169,9 @@ def _what_if(
     }
     publish_summary(request.summary_file, summary)
     _print_replays(found, retention, sums, request, summary)
+    unreadable = [line for one in found for line in one.unreadable]
+    if warn_of_unreadable(unreadable, of=logs.num_rows):
+        sys.exit(ExitCode.INCOMPLETE)
     return set()
 
 

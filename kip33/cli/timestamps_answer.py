@@ -22,7 +22,7 @@ from kip33.audits.timestamp_tree import execute_timestamps, topic_profiles
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.snapshot import Snapshot
 from kip33.cli.engine_option import engine_choice, open_engine
-from kip33.cli.output import RESULT, print_json, print_rows
+from kip33.cli.output import RESULT, print_json, print_rows, warn_of_unreadable
 from kip33.cli.progress import progress_bar
 from kip33.cli.snapshot_choice import choose_and_warn
 from kip33.cli.summary_file import publish_summary
@@ -79,13 +79,16 @@ def show_timestamps(request: TimestampsRequest) -> None:
         )
         if request.catalog_only:
             rows, ran = catalog_rows(Catalog(place), plan), (EngineName.LOCAL, 1)
+            unreadable: list[str] = []
         else:
-            rows, ran = _profiled(request, plan, bar.advance if bar else None)
+            rows, unreadable, ran = _profiled(request, plan, bar.advance if bar else None)
     summary = _summary(rows)
     summary |= {"warnings": list(warnings), "engine": ran[0], "workers": ran[1]}
     summary["seconds"] = round(time.monotonic() - started, 3)
     publish_summary(request.summary_file, summary)
     _print(request, rows, summary, plan)
+    if warn_of_unreadable(unreadable, of=plan.files.num_rows):
+        sys.exit(ExitCode.INCOMPLETE)
     if any(summary["findings"][name] for name in request.fail_on):
         sys.exit(ExitCode.FINDINGS)
 
@@ -103,14 +106,16 @@ def _question(request: TimestampsRequest) -> TimestampQuestion:
 
 def _profiled(
     request: TimestampsRequest, plan: TimestampPlan, on_progress: Any
-) -> tuple[list[Row], tuple[EngineName, int]]:
+) -> tuple[list[Row], list[str], tuple[EngineName, int]]:
+    """Return the rows, a line for each log that could not be read, and what engine ran."""
     engine = open_engine(request.engine_options._replace(verbose=False))
     found = execute_timestamps(
         plan, engine, parallelism=request.parallelism, on_progress=on_progress
     )
     profiles = list(topic_profiles(found)) if request.by == "topic" else found
     rows = [timestamp_row(one, plan.question) for one in profiles]
-    return rows, (engine.name, engine.workers)
+    unreadable = [line for one in found for line in one.unreadable]
+    return rows, unreadable, (engine.name, engine.workers)
 
 
 def _summary(rows: Sequence[Row]) -> Row:

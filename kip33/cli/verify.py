@@ -19,7 +19,7 @@ from kip33.cli.engine_option import (
 from kip33.cli.layout_option import layout_option
 from kip33.cli.metrics_file import MetricsRequest, metrics_options, publish_metrics
 from kip33.cli.options import format_option, index_options, spark_options
-from kip33.cli.output import print_json, print_table, warn
+from kip33.cli.output import print_json, print_table, warn_of_unreadable
 from kip33.cli.progress import progress_bar
 from kip33.cli.summary_file import publish_summary, summary_option
 from kip33.cli.times import MOMENT, current_ms
@@ -252,15 +252,13 @@ def verify(
         print_json(summary | {"verdicts": [verdict.as_row() for verdict in verdicts]})
     else:
         _print_tables(verdicts, counts, below)
-    unread = [one for one in verdicts if one.log_status == SegmentStatus.UNREADABLE]
-    if unread:
-        first = min(unread, key=lambda one: one.log_uri)
-        warn(
-            f"{len(unread):,} of {len(verdicts):,} logs could not be read, the first is "
-            f"{first.log_uri}: {first.log_error}"
-        )
-    if unread and len(unread) == len(verdicts):
-        sys.exit(1)
+    unread = [
+        f"{one.log_uri}: {one.log_error}"
+        for one in verdicts
+        if one.log_status == SegmentStatus.UNREADABLE
+    ]
+    if warn_of_unreadable(unread, of=len(verdicts)):
+        sys.exit(ExitCode.INCOMPLETE)
     if any(found[IndexVerdict(name)] for found in counts.values() for name in fail_on):
         sys.exit(ExitCode.FINDINGS)
 

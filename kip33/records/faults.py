@@ -5,7 +5,7 @@ from enum import StrEnum
 
 import pyarrow as pa
 
-from kip33.errors import Kip33Error, NoReadableLogError
+from kip33.errors import Kip33Error, NoReadableLogError, unreadable_logs_text
 from kip33.records.columns import corrupt_row
 from kip33.records.read_segment import ReadSegment
 
@@ -28,16 +28,14 @@ class LogsRead:
 
     def unreadable_text(self) -> str:
         """Return how many logs could not be read, and the line of the first."""
-        count = len(self.unreadable)
-        first = self.unreadable[min(self.unreadable)]
-        return f"{count:,} log{'' if count == 1 else 's'} could not be read, the first is {first}"
+        count, first = len(self.unreadable), self.unreadable[min(self.unreadable)]
+        return unreadable_logs_text(count, first, of=None if self.is_any_read else count)
 
     def require_one(self) -> None:
         """Raise NoReadableLogError if there were logs and none could be read."""
         if self.unreadable and not self.is_any_read:
             raise NoReadableLogError(
-                f"no log could be read: {self.unreadable_text()}; make the logs readable, and run "
-                "the command again"
+                f"{self.unreadable_text()}; make the logs readable, and run the command again"
             )
 
 

@@ -32,6 +32,7 @@ class PartitionPlan:
     earlier: tuple[SourceSegment, ...] = ()  # not restored, before the first one
     asked_start: int | None = None  # None: the first segment's base offset
     starts_at_end: bool = False  # no record is at or after `--from`
+    is_unreadable: bool = False  # the problem is a log that could not be read
 
     @property
     def name(self) -> str:
@@ -114,6 +115,7 @@ def _in_range(
         earlier=chosen.earlier,
         asked_start=chosen.start_offset,
         starts_at_end=chosen.starts_at_end,
+        is_unreadable=chosen.is_unreadable,
     )
 
 

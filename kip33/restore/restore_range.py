@@ -25,10 +25,19 @@ class RestoreRange(NamedTuple):
     start_offset: int | None = None  # None: that of the first segment
     starts_at_end: bool = False  # no record is at or after the time
     problem: str | None = None
+    is_unreadable: bool = False  # the problem is a log that could not be read
 
 
 class _RangeError(Exception):
     """The range cannot be found; the text says why."""
+
+    is_unreadable = False
+
+
+class _UnreadableError(_RangeError):
+    """A log could not be read; the text has its URI."""
+
+    is_unreadable = True
 
 
 def choose_range(
@@ -43,7 +52,7 @@ def choose_range(
         start = _start_of(request, segments)
         end = _first_offset(segments, request.until_ms) if request.until_ms is not None else None
     except _RangeError as error:
-        return RestoreRange(segments, problem=str(error))
+        return RestoreRange(segments, problem=str(error), is_unreadable=error.is_unreadable)
     chosen = [one for one in segments if end is None or one.base_offset < end]
     if not chosen:
         return RestoreRange(segments, problem=f"no record is before --until: the first is {end}")
@@ -89,7 +98,7 @@ def _first_offset(segments: tuple[SourceSegment, ...], time_ms: int) -> int | No
                 hit = search.find(time_ms)
                 damage = search.log.damage
         except (FileReadError, Kip33Error) as error:
-            raise _RangeError(f"{segment.log.uri}: {one_line(error)}") from error
+            raise _UnreadableError(f"{segment.log.uri}: {one_line(error)}") from error
         if hit and hit.exactness == Exactness.BATCH:
             raise _RangeError(f"{segment.log.uri}: {hit.note}")
         if hit:

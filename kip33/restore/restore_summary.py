@@ -7,6 +7,7 @@ from kip33.archive.broker_log_dirs import OF_A_BROKER
 from kip33.restore.finished_partition import FinishedPartition
 from kip33.restore.restore_plan import PartitionPlan, RestorePlan
 from kip33.restore.segment_facts import SegmentFacts
+from kip33.rules.segment_status import SegmentStatus
 
 
 class RestoreOutcome(NamedTuple):
@@ -16,6 +17,7 @@ class RestoreOutcome(NamedTuple):
     bytes_copied: int
     bytes_linked: int
     bytes_there: int  # staged by an earlier run
+    unreadable: tuple[str, ...]  # a line for each log that could not be read
 
     @classmethod
     def of(cls, facts: Sequence[SegmentFacts], finished: FinishedPartition) -> "RestoreOutcome":
@@ -23,7 +25,12 @@ class RestoreOutcome(NamedTuple):
         there = sum(one.kept_bytes for one in facts if one.was_there)
         linked = sum(one.kept_bytes for one in facts if one.is_linked and not one.was_there)
         total = sum(one.kept_bytes for one in facts)
-        return cls(finished, total - there - linked, linked, there)
+        unreadable = tuple(
+            one.problem
+            for one in facts
+            if one.problem and one.status == SegmentStatus.UNREADABLE and not one.has_changed
+        )
+        return cls(finished, total - there - linked, linked, there, unreadable)
 
 
 def summary_of(
@@ -40,6 +47,7 @@ def summary_of(
     """
     rows = [_row(one, outcomes.get(one.name)) for one in plan.partitions]
     restored = [row for row in rows if row["problem"] is None]
+    unreadable = [*plan.problems, *_unreadable(plan, outcomes)]
     done = [one for one in outcomes.values() if one.finished.problem is None]
     return {
         "source": plan.request.source.uri,
@@ -49,6 +57,9 @@ def summary_of(
         "partitions_refused": len(rows) - len(restored) + len(plan.problems),
         "segments": sum(row["segments"] for row in restored),
         "log_bytes": sum(row["log_bytes"] for row in restored),
+        "logs": _logs(plan),
+        "unreadable_logs": len(unreadable),
+        "unreadable_example": min(unreadable, default=None),
         "bytes_copied": sum(one.bytes_copied for one in done),
         "bytes_linked": sum(one.bytes_linked for one in done),
         "bytes_there": sum(one.bytes_there for one in done),
@@ -64,6 +75,24 @@ def planned_summary(plan: RestorePlan) -> dict[str, Any]:
     others = plan.log_dir.others({one.name for one in plan.wanted})
     summary = summary_of(plan, {}, others=others, is_applied=False)
     return summary | {"free_bytes": plan.log_dir.free_bytes}
+
+
+def _logs(plan: RestorePlan) -> int:
+    """Return how many logs are read, or could not be; an unlisted directory counts as one.
+
+    A partition whose range could not be found because of a log counts with this log alone.
+    """
+    partitions = [one for one in plan.partitions if one.problem is None or one.is_unreadable]
+    counts = (1 if one.is_unreadable else len(one.segments) for one in partitions)
+    return len(plan.problems) + sum(counts)
+
+
+def _unreadable(plan: RestorePlan, outcomes: Mapping[str, RestoreOutcome]) -> Iterator[str]:
+    for one in plan.partitions:
+        if one.is_unreadable and one.problem:
+            yield one.problem
+        elif outcome := outcomes.get(one.name):
+            yield from outcome.unreadable
 
 
 def _row(plan: PartitionPlan, outcome: RestoreOutcome | None) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def test_what_explains_the_ends_of_real_segments_gives_them_again(
     """A replay with the settings that were found has the bounds that the broker left."""
     engine = LocalEngine(1)
     logs = logs_below(str(FOLDER), topics=[topic])
-    columns, facts, bytes_read = read_source(logs, TopicRollSettings().of, engine)
+    columns, facts, bytes_read, _ = read_source(logs, TopicRollSettings().of, engine)
     audit = audit_columns(columns, TopicRollSettings().of, facts=facts)
     assert bytes_read > 0
     [least], [most] = (one.to_list() for one in audit.explaining[:2])

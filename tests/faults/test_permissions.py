@@ -3,9 +3,9 @@
 As root the command runs without the privilege to bypass permissions.
 """
 
-import re
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +198,15 @@ READERS = [
     pytest.param(("count", "--per", "1h"), id="count"),
     pytest.param(("records",), id="records"),
     pytest.param(("records", "--format", "jsonl", "--on-error", "row"), id="records with rows"),
+    pytest.param(("timestamps",), id="timestamps"),
+    pytest.param(("timestamps", "--by", "topic", "--format", "jsonl"), id="timestamps of topics"),
+    pytest.param(("roll",), id="roll"),
+    pytest.param(("roll", "--what-if"), id="roll --what-if"),
+    pytest.param(("dialects",), id="dialects"),
+]
+RESTORES = [
+    pytest.param((), id="restore"),
+    pytest.param(("--until", "2100-01-01"), id="restore of a range"),
 ]
 
 
@@ -211,10 +220,7 @@ def test_no_log_can_be_read(
         done = commands.run("console", command, tmp_path / "logs", *options)
 
     assert done.exit_code == 1
-    line = done.stderr.splitlines()[-1]
-    assert re.search(r"2 (of 2 )?logs could not be read|none of the 2 logs could be read", line)
-    assert f"the first is {logs[0].as_uri()}: " in line
-    assert DENIED in line
+    require_line_on_logs(done, "2 of 2 logs", logs[0])
     assert list(tmp_path.rglob("_catalog/snapshots/*")) == []
 
 
@@ -228,9 +234,49 @@ def test_one_of_two_logs_cannot_be_read(
         done = commands.run("console", command, tmp_path / "logs", *options)
 
     assert done.exit_code == 0
+    is_counted = arguments[0] not in ("count", "records")  # these do not list all logs
+    require_line_on_logs(done, "1 of 2 logs" if is_counted else "1 log", logs[1])
+
+
+@pytest.mark.parametrize("options", RESTORES)
+@pytest.mark.parametrize(("unread", "exit_code"), [(1, 4), (2, 1)])
+def test_logs_that_a_restore_cannot_read(
+    options: tuple[str, ...],
+    unread: int,
+    exit_code: int,
+    commands: ForkedCommands,
+    tmp_path: Path,
+) -> None:
+    logs = [write_log(tmp_path / f"logs/orders-{number}", 0, batches(0, 2)) for number in (0, 1)]
+    (tmp_path / "data").mkdir()
+    with ExitStack() as stack:
+        for log in logs[:unread]:
+            stack.enter_context(shut(log))
+        done = commands.run(
+            *("console", "restore", tmp_path / "logs", "--to", tmp_path / "data", *options)
+        )
+
+    assert done.exit_code == exit_code
+    require_line_on_logs(done, f"{unread} of 2 logs", logs[0])
+
+
+def test_no_first_header_of_a_catalogs_logs_can_be_read(
+    commands: ForkedCommands, tmp_path: Path
+) -> None:
+    log = write_log(tmp_path / "logs/orders-0", 0, batches(0, 2))
+    built = commands.run(
+        *("console", "build", tmp_path / "logs", "--index-dir", tmp_path / "indexes")
+    )
+    with shut(log):
+        done = commands.run(*("console", "roll", tmp_path / "indexes/_catalog", "--read-headers"))
+
+    assert (built.exit_code, done.exit_code) == (0, 1)
+    require_line_on_logs(done, "1 of 1 logs", log)
+
+
+def require_line_on_logs(done: Finished, count: str, first: Path) -> None:
     (line,) = [one for one in done.stderr.splitlines() if "could not be read" in one]
-    assert re.search(r"1 (of 2 logs|log) could not be read", line)
-    assert f"the first is {logs[1].as_uri()}: " in line
+    assert f" {count} could not be read, the first is {first.as_uri()}: " in line
     assert DENIED in line
 
 
