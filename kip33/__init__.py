@@ -28,10 +28,9 @@ if TYPE_CHECKING:
         UnreadableCatalogError,
         UnsupportedFormatError,
     )
-    from kip33.formats.group_offsets import GroupOffset
-    from kip33.formats.offset_index import OffsetIndex, OffsetPosition
+    from kip33.formats.kafka_configs import GroupOffset
     from kip33.formats.records import Record
-    from kip33.formats.time_index import TimeIndex, TimestampOffset
+    from kip33.formats.time_index import OffsetIndex, OffsetPosition, TimeIndex, TimestampOffset
     from kip33.indexing.by_path import (
         build_time_index,
         list_segments,
@@ -67,10 +66,11 @@ _NAMES = {
         *("IndexOffsetOverflowError", "Kip33Error", "LocationError", "LockedError", "PlanError"),
         *("PolicyError", "PublishError", "UnreadableCatalogError", "UnsupportedFormatError"),
     ),
-    "kip33.formats.group_offsets": ("GroupOffset",),
-    "kip33.formats.offset_index": ("OffsetIndex", "OffsetPosition"),
+    "kip33.formats.kafka_configs": ("GroupOffset",),
     "kip33.formats.records": ("Record",),
-    "kip33.formats.time_index": ("TimeIndex", "TimestampOffset"),
+    "kip33.formats.time_index": (
+        *("OffsetIndex", "OffsetPosition", "TimeIndex", "TimestampOffset"),
+    ),
     "kip33.indexing.by_path": (
         *("build_time_index", "list_segments", "read_time_index", "scan_batches"),
         "verify_segment",

@@ -30,7 +30,7 @@ from kip33.catalog.catalog import Catalog
 from kip33.catalog.choosing import choose, warn_caller
 from kip33.catalog.snapshot import Snapshot
 from kip33.catalog.topic_totals import TopicTotals
-from kip33.formats.group_offsets import GroupOffset
+from kip33.formats.kafka_configs import GroupOffset
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.formats.times import Time
 from kip33.retention import make_plan

@@ -9,7 +9,7 @@ import os
 from typing import Final
 
 from kip33.errors import LocationError, LockedError
-from kip33.formats.offset_checkpoints import LOG_START_OFFSET_CHECKPOINT
+from kip33.formats.partition_metadata import LOG_START_OFFSET_CHECKPOINT
 from kip33.stores.locations import Location
 
 RESTORE_STAGING: Final = ".kip33-restore"  # there until a restore has ended

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from kip33.errors import LocationError
-from kip33.formats.offset_checkpoints import LOG_START_OFFSET_CHECKPOINT, parse_offset_checkpoint
+from kip33.formats.partition_metadata import LOG_START_OFFSET_CHECKPOINT, parse_offset_checkpoint
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
 

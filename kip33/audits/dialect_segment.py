@@ -16,9 +16,8 @@ from kip33.audits.dialect_question import Counterexample, DialectFigures, Dialec
 from kip33.errors import CorruptSegmentError, FileReadError
 from kip33.formats.batch import NO_TIMESTAMP, BatchColumns
 from kip33.formats.native import Speed, compiled, plain
-from kip33.formats.offset_index import OffsetIndex
 from kip33.formats.scan import BatchScan
-from kip33.formats.time_index import TimeIndex
+from kip33.formats.time_index import OffsetIndex, TimeIndex
 from kip33.rules.draft_entries import (
     DRAFTS,
     INLINE,

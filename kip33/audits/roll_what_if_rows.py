@@ -8,8 +8,7 @@ import numpy.typing as npt
 
 from kip33.audits.roll_replayed_log import ReplayedLog, Segments
 from kip33.audits.roll_what_if import ReplayedPartition
-from kip33.formats.offset_index import OFFSET_ENTRY_BYTES
-from kip33.formats.time_index import TIME_ENTRY_BYTES
+from kip33.formats.time_index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from kip33.rules.retention import NEVER_MS
 from kip33.rules.roll_replay import (
     REPLAY_ENDS,

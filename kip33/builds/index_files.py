@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from kip33.catalog.index_file_state import IndexFileState
 from kip33.errors import is_of_the_machine
-from kip33.formats.index_crc import index_crc32c
+from kip33.formats.time_index import index_crc32c
 from kip33.indexing.segment import BuiltIndexes
 from kip33.rules.broker_start import CUT, offset_index_note
 from kip33.stores.file_owners import correct_owner, publish_beside

@@ -6,10 +6,14 @@ from typing import Any
 
 from kip33.cli.output import iso_time
 from kip33.errors import CorruptIndexError
-from kip33.formats.index_bytes import IndexBytes
 from kip33.formats.names import SegmentFile
-from kip33.formats.offset_index import OFFSET_ENTRY_BYTES, OffsetIndex
-from kip33.formats.time_index import TIME_ENTRY_BYTES, TimeIndex
+from kip33.formats.time_index import (
+    OFFSET_ENTRY_BYTES,
+    TIME_ENTRY_BYTES,
+    IndexBytes,
+    OffsetIndex,
+    TimeIndex,
+)
 from kip33.indexing.untrue_entries import untrue_entries
 from kip33.rules.index_entries import DIALECTS
 from kip33.stores.files import read_index

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from kip33.formats.delete_records import delete_records_object
+from kip33.formats.kafka_configs import delete_records_object
 
 RESET_OFFSETS, SPARK, DELETE_RECORDS = "reset-offsets", "spark", "delete-records"
 EMITTED: Final = (RESET_OFFSETS, SPARK, DELETE_RECORDS)

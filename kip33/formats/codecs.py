@@ -12,9 +12,16 @@ Memory is bounded for any input: pieces come in, chunks of bounded size go out. 
 block must be complete. The size it claims is checked against snappy's largest expansion and against
 the bytes that are allowed.
 Kafka: `GzipCompression`, `SnappyCompression`, `Lz4BlockInputStream`, `ZstdCompression`.
+
+The steps of a decoder: how many bytes it takes and gives at once.
+
+An LZ4 frame, reduced to what Kafka checks of it.
+
+Kafka: `Lz4BlockInputStream`; the header checksum is an XXH32.
 """
 
 import io
+import struct
 import zlib
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -28,8 +35,6 @@ from kip33.errors import (
     is_of_the_machine,
 )
 from kip33.formats.byte_sources import PieceReader
-from kip33.formats.decoder_steps import DECOMPRESSED_CHUNK_BYTES, Steps
-from kip33.formats.lz4_frame import lz4_frame
 
 _NO_MEMORY: Final = "not enough memory"  # zstd's text, in an error of Arrow
 _BESIDE_BYTES: Final = 1 << 28  # memory for a snappy block besides its batch
@@ -74,6 +79,52 @@ def decode_prefix(stored: bytes, codec: str, *, magic: int, most_bytes: int) -> 
             break
         marks = steps.last_taken_at, len(data)
     return Prefix(bytes(data), error, count)
+
+
+DECOMPRESSED_CHUNK_BYTES: Final = 256 * 1024
+
+
+class Steps:
+    """The number of bytes a decoder takes and gives in one step, and its totals so far.
+
+    Steps are large up to a mark and small after it.
+    """
+
+    def __init__(
+        self,
+        *,
+        taken: int = DECOMPRESSED_CHUNK_BYTES,
+        given: int = DECOMPRESSED_CHUNK_BYTES,
+        marks: tuple[int, int] = (0, 0),
+    ) -> None:
+        """Take the marks and the sizes of a small step, for bytes taken and bytes given."""
+        self._small_taken, self._small_given = taken, given
+        self._taken_mark, self._given_mark = marks
+        self.bytes_taken = self.bytes_given = 0
+        self.last_taken_at = 0  # position at which the last step took its bytes
+        self.count = 0
+
+    def next_taken(self) -> int:
+        """Return how many bytes to take now."""
+        return self._next(self.bytes_taken, self._taken_mark, self._small_taken)
+
+    def next_given(self) -> int:
+        """Return the largest number of bytes to give now."""
+        return self._next(self.bytes_given, self._given_mark, self._small_given)
+
+    def took(self, count: int) -> None:
+        """Record that a step took `count` bytes."""
+        self.last_taken_at = self.bytes_taken
+        self.bytes_taken += count
+        self.count += 1
+
+    def gave(self, count: int) -> None:
+        """Record that a step gave `count` bytes."""
+        self.bytes_given += count
+        self.count += 1
+
+    def _next(self, done: int, mark: int, small: int) -> int:
+        return min(mark - done, _LARGE_STEP_BYTES) if done < mark else small
 
 
 def decompress(
@@ -248,3 +299,72 @@ def _fault(codec: str, error: Exception) -> Exception:
     if _NO_MEMORY in line:
         return MemoryError(f"{codec}: {line}")
     return CorruptSegmentError(f"{codec}: {line}")
+
+
+_LARGE_STEP_BYTES: Final = 4096
+
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_LZ4_STORED = 0x80000000  # flag in a block size: the block is not compressed
+_LZ4_BLOCK_CHECKSUM, _LZ4_CONTENT_SIZE, _LZ4_CONTENT_CHECKSUM = 0x10, 0x08, 0x04
+_UINT32 = 0xFFFFFFFF
+
+
+def lz4_frame(reader: PieceReader, magic: int) -> Iterator[bytes]:
+    """Yield the frame reduced to what Kafka checks: a header with a correct checksum, the blocks.
+
+    The content size, the content checksum and bytes after the end, which Kafka ignores, are left
+    out. A content checksum must be there: Kafka skips its 4 bytes. A compressed block without
+    content ends the frame: Kafka's stream then returns no bytes, which its readers take as the end.
+    """
+    if reader.take(4) != _LZ4_MAGIC:
+        raise CorruptSegmentError("lz4: the data does not begin with a frame")
+    descriptor = reader.take(2)
+    if len(descriptor) == 2 and descriptor[0] & _LZ4_CONTENT_SIZE:
+        descriptor += reader.take(8)
+    checksum = reader.take(1)
+    if len(checksum) < 1:
+        raise CorruptSegmentError("lz4: the stream ends inside the frame header")
+    if magic > 0 and checksum[0] != _header_checksum(descriptor):
+        raise CorruptSegmentError("lz4: the frame header does not match its checksum")
+    flags, block_code = descriptor[0], descriptor[1] >> 4
+    if flags & 0xE3 != 0x60 or descriptor[1] & 0x8F or block_code < 4:
+        raise CorruptSegmentError(f"lz4: frame descriptor {descriptor[:2].hex()} is not Kafka's")
+    kept = bytes([0x60 | flags & _LZ4_BLOCK_CHECKSUM, descriptor[1]])
+    yield _LZ4_MAGIC + kept + bytes([_header_checksum(kept)])
+    while True:
+        word = reader.take(4)
+        size = int.from_bytes(word, "little") & ~_LZ4_STORED
+        if len(word) == 4 and size == 0:
+            if flags & _LZ4_CONTENT_CHECKSUM and len(reader.take(4)) < 4:
+                raise CorruptSegmentError("lz4: the stream ends inside the content checksum")
+            yield bytes(4)
+            return
+        if size > 1 << 2 * block_code + 8:
+            raise CorruptSegmentError(f"lz4: a block of {size} bytes is above the frame's maximum")
+        size += 4 if flags & _LZ4_BLOCK_CHECKSUM else 0
+        block = reader.take(size)
+        if len(word) < 4 or len(block) < size:
+            raise CorruptSegmentError("lz4: the stream ends inside a block")
+        yield word + block
+        if word == b"\1\0\0\0" and block[0] < 0x10:  # a token without literals
+            yield bytes(4)
+            return
+
+
+def _header_checksum(descriptor: bytes) -> int:
+    """Return the second byte of the XXH32, seed 0, of a descriptor of 2 or 10 bytes."""
+    state = 0x165667B1 + len(descriptor)
+    words = len(descriptor) // 4
+    for word in struct.unpack_from(f"<{words}I", descriptor):
+        state = _rotate(state + word * 0xC2B2AE3D, 17) * 0x27D4EB2F
+    for byte in descriptor[4 * words :]:
+        state = _rotate(state + byte * 0x165667B1, 11) * 0x9E3779B1
+    state &= _UINT32
+    state = (state ^ state >> 15) * 0x85EBCA77 & _UINT32
+    state = (state ^ state >> 13) * 0xC2B2AE3D & _UINT32
+    return (state ^ state >> 16) >> 8 & 0xFF
+
+
+def _rotate(word: int, bits: int) -> int:
+    word &= _UINT32
+    return (word << bits | word >> 32 - bits) & _UINT32

@@ -3,16 +3,20 @@
 Both functions take the checksum so far (0 at the start) and return it with `data[start:stop]`
 added, so a batch may arrive in any number of pieces. These plain definitions are used for small
 files and as the reference in tests; `kip33.formats.native.compiler` has the compiled forms.
+
+Kafka's integers at a position: big-endian, two's complement.
+
+These are the definitions; `kip33.formats.native.compiler` has a compiled form of each, one load and
+one byte swap. Sums wrap at 64 bits as in Java: a crafted offset may be close to Long.MAX.
 """
 
 import zlib
+from collections.abc import Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-
-from kip33.formats.bigendian import Bytes
 
 CRC32_POLYNOMIAL: Final = 0xEDB88320  # both polynomials in reversed bit order
 CRC32C_POLYNOMIAL: Final = 0x82F63B78
@@ -67,6 +71,9 @@ def _crc32c_bytewise() -> tuple[int, ...]:
     return tuple(slicing_tables(CRC32C_POLYNOMIAL, 1)[0].tolist())
 
 
+Bytes: TypeAlias = Any  # bytes or memoryview here; a uint8 array in compiled code
+
+
 def crc32(value: int, data: Bytes, start: int, stop: int) -> int:
     """Return the CRC-32 `value` with `data[start:stop]` added."""
     return zlib.crc32(data[start:stop], value)
@@ -83,3 +90,42 @@ def crc32c(value: int, data: Bytes, start: int, stop: int, tables: Any) -> int:
     for byte in data[start:stop]:
         value = table[(value ^ byte) & 0xFF] ^ (value >> 8)
     return value ^ 0xFFFFFFFF
+
+
+_WRAP = 1 << 64
+_SIGN = 1 << 63
+
+
+def int8_at(data: Sequence[int], at: int) -> int:
+    """Return the signed byte at `at`."""
+    value = data[at]
+    return value - 256 if value > 127 else value
+
+
+def int16_at(data: Bytes, at: int) -> int:
+    """Return the int16 that starts at `at`."""
+    return int.from_bytes(data[at : at + 2], "big", signed=True)
+
+
+def int32_at(data: Bytes, at: int) -> int:
+    """Return the int32 that starts at `at`."""
+    return int.from_bytes(data[at : at + 4], "big", signed=True)
+
+
+def uint32_at(data: Bytes, at: int) -> int:
+    """Return the unsigned int32, a crc, that starts at `at`."""
+    return int.from_bytes(data[at : at + 4], "big")
+
+
+def int64_at(data: Bytes, at: int) -> int:
+    """Return the int64 that starts at `at`."""
+    return int.from_bytes(data[at : at + 8], "big", signed=True)
+
+
+def java_sum(a: int, b: int) -> int:
+    """Return `a + b` wrapped to 64 bits, as in Java's long arithmetic."""
+    return (int(a) + int(b) + _SIGN) % _WRAP - _SIGN
+
+
+def will_need(data: Bytes, at: int) -> None:
+    """Prefetch the bytes at `at`, which may be beyond the end."""

@@ -1,4 +1,4 @@
-"""Topic settings in the saved output of two of Kafka's own tools.
+r"""Topic settings in the saved output of two of Kafka's own tools.
 
     kafka-configs.sh --describe --entity-type topics --all     every effective setting
         All configs for topic orders are:
@@ -16,11 +16,34 @@ A key that is not listed is unknown: only `--all` lists every key. kafka-topics.
 log.segment.bytes as a topic setting, but not its log.retention.hours. One text may mix the forms.
 Values are kept as printed: they may contain `=`, `,` and spaces, or be empty.
 Kafka: `ConfigCommand.describeResourceConfig`, `TopicCommand.TopicDescription.printDescription`.
+
+The JSON of `kafka-delete-records.sh --offset-json-file`: it deletes records before offsets.
+
+Committed offsets in the forms of Kafka's tools: the CSV of `--from-file`, and `--describe`.
+
+    topic,partition,offset              header optional; as `kafka-consumer-groups.sh --export`
+    group,topic,partition,offset        several groups
+
+    GROUP  TOPIC  PARTITION  CURRENT-OFFSET  LOG-END-OFFSET  LAG  CONSUMER-ID  HOST  CLIENT-ID
+    g      orders 0          4711            4800            89   -            -     -
+
+Output of `--describe` may have other columns in between, and blanks in its last columns. Partitions
+without a committed offset (`-`) are left out. Kafka: `ConsumerGroupCommand` (`CsvUtils`,
+`printOffsets`), 2.x to 4.x.
+
+Java's property files, as `java.util.Properties.load` reads them: for Spark and for brokers.
+
+    # a comment; `!` also begins one
+    key value     key=value     key: value     key = value
+    long.key = the first part, \
+               and the rest: a backslash at the end continues a line, leading blanks are dropped
+    escaped\ key = A\n, any other character after a backslash stands for itself
 """
 
+import csv
 import re
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
 
 from kip33.errors import PolicyError
 
@@ -154,3 +177,162 @@ def _quoted(line: str) -> str:
     if len(line) > _LONGEST_QUOTE:
         line = line[:_LONGEST_QUOTE] + "..."
     return repr(line)
+
+
+_DELETE_RECORDS_VERSION: Final = 1
+
+
+def delete_records_object(offsets: Iterable[tuple[str, int, int]]) -> dict[str, Any]:
+    """Return the JSON object of (topic, partition, offset), in the given order.
+
+    Source: `DeleteRecordsCommand`, version 1.
+
+    >>> delete_records_object([("orders", 0, 42)])
+    {'partitions': [{'topic': 'orders', 'partition': 0, 'offset': 42}], 'version': 1}
+    """
+    partitions = [
+        {"topic": topic, "partition": partition, "offset": offset}
+        for topic, partition, offset in offsets
+    ]
+    return {"partitions": partitions, "version": _DELETE_RECORDS_VERSION}
+
+
+_WANTED: Final = ("TOPIC", "PARTITION", "CURRENT-OFFSET")
+_MOST_PARTITION: Final = 2**31 - 1
+_MOST_OFFSET: Final = 2**63 - 1
+_CSV_EXPECTED: Final = "topic,partition,offset or group,topic,partition,offset"
+
+
+class GroupOffset(NamedTuple):
+    """The next offset that a group reads from a partition; `group` is empty if it is not named."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+
+
+def parse_group_offsets(text: str) -> list[GroupOffset]:
+    """Return the offsets of a CSV or of the text of `--describe`, in order.
+
+    Raises ValueError for other text, for a text without offsets, and for two offsets of one
+    partition and group. The message has the line, what was found and what was expected.
+    """
+    described = any(set(_WANTED) <= set(line.split()) for line in text.splitlines())
+    offsets: dict[tuple[str, str, int], GroupOffset] = {}
+    for number, one in _described(text) if described else _csv(text):
+        key = one[:3]
+        if offsets.setdefault(key, one) != one:
+            raise ValueError(
+                f"line {number}: {one.topic}-{one.partition} has offset {one.offset}, "
+                f"but {offsets[key].offset} above; expected one offset"
+            )
+    if not offsets:
+        raise ValueError(f"no offsets found, expected lines of {_CSV_EXPECTED}")
+    return list(offsets.values())
+
+
+def _described(text: str) -> Iterator[tuple[int, GroupOffset]]:
+    columns: list[str] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        cells = line.split()
+        if set(_WANTED) <= set(cells):
+            columns = cells
+        elif columns and _is_row(cells, columns):
+            row = dict(zip(columns, cells, strict=False))
+            if row["CURRENT-OFFSET"] != "-":
+                yield number, _offset(number, row.get("GROUP", ""), *(row[one] for one in _WANTED))
+        elif columns and cells and not line.startswith(("Consumer group", "Warning", "Error")):
+            raise ValueError(f"line {number}: {len(cells)} cells found, expected {len(columns)}")
+
+
+def _is_row(cells: list[str], columns: list[str]) -> bool:
+    """Return whether a line has a cell for each column; a client's name may contain blanks."""
+    if len(cells) <= len(columns) or columns[-1] != "CLIENT-ID":
+        return len(cells) == len(columns)
+    return cells[columns.index("PARTITION")].isdigit()
+
+
+def _csv(text: str) -> Iterator[tuple[int, GroupOffset]]:
+    first: int | None = None
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            cells = [cell.strip() for row in csv.reader([line]) for cell in row]
+        except csv.Error as error:
+            raise ValueError(f"line {number}: {error}, expected {_CSV_EXPECTED}") from error
+        if not any(cells):
+            continue
+        if first not in (None, len(cells)):
+            raise ValueError(f"line {number}: {len(cells)} columns found, but {first} above")
+        first = len(cells)
+        if number == 1 and cells[-3:] == ["topic", "partition", "offset"]:
+            continue
+        if len(cells) not in (3, 4):
+            raise ValueError(f"line {number}: {len(cells)} columns found, expected {_CSV_EXPECTED}")
+        group = cells[0] if len(cells) == 4 else ""
+        yield number, _offset(number, group, *cells[-3:])
+
+
+def _offset(line: int, group: str, topic: str, partition: str, offset: str) -> GroupOffset:
+    if not topic:
+        raise ValueError(f"line {line}: the topic is empty, expected {_CSV_EXPECTED}")
+    numbers = []
+    for what, text, most in (
+        ("partition", partition, _MOST_PARTITION),
+        ("offset", offset, _MOST_OFFSET),
+    ):
+        if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= most):
+            raise ValueError(f"line {line}: {what} {text!r} found, expected a number up to {most}")
+        numbers.append(int(text))
+    return GroupOffset(group, topic, *numbers)
+
+
+_ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
+_BAD_ESCAPE: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u(?![0-9A-Fa-f]{4})")
+_PAIR: Final = re.compile(r"((?:\\.|[^\\=:\s])*)\s*[=:]?\s*(.*)", re.DOTALL)
+_BLANKS: Final = " \t\f"
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    r"""Return the pairs; the last one wins if a key is repeated. ValueError, with the line, for
+    `\u` without four hexadecimal digits.
+
+    >>> parse_properties("a = 1\nb:2\nc 3, \\\n   4\n# d=5")
+    {'a': '1', 'b': '2', 'c': '3, 4'}
+    """
+    pairs = {}
+    for number, line in _logical_lines(text):
+        if _BAD_ESCAPE.search(line):
+            raise ValueError(f"line {number}: \\u without four hexadecimal digits")
+        found = _PAIR.fullmatch(line)
+        if found:
+            pairs[_unescaped(found[1])] = _unescaped(found[2])
+    return pairs
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield (number, line) for lines with a pair; lines that a backslash continues are joined."""
+    joined, begun = "", 0
+    for number, line in enumerate(re.split(r"\r\n|\r|\n", text), 1):
+        line = line.lstrip(_BLANKS)
+        if not joined and (not line or line[0] in "#!"):
+            continue
+        begun = begun or number
+        backslashes = len(line) - len(line.rstrip("\\"))
+        if backslashes % 2:
+            joined += line[:-1]
+            continue
+        yield begun, joined + line
+        joined, begun = "", 0
+    if joined:
+        yield begun, joined
+
+
+def _unescaped(text: str) -> str:
+    def character(found: re.Match[str]) -> str:
+        if found[1]:
+            return chr(int(found[1], 16))
+        return _ESCAPES.get(found[2], found[2])
+
+    return _ESCAPE.sub(character, text)

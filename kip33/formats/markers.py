@@ -17,8 +17,8 @@ import numpy as np
 
 from kip33.errors import CorruptSegmentError, UnsupportedFormatError
 from kip33.formats.batch import CODEC_MASK, CODEC_NAMES, RECORD_BATCH_OVERHEAD
-from kip33.formats.bigendian import int16_at
 from kip33.formats.codecs import decode_prefix
+from kip33.formats.crc import int16_at
 from kip33.formats.walk import ABORT, COMMIT, varint_at
 
 EMPTY_BATCH: Final = 4  # compaction removed all its records: nothing to do

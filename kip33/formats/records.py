@@ -12,32 +12,52 @@ byte, lowest bits first:
     value           varint length (-1 null), bytes
     headers         varint count, then each: key (length, UTF-8), value (length or -1, bytes)
 
-Magic 0 and 1 have messages instead, see `kip33.formats.legacy_messages`.
+Magic 0 and 1 have messages instead, see `kip33.formats.records`.
 Checksums are not verified here: the walk over the batches has verified every byte.
 Kafka: `DefaultRecord`, `DefaultRecordBatch.streamingIterator`, `ControlRecordType`.
+
+Messages of magic 0 and 1: one alone, or those inside a compressed one, its wrapper.
+
+    crc             uint32    CRC-32 of the following bytes
+    magic           int8      inside a wrapper it may differ from the wrapper's (KAFKA-4298)
+    attributes      int8
+    timestamp       int64     magic 1 only; a LogAppendTime wrapper's own timestamp overrides it
+    key             int32 length (-1 null), bytes
+    value           int32 length (-1 null), bytes; a wrapper's value is the compressed entries
+
+Offsets inside a wrapper of magic 0 are absolute. Those of magic 1 are relative: the wrapper's own
+offset is that of its last message. If it is 0, they count from 0 (librdkafka). Kafka:
+`AbstractLegacyRecordBatch`, `LegacyRecord`.
+
+One record: where its key, value and headers are, in a body of magic 2.
+
+The functions run uncompiled and compiled, as `kip33.formats.record_columns` does, which calls them.
 """
 
 import io
 import struct
 from collections.abc import Iterator
-from typing import Final, NamedTuple, TypeAlias, overload
+from typing import Any, Final, NamedTuple, TypeAlias, overload
 
 import numpy as np
 
 from kip33.errors import CorruptSegmentError, UnsupportedFormatError
 from kip33.formats.batch import (
+    CODEC_MASK,
     LEGACY_HEADER_BYTES,
+    LEGACY_MIN_SIZE,
     LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    NO_TIMESTAMP,
     RECORD_BATCH_OVERHEAD,
     BatchHeader,
     decode_header,
 )
-from kip33.formats.bigendian import java_sum
-from kip33.formats.byte_sources import PieceReader, SeekableBytes, pieces_of
+from kip33.formats.byte_sources import PieceReader, Portion, SeekableBytes, pieces_of
 from kip33.formats.codecs import decompress
-from kip33.formats.legacy_messages import iterate_messages
+from kip33.formats.crc import Bytes, int8_at, java_sum
 from kip33.formats.native import compiled
-from kip33.formats.record_fields import FRONT, read_fronts
+from kip33.formats.walk import varint_at
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 CONTROL_TYPES: Final = (
@@ -152,7 +172,7 @@ def _records(
         body = pieces_of(source, start + RECORD_BATCH_OVERHEAD, start + header.size_bytes)
         yield from _v2_records(header, body, skip, most_bytes, read)
     else:
-        for message in iterate_messages(
+        for message in _iterate_messages(
             source, start, header, skip_key_value=skip, most_bytes=most_bytes
         ):
             yield Record(message.offset, message.timestamp, message.key, message.value)
@@ -317,3 +337,240 @@ def _sized(data: bytes | _LargeRecord, at: int) -> tuple[bytes | None, int]:
     if size > len(data) - at:
         raise CorruptSegmentError(f"a field of {size} bytes, {len(data) - at} are left")
     return data[at : at + size], at + size
+
+
+_KEY_POSITION_V0, _KEY_POSITION_V1 = 18, 26
+
+
+class Message(NamedTuple):
+    """One message; key and value are also None if they were skipped."""
+
+    offset: int
+    timestamp: int
+    magic: int
+    attributes: int
+    key: bytes | None = None
+    value: bytes | None = None
+
+
+def _iterate_messages(
+    source: SeekableBytes,
+    start: int,
+    header: BatchHeader,
+    *,
+    skip_key_value: bool,
+    most_bytes: int,
+) -> Iterator[Message]:
+    """Yield the message of the entry at `start`, or those inside it if it is a wrapper.
+
+    Raises `CorruptSegmentError` where Kafka's iterator fails (for a wrapper before its first
+    message), and `UnsupportedFormatError` for a codec that the magic does not have.
+    """
+    end = start + header.size_bytes
+    if header.attributes & CODEC_MASK:
+        yield from _inside(source, start, end, header, skip_key_value, most_bytes)
+    else:
+        message = PieceReader(pieces_of(source, start + LOG_OVERHEAD, end))
+        yield _read(message, header.base_offset, skip_key_value)
+
+
+def _inside(
+    source: SeekableBytes, start: int, end: int, header: BatchHeader, skip: bool, most_bytes: int
+) -> Iterator[Message]:
+    if header.magic not in (0, 1):
+        raise CorruptSegmentError(f"a compressed message of magic {header.magic}")
+    key_at = start + (_KEY_POSITION_V0 if header.magic == 0 else _KEY_POSITION_V1)
+    value_at = key_at + 4 + max(0, _int32_at(source, key_at))
+    size = _int32_at(source, value_at)
+    begin = value_at + 4
+    if not 0 <= size <= end - begin:
+        raise CorruptSegmentError(f"a compressed message whose value has {size} bytes")
+
+    def inner_messages(skip: bool) -> Iterator[Message]:
+        stored = pieces_of(source, begin, begin + size)
+        body = decompress(stored, header.codec, magic=header.magic, most_bytes=most_bytes)
+        return _each(body, skip)
+
+    # A first pass that keeps nothing finds the last inner offset, which gives the first offset.
+    last_inner = None
+    for inner in inner_messages(skip=True):
+        last_inner = inner.offset
+    if last_inner is None:
+        raise CorruptSegmentError("a compressed message with nothing in it")
+    absolute = header.magic == 0 or header.last_offset == 0
+    base = 0 if absolute else header.last_offset - last_inner
+    if base < 0:
+        raise CorruptSegmentError(
+            f"wrapper offset {header.last_offset} is below its last inner offset {last_inner}"
+        )
+    overrules = header.magic == 1 and header.attributes & LOG_APPEND_TIME
+    for inner in inner_messages(skip):
+        if inner.attributes & CODEC_MASK:
+            raise CorruptSegmentError("a compressed message inside a compressed message")
+        timestamp = header.max_timestamp if overrules and inner.magic == 1 else inner.timestamp
+        yield inner._replace(offset=java_sum(base, inner.offset), timestamp=timestamp)
+
+
+def _each(body: Iterator[bytes], skip: bool) -> Iterator[Message]:
+    """Yield the messages of a wrapper; a truncated last one is skipped, as in Kafka."""
+    reader = PieceReader(body)
+    while len(head := reader.take(LOG_OVERHEAD)) == LOG_OVERHEAD:
+        offset, size = struct.unpack(">qi", head)
+        if size < LEGACY_MIN_SIZE:
+            raise CorruptSegmentError(f"an inner message of {size} bytes")
+        portion = Portion(reader, size)
+        try:
+            message = _read(portion, offset, skip)
+        except CorruptSegmentError:
+            if not portion.skip_rest():
+                return
+            raise
+        if not portion.skip_rest():
+            return
+        yield message
+
+
+def _read(reader: PieceReader | Portion, offset: int, skip: bool) -> Message:
+    front = reader.take(6)
+    if len(front) < 6:
+        raise CorruptSegmentError(f"a message of {len(front)} bytes")
+    magic, attributes = struct.unpack_from(">bB", front, 4)
+    timestamp = NO_TIMESTAMP if magic == 0 else _take_int(reader, 8)
+    if skip:
+        return Message(offset, timestamp, magic, attributes)
+    return Message(offset, timestamp, magic, attributes, _take_sized(reader), _take_sized(reader))
+
+
+def _take_sized(reader: PieceReader | Portion) -> bytes | None:
+    size = _take_int(reader, 4)
+    if size < 0:
+        return None
+    data = reader.take(size)
+    if len(data) < size:
+        raise CorruptSegmentError(f"a field of {size} bytes, {len(data)} are left")
+    return data
+
+
+def _take_int(reader: PieceReader | Portion, width: int) -> int:
+    data = reader.take(width)
+    if len(data) < width:
+        raise CorruptSegmentError(f"a field of {width} bytes, {len(data)} are left")
+    return int.from_bytes(data, signed=True)
+
+
+def _int32_at(source: SeekableBytes, at: int) -> int:
+    return _take_int(PieceReader(pieces_of(source, at, at + 4)), 4)
+
+
+RECORD: Final = np.dtype(
+    [
+        ("offset", np.int64),
+        ("timestamp", np.int64),  # -1: none
+        ("key", np.int64),  # position in the array
+        ("value", np.int64),
+        ("headers", np.int64),  # position of the first header
+        ("key_bytes", np.int32),  # -1: null
+        ("value_bytes", np.int32),
+        ("headers_count", np.int32),
+        ("timestamp_type", np.int32),
+    ]
+)
+"""One row per record."""
+
+FRONT: Final = np.dtype([("timestamp_delta", np.int64), ("offset_delta", np.int64)])
+"""One row per record of which only the front is read."""
+
+NO_TYPE: Final = -1  # timestamp types, by Kafka's numbers
+CREATE_TYPE: Final = 0
+APPEND_TYPE: Final = 1
+
+
+def short_at(data: Bytes, at: int, stop: int, most_bytes: int) -> tuple[int, int]:
+    """Return what `varint_at` returns; one and two bytes, which are the most common, are faster."""
+    if at + 1 < stop:
+        byte = int8_at(data, at)
+        if byte >= 0:
+            return (byte >> 1) ^ -(byte & 1), at + 1
+        more = int8_at(data, at + 1)
+        if more >= 0:
+            return ((byte & 0x7F) >> 1) + (more << 6) ^ -(byte & 1), at + 2
+    return varint_at(data, at, stop, most_bytes)
+
+
+def sized_at(data: Bytes, at: int, stop: int) -> tuple[int, int, int]:
+    """Return size, start and end of a field with a varint length: -1 is null, end -1 is damage."""
+    size, at = short_at(data, at, stop, 5)
+    if at < 0 or size > stop - at:
+        return 0, 0, -1
+    if size < 0:
+        return -1, at, at
+    return size, at, at + size
+
+
+def _after_headers(data: Bytes, at: int, stop: int, count: int) -> int:
+    """Return the position after `count` record headers, -1 for damage."""
+    for _ in range(count):
+        size, _, at = sized_at(data, at, stop)
+        if at < 0 or size < 0:
+            return -1
+        _, _, at = sized_at(data, at, stop)
+        if at < 0:
+            return -1
+    return at
+
+
+def read_record(data: Bytes, at: int, limit: int, row: Any) -> tuple[int, int, int]:
+    """Fill `row` from the record of magic 2 at `at`, which ends at `limit` or before.
+
+    Returns its end, -1 for damage, and the deltas of its timestamp and its offset.
+    """
+    length, at = short_at(data, at, limit, 5)
+    if at < 0 or length < 0 or length > limit - at:
+        return -1, 0, 0
+    stop = at + length
+    timestamp_delta, at = short_at(data, at + 1, stop, 10)
+    if at < 0:
+        return -1, 0, 0
+    offset_delta, at = short_at(data, at, stop, 5)
+    if at < 0:
+        return -1, 0, 0
+    size, start, at = sized_at(data, at, stop)
+    if at < 0:
+        return -1, 0, 0
+    row["key_bytes"], row["key"] = size, start
+    size, start, at = sized_at(data, at, stop)
+    if at < 0:
+        return -1, 0, 0
+    row["value_bytes"], row["value"] = size, start
+    count, at = varint_at(data, at, stop, 5)
+    if at < 0 or count < 0 or count > stop - at:
+        return -1, 0, 0
+    row["headers_count"], row["headers"] = count, at
+    if _after_headers(data, at, stop, count) != stop:
+        return -1, 0, 0
+    return stop, timestamp_delta, offset_delta
+
+
+def read_fronts(data: Bytes, at: int, stop: int, fronts: Any) -> tuple[int, int]:
+    """Fill `fronts` from the records of magic 2 that begin at `at`, without keys and values.
+
+    Returns how many were filled and the end of the last one: before a record that is damaged or not
+    complete in `data[:stop]`.
+    """
+    filled = 0
+    while filled < fronts.size:
+        length, start = short_at(data, at, stop, 5)
+        if start < 0 or length < 0 or length > stop - start:
+            break
+        end = start + length
+        timestamp_delta, place = short_at(data, start + 1, end, 10)
+        if place < 0:
+            break
+        offset_delta, place = short_at(data, place, end, 5)
+        if place < 0:
+            break
+        fronts[filled]["timestamp_delta"] = timestamp_delta
+        fronts[filled]["offset_delta"] = offset_delta
+        filled += 1
+        at = end
+    return filled, at

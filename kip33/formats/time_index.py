@@ -8,6 +8,26 @@ An entry (T, o) says: any record in this segment later than T comes after offset
 Timestamps grow strictly, offsets never fall. No header, no checksum; a damaged file is rebuilt.
 A broker preallocates the active segment's file, so a live copy may end in zero bytes or, after a
 follower truncated its log, in stale entries. Kafka: `TimeIndex` (0.10.1 to 4.x).
+
+The bytes of an index file, without trailing zeros.
+
+A broker preallocates the index files of its active segment, and a sparse file may have any size.
+So zeros at the end are counted, not kept in memory.
+
+The CRC-32C of an index file, as the catalog keeps it.
+
+The `.index` file: one 8-byte big-endian entry after another.
+
+    bytes   field             type    meaning
+    0..3    relative offset   int32   offset minus the base offset in the file name
+    4..7    position          int32   of a batch's first byte in the .log
+
+An entry (o, p) says: records after offset o do not begin before position p; to find offset o or a
+later one, read from p. Offsets and positions grow strictly. No header, no checksum.
+Since Kafka 2.0 o is the last offset of the batch at p; until 3.9 and 4.0, of the last batch of the
+append that began at p. Before 2.0 it was the first offset; of a compressed set of v0 or v1, the
+first inside. A live copy ends in zeros or stale entries.
+Kafka: `OffsetIndex` (0.8 to 4.x).
 """
 
 from bisect import bisect_left, bisect_right
@@ -20,7 +40,9 @@ import numpy.typing as npt
 
 from kip33.errors import CorruptIndexError, IndexOffsetOverflowError
 from kip33.formats.batch import NO_TIMESTAMP
-from kip33.formats.index_bytes import pieces_of_entries
+from kip33.formats.batch_crc import with_crc32c
+from kip33.formats.crc import crc32c
+from kip33.formats.native import compiled, crc32c_tables, is_loaded
 from kip33.formats.times import Time, milliseconds_of
 
 TIME_ENTRY: Final = np.dtype([("timestamp", ">i8"), ("relative_offset", ">i4")])
@@ -145,7 +167,7 @@ class TimeIndex:
         if len(self) > 1 and self.entries["timestamp"][0] == self.entries["timestamp"][1] == 0:
             return type(self)(self.base_offset, self.entries[:0])
         kept = 0
-        for piece in pieces_of_entries(self.entries):
+        for piece in _pieces_of_entries(self.entries):
             times, relative = piece["timestamp"], piece["relative_offset"].astype(np.int64)
             good = (times > NO_TIMESTAMP) & (relative >= 0)
             good[1:] &= (times[1:] > times[:-1]) & (relative[1:] >= relative[:-1])
@@ -187,7 +209,7 @@ class TimeIndex:
 
     def __iter__(self) -> Iterator[TimestampOffset]:
         """Yield the entries with absolute offsets."""
-        for piece in pieces_of_entries(self.entries):
+        for piece in _pieces_of_entries(self.entries):
             for timestamp, relative in piece.tolist():
                 yield TimestampOffset(timestamp, self.base_offset + relative)
 
@@ -204,3 +226,282 @@ class TimeIndex:
     def __repr__(self) -> str:
         """Return base offset, length and last entry: a file may have 873813 entries."""
         return f"<TimeIndex base_offset={self.base_offset} entries={len(self)} {self.last_entry}>"
+
+
+PIECE_ENTRIES: Final = 1 << 16
+
+
+class IndexBytes:
+    """A file's bytes: `kept` ends with the last byte that is not zero; `zeros` zeros follow."""
+
+    __slots__ = ("kept", "zeros")
+
+    def __init__(self, kept: bytes, zeros: int = 0) -> None:
+        """Take the bytes and the number of zeros after them; `kept` may also end in zeros."""
+        self.kept = kept.rstrip(b"\0")
+        self.zeros = zeros + len(kept) - len(self.kept)
+
+    @classmethod
+    def of(cls, data: "bytes | IndexBytes") -> "IndexBytes":
+        """Return `data` as IndexBytes."""
+        return data if isinstance(data, IndexBytes) else cls(data)
+
+    def __len__(self) -> int:
+        """Return the file's size, zeros included."""
+        return len(self.kept) + self.zeros
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether the file has these bytes."""
+        if isinstance(other, IndexBytes):
+            return self.kept == other.kept and self.zeros == other.zeros
+        if isinstance(other, bytes):
+            return len(other) == len(self) and IndexBytes(other).kept == self.kept
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        """Return a hash consistent with equality."""
+        return hash((self.kept, self.zeros))
+
+    def __getitem__(self, part: slice) -> Self:
+        """Return a slice, as `bytes` does."""
+        start, stop, _ = part.indices(len(self))
+        kept = self.kept[start:stop]
+        return type(self)(kept, max(0, stop - start) - len(kept))
+
+    def __bytes__(self) -> bytes:
+        """Return all bytes."""
+        return self.kept + bytes(self.zeros)
+
+    @property
+    def is_zeros(self) -> bool:
+        """Return whether all bytes are zero."""
+        return not self.kept
+
+    def entries(self, entry_bytes: int) -> tuple[bytes, int]:
+        """Return the complete entries up to and including the first zero entry of the trailing
+        zeros, and how often that zero entry is repeated after it."""
+        whole = len(self) // entry_bytes
+        held = min(whole, -(-len(self.kept) // entry_bytes) + 1)
+        data = self.kept[: held * entry_bytes]
+        return data + bytes(held * entry_bytes - len(data)), whole - held
+
+
+class IndexBytesBuilder:
+    """Takes a file's bytes piece by piece; zeros that may be trailing are only counted."""
+
+    def __init__(self) -> None:
+        """Start an empty file."""
+        self._kept = bytearray()
+        self._zeros = 0
+
+    def append(self, piece: bytes) -> None:
+        """Take the next bytes."""
+        stripped = piece.rstrip(b"\0")
+        if stripped:
+            self._kept += bytes(self._zeros)
+            self._kept += stripped
+            self._zeros = 0
+        self._zeros += len(piece) - len(stripped)
+
+    def built(self) -> IndexBytes:
+        """Return the bytes of all pieces."""
+        return IndexBytes(bytes(self._kept), self._zeros)
+
+
+def _pieces_of_entries(entries: npt.NDArray[np.void]) -> Iterator[npt.NDArray[np.void]]:
+    """Yield the entries in pieces, to bound the memory of whatever is computed from them."""
+    for start in range(0, len(entries), PIECE_ENTRIES):
+        yield entries[start : start + PIECE_ENTRIES]
+
+
+_PLAIN_INDEX_BYTES: Final = (
+    4096  # the index of a log of 1 MiB is smaller: neither needs compiled code
+)
+
+
+def index_crc32c(data: bytes, value: int = 0, *, native: bool | None = None) -> int:
+    """Return the CRC-32C `value` with `data` added; 0 to 2^32 - 1.
+
+    `native`: whether compiled code is used; None: for more than a few KiB, or if it is loaded.
+
+    >>> hex(index_crc32c(b"123456789"))
+    '0xe3069283'
+    """
+    if native is None:
+        native = len(data) > _PLAIN_INDEX_BYTES or is_loaded()
+    if not native:
+        return crc32c(value, data, 0, len(data), None)
+    array = np.frombuffer(data, np.uint8)
+    return int(compiled(with_crc32c)(value, array, crc32c_tables()))
+
+
+OFFSET_ENTRY: Final = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
+OFFSET_ENTRY_BYTES: Final = 8
+OFFSET_INDEX_PREALLOCATED_BYTES: Final = (
+    10485760  # file size for an active segment: the default of segment.index.bytes
+)
+
+
+class OffsetPosition(NamedTuple):
+    """One entry: absolute offset, bytes from the start of the `.log`."""
+
+    offset: int
+    position: int
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OffsetIndex:
+    """The entries of one `.index`; equal to another with the same base offset and bytes."""
+
+    base_offset: int
+    entries: npt.NDArray[np.void]
+
+    @classmethod
+    def from_bytes(cls, data: bytes, *, base_offset: int) -> Self:
+        """Return the entries of the file unchanged, in any order and without checks.
+
+        Raises `CorruptIndexError` when `data` ends inside an entry.
+
+        >>> OffsetIndex.from_bytes(bytes.fromhex("00000002 000000c4"), base_offset=100).last_entry
+        OffsetPosition(offset=102, position=196)
+        """
+        if len(data) % OFFSET_ENTRY_BYTES:
+            raise CorruptIndexError(
+                f"{len(data)} bytes found, expected a multiple of {OFFSET_ENTRY_BYTES}"
+            )
+        return cls(base_offset, np.frombuffer(data, OFFSET_ENTRY))
+
+    @classmethod
+    def from_columns(
+        cls,
+        offsets: npt.NDArray[np.int64],
+        positions: npt.NDArray[np.int64],
+        *,
+        base_offset: int,
+    ) -> Self:
+        """Return the index of absolute offsets and positions, in the order given.
+
+        Raises `IndexOffsetOverflowError` if an offset is not within 2^31 - 1 of the base, and
+        `ValueError` for a position outside int32, which no segment has.
+        """
+        if len(offsets):
+            # Python integers, because the difference of two int64 may overflow.
+            for offset in (int(offsets.min()), int(offsets.max())):
+                if not 0 <= offset - base_offset <= _MAX_INT32:
+                    raise IndexOffsetOverflowError(
+                        f"offset {offset} has no int32 form relative to base offset {base_offset}"
+                    )
+            if positions.min() < 0 or positions.max() > _MAX_INT32:
+                raise ValueError("a position is not a non-negative int32")
+        entries = np.empty(len(offsets), OFFSET_ENTRY)
+        entries["relative_offset"] = offsets - base_offset
+        entries["position"] = positions
+        entries.setflags(write=False)
+        return cls(base_offset, entries)
+
+    @classmethod
+    def from_entries(cls, entries: Iterable[tuple[int, int]], *, base_offset: int) -> Self:
+        """Return the index of (absolute offset, position) pairs; errors as `from_columns`."""
+        pairs = np.array(list(entries), np.int64).reshape(-1, 2)
+        return cls.from_columns(pairs[:, 0], pairs[:, 1], base_offset=base_offset)
+
+    def to_bytes(self) -> bytes:
+        """Return the bytes of the file, without any preallocated tail."""
+        return self.entries.tobytes()
+
+    @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """Return the absolute offsets as native int64, a copy."""
+        return self.entries["relative_offset"].astype(np.int64) + self.base_offset
+
+    @property
+    def positions(self) -> npt.NDArray[np.int64]:
+        """Return the positions as native int64, a copy."""
+        return self.entries["position"].astype(np.int64)
+
+    @property
+    def last_entry(self) -> OffsetPosition:
+        """Return the last entry, of an empty index `(base_offset, 0)`."""
+        return self._entry(len(self) - 1)
+
+    def lookup(self, offset: int) -> OffsetPosition:
+        """Return the last entry whose offset is <= `offset`, else `(base_offset, 0)`.
+
+        The batch with `offset` begins at the entry's position or later.
+
+        >>> index = OffsetIndex.from_bytes(bytes.fromhex("00000002000000c4"), base_offset=100)
+        >>> index.lookup(101), index.lookup(103)
+        (OffsetPosition(offset=100, position=0), OffsetPosition(offset=102, position=196))
+        """
+        slot = bisect_right(self.entries["relative_offset"], offset - self.base_offset) - 1
+        return self._entry(slot)
+
+    def truncate_to(self, offset: int) -> Self:
+        """Return the index with only the entries whose offset is < `offset`: Kafka's truncateTo."""
+        kept = bisect_left(self.entries["relative_offset"], offset - self.base_offset)
+        return type(self)(self.base_offset, self.entries[:kept])
+
+    def without_tail(
+        self, *, last_offset: int | None = None, size_bytes: int | None = None
+    ) -> Self:
+        """Return the index without the trailing zeros or stale entries of a running broker's file.
+
+        It keeps the longest run from the start in which offsets and positions grow strictly,
+        offsets are <= `last_offset` and positions are < `size_bytes`, the size of the log. No
+        broker writes an entry for position 0, so a leading zero entry is padding.
+        """
+        kept = 0
+        for piece in _pieces_of_entries(self.entries):
+            relative, positions = (piece[name].astype(np.int64) for name in piece.dtype.names or ())
+            good = (relative >= 0) & (positions > 0)
+            good[1:] &= (relative[1:] > relative[:-1]) & (positions[1:] > positions[:-1])
+            if kept:
+                before = self.entries[kept - 1]
+                good[0] &= relative[0] > before["relative_offset"]
+                good[0] &= positions[0] > before["position"]
+            if last_offset is not None:
+                good &= relative <= last_offset - self.base_offset
+            if size_bytes is not None:
+                good &= positions < size_bytes
+            if not good.all():
+                kept += int(good.argmin())
+                break
+            kept += len(piece)
+        return type(self)(self.base_offset, self.entries[:kept])
+
+    def sanity_check(self) -> None:
+        """Raise `CorruptIndexError` where Kafka's sanityCheck does: it checks the end only."""
+        if self.last_entry.offset < self.base_offset:
+            raise CorruptIndexError(
+                f"last offset {self.last_entry.offset} is below the base offset {self.base_offset}"
+            )
+
+    def _entry(self, slot: int) -> OffsetPosition:
+        if slot < 0:
+            return OffsetPosition(self.base_offset, 0)
+        relative, position = self.entries[slot].item()
+        return OffsetPosition(self.base_offset + relative, position)
+
+    def __len__(self) -> int:
+        """Return the number of entries."""
+        return len(self.entries)
+
+    def __iter__(self) -> Iterator[OffsetPosition]:
+        """Yield the entries with absolute offsets."""
+        for piece in _pieces_of_entries(self.entries):
+            for relative, position in piece.tolist():
+                yield OffsetPosition(self.base_offset + relative, position)
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether base offset and bytes are the same."""
+        if not isinstance(other, OffsetIndex):
+            return NotImplemented
+        return self.base_offset == other.base_offset and self.to_bytes() == other.to_bytes()
+
+    def __hash__(self) -> int:
+        """Return a hash consistent with equality."""
+        return hash((self.base_offset, self.to_bytes()))
+
+    def __repr__(self) -> str:
+        """Return base offset, length and last entry: a file may have 1310720 entries."""
+        return f"<OffsetIndex base_offset={self.base_offset} entries={len(self)} {self.last_entry}>"

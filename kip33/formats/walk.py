@@ -26,8 +26,10 @@ from kip33.formats.batch import (
     RECORD_BATCH_OVERHEAD,
     V2_CRC_START,
 )
-from kip33.formats.bigendian import (
+from kip33.formats.crc import (
     Bytes,
+    crc32,
+    crc32c,
     int8_at,
     int16_at,
     int32_at,
@@ -36,7 +38,6 @@ from kip33.formats.bigendian import (
     uint32_at,
     will_need,
 )
-from kip33.formats.crc import crc32, crc32c
 
 STATE: Final = np.dtype(
     [

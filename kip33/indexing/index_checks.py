@@ -4,10 +4,14 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from kip33.formats.batch import BatchColumns
-from kip33.formats.index_bytes import IndexBytes
 from kip33.formats.native import Speed
-from kip33.formats.offset_index import OFFSET_ENTRY_BYTES, OffsetIndex
-from kip33.formats.time_index import TIME_ENTRY_BYTES, TimeIndex
+from kip33.formats.time_index import (
+    OFFSET_ENTRY_BYTES,
+    TIME_ENTRY_BYTES,
+    IndexBytes,
+    OffsetIndex,
+    TimeIndex,
+)
 from kip33.indexing.segment import BuiltIndexes
 from kip33.indexing.segment_verdict import OFFSET_INDEX, TIME_INDEX_KIND, IndexKind
 from kip33.rules.index_builder import IndexBuilder, IndexSettings

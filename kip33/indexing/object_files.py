@@ -19,13 +19,20 @@ import numpy.typing as npt
 from kip33.formats import walk
 from kip33.formats.batch import BATCH
 from kip33.formats.batch_crc import with_crc32c
-from kip33.formats.batch_entries import ENTRY, fill_entries
-from kip33.formats.gathered_bytes import HEADER, HEADER_PLACE, add_fields, find_headers
+from kip33.formats.held_batches import ENTRY, fill_entries
 from kip33.formats.native import object_compiler
 from kip33.formats.native.object_code import CPU_TARGETS, Target
 from kip33.formats.native.object_kernels import FOLDER, NUMBA_SETTINGS
-from kip33.formats.record_columns import CURSOR, RECORD_LIMITS, add_records
-from kip33.formats.record_fields import FRONT, RECORD, read_fronts
+from kip33.formats.record_columns import (
+    CURSOR,
+    HEADER,
+    HEADER_PLACE,
+    RECORD_LIMITS,
+    add_fields,
+    add_records,
+    find_headers,
+)
+from kip33.formats.records import FRONT, RECORD, read_fronts
 from kip33.rules import (
     hash_table,
     index_entries,

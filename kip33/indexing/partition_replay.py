@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from kip33.errors import CorruptSegmentError
 from kip33.formats.batch import NO_TIMESTAMP
-from kip33.formats.epoch_checkpoint import EpochStart
+from kip33.formats.partition_metadata import EpochStart
 from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState, in_kafkas_order
 from kip33.formats.scan import BatchScan
 from kip33.formats.time_index import TimestampOffset

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from kip33.archive.segment_paths import beside, is_tiered
 from kip33.errors import CorruptSnapshotError, FileReadError
-from kip33.formats.index_crc import index_crc32c
 from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState
+from kip33.formats.time_index import index_crc32c
 from kip33.indexing.partition_replay import snapshot_bytes
 from kip33.indexing.transaction_chains import MOST_SNAPSHOT_BYTES
 from kip33.rules.producer_state import after_changes, changes_from_json

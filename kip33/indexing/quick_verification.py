@@ -20,8 +20,8 @@ from kip33.catalog.catalog import Catalog
 from kip33.catalog.snapshot import Snapshot
 from kip33.errors import FileReadError
 from kip33.formats.byte_sources import PIECE_BYTES, read_fully
-from kip33.formats.index_crc import index_crc32c
 from kip33.formats.scan import SMALL_BYTES
+from kip33.formats.time_index import index_crc32c
 from kip33.indexing.segment_verdict import (
     ALL_KINDS,
     OFFSET_INDEX,

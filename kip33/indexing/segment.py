@@ -21,9 +21,8 @@ from kip33.errors import CorruptSegmentError, FileReadError
 from kip33.formats.batch import MAX_SEGMENT_BYTES, NO_TIMESTAMP, BatchColumns
 from kip33.formats.byte_sources import ReadInto, ViewAt
 from kip33.formats.native import Speed, compiled, plain
-from kip33.formats.offset_index import OffsetIndex
 from kip33.formats.scan import SCAN_CHUNK_BYTES, BatchScan
-from kip33.formats.time_index import TimeIndex
+from kip33.formats.time_index import OffsetIndex, TimeIndex
 from kip33.indexing.segment_producers import read_changes
 from kip33.rules.draft_entries import DRAFTS, DraftBuilder
 from kip33.rules.index_builder import IndexBuilder, IndexSettings

@@ -5,9 +5,8 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, Self
 
-from kip33.formats.offset_index import OFFSET_ENTRY_BYTES
 from kip33.formats.producer_snapshot import PRODUCER_ENTRY_BYTES
-from kip33.formats.time_index import TIME_ENTRY_BYTES
+from kip33.formats.time_index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from kip33.formats.transaction_index import TRANSACTION_ENTRY_BYTES
 from kip33.rules.index_verdict import GOOD, NOT_COMPARED, IndexVerdict
 from kip33.rules.segment_status import SegmentStatus

@@ -4,8 +4,12 @@ from typing import NamedTuple
 
 from kip33.errors import FileReadError, Kip33Error
 from kip33.formats.batch import BatchHeader, decode_header
-from kip33.formats.offset_index import OFFSET_ENTRY_BYTES
-from kip33.formats.time_index import TIME_ENTRY_BYTES, TimeIndex, TimestampOffset
+from kip33.formats.time_index import (
+    OFFSET_ENTRY_BYTES,
+    TIME_ENTRY_BYTES,
+    TimeIndex,
+    TimestampOffset,
+)
 from kip33.rules.index_entries import preallocated_bytes
 from kip33.rules.index_tail import ENTRIES_READ, LAST_HEADER_BYTES, distrust
 from kip33.stores.files import opened

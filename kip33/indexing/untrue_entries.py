@@ -11,9 +11,8 @@ import numpy.typing as npt
 
 from kip33.errors import FileReadError
 from kip33.formats.native import compiled, plain
-from kip33.formats.offset_index import OffsetIndex
 from kip33.formats.scan import BatchScan
-from kip33.formats.time_index import TimeIndex
+from kip33.formats.time_index import OffsetIndex, TimeIndex
 from kip33.rules.index_truth import OffsetIndexTruth, TimeIndexTruth
 from kip33.stores.files import one_line, scanned, size_of
 from kip33.stores.locations import Location

@@ -2,8 +2,7 @@
 
 from kip33.archive.segment_paths import beside
 from kip33.errors import FileReadError
-from kip33.formats.index_bytes import IndexBytes
-from kip33.formats.time_index import TIME_ENTRY_BYTES
+from kip33.formats.time_index import TIME_ENTRY_BYTES, IndexBytes
 from kip33.indexing.file_time_entry import FileTimeEntry, with_file_time
 from kip33.indexing.index_checks import Verification
 from kip33.indexing.segment import BuiltIndexes, index_file

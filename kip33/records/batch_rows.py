@@ -19,8 +19,8 @@ from kip33.formats.batch import (
     TRANSACTIONAL,
     BatchColumns,
 )
-from kip33.formats.decoded_records import RecordLimits, UnreadableBatch
 from kip33.formats.held_batches import HeldBatches
+from kip33.formats.whole_bodies import RecordLimits, UnreadableBatch
 from kip33.records.columns import UNDECIDED, of_segment
 from kip33.records.read_segment import ReadSegment
 

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kip33.formats.gathered_bytes import add_fields, number_of
 from kip33.formats.native import Speed
+from kip33.formats.record_columns import add_fields, number_of
 from kip33.records.arrow_memory import arrow_array, bitmap, buffer_of, larger
 
 _LEAST_BYTES: Final = 1 << 16

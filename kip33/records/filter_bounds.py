@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple, Self
 
-from kip33.formats.decoded_records import RecordLimits
 from kip33.formats.times import Time, milliseconds_of
+from kip33.formats.whole_bodies import RecordLimits
 
 
 class Comparison(StrEnum):

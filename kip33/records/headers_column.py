@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kip33.formats.gathered_bytes import HEADER, HEADER_PLACE, find_headers
 from kip33.formats.native import Speed
+from kip33.formats.record_columns import HEADER, HEADER_PLACE, find_headers
 from kip33.records.arrow_memory import bitmap, buffer_of
 from kip33.records.binary_column import BinaryColumn
 from kip33.records.columns import RECORDS

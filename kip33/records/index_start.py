@@ -17,11 +17,11 @@ from kip33.formats.batch import (
     decode_header,
 )
 from kip33.formats.byte_sources import ReadInto, read_fully
-from kip33.formats.decoded_records import RecordLimits
 from kip33.formats.draft_indexes import TIME_INDEX_FILE
 from kip33.formats.index_pages import OFFSET_WIDTHS, TIME_WIDTHS, IndexPages, last_point
 from kip33.formats.time_index import TimestampOffset
 from kip33.formats.walk import COMPLETE, why_incomplete
+from kip33.formats.whole_bodies import RecordLimits
 from kip33.records.read_segment import ReadSegment
 from kip33.rules.search import Claim, bears_out, reach_of, require_order
 from kip33.stores.files import opened

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from kip33.formats.decoded_records import RecordDecoder, RecordLimits, UnreadableBatch
 from kip33.formats.held_batches import HeldBatches
+from kip33.formats.whole_bodies import RecordDecoder, RecordLimits, UnreadableBatch
 from kip33.records.read_segment import ReadSegment
 from kip33.records.record_table import RecordTable
 

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 
 from kip33.formats.batch import NO_TIMESTAMP
-from kip33.formats.decoded_records import DecodedRecords
-from kip33.formats.record_fields import RECORD
+from kip33.formats.records import RECORD
+from kip33.formats.whole_bodies import DecodedRecords
 from kip33.records.binary_column import BinaryColumn
 from kip33.records.columns import UNDECIDED, of_segment
 from kip33.records.headers_column import HeadersColumn

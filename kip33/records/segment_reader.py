@@ -12,10 +12,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kip33.errors import CorruptSegmentError, FileReadError, LocationError, UnsupportedFormatError
-from kip33.formats import decoded_records
+from kip33.formats import whole_bodies as decoded_records
 from kip33.formats.byte_sources import ReadInto
-from kip33.formats.decoded_records import RecordLimits, UnreadableBatch
 from kip33.formats.held_batches import BatchWindows, HeldBatches
+from kip33.formats.whole_bodies import RecordLimits, UnreadableBatch
 from kip33.records.committed_reading import fates_of
 from kip33.records.faults import Faults, OnError
 from kip33.records.index_start import start_of

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kip33.formats.batch import BatchColumns
-from kip33.formats.epoch_checkpoint import EpochStart
+from kip33.formats.partition_metadata import EpochStart
 from kip33.restore.restore_request import SourceSegment
 from kip33.restore.staged_files import target_errors
 from kip33.rules.leader_epochs import leader_epochs_of

@@ -7,8 +7,13 @@ timestamp of the batches that are left, as a broker writes it when it closes the
 from typing import Final, NamedTuple
 
 from kip33.errors import CorruptIndexError, IndexOffsetOverflowError
-from kip33.formats.offset_index import OFFSET_ENTRY_BYTES, OffsetIndex
-from kip33.formats.time_index import TIME_ENTRY_BYTES, TimeIndex, TimestampOffset
+from kip33.formats.time_index import (
+    OFFSET_ENTRY_BYTES,
+    TIME_ENTRY_BYTES,
+    OffsetIndex,
+    TimeIndex,
+    TimestampOffset,
+)
 from kip33.formats.transaction_index import TRANSACTION_ENTRY_BYTES, TransactionIndex
 from kip33.restore.file_change import FileAction, FileChange
 from kip33.restore.partition_state import PartitionState

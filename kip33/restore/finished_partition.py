@@ -8,15 +8,16 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from kip33.formats.epoch_checkpoint import (
+from kip33.formats.names import segment_file_name
+from kip33.formats.partition_metadata import (
     LEADER_EPOCH_CHECKPOINT,
+    PARTITION_METADATA,
     EpochStart,
+    PartitionMetadata,
     epochs_from,
     format_epoch_checkpoint,
     truncate_epochs,
 )
-from kip33.formats.names import segment_file_name
-from kip33.formats.partition_metadata import PARTITION_METADATA, PartitionMetadata
 from kip33.formats.producer_snapshot import ProducerState
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.partition_replay import snapshot_bytes

@@ -6,8 +6,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from kip33.errors import LocationError, RestoreError
-from kip33.formats.partition_metadata import parse_topic_id
-from kip33.formats.topic_id_file import TOPIC_IDS_EXPECTED, parse_topic_ids
+from kip33.formats.partition_metadata import TOPIC_IDS_EXPECTED, parse_topic_id, parse_topic_ids
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
 

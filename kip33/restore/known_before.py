@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from kip33.archive.log_start_offsets import MOST_CHECKPOINT_BYTES
 from kip33.archive.segment_paths import beside
 from kip33.errors import CorruptSegmentError, CorruptSnapshotError, FileReadError
-from kip33.formats.epoch_checkpoint import (
+from kip33.formats.partition_metadata import (
     LEADER_EPOCH_CHECKPOINT,
     EpochStart,
     parse_epoch_checkpoint,

@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 
 from kip33.archive.broker_log_dirs import OF_A_BROKER, RESTORE_JOURNAL, RESTORE_STAGING
 from kip33.errors import LocationError, RestoreError
-from kip33.formats.epoch_checkpoint import LEADER_EPOCH_CHECKPOINT, parse_epoch_checkpoint
 from kip33.formats.names import (
     METADATA_TOPIC,
     parse_partition_dir,
@@ -17,9 +16,11 @@ from kip33.formats.names import (
     segment_file_name,
 )
 from kip33.formats.partition_metadata import (
+    LEADER_EPOCH_CHECKPOINT,
     MAX_PARTITION_METADATA_BYTES,
     PARTITION_METADATA,
     PartitionMetadata,
+    parse_epoch_checkpoint,
 )
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location

@@ -15,7 +15,7 @@ from typing import Any, Final
 from kip33.archive.broker_log_dirs import RESTORE_JOURNAL, RESTORE_STAGING
 from kip33.archive.log_start_offsets import MOST_CHECKPOINT_BYTES
 from kip33.errors import PublishError, RestoreError
-from kip33.formats.offset_checkpoints import (
+from kip33.formats.partition_metadata import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,

@@ -10,7 +10,7 @@ import json
 from typing import Any, Final, NamedTuple
 
 from kip33.errors import FileReadError, Kip33Error
-from kip33.formats.epoch_checkpoint import EpochStart
+from kip33.formats.partition_metadata import EpochStart
 from kip33.restore.restore_request import SourceSegment
 from kip33.rules.producer_state import ProducerChange, changes_as_json, changes_from_json
 from kip33.rules.segment_status import SegmentStatus

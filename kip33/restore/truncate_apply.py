@@ -15,7 +15,7 @@ from kip33.archive.broker_log_dirs import require_no_restore
 from kip33.archive.log_start_offsets import MOST_CHECKPOINT_BYTES
 from kip33.errors import PublishError, TruncationError
 from kip33.formats.names import parse_segment_file
-from kip33.formats.offset_checkpoints import parse_offset_checkpoint, with_offset
+from kip33.formats.partition_metadata import parse_offset_checkpoint, with_offset
 from kip33.restore.file_change import FileAction, FileChange
 from kip33.restore.log_dir_lock import alone_in
 from kip33.restore.partition_state import partition_of, require_one_name

@@ -6,13 +6,14 @@ from typing import Final
 
 from kip33.archive.log_start_offsets import MOST_CHECKPOINT_BYTES
 from kip33.errors import TruncationError
-from kip33.formats.epoch_checkpoint import (
+from kip33.formats.partition_metadata import (
     LEADER_EPOCH_CHECKPOINT,
+    OFFSET_CHECKPOINTS,
     format_epoch_checkpoint,
     parse_epoch_checkpoint,
+    parse_offset_checkpoint,
     truncate_epochs,
 )
-from kip33.formats.offset_checkpoints import OFFSET_CHECKPOINTS, parse_offset_checkpoint
 from kip33.restore.file_change import FileAction, FileChange
 from kip33.restore.partition_state import PartitionState
 from kip33.stores.files import read_whole

@@ -21,9 +21,8 @@ from kip33.archive.plan_lines import (
     with_content_id,
 )
 from kip33.errors import TruncationError
-from kip33.formats.epoch_checkpoint import LEADER_EPOCH_CHECKPOINT
 from kip33.formats.names import parse_segment_file, segment_file_name
-from kip33.formats.offset_checkpoints import OFFSET_CHECKPOINTS
+from kip33.formats.partition_metadata import LEADER_EPOCH_CHECKPOINT, OFFSET_CHECKPOINTS
 from kip33.restore.file_change import FileAction, FileChange
 from kip33.restore.partition_state import partition_of
 from kip33.restore.truncate_plan import TruncationPlan

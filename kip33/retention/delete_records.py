@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
-from kip33.formats.delete_records import delete_records_object
+from kip33.formats.kafka_configs import delete_records_object
 from kip33.rules.retention import RetentionMode
 
 INTERNAL: Final = (

@@ -7,8 +7,7 @@ Source: KIP-33, the table of the first draft and the rejected alternatives. Its 
 from typing import Final
 
 from kip33.formats.draft_indexes import INLINE_ENTRY_BYTES
-from kip33.formats.offset_index import OFFSET_ENTRY_BYTES
-from kip33.formats.time_index import TIME_ENTRY_BYTES
+from kip33.formats.time_index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 
 _DAY_MS: Final = 86_400_000
 KIP_PARTITIONS: Final = 3_500  # of the broker in the KIP

@@ -9,9 +9,8 @@ import numpy.typing as npt
 
 from kip33.formats.batch import BatchColumns
 from kip33.formats.native import Speed, plain
-from kip33.formats.offset_index import OFFSET_ENTRY
 from kip33.formats.scan import ROWS
-from kip33.formats.time_index import TIME_ENTRY
+from kip33.formats.time_index import OFFSET_ENTRY, TIME_ENTRY
 from kip33.rules import index_entries
 from kip33.rules.draft_entries import DRAFTS, DraftBuilder
 from kip33.rules.index_entries import (

@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kip33.formats.batch import MAX_INT32, NO_TIMESTAMP, BatchColumns
-from kip33.formats.bigendian import java_sum
-from kip33.formats.offset_index import OFFSET_ENTRY_BYTES
-from kip33.formats.time_index import TIME_ENTRY_BYTES
+from kip33.formats.crc import java_sum
+from kip33.formats.time_index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 
 DEFAULT_INDEX_INTERVAL_BYTES: Final = 4096
 DEFAULT_SEGMENT_INDEX_BYTES: Final = 10_485_760

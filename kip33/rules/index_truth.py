@@ -24,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kip33.formats.batch import CODEC_MASK, NO_TIMESTAMP, BatchColumns
-from kip33.formats.bigendian import java_sum
-from kip33.formats.index_bytes import PIECE_ENTRIES
+from kip33.formats.crc import java_sum
+from kip33.formats.time_index import PIECE_ENTRIES
 from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES
 from kip33.rules.index_gaps import IndexGaps
 

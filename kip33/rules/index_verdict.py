@@ -22,9 +22,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from kip33.formats.batch import NO_TIMESTAMP
-from kip33.formats.index_bytes import IndexBytes
-from kip33.formats.offset_index import OFFSET_ENTRY_BYTES
-from kip33.formats.time_index import TIME_ENTRY_BYTES
+from kip33.formats.time_index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, IndexBytes
 from kip33.rules.index_gaps import IndexGaps
 from kip33.rules.index_truth import OffsetIndexTruth, TimeIndexTruth, Untrue
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from kip33.formats.batch import BatchColumns
-from kip33.formats.epoch_checkpoint import EpochStart
 from kip33.formats.native import Speed, plain
+from kip33.formats.partition_metadata import EpochStart
 
 
 def refused_epoch(batches: Any, latest_epoch: int) -> tuple[int, int]:

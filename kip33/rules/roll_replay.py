@@ -16,7 +16,7 @@ from kip33.formats.batch import (
     NO_TIMESTAMP,
     BatchColumns,
 )
-from kip33.formats.bigendian import java_sum
+from kip33.formats.crc import java_sum
 from kip33.rules.rolling import RollReading, RollReason, RollSettings
 
 # `reason` of a segment; REPLAY_ENDS[code] is the text.

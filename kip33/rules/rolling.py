@@ -19,9 +19,8 @@ from typing import Final, NamedTuple, Self
 
 from kip33.errors import PolicyError
 from kip33.formats.batch import MAX_INT32, NO_TIMESTAMP
-from kip33.formats.bigendian import java_sum
-from kip33.formats.offset_index import OFFSET_ENTRY_BYTES
-from kip33.formats.time_index import TIME_ENTRY_BYTES
+from kip33.formats.crc import java_sum
+from kip33.formats.time_index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
 from kip33.rules.policies import Policies, Policy
 from kip33.rules.retention import RetentionMode

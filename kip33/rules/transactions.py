@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from kip33.formats.batch import CONTROL, TRANSACTIONAL
-from kip33.formats.bigendian import java_sum
+from kip33.formats.crc import java_sum
 from kip33.formats.walk import ABORT, COMMIT
 from kip33.rules.hash_table import OFFSET, USED, put, remove, slot_of
 from kip33.rules.offset_heap import pop, push

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from kip33.formats.group_offsets import GroupOffset
+from kip33.formats.kafka_configs import GroupOffset
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.search import EARLIEST, Exactness, SearchResult
 from kip33.search.answers import Answer

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kip33.errors import LocationError
-from kip33.formats.group_offsets import GroupOffset, parse_group_offsets
+from kip33.formats.kafka_configs import GroupOffset, parse_group_offsets
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
 

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from kip33.errors import FileReadError
 from kip33.formats.byte_sources import PIECE_BYTES, ReadInto, ViewAt, read_fully
-from kip33.formats.index_bytes import IndexBytes, IndexBytesBuilder
+from kip33.formats.time_index import IndexBytes, IndexBytesBuilder
 from kip33.stores.containers import opened_inside
 from kip33.stores.file_status import status_of
 from kip33.stores.local_files import opened_locally, require_regular

@@ -19,7 +19,7 @@ from typing import Final
 from xml.etree import ElementTree
 
 from kip33.errors import LocationError
-from kip33.formats.java_properties import parse_properties
+from kip33.formats.kafka_configs import parse_properties
 
 PREFIXES: Final = ("fs.s3a.", "dfs.", "fs.defaultFS", "fs.viewfs.", "hadoop.security.")
 SPARK_PREFIX: Final = "spark.hadoop."

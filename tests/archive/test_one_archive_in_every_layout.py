@@ -11,7 +11,7 @@ from kip33 import list_segments, verify_segment
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.schema import SEGMENTS
 from kip33.errors import PlanError
-from kip33.formats.group_offsets import GroupOffset
+from kip33.formats.kafka_configs import GroupOffset
 from kip33.retention.judging import judged_partitions
 from kip33.retention.make_plan import plan_retention
 from kip33.rules.policies import Policies

@@ -12,8 +12,7 @@ from kip33.audits.dialect_report import dialect_rows
 from kip33.audits.dialect_segment import DialectIndex
 from kip33.audits.dialect_tree import execute_dialects, plan_dialects
 from kip33.formats.batch import BATCH
-from kip33.formats.offset_index import OffsetIndex
-from kip33.formats.time_index import TimeIndex
+from kip33.formats.time_index import OffsetIndex, TimeIndex
 from kip33.local.local_engine import LocalEngine
 from kip33.rules.draft_entries import DRAFTS, DraftBuilder
 from kip33.rules.index_builder import IndexBuilder, IndexSettings, TopicSettings

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kip33.formats.epoch_checkpoint import EpochStart, format_epoch_checkpoint
+from kip33.formats.partition_metadata import EpochStart, format_epoch_checkpoint
 from kip33.formats.producer_snapshot import ProducerSnapshot
 from kip33.indexing.segment import index_file
 from kip33.rules.index_builder import IndexSettings

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 import kip33
-from kip33.formats import decoded_records
+from kip33.formats import whole_bodies as decoded_records
 from tests.builders.index_mutants import Base, bases, mutant, peak_bytes
 from tests.builders.random_entries import TIME, random_log
 from tests.records.test_differential import one_by_one, rows_of

@@ -12,7 +12,7 @@ from kip33.archive.listing import list_tree
 from kip33.builds.build_spec import BuildSpec, index_settings_json
 from kip33.builds.task import Built, build_segment
 from kip33.catalog.schema import SEGMENTS
-from kip33.formats.index_crc import index_crc32c
+from kip33.formats.time_index import index_crc32c
 from kip33.rules.index_builder import IndexSettings
 from kip33.stores.locations import Location
 from tests.builders.segment_builder import Record, v0_message, v1_message, v2_batch, wrapper

@@ -18,7 +18,7 @@ from kip33.catalog.choosing import choose
 from kip33.catalog.holes import read_holes
 from kip33.catalog.topic_totals import topic_totals
 from kip33.cli.main import kip33
-from kip33.formats.group_offsets import GroupOffset
+from kip33.formats.kafka_configs import GroupOffset
 from kip33.formats.partition_metadata import PartitionMetadata
 from kip33.records.partitions import Selection, partitions_of
 from kip33.report.facts import FindingLevel

@@ -11,7 +11,7 @@ from kip33.catalog.catalog import Catalog
 from kip33.catalog.overlaps import overlaps_by_topic
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.topic_totals import topic_totals
-from kip33.formats.group_offsets import GroupOffset
+from kip33.formats.kafka_configs import GroupOffset
 from kip33.retention.judging import judged_partitions
 from kip33.rules.retention_rows import Limits
 from kip33.search.catalog_search import by_partition

@@ -28,7 +28,7 @@ from nbclient import NotebookClient
 import kip33
 import kip33.spark
 from kip33.catalog.catalog import Catalog
-from kip33.formats.group_offsets import GroupOffset
+from kip33.formats.kafka_configs import GroupOffset
 from kip33.rules.policies import Policies
 from kip33.rules.retention_rows import Limits, SegmentFigures, judge
 from kip33.search.catalog_search import TimeQuestion, by_partition, rows_of, search_rows

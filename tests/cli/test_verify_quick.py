@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kip33.formats.index_crc import index_crc32c
+from kip33.formats.time_index import index_crc32c
 from tests.builders.changing_archive import CLICKS, ORDERS, ChangingArchive, batches, built_archive
 from tests.builders.segment_builder import Record, end_txn_marker, segment, v2_batch
 from tests.cli.console import Command, Finished

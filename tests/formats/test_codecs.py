@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from kip33.errors import CorruptSegmentError, UnsupportedFormatError
 from kip33.formats.batch import CODEC_NAMES
 from kip33.formats.byte_sources import PieceReader
-from kip33.formats.codecs import decode_prefix, decompress
-from kip33.formats.decoder_steps import DECOMPRESSED_CHUNK_BYTES, Steps
+from kip33.formats.codecs import DECOMPRESSED_CHUNK_BYTES, Steps, decode_prefix, decompress
 from kip33.formats.whole_bodies import WholeBodies
 from tests.builders.segment_builder import CODEC_BITS, V2_CODECS, compress, lz4_frame, xxh32
 from tests.long_forms import examples, short_and_long

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from kip33.formats.group_offsets import GroupOffset, parse_group_offsets
+from kip33.formats.kafka_configs import GroupOffset, parse_group_offsets
 
 DESCRIBED = """\
 

@@ -4,10 +4,8 @@ from random import Random
 
 import pytest
 
-from kip33.formats import index_bytes
-from kip33.formats.index_bytes import IndexBytes, IndexBytesBuilder
-from kip33.formats.offset_index import OffsetIndex
-from kip33.formats.time_index import TimeIndex
+from kip33.formats import time_index as index_bytes
+from kip33.formats.time_index import IndexBytes, IndexBytesBuilder, OffsetIndex, TimeIndex
 from tests.long_forms import short_and_long
 
 

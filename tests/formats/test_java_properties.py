@@ -2,7 +2,7 @@
 
 import pytest
 
-from kip33.formats.java_properties import parse_properties
+from kip33.formats.kafka_configs import parse_properties
 
 CASES = {
     "a value": ("a", "value"),

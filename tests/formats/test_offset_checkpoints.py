@@ -2,7 +2,7 @@
 
 import pytest
 
-from kip33.formats.offset_checkpoints import parse_offset_checkpoint
+from kip33.formats.partition_metadata import parse_offset_checkpoint
 
 CHECKPOINTS = {
     "an empty file": ("", {}),

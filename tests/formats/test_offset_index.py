@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kip33.errors import CorruptIndexError, IndexOffsetOverflowError
-from kip33.formats import offset_index
-from kip33.formats.offset_index import OFFSET_ENTRY, OFFSET_ENTRY_BYTES, OffsetIndex
+from kip33.formats import time_index as offset_index
+from kip33.formats.time_index import OFFSET_ENTRY, OFFSET_ENTRY_BYTES, OffsetIndex
 from tests.formats.real_segments import REAL_SEGMENTS, needs_real_segments
 
 BASE = 100

@@ -5,9 +5,9 @@ from random import Random
 import numpy as np
 import pytest
 
-from kip33.formats.gathered_bytes import add_fields
 from kip33.formats.native import Speed, compiled, plain
-from kip33.formats.record_fields import short_at
+from kip33.formats.record_columns import add_fields
+from kip33.formats.records import short_at
 from kip33.formats.walk import varint_at
 
 SPEEDS = pytest.mark.parametrize("speed", [plain, compiled])

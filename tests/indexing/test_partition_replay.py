@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kip33.formats.batch import CONTROL, TRANSACTIONAL, decode_header
-from kip33.formats.epoch_checkpoint import EpochStart
+from kip33.formats.partition_metadata import EpochStart
 from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState, in_kafkas_order
 from kip33.indexing.partition_replay import (
     KnownProducers,

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 import kip33
-from kip33.formats import decoded_records, records
+from kip33.formats import records
+from kip33.formats import whole_bodies as decoded_records
 from tests.builders.hostile_input import bomb, log_path, many_headers, many_messages, many_records
 from tests.builders.segment_builder import Record, v2_batch
 from tests.measured_command import measured

@@ -10,7 +10,7 @@ import pytest
 
 import kip33
 from kip33.errors import CorruptSegmentError, UnsupportedFormatError
-from kip33.formats import decoded_records
+from kip33.formats import whole_bodies as decoded_records
 from kip33.formats.held_batches import BatchWindows
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES, iterate_records
 from kip33.records import segment_reader

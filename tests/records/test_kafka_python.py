@@ -16,7 +16,7 @@ import cramjam
 import pytest
 
 import kip33
-from kip33.formats import decoded_records
+from kip33.formats import whole_bodies as decoded_records
 from tests.builders.random_entries import TIME, random_records
 from tests.builders.segment_builder import (
     LEGACY_CODECS,

@@ -16,8 +16,7 @@ import pytest
 from kip33.archive.broker_log_dirs import RESTORE_JOURNAL, RESTORE_STAGING
 from kip33.archive.plan_lines import with_content_id
 from kip33.errors import LocationError, LockedError, RestoreError
-from kip33.formats.offset_checkpoints import parse_offset_checkpoint
-from kip33.formats.partition_metadata import PartitionMetadata
+from kip33.formats.partition_metadata import PartitionMetadata, parse_offset_checkpoint
 from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.verification import verify_file

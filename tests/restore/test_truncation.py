@@ -12,9 +12,8 @@ import pytest
 
 from kip33.archive.plan_lines import with_content_id
 from kip33.errors import LocationError, LockedError, TruncationError
-from kip33.formats.offset_index import OffsetIndex
 from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState
-from kip33.formats.time_index import TimeIndex
+from kip33.formats.time_index import OffsetIndex, TimeIndex
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.verification import verify_file
 from kip33.restore.truncate_apply import planned_or_begun, truncate

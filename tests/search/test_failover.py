@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kip33.formats.group_offsets import GroupOffset
+from kip33.formats.kafka_configs import GroupOffset
 from kip33.rules.search import EARLIEST
 from kip33.search.failover import BARE, NOT_ONE, ResumePoint, resume_points
 from kip33.search.searched_segment import SearchedSegment

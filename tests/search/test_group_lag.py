@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kip33.formats.group_offsets import GroupOffset
+from kip33.formats.kafka_configs import GroupOffset
 from kip33.rules.policies import Policies
 from kip33.rules.retention_rows import Limits, SegmentFigures, judge
 from kip33.search.group_lag import GroupLag, group_lags

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kip33.errors import LocationError
-from kip33.formats.group_offsets import GroupOffset
+from kip33.formats.kafka_configs import GroupOffset
 from kip33.search.request_files import (
     EXPECTED_COLUMNS,
     TimeRequest,

@@ -23,7 +23,8 @@ import numpy.typing as npt
 from numba.core import config
 from numba.extending import register_jitable
 
-from kip33.formats import bigendian, byte_copy, crc
+from kip33.formats import byte_copy, crc
+from kip33.formats import crc as bigendian
 from kip33.formats.native import copies, cpu, folding, lanes, loads
 from kip33.formats.native import forms as native_forms
 from kip33.formats.native.forms import CRC32C_TABLES, NATIVE_FORMS

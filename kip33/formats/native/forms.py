@@ -17,7 +17,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload, register_jitable
 
-from kip33.formats import bigendian, byte_copy, crc
+from kip33.formats import byte_copy, crc
+from kip33.formats import crc as bigendian
 from kip33.formats.native import copies, cpu
 from kip33.formats.native.folding import FEWEST_BYTES, LANE_BYTES, folding, wide_folding
 from kip33.formats.native.loads import LOADS, load32_le, load64_le, prefetch

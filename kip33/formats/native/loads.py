@@ -6,7 +6,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from kip33.formats import bigendian
+from kip33.formats import crc as bigendian
 
 
 def _load(bits: int, *, signed: bool, swap: bool) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from kip33.formats.delete_records import delete_records_object
+from kip33.formats.kafka_configs import delete_records_object
 from kip33.retention.delete_records import INTERNAL
 from kip33.rules.retention import RetentionMode
 

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kip33.formats.offset_checkpoints import parse_offset_checkpoint
+from kip33.formats.partition_metadata import parse_offset_checkpoint
 from tests.cli.console import KIP33, Finished, subprocess_of
 from tests.integration.kafka.batches import batch
 from tests.integration.kafka.cluster_answers import Answers, TopicPartition

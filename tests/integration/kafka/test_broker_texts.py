@@ -9,7 +9,7 @@ import pytest
 
 from kip33.archive.log_start_offsets import log_start_offsets
 from kip33.formats.kafka_configs import TOPIC_KEYS, parse_kafka_configs
-from kip33.formats.offset_checkpoints import LOG_START_OFFSET_CHECKPOINT
+from kip33.formats.partition_metadata import LOG_START_OFFSET_CHECKPOINT
 from kip33.retention.policy_files import load_policies
 from kip33.rules.policies import Policy
 from kip33.stores.locations import Location

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kip33.formats.group_offsets import GroupOffset, parse_group_offsets
+from kip33.formats.kafka_configs import GroupOffset, parse_group_offsets
 from kip33.spark.build import build_index
 from tests.cli.console import Finished
 from tests.integration.kafka.broker import (

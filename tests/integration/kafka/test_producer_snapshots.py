@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kip33 import build_time_index
-from kip33.formats.epoch_checkpoint import LEADER_EPOCH_CHECKPOINT, format_epoch_checkpoint
+from kip33.formats.partition_metadata import LEADER_EPOCH_CHECKPOINT, format_epoch_checkpoint
 from kip33.formats.producer_snapshot import ProducerSnapshot
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.partition_replay import LogToReplay, PartitionReplay, replay_partition

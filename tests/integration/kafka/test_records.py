@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import kip33
-from kip33.formats import decoded_records
+from kip33.formats import whole_bodies as decoded_records
 from kip33.formats.batch import CODEC_MASK
 from tests.builders.random_entries import random_log
 from tests.builders.segment_builder import Record, record_bytes, v2_batch, xxh32
