@@ -14,7 +14,7 @@ import pytest
 
 from kip33.indexing.segment_verdict import SegmentVerdict
 from kip33.rules.index_verdict import IndexVerdict
-from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.segment_summary import SegmentStatus
 from kip33.spark.tasks import plain_row
 
 ROOT = Path(__file__).parents[1]

@@ -41,11 +41,10 @@ from kip33.retention.evaluation import (
     tiered_warning,
 )
 from kip33.retention.plan import RetentionPlan
-from kip33.rules.policies import Policies
+from kip33.rules.policies import Policies, TopicGlobs
 from kip33.rules.retention import RuleQuestion, require_question
 from kip33.rules.rolling import GivenSettings, RollReading, TopicRollSettings
 from kip33.rules.search import NEWEST_KAFKA, parse_kafka_version
-from kip33.rules.topic_globs import TopicGlobs
 from kip33.search import failover, group_lag
 from kip33.search.catalog_search import by_partition, rows_of, search_rows
 from kip33.search.failover import ResumePoint

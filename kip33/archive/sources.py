@@ -11,14 +11,14 @@ from kip33.archive.listing import Listed, Listing, list_tree, segments_of
 from kip33.archive.uri_columns import directories_of
 from kip33.errors import LocationError
 from kip33.formats.draft_indexes import TIME_INDEX_FILE
-from kip33.rules.topic_globs import TopicGlobs, nearest_topics
+from kip33.rules.policies import TopicGlobs, nearest_topics
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.files import size_of
 from kip33.stores.locations import Location
 
 
 def matches(topic: str | None, topics: Sequence[str]) -> bool:
-    """Return whether a topic matches the globs (`rules.topic_globs`); an unknown topic does."""
+    """Return whether a topic matches the globs (`rules.policies`); an unknown topic does."""
     return not topics or topic is None or TopicGlobs.of(topics).matches(topic)
 
 

@@ -21,12 +21,15 @@ from kip33.formats.time_index import OffsetIndex, TimeIndex
 from kip33.rules.draft_entries import (
     DRAFTS,
     INLINE,
+    NO_SLOT,
     DraftBuilder,
     DraftDialect,
     Int64s,
     rises,
+    slots_below,
+    slots_for,
+    turning_times,
 )
-from kip33.rules.draft_lookup import NO_SLOT, slots_below, slots_for, turning_times
 from kip33.rules.index_builder import IndexBuilder, IndexSettings
 from kip33.rules.index_entries import DIALECTS, LIVE, RECOVER
 from kip33.stores.files import one_line, scanned

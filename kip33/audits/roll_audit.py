@@ -14,14 +14,15 @@ import numpy as np
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.catalog_columns import CatalogColumns, read_columns
 from kip33.catalog.snapshot import Snapshot
-from kip33.rules.retention_columns import NO_CODE, Bools, Int64Column, Int64s
-from kip33.rules.roll_columns import judge_rolls
-from kip33.rules.roll_explained import ExplainingSettings, explaining_settings
+from kip33.rules.retention import NO_CODE, Bools, Int64Column, Int64s
 from kip33.rules.roll_verdicts import (
     EARLY_ROLLS,
     ROLL_REASONS,
+    ExplainingSettings,
     RollColumns,
     RollVerdicts,
+    explaining_settings,
+    judge_rolls,
     limit_columns,
     status_doubts,
 )

@@ -23,8 +23,7 @@ from kip33.formats.native import compiled, plain
 from kip33.formats.scan import ROWS, BatchScan, read_header_at
 from kip33.rules import index_entries
 from kip33.rules.rolling import RollSettings
-from kip33.rules.segment_status import SegmentStatus
-from kip33.rules.segment_summary import new_summary, smallest_timestamp, summarize
+from kip33.rules.segment_summary import SegmentStatus, new_summary, smallest_timestamp, summarize
 from kip33.stores.files import one_line, opened, scanned
 from kip33.stores.locations import Location
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from kip33.audits.roll_audit import RollAudit
-from kip33.rules.retention_columns import Codes, Int64Column
+from kip33.rules.retention import Codes, Int64Column
 from kip33.rules.roll_verdicts import EARLY_ROLLS, ROLL_DOUBTS, ROLL_REASONS, UNSEEN, Ternary
 
 ROLL_ROWS_AT_ONCE: Final = 20_000

@@ -14,8 +14,8 @@ from kip33.audits.timestamp_plan import TimestampPlan, keys_of
 from kip33.audits.timestamp_rows import TIMESTAMPS
 from kip33.catalog.catalog import Catalog
 from kip33.formats.batch import NO_TIMESTAMP
-from kip33.rules.quantities import MAX_INT64
-from kip33.rules.retention_columns import Codes
+from kip33.rules.policies import MAX_INT64
+from kip33.rules.retention import Codes
 from kip33.rules.segment_summary import TIMESTAMP_TYPES
 from kip33.rules.suspicious_timestamps import SUSPICIONS
 from kip33.rules.timestamp_profile import suspicions_of_records, timestamp_type_of

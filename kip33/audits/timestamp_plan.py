@@ -19,8 +19,8 @@ from kip33.catalog.catalog import Catalog
 from kip33.catalog.snapshot import Snapshot
 from kip33.errors import LocationError
 from kip33.formats.batch import NO_TIMESTAMP
-from kip33.rules.segment_status import NOT_READ, SegmentStatus
-from kip33.rules.timestamp_limits import LimitChoice
+from kip33.rules.segment_summary import NOT_READ, SegmentStatus
+from kip33.rules.timestamp_profile import LimitChoice
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.locations import Location
 

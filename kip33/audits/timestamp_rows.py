@@ -7,10 +7,9 @@ import pyarrow as pa
 from kip33.audits.timestamp_plan import TimestampQuestion
 from kip33.audits.timestamp_tree import PartitionProfile
 from kip33.formats.batch import NO_TIMESTAMP
-from kip33.rules.latency_histogram import LatencyHistogram
-from kip33.rules.retention_columns import Int64s
+from kip33.rules.retention import Int64s
 from kip33.rules.suspicious_timestamps import SUSPICIONS
-from kip33.rules.timestamp_profile import DISTANCES
+from kip33.rules.timestamp_profile import DISTANCES, LatencyHistogram
 
 _HISTOGRAM: Final = pa.list_(
     pa.struct([pa.field("up_to_ms", pa.int64()), pa.field("batches", pa.int64(), nullable=False)])

@@ -14,7 +14,7 @@ from kip33.catalog.overlaps import DirectoriesOfPartitions
 from kip33.catalog.snapshot import Snapshot
 from kip33.errors import unreadable_logs_text
 from kip33.rules.broker_start import HIDDEN, HIDDEN_ABORTS, MAY_NOT_START
-from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.segment_summary import SegmentStatus
 from kip33.stores.file_owners import NOT_GIVEN
 
 

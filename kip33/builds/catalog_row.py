@@ -11,10 +11,11 @@ from kip33.formats.time_index import TIME_ENTRY_BYTES
 from kip33.indexing.segment import BuiltIndexes
 from kip33.indexing.tail import Tail
 from kip33.rules.draft_entries import entry_bytes_of
-from kip33.rules.segment_status import NOT_READ, SegmentStatus
 from kip33.rules.segment_summary import (
+    NOT_READ,
     SUMMARY_RECORD,
     TIMESTAMP_TYPES,
+    SegmentStatus,
     TimestampSource,
     codec_names,
     largest_timestamp,

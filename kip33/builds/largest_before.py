@@ -32,7 +32,7 @@ from kip33.catalog.catalog import Catalog
 from kip33.catalog.snapshot import Snapshot
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.indexing.segment import index_file
-from kip33.rules.segment_status import NOT_READ, SegmentStatus
+from kip33.rules.segment_summary import NOT_READ, SegmentStatus
 from kip33.stores.concurrently import map_in_order
 
 LARGEST_BEFORE: Final = "largest_before"  # a column of the files to read

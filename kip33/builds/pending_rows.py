@@ -24,7 +24,7 @@ from kip33.catalog.snapshot import SnapshotPart
 from kip33.errors import CatalogError
 from kip33.indexing.segment import BuiltIndexes
 from kip33.rules.broker_start import may_have_offset_index
-from kip33.rules.transaction_summary import TransactionSummary
+from kip33.rules.transactions import TransactionSummary
 from kip33.stores.files import read_whole
 from kip33.stores.locations import Location
 

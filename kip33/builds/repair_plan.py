@@ -21,7 +21,7 @@ from kip33.indexing.segment_verdict import SegmentVerdict
 from kip33.indexing.verification import verify_file
 from kip33.rules.broker_start import Repair, RepairAction, repair_of
 from kip33.rules.index_builder import IndexSettings, TopicSettings
-from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.transactions import BEGAN_HERE, FIRST_OFFSET, KNOWN_BY, LAST_OFFSET, PRODUCER_ID
 from kip33.stores.files import MOST_INDEX_BYTES, read_whole, size_of
 from kip33.stores.locations import Location

@@ -17,8 +17,8 @@ from kip33.catalog.catalog import Catalog
 from kip33.catalog.index_file_state import IndexFileState
 from kip33.catalog.snapshot import Snapshot
 from kip33.rules.broker_start import HIDDEN_ABORTS
-from kip33.rules.segment_status import NOT_READ, SegmentStatus
-from kip33.rules.transaction_chain import UNCHANGED
+from kip33.rules.segment_summary import NOT_READ, SegmentStatus
+from kip33.rules.transaction_index import UNCHANGED
 
 Mask = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]

@@ -42,8 +42,8 @@ from kip33.rules.broker_start import CUT, REFUSED, hidden_aborts_note, may_have_
 from kip33.rules.index_tail import LAST_HEADER_BYTES
 from kip33.rules.index_verdict import GOOD, IndexVerdict
 from kip33.rules.producer_state import changes_as_json
-from kip33.rules.segment_status import NOT_READ, SegmentStatus
-from kip33.rules.transaction_chain import UNCHANGED
+from kip33.rules.segment_summary import NOT_READ, SegmentStatus
+from kip33.rules.transaction_index import UNCHANGED
 from kip33.rules.transactions import BEGAN_HERE, KNOWN_BY
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.durable_files import set_flushing

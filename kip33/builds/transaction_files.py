@@ -39,9 +39,8 @@ from kip33.errors import is_of_the_machine
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.transaction_chains import ChainLink, Key, completed_by_log
 from kip33.rules.broker_start import hidden_aborts_note, may_have_offset_index
-from kip33.rules.segment_status import SegmentStatus
-from kip33.rules.transaction_chain import UNCHANGED, open_as_json
-from kip33.rules.transaction_index import CompletedTransactions
+from kip33.rules.segment_summary import SegmentStatus
+from kip33.rules.transaction_index import UNCHANGED, CompletedTransactions, open_as_json
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.durable_files import make_durable
 from kip33.stores.file_status import FileStatus, status_of

@@ -19,8 +19,8 @@ from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.snapshot import Snapshot
 from kip33.formats.draft_indexes import TIME_INDEX_FILE
 from kip33.formats.names import parse_partition_dir
-from kip33.rules.retention_columns import Bools, Int64Column, Int64s
-from kip33.rules.topic_globs import TopicGlobs
+from kip33.rules.policies import TopicGlobs
+from kip33.rules.retention import Bools, Int64Column, Int64s
 
 _REPEATED: Final = ("log_dir", "topic", "status", "largest_timestamp_source")
 _NUMBERS: Final = (

@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.snapshot import Snapshot
-from kip33.rules.incarnations import incarnation_codes
 from kip33.rules.offset_holes import (
     KINDS,
     UNKNOWN_END,
@@ -19,12 +18,11 @@ from kip33.rules.offset_holes import (
     HoleTotals,
     SegmentEnds,
     find_holes,
+    incarnation_codes,
 )
-from kip33.rules.policies import Policies
-from kip33.rules.quantities import MAX_INT64
+from kip33.rules.policies import MAX_INT64, Policies, TopicGlobs
 from kip33.rules.retention import RetentionMode
-from kip33.rules.segment_status import SegmentStatus
-from kip33.rules.topic_globs import TopicGlobs
+from kip33.rules.segment_summary import SegmentStatus
 
 _FIELDS: list["pa.Field[Any]"] = [
     pa.field("log_dir", pa.string(), nullable=False),

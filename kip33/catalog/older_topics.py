@@ -6,7 +6,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.rules.incarnations import newest_topic_id
+from kip33.rules.offset_holes import newest_topic_id
 
 OF_INCARNATIONS: Final = ("topic_id", "last_modified_ms")
 """The columns, besides `topic`, that tell incarnations apart."""

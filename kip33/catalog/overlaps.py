@@ -14,14 +14,14 @@ from kip33.catalog.catalog import Catalog
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.snapshot import Snapshot
 from kip33.formats.names import two_directories_in
-from kip33.rules.overlaps import APART, NAMES, UNKNOWN_OFFSET, overlaps
+from kip33.rules.offset_holes import APART, NAMES, UNKNOWN_OFFSET, overlaps
 
 _KEY: Final = ("log_dir", "topic", "partition")
 _COLUMNS: Final = [*_KEY, "base_offset", "last_offset"]
 
 
 def overlaps_by_topic(catalog: Catalog, snapshot: Snapshot) -> dict[str, dict[str, int]]:
-    """Return the number of segments for each kind of `rules.overlaps.NAMES`, by topic.
+    """Return the number of segments for each kind of `rules.offset_holes.NAMES`, by topic.
 
     Topics without overlaps are left out. Only segments of one log directory are compared: replicas
     in several are expected. Raises CatalogError if a part is damaged.

@@ -45,7 +45,7 @@ _FIELDS: list["pa.Field[Any]"] = [
     pa.field("offset_index_modified_ms", pa.int64()),
     pa.field("transaction_index_bytes", pa.int64()),  # of the .txnindex; null without one
     pa.field("transaction_index_modified_ms", pa.int64()),
-    # At the segment's end, as JSON (`rules.transaction_chain`); null: unknown.
+    # At the segment's end, as JSON (`rules.transaction_index`); null: unknown.
     pa.field("open_transactions", pa.string()),
     # Of its records; null: unknown. -1: a record has no timestamp.
     pa.field("smallest_timestamp", pa.int64()),

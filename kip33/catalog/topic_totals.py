@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.overlaps import overlaps_by_topic
 from kip33.catalog.snapshot import Snapshot
-from kip33.rules.incarnations import newest_topic_id
-from kip33.rules.segment_status import SegmentStatus
-from kip33.rules.segment_summary import TimestampSource
+from kip33.rules.offset_holes import newest_topic_id
+from kip33.rules.segment_summary import SegmentStatus, TimestampSource
 
 _COLUMNS = [
     "log_dir",

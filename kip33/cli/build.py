@@ -20,7 +20,7 @@ from kip33.rules.draft_entries import DRAFTS
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import DIALECTS
 from kip33.rules.offset_holes import HoleTotals, missing_holes
-from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.segment_summary import SegmentStatus
 
 if TYPE_CHECKING:
     from kip33.stores.locations import Location

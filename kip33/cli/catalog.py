@@ -16,7 +16,7 @@ from kip33.cli.catalog_snapshots import print_path, show_segments, show_snapshot
 from kip33.cli.options import format_option, store_options
 from kip33.cli.pandas_free import leave_pandas_out
 from kip33.cli.snapshot_choice import choose_and_warn
-from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.segment_summary import SegmentStatus
 from kip33.stores.directory_checks import require_directory
 
 

@@ -7,7 +7,7 @@ import click
 from kip33.cli.options import format_option
 from kip33.cli.records_options import CountRequest, choice_options, on_error_option
 from kip33.cli.times import Quantity
-from kip33.rules.quantities import duration_ms
+from kip33.rules.policies import duration_ms
 
 
 def _period_ms(text: str) -> int:

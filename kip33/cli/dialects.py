@@ -17,9 +17,9 @@ from kip33.cli.progress import progress_bar
 from kip33.cli.summary_file import publish_summary, summary_option
 from kip33.cli.times import Quantity
 from kip33.errors import ExitCode
-from kip33.rules.draft_figures import KIP_PARTITIONS
+from kip33.rules.draft_entries import KIP_PARTITIONS
 from kip33.rules.index_builder import IndexSettings
-from kip33.rules.quantities import duration_ms
+from kip33.rules.policies import duration_ms
 from kip33.stores.locations import Location
 
 MOST_SKIPPED_WARNINGS: Final = 20

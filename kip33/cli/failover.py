@@ -7,7 +7,7 @@ import click
 from kip33.cli.options import format_option, max_batch_bytes_option, store_options
 from kip33.cli.search_options import AUTO_BUFFER, FailoverRequest
 from kip33.cli.times import Quantity
-from kip33.rules.quantities import duration_ms
+from kip33.rules.policies import duration_ms
 
 
 def _buffer_ms(text: str) -> int:

@@ -17,8 +17,7 @@ from kip33.catalog.snapshot import Snapshot
 from kip33.cli.output import human_bytes, human_duration, warn
 from kip33.errors import LocationError
 from kip33.local.local_engine import LocalEngine
-from kip33.rules.latency_histogram import LatencyHistogram
-from kip33.rules.timestamp_limits import LimitChoice
+from kip33.rules.timestamp_profile import LatencyHistogram, LimitChoice
 
 
 class MeasuredBuffer(NamedTuple):

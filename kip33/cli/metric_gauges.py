@@ -13,7 +13,7 @@ from kip33.indexing.segment_verdict import ALL_KINDS
 from kip33.retention.evaluation import EvaluatedCatalog
 from kip33.rules.index_verdict import IndexVerdict
 from kip33.rules.offset_holes import HoleKind
-from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.suspicious_timestamps import Suspicion
 from kip33.search.group_lag import GroupLag, LagResult
 

@@ -13,7 +13,7 @@ from kip33.formats.batch import MAX_INT32
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.formats.time_index import TIME_ENTRY_BYTES
 from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
-from kip33.rules.quantities import DURATION_EXPECTED, duration_ms
+from kip33.rules.policies import DURATION_EXPECTED, duration_ms
 from kip33.rules.retention import NO_LIMIT
 
 MOST_TASKS: Final = 100_000

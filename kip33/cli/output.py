@@ -16,8 +16,8 @@ from kip33.cli.payload_text import escaped
 from kip33.cli.standard_output import exact_output
 from kip33.errors import unreadable_logs_text
 from kip33.formats.times import iso_time as iso_time
-from kip33.rules.quantities import human_bytes as human_bytes
-from kip33.rules.quantities import human_duration as human_duration
+from kip33.rules.policies import human_bytes as human_bytes
+from kip33.rules.policies import human_duration as human_duration
 
 MOST_TABLE_ROWS: Final = 1_000  # a table is for people
 RESULT: Final = "KIP33_RESULT "  # the start of the last line, which programs read

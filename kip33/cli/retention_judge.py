@@ -34,7 +34,7 @@ from kip33.retention.make_plan import plan_judged
 from kip33.retention.output_folder import remove_results, require_results_place, write_summary
 from kip33.retention.plan_file import write_plan
 from kip33.rules.offset_holes import missing_holes
-from kip33.rules.topic_globs import TopicGlobs, nearest_topics
+from kip33.rules.policies import TopicGlobs, nearest_topics
 from kip33.stores.locations import Location
 
 MOST_WARNINGS: Final = 20  # of one kind; a plan has them all

@@ -23,9 +23,8 @@ from kip33.retention.evaluation import (
 from kip33.retention.make_plan import basis_of
 from kip33.retention.plan import Basis
 from kip33.retention.policy_files import policies_of
-from kip33.rules.policies import Policies
+from kip33.rules.policies import Policies, TopicGlobs
 from kip33.rules.retention import RuleQuestion, WhatIf
-from kip33.rules.topic_globs import TopicGlobs
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.locations import Location
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as sf
 from kip33.cli.output import FORMULA, NUMBER
 from kip33.cli.retention_question import RetentionQuestion
 from kip33.retention.evaluation import policies_for
-from kip33.rules.topic_globs import TopicGlobs
+from kip33.rules.policies import TopicGlobs
 from kip33.spark.catalog import load_catalog
 from kip33.spark.result_folder import written
 from kip33.spark.retention.delete_records import delete_records

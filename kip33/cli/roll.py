@@ -15,7 +15,7 @@ from kip33.cli.times import DURATION, MOMENT, Quantity
 from kip33.errors import ExitCode
 from kip33.formats.batch import LEGACY_MIN_SIZE, MAX_INT32
 from kip33.formats.time_index import TIME_ENTRY_BYTES
-from kip33.rules.quantities import SIZE_EXPECTED, duration_ms, size_bytes
+from kip33.rules.policies import SIZE_EXPECTED, duration_ms, size_bytes
 from kip33.rules.rolling import GivenSettings, RollReading
 
 ROLL_FINDINGS: Final = ("overdue", "early", "unexplained", "unknown", "doubtful")

@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from kip33.formats.times import milliseconds_in
-from kip33.rules.quantities import MAX_INT64, duration_ms, size_bytes
+from kip33.rules.policies import MAX_INT64, duration_ms, size_bytes
 
 MOMENT_EXPECTED: Final = (
     "ISO 8601 (UTC without a zone), 9:05 (today in UTC), milliseconds, now, now-7d or now+36h"

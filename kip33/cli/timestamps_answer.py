@@ -39,9 +39,9 @@ from kip33.cli.timestamps_tables import print_timestamps
 from kip33.errors import ExitCode
 from kip33.retention.policy_files import load_policies
 from kip33.rules.suspicious_timestamps import SUSPICIONS
-from kip33.rules.timestamp_limits import LimitChoice
 from kip33.rules.timestamp_profile import MIXED as MIXED_TYPE
 from kip33.rules.timestamp_profile import NONE as NO_TYPE
+from kip33.rules.timestamp_profile import LimitChoice
 from kip33.stores.locations import Location
 
 Row = dict[str, Any]

@@ -33,10 +33,10 @@ from kip33.indexing.segment_verdict import (
     IndexKind,
     SegmentVerdict,
 )
-from kip33.rules.daily_share import DailyShare
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_verdict import IndexVerdict
-from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.packing import DailyShare
+from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.untimestamped import Untimestamped
 from kip33.stores.locations import Location, without_secrets
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from kip33.archive.directory import Segment
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.indexing.segment import BuiltIndexes
-from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.untimestamped import entry_offset, index_of_file_time
 
 _HAS_BATCHES = (SegmentStatus.OK, SegmentStatus.TRUNCATED)

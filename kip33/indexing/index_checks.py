@@ -60,7 +60,7 @@ class TimeIndexCheck:
             repeats,
             interval_bytes=settings.index_interval_bytes,
         )
-        self.unseen_append_bytes = 0  # without an entry: see `rules.index_gaps`
+        self.unseen_append_bytes = 0  # without an entry: see `rules.index_truth`
 
     def append(self, batches: BatchColumns, speed: Speed) -> None:
         """Watch the next batches of the pass."""

@@ -34,12 +34,16 @@ from kip33.formats.record_columns import (
 )
 from kip33.formats.records import FRONT, RECORD, read_fronts
 from kip33.rules import (
-    hash_table,
     index_entries,
-    index_gaps,
     index_truth,
     roll_replay,
     transactions,
+)
+from kip33.rules import (
+    index_truth as index_gaps,
+)
+from kip33.rules import (
+    transactions as hash_table,
 )
 from kip33.rules.leader_epochs import refused_epoch
 from kip33.rules.segment_summary import SUMMARY_RECORD, summarize

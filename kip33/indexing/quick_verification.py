@@ -30,7 +30,7 @@ from kip33.indexing.segment_verdict import (
     TRANSACTION_INDEX,
     IndexKind,
 )
-from kip33.rules.topic_globs import TopicGlobs
+from kip33.rules.policies import TopicGlobs
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.files import one_line, opened
 from kip33.stores.locations import Location

@@ -27,11 +27,9 @@ from kip33.indexing.segment_producers import read_changes
 from kip33.rules.draft_entries import DRAFTS, DraftBuilder
 from kip33.rules.index_builder import IndexBuilder, IndexSettings
 from kip33.rules.leader_epochs import LeaderEpochs
-from kip33.rules.open_transactions import OpenTransactions
 from kip33.rules.producer_state import ProducerChange, SeenProducers
-from kip33.rules.segment_status import SegmentStatus
-from kip33.rules.segment_summary import new_summary, summarize
-from kip33.rules.transaction_summary import NO_TRANSACTIONS, TransactionSummary
+from kip33.rules.segment_summary import SegmentStatus, new_summary, summarize
+from kip33.rules.transactions import NO_TRANSACTIONS, OpenTransactions, TransactionSummary
 from kip33.stores.files import is_archived, one_line, scanned
 from kip33.stores.locations import Location
 

@@ -9,7 +9,7 @@ from kip33.formats.producer_snapshot import PRODUCER_ENTRY_BYTES
 from kip33.formats.time_index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from kip33.formats.transaction_index import TRANSACTION_ENTRY_BYTES
 from kip33.rules.index_verdict import GOOD, NOT_COMPARED, IndexVerdict
-from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.segment_summary import SegmentStatus
 
 
 class IndexKind(NamedTuple):
@@ -56,7 +56,7 @@ class SegmentVerdict:
 
     A verdict on a `.index` or a `.txnindex` is None if the file is missing and not expected
     (`indexing.transaction_verification` adds the latter). The largest gaps are those of
-    `rules.index_gaps`, None if a file was not verified or is not correct.
+    `rules.index_truth`, None if a file was not verified or is not correct.
     """
 
     log_uri: str

@@ -13,8 +13,7 @@ from kip33.indexing.segment import BuiltIndexes
 from kip33.indexing.segment_verdict import SegmentVerdict
 from kip33.indexing.transaction_chains import MOST_SNAPSHOT_BYTES, Key
 from kip33.rules.index_verdict import IndexVerdict, Verdict
-from kip33.rules.producer_state import changes_as_json
-from kip33.rules.snapshot_verdict import producer_snapshot_verdict
+from kip33.rules.producer_state import changes_as_json, producer_snapshot_verdict
 from kip33.stores.files import one_line, read_whole, size_of
 from kip33.stores.locations import Location
 

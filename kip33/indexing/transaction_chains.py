@@ -3,7 +3,7 @@
 The open transactions are known:
 
     at offset 0                               none are open
-    if the previous segment ends there        those open at its end (`rules.transaction_chain`)
+    if the previous segment ends there        those open at its end (`rules.transaction_index`)
     if a `.snapshot` is beside the log        those it lists; a corrupt one is ignored
 
 Kafka's recovery does the same: it loads the newest snapshot and reads the segments after it.
@@ -15,9 +15,15 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from kip33.archive.segment_paths import beside, is_tiered
 from kip33.errors import CorruptSnapshotError, FileReadError
 from kip33.formats.producer_snapshot import ProducerSnapshot
-from kip33.rules.transaction_chain import UNCHANGED, Open, TransactionChain, open_from_json
-from kip33.rules.transaction_index import CompletedTransactions, complete_transactions
-from kip33.rules.transaction_summary import TransactionSummary
+from kip33.rules.transaction_index import (
+    UNCHANGED,
+    CompletedTransactions,
+    Open,
+    TransactionChain,
+    complete_transactions,
+    open_from_json,
+)
+from kip33.rules.transactions import TransactionSummary
 from kip33.stores.files import read_whole
 from kip33.stores.locations import Location
 

@@ -11,9 +11,8 @@ from kip33.indexing.segment_verdict import SegmentVerdict
 from kip33.indexing.snapshot_verification import SeenSnapshot, with_snapshot_verdicts
 from kip33.indexing.transaction_chains import ChainLink, Key, completed_by_log
 from kip33.rules.index_verdict import IndexVerdict, Verdict
-from kip33.rules.transaction_chain import UNCHANGED
-from kip33.rules.transaction_summary import NO_TRANSACTIONS, TransactionSummary
-from kip33.rules.transaction_verdict import transaction_index_verdict
+from kip33.rules.transaction_index import UNCHANGED, transaction_index_verdict
+from kip33.rules.transactions import NO_TRANSACTIONS, TransactionSummary
 from kip33.stores.files import MOST_INDEX_BYTES, one_line, read_whole, size_of
 from kip33.stores.locations import Location
 

@@ -9,7 +9,7 @@ from kip33.indexing.segment import BuiltIndexes, index_file
 from kip33.indexing.segment_verdict import OFFSET_INDEX, TIME_INDEX_KIND, SegmentVerdict
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_verdict import IndexVerdict, Verdict
-from kip33.rules.segment_status import NOT_READ, SegmentStatus
+from kip33.rules.segment_summary import NOT_READ, SegmentStatus
 from kip33.stores.files import is_archived, one_line, read_index, size_of
 from kip33.stores.locations import Location
 

@@ -22,8 +22,8 @@ from kip33.indexing.transaction_verification import (
     with_transaction_verdicts,
 )
 from kip33.indexing.verification import offset_index_of, verify_file
-from kip33.rules.daily_share import DailyShare
 from kip33.rules.index_builder import IndexSettings, TopicSettings
+from kip33.rules.packing import DailyShare
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.locations import Location

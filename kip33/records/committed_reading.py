@@ -10,7 +10,7 @@ from kip33.errors import FileReadError, Kip33Error
 from kip33.formats.scan import BatchScan
 from kip33.records.read_segment import ReadSegment
 from kip33.records.transaction_fates import TransactionFates
-from kip33.rules.transaction_chain import UNCHANGED, Open, open_from_json
+from kip33.rules.transaction_index import UNCHANGED, Open, open_from_json
 from kip33.stores.files import opened
 
 

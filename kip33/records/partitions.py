@@ -24,10 +24,9 @@ from kip33.catalog.choosing import Warn, choose, warn_caller
 from kip33.errors import FileReadError, LocationError
 from kip33.formats.names import parse_partition_dir
 from kip33.records.read_segment import HeaderFigures, ReadSegment
-from kip33.rules.incarnations import newest_topic_id
-from kip33.rules.replica_rank import Extent, most_complete_of
-from kip33.rules.segment_status import SegmentStatus
-from kip33.rules.topic_globs import nearest_topics
+from kip33.rules.offset_holes import Extent, most_complete_of, newest_topic_id
+from kip33.rules.policies import nearest_topics
+from kip33.rules.segment_summary import SegmentStatus
 from kip33.stores.filesystem_option import Filesystem, place_on
 from kip33.stores.locations import Location
 from kip33.stores.storage_options import StorageOptions

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kip33.formats.batch import MAX_INT32
-from kip33.rules.quantities import MAX_INT64
-from kip33.rules.replica_rank import Extent
+from kip33.rules.offset_holes import Extent
+from kip33.rules.policies import MAX_INT64
 from kip33.stores.locations import Location
 
 
@@ -40,7 +40,7 @@ class ReadSegment(NamedTuple):
     next_base_offset: int | None = None  # of the partition's next segment
     figures: HeaderFigures | None = None  # of a catalog
     smallest_timestamp: int | None = None  # of all records
-    open_transactions: str | None = None  # at its end, see `rules.transaction_chain`
+    open_transactions: str | None = None  # at its end, see `rules.transaction_index`
     listed_bytes: int = 0  # to share the work of several tasks
     extent: Extent = Extent()  # to compare replicas
     first_new_offset: int = 0  # smaller ones are in earlier segments; 0: none is known to be

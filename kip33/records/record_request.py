@@ -9,7 +9,7 @@ from kip33.formats.batch import CODEC_MASK, CONTROL, BatchColumns
 from kip33.formats.times import Time, milliseconds_of
 from kip33.formats.whole_bodies import RecordLimits
 from kip33.records.read_segment import ReadSegment
-from kip33.rules.quantities import duration_ms
+from kip33.rules.policies import duration_ms
 from kip33.rules.search import may_hold
 
 _LOWEST, _HIGHEST = RecordLimits().first_offset, RecordLimits().last_offset

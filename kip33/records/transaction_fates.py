@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from kip33.formats.batch import CONTROL, TRANSACTIONAL, BatchColumns
 from kip33.formats.walk import ABORT, COMMIT
-from kip33.rules.transaction_chain import Open
+from kip33.rules.transaction_index import Open
 
 UNDECIDED_WHY: Final = (
     "the marker of its transaction may be lost: the log has a gap or damage after it"

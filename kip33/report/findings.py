@@ -15,10 +15,9 @@ from kip33.retention.evaluated_tables import partitions_table
 from kip33.retention.evaluation import EvaluatedCatalog
 from kip33.retention.partition_texts import block_sentence, counted
 from kip33.rules.offset_holes import HoleKind
-from kip33.rules.quantities import human_bytes
-from kip33.rules.retention import KEPT_STATUSES
-from kip33.rules.retention_columns import Bools
-from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.policies import human_bytes
+from kip33.rules.retention import KEPT_STATUSES, Bools
+from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.suspicious_timestamps import SUSPICIONS, Suspicion
 
 MOST_EXAMPLES: Final = 3

@@ -11,7 +11,7 @@ from kip33.catalog.snapshot import Snapshot
 from kip33.report.facts import AgeFacts, DisorderFacts, FreedFacts
 from kip33.retention.evaluation import EvaluatedCatalog
 from kip33.retention.partition_texts import name_of
-from kip33.rules.retention_columns import Int64Column, Int64s
+from kip33.rules.retention import Int64Column, Int64s
 
 MOST_DISORDER: Final = 15
 _DAY_MS: Final = 86_400_000

@@ -14,8 +14,7 @@ from kip33.retention.evaluated_tables import partitions_table
 from kip33.retention.evaluation import EvaluatedCatalog
 from kip33.retention.partition_texts import name_of, policy_text, remarks_of
 from kip33.rules.offset_holes import HoleKind
-from kip33.rules.retention import RetentionReason, is_reason
-from kip33.rules.retention_columns import Bools, Int64Column, Int64s
+from kip33.rules.retention import Bools, Int64Column, Int64s, RetentionReason, is_reason
 from kip33.rules.suspicious_timestamps import SUSPICIONS, YEAR_1990_MS, Suspicion
 
 MOST_PARTITIONS_SHOWN: Final = 30

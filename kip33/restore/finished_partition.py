@@ -25,8 +25,7 @@ from kip33.restore.partition_holes import SegmentEnd, holes_between
 from kip33.restore.segment_facts import SegmentFacts
 from kip33.rules.leader_epochs import with_later_epochs
 from kip33.rules.producer_state import after_changes
-from kip33.rules.transaction_chain import Open
-from kip33.rules.transaction_index import complete_transactions
+from kip33.rules.transaction_index import Open, complete_transactions
 
 
 class KnownBefore(NamedTuple):

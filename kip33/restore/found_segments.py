@@ -8,8 +8,8 @@ from kip33.archive.listing import Listed
 from kip33.archive.sources import matches, require_segments
 from kip33.catalog.catalog import Catalog
 from kip33.restore.restore_request import RestoreRequest
-from kip33.rules.replica_rank import Extent
-from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.offset_holes import Extent
+from kip33.rules.segment_summary import SegmentStatus
 from kip33.stores.locations import Location
 
 _COLUMNS = [

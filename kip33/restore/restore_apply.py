@@ -52,7 +52,7 @@ from kip33.restore.restore_summary import RestoreOutcome, planned_summary, summa
 from kip33.restore.segment_facts import SegmentFacts
 from kip33.restore.staged_files import not_written
 from kip33.retention.broker_locks import locked
-from kip33.rules.quantities import human_bytes
+from kip33.rules.policies import human_bytes
 from kip33.stores.directory_checks import require_writable
 from kip33.stores.durable_files import flush_filesystems, is_flushing
 from kip33.stores.local_files import write_new

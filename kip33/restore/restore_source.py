@@ -11,8 +11,8 @@ from kip33.formats.names import METADATA_TOPIC, is_topic, two_directories_in
 from kip33.restore.found_segments import FoundSegment, found_segments
 from kip33.restore.partition_holes import SegmentEnd, holes_between
 from kip33.restore.restore_request import PartitionName, RestoreRequest, SourceSegment
-from kip33.rules.replica_rank import most_complete_of
-from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.offset_holes import most_complete_of
+from kip33.rules.segment_summary import SegmentStatus
 
 ONLY_THE_LAST: Final = "only the end of a partition's last segment can be cut"
 UPLOADED_TWICE: Final = ("aiven", "hdfs-rsm", "local-tiered")  # layouts with ids of segments

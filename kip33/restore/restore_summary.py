@@ -7,7 +7,7 @@ from kip33.archive.broker_log_dirs import OF_A_BROKER
 from kip33.restore.finished_partition import FinishedPartition
 from kip33.restore.restore_plan import PartitionPlan, RestorePlan
 from kip33.restore.segment_facts import SegmentFacts
-from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.segment_summary import SegmentStatus
 
 
 class RestoreOutcome(NamedTuple):

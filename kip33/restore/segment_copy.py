@@ -22,8 +22,8 @@ from kip33.restore.segment_facts import CHANGED, SegmentFacts
 from kip33.restore.staged_files import new_file, target_errors, write_file
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.producer_state import ProducerChange
-from kip33.rules.segment_status import SegmentStatus
-from kip33.rules.transaction_summary import NO_TRANSACTIONS
+from kip33.rules.segment_summary import SegmentStatus
+from kip33.rules.transactions import NO_TRANSACTIONS
 from kip33.stores.file_status import status_of
 from kip33.stores.files import one_line, opened, scanned
 from kip33.stores.locations import Location

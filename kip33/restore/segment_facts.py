@@ -13,8 +13,8 @@ from kip33.errors import FileReadError, Kip33Error
 from kip33.formats.partition_metadata import EpochStart
 from kip33.restore.restore_request import SourceSegment
 from kip33.rules.producer_state import ProducerChange, changes_as_json, changes_from_json
-from kip33.rules.segment_status import SegmentStatus
-from kip33.rules.transaction_summary import TransactionSummary
+from kip33.rules.segment_summary import SegmentStatus
+from kip33.rules.transactions import TransactionSummary
 from kip33.stores.files import read_whole
 from kip33.stores.locations import Location
 

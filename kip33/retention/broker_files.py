@@ -8,7 +8,7 @@ from pyarrow import fs
 from kip33.archive.segment_paths import beside
 from kip33.errors import is_of_the_machine
 from kip33.formats.time_index import TIME_ENTRY_BYTES
-from kip33.rules.broker_view import (
+from kip33.rules.broker_start import (
     BrokerTimestampSource,
     BrokerView,
     IndexFault,

@@ -17,9 +17,8 @@ from kip33.catalog.snapshot import Snapshot
 from kip33.retention.broker_files import SeenByBroker
 from kip33.retention.evaluation import EvaluatedCatalog
 from kip33.rules.policies import Policy
-from kip33.rules.retention import REASONS
-from kip33.rules.retention_columns import Codes, Decisions, Int64Column, Int64s
-from kip33.rules.retention_sums import NamedOffsets
+from kip33.rules.retention import REASONS, Codes, Decisions, Int64Column, Int64s
+from kip33.rules.retention_rows import NamedOffsets
 from kip33.rules.suspicious_timestamps import SUSPICIONS
 
 ROWS_AT_ONCE: Final = 20_000

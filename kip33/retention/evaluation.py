@@ -20,6 +20,10 @@ from kip33.retention.judging import JudgedColumns
 from kip33.rules.policies import BUILT_IN_TOPICS, Policies, Policy
 from kip33.rules.retention import (
     DOUBTFUL_STATUSES,
+    Bools,
+    Codes,
+    Decisions,
+    Int64Column,
     RetentionMode,
     RetentionReason,
     RuleQuestion,
@@ -27,17 +31,16 @@ from kip33.rules.retention import (
     doubt_codes,
     judge_columns,
 )
-from kip33.rules.retention_columns import Bools, Codes, Decisions, Int64Column
-from kip33.rules.retention_rows import Limits, int64_column
-from kip33.rules.retention_sums import (
+from kip33.rules.retention_rows import (
     Freed,
+    Limits,
     PartitionSums,
     SummedSegments,
     freed_up_to,
+    int64_column,
     partition_sums,
 )
-from kip33.rules.segment_status import SegmentStatus
-from kip33.rules.segment_summary import TimestampSource
+from kip33.rules.segment_summary import SegmentStatus, TimestampSource
 from kip33.rules.suspicious_timestamps import (
     DEFAULT_AFTER_MAX_MS,
     SUSPICIONS,

@@ -16,16 +16,17 @@ from kip33.catalog.catalog import Catalog
 from kip33.catalog.catalog_columns import CatalogColumns, read_columns
 from kip33.catalog.snapshot import Snapshot
 from kip33.rules.retention import (
+    Decisions,
+    LimitColumns,
     RetentionMode,
     RetentionReason,
+    SegmentColumns,
     doubt_codes,
     is_reason,
     judge_columns,
 )
-from kip33.rules.retention_columns import Decisions, LimitColumns, SegmentColumns
 from kip33.rules.retention_rows import Decision, Limits, decision_rows, limit_columns
-from kip33.rules.segment_status import SegmentStatus
-from kip33.rules.segment_summary import TimestampSource
+from kip33.rules.segment_summary import SegmentStatus, TimestampSource
 
 _PASSED_OVER = Limits(mode=RetentionMode.UNJUDGED)
 

@@ -17,8 +17,7 @@ from typing import Any, Final
 
 from kip33.errors import LocationError, PolicyError
 from kip33.formats.kafka_configs import TOPIC_KEYS, parse_kafka_configs
-from kip33.rules.policies import Policies
-from kip33.rules.policy_settings import DEFAULTS_SECTION
+from kip33.rules.policies import DEFAULTS_SECTION, Policies
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
 

@@ -8,7 +8,7 @@
     wrong        an entry is not true of the log, or is out of order
     incomplete   every entry is true, but the closing one is missing: retention would misjudge
     sparse       every entry is true, but some are missing, so that lookups read much of the log:
-                 `rules.index_gaps` counts them, for the given interval
+                 `rules.index_truth` counts them, for the given interval
     consistent   every entry is true and the last stair is there; only the density differs
 
 The entries of a `.timeindex` have two meanings (`rules.index_truth`). It is judged in the meaning
@@ -23,8 +23,7 @@ from typing import Final, NamedTuple
 
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.formats.time_index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, IndexBytes
-from kip33.rules.index_gaps import IndexGaps
-from kip33.rules.index_truth import OffsetIndexTruth, TimeIndexTruth, Untrue
+from kip33.rules.index_truth import IndexGaps, OffsetIndexTruth, TimeIndexTruth, Untrue
 
 
 class IndexVerdict(StrEnum):

@@ -3,14 +3,34 @@
 A broker's log has every offset from its first segment to its end: a segment begins where the one
 before it ends. Only compaction removes offsets. What is missing at the front was deleted by
 retention, which is normal.
+
+Incarnations of a topic: topics of one name with different ids.
+
+A topic that was deleted and created again has the same name and another topic id. Its offsets begin
+at 0 again, so its logs must not be mixed with those before. Ids are random: the newest incarnation
+is the one whose logs changed last. Logs whose topic id is not known belong to the only incarnation
+there is; with several they belong to none of them.
+
+Segments of one partition that share offsets: repeated uploads, replicas in one place, or
+segments that two leaders wrote differently.
+
+Each of these segments may be correct, so this is a finding about the archive. Rows are compared
+with earlier ones, by base offset:
+
+    SAME_BASE   an earlier row begins at the same offset
+    OVERLAP     it begins at or before the last offset of an earlier row
+
+Which of a partition's replicas is read: the most complete one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
+
+from kip33.rules.segment_summary import NOT_READ, SegmentStatus
 
 UNKNOWN_END: Final = -1  # as end: it is not known where the segment ends
 
@@ -145,3 +165,111 @@ def _is_filled(segments: SegmentEnds, ends: Int64s, holes: Holes) -> Mask:
     reached: Mask = largest[last[interval[at]]] >= holes.ends
     found: Mask = is_there & (partitions[at] == of_holes) & reached
     return found
+
+
+def newest_topic_id(last_modified_ms: Mapping[str | None, int]) -> str | None:
+    """Return the id of the newest incarnation; None if there are less than two.
+
+    `last_modified_ms` has the time of the last change of a log by topic id; None: not known.
+
+    >>> newest_topic_id({"A": 5, "B": 7, None: 9})
+    'B'
+    >>> newest_topic_id({"A": 5, None: 9}) is None
+    True
+    """
+    known = {topic_id: ms for topic_id, ms in last_modified_ms.items() if topic_id is not None}
+    if len(known) < 2:
+        return None
+    return max(known, key=lambda topic_id: (known[topic_id], topic_id))
+
+
+def incarnation_codes(topics: Int64s, topic_ids: Int64s) -> Int64s:
+    """Return a number for the incarnation of each row's topic, equal if there are less than two.
+
+    `topics` and `topic_ids` are numbers of names and ids from 0 on; a topic id below 0 is unknown.
+
+    >>> incarnation_codes(np.array([0, 0, 1, 1, 1]), np.array([4, -1, 5, 6, -1])).tolist()
+    [-1, -1, 5, 6, -1]
+    """
+    known = topic_ids >= 0
+    if not known.any():
+        return np.full(topics.size, -1, np.int64)
+    width = int(topic_ids.max()) + 1
+    pairs = np.unique(topics[known] * width + topic_ids[known])
+    ids_of_topic = np.bincount(pairs // width, minlength=int(topics.max()) + 1)
+    return np.where(ids_of_topic[topics] > 1, topic_ids, -1)
+
+
+APART, SAME_BASE, OVERLAP = range(3)
+NAMES: Final = {SAME_BASE: "same base offset", OVERLAP: "overlapping"}
+UNKNOWN_OFFSET: Final = -1  # as last offset: the row covers no offsets
+
+
+def overlaps(
+    partitions: Int64s, base_offsets: Int64s, last_offsets: Int64s
+) -> npt.NDArray[np.uint8]:
+    """Return for each row APART, SAME_BASE or OVERLAP.
+
+    `partitions` are numbers. The rows of one partition are adjacent and sorted by base offset; of
+    equal ones the first is the earlier. Last offsets are inclusive or UNKNOWN_OFFSET.
+
+    >>> overlaps(np.array([1, 1, 1, 2]), np.array([0, 5, 5, 7]), np.array([5, 9, 9, 8])).tolist()
+    [0, 2, 1, 0]
+    """
+    rows = len(partitions)
+    found = np.full(rows, APART, np.uint8)
+    if rows < 2:
+        return found
+    begins = np.ones(rows, bool)  # a partition
+    begins[1:] = partitions[1:] != partitions[:-1]
+    # The largest last offset so far, per partition: a rank and the partition's number fit an int64.
+    values, ranks = np.unique(last_offsets, return_inverse=True)
+    keys = np.cumsum(begins) * len(values) + ranks.reshape(-1)
+    largest = values[np.maximum.accumulate(keys) % len(values)]
+    before = ~begins[1:]
+    found[1:][before & (base_offsets[1:] <= largest[:-1])] = OVERLAP
+    found[1:][before & (base_offsets[1:] == base_offsets[:-1])] = SAME_BASE
+    return found
+
+
+class Extent(NamedTuple):
+    """How much of a partition a segment has."""
+
+    valid_bytes: int = 0
+    last_offset: int | None = None  # None: not known
+
+    @classmethod
+    def of(
+        cls,
+        status: str | None,
+        size_bytes: int | None,
+        valid_bytes: int | None,
+        last_offset: int | None,
+    ) -> Self:
+        """Return the extent that a catalog row shows; an unverified log counts with its size.
+
+        >>> Extent.of("unverified", 100, None, 9)
+        Extent(valid_bytes=100, last_offset=9)
+        """
+        if status in (SegmentStatus.INVALID, *NOT_READ):
+            return cls(0, last_offset)
+        counted = size_bytes if status == SegmentStatus.UNVERIFIED else valid_bytes
+        return cls(counted or 0, last_offset)
+
+
+def most_complete_of(replicas: Mapping[str, Iterable[Extent]]) -> str | None:
+    """Return the log directory with most valid bytes, then the latest end, then the first name.
+
+    None without replicas. A copy with damage, or with segments deleted by retention, has fewer
+    valid bytes.
+
+    >>> most_complete_of({"b2": [Extent(10, 5)], "b1": [Extent(4, 2), Extent(6, 5)]})
+    'b1'
+    """
+    return min(replicas, key=lambda log_dir: _rank(log_dir, [*replicas[log_dir]]), default=None)
+
+
+def _rank(log_dir: str, extents: list[Extent]) -> tuple[int, int, str]:
+    valid_bytes = sum(one.valid_bytes for one in extents)
+    last_offsets = [one.last_offset for one in extents if one.last_offset is not None]
+    return -valid_bytes, -max(last_offsets, default=-1), log_dir

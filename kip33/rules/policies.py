@@ -9,32 +9,48 @@ Five topics are Kafka's own. Defaults and globs do not apply to them, only a sec
 their name. As Kafka creates them, `__consumer_offsets` and `__transaction_state` are compacted,
 `__remote_log_metadata` and `__share_group_state` are kept for ever. `__cluster_metadata` is a KRaft
 log with snapshots, to which topic settings never apply.
+
+The settings of one section of retention policies, checked as Kafka checks them.
+
+Durations and sizes, with units or as in Kafka: `7d` or 604800000, `10GiB` or 10737418240.
+
+    duration   7d  36h  15m  30s  500ms     or milliseconds
+    size       2TiB  10GiB  5MiB  1KiB      or bytes
+
+A plain integer is in the unit of Kafka's settings. Fractions, sums (`1d12h`) and `GB`, which is
+ambiguous, are refused.
+
+Select topics by a list of globs: the meaning of `--topics` and `--topic`.
+
+    orders*           topics whose names begin with orders
+    !*-changelog      all topics but those that end in -changelog
+    orders* !*-test   topics that match the first glob but not the second
+
+A topic is selected if it matches a glob without `!`, or if no such glob is given, and if it matches
+no glob with `!`. Kafka allows no `!` in a topic's name.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from difflib import get_close_matches
+from fnmatch import fnmatchcase, translate
 from functools import cached_property
 from typing import Any, Final, NamedTuple, Self
 
 from kip33.errors import PolicyError
+from kip33.formats.kafka_configs import TOPIC_KEYS
 from kip33.formats.names import METADATA_TOPIC, partition_dir_name
-from kip33.rules.policy_settings import (
-    DEFAULTS_SECTION,
-    SectionSettings,
-    SettingValue,
-    checked_settings,
-)
-from kip33.rules.quantities import MAX_INT64
 from kip33.rules.retention import NO_LIMIT, RetentionMode
 
 BUILT_IN: Final = "built in"
 TIERED_KEY: Final = "remote.storage.enable"
 
+_SettingValue = str | int
+
 # How Kafka creates its own topics (4.1: `GroupCoordinatorConfig`, `TransactionLogConfig`,
 # `TopicBasedRemoteLogMetadataManagerConfig`, `ShareCoordinatorService`).
-BUILT_IN_TOPICS: Final[Mapping[str, Mapping[str, SettingValue]]] = {
+BUILT_IN_TOPICS: Final[Mapping[str, Mapping[str, _SettingValue]]] = {
     METADATA_TOPIC: {},
     "__consumer_offsets": {"cleanup.policy": "compact"},
     "__transaction_state": {"cleanup.policy": "compact"},
@@ -77,12 +93,15 @@ class Policy(NamedTuple):
         return RetentionMode.DELETE if deletes else RetentionMode.COMPACT
 
 
+_SectionSettings = tuple[tuple[str, _SettingValue], ...]  # of one section, by key
+
+
 @dataclass(frozen=True, init=False)
 class Policies:
     """The sections, checked and with plain numbers; settings that no `Policy` has are left out."""
 
-    defaults: SectionSettings
-    topics: tuple[tuple[str, SectionSettings], ...]
+    defaults: _SectionSettings
+    topics: tuple[tuple[str, _SectionSettings], ...]
 
     def __init__(self, tables: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         """Take `{"defaults": {KEY: VALUE}, "topics": {NAME_OR_GLOB: {KEY: VALUE}}}`, or nothing.
@@ -95,9 +114,9 @@ class Policies:
         for name in tables:
             if name not in (DEFAULTS_SECTION, "topics"):
                 raise PolicyError(f"[{name}]: unknown section, expected [defaults] and [topics]")
-        defaults = checked_settings(f"[{DEFAULTS_SECTION}]", tables.get(DEFAULTS_SECTION, {}))
+        defaults = _checked_settings(f"[{DEFAULTS_SECTION}]", tables.get(DEFAULTS_SECTION, {}))
         topics = tuple(
-            (_topic_or_glob(match), checked_settings(f'[topics."{match}"]', settings))
+            (_topic_or_glob(match), _checked_settings(f'[topics."{match}"]', settings))
             for match, settings in tables.get("topics", {}).items()
         )
         object.__setattr__(self, "defaults", defaults)
@@ -146,23 +165,23 @@ class Policies:
     def of_remote_tier(self) -> Self:
         """Return the policies for tiered storage itself, where `retention.ms` is the limit."""
 
-        def without(settings: SectionSettings) -> dict[str, Any]:
+        def without(settings: _SectionSettings) -> dict[str, Any]:
             return {key: value for key, value in settings if key != TIERED_KEY}
 
         topics = {match: without(settings) for match, settings in self.topics}
         return type(self)({DEFAULTS_SECTION: without(self.defaults), "topics": topics})
 
     @cached_property
-    def _by_name(self) -> dict[str, SectionSettings]:
+    def _by_name(self) -> dict[str, _SectionSettings]:
         return {match: settings for match, settings in self.topics if not _is_glob(match)}
 
     @cached_property
-    def _globs(self) -> list[tuple[str, SectionSettings]]:
+    def _globs(self) -> list[tuple[str, _SectionSettings]]:
         """Return the globs' sections, the one that wins first."""
         globs = [section for section in reversed(self.topics) if _is_glob(section[0])]
         return sorted(globs, key=lambda section: _specificity(section[0]))
 
-    def _section(self, match: str, settings: SectionSettings) -> Policy:
+    def _section(self, match: str, settings: _SectionSettings) -> Policy:
         return _policy(match, {**dict(self.defaults), **dict(settings)})
 
 
@@ -218,3 +237,278 @@ def _specificity(glob: str) -> tuple[int, int]:
     tokens = _GLOB_TOKEN.findall(glob)
     wildcards = sum(token in ("*", "?") or len(token) > 1 for token in tokens)
     return wildcards - len(tokens), wildcards
+
+
+DEFAULTS_SECTION: Final = "defaults"
+_CLEANUP_POLICIES: Final = ("delete", "compact")
+_POLICY_TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
+
+# What is kept of a section: what a `Policy` has, and the older name of two limits.
+_READ_KEYS: Final = (
+    "cleanup.policy",
+    "index.interval.bytes",
+    "max.compaction.lag.ms",
+    "message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.difference.max.ms",
+    "message.timestamp.type",
+    "remote.storage.enable",
+    "retention.bytes",
+    "retention.ms",
+    "segment.bytes",
+    "segment.index.bytes",
+    "segment.jitter.ms",
+    "segment.ms",
+)
+
+# The least that Kafka takes, where it is not 0; of segment.bytes before 4.0. Kafka has no least
+# retention.bytes: any negative number is no limit. `LogConfig.CONFIG` of 3.9 and 4.3.
+_LEAST: Final = {
+    "flush.messages": 1,
+    "internal.segment.bytes": -(2**31),
+    "local.retention.bytes": -2,
+    "local.retention.ms": -2,
+    "max.compaction.lag.ms": 1,
+    "min.insync.replicas": 1,
+    "retention.bytes": -(2**63),
+    "retention.ms": NO_LIMIT,
+    "segment.bytes": 14,
+    "segment.index.bytes": 4,
+    "segment.ms": 1,
+}
+_INT32_KEYS: Final = (
+    *("index.interval.bytes", "internal.segment.bytes", "max.message.bytes"),
+    *("min.insync.replicas", "segment.bytes", "segment.index.bytes"),
+)
+_COUNT_KEYS: Final = ("flush.messages", "min.insync.replicas")
+_RATIO_KEY: Final = "min.cleanable.dirty.ratio"
+_BOOLEAN_KEYS: Final = (
+    *("message.downconversion.enable", "preallocate", "remote.log.copy.disable"),
+    *("remote.log.delete.on.disable", "remote.storage.enable", "unclean.leader.election.enable"),
+)
+_NEGATIVE = re.compile(r"\s*-[0-9]{1,19}\s*")
+
+
+def _checked_settings(section: str, settings: Mapping[str, Any]) -> _SectionSettings:
+    """Return what a `Policy` reads of a section's settings, after all of them were checked."""
+    for key in settings:
+        if key not in TOPIC_KEYS:
+            raise PolicyError(f"{section} {key}: not a topic setting of Kafka{_hint(section, key)}")
+    values = {key: _value(section, key, value) for key, value in sorted(settings.items())}
+    return tuple((key, value) for key, value in values.items() if key in _READ_KEYS)
+
+
+def _hint(section: str, key: str) -> str:
+    """Return what may have been meant by an unknown key, to be put after a message."""
+    for known in sorted(TOPIC_KEYS, key=len, reverse=True):
+        if key == f"log.{known}":  # a broker's setting
+            break
+        if key.endswith(f".{known}") and section != f"[{DEFAULTS_SECTION}]":
+            return f'; for {known}, quote a name with dots: [topics."orders.eu"]'
+    near = get_close_matches(key.removeprefix("log."), sorted(TOPIC_KEYS), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _value(section: str, key: str, value: Any) -> _SettingValue:
+    """Return a setting's value as Kafka has it: a number for ms and bytes, else text."""
+    try:
+        if key.endswith((".ms", ".bytes")):
+            number = _number(key, value)
+            return max(number, NO_LIMIT) if key == "retention.bytes" else number
+        if key in _COUNT_KEYS:
+            return _number(key, value)
+        _require_form(key, value)
+        if key in _BOOLEAN_KEYS:
+            return str(value).strip().lower()
+        if key in _READ_KEYS and not isinstance(value, str):
+            raise ValueError(f"{value!r} found, expected text")
+    except ValueError as error:
+        raise PolicyError(f"{section} {key}: {error}") from error
+    if key == "cleanup.policy":
+        parts = [part.strip() for part in value.split(",") if value.strip()]
+        if unknown := [part for part in parts if part not in _CLEANUP_POLICIES]:
+            raise PolicyError(
+                f"{section} {key}: {unknown[0]!r} found, expected delete, compact or both"
+            )
+        return ",".join(dict.fromkeys(parts))
+    if key == "message.timestamp.type" and value not in _POLICY_TIMESTAMP_TYPES:
+        expected = " or ".join(_POLICY_TIMESTAMP_TYPES)
+        raise PolicyError(f"{section} {key}: {value!r} found, expected {expected}")
+    if not isinstance(value, str | int | float):
+        raise PolicyError(f"{section} {key}: {value!r} found, expected one value")
+    return str(value)
+
+
+def _number(key: str, value: Any) -> int:
+    """Return milliseconds or bytes; ValueError for what Kafka has no such setting of."""
+    least = _LEAST.get(key, 0)
+    most, limit = (2**31 - 1, "2^31 - 1") if key in _INT32_KEYS else (MAX_INT64, "2^63 - 1")
+    parse: Callable[[str | int], int]
+    if key in _COUNT_KEYS:
+        parse, form = _count, "an integer"
+    elif key.endswith(".ms"):
+        parse, form = duration_ms, DURATION_EXPECTED
+    else:
+        parse, form = size_bytes, SIZE_EXPECTED
+    lowest = "any negative number" if least == -(2**63) else str(least)
+    expected = f"{value!r} found, expected {form}, from {lowest} to {limit}"
+    if isinstance(value, str) and _NEGATIVE.fullmatch(value):
+        value = int(value)
+    try:
+        number = value if type(value) is int and value < 0 else parse(value)
+    except ValueError as error:
+        raise ValueError(expected) from error
+    if not least <= number <= most:
+        raise ValueError(expected)
+    return number
+
+
+def _count(value: str | int) -> int:
+    if isinstance(value, bool):
+        raise ValueError
+    return int(value)
+
+
+def _require_form(key: str, value: Any) -> None:
+    """Raise ValueError for no boolean and no ratio where Kafka wants one; nothing reads them."""
+    text = str(value).strip()
+    if key in _BOOLEAN_KEYS and text.lower() not in ("true", "false"):
+        raise ValueError(f"{value!r} found, expected true or false")
+    if key == _RATIO_KEY:
+        try:
+            is_ratio = 0 <= float(text) <= 1
+        except ValueError:
+            is_ratio = False
+        if not is_ratio:
+            raise ValueError(f"{value!r} found, expected a number from 0 to 1")
+
+
+MAX_INT64: Final = 2**63 - 1
+DURATION_EXPECTED: Final = "7d, 36h, 15m, 30s, 500ms or milliseconds"
+SIZE_EXPECTED: Final = "2TiB, 10GiB, 5MiB, 1KiB or bytes"
+
+_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1, "": 1}
+_BYTES: Final = {"TiB": 2**40, "GiB": 2**30, "MiB": 2**20, "KiB": 2**10, "": 1}
+_DURATIONS: Final = (  # name, smallest value, in ms
+    ("years", 1_000 * 86_400_000, 365.25 * 86_400_000),
+    ("d", 86_400_000, 86_400_000),
+    ("h", 3_600_000, 3_600_000),
+    ("min", 60_000, 60_000),
+    ("s", 1_000, 1_000),
+)
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_QUANTITY = re.compile(r"([0-9]+)([A-Za-z]*)", re.ASCII)
+_MOST_DIGITS: Final = 30
+
+
+def duration_ms(value: str | int) -> int:
+    """Return milliseconds >= 0; ValueError with what was found and expected.
+
+    >>> duration_ms("36h"), duration_ms("604800000")
+    (129600000, 604800000)
+    """
+    return _quantity(value, _MS, DURATION_EXPECTED)
+
+
+def size_bytes(value: str | int) -> int:
+    """Return bytes >= 0; ValueError with what was found and expected.
+
+    >>> size_bytes("10GiB"), size_bytes(1024)
+    (10737418240, 1024)
+    """
+    return _quantity(value, _BYTES, SIZE_EXPECTED)
+
+
+def _quantity(value: str | int, units: dict[str, int], expected: str) -> int:
+    number = None
+    if isinstance(value, str):
+        match = _QUANTITY.fullmatch(value.strip())
+        if match and match[2] in units and len(match[1]) <= _MOST_DIGITS:
+            number = int(match[1]) * units[match[2]]
+    elif isinstance(value, int) and not isinstance(value, bool):
+        number = value
+    if number is None or not 0 <= number <= MAX_INT64:
+        raise ValueError(f"{value!r} found, expected {expected}, from 0 to 2^63 - 1")
+    return number
+
+
+def human_bytes(size: int) -> str:
+    """Return a size with about three digits: `1.4 GiB`."""
+    value, unit = float(size), 0
+    while value >= 1024 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{size} B" if unit == 0 else f"{value:.1f} {_UNITS[unit]}"
+
+
+def human_duration(duration_ms: int) -> str:
+    """Return a duration in its largest unit: `7 d`, `1.5 h`; in years from 1,000 days.
+
+    >>> human_duration(604800000), human_duration(-5400000)
+    ('7 d', '-1.5 h')
+    """
+    for name, from_ms, unit_ms in _DURATIONS:
+        if abs(duration_ms) >= from_ms:
+            return f"{round(duration_ms / unit_ms, 1):,}".removesuffix(".0") + f" {name}"
+    return f"{duration_ms} ms"
+
+
+_EXCLUDES: Final = "!"
+_MOST_NAMES: Final = 5
+
+
+class TopicGlobs(NamedTuple):
+    """The globs to include and those to exclude, both without `!`."""
+
+    included: tuple[str, ...]
+    excluded: tuple[str, ...]
+
+    @classmethod
+    def of(cls, globs: Sequence[str]) -> "TopicGlobs":
+        """Return the parsed globs of a user; ValueError for a `!` with nothing after it."""
+        if _EXCLUDES in globs:
+            raise ValueError("--topics '!': expected a glob after !, such as '!*-changelog'")
+        return cls(
+            tuple(glob for glob in globs if not glob.startswith(_EXCLUDES)),
+            tuple(glob[1:] for glob in globs if glob.startswith(_EXCLUDES)),
+        )
+
+    def matches(self, topic: str) -> bool:
+        """Return whether the topic is selected.
+
+        >>> TopicGlobs.of(["orders*", "!*-test"]).matches("orders-test")
+        False
+        """
+        is_included = not self.included or _matches_any(topic, self.included)
+        return is_included and not _matches_any(topic, self.excluded)
+
+    @property
+    def included_regex(self) -> str | None:
+        """Return the regular expression of the globs to include, also valid in Java; None: all."""
+        return _regex(self.included)
+
+    @property
+    def excluded_regex(self) -> str | None:
+        """Return the regular expression of the globs to exclude; None: no such globs."""
+        return _regex(self.excluded)
+
+
+def nearest_topics(wanted: Iterable[str], topics: Iterable[str | None]) -> str:
+    """Return, to be put after a message, the topics that may have been meant; else the first ones.
+
+    >>> nearest_topics(["order"], ["clicks", "orders"]), nearest_topics(["x"], ["clicks", "orders"])
+    ('; did you mean orders?', '; there are clicks, orders')
+    """
+    known = sorted(filter(None, topics))
+    near = [one for name in wanted for one in get_close_matches(name, known, n=_MOST_NAMES)]
+    if near:
+        return f"; did you mean {' or '.join(dict.fromkeys(near))}?"
+    more = ", ..." if len(known) > _MOST_NAMES else ""
+    return f"; there are {', '.join(known[:_MOST_NAMES])}{more}" if known else ""
+
+
+def _matches_any(topic: str, globs: Sequence[str]) -> bool:
+    return any(fnmatchcase(topic, glob) for glob in globs)
+
+
+def _regex(globs: Sequence[str]) -> str | None:
+    return f"^(?:{'|'.join(translate(glob) for glob in globs)})" if globs else None

@@ -7,25 +7,21 @@ run by themselves. So a segment is deletable if a check selects it and all older
 
 A column has one value per segment. The segments of a partition are adjacent rows, oldest first, so
 "all older ones" is a running count. `rules.retention_rows` does the same for one partition's rows.
+
+The input and output columns of the retention rule.
+
+One value per segment; the segments of a partition are adjacent, oldest first. Modes and reasons are
+stored as their indexes in `MODES` and `REASONS` of `rules.retention`; -1: there is no reason.
 """
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 import numpy as np
+import numpy.typing as npt
 
-from kip33.rules.retention_columns import (
-    NO_CODE,
-    Bools,
-    Codes,
-    Decisions,
-    Int64Column,
-    Int64s,
-    LimitColumns,
-    SegmentColumns,
-)
-from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.segment_summary import SegmentStatus
 
 NO_LIMIT: Final = -1  # of retention.ms and retention.bytes
 NEVER_MS: Final = 2**63 - 1
@@ -93,6 +89,7 @@ KEPT_REASONS: Final = REASONS[3:]
 
 _MODE: Final[dict[str, np.int8]] = {mode: np.int8(code) for code, mode in enumerate(MODES)}
 _REASON: Final[dict[str, np.int8]] = {why: np.int8(code) for code, why in enumerate(REASONS)}
+NO_CODE: Final = -1
 _NONE: Final = np.int8(NO_CODE)
 
 
@@ -123,6 +120,9 @@ class WhatIf(NamedTuple):
     ignore_future_ms: int | None = None  # if more than this in the future, use the file's time
 
 
+Codes = npt.NDArray[np.int8]
+
+
 def mode_codes(modes: Iterable[str]) -> Codes:
     """Return each mode as its index in MODES."""
     return np.array([_MODE[mode] for mode in modes], np.int8)
@@ -137,9 +137,96 @@ def doubt_codes(statuses: Iterable[str]) -> Codes:
     return np.fromiter(doubtful, np.int8)
 
 
+Bools = npt.NDArray[np.bool_]
+
+
 def is_reason(codes: Codes, reason: RetentionReason) -> Bools:
     """Return which rows of a column of reasons have this one."""
     return np.equal(codes, _REASON[reason])
+
+
+Int64s = npt.NDArray[np.int64]
+
+
+class Int64Column(NamedTuple):
+    """Integers, and which of them are known."""
+
+    values: Int64s
+    known: Bools
+
+    def where(self, which: Bools) -> Self:
+        """Return the column with all other values unknown."""
+        return self._replace(known=self.known & which)
+
+    def take(self, rows: Int64s | slice) -> Self:
+        """Return these rows of the column."""
+        return self._replace(values=self.values[rows], known=self.known[rows])
+
+    def to_list(self) -> list[int | None]:
+        """Return the numbers, None for unknown ones."""
+        if self.known.all():
+            return list(self.values.tolist())
+        pairs = zip(self.values.tolist(), self.known.tolist(), strict=True)
+        return [value if known else None for value, known in pairs]
+
+
+class SegmentColumns(NamedTuple):
+    """What the rule needs of the segments."""
+
+    starts: Int64s  # the index of each partition's first row
+    base_offset: Int64Column  # unknown for a directory that cannot be listed
+    size_bytes: Int64s  # 0: unknown
+    largest_timestamp: Int64Column
+    doubt: Codes  # `rules.retention.doubt_codes` of the status
+    directory: Int64s  # a number for its partition directory's name, -1 if it has no such name
+
+    @property
+    def lengths(self) -> Int64s:
+        """Return the number of segments of each partition."""
+        return np.diff(self.starts, append=self.size_bytes.size)
+
+    def so_far(self, flags: Bools) -> Int64s:
+        """Return for each row how many rows of its partition are flagged up to this one."""
+        counts = np.cumsum(flags, dtype=np.int64)
+        before = counts[self.starts] - flags[self.starts]
+        return counts - np.repeat(before, self.lengths)
+
+
+class LimitColumns(NamedTuple):
+    """The settings for each row's partition."""
+
+    mode: Codes  # indexes in `rules.retention.MODES`
+    retention_ms: Int64s
+    retention_bytes: Int64s
+    log_start_offset: Int64Column
+    keeps_active: Bools  # `active_segment` is keep
+    is_remote: Bools  # `boundary` is remote
+
+
+class Decisions(NamedTuple):
+    """Whether each segment is deletable, when, and why."""
+
+    retention_ms_breached: Bools  # by its own timestamp, regardless of older segments
+    deletable: Bools
+    reason: Codes  # indexes in `rules.retention.REASONS`
+    expires_at_ms: Int64Column  # by its own timestamp; unknown: never by time
+    deletable_at_ms: Int64Column  # with all older ones; 0: by size or offset; unknown: not by time
+    blocked_by_base_offset: Int64Column
+    blocked_by_timestamp: Int64Column
+    kept_only_by_blocker: Bools  # it would be deletable if the blocking segment were
+
+    def part(self, rows: slice) -> "Decisions":
+        """Return the decisions of some rows."""
+        return Decisions(
+            self.retention_ms_breached[rows],
+            self.deletable[rows],
+            self.reason[rows],
+            self.expires_at_ms.take(rows),
+            self.deletable_at_ms.take(rows),
+            self.blocked_by_base_offset.take(rows),
+            self.blocked_by_timestamp.take(rows),
+            self.kept_only_by_blocker[rows],
+        )
 
 
 def judge_columns(segments: SegmentColumns, limits: LimitColumns, *, now_ms: int) -> Decisions:

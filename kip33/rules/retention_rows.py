@@ -1,7 +1,10 @@
-"""The retention rule for one partition's segments as rows; `rules.retention` has it for columns."""
+"""The retention rule for one partition's segments as rows; `rules.retention` has it for columns.
+
+Sums of retention decisions: for each partition, and over time.
+"""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -9,20 +12,23 @@ from kip33.rules.retention import (
     NO_LIMIT,
     REASONS,
     ActiveSegment,
+    Bools,
     Boundary,
-    RetentionMode,
-    doubt_codes,
-    judge_columns,
-    mode_codes,
-)
-from kip33.rules.retention_columns import (
+    Codes,
     Decisions,
     Int64Column,
     Int64s,
     LimitColumns,
+    RetentionMode,
+    RetentionReason,
     SegmentColumns,
+    doubt_codes,
+    is_reason,
+    judge_columns,
+    mode_codes,
 )
-from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.segment_summary import SegmentStatus
+from kip33.rules.suspicious_timestamps import SUSPICIONS
 
 
 class SegmentFigures(NamedTuple):
@@ -109,3 +115,190 @@ def decision_rows(decisions: Decisions) -> list[Decision]:
         strict=True,
     )
     return [Decision(*row) for row in rows]
+
+
+MOST_SEGMENTS_NAMED: Final = 10  # base offsets in a partition's row of segments judged by file time
+_NAMED: Final = "last_modified_base_offsets"
+
+
+class SummedSegments(NamedTuple):
+    """The columns that are summed, in addition to those of the rule."""
+
+    segments: SegmentColumns
+    decisions: Decisions
+    now_ms: int
+    last_offset: Int64Column
+    offset_of_max_timestamp: Int64Column
+    by_file: Bools  # the file's time is used instead of a message timestamp
+    is_unverified: Bools
+    is_doubtful: Bools
+    is_empty: Bools  # its status is `empty`
+    suspicions: Codes
+
+    @property
+    def is_tiered(self) -> Bools:
+        """Return which rows are not judged, because their topic is in tiered storage."""
+        return is_reason(self.decisions.reason, RetentionReason.TIERED)
+
+    def number_of(self, which: Bools) -> Int64s:
+        """Return the number of selected rows in each partition."""
+        return _sums(which.astype(np.int64), self.segments.starts)
+
+    def bytes_of(self, which: Bools) -> Int64s:
+        """Return the bytes of the selected rows in each partition."""
+        return _sums(np.where(which, self.segments.size_bytes, 0), self.segments.starts)
+
+    def total(self, prefix: str, which: Bools) -> dict[str, Int64s]:
+        """Return both, under their names in a partition's row."""
+        return {f"{prefix}segments": self.number_of(which), f"{prefix}bytes": self.bytes_of(which)}
+
+
+class NamedOffsets(NamedTuple):
+    """Base offsets of some rows, and the index at which those of each partition begin."""
+
+    base_offsets: Int64s
+    starts: Int64s  # one element more than there are partitions
+
+
+class PartitionSums(NamedTuple):
+    """The sums of each partition, under the names that `kip33.spark.summarize_partitions` uses."""
+
+    columns: dict[str, Int64s | Int64Column | NamedOffsets]
+    blocking_rows: Int64Column  # the index of the row that blocks the partition
+    suspicions: list[Int64s]  # the number of segments for each of SUSPICIONS
+
+    def number(self, name: str) -> Int64s:
+        """Return a count or sum that is known for each partition."""
+        column = self.columns[name]
+        if not isinstance(column, np.ndarray):
+            raise TypeError(f"{name}: not every partition has one")
+        return column
+
+
+def partition_sums(rows: SummedSegments) -> PartitionSums:
+    """Return the sums of each partition."""
+    segments, decisions = rows.segments, rows.decisions
+    blocked = is_reason(decisions.reason, RetentionReason.BLOCKED)
+    deletable = rows.number_of(decisions.deletable)
+    kept = Int64Column(segments.starts + deletable, deletable < segments.lengths)
+    kept = Int64Column(np.where(kept.known, kept.values, segments.starts), kept.known)
+    expired_active = is_reason(decisions.reason, RetentionReason.ACTIVE_SEGMENT)
+    columns: dict[str, Int64s | Int64Column | NamedOffsets] = {
+        **rows.total("", np.ones(blocked.size, bool)),
+        **rows.total("deletable_", decisions.deletable),
+        "first_base_offset": _first_base_offset(segments),
+        "first_kept_base_offset": segments.base_offset.take(kept.values).where(kept.known),
+        "log_end_offset": _log_end(rows),
+        **rows.total("blocked_", blocked),
+        "kept_only_by_blocker_bytes": rows.bytes_of(decisions.kept_only_by_blocker),
+        **_blocking(rows, blocked, kept.values),
+        "last_modified_segments": rows.number_of(rows.by_file),
+        _NAMED: _first_named(rows),
+        "deletable_last_modified_segments": rows.number_of(rows.by_file & decisions.deletable),
+        "unverified_segments": rows.number_of(rows.is_unverified),
+        "deletable_unverified_segments": rows.number_of(rows.is_unverified & decisions.deletable),
+        "doubtful_segments": rows.number_of(rows.is_doubtful),
+        "tiered_segments": rows.number_of(rows.is_tiered),
+        "active_expired_segments": rows.number_of(expired_active & decisions.retention_ms_breached),
+    }
+    suspicions = [rows.number_of(rows.suspicions == code) for code in range(len(SUSPICIONS))]
+    return PartitionSums(columns, kept.where(rows.number_of(blocked) > 0), suspicions)
+
+
+class Freed(NamedTuple):
+    """What becomes deletable between a time and the one before it, for one topic number."""
+
+    at_ms: int
+    topic: int
+    segments: int
+    bytes: int
+
+
+def freed_up_to(
+    deletable_at: Int64Column, topics: Int64s, sizes: Int64s, moments_ms: Sequence[int]
+) -> list[Freed]:
+    """Return what becomes deletable for each time and topic, in order; no row if there is nothing.
+
+    The first time includes everything that was deletable before it. New appends are ignored.
+    """
+    moments = np.array(sorted(set(moments_ms)), np.int64)
+    bucket = np.searchsorted(moments, deletable_at.values)
+    freed = deletable_at.known & (bucket < moments.size)
+    if not freed.any():
+        return []
+    places = bucket[freed] * (topics.max() + 1) + topics[freed]
+    order = np.argsort(places, kind="stable")
+    starts = np.flatnonzero(np.diff(places[order], prepend=-1))
+    first = order[starts]
+    return [
+        Freed(*row)
+        for row in zip(
+            moments[bucket[freed][first]].tolist(),
+            topics[freed][first].tolist(),
+            np.diff(starts, append=order.size).tolist(),
+            _sums(sizes[freed][order], starts).tolist(),
+            strict=True,
+        )
+    ]
+
+
+def _sums(values: Int64s, starts: Int64s) -> Int64s:
+    if not starts.size:
+        return np.zeros(0, np.int64)
+    return np.asarray(np.add.reduceat(values, starts), np.int64)
+
+
+def _first_base_offset(segments: SegmentColumns) -> Int64Column:
+    """Return the smallest known one: directories without one are first."""
+    unknown = _sums((~segments.base_offset.known).astype(np.int64), segments.starts)
+    has_one = unknown < segments.lengths
+    return segments.base_offset.take(segments.starts + np.where(has_one, unknown, 0)).where(has_one)
+
+
+def _log_end(rows: SummedSegments) -> Int64Column:
+    """Return the end of the newest segment, or the start of an empty one; unknown: not read."""
+    last = rows.segments.starts + rows.segments.lengths - 1
+    end, begin = rows.last_offset.take(last), rows.segments.base_offset.take(last)
+    is_end = end.known & (end.values < 2**63 - 1)
+    return Int64Column(
+        np.where(is_end, end.values + 1, begin.values),
+        is_end | (rows.is_empty[last] & begin.known),
+    )
+
+
+def _blocking(rows: SummedSegments, blocked: Bools, kept: Int64s) -> dict[str, Int64Column]:
+    """Return the figures of the row that blocks each partition, unknown if no row does."""
+    segments, deletable_at = rows.segments, rows.decisions.deletable_at_ms
+    blocks = rows.number_of(blocked) > 0
+    timestamp = segments.largest_timestamp.take(kept).where(blocks)
+    newest = np.where(
+        blocked & segments.largest_timestamp.known, segments.largest_timestamp.values, 0
+    )
+    ends = np.where(blocked & deletable_at.known, deletable_at.values, 2**63 - 1)
+    return {
+        "blocking_base_offset": segments.base_offset.take(kept).where(blocks),
+        "blocking_timestamp": timestamp,
+        "blocking_offset_of_max_timestamp": rows.offset_of_max_timestamp.take(kept).where(blocks),
+        "blocking_ahead_of_now_ms": timestamp._replace(values=timestamp.values - rows.now_ms),
+        "blocking_ahead_of_blocked_ms": timestamp._replace(
+            values=timestamp.values - _extremes(np.maximum, newest, segments.starts)
+        ),
+        "block_ends_at_ms": Int64Column(
+            _extremes(np.minimum, ends, segments.starts),
+            blocks & (rows.number_of(blocked & deletable_at.known) > 0),
+        ),
+    }
+
+
+def _extremes(which: np.ufunc, values: Int64s, starts: Int64s) -> Int64s:
+    if not starts.size:
+        return np.zeros(0, np.int64)
+    return np.asarray(which.reduceat(values, starts), np.int64)
+
+
+def _first_named(rows: SummedSegments) -> NamedOffsets:
+    """Return the first base offsets, in each partition, of segments judged by the file's time."""
+    named = rows.by_file & rows.segments.base_offset.known
+    named &= rows.segments.so_far(named) <= MOST_SEGMENTS_NAMED
+    ends = np.cumsum(rows.number_of(named))
+    return NamedOffsets(rows.segments.base_offset.values[named], np.concatenate(([0], ends)))

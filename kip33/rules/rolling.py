@@ -11,7 +11,7 @@ Time is the batch's max timestamp minus the timestamp from which the segment's t
 traffic, no roll. The texts differ about that timestamp (`RollReading`). In a segment that begins
 without a timestamp, Kafka takes the time since it created the segment object, which no file has.
 
-`rules.roll_columns` judges the segments of a catalog, `rules.roll_replay` replays batches.
+`rules.roll_verdicts` judges the segments of a catalog, `rules.roll_replay` replays batches.
 """
 
 from enum import StrEnum

@@ -1,4 +1,7 @@
-"""The catalog's figures about a segment's batches, collected during the scan."""
+"""The catalog's figures about a segment's batches, collected during the scan.
+
+The status of a segment's log as found by a build: the column `status` of the catalog.
+"""
 
 from enum import StrEnum
 from typing import Any, Final
@@ -133,3 +136,23 @@ def names_of(bits: int, names: tuple[str, ...]) -> list[str]:
 def codec_names(bits: int) -> list[str]:
     """Return the codecs of a SUMMARY_RECORD's `codecs`."""
     return names_of(bits, CODEC_NAMES)
+
+
+class SegmentStatus(StrEnum):
+    """The status of a segment's log; each member is its own text.
+
+    >>> SegmentStatus.TRUNCATED == "truncated"
+    True
+    """
+
+    OK = "ok"
+    EMPTY = "empty"  # no bytes
+    TRUNCATED = "truncated"  # recovery cuts the log to its valid bytes
+    INVALID = "invalid"  # recovery fails, or empties or splits the segment
+    UNREADABLE = "unreadable"  # the file could not be read
+    UNVERIFIED = "unverified"  # judged by the end of its index, the log was not read
+    ARCHIVED = "archived"  # in S3 Glacier: it cannot be read until it is restored
+
+
+NOT_READ: Final = (SegmentStatus.UNREADABLE, SegmentStatus.ARCHIVED)
+"""Of these a build knows only what the listing says: size and modification time."""

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from kip33.rules.quantities import MAX_INT64
-from kip33.rules.retention_columns import NO_CODE, Bools, Codes, Int64Column, Int64s
+from kip33.rules.policies import MAX_INT64
+from kip33.rules.retention import NO_CODE, Bools, Codes, Int64Column, Int64s
 
 YEAR_1990_MS: Final = 631_152_000_000  # no Kafka record is older; a clock that starts in 1970 is
 YEAR_MS: Final = 366 * 86_400_000

@@ -12,8 +12,19 @@ record that is older than the first one is not seen.
 With LogAppendTime a v2 batch keeps the first record's timestamp of its producer
 (`DefaultRecordBatch.setMaxTimestamp`). The difference is the latency of the append. It includes the
 difference of the two clocks, so it can be negative.
+
+A histogram of durations in ms whose percentiles have a bounded error; two of them add up.
+
+Durations from -255 to 255 ms have a bucket each. From 256 ms on each power of two has 128 buckets,
+so a bucket is at most 1/128 as wide as its durations. A percentile is the upper end of its bucket:
+never below the exact value, and at most 0.8 % of it above. The smallest and the largest duration
+are exact.
+
+Which `message.timestamp.*.max.ms` apply to a topic: of options, of policies, of Kafka.
 """
 
+import math
+from collections import Counter
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -25,11 +36,14 @@ from kip33.formats.batch import (
     NO_TIMESTAMP,
     BatchColumns,
 )
-from kip33.rules.latency_histogram import LatencyHistogram
-from kip33.rules.quantities import MAX_INT64
-from kip33.rules.retention import NO_LIMIT
-from kip33.rules.retention_columns import Bools, Codes, Int64Column, Int64s
-from kip33.rules.suspicious_timestamps import SUSPICIONS, TimestampColumns, suspicions_of
+from kip33.rules.policies import MAX_INT64, Policies
+from kip33.rules.retention import NO_LIMIT, Bools, Codes, Int64Column, Int64s
+from kip33.rules.suspicious_timestamps import (
+    DEFAULT_AFTER_MAX_MS,
+    SUSPICIONS,
+    TimestampColumns,
+    suspicions_of,
+)
 
 _SECOND: Final = 1_000
 _DAY: Final = 86_400_000
@@ -215,3 +229,122 @@ def _suspicious(timestamps: Int64s, question: ProfileQuestion) -> Int64s:
     after_max = np.full(len(timestamps), MAX_INT64 if limit is None else limit, np.int64)
     codes = suspicions_of_records(timestamps, after_max, now_ms=question.now_ms)
     return np.bincount(codes[codes >= 0], minlength=len(SUSPICIONS)).astype(np.int64)
+
+
+PERCENTILE_ERROR: Final = 1 / 128
+_EXACT: Final = 256  # durations below it have a bucket each
+_PER_POWER: Final = 128
+_SHIFT: Final = 7  # of 128
+_POWERS: Final = np.left_shift(np.int64(1), np.arange(63))
+
+
+class LatencyHistogram:
+    """Counts durations; `count`, `smallest` and `largest` are exact, None without durations."""
+
+    def __init__(self) -> None:
+        """Start without durations."""
+        self.count = self.negative = 0
+        self.smallest: int | None = None
+        self.largest: int | None = None
+        self._counts: Counter[int] = Counter()  # by bucket, -1 - bucket for a negative duration
+
+    def add(self, durations: Int64s) -> None:
+        """Count durations, each above -2^63."""
+        if not durations.size:
+            return
+        is_negative = durations < 0
+        buckets = _bucket_of(np.abs(durations))
+        found, counts = np.unique(np.where(is_negative, -1 - buckets, buckets), return_counts=True)
+        self._counts.update(dict(zip(found.tolist(), counts.tolist(), strict=True)))
+        self.count += durations.size
+        self.negative += int(is_negative.sum())
+        self._stretch(int(durations.min()), int(durations.max()))
+
+    def merge(self, other: "LatencyHistogram") -> None:
+        """Count what another histogram has counted."""
+        if other.smallest is None or other.largest is None:
+            return
+        self._counts.update(other._counts)
+        self.count += other.count
+        self.negative += other.negative
+        self._stretch(other.smallest, other.largest)
+
+    def percentile(self, percent: float) -> int | None:
+        """Return the smallest duration that `percent` of all do not exceed; None without any.
+
+        It is never too small, and too large by at most PERCENTILE_ERROR of it.
+        """
+        if self.smallest is None or self.largest is None:
+            return None
+        left = max(1, math.ceil(self.count * percent / 100))
+        for bucket in sorted(self._counts):
+            left -= self._counts[bucket]
+            if left <= 0:
+                return min(max(_upper_end(bucket), self.smallest), self.largest)
+        return self.largest
+
+    def _stretch(self, smallest: int, largest: int) -> None:
+        self.smallest = smallest if self.smallest is None else min(self.smallest, smallest)
+        self.largest = largest if self.largest is None else max(self.largest, largest)
+
+
+def _bucket_of(durations: Int64s) -> Int64s:
+    """Return the bucket of each duration of 0 or more."""
+    power = np.maximum(np.searchsorted(_POWERS, durations, side="right") - 1, _SHIFT)
+    leading = durations >> (power - _SHIFT)  # 128 to 255 from 256 ms on
+    wide = _EXACT + (power - _SHIFT - 1) * _PER_POWER + leading - _PER_POWER
+    return np.where(durations < _EXACT, durations, wide).astype(np.int64)
+
+
+def _ends(bucket: int) -> tuple[int, int]:
+    """Return the smallest and the largest duration of a bucket of 0 or more."""
+    if bucket < _EXACT:
+        return bucket, bucket
+    power, leading = divmod(bucket - _EXACT, _PER_POWER)
+    shift = power + 1
+    smallest = (leading + _PER_POWER) << shift
+    return smallest, smallest + (1 << shift) - 1
+
+
+def _upper_end(bucket: int) -> int:
+    return -_ends(-1 - bucket)[0] if bucket < 0 else _ends(bucket)[1]
+
+
+class LimitChoice(NamedTuple):
+    """The limits that a user gives, in ms; None if not given.
+
+    A limit for one side comes first, then `difference_max_ms` (Kafka before 4.0, KIP-32), then the
+    topic's policy, then the defaults of Kafka 4: none before, an hour after.
+    """
+
+    before_max_ms: int | None = None
+    after_max_ms: int | None = None
+    difference_max_ms: int | None = None
+    policies: Policies | None = None
+
+    def of(self, topic: str | None) -> TimestampLimits:
+        """Return the limits of a topic, None for the topic of an unknown directory."""
+        policy = self.policies.of(topic) if self.policies and topic is not None else None
+        return limits_of(
+            _first(
+                self.before_max_ms,
+                self.difference_max_ms,
+                policy and policy.message_timestamp_before_max_ms,
+            ),
+            _first(
+                self.after_max_ms,
+                self.difference_max_ms,
+                policy and policy.message_timestamp_after_max_ms,
+                DEFAULT_AFTER_MAX_MS,
+            ),
+        )
+
+    def timestamp_type(self, topic: str | None) -> str | None:
+        """Return `message.timestamp.type` of the topic's policy, None if it has none."""
+        if self.policies is None or topic is None:
+            return None
+        return self.policies.of(topic).message_timestamp_type
+
+
+def _first(*limits: int | None) -> int | None:
+    return next((limit for limit in limits if limit is not None), None)

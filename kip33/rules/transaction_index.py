@@ -3,15 +3,45 @@
 `complete_transactions` gives the result of Kafka's recovery with these transactions, without
 reading the log again. A transaction that was open at the start is ended by its producer's first
 marker in the segment, and until then no transaction of the segment itself is older.
+
+Find the transactions that are open at the start of each segment of a partition.
+
+The catalog's column `open_transactions` has the transactions open at a segment's end, as JSON:
+
+    {"5": 1000}    only one: producer 5's, which began at offset 1000
+    {}             no transaction is open
+    "unchanged"    the segment has no transactions: the same are open at its start and at its end
+    null           unknown
+
+The verdict on a `.txnindex`.
+
+identical    the bytes that recovery gives; or no file or an empty one, if nothing was aborted
+consistent   every aborted transaction is covered, and every entry has its ABORT marker; for
+             example after a broker's cleaner
+incomplete   every entry is true, but an aborted transaction has no entry: `read_committed`
+             consumers would read its records
+wrong        an entry has no ABORT marker of its producer, begins after the transaction does, or has
+             a last stable offset that is too high; or entries are out of order
+malformed    its length is not a multiple of an entry's, or an entry's version is not 0
+missing      there is an `.index` but no `.txnindex`: a broker does not rebuild it
+unknown      the transactions that are open at the segment's start are unknown
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from kip33.formats.transaction_index import AbortedTransaction
-from kip33.rules.transaction_summary import TransactionSummary
-from kip33.rules.transactions import BEGAN_HERE, FIRST_END
+from kip33.errors import CorruptIndexError
+from kip33.formats.transaction_index import AbortedTransaction, TransactionIndex
+from kip33.rules.index_verdict import IndexVerdict, Verdict
+from kip33.rules.transactions import (
+    BEGAN_HERE,
+    FIRST_END,
+    LAST_OFFSET,
+    PRODUCER_ID,
+    TransactionSummary,
+)
 
 START_UNKNOWN: Final = "the open transactions at the segment's start are not known"
 
@@ -87,3 +117,157 @@ def _aborted(
             continue
         entries.append(AbortedTransaction(producer, first, last, stable))
     return entries
+
+
+UNCHANGED: Final = '"unchanged"'
+
+Open = Mapping[int, int]
+"""The first offset of each producer's open transaction."""
+
+
+def open_as_json(open_at_end: Open | None) -> str | None:
+    """Return the column's value, producers in order."""
+    if open_at_end is None:
+        return None
+    return json.dumps({str(producer): open_at_end[producer] for producer in sorted(open_at_end)})
+
+
+def open_from_json(text: str | None, open_at_start: Open | None) -> Open | None:
+    """Return the transactions open at the segment's end from the column's value; None: unknown.
+
+    >>> open_from_json('{"5": 1000}', None), open_from_json(UNCHANGED, {6: 7})
+    ({5: 1000}, {6: 7})
+    """
+    if text is None:
+        return None
+    if text == UNCHANGED:
+        return open_at_start
+    return {int(producer): first_offset for producer, first_offset in json.loads(text).items()}
+
+
+class TransactionChain:
+    """Tracks open transactions over a partition's segments, oldest first.
+
+    They are unknown after a gap between two segments, and before the first segment unless it starts
+    at offset 0.
+    """
+
+    def __init__(self) -> None:
+        """Start before the oldest segment."""
+        self._base_offset: int | None = None
+        self._next_offset: int | None = None
+        self._open: Open | None = None
+
+    def open_at(self, base_offset: int) -> Open | None:
+        """Return the transactions open at the start of the next segment; None: unknown."""
+        if base_offset == 0:
+            return {}
+        return self._open if self.goes_on_at(base_offset) else None
+
+    def goes_on_at(self, base_offset: int) -> bool:
+        """Return whether the previous segment ends where this one begins."""
+        return base_offset == self._next_offset
+
+    def pass_segment(
+        self, base_offset: int, last_offset: int | None, open_at_end: Open | None
+    ) -> None:
+        """Process a segment. After two with one base offset, which may differ, it is unknown."""
+        is_second = base_offset == self._base_offset
+        self._base_offset = base_offset
+        self._next_offset = None if last_offset is None else last_offset + 1
+        self._open = None if is_second else open_at_end
+
+
+_MOST_PROBLEMS = 3
+
+
+def transaction_index_verdict(
+    data: bytes | None,
+    summary: TransactionSummary,
+    completed: CompletedTransactions,
+    *,
+    base_offset: int,
+    is_expected: bool,
+) -> Verdict | None:
+    """Return the verdict on a `.txnindex`, None if there is no file and none is expected.
+
+    `data` is None if there is no file; `is_expected`: there is an `.index` beside it.
+    """
+    if data is None and not is_expected:
+        return None
+    if completed.aborted is None:
+        return _of_unknown(data, summary, completed, base_offset)
+    if data is None:
+        count = len(completed.aborted)
+        if not count:
+            return None
+        what = (
+            f"the .txnindex is missing, and {count} "
+            f"transaction{'s were' if count > 1 else ' was'} aborted"
+        )
+        return Verdict(IndexVerdict.MISSING, None, (what,))
+    expected = TransactionIndex.from_entries(completed.aborted, base_offset=base_offset)
+    if data == expected.to_bytes():
+        return Verdict(IndexVerdict.IDENTICAL)
+    try:
+        entries = list(TransactionIndex.from_bytes(data, base_offset=base_offset))
+    except CorruptIndexError as error:
+        return Verdict(IndexVerdict.MALFORMED, None, (str(error),))
+    wrong = [*_untrue(entries, summary), *_other(entries, completed.aborted)]
+    if wrong:
+        return Verdict(IndexVerdict.WRONG, None, tuple(wrong[:_MOST_PROBLEMS]))
+    found = {(one.producer_id, one.last_offset) for one in entries}
+    lost = [one for one in completed.aborted if (one.producer_id, one.last_offset) not in found]
+    if lost:
+        what = f"{len(lost)} of {len(completed.aborted)} aborted transactions have no entry"
+        return Verdict(IndexVerdict.INCOMPLETE, None, (f"{what}; the first is {_named(lost[0])}",))
+    return Verdict(IndexVerdict.CONSISTENT)
+
+
+def _of_unknown(
+    data: bytes | None,
+    summary: TransactionSummary,
+    completed: CompletedTransactions,
+    base_offset: int,
+) -> Verdict:
+    try:
+        entries = list(TransactionIndex.from_bytes(data or b"", base_offset=base_offset))
+    except CorruptIndexError as error:
+        return Verdict(IndexVerdict.MALFORMED, None, (str(error),))
+    wrong = list(_untrue(entries, summary))
+    if wrong:
+        return Verdict(IndexVerdict.WRONG, None, tuple(wrong[:_MOST_PROBLEMS]))
+    what = "the .txnindex is missing; " if data is None else ""
+    return Verdict(IndexVerdict.UNKNOWN, None, (f"{what}{completed.problem}",))
+
+
+def _untrue(entries: list[AbortedTransaction], summary: TransactionSummary) -> Iterator[str]:
+    """Yield the contradictions between entries and the segment."""
+    markers = {(row[PRODUCER_ID], row[LAST_OFFSET]) for row in summary.aborts.tolist()}
+    for number, one in enumerate(entries):
+        if (one.producer_id, one.last_offset) not in markers:
+            where = f"offset {one.last_offset} has no ABORT marker of producer {one.producer_id}"
+            yield f"entry {number}: {where}"
+    for number, (before, after) in enumerate(pairwise(entries), start=1):
+        if after.last_offset <= before.last_offset:
+            what = f"last offset {after.last_offset} is not above {before.last_offset}"
+            yield f"entry {number}: {what}, the one before"
+
+
+def _other(
+    entries: list[AbortedTransaction], aborted: tuple[AbortedTransaction, ...]
+) -> Iterator[str]:
+    """Yield the entries that do not cover all records of their aborted transaction."""
+    expected = {(one.producer_id, one.last_offset): one for one in aborted}
+    for number, one in enumerate(entries):
+        true = expected.get((one.producer_id, one.last_offset))
+        if true and one.first_offset > true.first_offset:
+            what = f"first offset {one.first_offset} found, expected {true.first_offset}"
+            yield f"entry {number}: {what}"
+        elif true and one.last_stable_offset > true.last_stable_offset:
+            found, right = one.last_stable_offset, true.last_stable_offset
+            yield f"entry {number}: last stable offset {found} found, expected {right}"
+
+
+def _named(one: AbortedTransaction) -> str:
+    return f"producer {one.producer_id}'s from offset {one.first_offset} to {one.last_offset}"

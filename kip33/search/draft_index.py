@@ -1,6 +1,6 @@
 """The index file of a KIP-33 draft: the entry at which a search for a time begins.
 
-`rules.draft_lookup` says which entry that is. Two drafts are right only if no batch of the segment
+`rules.draft_entries` says which entry that is. Two drafts are right only if no batch of the segment
 has a timestamp below an earlier batch's. The catalog row counts such batches
 (`out_of_order_batches`): if there is one, or the number is unknown, the file is not used.
 """
@@ -18,10 +18,11 @@ from kip33.rules.draft_entries import (
     INLINE,
     MINUTE_MAP,
     MINUTE_MS,
+    NO_SLOT,
     DraftDialect,
     Int64s,
+    slots_for,
 )
-from kip33.rules.draft_lookup import NO_SLOT, slots_for
 from kip33.search.searched_segment import SearchedSegment
 
 INLINE_WIDTHS: Final = (8, 8)  # offset and position together, then the timestamp

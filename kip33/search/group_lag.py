@@ -10,7 +10,7 @@ from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.policies import Policies, Policy
 from kip33.rules.retention import ActiveSegment, RetentionMode
 from kip33.rules.retention_rows import Limits, SegmentFigures, judge
-from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.segment_summary import SegmentStatus
 from kip33.search.log_window import Meter
 from kip33.search.offset_lookup import record_from
 from kip33.search.replicas import (

@@ -16,7 +16,7 @@ from kip33.formats.batch import CONTROL, LOG_APPEND_TIME
 from kip33.formats.byte_sources import ReadInto, read_fully
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES, iterate_records
 from kip33.formats.scan import BatchScan
-from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.segment_summary import SegmentStatus
 from kip33.stores.files import one_line, opened
 from kip33.stores.locations import Location
 

@@ -43,7 +43,7 @@ from kip33.rules.search import (
     require_target,
     trap,
 )
-from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.segment_summary import SegmentStatus
 from kip33.search.answers import Answer, Pending
 from kip33.search.index_lookup import IndexLookup
 from kip33.search.largest_record import largest_record

@@ -5,7 +5,7 @@ from typing import Final
 from kip33.errors import FileReadError, Kip33Error
 from kip33.rules.search import SearchResult
 from kip33.rules.search import not_found as result_without_record
-from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.segment_summary import SegmentStatus
 from kip33.search.answers import Pending
 from kip33.search.log_window import Meter
 from kip33.search.offset_lookup import counts_from, has_timestamp_from

@@ -15,7 +15,7 @@ from kip33.formats.batch import BatchColumns
 from kip33.formats.byte_sources import read_fully
 from kip33.formats.records import iterate_records
 from kip33.formats.scan import BatchScan
-from kip33.rules.segment_status import NOT_READ, SegmentStatus
+from kip33.rules.segment_summary import NOT_READ, SegmentStatus
 from kip33.stores.files import one_line, opened
 from kip33.stores.locations import Location
 

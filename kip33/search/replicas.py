@@ -8,8 +8,7 @@ import numpy as np
 
 from kip33.catalog.older_topics import IS_OLDER
 from kip33.formats.names import two_directories_in
-from kip33.rules.overlaps import APART, UNKNOWN_OFFSET, overlaps
-from kip33.rules.replica_rank import Extent, most_complete_of
+from kip33.rules.offset_holes import APART, UNKNOWN_OFFSET, Extent, most_complete_of, overlaps
 from kip33.search.searched_segment import SearchedSegment, losses_of
 
 SEARCH_THREADS: Final = 16  # per search: stores take most of its time
@@ -30,7 +29,7 @@ def replicas_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[SearchedSeg
 
 
 def of_newest_topic(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the rows of the newest topic of their name; see `rules.incarnations`."""
+    """Return the rows of the newest topic of their name; see `rules.offset_holes`."""
     return [row for row in rows if not row.get(IS_OLDER)]
 
 

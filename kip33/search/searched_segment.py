@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from kip33.rules.search import may_hold
-from kip33.rules.segment_status import NOT_READ, SegmentStatus
+from kip33.rules.segment_summary import NOT_READ, SegmentStatus
 from kip33.rules.untimestamped import FILE_TIME_OFFSET
 
 MAX_BELIEVED: Final = (

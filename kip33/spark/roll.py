@@ -1,6 +1,6 @@
 """The roll audit of a catalog as a DataFrame: why segments ended, as SQL windows.
 
-These are the rules of `kip33.rules.roll_columns.judge_rolls` as Spark expressions, for what a
+These are the rules of `kip33.rules.roll_verdicts.judge_rolls` as Spark expressions, for what a
 catalog alone tells. Tests compare the two row by row.
 """
 
@@ -14,8 +14,7 @@ from pyspark.sql import functions as sf
 from kip33.formats.batch import LEGACY_HEADER_BYTES, MAX_INT32
 from kip33.rules.policies import Policies
 from kip33.rules.retention import KEPT_STATUSES, NEVER_MS
-from kip33.rules.roll_columns import EARLY_SHARE
-from kip33.rules.roll_verdicts import EarlyRoll, NotSeen, RollDoubt
+from kip33.rules.roll_verdicts import EARLY_SHARE, EarlyRoll, NotSeen, RollDoubt
 from kip33.rules.rolling import (
     GivenSettings,
     RollReading,

@@ -17,7 +17,7 @@ from kip33.audits.timestamp_tree import execute_timestamps
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.choosing import choose
 from kip33.rules.policies import Policies
-from kip33.rules.timestamp_limits import LimitChoice
+from kip33.rules.timestamp_profile import LimitChoice
 from kip33.spark.given_places import given_places
 from kip33.spark.spark_engine import SparkEngine
 from kip33.spark.store_settings import use_session

@@ -16,8 +16,7 @@ from kip33.catalog.catalog import Catalog
 from kip33.errors import LocationError
 from kip33.formats.batch import BATCH
 from kip33.local.local_engine import LocalEngine
-from kip33.rules.timestamp_limits import LimitChoice
-from kip33.rules.timestamp_profile import ProfileQuestion, TimestampProfile
+from kip33.rules.timestamp_profile import LimitChoice, ProfileQuestion, TimestampProfile
 from tests.builders.generated_segments import Written, random_segment, rows_of
 from tests.builders.segment_builder import Record, v2_batch
 from tests.demo_archive import COPIED_MS, START_MS, orders, write

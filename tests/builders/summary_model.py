@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any
 
-from kip33.rules.retention_sums import MOST_SEGMENTS_NAMED
+from kip33.rules.retention_rows import MOST_SEGMENTS_NAMED
 from tests.builders.random_catalogs import NOW_MS
 
 Row = dict[str, Any]

@@ -17,7 +17,7 @@ import pytest
 from kip33.archive.leftover_files import LeftoverKind
 from kip33.rules.offset_holes import HoleKind
 from kip33.rules.retention import RetentionReason
-from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.segment_summary import SegmentStatus
 from tests.builders.counted_archive import POLICY, Expected, counted_archive
 from tests.builders.layouts import Stored, aiven, aiven_stem
 from tests.builders.segment_builder import Record, segment, v2_batch

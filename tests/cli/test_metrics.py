@@ -13,7 +13,7 @@ from kip33.cli.metrics_file import OTHER_TOPICS
 from kip33.indexing.quick_verification import QuickVerdict
 from kip33.rules.index_verdict import IndexVerdict
 from kip33.rules.offset_holes import HoleKind
-from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.segment_summary import SegmentStatus
 from tests.cli.console import PROJECT, Command, file_named
 
 PAGE = PROJECT / "kip33/docs/alerting.md"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kip33.rules.daily_share import ONE_DAY_MS, DailyShare
+from kip33.rules.packing import ONE_DAY_MS, DailyShare
 from tests.builders.changing_archive import ChangingArchive, batches
 from tests.cli.console import Command
 

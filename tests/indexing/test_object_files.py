@@ -407,7 +407,7 @@ def test_what_a_file_says_of_itself(made: Path) -> None:
     code = ObjectCode.from_bytes(made.read_bytes())
     assert code.to_bytes() == made.read_bytes()
     assert set(code.kernels) == set(map(name_of, samples()))
-    assert {"kip33.formats.walk", "kip33.formats.batch", "kip33.rules.hash_table"} <= {
+    assert {"kip33.formats.walk", "kip33.formats.batch", "kip33.rules.transactions"} <= {
         *code.sources
     }
     assert not code.is_stale

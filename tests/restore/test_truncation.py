@@ -21,7 +21,7 @@ from kip33.restore.truncate_journal import JOURNAL, journal_id_of
 from kip33.restore.truncate_planner import plan_truncation
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_verdict import IndexVerdict
-from kip33.rules.segment_status import SegmentStatus
+from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.truncation import TruncationCase, truncation_case
 from kip33.stores.locations import Location
 from tests.builders.partition_copies import files_of, write_partition

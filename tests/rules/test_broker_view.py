@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from kip33.rules.broker_view import (
+from kip33.rules.broker_start import (
     BrokerTimestampSource,
     BrokerView,
     IndexFault,
@@ -142,5 +142,5 @@ def test_an_incomplete_entry_is_not_used() -> None:
 
 
 def test_examples() -> None:
-    result = doctest.testmod(importlib.import_module("kip33.rules.broker_view"))
+    result = doctest.testmod(importlib.import_module("kip33.rules.broker_start"))
     assert (result.failed, result.attempted) == (0, 2)

@@ -22,8 +22,10 @@ from kip33.rules.draft_entries import (
     DraftBuilder,
     DraftDialect,
     index_file_of,
+    slots_below,
+    slots_for,
+    turning_times,
 )
-from kip33.rules.draft_lookup import slots_below, slots_for, turning_times
 from kip33.rules.index_builder import IndexBuilder, IndexSettings
 from kip33.rules.index_entries import DIALECTS, RECOVER
 from tests.long_forms import examples

@@ -8,9 +8,14 @@ import pytest
 
 from kip33.formats.batch import BATCH, BatchColumns
 from kip33.formats.native import compiled
-from kip33.rules.draft_entries import BUCKET, INLINE, MINUTE, MINUTE_MAP, DraftBuilder, DraftDialect
-from kip33.rules.draft_figures import (
+from kip33.rules.draft_entries import (
+    BUCKET,
+    INLINE,
     KIP_PARTITIONS,
+    MINUTE,
+    MINUTE_MAP,
+    DraftBuilder,
+    DraftDialect,
     daily_memory_bytes,
     entries_per_day,
     inline_bytes,

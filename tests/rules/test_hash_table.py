@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from kip33.formats.native import Speed, compiled, plain
-from kip33.rules.hash_table import (
+from kip33.rules.transactions import (
     FEWEST_SLOTS,
     OFFSET,
     SLOT_KEY,

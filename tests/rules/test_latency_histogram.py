@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip33.rules.latency_histogram import PERCENTILE_ERROR, LatencyHistogram
+from kip33.rules.timestamp_profile import PERCENTILE_ERROR, LatencyHistogram
 
 LONG_MAX = 2**63 - 1
 durations = st.one_of(

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip33.rules.overlaps import APART, OVERLAP, SAME_BASE, UNKNOWN_OFFSET, overlaps
+from kip33.rules.offset_holes import APART, OVERLAP, SAME_BASE, UNKNOWN_OFFSET, overlaps
 
 FAR = 2**63 - 1
 TABLE = [

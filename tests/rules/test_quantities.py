@@ -2,7 +2,7 @@
 
 import pytest
 
-from kip33.rules.quantities import duration_ms, size_bytes
+from kip33.rules.policies import duration_ms, size_bytes
 
 DURATIONS: list[tuple[str | int, int]] = [
     ("7d", 604_800_000),

@@ -12,10 +12,12 @@ from kip33.rules.retention import (
     DELETABLE_REASONS,
     KEPT_REASONS,
     NEVER_MS,
+    Int64Column,
+    LimitColumns,
+    SegmentColumns,
     doubt_codes,
     judge_columns,
 )
-from kip33.rules.retention_columns import Int64Column, LimitColumns, SegmentColumns
 from kip33.rules.retention_rows import (
     Decision,
     Limits,

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 from kip33.rules.retention_rows import int64_column
-from kip33.rules.roll_columns import judge_rolls
-from kip33.rules.roll_explained import explaining_settings
 from kip33.rules.roll_verdicts import (
     EARLY_ROLLS,
     ROLL_DOUBTS,
@@ -15,6 +13,8 @@ from kip33.rules.roll_verdicts import (
     UNSEEN,
     RollColumns,
     RollVerdicts,
+    explaining_settings,
+    judge_rolls,
     limit_columns,
     status_doubts,
 )

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from kip33.formats.batch import BATCH
 from kip33.rules.policies import Policies
 from kip33.rules.suspicious_timestamps import SUSPICIONS
-from kip33.rules.timestamp_limits import LimitChoice
 from kip33.rules.timestamp_profile import (
     CLASSES,
     DISTANCES,
+    LimitChoice,
     ProfileQuestion,
     TimestampLimits,
     TimestampProfile,

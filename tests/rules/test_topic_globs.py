@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from kip33.rules.topic_globs import TopicGlobs
+from kip33.rules.policies import TopicGlobs
 
 NAMES = ("orders", "orders-test", "clicks", "clicks-changelog", "a.b", "ORDERS")
 CASES = [

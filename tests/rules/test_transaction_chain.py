@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from kip33.rules.transaction_chain import (
+from kip33.rules.transaction_index import (
     UNCHANGED,
     TransactionChain,
     open_as_json,
     open_from_json,
 )
-from kip33.rules.transaction_summary import TransactionSummary
+from kip33.rules.transactions import TransactionSummary
 
 
 @pytest.mark.parametrize("state", [{}, {5: 1000}, {2**63 - 1: 0, 0: 2**63 - 1}])

@@ -13,14 +13,18 @@ import pytest
 
 from kip33.formats.native import Speed, compiled, plain
 from kip33.formats.transaction_index import AbortedTransaction
-from kip33.rules.offset_heap import pop, push
-from kip33.rules.open_transactions import OpenTransactions
 from kip33.rules.transaction_index import (
     START_UNKNOWN,
     CompletedTransactions,
     complete_transactions,
 )
-from kip33.rules.transaction_summary import NO_TRANSACTIONS, TransactionSummary
+from kip33.rules.transactions import (
+    NO_TRANSACTIONS,
+    OpenTransactions,
+    TransactionSummary,
+    pop,
+    push,
+)
 from tests.rules.test_transactions import (
     ABORT_MARKER,
     SPEEDS,

@@ -4,8 +4,7 @@ import pytest
 
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.rules.index_verdict import Verdict
-from kip33.rules.transaction_index import complete_transactions
-from kip33.rules.transaction_verdict import transaction_index_verdict
+from kip33.rules.transaction_index import complete_transactions, transaction_index_verdict
 from tests.rules.test_transaction_index import summary_of
 from tests.rules.test_transactions import Step, abort, commit, inside
 

@@ -14,15 +14,16 @@ from kip33.formats.batch import BATCH, BatchColumns
 from kip33.formats.native import Speed, compiled, plain
 from kip33.formats.walk import ABORT as ABORT_MARKER
 from kip33.formats.walk import COMMIT as COMMIT_MARKER
-from kip33.rules.hash_table import FEWEST_SLOTS, new_table
 from kip33.rules.leader_epochs import LeaderEpochs
-from kip33.rules.open_transactions import OpenTransactions
 from kip33.rules.transactions import (
     ABORT_COLUMNS,
+    FEWEST_SLOTS,
     NO_ROOM,
     TAKEN,
     TRANSACTION_STATE,
+    OpenTransactions,
     append_batches,
+    new_table,
 )
 
 PLAIN, TRANSACTIONAL, CONTROL = 0, 0x10, 0x30

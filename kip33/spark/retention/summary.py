@@ -8,9 +8,8 @@ from pyspark.sql import functions as sf
 
 from kip33.formats.times import Time, milliseconds_of
 from kip33.rules.retention import DOUBTFUL_STATUSES, RetentionReason
-from kip33.rules.retention_sums import MOST_SEGMENTS_NAMED
-from kip33.rules.segment_status import SegmentStatus
-from kip33.rules.segment_summary import TimestampSource
+from kip33.rules.retention_rows import MOST_SEGMENTS_NAMED
+from kip33.rules.segment_summary import SegmentStatus, TimestampSource
 from kip33.rules.suspicious_timestamps import SUSPICIONS
 from kip33.spark.retention.rule import PARTITION
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kip33.rules.broker_view import BrokerView
+from kip33.rules.broker_start import BrokerView
 from tests.builders.segment_builder import Record, v2_batch
 from tests.integration.kafka.oracle import Oracle
 from tests.rules.test_broker_view import (

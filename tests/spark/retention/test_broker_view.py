@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kip33.catalog.schema import SEGMENTS
-from kip33.rules.broker_view import BrokerTimestampSource, IndexFault, broker_view, last_entry_at
+from kip33.rules.broker_start import BrokerTimestampSource, IndexFault, broker_view, last_entry_at
 from kip33.rules.policies import Policies
 from kip33.rules.retention import WhatIf
 from kip33.rules.retention_rows import Limits, SegmentFigures, judge
