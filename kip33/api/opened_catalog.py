@@ -52,8 +52,7 @@ from kip33.search.group_lag import GroupLag
 from kip33.search.replica_search import SearchOptions
 from kip33.search.replicas import PartitionKey
 from kip33.stores.directory_checks import require_directory
-from kip33.stores.filesystem_option import Filesystem, place_on
-from kip33.stores.storage_options import StorageOptions
+from kip33.stores.filesystem_option import Filesystem, StorageOptions, place_on
 
 
 def open_catalog(
@@ -65,7 +64,7 @@ def open_catalog(
     """Return the catalog at a path or URI; LocationError if there is no such directory.
 
     `storage_options`: keys and endpoint for its store and its archive's, by Hadoop's names or as
-    `endpoint`, `region`, `access_key`, `secret_key`, `token` (`kip33.stores.storage_options`).
+    `endpoint`, `region`, `access_key`, `secret_key`, `token` (`kip33.stores.filesystem_option`).
     `filesystem`: a pyarrow or fsspec filesystem instead, whose name for the catalog is the path
     (`kip33.stores.filesystem_option`).
     """

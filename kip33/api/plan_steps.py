@@ -10,12 +10,12 @@ from kip33.retention.apply import LIMIT_BYTES, MAX_AGE_MS, Applied, OnRecord
 from kip33.retention.plan import RetentionPlan
 from kip33.stores.filesystem_option import (
     Filesystem,
+    StorageOptions,
     place_on,
     places_on,
     require_writable_store,
 )
 from kip33.stores.locations import Location
-from kip33.stores.storage_options import StorageOptions
 
 Path = str | os.PathLike[str]
 DAY_MS: Final = MAX_AGE_MS
@@ -56,7 +56,7 @@ def apply_plan(
     nothing. With `trash` the files are moved there instead of deleted. Returns what was done, or
     would be, with a `PartitionResult` for each partition: numbers of segments, sizes in bytes.
     `on_record` is called with each object of the journal; if it returns False, each partition stops
-    after its current segment. `storage_options`: `kip33.stores.storage_options`; `filesystem`:
+    after its current segment. `storage_options`: `kip33.stores.filesystem_option`; `filesystem`:
     `kip33.stores.filesystem_option`, also for the plan's catalog and archive.
 
     A refused plan changes nothing. Raises PlanError if the plan cannot be read, is older than

@@ -6,9 +6,8 @@ from typing import TypeAlias
 from kip33.archive.directory import Segment
 from kip33.errors import LocationError
 from kip33.stores.files import size_of
-from kip33.stores.filesystem_option import Filesystem, place_on
+from kip33.stores.filesystem_option import Filesystem, StorageOptions, place_on
 from kip33.stores.locations import Location
-from kip33.stores.storage_options import StorageOptions
 
 SegmentLike: TypeAlias = str | os.PathLike[str] | Segment
 """A log file's path or URI, or a listed segment."""

@@ -22,8 +22,7 @@ from kip33.errors import FileReadError
 from kip33.formats.draft_indexes import DRAFT_FILES
 from kip33.formats.names import parse_checkpoint_file, parse_partition_dir, parse_segment_file
 from kip33.stores.containers.aiven import INDEXES, LOG, MANIFEST
-from kip33.stores.file_status import has_text_name, listed_status, shown_name
-from kip33.stores.files import one_line
+from kip33.stores.files import has_text_name, listed_status, one_line, shown_name
 from kip33.stores.locations import Location
 from kip33.stores.read_faults import READ_FAULTS
 

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from pyarrow import fs
 
 from kip33.formats.names import SEGMENT_KINDS, parse_segment_file
-from kip33.stores.file_status import has_text_name, modified_ns
+from kip33.stores.files import has_text_name, modified_ns
 from kip33.stores.locations import Location
 from kip33.stores.read_faults import READ_FAULTS
 

@@ -27,8 +27,7 @@ from kip33.errors import (
     UnreadableCatalogError,
     unreadable_logs_text,
 )
-from kip33.stores.durable_files import set_flushing
-from kip33.stores.own_files import remove_quietly
+from kip33.stores.own_files import remove_quietly, set_flushing
 
 MOST_MERGES: Final = 10  # per build: other builds may commit at the same moment repeatedly
 

@@ -13,8 +13,7 @@ from kip33.formats.time_index import index_crc32c
 from kip33.indexing.segment import BuiltIndexes
 from kip33.rules.broker_start import CUT, offset_index_note
 from kip33.stores.file_owners import correct_owner, publish_beside
-from kip33.stores.file_status import FileStatus, status_of
-from kip33.stores.files import one_line, read_whole
+from kip33.stores.files import FileStatus, one_line, read_whole, status_of
 from kip33.stores.locations import Location
 from kip33.stores.own_files import publish, remove
 

@@ -18,9 +18,9 @@ from typing import Any, Final, NamedTuple
 from kip33.archive.segment_paths import index_of_row
 from kip33.catalog.index_file_state import INDEX_FILE_KINDS, IndexFileState
 from kip33.errors import PublishError
-from kip33.stores.durable_files import flush, flush_filesystems, is_flushing
 from kip33.stores.files import one_line
 from kip33.stores.locations import Location
+from kip33.stores.own_files import flush, flush_filesystems, is_flushing
 
 FLUSHING_THREADS: Final = 8
 FILES_AT_ONCE: Final = 32  # of one thread's work: handing over files one by one costs more CPU

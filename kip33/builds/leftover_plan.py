@@ -22,8 +22,7 @@ from kip33.catalog.draft import DEAD_AFTER_MS
 from kip33.catalog.snapshot import Snapshot
 from kip33.errors import is_of_the_machine
 from kip33.stores.concurrently import map_in_order
-from kip33.stores.file_status import listed_status
-from kip33.stores.files import one_line
+from kip33.stores.files import listed_status, one_line
 from kip33.stores.locations import Location
 
 ALWAYS_PLANNED: Final = (LeftoverKind.ORPHAN, LeftoverKind.TEMPORARY)

@@ -28,8 +28,7 @@ from kip33.catalog.choosing import choose
 from kip33.errors import Kip33Error, PlanError
 from kip33.retention.broker_locks import locked
 from kip33.stores.concurrently import map_in_order
-from kip33.stores.file_status import shown_name, status_of
-from kip33.stores.files import one_line
+from kip33.stores.files import one_line, shown_name, status_of
 from kip33.stores.locations import Location
 from kip33.stores.own_files import remove, remove_empty_folder
 

@@ -27,8 +27,7 @@ from kip33.catalog.orphan_list import read_orphans
 from kip33.catalog.snapshot import Snapshot
 from kip33.errors import FileReadError, LocationError, is_of_the_machine
 from kip33.stores.directory_checks import require_directory
-from kip33.stores.file_status import FileStatus, entries_of, status_of
-from kip33.stores.files import one_line
+from kip33.stores.files import FileStatus, entries_of, one_line, status_of
 from kip33.stores.locations import Location
 
 _TIME: Final = INDEX_SUFFIXES[0]

@@ -25,8 +25,7 @@ from kip33.catalog.index_file_state import IndexFileState
 from kip33.errors import FileReadError
 from kip33.formats.draft_indexes import TIME_INDEX_FILE
 from kip33.stores.concurrently import LARGE_FILES_AT_ONCE
-from kip33.stores.file_status import FileStatus, entries_of, listed_status, status_of
-from kip33.stores.files import one_line
+from kip33.stores.files import FileStatus, entries_of, listed_status, one_line, status_of
 from kip33.stores.locations import Location
 
 LEAST_FILES: Final = 3  # in a folder: for fewer a listing saves nothing

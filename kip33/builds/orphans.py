@@ -28,7 +28,7 @@ from kip33.catalog.orphan_list import ORPHANS
 from kip33.errors import FileReadError
 from kip33.formats.draft_indexes import DRAFT_FILES, TIME_INDEX_FILE
 from kip33.stores.concurrently import map_in_order
-from kip33.stores.file_status import FileStatus, entries_of
+from kip33.stores.files import FileStatus, entries_of
 from kip33.stores.locations import Location
 
 TIME, OFFSET, TRANSACTION, PRODUCER = range(4)

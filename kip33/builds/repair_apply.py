@@ -11,10 +11,9 @@ from kip33.archive.segment_paths import beside
 from kip33.builds.repair_plan import Progress, RepairPlan, SegmentRepair, verified
 from kip33.catalog.draft import DEAD_AFTER_MS
 from kip33.rules.broker_start import RepairAction
-from kip33.stores.durable_files import flush
 from kip33.stores.file_owners import publish_beside
 from kip33.stores.files import one_line, size_of
-from kip33.stores.own_files import remove
+from kip33.stores.own_files import flush, remove
 
 
 class RepairOutcome(StrEnum):

@@ -37,7 +37,7 @@ from kip33.indexing.producer_chains import (
 )
 from kip33.indexing.transaction_chains import Key
 from kip33.stores.concurrently import map_in_order
-from kip33.stores.file_status import FileStatus
+from kip33.stores.files import FileStatus
 from kip33.stores.locations import Location
 
 _KEY: Final = ("log_dir", "topic", "partition")

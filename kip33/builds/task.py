@@ -46,9 +46,9 @@ from kip33.rules.segment_summary import NOT_READ, SegmentStatus
 from kip33.rules.transaction_index import UNCHANGED
 from kip33.rules.transactions import BEGAN_HERE, KNOWN_BY
 from kip33.stores.concurrently import map_in_order
-from kip33.stores.durable_files import set_flushing
-from kip33.stores.file_status import FileStatus
+from kip33.stores.files import FileStatus
 from kip33.stores.locations import Location
+from kip33.stores.own_files import set_flushing
 
 LISTED_ROWS_AT_ONCE = 4096  # rows of a bin's listing that are Python objects at one time
 

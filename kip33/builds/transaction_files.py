@@ -42,10 +42,9 @@ from kip33.rules.broker_start import hidden_aborts_note, may_have_offset_index
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.transaction_index import UNCHANGED, CompletedTransactions, open_as_json
 from kip33.stores.concurrently import map_in_order
-from kip33.stores.durable_files import make_durable
-from kip33.stores.file_status import FileStatus, status_of
-from kip33.stores.files import one_line
+from kip33.stores.files import FileStatus, one_line, status_of
 from kip33.stores.locations import Location
+from kip33.stores.own_files import make_durable
 
 INDEXED_STATUSES: Final = (SegmentStatus.OK, SegmentStatus.EMPTY, SegmentStatus.TRUNCATED)
 _KEY: Final = ("log_dir", "topic", "partition")

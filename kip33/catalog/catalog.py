@@ -32,8 +32,7 @@ from pyarrow import fs
 from kip33.catalog.schema import SCHEMA_VERSION, SEGMENTS
 from kip33.catalog.snapshot import Candidate, OrphanList, Snapshot, SnapshotPart, sequence_of
 from kip33.errors import CatalogError, UnreadableCatalogError
-from kip33.stores.file_status import entries_of
-from kip33.stores.files import one_line, read_whole
+from kip33.stores.files import entries_of, one_line, read_whole
 from kip33.stores.locations import KEYS_IN_URI, Location
 
 MOST_COMMIT_BYTES: Final = 1 << 30

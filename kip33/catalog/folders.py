@@ -8,8 +8,7 @@ from pyarrow import fs
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.snapshot import sequence_of
 from kip33.errors import CatalogError
-from kip33.stores.file_status import entries_of
-from kip33.stores.files import one_line
+from kip33.stores.files import entries_of, one_line
 from kip33.stores.locations import Location
 from kip33.stores.own_files import remove_folder_quietly, remove_quietly
 

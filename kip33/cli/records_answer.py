@@ -24,7 +24,7 @@ from kip33.cli.records_writers import (
 )
 from kip33.cli.standard_output import exact_output
 from kip33.stores.locations import Location, without_secrets
-from kip33.stores.streamed_file import streamed_file
+from kip33.stores.own_files import streamed_file
 
 if TYPE_CHECKING:
     from kip33.cli.records_decoding import ValueDecoding

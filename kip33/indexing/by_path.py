@@ -2,7 +2,7 @@
 
 A segment is a path, a URI or a `Segment` of `list_segments`. A missing file raises
 LocationError; damage is a status or a verdict. `storage_options` are those of
-`kip33.stores.storage_options`, `filesystem` is one of `kip33.stores.filesystem_option`.
+`kip33.stores.filesystem_option`, `filesystem` is one of `kip33.stores.filesystem_option`.
 """
 
 import os
@@ -29,11 +29,9 @@ from kip33.indexing.verification import offset_index_of, verify_file
 from kip33.indexing.verify_tree import unreadable_verdict
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
-from kip33.stores.file_status import entries_of
-from kip33.stores.files import MOST_INDEX_BYTES, one_line, opened, read_whole
-from kip33.stores.filesystem_option import Filesystem, place_on, places_on
+from kip33.stores.files import MOST_INDEX_BYTES, entries_of, one_line, opened, read_whole
+from kip33.stores.filesystem_option import Filesystem, StorageOptions, place_on, places_on
 from kip33.stores.locations import Location
-from kip33.stores.storage_options import StorageOptions
 
 
 def list_segments(

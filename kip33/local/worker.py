@@ -22,7 +22,7 @@ from pyarrow import fs
 from kip33.archive.bins import Result
 from kip33.errors import ExitCode, Kip33Error
 from kip33.stores.filesystems import use_stores
-from kip33.stores.unfinished_files import end_process
+from kip33.stores.own_files import end_process
 
 
 class Bin(NamedTuple):

@@ -13,8 +13,7 @@ from kip33.errors import Kip33Error
 from kip33.records.schema_text import SchemaText, cut
 from kip33.records.schemas import Schemas
 from kip33.records.value_decoder import PlainText, SchemaValues, ValueDecoder
-from kip33.stores.filesystem_option import Filesystem
-from kip33.stores.storage_options import StorageOptions
+from kip33.stores.filesystem_option import Filesystem, StorageOptions
 
 Records = TypeVar("Records", pa.Table, pa.RecordBatchReader)
 

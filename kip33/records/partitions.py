@@ -27,9 +27,8 @@ from kip33.records.read_segment import HeaderFigures, ReadSegment
 from kip33.rules.offset_holes import Extent, most_complete_of, newest_topic_id
 from kip33.rules.policies import nearest_topics
 from kip33.rules.segment_summary import SegmentStatus
-from kip33.stores.filesystem_option import Filesystem, place_on
+from kip33.stores.filesystem_option import Filesystem, StorageOptions, place_on
 from kip33.stores.locations import Location
-from kip33.stores.storage_options import StorageOptions
 
 
 @runtime_checkable

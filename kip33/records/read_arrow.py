@@ -8,8 +8,7 @@ from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.formats.times import Time
 from kip33.records.partitions import Source
 from kip33.records.reading import OneOrMore, Reading
-from kip33.stores.filesystem_option import Filesystem
-from kip33.stores.storage_options import StorageOptions
+from kip33.stores.filesystem_option import Filesystem, StorageOptions
 
 
 def read_arrow(  # parameters: each selects rows or columns, or says how to read

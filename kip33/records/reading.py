@@ -27,8 +27,7 @@ from kip33.records.segment_reader import SegmentReader
 from kip33.records.segment_rows import SegmentRows
 from kip33.records.segment_shares import shares_of
 from kip33.stores.concurrently import map_in_order
-from kip33.stores.filesystem_option import Filesystem
-from kip33.stores.storage_options import StorageOptions
+from kip33.stores.filesystem_option import Filesystem, StorageOptions
 
 OneOrMore: TypeAlias = str | Sequence[str]
 

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from kip33.records.partitions import Source
 from kip33.records.reading import Reading, ReadOptions
-from kip33.stores.filesystem_option import Filesystem
-from kip33.stores.storage_options import StorageOptions
+from kip33.stores.filesystem_option import Filesystem, StorageOptions
 
 if TYPE_CHECKING:
     import polars as pl

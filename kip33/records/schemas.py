@@ -9,8 +9,7 @@ from kip33.records.schema_registry import SchemaRegistry, is_registry
 from kip33.records.schema_text import Reference, SchemaText, UndecodableError
 from kip33.records.schemas_in_archive import SCHEMAS_TOPIC, ArchivedSchemas
 from kip33.records.schemas_in_directory import SchemaDirectory, has_schemas
-from kip33.stores.filesystem_option import Filesystem, place_on
-from kip33.stores.storage_options import StorageOptions
+from kip33.stores.filesystem_option import Filesystem, StorageOptions, place_on
 
 _MOST_IMPORTS: Final = 1000  # of one schema, with those of its imports
 _MOST_MISSING: Final = 100_000  # ids that are remembered

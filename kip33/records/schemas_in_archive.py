@@ -14,8 +14,7 @@ from kip33.records.schema_text import (
     kind_of,
     references_of,
 )
-from kip33.stores.filesystem_option import Filesystem
-from kip33.stores.storage_options import StorageOptions
+from kip33.stores.filesystem_option import Filesystem, StorageOptions
 
 SCHEMAS_TOPIC: Final = "_schemas"
 

@@ -9,8 +9,7 @@ from pyarrow import fs
 
 from kip33.errors import LocationError
 from kip33.records.schema_text import MOST_SCHEMA_BYTES, Reference, SchemaKind, SchemaText
-from kip33.stores.file_status import has_text_name
-from kip33.stores.files import one_line, read_whole
+from kip33.stores.files import has_text_name, one_line, read_whole
 from kip33.stores.locations import Location
 
 _KINDS: Final = {

@@ -54,10 +54,9 @@ from kip33.restore.staged_files import not_written
 from kip33.retention.broker_locks import locked
 from kip33.rules.policies import human_bytes
 from kip33.stores.directory_checks import require_writable
-from kip33.stores.durable_files import flush_filesystems, is_flushing
-from kip33.stores.local_files import write_new
+from kip33.stores.files import write_new
 from kip33.stores.locations import Location
-from kip33.stores.own_files import remove
+from kip33.stores.own_files import flush_filesystems, is_flushing, remove
 
 MOST_ATTEMPTS: Final = 3  # at logs that change while they are read
 _OTHER_BYTES_OF_A_SEGMENT: Final = 64 << 10  # index files, snapshot, facts; in whole pages

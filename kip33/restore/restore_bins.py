@@ -16,12 +16,9 @@ from kip33.restore.segment_facts import SegmentFacts, identity_of, read_facts
 from kip33.restore.staged_files import not_written
 from kip33.rules.index_builder import TopicSettings
 from kip33.stores.concurrently import map_in_order
-from kip33.stores.durable_files import flush_filesystems, set_flushing
-from kip33.stores.file_status import status_of
-from kip33.stores.files import one_line, read_whole
-from kip33.stores.local_files import write_new
+from kip33.stores.files import one_line, read_whole, status_of, write_new
 from kip33.stores.locations import Location
-from kip33.stores.own_files import remove
+from kip33.stores.own_files import flush_filesystems, remove, set_flushing
 
 FLUSHED_BYTES: Final = 1 << 29  # bytes that are copied again, at most, after a run was killed
 FLUSHED_SEGMENTS: Final = 256

@@ -36,11 +36,10 @@ from kip33.restore.restore_journal import (
 )
 from kip33.restore.restore_request import PartitionName
 from kip33.retention.broker_locks import locked
-from kip33.stores.durable_files import flush
 from kip33.stores.file_owners import FileOwner
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
-from kip33.stores.own_files import publish, remove, remove_temporary
+from kip33.stores.own_files import flush, publish, remove, remove_temporary
 
 _PUBLISHED: Final = (RESTORE_JOURNAL, CLEAN_SHUTDOWN, *OFFSET_CHECKPOINTS)
 _AT_END: Final = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)

@@ -24,8 +24,7 @@ from kip33.rules.index_builder import IndexSettings
 from kip33.rules.producer_state import ProducerChange
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.transactions import NO_TRANSACTIONS
-from kip33.stores.file_status import status_of
-from kip33.stores.files import one_line, opened, scanned
+from kip33.stores.files import one_line, opened, scanned, status_of
 from kip33.stores.locations import Location
 from kip33.stores.own_files import remove
 

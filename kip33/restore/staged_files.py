@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kip33.errors import PublishError
-from kip33.stores.files import one_line
-from kip33.stores.local_files import write_new
+from kip33.stores.files import one_line, write_new
 from kip33.stores.locations import Location
 
 

@@ -30,11 +30,10 @@ from kip33.restore.truncate_plan import TruncationPlan
 from kip33.restore.truncate_planner import plan_truncation
 from kip33.retention.broker_locks import locked
 from kip33.rules.truncation import TruncationCase
-from kip33.stores.durable_files import flush
 from kip33.stores.file_owners import publish_beside
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
-from kip33.stores.own_files import remove, remove_temporary
+from kip33.stores.own_files import flush, remove, remove_temporary
 
 _INDEX: Final = ".index"
 _LOG: Final = ".log"

@@ -26,10 +26,9 @@ from kip33.formats.partition_metadata import LEADER_EPOCH_CHECKPOINT, OFFSET_CHE
 from kip33.restore.file_change import FileAction, FileChange
 from kip33.restore.partition_state import partition_of
 from kip33.restore.truncate_plan import TruncationPlan
-from kip33.stores.durable_files import flush
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
-from kip33.stores.own_files import publish_or_raise, remove
+from kip33.stores.own_files import flush, publish_or_raise, remove
 
 JOURNAL: Final = ".kip33-truncate.json"
 JOURNAL_FORMAT: Final = 2

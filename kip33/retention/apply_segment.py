@@ -18,9 +18,9 @@ from kip33.retention.plan import PlannedPartition, PlannedSegment, RetentionPlan
 from kip33.retention.plan_file import PARTITION_KEY, file_record
 from kip33.retention.planned_files import Look, difference_of, info_of, look_at
 from kip33.retention.trash import move_to_trash
-from kip33.stores.durable_files import flush
 from kip33.stores.files import one_line
 from kip33.stores.locations import Location
+from kip33.stores.own_files import flush
 
 CONTINUE: Final = "fix it and apply the plan again"
 

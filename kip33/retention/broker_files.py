@@ -15,8 +15,7 @@ from kip33.rules.broker_start import (
     broker_view,
     last_entry_at,
 )
-from kip33.stores.file_status import has_text_name, modified_ns
-from kip33.stores.files import opened
+from kip33.stores.files import has_text_name, modified_ns, opened
 from kip33.stores.locations import Location
 
 

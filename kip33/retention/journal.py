@@ -26,8 +26,7 @@ from kip33.retention.outcomes import RecordKind, StepOutcome
 from kip33.retention.plan import PlannedPartition, RetentionPlan
 from kip33.retention.plan_file import PARTITION_KEY, file_record
 from kip33.stores.concurrently import map_in_order
-from kip33.stores.file_status import entries_of
-from kip33.stores.files import read_whole
+from kip33.stores.files import entries_of, read_whole
 from kip33.stores.locations import Location
 from kip33.stores.own_files import publish_or_raise
 

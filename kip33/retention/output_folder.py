@@ -19,8 +19,7 @@ from kip33.archive.output_files import (
     require_replaceable,
 )
 from kip33.errors import LocationError
-from kip33.stores.file_status import entries_of
-from kip33.stores.files import one_line
+from kip33.stores.files import entries_of, one_line
 from kip33.stores.locations import Location
 from kip33.stores.own_files import publish, publish_or_raise, remove, remove_quietly
 

@@ -13,10 +13,9 @@ import shutil
 import uuid
 from typing import Final
 
-from kip33.stores.durable_files import flush, make_folder
 from kip33.stores.files import opened, size_of
 from kip33.stores.locations import Location
-from kip33.stores.own_files import TEMPORARY_SUFFIX, move, remove_quietly
+from kip33.stores.own_files import TEMPORARY_SUFFIX, flush, make_folder, move, remove_quietly
 
 COPY_CHUNK_BYTES: Final = 1 << 20
 

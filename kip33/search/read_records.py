@@ -28,9 +28,8 @@ from kip33.search.log_window import LOCAL_BYTES, REMOTE_BYTES, Damage, LogWindow
 from kip33.search.searched_segment import SearchedSegment
 from kip33.search.segment_search import opened_search
 from kip33.stores.files import one_line, opened
-from kip33.stores.filesystem_option import Filesystem
+from kip33.stores.filesystem_option import Filesystem, StorageOptions
 from kip33.stores.locations import Location
-from kip33.stores.storage_options import StorageOptions
 
 Segments: TypeAlias = SegmentLike | Iterable[SegmentLike]
 """A partition's directory, a log, or several of these from one partition.

@@ -18,8 +18,7 @@ from kip33.rules.untimestamped import FILE_TIME_OFFSET
 from kip33.search.draft_index import DraftIndex, draft_of, why_not_used, widths_of
 from kip33.search.log_window import Meter
 from kip33.search.searched_segment import SearchedSegment
-from kip33.stores.file_status import status_of
-from kip33.stores.files import one_line, opened
+from kip33.stores.files import one_line, opened, status_of
 from kip33.stores.locations import Location
 
 

@@ -16,8 +16,7 @@ from kip33.rules.untimestamped import rule_of
 from kip33.spark.given_places import given_places
 from kip33.spark.spark_engine import SparkEngine
 from kip33.spark.store_settings import use_session
-from kip33.stores.filesystem_option import Filesystem
-from kip33.stores.storage_options import StorageOptions
+from kip33.stores.filesystem_option import Filesystem, StorageOptions
 
 
 def run_build(
@@ -86,7 +85,7 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
     - `read`: `log`, or `tail` to use a trustworthy `.timeindex` instead of reading its log
     - `fsync`: flush files to disk before the snapshot is committed
     - `parallelism`: the number of tasks; `on_progress`: called with tasks done and in all
-    - `storage_options`: keys and endpoint of stores (`kip33.stores.storage_options`)
+    - `storage_options`: keys and endpoint of stores (`kip33.stores.filesystem_option`)
     - `filesystem`: a pyarrow or fsspec filesystem instead, sent to Spark's tasks; paths are its
       names, URIs of other schemes are places elsewhere (`kip33.stores.filesystem_option`)
 

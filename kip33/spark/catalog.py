@@ -16,9 +16,9 @@ from kip33.catalog.schema import SEGMENTS
 from kip33.errors import CatalogError
 from kip33.spark.store_settings import use_session
 from kip33.stores.files import size_of
+from kip33.stores.filesystem_option import StorageOptions, use_storage_options
 from kip33.stores.locations import KEYS_IN_URI, Location
 from kip33.stores.settings import added_options
-from kip33.stores.storage_options import StorageOptions, use_storage_options
 
 _ALL_FILES: Final = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
 """Options of a read that fails rather than leave rows out, whatever the session's settings."""
@@ -39,7 +39,7 @@ def load_catalog(
     `snapshot` is a name, a sequence number or an id, as shown by `kip33 catalog`. Raises
     CatalogError if there is no such snapshot or it is damaged: its parts are read and their CRCs
     verified once per process, because Spark does not verify them. A later build does not change the
-    result: a snapshot is never rewritten. `storage_options`: `kip33.stores.storage_options`.
+    result: a snapshot is never rewritten. `storage_options`: `kip33.stores.filesystem_option`.
     """
     use_storage_options(storage_options, [Location.of(catalog)])
     use_session(spark)

@@ -7,11 +7,11 @@ from pyspark.sql import SparkSession
 from kip33.spark.connect import is_connect
 from kip33.stores.filesystem_option import (
     Filesystem,
+    StorageOptions,
     places_on,
     require_for_tasks,
     require_writable_store,
 )
-from kip33.stores.storage_options import StorageOptions
 
 
 def given_places(

@@ -18,8 +18,7 @@ from kip33.spark.given_places import given_places
 from kip33.spark.segment_bins import rows_of, spark_schema, tasks_of
 from kip33.spark.store_settings import use_session
 from kip33.spark.tasks import cores, run_in_arrow
-from kip33.stores.filesystem_option import Filesystem
-from kip33.stores.storage_options import StorageOptions, use_storage_options
+from kip33.stores.filesystem_option import Filesystem, StorageOptions, use_storage_options
 
 FILTER_PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 

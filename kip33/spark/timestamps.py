@@ -21,9 +21,8 @@ from kip33.rules.timestamp_profile import LimitChoice
 from kip33.spark.given_places import given_places
 from kip33.spark.spark_engine import SparkEngine
 from kip33.spark.store_settings import use_session
-from kip33.stores.filesystem_option import Filesystem
+from kip33.stores.filesystem_option import Filesystem, StorageOptions
 from kip33.stores.locations import Location
-from kip33.stores.storage_options import StorageOptions
 
 
 def timestamp_profile(  # parameters: a notebook user sees each option as a keyword

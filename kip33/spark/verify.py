@@ -16,8 +16,7 @@ from kip33.rules.untimestamped import rule_of
 from kip33.spark.given_places import given_places
 from kip33.spark.spark_engine import SparkEngine
 from kip33.spark.store_settings import use_session
-from kip33.stores.filesystem_option import Filesystem
-from kip33.stores.storage_options import StorageOptions
+from kip33.stores.filesystem_option import Filesystem, StorageOptions
 
 
 def run_verify(

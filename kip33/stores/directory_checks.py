@@ -3,9 +3,9 @@
 from pyarrow import fs
 
 from kip33.errors import LocationError
-from kip33.stores.durable_files import make_folder
 from kip33.stores.files import one_line
 from kip33.stores.locations import Location
+from kip33.stores.own_files import make_folder
 
 
 def require_writable(location: Location, what: str) -> None:

@@ -10,8 +10,7 @@ import stat
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from kip33.stores.file_status import FileStatus
-from kip33.stores.files import one_line
+from kip33.stores.files import FileStatus, one_line
 from kip33.stores.locations import Location
 from kip33.stores.own_files import publish
 

@@ -7,19 +7,34 @@
 A path is what the filesystem calls it. It becomes a `Location` with an absolute URI, because
 catalogs, plans and tasks name places by URI. The filesystem is used for this root from then on in
 this process (`kip33.stores.filesystems`).
+
+An fsspec filesystem as pyarrow calls it, with modification times and without cached listings.
+
+Store settings that a caller passes: `storage_options={...}` of the public functions.
+
+    {"endpoint": "http://store:9000", "access_key": "...", "secret_key": "..."}
+    {"fs.s3a.endpoint": "http://store:9000", "dfs.nameservices": "..."}
+
+Keys are Hadoop's keys, or short names for the buckets of the call. Both apply to this process from
+then on and override its settings, so that listed segments and an opened catalog find their store.
 """
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from pyarrow import fs
 
-from kip33.stores.filesystems import BUCKET_SCHEMES, can_travel, given_filesystem, use_filesystem
-from kip33.stores.fsspec_handler import FsspecHandler
+from kip33.stores.filesystems import (
+    BUCKET_SCHEMES,
+    can_travel,
+    forget_filesystem,
+    given_filesystem,
+    use_filesystem,
+)
 from kip33.stores.locations import SCHEMES, Location
-from kip33.stores.storage_options import StorageOptions, use_storage_options
+from kip33.stores.settings import PREFIXES, SPARK_PREFIX, add_options
 
 
 class FsspecFilesystem(Protocol):
@@ -48,6 +63,9 @@ class _Store(NamedTuple):
     scheme: str  # of the URIs of its places
     above: str = ""  # the directory that a SubTreeFileSystem begins in
     fsspec: Any = None
+
+
+StorageOptions: TypeAlias = Mapping[str, str | bool | int]
 
 
 def place_on(
@@ -180,7 +198,7 @@ def _store_of(filesystem: Any) -> _Store:
     elif protocol := _protocol(filesystem):
         scheme = _SCHEMES.get(protocol, protocol)
         if _SCHEME.fullmatch(scheme) and (scheme in _SCHEMES.values() or scheme not in SCHEMES):
-            handled = fs.PyFileSystem(FsspecHandler(filesystem))  # type: ignore[abstract]
+            handled = fs.PyFileSystem(_FsspecHandler(filesystem))  # type: ignore[abstract]
             return _Store(handled, scheme, above, filesystem)
     found = getattr(filesystem, "type_name", type(filesystem).__name__)
     raise ValueError(
@@ -195,3 +213,104 @@ def _protocol(filesystem: Any) -> str | None:
         return None
     found = filesystem.protocol
     return str(found if isinstance(found, str) else found[0])
+
+
+_TIMES: Final = ("mtime", "LastModified", "last_modified", "updated")  # keys of fsspec's `info`
+
+
+class _FsspecHandler(fs.FSSpecHandler):
+    """pyarrow's handler gives no modification time but `mtime`, and lists from fsspec's cache."""
+
+    fs: Any
+
+    def get_file_info(self, paths: Any) -> Any:
+        """Return what the store says now of each path."""
+        for path in paths:
+            self.fs.invalidate_cache(path)
+        return super().get_file_info(paths)
+
+    def get_file_info_selector(self, selector: fs.FileSelector) -> Any:
+        """Return what is below a directory now."""
+        self.fs.invalidate_cache(selector.base_dir)
+        return super().get_file_info_selector(selector)
+
+    def _create_file_info(self, path: str, info: dict[str, Any]) -> Any:
+        timed = {**info, "mtime": self._modified(path, info)}
+        return fs.FSSpecHandler._create_file_info(path, timed)  # type: ignore[attr-defined]
+
+    def _modified(self, path: str, info: dict[str, Any]) -> Any:
+        """Return a file's modification time, None where the filesystem has none."""
+        for key in _TIMES:
+            found = info.get(key)
+            if isinstance(found, int | float) or hasattr(found, "timestamp"):  # a datetime
+                return found
+        if info["type"] != "file":
+            return None
+        try:
+            return self.fs.modified(path)
+        except NotImplementedError:
+            return None
+
+
+_SHORT_NAMES: Final = {
+    "endpoint": "endpoint",
+    "region": "endpoint.region",
+    "access_key": "access.key",
+    "secret_key": "secret.key",
+    "token": "session.token",
+}
+_PROVIDER: Final = "org.apache.hadoop.fs.s3a.{}AWSCredentialsProvider"
+_S3: Final = "s3a://"
+
+
+def use_storage_options(options: StorageOptions | None, places: Iterable[Location]) -> None:
+    """Apply options to all stores that this process opens from now on; None changes nothing.
+
+    A filesystem that was given for a store of `places` is no longer used for it.
+    """
+    if options:
+        places = list(places)
+        add_options(hadoop_options(options, places))
+        for place in places:
+            forget_filesystem(place.root)
+
+
+def hadoop_options(options: StorageOptions, places: Iterable[Location]) -> dict[str, str]:
+    """Return options by Hadoop's keys; short names apply to the S3 buckets of `places`.
+
+    Raises ValueError for an unknown key, and for a short name if no place is on S3. The message
+    shows no values.
+    """
+    named = {key: _text(value) for key, value in options.items()}
+    short = {key: value for key, value in named.items() if key in _SHORT_NAMES}
+    found = {key.removeprefix(SPARK_PREFIX): named[key] for key in named if key not in short}
+    unknown = sorted(key for key in found if not key.startswith(PREFIXES))
+    if unknown:
+        raise ValueError(
+            f"storage_options: {unknown[0]!r} found, expected {', '.join(_SHORT_NAMES)} or a key "
+            "of Hadoop such as fs.s3a.endpoint"
+        )
+    buckets = {place.root.removeprefix(_S3) for place in places if place.root.startswith(_S3)}
+    if short and not buckets:
+        raise ValueError(
+            f"storage_options: {min(short)!r} found and no s3:// URI, expected keys of Hadoop"
+        )
+    for bucket in sorted(buckets):
+        of_bucket = {f"fs.s3a.bucket.{bucket}.{key}": v for key, v in _of_bucket(short).items()}
+        found = of_bucket | found
+    return found
+
+
+def _of_bucket(short: Mapping[str, str]) -> dict[str, str]:
+    """Return a bucket's settings, by keys without their prefix."""
+    found = {_SHORT_NAMES[key]: value for key, value in short.items()}
+    if "access_key" in short:  # overrides the provider of the process's settings
+        provider = _PROVIDER.format("Temporary" if "token" in short else "Simple")
+        found["aws.credentials.provider"] = provider
+    if ".amazonaws." not in short.get("endpoint", ".amazonaws."):
+        found["path.style.access"] = "true"
+    return found
+
+
+def _text(value: str | bool | int) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

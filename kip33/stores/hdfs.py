@@ -1,4 +1,4 @@
-"""HDFS: through hdfs-native if it is installed, else through the cluster's own libhdfs.
+r"""HDFS: through hdfs-native if it is installed, else through the cluster's own libhdfs.
 
 hdfs-native talks to name nodes without a JVM. It supports high availability, Spark's tokens in
 `HADOOP_TOKEN_FILE_LOCATION` and Kerberos, and it can rename over a file in one step, which is how
@@ -7,20 +7,28 @@ new files but cannot replace one (`stores.own_files`).
 
 With `hadoop.security.authentication=kerberos`, hdfs-native uses the machine's libgssapi_krb5. That
 library looks for a ticket in `KRB5CCNAME`, or gets one with the keytab in `KRB5_CLIENT_KTNAME`.
+
+Faults of hdfs-native, turned into OSErrors with one line.
+
+hdfs-native prints a fault in Rust's debug form, including the Java trace that a name node sent:
+
+    RPCError("org.apache...AccessControlException", "Permission denied: user=a\n\tat org...")
+    GSSAPIError(GssMajorCodes { ... "GSS_S_NO_CRED" ... }, 2529639053, "No credentials were ...")
 """
 
 import io
 import os
+import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
 
-from kip33.errors import LocationError
-from kip33.stores.hdfs_faults import faults_as_os_errors
+from kip33.errors import LocationError, is_of_the_machine
 from kip33.stores.settings import require_expanded
 
 _OF_CLIENTS: Final = (  # settings of the name nodes' addresses and of authentication
@@ -113,13 +121,13 @@ class HdfsHandler(fs.FileSystemHandler):
             raise FileNotFoundError(f"{base}: no such directory")
         if found.type == fs.FileType.File:
             raise NotADirectoryError(f"{base}: is a file, expected a directory")
-        with faults_as_os_errors():
+        with _faults_as_os_errors():
             statuses = list(self._client.list_status(base, selector.recursive))
         return [_as_info(status) for status in statuses]
 
     def create_dir(self, path: str, recursive: bool) -> None:
         """Make a directory; an existing one is not an error."""
-        with faults_as_os_errors():
+        with _faults_as_os_errors():
             self._client.mkdirs(path, 0o755, recursive)
 
     def delete_dir(self, path: str) -> None:
@@ -149,7 +157,7 @@ class HdfsHandler(fs.FileSystemHandler):
 
     def move(self, src: str, dest: str) -> None:
         """Rename in one step, over an existing file."""
-        with faults_as_os_errors():
+        with _faults_as_os_errors():
             self._client.rename(src, dest, overwrite=True)
 
     def copy_file(self, src: str, dest: str) -> None:
@@ -164,7 +172,7 @@ class HdfsHandler(fs.FileSystemHandler):
 
     def open_input_file(self, path: str) -> pa.NativeFile:
         """Return a file to read at any position."""
-        with faults_as_os_errors():
+        with _faults_as_os_errors():
             return pa.PythonFile(_Reader(self._client.read(path)), mode="r")
 
     def open_output_stream(self, path: str, metadata: dict[str, str]) -> pa.NativeFile:
@@ -173,7 +181,7 @@ class HdfsHandler(fs.FileSystemHandler):
 
         options = WriteOptions()
         options.overwrite = True
-        with faults_as_os_errors():
+        with _faults_as_os_errors():
             return pa.PythonFile(_Writer(self._client.create(path, options)), mode="w")
 
     def open_append_stream(self, path: str, metadata: dict[str, str]) -> pa.NativeFile:
@@ -182,13 +190,13 @@ class HdfsHandler(fs.FileSystemHandler):
 
     def _info(self, path: str) -> fs.FileInfo:
         try:
-            with faults_as_os_errors():
+            with _faults_as_os_errors():
                 return _as_info(self._client.get_file_info(path))
         except FileNotFoundError:
             return fs.FileInfo(path, fs.FileType.NotFound)
 
     def _delete(self, path: str, *, recursive: bool) -> None:
-        with faults_as_os_errors():
+        with _faults_as_os_errors():
             if not self._client.delete(path, recursive):
                 raise FileNotFoundError(f"{path}: no such file")
 
@@ -219,7 +227,7 @@ class _Reader(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         left = max(0, self.size() - self._position)
         size = left if size < 0 else min(size, left)
-        with faults_as_os_errors():
+        with _faults_as_os_errors():
             data = bytes(self._reader.read_range(self._position, size)) if size else b""
         self._position += len(data)
         return data
@@ -235,13 +243,13 @@ class _Writer(io.RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        with faults_as_os_errors():
+        with _faults_as_os_errors():
             return int(self._writer.write(data))
 
     def close(self) -> None:
         if not self.closed:
             super().close()
-            with faults_as_os_errors():
+            with _faults_as_os_errors():
                 self._writer.close()
 
 
@@ -251,3 +259,42 @@ def _as_info(status: Any) -> fs.FileInfo:
     size = None if status.isdir else status.length
     time_ns = min(status.modification_time * 1_000_000, 2**63 - 1)
     return fs.FileInfo(status.path, kind, size=size, mtime_ns=time_ns)
+
+
+_PANIC: Final = "PanicException"  # not an Exception; a truncated token file raises it, for example
+_OF_SERVERS: Final = ("RPCError", "FatalRPCError")  # their first text is the name of a Java class
+_TEXT: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
+
+
+@contextmanager
+def _faults_as_os_errors() -> Iterator[None]:
+    """Raise the client's faults as OSErrors with one line, or as PermissionError."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except OSError as error:
+        if is_of_the_machine(error):
+            raise
+        raise type(error)(str(error).partition("\n")[0]) from None
+    except BaseException as error:  # RuntimeError for most faults of a name node
+        if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
+            raise
+        kind = PermissionError if "AccessControlException" in str(error) else OSError
+        raise kind(said(error)) from None
+
+
+def said(error: BaseException) -> str:
+    """Return the kind of fault and its last text, without the trace.
+
+    >>> said(RuntimeError('RPCError("org.example.Expired", "\\\\"a\\\\" is over\\\\n\\\\tat")'))
+    'Expired: "a" is over'
+    """
+    shown = str(error)
+    kind = shown.partition("(")[0]
+    texts: list[str] = _TEXT.findall(shown)
+    if not (kind.isidentifier() and texts):
+        return f"{type(error).__name__}: {shown.splitlines()[0] if shown else ''}"
+    if kind in _OF_SERVERS:
+        kind = texts[0].rpartition(".")[2]
+    return f"{kind}: " + texts[-1].partition("\\n")[0].replace('\\"', '"')

@@ -1,21 +1,43 @@
-"""kip33's own files: published so that no reader sees a part, moved, removed."""
+"""kip33's own files: published so that no reader sees a part, moved, removed.
 
+Flush files and folders of local file systems to the disk, so that they survive a power failure.
+
+A renamed file is safe when the file was flushed before the rename and its folder after it. A new
+folder is safe when its parent folder was flushed. Object stores and HDFS guarantee this themselves,
+so nothing is done for them.
+
+New index files are many and small: they are renamed first and flushed by a few threads during the
+scan (`builds.index_flusher`), before their rows are written. A file that replaces another is
+flushed before the rename, because a snapshot may name the file it replaces.
+
+A large file of kip33: written piece by piece, published when it is complete.
+
+A process that is told to end leaves no temporary file: it ends after the files under way.
+
+An exception out of a signal handler would not do: it may come anywhere, also where exceptions are
+ignored.
+"""
+
+import ctypes
 import errno
 import os
 import secrets
-from collections.abc import Callable, Iterable
-from typing import Final
+import shutil
+import tempfile
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, BinaryIO, Final
 
 from pyarrow import fs
 
 from kip33.errors import PublishError
-from kip33.stores.durable_files import flush, make_folder
-from kip33.stores.file_status import FileStatus, status_of
-from kip33.stores.files import one_line, size_of
+from kip33.stores.files import FileStatus, one_line, size_of, status_of, write_new
 from kip33.stores.hdfs import HdfsHandler
-from kip33.stores.local_files import write_new
 from kip33.stores.locations import Location
-from kip33.stores.unfinished_files import unfinished_file
 
 TEMPORARY_SUFFIX: Final = ".tmp"
 LIBHDFS: Final = "hdfs"  # cannot rename over a file: pyarrow's move deletes first
@@ -40,7 +62,7 @@ def publish(
     the new file's size and time. Without `reads_back` an object store is not asked for them: the
     time is None, and the caller compares the size later.
     """
-    with unfinished_file():
+    with _unfinished_file():
         return _publish(location, data, before_rename, durable, flush_first, reads_back)
 
 
@@ -194,3 +216,179 @@ def remove_quietly(location: Location) -> None:
         remove(location)
     except OSError:
         return
+
+
+class _Flushing:
+    is_on = True
+
+
+def set_flushing(is_on: bool) -> None:
+    """Turn flushing on or off for this process; without it a power failure may lose files."""
+    _Flushing.is_on = is_on
+
+
+def is_flushing() -> bool:
+    """Return whether this process flushes, as last set by `set_flushing`."""
+    return _Flushing.is_on
+
+
+def flush(path: str) -> None:
+    """Wait until a local file's bytes, or a folder's names, are on the disk."""
+    if not _Flushing.is_on:
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_durable(place: Location) -> None:
+    """Wait until a local file and its name are on the disk; OSError if that fails."""
+    if not place.is_local or not _Flushing.is_on:
+        return
+    try:
+        flush(place.path)
+        flush(place.parent.path)
+    except PermissionError:  # the file belongs to another user
+        flush_filesystems([place.parent])
+
+
+def make_folder(location: Location) -> None:
+    """Make a folder and its missing parents; their names are flushed."""
+    missing = []
+    if location.is_local:
+        above = location.path
+        while above and not os.path.isdir(above):  # noqa: PTH112 - a path as the filesystem has it
+            missing.append(above)
+            above = os.path.dirname(above)  # noqa: PTH120
+    location.filesystem().create_dir(location.path, recursive=True)
+    for path in reversed(missing):
+        flush(os.path.dirname(path))  # noqa: PTH120
+
+
+def flush_filesystems(folders: Iterable[Location]) -> None:
+    """Flush each file system that contains one of the local folders, once.
+
+    Raises OSError if one cannot be flushed.
+    """
+    by_device: dict[int, str] = {}
+    for folder in folders:
+        if folder.is_local and _Flushing.is_on:
+            by_device.setdefault(os.stat(folder.path).st_dev, folder.path)  # noqa: PTH116
+    for path in by_device.values():
+        _sync_filesystem(path)
+
+
+def _sync_filesystem(path: str) -> None:
+    syncfs = _syncfs()
+    if syncfs is None:  # not Linux: all file systems
+        os.sync()
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        if syncfs(descriptor):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), path)
+    finally:
+        os.close(descriptor)
+
+
+@cache
+def _syncfs() -> Any:
+    return getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+
+
+@contextmanager
+def streamed_file(place: Location) -> Iterator[BinaryIO]:
+    """Yield a file to write; it is published as `place` if the block ends without an error.
+
+    A reader sees no file or the complete one. On a local disk the bytes go to a temporary file
+    beside it (`.NAME.*.tmp`). For a store they are collected in a temporary file of this machine.
+    Raises PublishError, one line, if the file cannot be written.
+    """
+    try:
+        with _local_file(place) if place.is_local else _sent_file(place) as file:
+            yield file
+    except OSError as error:
+        raise PublishError(
+            f"{place.uri}: cannot be written: {one_line(error)}; there is no file: "
+            "fix it and run the command again"
+        ) from error
+
+
+@contextmanager
+def _local_file(place: Location) -> Iterator[BinaryIO]:
+    temporary = _temporary(place)
+    make_folder(place.parent)
+    try:
+        with Path(temporary.path).open("xb") as file:
+            yield file
+        flush(temporary.path)
+        rename_over(place, temporary.path)
+        flush(place.parent.path)
+    except BaseException:
+        remove_quietly(temporary)
+        raise
+
+
+@contextmanager
+def _sent_file(place: Location) -> Iterator[BinaryIO]:
+    with tempfile.TemporaryFile() as file:
+        yield file
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        target = place if place.is_object_store else _temporary(place)
+        if not place.is_object_store:
+            make_folder(place.parent)
+        try:
+            with place.filesystem().open_output_stream(target.path) as stream:
+                shutil.copyfileobj(file, stream, 1 << 20)
+            status = status_of(target)
+            if status is None or status.size_bytes != size:
+                found = status.size_bytes if status else None
+                raise OSError(f"{size} bytes were written, but the file has {found} bytes")
+            if target != place:
+                rename_over(place, target.path)
+        except BaseException:
+            remove_quietly(target)
+            raise
+
+
+def _temporary(place: Location) -> Location:
+    return place.parent.child(f".{place.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
+
+
+_lock = threading.RLock()  # a handler runs in the main thread, which may hold it
+_under_way = 0
+_ends_with: int | None = None  # the exit code, as soon as the process is to end
+
+
+@contextmanager
+def _unfinished_file() -> Iterator[None]:
+    """Let the process end only after this block, or before it."""
+    global _under_way
+    with _lock:
+        is_ending = _ends_with is not None
+        _under_way += not is_ending
+    if is_ending:
+        threading.Event().wait()  # the last file under way ends the process
+    try:
+        yield
+    finally:
+        with _lock:
+            _under_way -= 1
+            _end_if_finished()
+
+
+def end_process(number: int, _: object) -> None:
+    """End this process as soon as no file is under way: a handler of a signal."""
+    global _ends_with
+    with _lock:
+        _ends_with = 128 + number
+        _end_if_finished()
+
+
+def _end_if_finished() -> None:
+    if _ends_with is not None and not _under_way:
+        os._exit(_ends_with)

@@ -14,8 +14,7 @@ from urllib.parse import urlsplit
 from pyarrow import ArrowInvalid, fs
 
 from kip33.errors import LocationError
-from kip33.stores.s3_role import BY_ROLE, role_arguments
-from kip33.stores.s3_settings import BucketSettings
+from kip33.stores.s3_role import BY_ROLE, BucketSettings, role_arguments
 
 DEFAULT_REGION: Final = "us-east-1"  # the region that other vendors' servers expect in a signature
 S3_ATTEMPTS: Final = 10  # tolerates a server down for 30 s; the waits between attempts double

@@ -12,8 +12,8 @@ from kip33.restore.restore_plan import plan_restore
 from kip33.restore.restore_request import RestoreRequest
 from kip33.rules.index_builder import IndexSettings, TopicSettings
 from kip33.stores import own_files
-from kip33.stores.durable_files import set_flushing
 from kip33.stores.locations import Location
+from kip33.stores.own_files import set_flushing
 from tests.builders.partition_copies import INTERVAL_BYTES
 from tests.faults.killed_children import answer_each_line
 

@@ -9,8 +9,8 @@ import sys
 from kip33.restore import truncate_apply, truncate_journal
 from kip33.restore.truncate_planner import plan_truncation
 from kip33.stores import own_files
-from kip33.stores.durable_files import set_flushing
 from kip33.stores.locations import Location
+from kip33.stores.own_files import set_flushing
 from tests.faults.killed_children import answer_each_line
 
 OPERATIONS = (

@@ -16,7 +16,7 @@ from pyarrow import fs
 
 from kip33.retention.broker_files import SeenByBroker, seen_by_broker
 from kip33.rules.broker_start import BrokerTimestampSource, BrokerView, IndexFault
-from kip33.stores.local_files import opened_locally
+from kip33.stores.files import opened_locally
 from kip33.stores.locations import Location
 from tests.faults.privileges import AS_ANY_OWNER, shut, why_not
 from tests.rules.test_broker_view import (

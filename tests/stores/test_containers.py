@@ -15,8 +15,7 @@ from kip33.errors import CorruptIndexError, CorruptSegmentError, UnsupportedForm
 from kip33.formats.aiven_manifest import decode_chunk_sizes
 from kip33.formats.byte_sources import read_fully
 from kip33.formats.rsm_header import decode_rsm_header
-from kip33.stores.containers.aiven import Decompressed
-from kip33.stores.containers.manifest import parse_manifest
+from kip33.stores.containers.aiven import Decompressed, parse_manifest
 from kip33.stores.files import opened, read_whole, scanned, size_of
 from kip33.stores.locations import INSIDES, Location
 from tests.builders.layouts import (

@@ -15,10 +15,14 @@ from kip33.builds.commit import begin_build, commit_build
 from kip33.builds.task import build_bin
 from kip33.stores import filesystems
 from kip33.stores import settings as store_settings
-from kip33.stores.filesystem_option import place_on, places_on, require_for_tasks
+from kip33.stores.filesystem_option import (
+    place_on,
+    places_on,
+    require_for_tasks,
+    use_storage_options,
+)
 from kip33.stores.filesystems import can_travel, given_filesystem
 from kip33.stores.locations import Location
-from kip33.stores.storage_options import use_storage_options
 from tests.builders.plans import plan_build
 from tests.demo_archive import COPIED_MS, START_MS, make_archive
 from tests.stores.test_storage_options import OPEN_A_STORE

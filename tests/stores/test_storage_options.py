@@ -6,9 +6,9 @@ import pytest
 
 import kip33
 from kip33.stores import settings as store_settings
+from kip33.stores.filesystem_option import hadoop_options, use_storage_options
 from kip33.stores.locations import Location
 from kip33.stores.s3 import client_arguments
-from kip33.stores.storage_options import hadoop_options, use_storage_options
 
 KEYS = {"endpoint": "http://store:9000", "access_key": "AK", "secret_key": "SK"}
 ONE, OTHER = Location.of("s3://one/a"), Location.of("s3://other/b")

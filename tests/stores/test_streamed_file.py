@@ -10,7 +10,7 @@ from kip33.errors import PublishError
 from kip33.stores import filesystems
 from kip33.stores.filesystem_option import place_on
 from kip33.stores.locations import Location
-from kip33.stores.streamed_file import streamed_file
+from kip33.stores.own_files import streamed_file
 
 Listing = Callable[[], dict[str, bytes]]
 

@@ -39,10 +39,8 @@ from kip33.archive.layouts.local_tiered import METADATA_WOULD_DANGLE
 from kip33.archive.segment_paths import TIERED_LOG, index_names
 from kip33.errors import CorruptSegmentError, FileReadError, Kip33Error
 from kip33.formats.partition_metadata import parse_topic_id
-from kip33.stores.containers.aiven import INDEXES, LOG, MANIFEST, read_manifest
-from kip33.stores.containers.manifest import Manifest
-from kip33.stores.file_status import FileStatus, listed_ms, listed_status
-from kip33.stores.files import one_line, opened
+from kip33.stores.containers.aiven import INDEXES, LOG, MANIFEST, Manifest, read_manifest
+from kip33.stores.files import FileStatus, listed_ms, listed_status, one_line, opened
 
 MANIFESTS_AT_ONCE: Final = 64  # manifests that one thread reads, one after another
 _TOPIC_DIR: Final = re.compile(r"([a-zA-Z0-9._-]+)-([A-Za-z0-9_-]{22})")

@@ -45,8 +45,7 @@ from kip33.formats.names import parse_partition_dir
 from kip33.formats.partition_metadata import parse_topic_id
 from kip33.formats.rsm_header import HeaderPart
 from kip33.stores.containers.rsm import read_parts
-from kip33.stores.file_status import FileStatus, listed_ms, listed_status
-from kip33.stores.files import one_line, opened
+from kip33.stores.files import FileStatus, listed_ms, listed_status, one_line, opened
 from kip33.stores.locations import Location
 
 HEADERS_AT_ONCE: Final = 64  # files whose headers one thread reads, one after another

@@ -27,7 +27,7 @@ from kip33.archive.index_listing import add_segments, index_files, unfinished_of
 from kip33.archive.layouts.layout import Layout
 from kip33.archive.segment_paths import UUID
 from kip33.formats.partition_metadata import PARTITION_METADATA, parse_topic_id
-from kip33.stores.file_status import FileStatus, listed_status
+from kip33.stores.files import FileStatus, listed_status
 
 NEEDED: Final = ("topic", "partition", "base_offset")
 _OF_LOG_DIR: Final = ("log_dir", "cluster", "broker")

@@ -9,7 +9,7 @@ from pyarrow import fs
 from kip33.archive.directory import Directory, Partition, Visit, add_inner, entries
 from kip33.archive.index_listing import add_segments, index_files
 from kip33.formats.partition_metadata import PARTITION_METADATA
-from kip33.stores.file_status import FileStatus, listed_status
+from kip33.stores.files import FileStatus, listed_status
 
 
 class SegmentNaming(NamedTuple):
