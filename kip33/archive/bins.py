@@ -2,9 +2,12 @@
 
 A plan defines the work on each bin and the use of the results. An engine decides where bins are
 processed: `kip33.local` in processes of this machine, `kip33.spark` in tasks of a session.
+
+The names of the engines that process bins (`kip33.archive.bins`).
 """
 
 from collections.abc import Callable, Iterable
+from enum import StrEnum
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -12,12 +15,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.archive.engine_name import EngineName
 from kip33.rules.packing import bin_count, pack
 
 Result = TypeVar("Result")
 Progress = Callable[[int, int], None]
 """Called with (finished bins, all bins) while they are processed."""
+
+
+class EngineName(StrEnum):
+    """The engine that processes bins."""
+
+    LOCAL = "local"
+    SPARK = "spark"
 
 
 class Engine(Protocol):

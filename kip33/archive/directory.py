@@ -1,4 +1,7 @@
-"""One directory of an archive: how every layout handles its names, links and index files."""
+"""One directory of an archive: how every layout handles its names, links and index files.
+
+The type of a layout: how it finds the segments below a SOURCE, and what is allowed there.
+"""
 
 import os
 from collections import Counter
@@ -189,3 +192,17 @@ def real_path(directory: Location, real_parent: str) -> str:
     if directory.is_local and (not real_parent or os.path.islink(directory.path)):  # noqa: PTH114
         return os.path.realpath(directory.path)
     return f"{real_parent.rstrip('/')}/{directory.name}"
+
+
+_ListDirectory: TypeAlias = Callable[[Visit], Directory]
+"""Lists one directory. It raises nothing: an unreadable entry is a segment with an `error`."""
+
+
+class Layout(NamedTuple):
+    """One layout of an archive."""
+
+    name: str  # in `--layout` and in a snapshot's commit
+    expected: str  # for the error if no segment is found: names '...' expected
+    list_directory: _ListDirectory
+    in_place: bool = False  # whether index files may be put beside the logs
+    why_not_deleted: str | None = "its files belong to another program"  # None: a plan may delete

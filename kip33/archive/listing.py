@@ -7,15 +7,20 @@ listed in seconds and take a few hundred megabytes.
 
 A directory that links lead to is listed once: by its own path if it is below SOURCE, otherwise by
 the path of the first link. So links are followed last, one after another.
+
+The topic ids in the `partition.metadata` files beside logs: one file for each directory.
+
+The URIs of many logs and of their index files, as Arrow columns.
 """
 
+import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -23,8 +28,16 @@ import pyarrow.compute as pc
 
 from kip33.archive.directory import Directory, Segment, Visit, real_path
 from kip33.archive.layouts import KAFKA, Layout
+from kip33.archive.segment_paths import uri_beside
+from kip33.errors import FileReadError
 from kip33.formats.draft_indexes import TIME_INDEX_FILE
-from kip33.stores.locations import Location
+from kip33.formats.partition_metadata import (
+    MAX_PARTITION_METADATA_BYTES,
+    PARTITION_METADATA,
+    PartitionMetadata,
+)
+from kip33.stores.files import one_line, read_whole
+from kip33.stores.locations import INSIDES, UNQUOTED_PATH, Location
 
 LISTED_BEFORE: Final = "links to directories that are listed by another path"
 DIRECTORIES_AT_ONCE: Final = 16  # a store answers in tens of ms; harmless on a local disk
@@ -52,7 +65,7 @@ _FIELDS: list["pa.Field[Any]"] = [
     pa.field("target_offset_index_modified_ms", pa.int64()),
     pa.field("target_transaction_index_bytes", pa.int64()),
     pa.field("target_transaction_index_modified_ms", pa.int64()),
-    pa.field("topic_id", pa.string()),  # from names and manifests; `archive.topic_ids` reads others
+    pa.field("topic_id", pa.string()),  # from names and manifests; `archive.listing` reads others
     pa.field("partition_metadata_modified_ms", pa.int64()),  # of the file beside the log
     pa.field("target_producer_snapshot_bytes", pa.int64()),
     pa.field("target_producer_snapshot_modified_ms", pa.int64()),
@@ -240,3 +253,126 @@ def with_neighbours(table: pa.Table) -> pa.Table:
         number = LISTING.get_field_index(name)
         table = table.set_column(number, LISTING.field(number), column)
     return table
+
+
+_METADATA_FILES_AT_ONCE: Final = 16  # a local disk is read by one thread
+
+
+class _TopicIds(NamedTuple):
+    """A LISTING with topic ids, and at most one line about files that cannot be read."""
+
+    files: pa.Table
+    warnings: tuple[str, ...]
+
+
+Column: TypeAlias = Any  # an Arrow chunked array, which the stubs type by element
+
+
+def with_topic_ids(source: Location, files: pa.Table, known: Column | None = None) -> _TopicIds:
+    """Return a LISTING below `source` with the topic ids from the files beside the logs.
+
+    `known` has for each row an id that need not be read again, or null. A directory is read only
+    if a row of it has none. A file that cannot be read gives no id.
+    """
+    ids = files["topic_id"] if known is None else pc.coalesce(files["topic_id"], known)
+    is_there = pc.is_valid(files["partition_metadata_modified_ms"])
+    unknown = pc.and_(is_there, pc.is_null(ids)).combine_chunks()
+    directories = directories_of(files["path"].filter(unknown))
+    warnings: list[str] = []
+    if len(directories):
+        each = pc.unique(directories)
+        read, failed = _read_all(source, each.to_pylist())
+        texts = pa.array(read, pa.string())
+        found = texts.take(pc.index_in(directories, value_set=each).combine_chunks())
+        ids = pc.replace_with_mask(pa.chunked_array([ids.combine_chunks()]), unknown, found)
+        if failed:
+            warnings.append(
+                f"{len(failed)} {PARTITION_METADATA} files cannot be used, for example "
+                f"{failed[0]}; the topic ids of the logs beside them are not known"
+            )
+    number = files.schema.get_field_index("topic_id")
+    return _TopicIds(files.set_column(number, files.schema.field(number), ids), tuple(warnings))
+
+
+def _read_all(source: Location, paths: list[str]) -> tuple[list[str | None], list[str]]:
+    """Return the id in each directory, None where it is not known, and a line for each of those."""
+    failed: list[str] = []
+
+    def read(path: str) -> str | None:
+        place = (source.child(path) if path else source).child(PARTITION_METADATA)
+        try:
+            data = read_whole(place, most_bytes=MAX_PARTITION_METADATA_BYTES)
+            return PartitionMetadata.from_bytes(data).topic_id
+        except (FileReadError, ValueError) as error:
+            failed.append(f"{place.uri}: {one_line(error)}")
+            return None
+
+    if source.is_local:
+        return [read(path) for path in paths], sorted(failed)
+    with ThreadPoolExecutor(_METADATA_FILES_AT_ONCE) as pool:
+        found = list(pool.map(read, paths))
+    return found, sorted(failed)
+
+
+_END_OF_LOG: Final = rf"(?:\.log)?(?:#(?:{'|'.join(map(re.escape, sorted(INSIDES)))}))?$"
+
+
+def log_uris(source: Location, paths: Column, inside: Column) -> Column:
+    """Return the URIs of logs from their paths below `source` and the parts of the files."""
+    if source.is_local and not _are_unquoted(paths):
+        chunks = [
+            pa.array([source.child(path or "").uri for path in chunk.to_pylist()], pa.string())
+            for batch in pa.table({"path": paths}).to_batches(max_chunksize=1 << 16)
+            for chunk in batch.columns
+        ]
+        uris = pa.chunked_array(chunks, pa.string())
+    else:
+        uris = pc.binary_join_element_wise(_prefix(source), paths, "")
+    if inside.null_count == len(inside):
+        return uris
+    return pc.coalesce(pc.binary_join_element_wise(uris, inside, "#"), uris)
+
+
+def index_uris(
+    log_uri: Column, source: Location, root: Location, time_index: str = TIME_INDEX_FILE
+) -> Column:
+    """Return the URIs below `root` of the time indexes of logs below `source`."""
+    start = len(_prefix(source))
+    if _are_plain(log_uri):
+        below = pc.utf8_slice_codeunits(log_uri, start=start, stop=-len(".log"))
+    else:
+        whole = pc.utf8_slice_codeunits(log_uri, start=start)
+        below = pc.replace_substring_regex(whole, _END_OF_LOG, "", max_replacements=1)
+    return pc.binary_join_element_wise(_prefix(root), below, f".{time_index}", "")
+
+
+def directories_of(paths: Column) -> Column:
+    """Return the directory of each path of a file; empty: SOURCE itself."""
+    return pc.replace_substring_regex(paths, r"/?[^/]*$", "")
+
+
+def uris_beside(log_uri: Column) -> Column:
+    """Return the URI of each log's own `.timeindex` in the archive."""
+    if _are_plain(log_uri):
+        stems = pc.utf8_slice_codeunits(log_uri, start=0, stop=-len(".log"))
+        return pc.binary_join_element_wise(stems, ".timeindex", "")
+    uris = [uri_beside(uri, "timeindex") for uri in log_uri.to_pylist()]
+    return pa.chunked_array([uris], pa.string())
+
+
+def _are_unquoted(paths: Column) -> bool:
+    """Return whether all paths are the same in URIs. A local disk's are quoted, others' never."""
+    if paths.null_count:
+        return False
+    return bool(pc.all(pc.match_substring_regex(paths, f"^{UNQUOTED_PATH}$"), min_count=0).as_py())
+
+
+def _are_plain(log_uri: Column) -> bool:
+    """Return whether every log is a separate file with Kafka's suffix."""
+    return bool(pc.all(pc.ends_with(log_uri, ".log"), min_count=0).as_py()) and not bool(
+        pc.any(pc.match_substring(log_uri, "#"), min_count=0).as_py()
+    )
+
+
+def _prefix(root: Location) -> str:
+    return root.child("x").uri.removesuffix("x")

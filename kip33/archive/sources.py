@@ -1,19 +1,31 @@
-"""The input of a command: the segments of a SOURCE, and the places of their indexes."""
+"""The input of a command: the segments of a SOURCE, and the places of their indexes.
 
+Detect whether a place is inside a broker's log directory, by the files that brokers write there.
+
+A broker treats every folder of its log directory as a partition, and does not start if a folder has
+another name (`LogManager.loadLogs`). It ignores files. So kip33 must not put a folder there, but
+may put a file there.
+
+A segment given by a caller: a path, a URI, or a `Segment` of `list_segments`.
+"""
+
+import os
 from collections.abc import Sequence
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.archive.broker_log_dirs import inside_log_dir, require_outside_brokers
+from kip33.archive.directory import Segment
 from kip33.archive.layouts import KAFKA, Layout
-from kip33.archive.listing import Listed, Listing, list_tree, segments_of
-from kip33.archive.uri_columns import directories_of
-from kip33.errors import LocationError
+from kip33.archive.listing import Listed, Listing, directories_of, list_tree, segments_of
+from kip33.errors import LocationError, LockedError
 from kip33.formats.draft_indexes import TIME_INDEX_FILE
+from kip33.formats.partition_metadata import LOG_START_OFFSET_CHECKPOINT
 from kip33.rules.policies import TopicGlobs, nearest_topics
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.files import size_of
+from kip33.stores.filesystem_option import Filesystem, StorageOptions, place_on
 from kip33.stores.locations import Location
 
 
@@ -93,5 +105,86 @@ def require_outside_log_dirs(place: Location, listing: Listing, what: str) -> No
     for log_dir in sorted(listing.log_dirs):
         root = listing.source.child(log_dir) if log_dir else listing.source
         if root.contains(place):
-            raise inside_log_dir(place, what, root)
+            raise _inside_log_dir(place, what, root)
     require_outside_brokers(place, what)
+
+
+RESTORE_STAGING: Final = ".kip33-restore"  # there until a restore has ended
+RESTORE_JOURNAL: Final = ".kip33-restore.json"
+OF_A_BROKER: Final = "meta.properties"  # in every log directory formatted by a broker
+_BROKERS_FILES: Final = (
+    OF_A_BROKER,
+    "recovery-point-offset-checkpoint",
+    LOG_START_OFFSET_CHECKPOINT,
+    "replication-offset-checkpoint",
+    "cleaner-offset-checkpoint",
+    ".kafka_cleanshutdown",
+)
+
+
+def require_outside_brokers(place: Location, what: str) -> None:
+    """Raise LocationError if the folder `place` is, or would be in, a broker's log directory.
+
+    Its parents are checked, both as named and with links resolved. Brokers use only local file
+    systems, so other stores are not checked. `what` is the folder's name in the message.
+    """
+    if not place.is_local:
+        return
+    for path in dict.fromkeys((place.path, os.path.realpath(place.path))):
+        folder, parent = Location(place.root, path), ""
+        while folder.path != parent:
+            for name in _BROKERS_FILES:
+                if os.path.lexists(folder.child(name).path):
+                    raise _inside_log_dir(place, what, folder, f", which holds {name}")
+            parent = folder.path
+            folder = folder.parent
+
+
+def require_no_restore(log_dir: Location) -> None:
+    """Raise LockedError if a restore into a local log directory was begun and has not ended."""
+    staged, _, below = log_dir.path.partition(f"/{RESTORE_STAGING}/")
+    if below:  # a staged partition
+        log_dir = log_dir._replace(path=staged)
+    for name in (RESTORE_STAGING, RESTORE_JOURNAL):
+        place = log_dir.child(name)
+        if place.is_local and os.path.lexists(place.path):
+            raise LockedError(
+                f"{place.uri}: a restore into this log directory has not ended; end it with the "
+                "same kip33 restore, or kip33 restore --to LOG_DIR --abandon"
+            )
+
+
+def _inside_log_dir(place: Location, what: str, log_dir: Location, why: str = "") -> LocationError:
+    """Return the error for a folder inside a log directory; `why` says how that was detected."""
+    return LocationError(
+        f"{place.uri}: {what} is inside the log directory {log_dir.uri}{why}; a broker "
+        "does not start if its log directory has an unknown folder: choose a place "
+        "outside"
+    )
+
+
+SegmentLike: TypeAlias = str | os.PathLike[str] | Segment
+"""A log file's path or URI, or a listed segment."""
+
+
+def log_of(
+    segment: SegmentLike,
+    storage_options: StorageOptions | None = None,
+    filesystem: Filesystem | None = None,
+) -> Location:
+    """Return the location of a segment's log; ValueError for a `Segment` without a source.
+
+    `storage_options` and `filesystem` apply from now on (`stores.filesystem_option`).
+    """
+    named = segment.log_uri if isinstance(segment, Segment) else segment
+    return place_on(named, storage_options, filesystem)
+
+
+def require_log(log: Location) -> None:
+    """Raise LocationError if the file is missing; other errors are left to the reader."""
+    try:
+        is_missing = size_of(log) is None
+    except OSError:
+        return
+    if is_missing:
+        raise LocationError(f"{log.uri}: no such segment file; expected the path or URI of a log")

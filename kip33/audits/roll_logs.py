@@ -13,9 +13,8 @@ import pyarrow as pa
 
 from kip33.archive.bins import Engine, Progress
 from kip33.archive.layouts import layout_of
-from kip33.archive.listing import Listed
+from kip33.archive.listing import Listed, log_uris
 from kip33.archive.sources import require_segments
-from kip33.archive.uri_columns import log_uris
 from kip33.audits.roll_audit import FIGURES, HeaderFacts, SettingsOf
 from kip33.audits.roll_log_headers import (
     FirstBatch,

@@ -5,8 +5,8 @@ from functools import cache
 from typing import NamedTuple, Self
 
 from kip33.archive.directory import Segment
+from kip33.archive.listing import Column, index_uris
 from kip33.archive.segment_paths import index_path
-from kip33.archive.uri_columns import Column, index_uris
 from kip33.rules.draft_entries import index_file_of
 from kip33.rules.index_builder import BYTES_VERSION, IndexSettings, TopicSettings
 from kip33.rules.untimestamped import FILE_TIME_OFFSET

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kip33.archive.listing import Column
 from kip33.archive.sources import matches
-from kip33.archive.uri_columns import Column
 from kip33.builds.reusable_rows import Int64s, Mask, ReusableRows
 from kip33.builds.reuse import ListingMatch, may_change_unseen
 from kip33.catalog.draft import Draft

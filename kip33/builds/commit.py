@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.archive.uri_columns import Column
+from kip33.archive.listing import Column
 from kip33.builds.build_options import require_layout
 from kip33.builds.build_summary import BuildSummary, row_totals
 from kip33.builds.carry_over import carry_over_rows, write_parts

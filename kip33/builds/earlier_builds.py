@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from kip33.archive.uri_columns import Column
+from kip33.archive.listing import Column
 from kip33.builds.build_spec import BuildSpec
 from kip33.builds.reusable_rows import ReusableRows, read_reusable
 from kip33.catalog.catalog import Catalog

@@ -6,9 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from kip33.archive.layouts import KAFKA
-from kip33.archive.listing import told_apart, with_neighbours
-from kip33.archive.topic_ids import with_topic_ids
-from kip33.archive.uri_columns import Column, log_uris
+from kip33.archive.listing import Column, log_uris, told_apart, with_neighbours, with_topic_ids
 from kip33.builds.build_spec import BuildSpec
 from kip33.builds.carry_over import CarryOver, plan_carry_over
 from kip33.builds.earlier_builds import EarlierBuilds

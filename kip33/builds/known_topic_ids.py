@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.archive.uri_columns import Column
+from kip33.archive.listing import Column
 from kip33.builds.reusable_rows import NULL_NUMBER, Int64s, Mask, ReusableRows
 from kip33.builds.reuse import may_change_unseen
 

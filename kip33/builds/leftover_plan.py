@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from pyarrow import fs
 
 from kip33.archive.leftover_files import MARKED_DIRECTORIES, Leftover, LeftoverKind
-from kip33.archive.partition_files import is_link, link_in
+from kip33.archive.segment_paths import is_link, link_in
 from kip33.builds.leftovers import Leftovers, index_dir_of
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.draft import DEAD_AFTER_MS

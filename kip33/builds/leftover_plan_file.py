@@ -10,14 +10,15 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kip33.archive.leftover_files import INDEX_END, OWN_TEMPORARY, LeftoverKind
-from kip33.archive.output_files import is_leftover_plan, require_plan_place
-from kip33.archive.plan_lines import (
+from kip33.archive.output_files import (
     PlanForm,
+    is_leftover_plan,
     is_plain_path,
     plan_id_of,
     plan_line,
     read_plan_lines,
     require_plain_path,
+    require_plan_place,
     write_plan_lines,
 )
 from kip33.builds.leftover_plan import (

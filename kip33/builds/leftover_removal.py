@@ -14,7 +14,7 @@ from typing import NamedTuple
 from pyarrow import fs
 
 from kip33.archive.leftover_files import Leftover, LeftoverKind
-from kip33.archive.partition_files import is_link
+from kip33.archive.segment_paths import is_link
 from kip33.builds.leftover_logs import LeftoverLogs
 from kip33.builds.leftover_plan import (
     LeftoverPlan,

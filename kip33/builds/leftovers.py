@@ -21,7 +21,7 @@ from kip33.archive.leftover_files import (
     leftover_file,
     list_leftovers,
 )
-from kip33.archive.uri_columns import index_uris
+from kip33.archive.listing import index_uris
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.orphan_list import read_orphans
 from kip33.catalog.snapshot import Snapshot

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.archive.index_listing import Statuses, index_statuses
-from kip33.archive.uri_columns import Column
+from kip33.archive.listing import Column
 from kip33.builds.build_spec import BuildSpec
 from kip33.builds.reusable_rows import Mask, ReusableRows
 from kip33.builds.snapshot_merge import Looked

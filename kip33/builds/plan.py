@@ -8,14 +8,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.archive.layouts import layout_of
-from kip33.archive.listing import Listed, Listing, Unfinished
+from kip33.archive.listing import Column, Listed, Listing, Unfinished
 from kip33.archive.sources import (
     partition_directories,
     require_no_file,
     require_outside_log_dirs,
     require_segments,
 )
-from kip33.archive.uri_columns import Column
 from kip33.builds.build_options import (
     BuildOptions,
     require_dialect,

@@ -6,8 +6,8 @@ from enum import StrEnum
 from functools import partial
 from os import cpu_count
 
-from kip33.archive.broker_log_dirs import OF_A_BROKER
 from kip33.archive.segment_paths import beside
+from kip33.archive.sources import OF_A_BROKER
 from kip33.builds.repair_plan import Progress, RepairPlan, SegmentRepair, verified
 from kip33.catalog.draft import DEAD_AFTER_MS
 from kip33.rules.broker_start import RepairAction

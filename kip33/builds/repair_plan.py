@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 from kip33.archive.directory import Segment
 from kip33.archive.listing import Listed, Listing, Unfinished
-from kip33.archive.partition_files import link_in
-from kip33.archive.segment_paths import beside
+from kip33.archive.segment_paths import beside, link_in
 from kip33.archive.sources import partition_directories, require_segments
 from kip33.errors import CorruptIndexError, FileReadError, LocationError
 from kip33.formats.transaction_index import TransactionIndex

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.archive.uri_columns import Column, uris_beside
+from kip33.archive.listing import Column, uris_beside
 from kip33.builds import file_time_reuse
 from kip33.builds.build_spec import BuildSpec
 from kip33.builds.file_time_reuse import file_times

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.archive.uri_columns import Column
+from kip33.archive.listing import Column
 from kip33.builds.build_spec import BuildSpec
 from kip33.builds.reusable_rows import Int64s, Mask, ReusableRows
 from kip33.builds.reuse import ListingMatch

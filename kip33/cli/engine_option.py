@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import click
 from click.core import ParameterSource
 
-from kip33.archive.engine_name import EngineName
+from kip33.archive.bins import EngineName
 from kip33.cli.output import warn
 from kip33.errors import LocationError
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 import pyarrow as pa
 
-from kip33.archive.engine_name import EngineName
+from kip33.archive.bins import EngineName
 from kip33.archive.output_files import require_plan_place
 from kip33.catalog.holes import hole_totals, read_holes
 from kip33.cli.engine_option import engine_choice, open_session

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from kip33.archive.engine_name import EngineName
+from kip33.archive.bins import EngineName
 from kip33.archive.log_start_offsets import LogStartOffsets
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.snapshot import Snapshot

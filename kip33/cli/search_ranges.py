@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kip33.archive.engine_name import EngineName
+from kip33.archive.bins import EngineName
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.snapshot import Snapshot
 from kip33.cli.search_engine import answers_to

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import click
 
-from kip33.archive.engine_name import EngineName
+from kip33.archive.bins import EngineName
 from kip33.cli.output import (
     MOST_TABLE_ROWS,
     human_bytes,

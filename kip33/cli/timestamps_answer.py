@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from kip33.archive.engine_name import EngineName
+from kip33.archive.bins import EngineName
 from kip33.audits.timestamp_catalog import catalog_rows
 from kip33.audits.timestamp_plan import (
     AuditClock,

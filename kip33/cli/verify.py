@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import click
 
-from kip33.archive.engine_name import EngineName
+from kip33.archive.bins import EngineName
 from kip33.archive.segment_paths import index_path
 from kip33.builds.topic_settings import load_topic_settings
 from kip33.cli.dialect_option import dialect_option

@@ -9,10 +9,9 @@ import os
 from collections.abc import Iterator
 
 from kip33.archive.directory import Segment
-from kip33.archive.given_segment import SegmentLike, log_of, require_log
 from kip33.archive.layouts import layout_of
 from kip33.archive.segment_paths import base_offset_in, beside
-from kip33.archive.sources import require_segments
+from kip33.archive.sources import SegmentLike, log_of, require_log, require_segments
 from kip33.errors import FileReadError, LocationError, UnsupportedFormatError
 from kip33.formats.batch import BatchColumns
 from kip33.formats.names import parse_partition_dir, parse_segment_file

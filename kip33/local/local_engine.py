@@ -13,8 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from kip33.archive.bins import Progress, Result, rows_of_bins, weights
-from kip33.archive.engine_name import EngineName
+from kip33.archive.bins import EngineName, Progress, Result, rows_of_bins, weights
 from kip33.local.worker import Bin, results_of_bin
 from kip33.local.worker_pool import SILENT_SECONDS, WorkerPool
 from kip33.rules.packing import LEAST_BIN_COST, cost_bytes

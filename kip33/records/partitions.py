@@ -13,12 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.archive.directory import Segment
-from kip33.archive.given_segment import log_of, require_log
 from kip33.archive.layouts import Layout, layout_of
-from kip33.archive.partition_files import is_log, list_partition
-from kip33.archive.segment_paths import base_offset_in
-from kip33.archive.sources import matches, require_segments
-from kip33.archive.topic_ids import with_topic_ids
+from kip33.archive.listing import with_topic_ids
+from kip33.archive.segment_paths import base_offset_in, is_log, list_partition
+from kip33.archive.sources import log_of, matches, require_log, require_segments
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.choosing import Warn, choose, warn_caller
 from kip33.errors import FileReadError, LocationError

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from kip33.archive.broker_log_dirs import OF_A_BROKER, RESTORE_JOURNAL, RESTORE_STAGING
+from kip33.archive.sources import OF_A_BROKER, RESTORE_JOURNAL, RESTORE_STAGING
 from kip33.errors import LocationError, RestoreError
 from kip33.formats.names import (
     METADATA_TOPIC,

@@ -16,8 +16,8 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kip33.archive.bins import Engine, Progress
-from kip33.archive.broker_log_dirs import RESTORE_STAGING
 from kip33.archive.listing import Listed
+from kip33.archive.sources import RESTORE_STAGING
 from kip33.errors import RestoreError
 from kip33.formats.scan import SMALL_BYTES
 from kip33.restore.finished_partition import FinishedPartition, finish_partition

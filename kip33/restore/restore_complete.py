@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from kip33.archive.broker_log_dirs import RESTORE_JOURNAL, RESTORE_STAGING
 from kip33.archive.log_start_offsets import MOST_CHECKPOINT_BYTES
+from kip33.archive.sources import RESTORE_JOURNAL, RESTORE_STAGING
 from kip33.errors import PublishError, RestoreError
 from kip33.formats.partition_metadata import (
     CLEANER_CHECKPOINT,

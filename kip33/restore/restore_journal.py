@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from kip33.archive.broker_log_dirs import RESTORE_JOURNAL, RESTORE_STAGING
-from kip33.archive.plan_lines import require_content_id, with_content_id
+from kip33.archive.output_files import require_content_id, with_content_id
+from kip33.archive.sources import RESTORE_JOURNAL, RESTORE_STAGING
 from kip33.errors import RestoreError
 from kip33.formats.names import partition_dir_name
 from kip33.restore.log_dir_state import STAGED_PARTITIONS, STAGED_RUN

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kip33.archive.broker_log_dirs import OF_A_BROKER
+from kip33.archive.sources import OF_A_BROKER
 from kip33.restore.finished_partition import FinishedPartition
 from kip33.restore.restore_plan import PartitionPlan, RestorePlan
 from kip33.restore.segment_facts import SegmentFacts

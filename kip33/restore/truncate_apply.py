@@ -11,8 +11,8 @@ import os
 import stat
 from typing import Final
 
-from kip33.archive.broker_log_dirs import require_no_restore
 from kip33.archive.log_start_offsets import MOST_CHECKPOINT_BYTES
+from kip33.archive.sources import require_no_restore
 from kip33.errors import PublishError, TruncationError
 from kip33.formats.names import parse_segment_file
 from kip33.formats.partition_metadata import parse_offset_checkpoint, with_offset

@@ -14,7 +14,7 @@ import json
 import os
 from typing import Any, Final
 
-from kip33.archive.plan_lines import (
+from kip33.archive.output_files import (
     CONTENT_ID,
     require_content_id,
     require_plain_name,

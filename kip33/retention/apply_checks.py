@@ -8,7 +8,7 @@ own time, on the rows of the newest snapshot.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kip33.archive.broker_log_dirs import require_outside_brokers
+from kip33.archive.sources import require_outside_brokers
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.choosing import Warn, choose
 from kip33.errors import CatalogError, PlanError

@@ -5,7 +5,7 @@ The first difference from the plan ends the partition: nothing after it is delet
 
 from typing import NamedTuple
 
-from kip33.archive.partition_files import PartitionFiles, list_partition
+from kip33.archive.segment_paths import PartitionFiles, list_partition
 from kip33.errors import PlanError
 from kip33.formats.names import segment_file_name
 from kip33.retention.apply_segment import CONTINUE, Run, SegmentStep

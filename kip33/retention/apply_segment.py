@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from kip33.archive.partition_files import PlannedFile, is_log
+from kip33.archive.segment_paths import PlannedFile, is_log
 from kip33.errors import Kip33Error, PlanError, PublishError
 from kip33.retention.journal import Journal
 from kip33.retention.outcomes import RecordKind, StepOutcome

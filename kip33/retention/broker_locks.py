@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from kip33.archive.broker_log_dirs import OF_A_BROKER, require_no_restore
+from kip33.archive.sources import OF_A_BROKER, require_no_restore
 from kip33.errors import LockedError
 from kip33.stores.files import one_line
 from kip33.stores.locations import Location

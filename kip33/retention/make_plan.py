@@ -11,7 +11,7 @@ from itertools import chain, repeat
 from typing import Final, NamedTuple, Self
 
 from kip33.archive.listing import DIRECTORIES_AT_ONCE
-from kip33.archive.partition_files import (
+from kip33.archive.segment_paths import (
     NO_TIME,
     PartitionFiles,
     PlannedFile,

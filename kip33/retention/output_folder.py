@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from kip33.archive.broker_log_dirs import require_outside_brokers
 from kip33.archive.output_files import (
     MOST_SUMMARY_BYTES,
     is_retention_summary,
     require_replaceable,
 )
+from kip33.archive.sources import require_outside_brokers
 from kip33.errors import LocationError
 from kip33.stores.files import entries_of, one_line
 from kip33.stores.locations import Location

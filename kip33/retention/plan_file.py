@@ -4,24 +4,24 @@
     {"kind": "partition", "log_dir": "broker-1", "topic": "orders", "partition": 0, ...}
     {"kind": "segment", "log_dir": "broker-1", ..., "base_offset": 0, ..., "files": [...]}
 
-A partition's line is before those of its segments. `archive.plan_lines` has the id. Each plan is
+A partition's line is before those of its segments. `archive.output_files` has the id. Each plan is
 compared with the newest snapshot before it is carried out.
 """
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from kip33.archive.output_files import require_plan_place
-from kip33.archive.partition_files import PlannedFile
-from kip33.archive.plan_lines import (
+from kip33.archive.output_files import (
     PlanForm,
     is_plain_path,
     plan_id_of,
     plan_line,
     read_plan_lines,
     require_plain_path,
+    require_plan_place,
     write_plan_lines,
 )
+from kip33.archive.segment_paths import PlannedFile
 from kip33.errors import PlanError, PolicyError
 from kip33.formats.names import SEGMENT_KINDS, SegmentFile, parse_partition_dir, parse_segment_file
 from kip33.retention.plan import (

@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 
 from pyarrow import fs
 
-from kip33.archive.partition_files import PlannedFile, as_found, is_link, is_log, link_in
+from kip33.archive.segment_paths import PlannedFile, as_found, is_link, is_log, link_in
 from kip33.formats.names import SEGMENT_KINDS
 from kip33.retention.plan import PlannedPartition, PlannedSegment
 from kip33.stores.locations import Location

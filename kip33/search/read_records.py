@@ -7,9 +7,8 @@ from itertools import pairwise
 from typing import Final, NamedTuple, TypeAlias
 
 from kip33.archive.directory import Segment
-from kip33.archive.given_segment import SegmentLike, log_of
-from kip33.archive.partition_files import list_partition
-from kip33.archive.segment_paths import base_offset_in, beside
+from kip33.archive.segment_paths import base_offset_in, beside, list_partition
+from kip33.archive.sources import SegmentLike, log_of
 from kip33.errors import (
     CorruptSegmentError,
     FileReadError,

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from kip33.archive.bins import Progress, Result, rows_of_bins, weights
-from kip33.archive.engine_name import EngineName
+from kip33.archive.bins import EngineName, Progress, Result, rows_of_bins, weights
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from kip33.archive.uri_columns import log_uris
+from kip33.archive.listing import log_uris
 from kip33.stores.locations import Location
 
 PLAIN = ["b1/orders-0/00000000000000000000.log", "orders_1-2/~a.log", ""]

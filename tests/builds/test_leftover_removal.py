@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kip33.archive.leftover_files import LeftoverKind
-from kip33.archive.plan_lines import plan_id_of, plan_line
+from kip33.archive.output_files import plan_id_of, plan_line
 from kip33.builds import leftover_removal
 from kip33.builds.leftover_plan import (
     ALWAYS_PLANNED,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kip33.archive.listing import list_tree
-from kip33.archive.partition_files import list_partition
+from kip33.archive.segment_paths import list_partition
 from kip33.errors import CorruptSegmentError, LocationError
 from kip33.stores.containers.aiven import parse_manifest
 from kip33.stores.locations import Location, without_secrets

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kip33.archive.broker_log_dirs import RESTORE_STAGING
+from kip33.archive.sources import RESTORE_STAGING
 from tests.faults.line_programs import ask, start
 from tests.long_forms import one_in
 from tests.restore.test_restore import log_of, new_topic, write_logs

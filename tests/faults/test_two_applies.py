@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pyarrow import fs
 
-from kip33.archive.partition_files import PlannedFile
+from kip33.archive.segment_paths import PlannedFile
 from kip33.retention.apply import Applied
 from kip33.retention.apply_segment import SegmentStep
 from kip33.retention.plan import RetentionPlan

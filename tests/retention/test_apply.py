@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kip33.archive.partition_files import PlannedFile
+from kip33.archive.segment_paths import PlannedFile
 from kip33.catalog.pruning import prune
 from kip33.retention.apply_partition import PartitionResult
 from kip33.retention.apply_segment import SegmentStep

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kip33.archive.plan_lines import plan_id_of, plan_line
+from kip33.archive.output_files import plan_id_of, plan_line
 from kip33.catalog.draft import Draft
 from kip33.errors import CatalogError, Kip33Error, LocationError, PlanError
 from kip33.retention.plan import PlannedSegment, RetentionPlan

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyarrow import fs
 
-from kip33.archive.partition_files import PlannedFile
+from kip33.archive.segment_paths import PlannedFile
 from kip33.retention.apply_segment import SegmentStep
 from kip33.retention.trash import move_to_trash
 from kip33.stores import locations

@@ -13,10 +13,10 @@ A layout lists one directory (`Layout.list_directory`); `archive.listing` walks 
 
 from typing import Final
 
+from kip33.archive.directory import Layout
 from kip33.archive.layouts.aiven import AIVEN
 from kip33.archive.layouts.hdfs_rsm import HDFS_RSM
 from kip33.archive.layouts.kafka import KAFKA
-from kip33.archive.layouts.layout import Layout
 from kip33.archive.layouts.local_tiered import LOCAL_TIERED
 from kip33.archive.layouts.pattern import pattern_layout
 from kip33.archive.layouts.pinterest import PINTEREST

@@ -21,6 +21,7 @@ from pyarrow import fs
 from kip33.archive.directory import (
     Directory,
     Infos,
+    Layout,
     Partition,
     Segment,
     Visit,
@@ -35,7 +36,6 @@ from kip33.archive.index_listing import (
     with_beside,
     with_target,
 )
-from kip33.archive.layouts.layout import Layout
 from kip33.archive.layouts.local_tiered import METADATA_WOULD_DANGLE
 from kip33.archive.segment_paths import UUID, index_names
 from kip33.errors import CorruptSegmentError, FileReadError, Kip33Error

@@ -11,9 +11,8 @@ other names that a broker uses.
 from functools import partial
 from typing import Final
 
-from kip33.archive.directory import Directory, Partition, Visit, parent_of
+from kip33.archive.directory import Directory, Layout, Partition, Visit, parent_of
 from kip33.archive.index_listing import unfinished_of
-from kip33.archive.layouts.layout import Layout
 from kip33.archive.layouts.suffixed import SegmentNaming, list_suffixed
 from kip33.formats.names import parse_partition_dir, parse_segment_file
 

@@ -22,9 +22,8 @@ from typing import Any, Final, NamedTuple
 
 from pyarrow import fs
 
-from kip33.archive.directory import Directory, Partition, Visit, add_inner, entries
+from kip33.archive.directory import Directory, Layout, Partition, Visit, add_inner, entries
 from kip33.archive.index_listing import add_segments, index_files, unfinished_of
-from kip33.archive.layouts.layout import Layout
 from kip33.archive.segment_paths import UUID
 from kip33.formats.partition_metadata import PARTITION_METADATA, parse_topic_id
 from kip33.stores.files import FileStatus, listed_status

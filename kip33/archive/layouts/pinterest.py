@@ -13,9 +13,8 @@ pinterest/tiered-storage.
 import hashlib
 from functools import partial
 
-from kip33.archive.directory import Partition, Visit
+from kip33.archive.directory import Layout, Partition, Visit
 from kip33.archive.layouts import kafka
-from kip33.archive.layouts.layout import Layout
 from kip33.archive.layouts.suffixed import list_suffixed
 
 
