@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from kip33.api.opened_catalog import OpenedCatalog, open_catalog
     from kip33.api.plan_steps import apply_plan, write_plan
     from kip33.archive.directory import Segment
-    from kip33.catalog.snapshot import Snapshot
+    from kip33.catalog.catalog import Snapshot
     from kip33.catalog.topic_totals import TopicTotals
     from kip33.errors import (
         BatchTooLargeError,
@@ -59,7 +59,7 @@ _NAMES = {
     "kip33.api.opened_catalog": ("OpenedCatalog", "open_catalog"),
     "kip33.api.plan_steps": ("apply_plan", "write_plan"),
     "kip33.archive.directory": ("Segment",),
-    "kip33.catalog.snapshot": ("Snapshot",),
+    "kip33.catalog.catalog": ("Snapshot",),
     "kip33.catalog.topic_totals": ("TopicTotals",),
     "kip33.errors": (
         *("BatchTooLargeError", "CatalogError", "CorruptIndexError", "CorruptSegmentError"),

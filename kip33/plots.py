@@ -15,8 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.choosing import choose
+from kip33.catalog.catalog import Catalog, choose
 from kip33.formats.times import Time, milliseconds_of
 from kip33.report.facts import BarState, PartitionFacts, Report
 from kip33.report.make_report import MOST_FORECAST_DAYS, ReportRequest, make_report

@@ -148,8 +148,8 @@ def test_the_clock_is_read_in_cli_only() -> None:
         ("kip33.stores.files", "from pyspark.sql import SparkSession", "pyspark.sql"),
         ("kip33.spark.build", "import click", "click"),
         ("kip33.formats.walk", "from numba import njit", "numba"),
-        ("kip33.catalog.snapshot", "import time", "time"),
-        ("kip33.catalog.snapshot", "from datetime import datetime", "datetime"),
+        ("kip33.catalog.catalog", "import time", "time"),
+        ("kip33.catalog.catalog", "from datetime import datetime", "datetime"),
         ("kip33.cli.build", "from jobs import verify", "jobs.verify"),
         (
             "kip33.cli.build",

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
-from kip33.catalog.snapshot import Snapshot
+from kip33.catalog.catalog import Snapshot
 from kip33.formats.kafka_configs import GroupOffset
 from kip33.formats.times import Time, milliseconds_of
 from kip33.rules.policies import Policies

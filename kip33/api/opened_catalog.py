@@ -26,9 +26,7 @@ from kip33.api.retention_table import retention_table
 from kip33.audits.roll_audit import audit_catalog
 from kip33.audits.roll_tables import roll_table
 from kip33.catalog import difference, topic_totals
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.choosing import choose, warn_caller
-from kip33.catalog.snapshot import Snapshot
+from kip33.catalog.catalog import Catalog, Snapshot, choose, warn_caller
 from kip33.catalog.topic_totals import TopicTotals
 from kip33.formats.kafka_configs import GroupOffset
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES

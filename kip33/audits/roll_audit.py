@@ -11,9 +11,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from kip33.catalog.catalog import Catalog
+from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.catalog_columns import CatalogColumns, read_columns
-from kip33.catalog.snapshot import Snapshot
 from kip33.rules.retention import NO_CODE, Bools, Int64Column, Int64s
 from kip33.rules.roll_verdicts import (
     EARLY_ROLLS,

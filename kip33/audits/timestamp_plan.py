@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 from kip33.archive.layouts import layout_of
 from kip33.archive.listing import Listed
 from kip33.archive.sources import matches, require_segments
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.snapshot import Snapshot
+from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.errors import LocationError
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.rules.segment_summary import NOT_READ, SegmentStatus

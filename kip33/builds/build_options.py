@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kip33.catalog.snapshot import Snapshot
+from kip33.catalog.catalog import Snapshot
 from kip33.errors import CatalogError, LocationError
 from kip33.rules.draft_entries import DRAFTS, index_file_of
 from kip33.rules.index_builder import IndexSettings

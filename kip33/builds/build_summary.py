@@ -8,10 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.builds.index_files import CANNOT_BE_WRITTEN, NOT_OURS
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.index_file_state import IndexFileState
-from kip33.catalog.overlaps import DirectoriesOfPartitions
-from kip33.catalog.snapshot import Snapshot
+from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog.holes import DirectoriesOfPartitions
+from kip33.catalog.schema import IndexFileState
 from kip33.errors import unreadable_logs_text
 from kip33.rules.broker_start import HIDDEN, HIDDEN_ABORTS, MAY_NOT_START
 from kip33.rules.segment_summary import SegmentStatus

@@ -21,10 +21,9 @@ from kip33.archive.listing import Column
 from kip33.archive.sources import matches
 from kip33.builds.reusable_rows import Int64s, Mask, ReusableRows
 from kip33.builds.reuse import ListingMatch, may_change_unseen
-from kip33.catalog.draft import Draft
-from kip33.catalog.part_writer import PartWriter
+from kip33.catalog.catalog import Snapshot, SnapshotPart
+from kip33.catalog.draft import Draft, PartWriter
 from kip33.catalog.schema import SEGMENTS
-from kip33.catalog.snapshot import Snapshot, SnapshotPart
 
 ROWS_PER_PART: Final = 250_000
 LEAVE: Final = -1

@@ -6,7 +6,7 @@ import kip33
 from kip33.archive.directory import Segment
 from kip33.builds.build_spec import BuildSpec
 from kip33.builds.index_files import Published
-from kip33.catalog.index_file_state import IndexFileState
+from kip33.catalog.schema import IndexFileState
 from kip33.formats.time_index import TIME_ENTRY_BYTES
 from kip33.indexing.segment import BuiltIndexes
 from kip33.indexing.tail import Tail

@@ -16,11 +16,10 @@ from kip33.builds.plan import BuildPlan
 from kip33.builds.snapshot_merge import merge
 from kip33.builds.task import TaskResult
 from kip33.builds.transaction_files import finish_transactions
-from kip33.catalog.catalog import Catalog
+from kip33.catalog.catalog import Candidate, Catalog, Snapshot, SnapshotPart
 from kip33.catalog.draft import DEAD_AFTER_MS, Draft, read_claims
 from kip33.catalog.holes import hole_totals, read_holes
 from kip33.catalog.orphan_list import read_orphans
-from kip33.catalog.snapshot import Candidate, Snapshot, SnapshotPart
 from kip33.errors import (
     CatalogError,
     NoReadableLogError,

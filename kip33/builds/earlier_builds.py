@@ -5,9 +5,8 @@ from typing import Final, NamedTuple
 from kip33.archive.listing import Column
 from kip33.builds.build_spec import BuildSpec
 from kip33.builds.reusable_rows import ReusableRows, read_reusable
-from kip33.catalog.catalog import Catalog
+from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.draft import claimed_index_uris
-from kip33.catalog.snapshot import Snapshot
 from kip33.errors import CatalogError, UnreadableCatalogError
 
 FIX_IT: Final = (

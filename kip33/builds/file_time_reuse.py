@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.builds.build_spec import BuildSpec
-from kip33.catalog.index_file_state import IndexFileState
+from kip33.catalog.schema import IndexFileState
 from kip33.rules.untimestamped import (
     FILE_TIME_OFFSET,
     NO_ENTRY,

@@ -1,13 +1,13 @@
 """Publish a segment's index files, and determine the catalog's column `index_file` (D10).
 
-`catalog.index_file_state` defines the states. A `stale` row is never reused: the next build tries
+`catalog.schema` defines the states. A `stale` row is never reused: the next build tries
 again.
 """
 
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from kip33.catalog.index_file_state import IndexFileState
+from kip33.catalog.schema import IndexFileState
 from kip33.errors import is_of_the_machine
 from kip33.formats.time_index import index_crc32c
 from kip33.indexing.segment import BuiltIndexes

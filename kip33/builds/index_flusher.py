@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from kip33.archive.segment_paths import index_of_row
-from kip33.catalog.index_file_state import INDEX_FILE_KINDS, IndexFileState
+from kip33.catalog.schema import INDEX_FILE_KINDS, IndexFileState
 from kip33.errors import PublishError
 from kip33.stores.files import one_line
 from kip33.stores.locations import Location

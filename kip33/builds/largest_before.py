@@ -27,8 +27,7 @@ from kip33.archive.directory import Segment
 from kip33.archive.listing import LISTING, Column, log_uris, segments_of
 from kip33.builds.build_spec import BuildSpec
 from kip33.builds.reusable_rows import Int64s, Mask
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.snapshot import Snapshot
+from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.indexing.segment import index_file
 from kip33.rules.segment_summary import NOT_READ, SegmentStatus

@@ -6,9 +6,8 @@ from typing import Final, NamedTuple, Self
 
 from kip33.archive.leftover_files import INDEX_END, Leftover, LeftoverKind
 from kip33.builds.leftovers import index_dir_of
-from kip33.catalog.catalog import Catalog
+from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.orphan_list import read_orphans
-from kip33.catalog.snapshot import Snapshot
 from kip33.stores.locations import Location
 
 _LOG, _SWAP = ".log", ".swap"  # a broker that starts removes `.swap` from a log's name

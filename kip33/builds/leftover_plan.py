@@ -17,9 +17,8 @@ from pyarrow import fs
 from kip33.archive.leftover_files import MARKED_DIRECTORIES, Leftover, LeftoverKind
 from kip33.archive.segment_paths import is_link, link_in
 from kip33.builds.leftovers import Leftovers, index_dir_of
-from kip33.catalog.catalog import Catalog
+from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.draft import DEAD_AFTER_MS
-from kip33.catalog.snapshot import Snapshot
 from kip33.errors import is_of_the_machine
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.files import listed_status, one_line

@@ -23,8 +23,7 @@ from kip33.builds.leftover_plan import (
     is_linked,
 )
 from kip33.builds.leftovers import find_leftovers, index_dir_of
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.choosing import choose
+from kip33.catalog.catalog import Catalog, choose
 from kip33.errors import Kip33Error, PlanError
 from kip33.retention.broker_locks import locked
 from kip33.stores.concurrently import map_in_order

@@ -22,9 +22,8 @@ from kip33.archive.leftover_files import (
     list_leftovers,
 )
 from kip33.archive.listing import index_uris
-from kip33.catalog.catalog import Catalog
+from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.orphan_list import read_orphans
-from kip33.catalog.snapshot import Snapshot
 from kip33.errors import FileReadError, LocationError, is_of_the_machine
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.files import FileStatus, entries_of, one_line, status_of

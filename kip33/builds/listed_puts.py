@@ -21,7 +21,7 @@ from kip33.archive.segment_paths import index_of_row
 from kip33.builds.build_spec import BuildSpec
 from kip33.builds.index_files import CANNOT_BE_WRITTEN
 from kip33.builds.waiting_indexes import Built
-from kip33.catalog.index_file_state import IndexFileState
+from kip33.catalog.schema import IndexFileState
 from kip33.errors import FileReadError
 from kip33.formats.draft_indexes import TIME_INDEX_FILE
 from kip33.stores.concurrently import LARGE_FILES_AT_ONCE

@@ -23,8 +23,8 @@ from kip33.archive.listing import Column
 from kip33.builds.build_spec import BuildSpec
 from kip33.builds.reusable_rows import Mask, ReusableRows
 from kip33.builds.snapshot_merge import Looked
-from kip33.catalog.index_file_state import IndexFileState
 from kip33.catalog.orphan_list import ORPHANS
+from kip33.catalog.schema import IndexFileState
 from kip33.errors import FileReadError
 from kip33.formats.draft_indexes import DRAFT_FILES, TIME_INDEX_FILE
 from kip33.stores.concurrently import map_in_order

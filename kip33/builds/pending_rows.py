@@ -18,9 +18,9 @@ from kip33.archive.directory import Segment
 from kip33.archive.segment_paths import beside
 from kip33.builds.build_spec import BuildSpec
 from kip33.builds.index_files import Published, PublishedFile, Wanted
+from kip33.catalog.catalog import SnapshotPart
 from kip33.catalog.draft import STAYS
 from kip33.catalog.schema import SEGMENTS
-from kip33.catalog.snapshot import SnapshotPart
 from kip33.errors import CatalogError
 from kip33.indexing.segment import BuiltIndexes
 from kip33.rules.broker_start import may_have_offset_index

@@ -13,9 +13,8 @@ from kip33.builds import file_time_reuse
 from kip33.builds.build_spec import BuildSpec
 from kip33.builds.file_time_reuse import file_times
 from kip33.builds.index_files import FOREIGN_TRANSACTION_INDEX
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.index_file_state import IndexFileState
-from kip33.catalog.snapshot import Snapshot
+from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog.schema import IndexFileState
 from kip33.rules.broker_start import HIDDEN_ABORTS
 from kip33.rules.segment_summary import NOT_READ, SegmentStatus
 from kip33.rules.transaction_index import UNCHANGED

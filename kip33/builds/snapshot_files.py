@@ -25,8 +25,8 @@ from kip33.builds.index_files import (
     state_together,
 )
 from kip33.builds.pending_rows import PRODUCERS, name_in_row, read_staged
-from kip33.catalog.index_file_state import IndexFileState
-from kip33.catalog.snapshot import SnapshotPart
+from kip33.catalog.catalog import SnapshotPart
+from kip33.catalog.schema import IndexFileState
 from kip33.formats.producer_snapshot import ProducerState
 from kip33.indexing.partition_replay import KnownProducers
 from kip33.indexing.producer_chains import (

@@ -20,9 +20,8 @@ import pyarrow.compute as pc
 
 from kip33.builds.carry_over import is_below, is_unwanted, without_settings
 from kip33.builds.reuse import may_change_unseen
-from kip33.catalog.catalog import Catalog
+from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.schema import SEGMENTS
-from kip33.catalog.snapshot import Snapshot
 from kip33.errors import CatalogError
 
 Mask = npt.NDArray[np.bool_]

@@ -32,8 +32,8 @@ from kip33.builds.waiting_indexes import (
     waits_for_time_index,
     with_offset_index,
 )
-from kip33.catalog.part_writer import PartWriter
-from kip33.catalog.snapshot import SnapshotPart
+from kip33.catalog.catalog import SnapshotPart
+from kip33.catalog.draft import PartWriter
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.indexing.file_time_entry import FileTimeEntry, has_no_timestamps, with_file_time
 from kip33.indexing.segment import BuiltIndexes, index_file, unreadable

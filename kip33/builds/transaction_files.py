@@ -32,9 +32,9 @@ from kip33.builds.pending_rows import (
 )
 from kip33.builds.snapshot_files import NO_SNAPSHOT, publish_snapshots
 from kip33.builds.waiting_indexes import LEFT_TO_THE_BROKER, WaitingIndex, publish_offset_index
-from kip33.catalog.index_file_state import IndexFileState
-from kip33.catalog.part_writer import PartWriter
-from kip33.catalog.snapshot import SnapshotPart
+from kip33.catalog.catalog import SnapshotPart
+from kip33.catalog.draft import PartWriter
+from kip33.catalog.schema import IndexFileState
 from kip33.errors import is_of_the_machine
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.transaction_chains import ChainLink, Key, completed_by_log

@@ -20,7 +20,7 @@ from kip33.builds.build_spec import BuildSpec
 from kip33.builds.index_files import Published, Wanted, state_together
 from kip33.builds.index_flusher import FLUSHING_THREADS, IndexFlusher
 from kip33.builds.pending_rows import PendingRow
-from kip33.catalog.index_file_state import IndexFileState
+from kip33.catalog.schema import IndexFileState
 from kip33.rules.broker_start import may_have_offset_index
 from kip33.stores.locations import Location
 

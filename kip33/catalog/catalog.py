@@ -15,14 +15,23 @@
 
 A snapshot's folder contains only `*.parquet`, so any engine can read it. The newest snapshot is the
 one with the highest sequence number, ties broken by id; clocks do not matter. No file is rewritten.
+
+Choose the snapshot that a user means, and report newer ones that are ignored.
+
+The folders of a catalog's snapshots and drafts: their files and latest modification times.
+
+One snapshot of the catalog: its name, its parts and its commit file.
 """
 
 import io
 import json
 import re
+import sys
+import warnings
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple, Self
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,15 +39,87 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from kip33.catalog.schema import SCHEMA_VERSION, SEGMENTS
-from kip33.catalog.snapshot import Candidate, OrphanList, Snapshot, SnapshotPart, sequence_of
 from kip33.errors import CatalogError, UnreadableCatalogError
 from kip33.stores.files import entries_of, one_line, read_whole
 from kip33.stores.locations import KEYS_IN_URI, Location
+from kip33.stores.own_files import remove_folder_quietly, remove_quietly
 
 MOST_COMMIT_BYTES: Final = 1 << 30
 URI_COLUMNS: Final = ("log_uri", "index_uri")
 HIDDEN_KEYS: Final = r"\1\2***@"
 NO_FILE: Final = (FileNotFoundError, IsADirectoryError)  # other errors may be temporary
+
+
+class SnapshotPart(NamedTuple):
+    """One Parquet file of a snapshot."""
+
+    name: str
+    rows: int
+    size_bytes: int
+    crc32: int  # zlib's, over the file
+
+
+class OrphanList(NamedTuple):
+    """A commit's entry for its list of orphaned index files (`catalog.orphan_list`)."""
+
+    rows: int
+    index_bytes: int  # total size of the orphaned files
+    size_bytes: int  # of the list itself
+    crc32: int
+
+    @classmethod
+    def of(cls, record: dict[str, Any] | None) -> Self | None:
+        """Return the entry of a commit file, None if it has none."""
+        return cls(*(int(record[name]) for name in cls._fields)) if record else None
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A committed snapshot, as described by its commit file."""
+
+    sequence: int
+    snapshot_id: str
+    source: str
+    created_ms: int
+    parts: tuple[SnapshotPart, ...]
+    settings: dict[str, Any]
+    orphaned: OrphanList | None = None  # None: no orphans, or a build before 0.2
+
+    @property
+    def name(self) -> str:
+        """Return the name of its folder and commit file: 20 digits of sequence, a dash, the id."""
+        return snapshot_name(self.sequence, self.snapshot_id)
+
+    @property
+    def layout(self) -> str:
+        """Return the layout of its source, as `kip33.archive.layouts.layout_of` takes it.
+
+        Early snapshots have no layout in their commit; it was Kafka's.
+        """
+        return str(self.settings.get("layout", "kafka"))
+
+    @property
+    def dialect(self) -> str | None:
+        """Return the dialect of its build, None if the commit does not say it."""
+        try:
+            settings = json.loads(self.settings.get("build", "{}"))
+            return str(settings["dialect"])
+        except (KeyError, TypeError, ValueError):
+            return None
+
+    @property
+    def rows(self) -> int:
+        """Return the number of segments."""
+        return sum(part.rows for part in self.parts)
+
+
+class Candidate(NamedTuple):
+    """A commit file: its snapshot, or one line with the `problem` why it is ignored."""
+
+    name: str
+    snapshot: Snapshot | None
+    problem: str | None = None
+    is_unreadable: bool = False  # the problem may be temporary
 
 
 class Catalog(NamedTuple):
@@ -278,3 +359,157 @@ def _without_keys(rows: pa.Table) -> pa.Table:
             shown = pc.replace_substring_regex(rows[name], KEYS_IN_URI, HIDDEN_KEYS)
             rows = rows.set_column(rows.column_names.index(name), rows.schema.field(name), shown)
     return rows
+
+
+Warn: TypeAlias = Callable[[str], object]
+"""What shows one line to the user."""
+
+
+class Choice(NamedTuple):
+    """A snapshot, and one line for each newer snapshot that is ignored."""
+
+    snapshot: Snapshot
+    warnings: tuple[str, ...] = ()
+
+
+def warn_caller(message: str) -> None:
+    """Give a Python warning at the line that called kip33."""
+    depth, frame, package = 1, sys._getframe(0), __name__.split(".")[0]
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] == package:
+        depth, frame = depth + 1, frame.f_back
+    warnings.warn(message, stacklevel=depth)
+
+
+def choose(catalog: Catalog, text: str | None, warn: Warn = warn_caller) -> Choice:
+    """Return the snapshot with a name, a sequence number or an id; the newest one for None.
+
+    `warn` is called for each newer snapshot that is ignored, so that no caller forgets them. Raises
+    CatalogError if there is no such snapshot, or its parts differ from the commit.
+    """
+    if text is None:
+        choice = _newest(catalog)
+        for warning in choice.warnings:
+            warn(warning)
+        return choice
+    snapshot = catalog.named(text)
+    damage = catalog.damage(snapshot)
+    if damage:
+        if snapshot.name not in catalog.commit_names():
+            raise catalog.removed(snapshot)
+        raise CatalogError(f"{damage}; the snapshot is damaged: choose another")
+    return Choice(snapshot)
+
+
+def _newest(catalog: Catalog) -> Choice:
+    ignored: list[str] = []
+    for candidate in catalog.candidates():
+        if candidate.snapshot and not candidate.problem:
+            return Choice(candidate.snapshot, tuple(ignored))
+        ignored.append(f"{candidate.problem}; this snapshot is ignored")
+    return Choice(catalog.require_newest())  # raises an error that says why there is no snapshot
+
+
+_OWN_NAMES: Final = re.compile(
+    r"[a-z]+-[0-9]{5,}(\.[0-9a-f]+)?\.parquet|claims\.arrow|\..+\.[0-9a-f]{32}\.tmp"
+)
+
+_ORPHAN_LISTS: Final = re.compile(
+    r"[0-9]{20}-[0-9a-f]+\.arrow|\.[0-9]{20}-[0-9a-f]+\.arrow\.[0-9a-f]{32}\.tmp"
+)
+
+
+def has_own_name(path: str) -> bool:
+    """Return whether kip33 writes files of this name into folders of snapshots and drafts.
+
+    >>> has_own_name("part-00003.5c1e9b02.parquet"), has_own_name("notes.txt")
+    (True, False)
+    """
+    return _OWN_NAMES.fullmatch(path) is not None
+
+
+def is_orphan_list(name: str) -> bool:
+    """Return whether kip33 writes files of this name into `orphaned`, including unfinished ones.
+
+    >>> is_orphan_list("00000000000000000007-4f0c91aa5c1e.arrow"), is_orphan_list("notes.arrow")
+    (True, False)
+    """
+    return _ORPHAN_LISTS.fullmatch(name) is not None
+
+
+def remove_own_quietly(folder: Location) -> None:
+    """Delete one of our folders, or only our files if it has others; failures are ignored."""
+    try:
+        infos = entries_of(folder, recursive=True)
+    except OSError:
+        return
+    files = [i.path[len(folder.path) + 1 :] for i in infos if i.type != fs.FileType.Directory]
+    if all(map(has_own_name, files)):
+        remove_folder_quietly(folder)
+        return
+    for path in filter(has_own_name, files):
+        remove_quietly(folder.child(path))
+
+
+class Folder:
+    """One folder with everything below it."""
+
+    def __init__(self) -> None:
+        """Start without files."""
+        self.sizes: dict[str, int] = {}  # bytes, by the file's path in the folder
+        self.touched_ms: int | None = None  # latest known time; of files only on an object store
+
+    def add(self, path: str, info: fs.FileInfo) -> None:
+        """Add an entry of the listing: a file, a subfolder, or the folder itself."""
+        if info.type == fs.FileType.File:
+            self.sizes[path] = info.size
+        time_ms = modified_ms(info)
+        if time_ms is not None:
+            self.touched_ms = max(time_ms, self.touched_ms or 0)
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the total size of its files."""
+        return sum(self.sizes.values())
+
+
+def modified_ms(info: fs.FileInfo) -> int | None:
+    """Return a modification time, None if the store has none or the file was just deleted.
+
+    Also None if it is negative: Arrow's times overflow in 2262 and continue in 1677.
+    """
+    time_ns = info.mtime_ns
+    return None if time_ns is None or time_ns < 0 else time_ns // 1_000_000
+
+
+def list_folders(catalog: Catalog, below: str) -> dict[str, Folder]:
+    """Return the folders with a snapshot's name in `snapshots` or `staging`, in one listing.
+
+    Raises CatalogError if they cannot be listed.
+    """
+    place = catalog.location.child(below)
+    try:
+        infos = entries_of(place, recursive=True)
+    except OSError as error:
+        raise CatalogError(f"{place.uri}: cannot be listed: {one_line(error)}") from error
+    folders: dict[str, Folder] = {}
+    for info in infos:
+        name, slash, path = info.path[len(place.path) + 1 :].partition("/")
+        is_folder = bool(slash) or info.type == fs.FileType.Directory
+        if is_folder and sequence_of(name) is not None:
+            folders.setdefault(name, Folder()).add(path, info)
+    return folders
+
+
+_NAME_DIGITS: Final = 20
+
+
+def snapshot_name(sequence: int, snapshot_id: str) -> str:
+    """Return `00000000000000000007-<id>`: names sort by sequence number."""
+    return f"{sequence:0{_NAME_DIGITS}d}-{snapshot_id}"
+
+
+def sequence_of(name: str) -> int | None:
+    """Return the sequence number in a snapshot's name, None for another name."""
+    digits, dash, snapshot_id = name.partition("-")
+    is_name = len(digits) == _NAME_DIGITS and digits.isdecimal() and dash and snapshot_id
+    return int(digits) if is_name else None

@@ -13,10 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.index_file_state import INDEX_FILE_KINDS, IndexFileState
-from kip33.catalog.schema import SEGMENTS
-from kip33.catalog.snapshot import Snapshot
+from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog.schema import INDEX_FILE_KINDS, SEGMENTS, IndexFileState
 from kip33.formats.draft_indexes import TIME_INDEX_FILE
 from kip33.formats.names import parse_partition_dir
 from kip33.rules.policies import TopicGlobs

@@ -8,22 +8,31 @@ retried or speculative attempts stay in staging, where no reader looks; a zombie
 after the commit also writes there. Claims survive a killed build, so that the next build knows
 which index files kip33 owns. The commit moves them to `CATALOG/claims/<name>.arrow`, where they say
 it if the snapshot is lost or damaged.
+
+Write a snapshot's Parquet parts into staging: one per task, each published at once.
 """
 
 import json
 import uuid
+import zlib
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, Self
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.folders import remove_own_quietly
+from kip33.catalog.catalog import (
+    Catalog,
+    Snapshot,
+    SnapshotPart,
+    remove_own_quietly,
+    sequence_of,
+    snapshot_name,
+)
 from kip33.catalog.orphan_list import write_orphans
-from kip33.catalog.schema import SCHEMA_VERSION
-from kip33.catalog.snapshot import Snapshot, SnapshotPart, sequence_of, snapshot_name
+from kip33.catalog.schema import SCHEMA_VERSION, SEGMENTS
 from kip33.errors import CatalogError, PublishError, UnreadableCatalogError
 from kip33.stores.directory_checks import require_writable
 from kip33.stores.files import one_line, read_whole
@@ -189,3 +198,50 @@ def read_claims(place: Location) -> "pa.Array[Any]":
         return pa.concat_arrays([pa.array([], pa.string()), *table["index_uri"].chunks])
     except (OSError, ValueError, KeyError):
         return pa.array([], pa.string())
+
+
+ROWS_PER_GROUP: Final = 20_000
+
+
+class PartWriter:
+    """Collects rows and publishes them, in their order, as one Parquet part."""
+
+    def __init__(
+        self, staging: Location, number: int, kind: str = "part", schema: pa.Schema = SEGMENTS
+    ) -> None:
+        """Start part `number`; its name is unique, so that no other attempt replaces it.
+
+        `kind` precedes the number in the name, `schema` has the columns.
+        """
+        self._place = staging.child(f"{kind}-{number:05d}.{uuid.uuid4().hex[:8]}.parquet")
+        self._schema = schema
+        self._rows: list[dict[str, Any]] = []
+        self.rows = 0
+        self._sink = pa.BufferOutputStream()
+        self._writer = pq.ParquetWriter(self._sink, schema, compression="zstd")
+
+    def append(self, row: dict[str, Any]) -> None:
+        """Add a row, a dict by columns of SEGMENTS; missing ones are null."""
+        self._rows.append(row)
+        self.rows += 1
+        if len(self._rows) >= ROWS_PER_GROUP:
+            self._flush()
+
+    def append_table(self, rows: pa.Table) -> None:
+        """Add a table of SEGMENTS."""
+        self._flush()
+        self._writer.write_table(rows, row_group_size=ROWS_PER_GROUP)
+        self.rows += rows.num_rows
+
+    def publish(self) -> SnapshotPart:
+        """Write the part, even without rows: every task has one. PublishError if that fails."""
+        self._flush()
+        self._writer.close()
+        data = self._sink.getvalue().to_pybytes()
+        publish_or_raise(self._place, data, STAYS)
+        return SnapshotPart(self._place.name, self.rows, len(data), zlib.crc32(data))
+
+    def _flush(self) -> None:
+        if self._rows:
+            self._writer.write_table(pa.Table.from_pylist(self._rows, self._schema))
+            self._rows = []

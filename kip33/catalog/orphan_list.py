@@ -12,8 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.snapshot import OrphanList, Snapshot
+from kip33.catalog.catalog import Catalog, OrphanList, Snapshot
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.own_files import publish_or_raise
 

@@ -5,9 +5,8 @@ from typing import Any
 import click
 import pyarrow as pa
 
-from kip33.catalog.catalog import Catalog
+from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.holes import hole_totals, read_holes
-from kip33.catalog.snapshot import Snapshot
 from kip33.cli.output import MOST_TABLE_ROWS, print_json, print_table
 from kip33.retention.policy_files import load_policies
 

@@ -6,8 +6,7 @@ import click
 
 from kip33.archive.leftover_files import Leftover, LeftoverKind
 from kip33.builds.leftovers import find_leftovers
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.snapshot import Snapshot
+from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.cli.catalog_orphans_plan import LeftoverRequest, make_plan, print_plan
 from kip33.cli.output import MOST_TABLE_ROWS, human_bytes, iso_time, print_json, print_table, warn
 

@@ -20,8 +20,7 @@ from kip33.builds.leftover_removal import (
     remove_leftovers,
 )
 from kip33.builds.leftovers import Leftovers
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.snapshot import Snapshot
+from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.cli.output import MOST_TABLE_ROWS, human_bytes, print_json, print_table, warn
 from kip33.cli.times import current_ms
 from kip33.errors import exit_code_of

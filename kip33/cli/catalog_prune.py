@@ -7,8 +7,7 @@ from typing import Any
 import click
 
 from kip33.catalog.catalog import Catalog
-from kip33.catalog.pruning import Plan, Pruned, prune
-from kip33.catalog.removable_files import Removal, RemovalKind
+from kip33.catalog.pruning import Plan, Pruned, Removal, RemovalKind, prune
 from kip33.cli.output import human_bytes, print_json, print_table, warn
 from kip33.errors import ExitCode
 

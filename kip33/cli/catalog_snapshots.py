@@ -10,10 +10,8 @@ import click
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.choosing import choose
+from kip33.catalog.catalog import Catalog, Snapshot, choose
 from kip33.catalog.holes import hole_totals, read_holes
-from kip33.catalog.snapshot import Snapshot
 from kip33.catalog.topic_totals import TopicTotals, topic_totals
 from kip33.cli.catalog_prune import warn_of
 from kip33.cli.output import MOST_TABLE_ROWS, human_bytes, iso_time, print_json, print_table

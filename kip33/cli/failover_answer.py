@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.choosing import Choice
+from kip33.catalog.catalog import Catalog, Choice
 from kip33.cli.failover_latency import measured_buffer
 from kip33.cli.output import (
     MOST_TABLE_ROWS,

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple, Self
 import click
 
 from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.snapshot import Snapshot
+from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.cli.output import warn
 from kip33.cli.retention_options import RetentionRequest
 from kip33.cli.snapshot_choice import choose_and_warn

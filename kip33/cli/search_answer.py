@@ -6,8 +6,7 @@ from collections.abc import Sequence
 import click
 
 from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.snapshot import Snapshot
+from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.cli.engine_option import engine_choice, show_engine
 from kip33.cli.progress import progress_bar
 from kip33.cli.search_deletions import NewerRecordCount

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from kip33.archive.bins import EngineName
 from kip33.archive.log_start_offsets import LogStartOffsets
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.snapshot import Snapshot
+from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.cli.engine_option import EngineChoice, open_session
 from kip33.cli.output import warn
 from kip33.cli.search_options import SearchRequest

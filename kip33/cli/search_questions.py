@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import click
 
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.snapshot import Snapshot
+from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.cli.search_options import SearchRequest
 from kip33.cli.targets import parse_target
 from kip33.cli.times import current_ms

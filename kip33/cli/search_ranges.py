@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kip33.archive.bins import EngineName
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.snapshot import Snapshot
+from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.cli.search_engine import answers_to
 from kip33.cli.search_options import SearchRequest
 from kip33.cli.search_tables import RANGE, Answer

@@ -1,7 +1,6 @@
 """Choose the snapshot that a command uses, and print warnings about ignored ones."""
 
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.choosing import Choice, choose
+from kip33.catalog.catalog import Catalog, Choice, choose
 from kip33.cli.output import warn
 
 

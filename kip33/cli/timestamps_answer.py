@@ -19,8 +19,7 @@ from kip33.audits.timestamp_plan import (
 )
 from kip33.audits.timestamp_rows import TIMESTAMPS, timestamp_row
 from kip33.audits.timestamp_tree import execute_timestamps, topic_profiles
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.snapshot import Snapshot
+from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.cli.engine_option import engine_choice, open_engine
 from kip33.cli.output import RESULT, print_json, print_rows, warn_of_unreadable
 from kip33.cli.progress import progress_bar

@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 
 from kip33.archive.bins import Engine, Progress
 from kip33.archive.segment_paths import index_of_row
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.snapshot import Snapshot
+from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.errors import FileReadError
 from kip33.formats.byte_sources import PIECE_BYTES, read_fully
 from kip33.formats.scan import SMALL_BYTES

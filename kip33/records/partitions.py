@@ -17,8 +17,7 @@ from kip33.archive.layouts import Layout, layout_of
 from kip33.archive.listing import with_topic_ids
 from kip33.archive.segment_paths import base_offset_in, is_log, list_partition
 from kip33.archive.sources import log_of, matches, require_log, require_segments
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.choosing import Warn, choose, warn_caller
+from kip33.catalog.catalog import Catalog, Warn, choose, warn_caller
 from kip33.errors import FileReadError, LocationError
 from kip33.formats.names import parse_partition_dir
 from kip33.records.read_segment import HeaderFigures, ReadSegment

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Protocol, Self, TypeAlias, TypedDict, Unpa
 
 import pyarrow as pa
 
-from kip33.catalog.choosing import Warn, warn_caller
+from kip33.catalog.catalog import Warn, warn_caller
 from kip33.errors import CatalogError, LocationError
 from kip33.formats.names import is_topic
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from kip33.catalog.snapshot import Snapshot
+from kip33.catalog.catalog import Snapshot
 from kip33.catalog.topic_totals import TopicTotals
 from kip33.formats.times import iso_time
 from kip33.report.facts import FindingLevel, ReportFinding

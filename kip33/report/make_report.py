@@ -7,10 +7,8 @@ import numpy as np
 
 from kip33 import __version__
 from kip33.archive.log_start_offsets import log_start_offsets
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.choosing import Choice
+from kip33.catalog.catalog import Catalog, Choice, Snapshot
 from kip33.catalog.holes import hole_totals, read_holes
-from kip33.catalog.snapshot import Snapshot
 from kip33.catalog.topic_totals import TopicTotals, topic_totals
 from kip33.errors import CatalogError
 from kip33.report.facts import Changes, Report, Totals

@@ -10,9 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.catalog.catalog import MOST_COMMIT_BYTES, Catalog
+from kip33.catalog.catalog import MOST_COMMIT_BYTES, Catalog, Snapshot
 from kip33.catalog.difference import SegmentChange, count_changes, difference
-from kip33.catalog.snapshot import Snapshot
 from kip33.catalog.topic_totals import TopicTotals
 from kip33.report.facts import ChangedSegment, Changes, Evidence, TopicFacts
 from kip33.stores.files import read_whole

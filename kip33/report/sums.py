@@ -6,8 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.snapshot import Snapshot
+from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.report.facts import AgeFacts, DisorderFacts, FreedFacts
 from kip33.retention.evaluation import EvaluatedCatalog
 from kip33.retention.partition_texts import name_of

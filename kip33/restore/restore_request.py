@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from kip33.catalog.snapshot import Snapshot
+from kip33.catalog.catalog import Snapshot
 from kip33.formats.names import partition_dir_name, segment_file_name
 from kip33.rules.index_builder import TopicSettings
 from kip33.stores.locations import Location

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from kip33.archive.listing import DIRECTORIES_AT_ONCE
-from kip33.catalog.choosing import Warn, warn_caller
+from kip33.catalog.catalog import Warn, warn_caller
 from kip33.retention.apply_checks import (
     require_fresh,
     require_same_judgement,

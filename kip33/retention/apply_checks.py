@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kip33.archive.sources import require_outside_brokers
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.choosing import Warn, choose
+from kip33.catalog.catalog import Catalog, Warn, choose
 from kip33.errors import CatalogError, PlanError
 from kip33.retention.judging import CatalogRow, JudgedPartition, judged_partitions
 from kip33.retention.plan import (

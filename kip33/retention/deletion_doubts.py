@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import pyarrow.compute as pc
 
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.snapshot import Snapshot
+from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.retention.judging import JudgedPartition
 from kip33.retention.plan import Basis
 from kip33.rules.retention import RetentionMode, RetentionReason

@@ -10,10 +10,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from kip33.catalog.catalog import Catalog
+from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.catalog_columns import matching
 from kip33.catalog.schema import SEGMENTS
-from kip33.catalog.snapshot import Snapshot
 from kip33.retention.broker_files import SeenByBroker
 from kip33.retention.evaluation import EvaluatedCatalog
 from kip33.rules.policies import Policy

@@ -12,9 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from kip33.archive.layouts.kafka import KAFKA as KAFKA_LAYOUT
-from kip33.catalog.catalog import Catalog
+from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.catalog_columns import CatalogColumns, read_columns
-from kip33.catalog.snapshot import Snapshot
 from kip33.retention.broker_files import BrokerViewRow, SeenByBroker, seen_by_broker
 from kip33.retention.judging import JudgedColumns
 from kip33.rules.policies import BUILT_IN_TOPICS, Policies, Policy

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from kip33.catalog.catalog import Catalog
+from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.catalog_columns import CatalogColumns, read_columns
-from kip33.catalog.snapshot import Snapshot
 from kip33.rules.retention import (
     Decisions,
     LimitColumns,

@@ -21,9 +21,8 @@ from kip33.archive.segment_paths import (
     list_partition,
 )
 from kip33.archive.sources import matches
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.index_file_state import INDEX_FILE_KINDS
-from kip33.catalog.snapshot import Snapshot
+from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog.schema import INDEX_FILE_KINDS
 from kip33.errors import PlanError, is_of_the_machine
 from kip33.formats.names import segment_file_name
 from kip33.retention.judging import CatalogRow, JudgedPartition, judged_partitions

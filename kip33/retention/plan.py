@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from kip33.archive.layouts import layout_of
 from kip33.archive.segment_paths import PlannedFile
-from kip33.catalog.snapshot import Snapshot
+from kip33.catalog.catalog import Snapshot
 from kip33.errors import PlanError
 from kip33.rules.policies import Policies
 from kip33.rules.retention import ActiveSegment, Boundary

@@ -10,10 +10,9 @@ import pyarrow.compute as pc
 
 from kip33.archive.bins import Engine
 from kip33.archive.log_start_offsets import LogStartOffsets
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.older_topics import OF_INCARNATIONS, with_incarnations
+from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.schema import SEGMENTS
-from kip33.catalog.snapshot import Snapshot
+from kip33.catalog.topic_totals import OF_INCARNATIONS, with_incarnations
 from kip33.search.replica_search import SEARCHED, ReplicaAnswer, Request, SearchOptions, answers_of
 from kip33.search.replicas import SEARCH_THREADS, PartitionKey, ReplicaKey
 

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from kip33.catalog.older_topics import IS_OLDER
+from kip33.catalog.topic_totals import IS_OLDER
 from kip33.formats.names import two_directories_in
 from kip33.rules.offset_holes import APART, UNKNOWN_OFFSET, Extent, most_complete_of, overlaps
 from kip33.search.searched_segment import SearchedSegment, losses_of

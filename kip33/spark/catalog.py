@@ -10,8 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from kip33.catalog.catalog import URI_COLUMNS, Catalog
-from kip33.catalog.choosing import choose
+from kip33.catalog.catalog import URI_COLUMNS, Catalog, choose
 from kip33.catalog.schema import SEGMENTS
 from kip33.errors import CatalogError
 from kip33.spark.store_settings import use_session

@@ -17,7 +17,7 @@ from pyspark.sql.types import (
 )
 
 from kip33.archive.log_start_offsets import LogStartOffsets
-from kip33.catalog.older_topics import IS_OLDER
+from kip33.catalog.topic_totals import IS_OLDER
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.search import NEWEST_KAFKA
 from kip33.search.replica_search import SEARCHED, Request, SearchOptions, answers_of
@@ -93,7 +93,7 @@ def offsets_for_times(
 
 
 def _with_incarnations(segments: DataFrame) -> DataFrame:
-    """Return the segments with IS_OLDER, as `catalog.older_topics` gives it."""
+    """Return the segments with IS_OLDER, as `catalog.topic_totals` gives it."""
     if "topic_id" not in segments.columns:
         return segments.withColumn(IS_OLDER, sf.lit(False))
     known = segments.where(sf.col("topic_id").isNotNull())

@@ -14,8 +14,7 @@ from kip33.audits.timestamp_plan import (
 )
 from kip33.audits.timestamp_rows import TIMESTAMPS, timestamp_row
 from kip33.audits.timestamp_tree import execute_timestamps
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.choosing import choose
+from kip33.catalog.catalog import Catalog, choose
 from kip33.rules.policies import Policies
 from kip33.rules.timestamp_profile import LimitChoice
 from kip33.spark.given_places import given_places

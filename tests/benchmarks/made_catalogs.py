@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from kip33.catalog.catalog import Catalog
-from kip33.catalog.draft import Draft
-from kip33.catalog.part_writer import PartWriter
+from kip33.catalog.draft import Draft, PartWriter
 from kip33.catalog.schema import SEGMENTS
 from kip33.stores.locations import Location
 

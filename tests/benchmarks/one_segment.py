@@ -11,7 +11,7 @@ from kafka.record.util import crc32c_c
 from kip33.archive.listing import list_tree
 from kip33.builds.build_spec import BuildSpec
 from kip33.builds.task import build_segment
-from kip33.catalog.index_file_state import IndexFileState
+from kip33.catalog.schema import IndexFileState
 from kip33.formats.scan import SCAN_CHUNK_BYTES, BatchScan
 from kip33.rules.index_builder import IndexSettings
 from kip33.stores.locations import Location

@@ -9,10 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.draft import Draft
-from kip33.catalog.part_writer import PartWriter
-from kip33.catalog.snapshot import Snapshot
+from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog.draft import Draft, PartWriter
 from kip33.retention.apply import Applied, apply_plan
 from kip33.retention.make_plan import plan_retention
 from kip33.retention.plan import RetentionPlan

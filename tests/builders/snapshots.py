@@ -3,10 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.draft import Draft
-from kip33.catalog.part_writer import PartWriter
-from kip33.catalog.snapshot import Snapshot
+from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog.draft import Draft, PartWriter
 from kip33.stores.locations import Location
 
 SOURCE = Location.of("/archive")

@@ -8,7 +8,7 @@ import pytest
 
 from kip33.archive.listing import list_tree
 from kip33.builds import carry_over
-from kip33.catalog import part_writer
+from kip33.catalog import draft as part_writer
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.draft import Draft
 from kip33.catalog.schema import SEGMENTS

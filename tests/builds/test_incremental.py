@@ -16,8 +16,7 @@ from kip33.builds.build_summary import BuildSummary
 from kip33.builds.commit import begin_build
 from kip33.builds.task import build_bin
 from kip33.catalog.catalog import Catalog
-from kip33.catalog.draft import Draft
-from kip33.catalog.part_writer import PartWriter
+from kip33.catalog.draft import Draft, PartWriter
 from kip33.catalog.schema import SEGMENTS
 from kip33.stores.locations import Location
 from tests.builders.changing_archive import DAY_MS, START_MS, ChangingArchive, batches

@@ -13,8 +13,7 @@ from click.testing import CliRunner
 
 from kip33.archive.layouts import layout_of
 from kip33.archive.listing import list_tree
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.choosing import choose
+from kip33.catalog.catalog import Catalog, choose
 from kip33.catalog.holes import read_holes
 from kip33.catalog.topic_totals import topic_totals
 from kip33.cli.main import kip33

@@ -10,11 +10,9 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.draft import Draft
-from kip33.catalog.part_writer import ROWS_PER_GROUP, PartWriter
+from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog.draft import ROWS_PER_GROUP, Draft, PartWriter
 from kip33.catalog.schema import SCHEMA_VERSION, SEGMENTS
-from kip33.catalog.snapshot import Snapshot
 from kip33.catalog.topic_totals import topic_totals
 from kip33.errors import CatalogError
 from kip33.stores.locations import Location

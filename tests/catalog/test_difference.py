@@ -7,7 +7,7 @@ import pytest
 
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.difference import DIFFERENCE, SegmentChange, count_changes, difference
-from kip33.catalog.part_writer import ROWS_PER_GROUP
+from kip33.catalog.draft import ROWS_PER_GROUP
 from kip33.catalog.schema import SEGMENTS
 from kip33.errors import CatalogError
 from tests.builders.snapshots import part_path, row, write

@@ -6,10 +6,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.draft import CLAIMS, Draft, claimed_index_uris
-from kip33.catalog.part_writer import PartWriter
-from kip33.catalog.snapshot import SnapshotPart
+from kip33.catalog.catalog import Catalog, SnapshotPart
+from kip33.catalog.draft import CLAIMS, Draft, PartWriter, claimed_index_uris
 from kip33.errors import CatalogError, Kip33Error, PublishError
 from kip33.stores.locations import Location
 from tests.builders.snapshots import NOW_MS, SOURCE, commit_path, path_of, row, write

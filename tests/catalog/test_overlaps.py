@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from kip33.catalog.catalog import Catalog
-from kip33.catalog.overlaps import overlaps_by_topic
+from kip33.catalog.holes import overlaps_by_topic
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.topic_totals import topic_totals
 from kip33.formats.kafka_configs import GroupOffset

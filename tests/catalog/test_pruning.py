@@ -9,13 +9,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import fs
 
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.draft import CLAIMS, Draft
-from kip33.catalog.part_writer import PartWriter
-from kip33.catalog.pruning import Plan, prune
-from kip33.catalog.removable_files import RemovalKind
+from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog.draft import CLAIMS, Draft, PartWriter
+from kip33.catalog.pruning import Plan, RemovalKind, prune
 from kip33.catalog.schema import SCHEMA_VERSION
-from kip33.catalog.snapshot import Snapshot
 from kip33.errors import CatalogError
 from tests.builders.snapshots import NOW_MS, SOURCE, commit_path, part_path, path_of, row, write
 

@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 from pyarrow import fs
 
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.draft import Draft
-from kip33.catalog.part_writer import PartWriter
-from kip33.catalog.snapshot import Snapshot
+from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog.draft import Draft, PartWriter
 from kip33.cli.output import MOST_TABLE_ROWS
 from kip33.stores.locations import Location
 from tests.builders.snapshots import commit_path, part_path, path_of, row, write

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.choosing import choose
+from kip33.catalog.catalog import Catalog, choose
 from kip33.catalog.holes import HOLES, hole_totals, read_holes
 from kip33.rules.policies import Policies
 from tests.builders.segment_builder import Record, v2_batch

@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kip33.catalog.catalog import Catalog
-from kip33.catalog.draft import Draft
-from kip33.catalog.part_writer import PartWriter
+from kip33.catalog.draft import Draft, PartWriter
 from kip33.stores.locations import Location
 from tests.builders.broker_archive import rows_with_files
 from tests.builders.random_catalogs import NOW_MS, random_catalogs

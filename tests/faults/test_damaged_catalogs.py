@@ -13,9 +13,8 @@ import pytest
 
 from kip33.builds import carry_over
 from kip33.builds.commit import begin_build
-from kip33.catalog.catalog import Catalog
+from kip33.catalog.catalog import Catalog, Snapshot, sequence_of
 from kip33.catalog.draft import claimed_index_uris
-from kip33.catalog.snapshot import Snapshot, sequence_of
 from kip33.errors import CatalogError
 from tests.builders.changing_archive import ChangingArchive, batches
 from tests.builders.snapshots import commit_path, part_path

@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.choosing import choose
+from kip33.catalog.catalog import Catalog, choose
 from kip33.report.facts import Report
 from kip33.report.make_report import ReportRequest, make_report
 from kip33.report.page import page_of

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kip33.catalog.choosing import choose
+from kip33.catalog.catalog import choose
 from kip33.catalog.difference import count_changes, difference
 from kip33.catalog.holes import hole_totals, read_holes
 from kip33.catalog.topic_totals import topic_totals
