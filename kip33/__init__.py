@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         verify_segment,
     )
     from kip33.indexing.segment import BuiltIndexes
-    from kip33.indexing.segment_verdict import SegmentVerdict
+    from kip33.indexing.verification import SegmentVerdict
     from kip33.records.decode import decode
     from kip33.records.read_arrow import read_arrow
     from kip33.records.scan_polars import scan_polars
@@ -76,7 +76,7 @@ _NAMES = {
         "verify_segment",
     ),
     "kip33.indexing.segment": ("BuiltIndexes",),
-    "kip33.indexing.segment_verdict": ("SegmentVerdict",),
+    "kip33.indexing.verification": ("SegmentVerdict",),
     "kip33.records.decode": ("decode",),
     "kip33.records.read_arrow": ("read_arrow",),
     "kip33.records.scan_polars": ("scan_polars",),

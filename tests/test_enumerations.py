@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from kip33.indexing.segment_verdict import SegmentVerdict
+from kip33.indexing.verification import SegmentVerdict
 from kip33.rules.index_verdict import IndexVerdict
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.spark.tasks import plain_row

@@ -8,8 +8,7 @@ from kip33.builds.build_spec import BuildSpec
 from kip33.builds.index_files import Published
 from kip33.catalog.schema import IndexFileState
 from kip33.formats.time_index import TIME_ENTRY_BYTES
-from kip33.indexing.segment import BuiltIndexes
-from kip33.indexing.tail import Tail
+from kip33.indexing.segment import BuiltIndexes, Tail
 from kip33.rules.draft_entries import entry_bytes_of
 from kip33.rules.segment_summary import (
     NOT_READ,

@@ -16,8 +16,7 @@ from kip33.archive.sources import partition_directories, require_segments
 from kip33.errors import CorruptIndexError, FileReadError, LocationError
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.segment import BuiltIndexes
-from kip33.indexing.segment_verdict import SegmentVerdict
-from kip33.indexing.verification import verify_file
+from kip33.indexing.verification import SegmentVerdict, verify_file
 from kip33.rules.broker_start import Repair, RepairAction, repair_of
 from kip33.rules.index_builder import IndexSettings, TopicSettings
 from kip33.rules.segment_summary import SegmentStatus

@@ -6,7 +6,7 @@ from kip33.archive.directory import Segment
 from kip33.archive.segment_paths import beside
 from kip33.builds.build_spec import BuildSpec
 from kip33.builds.catalog_row import tail_row
-from kip33.indexing.tail import TailIndexes, read_tail
+from kip33.indexing.segment import TailIndexes, read_tail
 from kip33.stores.locations import Location
 
 

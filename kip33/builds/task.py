@@ -35,8 +35,14 @@ from kip33.builds.waiting_indexes import (
 from kip33.catalog.catalog import SnapshotPart
 from kip33.catalog.draft import PartWriter
 from kip33.formats.batch import NO_TIMESTAMP
-from kip33.indexing.file_time_entry import FileTimeEntry, has_no_timestamps, with_file_time
-from kip33.indexing.segment import BuiltIndexes, index_file, unreadable
+from kip33.indexing.segment import (
+    BuiltIndexes,
+    FileTimeEntry,
+    has_no_timestamps,
+    index_file,
+    unreadable,
+    with_file_time,
+)
 from kip33.indexing.verification import verify_file
 from kip33.rules.broker_start import CUT, REFUSED, hidden_aborts_note, may_have_offset_index
 from kip33.rules.index_tail import LAST_HEADER_BYTES

@@ -9,7 +9,7 @@ import pyarrow as pa
 from kip33.catalog.topic_totals import TopicTotals
 from kip33.cli.metrics_file import GaugeSamples, MetricsRequest, topic_gauges
 from kip33.indexing.quick_verification import QuickVerdict
-from kip33.indexing.segment_verdict import ALL_KINDS
+from kip33.indexing.verification import ALL_KINDS
 from kip33.retention.evaluation import EvaluatedCatalog
 from kip33.rules.index_verdict import IndexVerdict
 from kip33.rules.offset_holes import HoleKind

@@ -27,7 +27,7 @@ from kip33.cli.untimestamped_option import untimestamped_option
 from kip33.cli.verify_quick import ONLY_WITH_QUICK, require_quick_options, verify_quick
 from kip33.errors import ExitCode
 from kip33.indexing.by_path import topic_of, verify_segment
-from kip33.indexing.segment_verdict import (
+from kip33.indexing.verification import (
     ALL_KINDS,
     INDEX_KINDS,
     IndexKind,

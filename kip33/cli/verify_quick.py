@@ -15,7 +15,7 @@ from kip33.cli.snapshot_choice import choose_and_warn
 from kip33.cli.summary_file import publish_summary
 from kip33.indexing.by_path import topic_of
 from kip33.indexing.quick_verification import QuickVerdict, execute_quick, plan_quick
-from kip33.indexing.segment_verdict import ALL_KINDS, INDEX_KINDS
+from kip33.indexing.verification import ALL_KINDS, INDEX_KINDS
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.locations import Location
 

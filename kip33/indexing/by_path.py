@@ -18,13 +18,12 @@ from kip33.formats.names import parse_partition_dir, parse_segment_file
 from kip33.formats.scan import BatchScan
 from kip33.formats.time_index import TimeIndex
 from kip33.indexing.segment import BuiltIndexes, index_file, unreadable
-from kip33.indexing.segment_verdict import SegmentVerdict
 from kip33.indexing.transaction_verification import (
     VerifiedSegment,
     seen_transactions,
     with_transaction_verdicts,
 )
-from kip33.indexing.verification import offset_index_of, verify_file
+from kip33.indexing.verification import SegmentVerdict, offset_index_of, verify_file
 from kip33.indexing.verify_tree import unreadable_verdict
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES

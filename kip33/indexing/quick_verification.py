@@ -21,7 +21,7 @@ from kip33.errors import FileReadError
 from kip33.formats.byte_sources import PIECE_BYTES, read_fully
 from kip33.formats.scan import SMALL_BYTES
 from kip33.formats.time_index import index_crc32c
-from kip33.indexing.segment_verdict import (
+from kip33.indexing.verification import (
     ALL_KINDS,
     OFFSET_INDEX,
     PRODUCER_SNAPSHOT,

@@ -9,28 +9,48 @@ The status, and what it means for the index (D2):
                 does kip33
     unreadable  the bytes could not be read
     archived    they cannot be read before they are restored from S3 Glacier
+
+The entry with a file's time, in the index of a closed segment without timestamps.
+
+Find a segment's largest timestamp from the end of its `.timeindex`: `--read tail`.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from kip33.errors import CorruptSegmentError, FileReadError
-from kip33.formats.batch import MAX_SEGMENT_BYTES, NO_TIMESTAMP, BatchColumns
+from kip33.archive.directory import Segment
+from kip33.errors import CorruptSegmentError, FileReadError, Kip33Error
+from kip33.formats.batch import (
+    MAX_SEGMENT_BYTES,
+    NO_TIMESTAMP,
+    BatchColumns,
+    BatchHeader,
+    decode_header,
+)
 from kip33.formats.byte_sources import ReadInto, ViewAt
 from kip33.formats.native import Speed, compiled, plain
 from kip33.formats.scan import SCAN_CHUNK_BYTES, BatchScan
-from kip33.formats.time_index import OffsetIndex, TimeIndex
+from kip33.formats.time_index import (
+    OFFSET_ENTRY_BYTES,
+    TIME_ENTRY_BYTES,
+    OffsetIndex,
+    TimeIndex,
+    TimestampOffset,
+)
 from kip33.indexing.segment_producers import read_changes
 from kip33.rules.draft_entries import DRAFTS, DraftBuilder
 from kip33.rules.index_builder import IndexBuilder, IndexSettings
+from kip33.rules.index_entries import preallocated_bytes
+from kip33.rules.index_tail import ENTRIES_READ, LAST_HEADER_BYTES, distrust
 from kip33.rules.leader_epochs import LeaderEpochs
 from kip33.rules.producer_state import ProducerChange, SeenProducers
 from kip33.rules.segment_summary import SegmentStatus, new_summary, summarize
 from kip33.rules.transactions import NO_TRANSACTIONS, OpenTransactions, TransactionSummary
-from kip33.stores.files import is_archived, one_line, scanned
+from kip33.rules.untimestamped import entry_offset, index_of_file_time
+from kip33.stores.files import is_archived, one_line, opened, scanned
 from kip33.stores.locations import Location
 
 
@@ -264,3 +284,106 @@ def index_file(
         archived = is_archived(error)
         status = SegmentStatus.ARCHIVED if archived else SegmentStatus.UNREADABLE
         return unreadable(one_line(error), size_bytes, status)
+
+
+_HAS_BATCHES = (SegmentStatus.OK, SegmentStatus.TRUNCATED)
+
+
+class FileTimeEntry(NamedTuple):
+    """The entry that a segment gets if its log turns out to have no timestamps."""
+
+    last_modified_ms: int
+    offset: int
+
+    @classmethod
+    def of(cls, rule: str, segment: Segment) -> "FileTimeEntry | None":
+        """Return the entry for a listed segment, None if the rule gives it none."""
+        if segment.base_offset is None or segment.last_modified_ms is None:
+            return None
+        next_base_offset = None if segment.active_segment else segment.next_base_offset
+        offset = entry_offset(rule, segment.base_offset, next_base_offset, segment.last_modified_ms)
+        return None if offset is None else cls(segment.last_modified_ms, offset)
+
+
+def with_file_time(index: BuiltIndexes, entry: FileTimeEntry | None) -> BuiltIndexes:
+    """Return the indexes of a scanned log, with the entry if the log has batches but no times."""
+    if entry is None or not has_no_timestamps(index):
+        return index
+    data = index_of_file_time(*entry, base_offset=index.base_offset)
+    return replace(index, time_index_data=data)
+
+
+def has_no_timestamps(index: BuiltIndexes) -> bool:
+    """Return whether a log has batches, and none of them a timestamp."""
+    is_read = index.status in _HAS_BATCHES and index.time_index_data is not None
+    return bool(
+        is_read
+        and index.summary["batch_count"]
+        and int(index.summary["max_timestamp"]) <= NO_TIMESTAMP
+    )
+
+
+class TailIndexes(NamedTuple):
+    """A segment's index files in one directory, as listed; None for a missing file."""
+
+    time_index: Location
+    time_index_bytes: int | None
+    time_index_modified_ms: int | None
+    offset_index_bytes: int | None
+    offset_index_modified_ms: int | None
+
+
+class Tail(NamedTuple):
+    """The facts from the end of an index and the start of a log."""
+
+    files: TailIndexes
+    last_entry: TimestampOffset
+    first_batch: BatchHeader
+    log_bytes: int
+
+
+def read_tail(
+    log: Location,
+    files: TailIndexes,
+    *,
+    base_offset: int,
+    next_base_offset: int | None,
+    segment_index_bytes: int,
+    offset_index: bool,
+) -> Tail | None:
+    """Return the facts known without reading `log`, None if the index cannot be trusted.
+
+    With `offset_index`, the `.index` must be there, too. A file that cannot be read is not trusted:
+    the caller then reads the log and finds the error.
+    """
+    size = files.time_index_bytes
+    if not size or not _is_whole(size, TIME_ENTRY_BYTES, segment_index_bytes):
+        return None
+    if offset_index and not _is_whole(
+        files.offset_index_bytes, OFFSET_ENTRY_BYTES, segment_index_bytes
+    ):
+        return None
+    try:
+        with opened(files.time_index) as (read_into, now):
+            if now != size:
+                return None
+            entries = bytearray(min(ENTRIES_READ * TIME_ENTRY_BYTES, size))
+            read_into(size - len(entries), memoryview(entries))
+        with opened(log) as (read_into, log_bytes):
+            header = bytearray(LAST_HEADER_BYTES)
+            if read_into(0, memoryview(header)) < LAST_HEADER_BYTES:
+                return None
+        tail = TimeIndex.from_bytes(bytes(entries), base_offset=base_offset)
+    except (FileReadError, Kip33Error):
+        return None
+    first_batch = decode_header(bytes(header), 0)
+    if distrust(tail, first_batch, log_bytes=log_bytes, next_base_offset=next_base_offset):
+        return None
+    return Tail(files, tail.last_entry, first_batch, log_bytes)
+
+
+def _is_whole(size: int | None, entry_bytes: int, segment_index_bytes: int) -> bool:
+    """Return whether the file has complete entries only, and is not preallocated by a broker."""
+    if size is None or size % entry_bytes:
+        return False
+    return size not in preallocated_bytes(segment_index_bytes, entry_bytes)

@@ -10,8 +10,8 @@ from kip33.errors import CorruptSnapshotError, FileReadError
 from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState
 from kip33.indexing.producer_chains import ProducerLink, states_at_bases
 from kip33.indexing.segment import BuiltIndexes
-from kip33.indexing.segment_verdict import SegmentVerdict
 from kip33.indexing.transaction_chains import MOST_SNAPSHOT_BYTES, Key
+from kip33.indexing.verification import SegmentVerdict
 from kip33.rules.index_verdict import IndexVerdict, Verdict
 from kip33.rules.producer_state import changes_as_json, producer_snapshot_verdict
 from kip33.stores.files import one_line, read_whole, size_of

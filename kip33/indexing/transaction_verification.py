@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from kip33.errors import FileReadError
 from kip33.indexing.segment import BuiltIndexes
-from kip33.indexing.segment_verdict import SegmentVerdict
 from kip33.indexing.snapshot_verification import SeenSnapshot, with_snapshot_verdicts
 from kip33.indexing.transaction_chains import ChainLink, Key, completed_by_log
+from kip33.indexing.verification import SegmentVerdict
 from kip33.rules.index_verdict import IndexVerdict, Verdict
 from kip33.rules.transaction_index import UNCHANGED, transaction_index_verdict
 from kip33.rules.transactions import NO_TRANSACTIONS, TransactionSummary

@@ -1,14 +1,45 @@
-"""Verify the index files of one segment against its log, in one pass over the log."""
+"""Verify the index files of one segment against its log, in one pass over the log.
+
+Checks of a segment's index files while its log is scanned, one per kind of file.
+
+The verdict on one segment's index files, and the kinds of files it is about.
+
+Verdicts as rows, for the output of `kip33 verify` and `kip33.spark.verify_index`.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from typing import Any, Final, NamedTuple, Protocol, Self
+
+import pyarrow as pa
 
 from kip33.archive.segment_paths import beside
 from kip33.errors import FileReadError
-from kip33.formats.time_index import TIME_ENTRY_BYTES, IndexBytes
-from kip33.indexing.file_time_entry import FileTimeEntry, with_file_time
-from kip33.indexing.index_checks import Verification
-from kip33.indexing.segment import BuiltIndexes, index_file
-from kip33.indexing.segment_verdict import OFFSET_INDEX, TIME_INDEX_KIND, SegmentVerdict
-from kip33.rules.index_builder import IndexSettings
-from kip33.rules.index_verdict import IndexVerdict, Verdict
+from kip33.formats.batch import BatchColumns
+from kip33.formats.native import Speed
+from kip33.formats.producer_snapshot import PRODUCER_ENTRY_BYTES
+from kip33.formats.time_index import (
+    OFFSET_ENTRY_BYTES,
+    TIME_ENTRY_BYTES,
+    IndexBytes,
+    OffsetIndex,
+    TimeIndex,
+)
+from kip33.formats.transaction_index import TRANSACTION_ENTRY_BYTES
+from kip33.indexing.segment import BuiltIndexes, FileTimeEntry, index_file, with_file_time
+from kip33.rules.index_builder import IndexBuilder, IndexSettings
+from kip33.rules.index_entries import DIALECTS, preallocated_bytes
+from kip33.rules.index_truth import OffsetIndexTruth, TimeIndexTruth
+from kip33.rules.index_verdict import (
+    GOOD,
+    NOT_COMPARED,
+    TRUE,
+    IndexVerdict,
+    Verdict,
+    offset_index_verdict,
+    time_index_verdict,
+)
 from kip33.rules.segment_summary import NOT_READ, SegmentStatus
 from kip33.stores.files import is_archived, one_line, read_index, size_of
 from kip33.stores.locations import Location
@@ -22,6 +53,79 @@ def offset_index_of(log: Location, time_index: Location) -> Location:
     except FileReadError:  # reported when it is read
         is_there = True
     return place if is_there else beside(log, "index")
+
+
+class IndexKind(NamedTuple):
+    """A kind of index file that is verified: its suffix, and the fields of its verdict."""
+
+    suffix: str
+    entry_bytes: int
+    verdict_field: str  # of SegmentVerdict, and of a printed row
+    gap_field: str | None  # None: lookups do not depend on how many entries it has
+    count_field: str  # of a summary
+
+
+@dataclass(frozen=True)
+class SegmentVerdict:
+    """The verdict on one segment's index files; `as_row` is what `kip33 verify` prints.
+
+    A verdict on a `.index` or a `.txnindex` is None if the file is missing and not expected
+    (`indexing.transaction_verification` adds the latter). The largest gaps are those of
+    `rules.index_truth`, None if a file was not verified or is not correct.
+    """
+
+    log_uri: str
+    index_uri: str
+    verdict: IndexVerdict
+    dialect: str | None
+    entries: int | None
+    problems: tuple[str, ...]
+    offset_index_verdict: IndexVerdict | None
+    log_status: SegmentStatus
+    log_error: str | None
+    largest_gap_bytes: int | None = None
+    offset_index_largest_gap_bytes: int | None = None
+    transaction_index_verdict: IndexVerdict | None = None
+    producer_snapshot_verdict: IndexVerdict | None = None
+
+    @classmethod
+    def unreadable(cls, log_uri: str, index_uri: str, problem: str) -> Self:
+        """Return the verdict on a directory or log that could not be read; the problem says why."""
+        index, log = IndexVerdict.UNREADABLE, SegmentStatus.UNREADABLE
+        return cls(log_uri, index_uri, index, None, None, (problem,), None, log, None)
+
+    def as_row(self) -> dict[str, Any]:
+        """Return the fields in order, problems as a list, statuses and verdicts as plain text.
+
+        Spark 3.5 turns rows into its own by pickling them, and knows no enumeration.
+        """
+        fields = asdict(self) | {"problems": list(self.problems)}
+        return {
+            name: str(value) if isinstance(value, StrEnum) else value
+            for name, value in fields.items()
+        }
+
+    def on(self, kind: IndexKind) -> IndexVerdict | None:
+        """Return the verdict on one kind of index file."""
+        verdict: IndexVerdict | None = getattr(self, kind.verdict_field)
+        return verdict
+
+    def largest_gap(self, kind: IndexKind) -> int | None:
+        """Return the largest gap in one kind of index file, in bytes of the log."""
+        size: int | None = getattr(self, kind.gap_field) if kind.gap_field else None
+        return size
+
+    @property
+    def is_good(self) -> bool:
+        """Return whether no index file has a problem."""
+        return all(self.on(kind) in (*GOOD, None) for kind in ALL_KINDS)
+
+    def with_missing_offset_index(self) -> "SegmentVerdict":
+        """Return the verdict of a segment whose `.index` is expected: `missing` if it has none."""
+        if self.offset_index_verdict is not None or self.verdict in NOT_COMPARED:
+            return self
+        problems = (*self.problems, ".index: missing, but other segments here have one")
+        return replace(self, offset_index_verdict=IndexVerdict.MISSING, problems=problems)
 
 
 def verify_file(  # parameters: the files of one segment, and what its listing tells
@@ -92,3 +196,225 @@ def _index_bytes(location: Location | None) -> IndexBytes | None:
     if location is None or size_of(location) is None:
         return None
     return read_index(location)
+
+
+_NO_BYTES: Final = IndexBytes(b"")
+
+
+class IndexCheck(Protocol):
+    """Verifies one index file while its log is scanned; one implementation per kind."""
+
+    def append(self, batches: BatchColumns, speed: Speed) -> None:
+        """Watch the next batches of the pass."""
+
+    def verdict(self, index: BuiltIndexes) -> Verdict | None:
+        """Return the verdict after the pass that gave `index`; None: no file, none expected."""
+
+
+class _TimeIndexCheck:
+    """A `.timeindex`."""
+
+    def __init__(
+        self, data: IndexBytes | None, *, base_offset: int, topic: str, settings: IndexSettings
+    ) -> None:
+        """Take the file's bytes, None if it is missing."""
+        self._data, self._settings = data, settings
+        asked = DIALECTS[settings.dialect]
+        self._others = {  # dialects whose entries have the same meaning
+            name: IndexBuilder(dialect, settings, base_offset=base_offset, topic=topic)
+            for name, dialect in DIALECTS.items()
+            if dialect != asked and dialect.next_offset == asked.next_offset
+        }
+        held, repeats = (data or _NO_BYTES).entries(TIME_ENTRY_BYTES)
+        entries = TimeIndex.from_bytes(held, base_offset=base_offset)
+        self.truth = TimeIndexTruth(
+            entries.timestamps,
+            entries.offsets,
+            repeats,
+            interval_bytes=settings.index_interval_bytes,
+        )
+        self.unseen_append_bytes = 0  # without an entry: see `rules.index_truth`
+
+    def append(self, batches: BatchColumns, speed: Speed) -> None:
+        """Watch the next batches of the pass."""
+        for builder in self._others.values():
+            builder.append(batches, speed)
+        self.truth.append(batches, speed)
+
+    def verdict(self, index: BuiltIndexes) -> Verdict:
+        """Return the verdict after the pass that gave `index`."""
+        if self._data is None:
+            return Verdict(IndexVerdict.MISSING, None, ("the .timeindex is missing",))
+        return _judge(TIME_INDEX_KIND, self._data, self._settings, self._judge_entries(index))
+
+    def _judge_entries(self, index: BuiltIndexes) -> "_Judge":
+        def judge(data: IndexBytes, preallocated: tuple[int, ...]) -> Verdict:
+            built = {
+                name: self._bytes_in(name, index)
+                for name in DIALECTS
+                if name == self._settings.dialect or name in self._others
+            }
+            return time_index_verdict(
+                data,
+                self.truth,
+                built,
+                next_offset=DIALECTS[self._settings.dialect].next_offset,
+                unseen_append_bytes=self.unseen_append_bytes,
+                preallocated_bytes=preallocated,
+            )
+
+        return judge
+
+    def _bytes_in(self, dialect: str, index: BuiltIndexes) -> bytes | None:
+        """Return the bytes that the log gives in a dialect, None if Kafka writes no index."""
+        if dialect == self._settings.dialect:
+            return index.time_index_data
+        builder = self._others[dialect]
+        builder.close(index.valid_bytes)
+        return None if index.time_index_data is None or builder.refusal else builder.time_index
+
+
+class _OffsetIndexCheck:
+    """A `.index`."""
+
+    def __init__(
+        self, data: IndexBytes | None, *, base_offset: int, settings: IndexSettings
+    ) -> None:
+        """Take the file's bytes, None if it is missing."""
+        self._data, self._settings = data, settings
+        held, repeats = (data or _NO_BYTES).entries(OFFSET_ENTRY_BYTES)
+        entries = OffsetIndex.from_bytes(held, base_offset=base_offset)
+        self.truth = OffsetIndexTruth(
+            entries.offsets,
+            entries.positions,
+            repeats,
+            base_offset=base_offset,
+            interval_bytes=settings.index_interval_bytes,
+        )
+
+    def append(self, batches: BatchColumns, speed: Speed) -> None:
+        """Watch the next batches of the pass."""
+        self.truth.append(batches, speed)
+
+    def verdict(self, index: BuiltIndexes) -> Verdict | None:
+        """Return the verdict after the pass that gave `index`, None if there is no file."""
+        if self._data is None:
+            return None
+
+        def judge(data: IndexBytes, preallocated: tuple[int, ...]) -> Verdict:
+            return offset_index_verdict(
+                data, self.truth, index.offset_index_data, preallocated_bytes=preallocated
+            )
+
+        return _judge(OFFSET_INDEX, self._data, self._settings, judge)
+
+
+_Judge = Callable[[IndexBytes, tuple[int, ...]], Verdict]
+
+
+def _judge(kind: IndexKind, data: IndexBytes, settings: IndexSettings, judge: _Judge) -> Verdict:
+    """Return an existing file's verdict; `judge` is called only if its entries are complete."""
+    if len(data) % kind.entry_bytes:
+        what = f"{len(data)} bytes found, expected a multiple of {kind.entry_bytes}"
+        return Verdict(IndexVerdict.MALFORMED, None, (what,))
+    return judge(data, preallocated_bytes(settings.segment_index_bytes, kind.entry_bytes))
+
+
+class Verification:
+    """The checks of a log's index files during one scan."""
+
+    def __init__(
+        self,
+        time_index: bytes | IndexBytes | None,
+        offset_index: bytes | IndexBytes | None,
+        *,
+        base_offset: int,
+        topic: str,
+        settings: IndexSettings,
+    ) -> None:
+        """Take the files' bytes, None for a missing file."""
+        times = None if time_index is None else IndexBytes.of(time_index)
+        offsets = None if offset_index is None else IndexBytes.of(offset_index)
+        self._times = _TimeIndexCheck(
+            times, base_offset=base_offset, topic=topic, settings=settings
+        )
+        self._offsets = _OffsetIndexCheck(offsets, base_offset=base_offset, settings=settings)
+        self._checks: tuple[IndexCheck, ...] = (self._times, self._offsets)
+
+    def append(self, batches: BatchColumns, speed: Speed) -> None:
+        """Watch the next batches of the pass."""
+        for check in self._checks:
+            check.append(batches, speed)
+
+    def time_verdict(self, index: BuiltIndexes) -> Verdict:
+        """Return the verdict on the `.timeindex`, after the pass that gave `index`."""
+        append_bytes = self._offsets.truth.gaps.largest_append_bytes
+        if append_bytes and not self._offsets.truth.untrue():
+            self._times.unseen_append_bytes = 2 * append_bytes
+        return self._times.verdict(index)
+
+    def offset_verdict(self, index: BuiltIndexes) -> Verdict | None:
+        """Return the verdict on the `.index`, None if the file is missing."""
+        return self._offsets.verdict(index)
+
+    def largest_gap(self, kind: IndexKind, verdict: Verdict | None) -> int | None:
+        """Return the largest gap of a correct index in bytes, None for other indexes."""
+        if verdict is None or verdict.verdict not in TRUE:
+            return None
+        check = self._times if kind == TIME_INDEX_KIND else self._offsets
+        return check.truth.gaps.largest_bytes
+
+
+TIME_INDEX_KIND: Final = IndexKind(
+    ".timeindex", TIME_ENTRY_BYTES, "verdict", "largest_gap_bytes", "by_verdict"
+)
+OFFSET_INDEX: Final = IndexKind(
+    ".index",
+    OFFSET_ENTRY_BYTES,
+    "offset_index_verdict",
+    "offset_index_largest_gap_bytes",
+    "by_offset_index_verdict",
+)
+TRANSACTION_INDEX: Final = IndexKind(
+    ".txnindex",
+    TRANSACTION_ENTRY_BYTES,
+    "transaction_index_verdict",
+    None,
+    "by_transaction_index_verdict",
+)
+INDEX_KINDS: Final = (TIME_INDEX_KIND, OFFSET_INDEX, TRANSACTION_INDEX)
+PRODUCER_SNAPSHOT: Final = IndexKind(  # verified if asked for
+    ".snapshot",
+    PRODUCER_ENTRY_BYTES,
+    "producer_snapshot_verdict",
+    None,
+    "by_producer_snapshot_verdict",
+)
+ALL_KINDS: Final = (*INDEX_KINDS, PRODUCER_SNAPSHOT)
+
+
+def with_missing_offset_indexes(verdicts: Iterable[SegmentVerdict]) -> list[SegmentVerdict]:
+    """Return the verdicts on a tree: if one segment has a `.index`, every other one needs one."""
+    verdicts = list(verdicts)
+    if all(verdict.offset_index_verdict is None for verdict in verdicts):
+        return verdicts
+    return [verdict.with_missing_offset_index() for verdict in verdicts]
+
+
+_FIELDS: list["pa.Field[Any]"] = [
+    pa.field("log_uri", pa.string(), nullable=False),
+    pa.field("index_uri", pa.string(), nullable=False),
+    pa.field("verdict", pa.string(), nullable=False),
+    pa.field("dialect", pa.string()),
+    pa.field("entries", pa.int64()),
+    pa.field("problems", pa.list_(pa.string()), nullable=False),
+    pa.field("offset_index_verdict", pa.string()),
+    pa.field("log_status", pa.string(), nullable=False),
+    pa.field("log_error", pa.string()),
+    pa.field("largest_gap_bytes", pa.int64()),
+    pa.field("offset_index_largest_gap_bytes", pa.int64()),
+    pa.field("transaction_index_verdict", pa.string()),
+    pa.field("producer_snapshot_verdict", pa.string()),
+]
+SEGMENT_VERDICTS: Final = pa.schema(_FIELDS)
+"""The fields of `SegmentVerdict`, in order; one row per segment."""

@@ -13,15 +13,19 @@ from kip33.archive.layouts import layout_of
 from kip33.archive.listing import Listed, segments_of
 from kip33.archive.segment_paths import beside, index_path
 from kip33.archive.sources import require_segments
-from kip33.indexing.file_time_entry import FileTimeEntry
-from kip33.indexing.segment_verdict import SegmentVerdict, with_missing_offset_indexes
+from kip33.indexing.segment import FileTimeEntry
 from kip33.indexing.snapshot_verification import seen_snapshot
 from kip33.indexing.transaction_verification import (
     VerifiedSegment,
     seen_transactions,
     with_transaction_verdicts,
 )
-from kip33.indexing.verification import offset_index_of, verify_file
+from kip33.indexing.verification import (
+    SegmentVerdict,
+    offset_index_of,
+    verify_file,
+    with_missing_offset_indexes,
+)
 from kip33.rules.index_builder import IndexSettings, TopicSettings
 from kip33.rules.packing import DailyShare
 from kip33.stores.concurrently import map_in_order

@@ -17,7 +17,7 @@ from kip33.audits.roll_tables import ROLL
 from kip33.audits.timestamp_rows import TIMESTAMPS
 from kip33.catalog.difference import DIFFERENCE
 from kip33.catalog.schema import SEGMENTS
-from kip33.indexing.verdict_rows import SEGMENT_VERDICTS
+from kip33.indexing.verification import SEGMENT_VERDICTS
 from kip33.records.columns import BATCHES, RECORDS, SEGMENT_TABLE
 
 PAGE = (Path(kip33.__file__).parent / "api" / "RESULTS.md").read_text()

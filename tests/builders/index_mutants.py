@@ -15,8 +15,8 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from kip33.indexing.index_checks import Verification
 from kip33.indexing.segment import BuiltIndexes, index_segment
+from kip33.indexing.verification import Verification
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_verdict import IndexVerdict
 from tests.builders.logs_in_memory import read_into_of

@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
-from kip33.indexing.index_checks import Verification
 from kip33.indexing.segment import index_segment
+from kip33.indexing.verification import Verification
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_verdict import IndexVerdict
 from tests.builders.damaged_indexes import (

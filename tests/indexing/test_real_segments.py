@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from kip33 import build_time_index, verify_segment
-from kip33.indexing.segment_verdict import SegmentVerdict
+from kip33.indexing.verification import SegmentVerdict
 from kip33.rules.index_verdict import IndexVerdict
 from tests.formats.real_segments import FOLDER, REAL_SEGMENTS, needs_real_segments
 

@@ -6,8 +6,7 @@ import pytest
 
 from kip33 import verify_segment
 from kip33.errors import LocationError, UnsupportedFormatError
-from kip33.indexing.segment_verdict import SegmentVerdict
-from kip33.indexing.verification import verify_file
+from kip33.indexing.verification import SegmentVerdict, verify_file
 from kip33.rules.index_builder import IndexSettings
 from kip33.stores.locations import Location
 from tests.builders.segment_builder import Record, v2_batch, with_broken_crc

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from kip33.formats.batch import CODEC_MASK
 from kip33.formats.native import compiler
-from kip33.indexing.index_checks import Verification
 from kip33.indexing.segment import index_segment
+from kip33.indexing.verification import Verification
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_truth import OffsetIndexTruth, TimeIndexTruth
 from kip33.rules.index_verdict import GOOD, IndexVerdict

@@ -12,8 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from kip33 import list_segments, verify_segment
 from kip33.errors import LocationError
-from kip33.indexing.segment_verdict import SegmentVerdict
-from kip33.indexing.verdict_rows import SEGMENT_VERDICTS
+from kip33.indexing.verification import SEGMENT_VERDICTS, SegmentVerdict
 from kip33.indexing.verify_tree import plan_verify
 from kip33.rules.index_builder import IndexSettings
 from kip33.spark.build import build_index
