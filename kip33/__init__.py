@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     from kip33.records.read_arrow import read_arrow
     from kip33.records.scan_polars import scan_polars
     from kip33.records.schemas import Schemas
-    from kip33.retention.apply import Applied
-    from kip33.retention.apply_partition import PartitionResult
+    from kip33.retention.apply import Applied, PartitionResult
     from kip33.retention.plan import RetentionPlan
     from kip33.retention.policy_files import load_policies
     from kip33.rules.policies import Policies
@@ -81,8 +80,7 @@ _NAMES = {
     "kip33.records.read_arrow": ("read_arrow",),
     "kip33.records.scan_polars": ("scan_polars",),
     "kip33.records.schemas": ("Schemas",),
-    "kip33.retention.apply": ("Applied",),
-    "kip33.retention.apply_partition": ("PartitionResult",),
+    "kip33.retention.apply": ("Applied", "PartitionResult"),
     "kip33.retention.plan": ("RetentionPlan",),
     "kip33.retention.policy_files": ("load_policies",),
     "kip33.rules.policies": ("Policies",),

@@ -5,7 +5,8 @@ from typing import Final
 
 from kip33.api.clock import current_ms
 from kip33.archive.output_files import require_plan_place
-from kip33.retention import apply, plan_file
+from kip33.retention import apply
+from kip33.retention import plan as plan_file
 from kip33.retention.apply import LIMIT_BYTES, MAX_AGE_MS, Applied, OnRecord
 from kip33.retention.plan import RetentionPlan
 from kip33.stores.filesystem_option import (

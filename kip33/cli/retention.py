@@ -13,7 +13,7 @@ from kip33.cli.retention_options import RetentionRequest
 from kip33.cli.summary_file import summary_option
 from kip33.cli.times import DURATION, MOMENT, SIZE, parse_clock
 from kip33.errors import ExitCode
-from kip33.retention.outcomes import PartitionOutcome
+from kip33.retention.apply_segment import PartitionOutcome
 from kip33.rules.retention import ActiveSegment, Boundary
 
 FINDINGS: Final = ("blocked", "expired", "untrusted", "holes")

@@ -16,9 +16,8 @@ from kip33.cli.summary_file import publish_summary
 from kip33.cli.times import current_ms
 from kip33.errors import ExitCode, Kip33Error, exit_code_of
 from kip33.retention.apply import Applied, apply_plan
-from kip33.retention.apply_segment import Record
-from kip33.retention.outcomes import PartitionOutcome, RecordKind
-from kip33.retention.plan_file import read_plan
+from kip33.retention.apply_segment import PartitionOutcome, Record, RecordKind
+from kip33.retention.plan import read_plan
 from kip33.stores.locations import Location
 
 MOST_RECORDS: Final = 1_000

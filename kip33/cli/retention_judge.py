@@ -28,11 +28,10 @@ from kip33.cli.retention_tables import (
 )
 from kip33.cli.summary_file import publish_summary
 from kip33.errors import CatalogError, LocationError
-from kip33.retention.deletion_doubts import find_doubts
+from kip33.retention.evaluated_tables import remove_results, require_results_place, write_summary
 from kip33.retention.evaluation import EvaluatedCatalog
-from kip33.retention.make_plan import plan_judged
-from kip33.retention.output_folder import remove_results, require_results_place, write_summary
-from kip33.retention.plan_file import write_plan
+from kip33.retention.make_plan import find_doubts, plan_judged
+from kip33.retention.plan import write_plan
 from kip33.rules.offset_holes import missing_holes
 from kip33.rules.policies import TopicGlobs, nearest_topics
 from kip33.stores.locations import Location

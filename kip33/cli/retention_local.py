@@ -11,15 +11,15 @@ import pyarrow as pa
 
 from kip33.cli.output import csv_cell
 from kip33.cli.retention_question import RetentionQuestion
-from kip33.retention.delete_records import delete_records_of
 from kip33.retention.evaluated_tables import (
     answer_columns,
+    delete_records_of,
     freed_table,
     partitions_table,
     segment_tables,
+    write_tables,
 )
 from kip33.retention.evaluation import EvaluatedCatalog
-from kip33.retention.output_folder import write_tables
 from kip33.stores.locations import Location
 
 _QUOTED: Final = re.compile(r'[,"\r\n]')

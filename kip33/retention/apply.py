@@ -1,41 +1,80 @@
 """Carry out a retention plan exactly, or report in a row why not.
 
-Partitions are processed in parallel, the segments of each in order (`retention.apply_partition`).
-Before anything is changed, the plan must pass all of `retention.apply_checks`, and no broker may
+Partitions are processed in parallel, the segments of each in order (`retention.apply`).
+Before anything is changed, the plan must pass all of `retention.apply`, and no broker may
 hold the `.lock` of a log directory, which stays locked until the end. If an apply is interrupted,
 applying the plan again continues it: the journal beside the catalog has its progress.
+
+The checks of a retention plan before anything is changed; each refusal is one line.
+
+A plan's id shows that it was not changed, not that it is right: it may have been made by hand, or
+before the last build. So its segments are always judged again, by the plan's own policies at its
+own time, on the rows of the newest snapshot.
+
+Delete one partition's planned segments, oldest first: the rest never has a gap.
+
+The first difference from the plan ends the partition: nothing after it is deleted.
 """
 
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from kip33.archive.listing import DIRECTORIES_AT_ONCE
-from kip33.catalog.catalog import Warn, warn_caller
-from kip33.retention.apply_checks import (
-    require_fresh,
-    require_same_judgement,
-    require_trash,
-    require_within,
+from kip33.archive.segment_paths import PartitionFiles, list_partition
+from kip33.archive.sources import require_outside_brokers
+from kip33.catalog.catalog import Catalog, Warn, choose, warn_caller
+from kip33.errors import CatalogError, PlanError
+from kip33.formats.names import segment_file_name
+from kip33.retention.apply_segment import (
+    CONTINUE,
+    Journal,
+    PartitionOutcome,
+    Record,
+    Run,
+    SegmentStep,
+    StepOutcome,
+    journal_place,
 )
-from kip33.retention.apply_partition import PartitionResult, delete_partition
-from kip33.retention.apply_segment import Record, Run
 from kip33.retention.broker_locks import locked
-from kip33.retention.journal import journal_place
-from kip33.retention.outcomes import PartitionOutcome
-from kip33.retention.plan import PlannedPartition, RetentionPlan
-from kip33.retention.planned_files import linked_directory
+from kip33.retention.evaluation import CatalogRow, JudgedPartition, judged_partitions
+from kip33.retention.make_plan import linked_directory
+from kip33.retention.plan import (
+    PlannedPartition,
+    PlannedSegment,
+    RetentionPlan,
+    first_names,
+    require_deletable,
+)
+from kip33.rules.retention_rows import Decision, Limits
 from kip33.stores.directory_checks import require_writable
+from kip33.stores.files import one_line
 from kip33.stores.locations import Location
 
 MAX_AGE_MS: Final = 24 * 3_600_000
 LIMIT_BYTES: Final = 1 << 40
 OnRecord: TypeAlias = Callable[[Record], bool | None]
 """Called with each object of the journal; returns False to stop."""
+
+
+class PartitionResult(NamedTuple):
+    """The result for one partition; for a dry run, the result it would have."""
+
+    log_dir: str
+    topic: str
+    partition: int
+    segments_planned: int
+    segments_deleted: int  # by this run, including moved ones
+    segments_gone_already: int  # by other runs of this plan
+    bytes_deleted: int  # of all files, by this run
+    outcome: PartitionOutcome
+    why: str | None
+    stopped_at: int | None  # base offset of the first segment that is not done
+    refused: bool = False  # stopped at a difference from the plan, not by an error
 
 
 @dataclass(frozen=True)
@@ -91,12 +130,12 @@ def apply_plan(  # parameters: each limits the apply, or follows it
     each newer snapshot of the catalog that is damaged. Raises PlanError,
     CatalogError or LocationError if the plan is refused; then nothing was changed.
     """
-    require_fresh(plan, clock_ms=clock(), max_age_ms=max_age_ms)
-    require_within(plan, limit_bytes)
+    _require_fresh(plan, clock_ms=clock(), max_age_ms=max_age_ms)
+    _require_within(plan, limit_bytes)
     partitions = list(plan.with_segments())
     plan.basis.require_policies(partition.topic for partition in partitions)
     if trash:
-        require_trash(plan, trash)
+        _require_trash(plan, trash)
     journal = journal_place(plan)
     folder = trash.child(plan.plan_id) if trash else None
     with ExitStack() as locks:
@@ -106,7 +145,7 @@ def apply_plan(  # parameters: each limits the apply, or follows it
             if not linked_directory(partition.directory, None, plan.basis.source)
         )
         locks.enter_context(locked(directories, make=not dry_run))
-        known = require_same_judgement(plan, warn)
+        known = _require_same_judgement(plan, warn)
         if dry_run:
             locks.close()  # a dry run only tests the lock; a broker may start
         else:
@@ -127,7 +166,7 @@ def _side_by_side(
 ) -> tuple[PartitionResult, ...]:
     """Return the results in order; after an interrupt each partition ends with its segment."""
     with ThreadPoolExecutor(threads) as pool:
-        under_way = [pool.submit(delete_partition, run, partition) for partition in partitions]
+        under_way = [pool.submit(_delete_partition, run, partition) for partition in partitions]
         try:
             for ended in wait(under_way, return_when=FIRST_EXCEPTION).done:
                 ended.result()
@@ -150,3 +189,193 @@ def _one_at_a_time(on_record: OnRecord | None, stop: threading.Event) -> Callabl
                 stop.set()
 
     return tell
+
+
+_MAKE_ANOTHER = "make another plan"
+
+
+def _require_fresh(plan: RetentionPlan, *, clock_ms: int, max_age_ms: int) -> None:
+    """Raise PlanError for a plan that is too old, or from the future."""
+    created_ms, now_ms = plan.basis.created_ms, plan.basis.now_ms
+    age_ms = clock_ms - created_ms
+    if age_ms < 0:
+        raise PlanError(
+            f"the plan was made {-age_ms} ms in the future: one of the clocks is wrong; "
+            f"{_MAKE_ANOTHER}"
+        )
+    if age_ms > max_age_ms:
+        raise PlanError(
+            f"the plan is {age_ms} ms old, expected at most {max_age_ms} ms "
+            f"(--max-age); {_MAKE_ANOTHER}"
+        )
+    if now_ms > created_ms:
+        raise PlanError(
+            f"the plan evaluates retention at {now_ms}, which is after the plan was made; "
+            f"{_MAKE_ANOTHER}"
+        )
+
+
+def _require_within(plan: RetentionPlan, limit_bytes: int) -> None:
+    """Raise PlanError for a plan that deletes more than `limit_bytes`."""
+    if plan.size_bytes > limit_bytes:
+        raise PlanError(
+            f"the plan deletes {plan.size_bytes} bytes, expected at most {limit_bytes}: "
+            "check the plan, then give a higher --limit"
+        )
+
+
+def _require_trash(plan: RetentionPlan, trash: Location) -> None:
+    """Raise PlanError for a trash on another store, or inside a directory of the plan.
+
+    Raises LocationError for a trash inside any broker's log directory.
+    """
+    basis = plan.basis
+    if trash.root != basis.source.root:
+        raise PlanError(f"{trash.uri}: expected a trash on the same store as {basis.source.uri}")
+    places = {basis.source: "SOURCE", basis.catalog: "the catalog"}
+    indexes = [basis.index_dir, *(one.index_directory for one in plan.partitions)]
+    places |= {place: "the index directory" for place in indexes if place}
+    for place, what in places.items():
+        if place.contains(trash):
+            raise PlanError(f"{trash.uri}: the trash is inside {what}, {place.uri}: give another")
+    require_outside_brokers(trash, "the trash")
+
+
+def _require_same_judgement(plan: RetentionPlan, warn: Warn) -> frozenset[str]:
+    """Return the URIs of the planned logs that the newest snapshot has.
+
+    `warn` gets a line for each newer snapshot that is damaged. Raises PlanError if the snapshot
+    would keep one of them or has other values for it, CatalogError if there is no snapshot or it is
+    of another source.
+    """
+    basis = plan.basis
+    catalog = Catalog(basis.catalog)
+    newest = choose(catalog, None, warn).snapshot
+    if newest.source != basis.source.uri:
+        raise CatalogError(
+            f"{basis.catalog.uri}: describes {newest.source}, but the plan is for "
+            f"{basis.source.uri}; {_MAKE_ANOTHER}"
+        )
+    require_deletable(newest)
+    partitions = {partition.key: partition for partition in plan.with_segments()}
+
+    def limits_of(log_dir: str, topic: str, number: int) -> Limits | None:
+        partition = partitions.get((log_dir, topic, number))
+        return basis.limits(partition.topic, partition.log_start_offset) if partition else None
+
+    known: set[str] = set()
+    problems: list[str] = []
+    for judged in judged_partitions(catalog, newest, limits_of, now_ms=basis.now_ms):
+        for segment in _planned_again(partitions[judged.key], judged):
+            known.add(segment.row.log_uri)
+            problem = segment.problem(trust_last_modified=basis.trust_last_modified)
+            problems += [problem] if problem else []
+    if problems:
+        raise PlanError(
+            f"snapshot {newest.name} has another result for {len(problems)} planned "
+            f"segments: {first_names(problems)}; {_MAKE_ANOTHER}"
+        )
+    return frozenset(known)
+
+
+class _Again(NamedTuple):
+    """A planned segment and its row in the newest snapshot."""
+
+    partition: PlannedPartition
+    segment: PlannedSegment
+    judged: JudgedPartition
+    row: CatalogRow
+    decision: Decision
+
+    def problem(self, *, trust_last_modified: bool) -> str | None:
+        """Return why it would not be planned now in the same way, None if it would."""
+        row, log = self.row, self.segment.log
+        why = self.judged.why_unplannable(row, trust_last_modified=trust_last_modified)
+        if not self.decision.deletable:
+            return f"{row.log_uri} is kept ({self.decision.reason})"
+        if why:
+            return why
+        found = (row.base_offset, row.size_bytes, row.last_modified_ms)
+        if found != (self.segment.base_offset, log.size_bytes, log.last_modified_ns // 1_000_000):
+            return f"{row.log_uri} has changed"
+        index_directory = self.partition.index_directory
+        takes_indexes = any(file.in_index_dir for file in self.segment.files)
+        if takes_indexes and index_directory and row.index_directory_uri != index_directory.uri:
+            return f"{row.log_uri} has other index files"
+        return None
+
+
+def _planned_again(partition: PlannedPartition, judged: JudgedPartition) -> Iterator[_Again]:
+    planned = {partition.place(segment.log).uri: segment for segment in partition.segments}
+    for row, decision in zip(judged.rows, judged.decisions, strict=True):
+        if row.log_uri in planned:
+            yield _Again(partition, planned[row.log_uri], judged, row, decision)
+
+
+def _delete_partition(run: Run, partition: PlannedPartition) -> PartitionResult:
+    """Delete the planned segments; a difference or a fault of the store is in the result."""
+    journal = Journal(run.plan, partition, run.run_id)
+    files = PartitionFiles({}, frozenset())
+    refused = False
+    try:
+        journal.load()
+        run.continues.update(journal.other_runs)
+        files = list_partition(partition.directory, may_be_absent=True)
+        why = _hole(partition, files)
+        refused = why is not None
+    except PlanError as error:
+        why, refused = str(error), True
+    except OSError as error:
+        why = (
+            f"{partition.directory.uri}, or its journal, cannot be listed: {one_line(error)}; "
+            f"{CONTINUE}"
+        )
+    source = run.plan.basis.source
+    deleted = gone_already = bytes_deleted = 0
+    stopped_at = None
+    for segment in partition.segments:
+        listed = files.segments.get(segment.base_offset, [])
+        step = SegmentStep(run, partition, segment, journal, listed)
+        if linked := linked_directory(partition.directory, partition.index_directory, source):
+            why, refused = linked, True
+        if run.interrupted.is_set():
+            why, refused = "interrupted", False
+        taken = step.stop(why, refused=refused) if why else step.take()
+        deleted += taken.outcome in (StepOutcome.DELETED, StepOutcome.MOVED)
+        gone_already += taken.outcome in (StepOutcome.GONE_ALREADY, StepOutcome.DONE_BEFORE)
+        bytes_deleted += sum(file.size_bytes for file in taken.deleted)
+        why, refused = taken.why, taken.refused
+        if why:
+            stopped_at = segment.base_offset
+            break
+    return PartitionResult(
+        *partition.key,
+        len(partition.segments),
+        deleted,
+        gone_already,
+        bytes_deleted,
+        PartitionOutcome.STOPPED if why else PartitionOutcome.DONE,
+        why,
+        stopped_at,
+        refused,
+    )
+
+
+def _hole(partition: PlannedPartition, files: PartitionFiles) -> str | None:
+    """Return why the directory could be left with a gap, None if it cannot."""
+    planned = {segment.base_offset for segment in partition.segments}
+    last = max(planned)
+    logs = files.logs()
+    for base_offset in logs:
+        if base_offset < last and base_offset not in planned:
+            log = partition.directory.child(segment_file_name(base_offset, "log"))
+            return (
+                f"{log.uri}: the segment is not in the plan, but older than a segment of the plan"
+            )
+    if any(swap <= last for swap in files.swaps):
+        return f"{partition.directory.uri}: contains a .log.swap, which a broker must load first"
+    kept = partition.first_kept_base_offset
+    if kept is not None and kept not in logs:
+        log = partition.directory.child(segment_file_name(kept, "log"))
+        return f"{log.uri}: the first segment that the plan keeps is missing"
+    return None

@@ -3,24 +3,69 @@
 This order keeps the journal true even if a run is killed: an intent exists before a file is
 deleted, and a result exists only after all files are deleted. If a segment's log is missing, the
 intents show whether a run of this plan deleted it; otherwise it is a difference from the plan.
+
+The journal of a plan's deletions, beside the catalog's snapshots.
+
+    CATALOG/retention/<plan id>/
+      broker-1/orders-0/                                     a partition, as below SOURCE
+        00000000000000000042-91aa3c5e7f02-intent.json        put before the first deletion
+        00000000000000000042-91aa3c5e7f02-deleted.json       put after the last
+
+A step is one segment, named by its base offset. Each apply (a run) has an id and writes its own
+complete objects, because object stores cannot append. The names alone show how far a plan got:
+
+    intent         all files were as planned; from now on they may be deleted
+    deleted        this run deleted all files; with a trash `moved`
+    gone_already   all files are deleted; another run deleted the log
+    incomplete     the log is deleted, other files may exist: this run was stopped
+    stopped        this run changed no file of the segment
+
+The outcomes of an apply: for a segment, for a partition, and what the journal calls them.
+
+A trash: expired files are moved there; each complete file is in one place or the other.
+
+    TRASH/<plan id>/segments/broker-1/orders-0/00000000000000000042.log     as below SOURCE
+    TRASH/<plan id>/indexes/broker-1/orders-0/00000000000000000042.index    as in an index directory
+
+On one filesystem the move is a rename. Otherwise the file is copied to a temporary name, the copy's
+size is compared with the plan, the copy is renamed, and then the original is deleted.
 """
 
+import errno
+import json
+import os
+import shutil
 import threading
+import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from pyarrow import fs
+
 from kip33.archive.segment_paths import PlannedFile, is_log
+from kip33.catalog.catalog import Catalog
 from kip33.errors import Kip33Error, PlanError, PublishError
-from kip33.retention.journal import Journal
-from kip33.retention.outcomes import RecordKind, StepOutcome
-from kip33.retention.plan import PlannedPartition, PlannedSegment, RetentionPlan
-from kip33.retention.plan_file import PARTITION_KEY, file_record
-from kip33.retention.planned_files import Look, difference_of, info_of, look_at
-from kip33.retention.trash import move_to_trash
-from kip33.stores.files import one_line
+from kip33.retention.make_plan import Look, difference_of, info_of, look_at
+from kip33.retention.plan import (
+    PARTITION_KEY,
+    PlannedPartition,
+    PlannedSegment,
+    RetentionPlan,
+    file_record,
+)
+from kip33.stores.concurrently import map_in_order
+from kip33.stores.files import entries_of, one_line, opened, read_whole, size_of
 from kip33.stores.locations import Location
-from kip33.stores.own_files import flush
+from kip33.stores.own_files import (
+    TEMPORARY_SUFFIX,
+    flush,
+    make_folder,
+    move,
+    publish_or_raise,
+    remove_quietly,
+)
 
 CONTINUE: Final = "fix it and apply the plan again"
 
@@ -43,6 +88,17 @@ class Run:
     continues: set[str] = field(default_factory=set)  # ids of earlier runs, and of those under way
 
 
+class StepOutcome(StrEnum):
+    """How a run of a plan left a segment; each member is its own text, also in names of objects."""
+
+    DELETED = "deleted"
+    MOVED = "moved"
+    GONE_ALREADY = "gone_already"
+    INCOMPLETE = "incomplete"
+    STOPPED = "stopped"
+    DONE_BEFORE = "done_before"  # an earlier run recorded the result: no new object
+
+
 class Step(NamedTuple):
     """The result for a segment; `why` is set if the partition has to stop."""
 
@@ -58,6 +114,109 @@ class _StopError(Exception):
 
 class _FaultError(Exception):
     """An error of the disk or the store."""
+
+
+class Journal:
+    """The journal of one partition: the records of all runs, and those that this run adds.
+
+    An object is believed only if it names the plan, whose id is a checksum, its partition, and
+    files of its segment in the plan.
+    """
+
+    def __init__(self, plan: RetentionPlan, partition: PlannedPartition, run_id: str) -> None:
+        """Take the place of the journal; `load` reads it."""
+        below = partition.below(plan.basis.source)
+        place = journal_place(plan)
+        self._folder = place.child(below) if below else place
+        self._run_id = run_id
+        self._plan_id, self._partition = plan.plan_id, partition
+        self._planned = {segment.base_offset: segment for segment in partition.segments}
+        self._believed: set[str] = set()  # names of objects
+        self._by_step: dict[int, set[tuple[str, str]]] = {}  # (run id, what) by base offset
+
+    @property
+    def other_runs(self) -> set[str]:
+        """Return the ids of the other runs that put an object."""
+        runs = {run_id for step in self._by_step.values() for run_id, _ in step}
+        return runs - {self._run_id}
+
+    def load(self) -> None:
+        """Read the objects that are new, including those of runs in progress.
+
+        OSError if that fails, PlanError for an object that no run of this plan put.
+        """
+        self._by_step = {}
+        steps: dict[str, tuple[int, str, str]] = {}
+        for info in entries_of(self._folder):
+            base_offset, _, rest = info.base_name.partition("-")
+            run_id, _, what = rest.removesuffix(".json").partition("-")
+            if info.type == fs.FileType.File and base_offset.isdecimal() and rest.endswith(".json"):
+                steps[info.base_name] = int(base_offset), run_id, what
+        new = [(name, *step) for name, step in steps.items() if name not in self._believed]
+        for name in map_in_order(self._folder, new, self._require_believable):
+            self._believed.add(name)
+        for step_offset, run_id, what in steps.values():
+            self._by_step.setdefault(step_offset, set()).add((run_id, what))
+
+    def _require_believable(self, step: tuple[str, int, str, str]) -> str:
+        name, base_offset, run_id, what = step
+        place = self._folder.child(name)
+        try:
+            found = json.loads(read_whole(place, most_bytes=_MOST_BYTES))
+            is_ours = self._is_of_step(found, base_offset, run_id, what)
+        except (ValueError, TypeError, KeyError, RecursionError):
+            is_ours = False
+        if not is_ours:
+            raise PlanError(
+                f"{place.uri}: not an object that an apply of plan {self._plan_id} put there; "
+                "look where it is from and remove it, then make another plan"
+            )
+        return name
+
+    def _is_of_step(self, found: dict[str, Any], base_offset: int, run_id: str, what: str) -> bool:
+        partition = self._partition
+        is_intent = what == RecordKind.INTENT
+        expected = {
+            "kind": str(RecordKind.INTENT if is_intent else RecordKind.RESULT),
+            "plan_id": self._plan_id,
+            "run_id": run_id,
+            **dict(zip(PARTITION_KEY, partition.key, strict=True)),
+            "base_offset": base_offset,
+            "outcome": None if is_intent else what,
+            "dry_run": False,
+        }
+        planned = self._planned[base_offset].files  # KeyError: not in the plan
+        files = [file_record(partition, file) for file in planned]
+        has_its_files = all(file in files for file in found["files"])
+        return has_its_files and all(found[name] == value for name, value in expected.items())
+
+    def is_done(self, base_offset: int) -> bool:
+        """Return whether a run recorded that all files of a segment are deleted."""
+        return any(what in DONE_RESULTS for _, what in self._by_step.get(base_offset, ()))
+
+    def is_begun(self, base_offset: int, *, by_another_run: bool = False) -> bool:
+        """Return whether a run may have deleted files of a segment."""
+        names = self._by_step.get(base_offset, set())
+        return any(
+            what == RecordKind.INTENT
+            and (run_id, StepOutcome.STOPPED) not in names
+            and not (by_another_run and run_id == self._run_id)
+            for run_id, what in names
+        )
+
+    def put(self, base_offset: int, what: str, record: dict[str, Any]) -> None:
+        """Publish one object; PublishError if that fails."""
+        name = f"{base_offset:020d}-{self._run_id}-{what}.json"
+        data = (json.dumps(record) + "\n").encode()
+        publish_or_raise(self._folder.child(name), data, _CONSEQUENCE)
+        self._believed.add(name)
+
+
+class RecordKind(StrEnum):
+    """What an object of the journal is; each member is its own text."""
+
+    INTENT = "intent"
+    RESULT = "result"
 
 
 class SegmentStep:
@@ -231,3 +390,102 @@ class SegmentStep:
 
     def _uri(self, file: PlannedFile) -> str:
         return self.partition.place(file).uri
+
+
+DONE_RESULTS: Final = frozenset((StepOutcome.DELETED, StepOutcome.MOVED, StepOutcome.GONE_ALREADY))
+_MOST_BYTES: Final = 1 << 24
+_CONSEQUENCE: Final = "without it no more segments of its partition are deleted"
+
+
+def journal_place(plan: RetentionPlan) -> Location:
+    """Return the folder of a plan's journal."""
+    return Catalog(plan.basis.catalog).location.child(f"retention/{plan.plan_id}")
+
+
+class PartitionOutcome(StrEnum):
+    """How an apply left a partition; each member is its own text."""
+
+    DONE = "done"  # every planned segment is deleted
+    STOPPED = "stopped"  # at a difference from the plan, or a fault of the store
+
+
+_COPY_CHUNK_BYTES: Final = 1 << 20
+
+
+def move_to_trash(file: Location, target: Location, *, size_bytes: int) -> None:
+    """Move a file of `size_bytes`; OSError if that fails, FileNotFoundError if it is missing.
+
+    An existing target with the same bytes is treated as our copy, from a move that was killed
+    between copy and deletion.
+    """
+    if _is_taken(target):
+        if size_of(target) is None or not _same_bytes(file, target):
+            raise FileExistsError(
+                errno.EEXIST, f"the trash has another file of this name: {target.uri}"
+            )
+    elif _rename(file, target):
+        return
+    else:
+        _copy(file, target, size_bytes=size_bytes)
+    file.filesystem().delete_file(file.path)
+
+
+def _is_taken(target: Location) -> bool:
+    """Return whether the name is used: a rename would also replace a link or a pipe."""
+    if target.is_local:
+        return os.path.lexists(target.path)
+    return size_of(target) is not None
+
+
+def _rename(file: Location, target: Location) -> bool:
+    """Rename a file if that is one atomic step; return whether it was renamed."""
+    if file.root != target.root or file.is_object_store:
+        return False
+    try:
+        move(file, target)
+    except OSError as error:
+        if error.errno == errno.EXDEV:
+            return False
+        raise
+    return True
+
+
+def _copy(file: Location, target: Location, *, size_bytes: int) -> None:
+    """Publish a complete copy at `target`, with the file's times and mode on a local disk."""
+    temporary = target.parent.child(f".{target.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
+    store = target.filesystem()
+    if not target.is_object_store:
+        make_folder(target.parent)
+    try:
+        if file.is_local and target.is_local:
+            shutil.copy2(file.path, temporary.path)
+        elif file.root == target.root:  # the store itself copies
+            store.copy_file(file.path, temporary.path)
+        else:
+            _stream(file, temporary)
+        copied = size_of(temporary)
+        if copied != size_bytes:
+            raise OSError(f"{target.uri}: {copied} bytes were copied, expected {size_bytes}")
+        if target.is_local:
+            flush(temporary.path)
+        move(temporary, target)  # it flushes the folder before the original is deleted
+    except BaseException:
+        remove_quietly(temporary)
+        raise
+
+
+def _stream(file: Location, target: Location) -> None:
+    buffer = memoryview(bytearray(_COPY_CHUNK_BYTES))
+    store = target.filesystem()
+    with opened(file) as (read_into, size_bytes), store.open_output_stream(target.path) as stream:
+        for position in range(0, size_bytes, _COPY_CHUNK_BYTES):
+            stream.write(buffer[: read_into(position, buffer)])
+
+
+def _same_bytes(one: Location, other: Location) -> bool:
+    first, second = (memoryview(bytearray(_COPY_CHUNK_BYTES)) for _ in range(2))
+    with opened(one) as (read_one, size_bytes), opened(other) as (read_other, other_bytes):
+        return size_bytes == other_bytes and all(
+            first[: read_one(position, first)] == second[: read_other(position, second)]
+            for position in range(0, size_bytes, _COPY_CHUNK_BYTES)
+        )

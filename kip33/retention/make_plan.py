@@ -3,6 +3,13 @@
 A plan contains the oldest segments of each partition, without a gap. It ends before the first
 segment that must not be deleted, that has changed since the snapshot, or that has an older log
 missing from the snapshot. Otherwise the remaining partition could have a gap.
+
+Partitions that `--emit delete-records` leaves out, for the reasons that apply to a plan.
+
+`--emit delete-records` deletes on a cluster what `--plan` deletes in an archive. So it leaves out
+each partition for which a plan would leave out a segment, in any log directory, and says why.
+
+Check the files of a planned segment again before they are deleted.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,22 +17,27 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, repeat
 from typing import Final, NamedTuple, Self
 
+import pyarrow.compute as pc
+from pyarrow import fs
+
 from kip33.archive.listing import DIRECTORIES_AT_ONCE
 from kip33.archive.segment_paths import (
     NO_TIME,
     PartitionFiles,
     PlannedFile,
+    as_found,
     in_deletion_order,
     is_link,
     is_log,
+    link_in,
     list_partition,
 )
 from kip33.archive.sources import matches
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.schema import INDEX_FILE_KINDS
 from kip33.errors import PlanError, is_of_the_machine
-from kip33.formats.names import segment_file_name
-from kip33.retention.judging import CatalogRow, JudgedPartition, judged_partitions
+from kip33.formats.names import SEGMENT_KINDS, segment_file_name
+from kip33.retention.evaluation import CatalogRow, JudgedPartition, judged_partitions
 from kip33.retention.plan import (
     Basis,
     LeftOut,
@@ -33,11 +45,17 @@ from kip33.retention.plan import (
     PlannedSegment,
     RetentionPlan,
     require_deletable,
+    with_plan_id,
 )
-from kip33.retention.plan_file import with_plan_id
-from kip33.retention.planned_files import LINK, linked_directory
 from kip33.rules.policies import Policies
-from kip33.rules.retention import ActiveSegment, Boundary, RuleQuestion, require_question
+from kip33.rules.retention import (
+    ActiveSegment,
+    Boundary,
+    RetentionMode,
+    RetentionReason,
+    RuleQuestion,
+    require_question,
+)
 from kip33.rules.retention_rows import Decision, Limits
 from kip33.stores.files import one_line
 from kip33.stores.locations import Location
@@ -281,7 +299,7 @@ class _DirectoryNow(NamedTuple):
             root = self.index_directory if file.in_index_dir else self.directory
             uri = (root or self.directory).child(file.name).uri
             if is_link((root or self.directory).child(file.name)):
-                yield f"{uri} {LINK}"
+                yield f"{uri} {_LINK}"
             elif file.last_modified_ns == NO_TIME:
                 yield f"{uri} has no modification time"
             elif file.in_index_dir and file.size_bytes != sizes[file.name]:
@@ -292,3 +310,155 @@ class _DirectoryNow(NamedTuple):
                 or file.last_modified_ns // 1_000_000 != row.last_modified_ms
             ):
                 yield f"{uri} differs from the snapshot"
+
+
+class _DeletionDoubts(NamedTuple):
+    """Partitions and directories about which a snapshot is not certain."""
+
+    partitions: dict[tuple[str, int], str]  # the reason why each is left out
+    unlistable_uris: list[str]  # directories whose topics are unknown: they may contain replicas
+
+
+def find_doubts(
+    basis: Basis, judged_partitions: Iterable[JudgedPartition], catalog: Catalog, snapshot: Snapshot
+) -> _DeletionDoubts:
+    """Return the partitions for which a plan would not contain all deletable segments.
+
+    `judged_partitions` are the snapshot's partitions in the selected topics, judged by `basis`.
+
+    Raises PlanError if the policies keep everything, or if a topic with deletable segments has no
+    cleanup.policy; CatalogError for a damaged snapshot.
+    """
+    doubts: dict[tuple[str, int], str] = {}
+    losing: set[str] = set()
+    for judged in judged_partitions:
+        if judged.limits.mode != RetentionMode.DELETE:
+            continue
+        why = _doubt(judged, trust_last_modified=basis.trust_last_modified)
+        if why:
+            doubts.setdefault((judged.topic, judged.partition), why)
+        if judged.deletable_segments:
+            losing.add(judged.topic)
+    basis.require_policies(losing)
+    return _DeletionDoubts(doubts, _unlistable(catalog, snapshot))
+
+
+def _doubt(judged: JudgedPartition, *, trust_last_modified: bool) -> str | None:
+    """Return why a plan would stop before the last deletable segment; None if it would not."""
+    if judged.first.base_offset is None:
+        return f"{judged.first.log_uri} could not be listed, so segments may be missing"
+    if judged.has(RetentionReason.TWO_DIRECTORIES):
+        names = sorted({row.directory_uri for row in judged.rows})
+        return f"{names[0]} and {names[1]} are directories of the same partition"
+    whys = (
+        judged.why_unplannable(row, trust_last_modified=trust_last_modified)
+        for row, _ in judged.deletable()
+    )
+    return next(filter(None, whys), None)
+
+
+def _unlistable(catalog: Catalog, snapshot: Snapshot) -> list[str]:
+    found: list[str] = []
+    for rows in catalog.read_pieces(snapshot, ["topic", "base_offset", "status", "log_uri"]):
+        unknown = pc.and_(pc.is_null(rows["topic"]), pc.is_null(rows["base_offset"]))
+        found += [str(uri) for uri in rows.filter(unknown)["log_uri"].to_pylist()]
+    return sorted(found)
+
+
+_LINK: Final = (
+    "is a symbolic link: deleting the link would not delete its target, and a moved "
+    "link may point to a missing file; delete both by hand, or replace the link with "
+    "the file"
+)
+_LINKED_DIRECTORY: Final = (
+    "is a link: its target may be outside SOURCE or have another name, so kip33 deletes nothing "
+    "there; make it a directory, or delete by hand"
+)
+
+
+class Look(NamedTuple):
+    """The current state of a planned segment's files."""
+
+    there: list[PlannedFile]  # planned, and as planned
+    gone: list[PlannedFile]  # planned, but missing
+    others: list[str]  # one line each: not as planned, or not in the plan
+
+    @property
+    def log_is_there(self) -> bool:
+        """Return whether its log exists, as planned or not."""
+        return not any(is_log(file) for file in self.gone)
+
+
+def linked_directory(
+    directory: Location, index_directory: Location | None, source: Location
+) -> str | None:
+    """Return why nothing is deleted in a partition whose directory is reached by a link.
+
+    This is true of both directories; a link above SOURCE or above the index directory is no reason.
+    """
+    link = link_in(directory, source)
+    if link is None and index_directory is not None:
+        below = directory.path.removeprefix(source.path).strip("/")
+        root = index_directory.path.removesuffix(below)
+        link = link_in(index_directory, index_directory._replace(path=root))
+    return f"{link.uri} {_LINKED_DIRECTORY}" if link else None
+
+
+def look_at(
+    partition: PlannedPartition, segment: PlannedSegment, listed: list[PlannedFile]
+) -> Look:
+    """Return the current files of a segment; OSError if a store does not answer.
+
+    `listed` are the files from an earlier listing of the directory. These are checked again, and so
+    are all files that Kafka may put beside the log.
+    """
+    stem = segment.log.name.removesuffix(".log")
+    planned = {partition.place(file): file for file in segment.files}
+    beside = [*(f"{stem}.{kind}" for kind in SEGMENT_KINDS), *(file.name for file in listed)]
+    others = {partition.directory.child(name) for name in beside} - planned.keys()
+    look = Look([], [], [])
+    for place, info in _infos_of([*planned, *sorted(others)]):
+        file = planned.get(place)
+        if file is None:
+            if info.type != fs.FileType.NotFound:
+                look.others.append(f"{place.uri}: is not in the plan")
+        elif info.type == fs.FileType.NotFound:
+            look.gone.append(file)
+        elif difference := difference_of(place, file, info):
+            look.others.append(difference)
+        else:
+            look.there.append(file)
+    return look
+
+
+def _infos_of(places: list[Location]) -> list[tuple[Location, fs.FileInfo]]:
+    """Return the status of files, existing or not, with one request to each store."""
+    found: list[tuple[Location, fs.FileInfo]] = []
+    for root in dict.fromkeys(place.root for place in places):
+        mine = [place for place in places if place.root == root]
+        infos = mine[0].filesystem().get_file_info([place.path for place in mine])
+        found += zip(mine, infos, strict=True)
+    return found
+
+
+def info_of(place: Location) -> fs.FileInfo | None:
+    """Return the status of a file, None if it does not exist."""
+    [(_, info)] = _infos_of([place])
+    return None if info.type == fs.FileType.NotFound else info
+
+
+def difference_of(place: Location, file: PlannedFile, info: fs.FileInfo) -> str | None:
+    """Return the difference of an existing file from the plan, None if there is no difference."""
+    if info.type != fs.FileType.File:
+        return f"{place.uri}: is not a file"
+    if is_link(place):
+        return f"{place.uri}: {_LINK}"
+    now = as_found(info, place)
+    if now.size_bytes != file.size_bytes:
+        return f"{place.uri}: {now.size_bytes} bytes found, the plan says {file.size_bytes}"
+    if now.last_modified_ns != file.last_modified_ns:
+        return (
+            f"{place.uri}: modified at {now.last_modified_ns} ns, "
+            f"the plan says {file.last_modified_ns}"
+        )
+    return None

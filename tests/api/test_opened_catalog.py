@@ -22,7 +22,7 @@ from kip33.cli.catalog import catalog as catalog_command
 from kip33.cli.failover import failover as failover_command
 from kip33.cli.lag import lag as lag_command
 from kip33.cli.search import search as search_command
-from kip33.retention.plan_file import read_plan
+from kip33.retention.plan import read_plan
 from kip33.stores.locations import Location
 from tests.builders.expiring_archive import NOW_MS, WEEK, ExpiringArchive
 from tests.builders.plans import plan_build

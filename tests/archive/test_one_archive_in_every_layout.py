@@ -12,7 +12,7 @@ from kip33.catalog.catalog import Catalog
 from kip33.catalog.schema import SEGMENTS
 from kip33.errors import PlanError
 from kip33.formats.kafka_configs import GroupOffset
-from kip33.retention.judging import judged_partitions
+from kip33.retention.evaluation import judged_partitions
 from kip33.retention.make_plan import plan_retention
 from kip33.rules.policies import Policies
 from kip33.rules.retention_rows import Limits

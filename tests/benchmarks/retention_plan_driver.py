@@ -7,7 +7,7 @@ import sys
 import time
 
 from kip33.catalog.catalog import Catalog
-from kip33.retention.judging import judged_partitions
+from kip33.retention.evaluation import judged_partitions
 from kip33.rules.retention_rows import Limits
 from tests.benchmarks.made_catalogs import HOUR_MS, NOW_MS
 

@@ -19,7 +19,7 @@ from kip33.builds.leftovers import find_leftovers
 from kip33.catalog.catalog import Catalog
 from kip33.restore.truncate_apply import truncate
 from kip33.restore.truncate_journal import JOURNAL
-from kip33.retention.plan_file import write_plan
+from kip33.retention.plan import write_plan
 from kip33.stores.locations import Location
 from tests.builders.changing_archive import ChangingArchive, batches
 from tests.builders.expiring_archive import ExpiringArchive

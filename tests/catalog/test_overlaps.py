@@ -12,7 +12,7 @@ from kip33.catalog.holes import overlaps_by_topic
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.topic_totals import topic_totals
 from kip33.formats.kafka_configs import GroupOffset
-from kip33.retention.judging import judged_partitions
+from kip33.retention.evaluation import judged_partitions
 from kip33.rules.retention_rows import Limits
 from kip33.search.catalog_search import by_partition
 from kip33.search.group_lag import group_lags

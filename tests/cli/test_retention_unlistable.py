@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kip33.api.opened_catalog import open_catalog
-from kip33.retention.plan_file import read_plan
+from kip33.retention.plan import read_plan
 from kip33.stores.locations import Location
 from tests.builders.expiring_archive import NOW_MS, WEEK, ExpiringArchive
 from tests.builders.snapshots import row

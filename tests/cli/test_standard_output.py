@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kip33.retention.plan_file import write_plan
+from kip33.retention.plan import write_plan
 from kip33.stores.locations import Location
 from tests.builders.expiring_archive import ExpiringArchive
 from tests.builders.segment_builder import Record, segment, v2_batch

@@ -11,7 +11,7 @@ from typing import Any
 
 from kip33.errors import Kip33Error
 from kip33.retention.apply import Applied, apply_plan
-from kip33.retention.plan_file import read_plan
+from kip33.retention.plan import read_plan
 from kip33.stores.locations import Location
 
 MINUTE_MS = 60_000

@@ -10,9 +10,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kip33.retention.journal import DONE_RESULTS
-from kip33.retention.plan import RetentionPlan
-from kip33.retention.plan_file import write_plan
+from kip33.retention.apply_segment import DONE_RESULTS
+from kip33.retention.plan import RetentionPlan, write_plan
 from kip33.stores.locations import Location
 from tests.builders.expiring_archive import ExpiringArchive
 from tests.faults.applies import apply_here

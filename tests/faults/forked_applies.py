@@ -19,9 +19,8 @@ import sys
 from typing import Any
 
 from kip33.errors import Kip33Error
-from kip33.retention import trash
-from kip33.retention.apply_segment import SegmentStep
-from kip33.retention.journal import Journal
+from kip33.retention import apply_segment as trash
+from kip33.retention.apply_segment import Journal, SegmentStep
 from tests.builders.expiring_archive import only_within_a_directory
 from tests.faults.applies import apply_here
 from tests.faults.killed_children import die_at

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kip33.retention.plan_file import with_plan_id, write_plan
+from kip33.retention.plan import with_plan_id, write_plan
 from kip33.stores.locations import Location
 from tests.builders.expiring_archive import A, ExpiringArchive
 from tests.cli.console import PROJECT, Finished

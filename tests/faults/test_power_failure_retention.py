@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kip33.retention.plan_file import read_plan, write_plan
+from kip33.retention.plan import read_plan, write_plan
 from kip33.stores.locations import Location
 from tests.builders.expiring_archive import KINDS, NOW_MS, ExpiringArchive
 from tests.faults.applies import apply_here
@@ -25,7 +25,7 @@ import sys
 from kip33.rules.policies import Policies
 from kip33.catalog.catalog import Catalog
 from kip33.stores.locations import Location
-from kip33.retention.plan_file import write_plan
+from kip33.retention.plan import write_plan
 from kip33.retention.make_plan import plan_retention
 from tests.builders.expiring_archive import WEEK
 catalog, now_ms = Catalog.at(sys.argv[1]), int(sys.argv[3])

@@ -17,8 +17,7 @@ from pyarrow import fs
 from kip33.archive.segment_paths import PlannedFile
 from kip33.retention.apply import Applied
 from kip33.retention.apply_segment import SegmentStep
-from kip33.retention.plan import RetentionPlan
-from kip33.retention.plan_file import write_plan
+from kip33.retention.plan import RetentionPlan, write_plan
 from kip33.stores.locations import Location
 from tests.builders.expiring_archive import DAY_MS, KINDS, NOW_MS, ExpiringArchive
 from tests.faults.cut_short import CutShort, Ended, ended, require_sound

@@ -11,7 +11,7 @@ import pytest
 
 from kip33.archive.segment_paths import PlannedFile
 from kip33.catalog.pruning import prune
-from kip33.retention.apply_partition import PartitionResult
+from kip33.retention.apply import PartitionResult
 from kip33.retention.apply_segment import SegmentStep
 from kip33.retention.plan import RetentionPlan
 from kip33.stores.locations import Location

@@ -15,8 +15,7 @@ import pytest
 from kip33.archive.output_files import plan_id_of, plan_line
 from kip33.catalog.draft import Draft
 from kip33.errors import CatalogError, Kip33Error, LocationError, PlanError
-from kip33.retention.plan import PlannedSegment, RetentionPlan
-from kip33.retention.plan_file import read_plan, with_plan_id, write_plan
+from kip33.retention.plan import PlannedSegment, RetentionPlan, read_plan, with_plan_id, write_plan
 from kip33.rules.policies import Policies
 from kip33.stores.locations import Location
 from tests.builders.expiring_archive import DAY_MS, NOW_MS, A, B, ExpiringArchive

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kip33.catalog.catalog import Catalog
-from kip33.retention.judging import JudgedPartition, judged_partitions
+from kip33.retention.evaluation import JudgedPartition, judged_partitions
 from kip33.rules.retention_rows import Limits, judge
 from tests.builders.random_catalogs import figures_of
 from tests.builders.snapshots import row, write

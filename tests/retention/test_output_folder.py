@@ -10,8 +10,8 @@ from pyarrow import fs
 from pyarrow import parquet as pq
 
 from kip33.errors import LocationError, PublishError
-from kip33.retention import output_folder
-from kip33.retention.output_folder import (
+from kip33.retention import evaluated_tables as output_folder
+from kip33.retention.evaluated_tables import (
     SUMMARY_FILE,
     UNFINISHED,
     remove_results,

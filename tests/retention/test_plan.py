@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from kip33.errors import CatalogError, PlanError, PublishError
-from kip33.retention.plan import PlannedPartition, RetentionPlan
-from kip33.retention.plan_file import read_plan, write_plan
+from kip33.retention.plan import PlannedPartition, RetentionPlan, read_plan, write_plan
 from kip33.rules.policies import Policies
 from kip33.stores.locations import Location
 from tests.builders.expiring_archive import DAY_MS, KINDS, NOW_MS, ExpiringArchive

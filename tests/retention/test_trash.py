@@ -9,8 +9,7 @@ import pytest
 from pyarrow import fs
 
 from kip33.archive.segment_paths import PlannedFile
-from kip33.retention.apply_segment import SegmentStep
-from kip33.retention.trash import move_to_trash
+from kip33.retention.apply_segment import SegmentStep, move_to_trash
 from kip33.stores import locations
 from kip33.stores.locations import Location
 from tests.builders.expiring_archive import A, ExpiringArchive, only_within_a_directory

@@ -8,7 +8,7 @@ import pytest
 from pyarrow import parquet as pq
 from pyspark.sql import functions as sf
 
-from kip33.retention.output_folder import (
+from kip33.retention.evaluated_tables import (
     SUMMARY_FILE,
     remove_results,
     require_results_place,

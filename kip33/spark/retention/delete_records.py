@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from kip33.formats.kafka_configs import delete_records_object
-from kip33.retention.delete_records import INTERNAL
+from kip33.retention.evaluated_tables import INTERNAL
 from kip33.rules.retention import RetentionMode
 
 
@@ -24,7 +24,7 @@ def delete_records(
 
     Left out are partitions without deletable segments; partitions with an unverified deletable
     segment, or with one judged by its file's time (unless `trust_last_modified`); those in
-    `left_out` (`kip33.retention.deletion_doubts`); and compacted and internal topics, whose records
+    `left_out` (`kip33.retention.make_plan`); and compacted and internal topics, whose records
     Kafka does not delete.
     """
     first_kept = sf.coalesce("first_kept_base_offset", "log_end_offset")

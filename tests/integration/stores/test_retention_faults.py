@@ -15,9 +15,8 @@ from pyarrow import fs
 
 from kip33.errors import Kip33Error
 from kip33.retention.apply import Applied, apply_plan
-from kip33.retention.outcomes import RecordKind, StepOutcome
-from kip33.retention.plan import RetentionPlan
-from kip33.retention.plan_file import read_plan
+from kip33.retention.apply_segment import RecordKind, StepOutcome
+from kip33.retention.plan import RetentionPlan, read_plan
 from kip33.stores.filesystems import forget_filesystem, use_filesystem
 from kip33.stores.locations import Location
 from tests.builders.changing_archive import CLICKS, ORDERS, ChangingArchive, batches
