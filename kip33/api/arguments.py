@@ -10,8 +10,8 @@ from kip33.formats.kafka_configs import GroupOffset
 from kip33.formats.times import Time, milliseconds_of
 from kip33.rules.policies import Policies
 from kip33.rules.search import TARGETS, require_target
+from kip33.search.answers import load_group_offsets
 from kip33.search.catalog_search import TimeQuestion
-from kip33.search.request_files import load_group_offsets
 from kip33.stores.locations import Location
 
 Path: TypeAlias = str | os.PathLike[str]

@@ -47,8 +47,7 @@ from kip33.search import failover, group_lag
 from kip33.search.catalog_search import by_partition, rows_of, search_rows
 from kip33.search.failover import ResumePoint
 from kip33.search.group_lag import GroupLag
-from kip33.search.replica_search import SearchOptions
-from kip33.search.replicas import PartitionKey
+from kip33.search.replica_search import PartitionKey, SearchOptions
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.filesystem_option import Filesystem, StorageOptions, place_on
 

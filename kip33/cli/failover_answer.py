@@ -26,9 +26,9 @@ from kip33.cli.snapshot_choice import choose_and_warn
 from kip33.cli.standard_output import exact_output
 from kip33.cli.times import current_ms
 from kip33.rules.search import EARLIEST, SearchResult
+from kip33.search.answers import load_group_offsets
 from kip33.search.catalog_search import by_partition, rows_of
 from kip33.search.failover import ResumePoint, Rows, resume_points
-from kip33.search.request_files import load_group_offsets
 from kip33.stores.directory_checks import require_directory
 
 

@@ -21,9 +21,9 @@ from kip33.cli.search_tables import partition_name
 from kip33.cli.snapshot_choice import choose_and_warn
 from kip33.cli.times import current_ms
 from kip33.retention.policy_files import policies_of
+from kip33.search.answers import load_group_offsets
 from kip33.search.catalog_search import by_partition, rows_of
 from kip33.search.group_lag import GroupLag, group_lags
-from kip33.search.request_files import load_group_offsets
 from kip33.stores.directory_checks import require_directory
 
 

@@ -303,7 +303,7 @@ def _topic_ids(file: str | None, bootstrap_server: str | None) -> dict[str, str]
 
 def _offsets(file: str | None) -> dict[tuple[str, int], int]:
     """Return the offsets of a file; UsageError for two of one partition."""
-    from kip33.search.request_files import load_group_offsets
+    from kip33.search.answers import load_group_offsets
 
     found: dict[tuple[str, int], int] = {}
     for one in load_group_offsets(file) if file is not None else ():

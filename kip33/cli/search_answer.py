@@ -22,8 +22,7 @@ from kip33.cli.standard_output import exact_output
 from kip33.rules.search import NEWEST_KAFKA
 from kip33.search import answers as search_answers
 from kip33.search.catalog_search import TimeQuestion, partition_rows, rows_of
-from kip33.search.replica_search import SearchOptions
-from kip33.search.replicas import ReplicaKey
+from kip33.search.replica_search import ReplicaKey, SearchOptions
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.locations import Location
 

@@ -7,8 +7,8 @@ from kip33.cli.output import human_bytes, iso_time
 from kip33.cli.search_ranges import replica_key
 from kip33.cli.search_tables import Answer
 from kip33.rules.search import MAX_TIMESTAMP
-from kip33.search.newer_records import newer_records
-from kip33.search.replicas import ReplicaKey
+from kip33.search.log_window import newer_records
+from kip33.search.replica_search import ReplicaKey
 
 
 class NewerRecordCount:

@@ -11,7 +11,7 @@ from kip33.cli.search_ranges import replica_key
 from kip33.cli.search_tables import Answer
 from kip33.rules.search import EARLIEST, Exactness, SearchResult
 from kip33.search import answers as search_answers
-from kip33.search.replicas import ReplicaKey
+from kip33.search.replica_search import ReplicaKey
 
 CountNewer: TypeAlias = Callable[[Answer, int], str | None]
 """Takes an answer and the offset to emit; returns why deleting up to there is unsafe, else None."""

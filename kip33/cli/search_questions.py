@@ -11,8 +11,8 @@ from kip33.cli.times import current_ms
 from kip33.errors import CatalogError, LocationError
 from kip33.formats.names import is_topic
 from kip33.rules.policies import TopicGlobs, nearest_topics
+from kip33.search.answers import load_time_requests
 from kip33.search.catalog_search import TimeQuestion, topics_of
-from kip33.search.request_files import load_time_requests
 
 
 def questions_of(

@@ -16,8 +16,7 @@ from kip33.rules.search import LATEST, SearchResult
 from kip33.search import answers as search_answers
 from kip33.search.catalog_search import TimeQuestion, partition_rows, rows_of, search_rows
 from kip33.search.range_size import range_size
-from kip33.search.replica_search import SearchOptions
-from kip33.search.replicas import ReplicaKey
+from kip33.search.replica_search import ReplicaKey, SearchOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa

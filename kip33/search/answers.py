@@ -1,10 +1,23 @@
-"""The answer of a search for one target, a target that is not answered yet, a hit in a segment."""
+"""The answer of a search for one target, a target that is not answered yet, a hit in a segment.
 
+Input files of a user: committed offsets, and requests for times.
+"""
+
+import csv
+import io
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kip33.errors import LocationError
 from kip33.formats.batch import NO_TIMESTAMP
+from kip33.formats.kafka_configs import GroupOffset, parse_group_offsets
 from kip33.rules.search import Exactness, SearchResult
+from kip33.stores.files import one_line, read_whole
+from kip33.stores.locations import Location
 
 
 class Answer(NamedTuple):
@@ -73,3 +86,91 @@ class Hit(NamedTuple):
     is_first_of_batch: bool = False
     position: int = 0  # of the batch
     claimed: int = NO_TIMESTAMP  # the record's timestamp, or the one in the batch's header
+
+
+_MOST_REQUEST_BYTES: Final = 1 << 30
+_WANTED: Final = ("topic", "partition", "time")
+EXPECTED_COLUMNS: Final = "the columns topic,partition,time[,log_dir]"
+
+
+class TimeRequest(NamedTuple):
+    """A line of a request file; `time` is text, `partition` is None for all partitions."""
+
+    line: int
+    topic: str
+    partition: int | None
+    time: str
+    log_dir: str | None
+
+
+def load_group_offsets(file: str) -> list[GroupOffset]:
+    """Return committed offsets from a path or URI; LocationError, one line, if it is wrong."""
+    place = Location.of(file)
+    try:
+        return parse_group_offsets(_bytes(place).decode("utf-8-sig"))
+    except ValueError as error:
+        raise LocationError(
+            f"{place.uri}: {error}, or the output of kafka-consumer-groups.sh --describe"
+        ) from error
+
+
+def load_time_requests(file: str) -> list[TimeRequest]:
+    """Return the requests of a CSV with a header or a Parquet file; LocationError for others."""
+    place = Location.of(file)
+    data = _bytes(place)
+    try:
+        rows = _of_parquet(data) if data[:4] == b"PAR1" else _of_csv(data.decode("utf-8-sig"))
+        requests = [_request(line, row) for line, row in rows]
+    except (OSError, ValueError, csv.Error, pa.ArrowException) as error:
+        raise LocationError(f"{place.uri}: {one_line(error)}") from error
+    if not requests:
+        raise LocationError(f"{place.uri}: no requests found, expected lines of {EXPECTED_COLUMNS}")
+    return requests
+
+
+def _bytes(place: Location) -> bytes:
+    try:
+        return read_whole(place, most_bytes=_MOST_REQUEST_BYTES)
+    except OSError as error:
+        raise LocationError(f"{place.uri}: cannot be read: {one_line(error)}") from error
+
+
+def _of_csv(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    reader = csv.DictReader(io.StringIO(text), skipinitialspace=True)
+    _require_columns(list(reader.fieldnames or ()))
+    for row in reader:
+        if None in row or None in row.values():
+            raise ValueError(f"line {reader.line_num}: expected as many cells as the header has")
+        yield reader.line_num, row
+
+
+def _of_parquet(data: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
+    table = pq.read_table(pa.BufferReader(data), use_threads=False)
+    _require_columns(table.column_names)
+    yield from enumerate(table.to_pylist(), 1)
+
+
+def _require_columns(names: list[str]) -> None:
+    if not set(_WANTED) <= set(names):
+        raise ValueError(
+            f"the columns {','.join(names) or '(none)'} found, expected {EXPECTED_COLUMNS}"
+        )
+
+
+def _request(line: int, row: dict[str, Any]) -> TimeRequest:
+    topic, partition, time = (_text(row[name]) for name in _WANTED)
+    if not topic:
+        raise ValueError(f"line {line}: the topic is empty, expected {EXPECTED_COLUMNS}")
+    if partition and not (partition.isascii() and partition.isdigit() and len(partition) < 11):
+        raise ValueError(
+            f"line {line}: partition {partition!r} found, expected a number or no text"
+        )
+    log_dir = _text(row.get("log_dir"))
+    return TimeRequest(line, topic, int(partition) if partition else None, time, log_dir or None)
+
+
+def _text(cell: Any) -> str:
+    """Return a cell as text; in a Parquet file it may be a number or a timestamp."""
+    if cell is None:
+        return ""
+    return str(cell.isoformat() if hasattr(cell, "isoformat") else cell).strip()

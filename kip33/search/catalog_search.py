@@ -13,8 +13,16 @@ from kip33.archive.log_start_offsets import LogStartOffsets
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.topic_totals import OF_INCARNATIONS, with_incarnations
-from kip33.search.replica_search import SEARCHED, ReplicaAnswer, Request, SearchOptions, answers_of
-from kip33.search.replicas import SEARCH_THREADS, PartitionKey, ReplicaKey
+from kip33.search.replica_search import (
+    SEARCH_THREADS,
+    SEARCHED,
+    PartitionKey,
+    ReplicaAnswer,
+    ReplicaKey,
+    Request,
+    SearchOptions,
+    answers_of,
+)
 
 SEARCH_COST_BYTES: Final = 1 << 20  # a search takes about as long as reading this
 COUNTED: Final = (

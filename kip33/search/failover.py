@@ -22,7 +22,7 @@ from kip33.search.answers import Answer
 from kip33.search.log_window import Meter
 from kip33.search.offset_lookup import record_before, record_from
 from kip33.search.partition_search import search_partition
-from kip33.search.replicas import (
+from kip33.search.replica_search import (
     SEARCH_THREADS,
     PartitionKey,
     log_end,

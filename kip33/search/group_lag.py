@@ -13,7 +13,7 @@ from kip33.rules.retention_rows import Limits, SegmentFigures, judge
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.search.log_window import Meter
 from kip33.search.offset_lookup import record_from
-from kip33.search.replicas import (
+from kip33.search.replica_search import (
     SEARCH_THREADS,
     PartitionKey,
     log_end,

@@ -2,16 +2,50 @@
 
 No file is trusted: a result is a `Start` with a claim that the headers there must confirm. The
 entries of a file of an unknown dialect are read in the way that promises less, or in both ways.
+
+The index file of a KIP-33 draft: the entry at which a search for a time begins.
+
+`rules.draft_entries` says which entry that is. Two drafts are right only if no batch of the segment
+has a timestamp below an earlier batch's. The catalog row counts such batches
+(`out_of_order_batches`): if there is one, or the number is unknown, the file is not used.
+
+The position in a log that its `.index` gives for an offset.
+
+An `.index` is not trusted: the batch at the position must be one that a walk to the offset may
+begin with. Otherwise the walk begins at the start of the log.
+
+The index files of one segment: which are used, and which of them are the catalog row's own.
+
+The time index is the catalog's, else the one beside the log. The offset index is beside the time
+index, else beside the log. They are opened at first use.
+
+A row has the settings, sizes and modification times of its files. Only a file with that size and
+time is the file of the row, so that its dialect is known. Any other file is unknown.
 """
 
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Final, NamedTuple
 
-from kip33.errors import CorruptIndexError, FileReadError
-from kip33.formats.batch import RECORD_BATCH_OVERHEAD
-from kip33.formats.index_pages import IndexPages, last_point
+import numpy as np
+
+from kip33.archive.segment_paths import beside
+from kip33.errors import CorruptIndexError, FileReadError, Kip33Error
+from kip33.formats.batch import NO_TIMESTAMP, RECORD_BATCH_OVERHEAD
+from kip33.formats.index_pages import OFFSET_WIDTHS, TIME_WIDTHS, IndexPages, last_point
 from kip33.formats.time_index import TimestampOffset
+from kip33.rules.draft_entries import (
+    BUCKET,
+    DRAFTS,
+    INLINE,
+    MINUTE_MAP,
+    MINUTE_MS,
+    NO_SLOT,
+    DraftDialect,
+    Int64s,
+    slots_for,
+)
 from kip33.rules.search import (
     Claim,
     first_offset_after,
@@ -19,10 +53,11 @@ from kip33.rules.search import (
     reach_of,
     require_order,
 )
-from kip33.search.log_window import Meter
+from kip33.rules.untimestamped import FILE_TIME_OFFSET
+from kip33.search.log_window import LogWindow, Meter
 from kip33.search.searched_segment import SearchedSegment
-from kip33.search.segment_index_files import SegmentIndexFiles
-from kip33.stores.files import one_line
+from kip33.stores.files import one_line, opened, status_of
+from kip33.stores.locations import Location
 
 WALKED_BYTES: Final = 16 * 1024  # a shorter stretch of log is read without an index
 ENTRY_PROOF_BYTES: Final = 8 * 1024  # approximate cost of checking one entry
@@ -46,7 +81,7 @@ class IndexLookup:
 
     def __init__(self, segment: SearchedSegment, files: ExitStack, meter: Meter) -> None:
         """Open nothing yet; files opened later are closed with `files`."""
-        self._segment, self._files = segment, SegmentIndexFiles(segment, files, meter)
+        self._segment, self._files = segment, _SegmentIndexFiles(segment, files, meter)
         self._latest: tuple[int, int, list[Start]] = (0, 0, [])
 
     @property
@@ -240,3 +275,220 @@ class IndexLookup:
         floor = first_offset_after(claim.entry, self._files.dialect)
         last_offset = self._segment.base_offset + relative
         yield Start(position, floor, claim, expected, last_offset)
+
+
+_INLINE_WIDTHS: Final = (8, 8)  # offset and position together, then the timestamp
+
+
+class _DraftEntry(NamedTuple):
+    """An entry, with an absolute offset; `position` is in the log, None if the file has none."""
+
+    entry: TimestampOffset
+    position: int | None
+
+
+class _DraftIndex:
+    """An open file of a draft."""
+
+    def __init__(self, draft: DraftDialect, pages: IndexPages, base_offset: int) -> None:
+        """Take the file of a segment with this base offset."""
+        self._draft, self._pages, self._base_offset = draft, pages, base_offset
+        self._rows: Int64s | None = None
+
+    @property
+    def within_ms(self) -> int | None:
+        """Return how much later than its entry a batch may be; None: it has the same timestamp."""
+        return MINUTE_MS if self._draft in (MINUTE_MAP, BUCKET) else None
+
+    def entry_for(self, target_ms: int) -> _DraftEntry | None:
+        """Return the entry at which a search for a time begins, None without one.
+
+        Raises CorruptIndexError if the file has become shorter.
+        """
+        slot = self._slot(target_ms)
+        if slot == NO_SLOT:
+            return None
+        first, second = self._pages[slot]
+        if self._draft is not INLINE:
+            return _DraftEntry(TimestampOffset(first, self._base_offset + second), None)
+        if second == NO_TIMESTAMP:  # says nothing about the batches before it
+            return None
+        relative, position = first >> 32, first & 0xFFFF_FFFF
+        return _DraftEntry(TimestampOffset(second, self._base_offset + relative), position)
+
+    def _slot(self, target_ms: int) -> int:
+        if self._draft is INLINE:
+            return self._pages.last(lambda _, timestamp: timestamp < target_ms)
+        if self._draft is not MINUTE_MAP:
+            return self._pages.last(lambda timestamp, _: timestamp < target_ms)
+        if self._rows is None:
+            rows = [self._pages[slot] for slot in range(len(self._pages))]
+            self._rows = np.array(rows, np.int64).reshape(-1, 2)
+        return int(slots_for(self._draft, self._rows, np.array([target_ms]))[0])
+
+
+def _draft_of(segment: SearchedSegment) -> DraftDialect | None:
+    """Return the draft whose file is in a segment's row, None for a `.timeindex` or no file."""
+    uri = segment.index_uri or ""
+    return next((one for one in DRAFTS.values() if uri.endswith(f".{one.file}")), None)
+
+
+def _widths_of(draft: DraftDialect) -> tuple[int, int]:
+    """Return the widths of the two numbers of an entry, as `IndexPages` takes them."""
+    return _INLINE_WIDTHS if draft is INLINE else TIME_WIDTHS
+
+
+def _why_not_used(draft: DraftDialect, segment: SearchedSegment) -> str | None:
+    """Return why a segment's file must not be used, None if it may."""
+    if not draft.needs_order or segment.out_of_order_batches == 0:
+        return None
+    count = segment.out_of_order_batches
+    return (
+        f"the index of dialect {draft.name} is not used: it needs timestamps in order, and "
+        f"{'any number of' if count is None else f'{count:,}'} batches may be earlier than one "
+        "before them"
+    )
+
+
+def checked_position(
+    window: LogWindow, offsets: IndexPages, *, base_offset: int, offset: int
+) -> int:
+    """Return a position from which a walk reaches an offset: that of an index point, or 0.
+
+    The batch at an index point must begin at or before the offset, and not before the segment.
+    """
+    try:
+        slot = last_point(offsets, offset - base_offset)
+        position = offsets[slot][1] if slot >= 0 else 0
+    except (FileReadError, CorruptIndexError):
+        return 0
+    if not 0 < position < window.end:
+        return 0
+    damage = window.damage
+    first = next(window.headers(position), None)
+    window.damage = damage  # not of the log: the index gave a wrong position
+    return position if first and base_offset <= first.base_offset <= offset else 0
+
+
+class _OpenedDraft(NamedTuple):
+    """The file of one of KIP-33's drafts and its entries."""
+
+    place: Location
+    entries: _DraftIndex
+
+
+class _Opened(NamedTuple):
+    place: Location
+    pages: IndexPages
+    size_bytes: int
+    settings: str | None  # of this file; None: unknown
+
+
+class _SegmentIndexFiles:
+    """The index files of one segment; what is wrong with them is in `notes`."""
+
+    def __init__(self, segment: SearchedSegment, files: ExitStack, meter: Meter) -> None:
+        """Open nothing yet; files opened later are closed with `files`."""
+        self.notes: list[str] = []
+        self.dialect: str | None = None  # of the time index; None: missing, unknown or not opened
+        self._segment, self._files, self._meter = segment, files, meter
+        self._log = Location.of(segment.log_uri)
+        self._time: _Opened | None = None
+        self._offset: _Opened | None = None
+        self._draft: _OpenedDraft | None = None
+        self._is_time_open = self._is_offset_open = self._is_draft_open = False
+        self.is_distrusted = False
+
+    def distrust(self, why: str) -> None:
+        """Stop using these files."""
+        self.is_distrusted = True
+        self.notes.append(f"the index is not used: {why}")
+
+    def draft(self) -> _OpenedDraft | None:
+        """Return the draft's file of the row, None if it has none or the file must not be used."""
+        if self.is_distrusted:
+            return None
+        draft = None if self._is_draft_open else _draft_of(self._segment)
+        self._is_draft_open = True
+        if draft is None:
+            return self._draft
+        why = _why_not_used(draft, self._segment)
+        if why:
+            self.notes.append(why)
+            return None
+        segment, place = self._segment, Location.of(self._segment.index_uri or "")
+        file = self._open({place: None}, _widths_of(draft))
+        size = segment.time_index_bytes, segment.time_index_modified_ms
+        if file and _settings_of(file, segment.time_index_settings, *size):
+            index = _DraftIndex(draft, file.pages, segment.base_offset)
+            self._draft = _OpenedDraft(place, index)
+        elif file:
+            self.notes.append(f"{place.uri}: not used: it has changed since the build")
+        return self._draft
+
+    def times(self) -> IndexPages | None:
+        """Return the time index, None if it is missing or must not be used."""
+        if self.is_distrusted:
+            return None
+        if not self._is_time_open:
+            self._is_time_open = True
+            segment, beside_log = self._segment, beside(self._log, "timeindex")
+            uri = None if _draft_of(segment) else segment.index_uri
+            named = Location.of(uri) if uri else beside_log
+            self._time = self._open(dict.fromkeys((named, beside_log)), TIME_WIDTHS)
+            if self._time and uri and self._time.place == named:
+                size = segment.time_index_bytes, segment.time_index_modified_ms
+                settings = _settings_of(self._time, segment.time_index_settings, *size)
+                self._time = self._time._replace(settings=settings)
+                said = json.loads(settings) if settings else {}
+                self.dialect = said.get("dialect")
+                if FILE_TIME_OFFSET in said:
+                    self.distrust("its entry has the log file's time, not a record's")
+                    return None
+        return self._time.pages if self._time else None
+
+    def offsets(self) -> IndexPages | None:
+        """Return the offset index that belongs to the time index, None if it is missing."""
+        times = self._draft or self._time
+        if not self._is_offset_open and times:
+            self._is_offset_open = True
+            segment = self._segment
+            places = (beside(times.place, "index"), beside(self._log, "index"))
+            self._offset = self._open(dict.fromkeys(places), OFFSET_WIDTHS)
+            if self._offset and self._offset.place == places[0]:
+                size = segment.offset_index_bytes, segment.offset_index_modified_ms
+                settings = _settings_of(self._offset, segment.offset_index_settings, *size)
+                self._offset = self._offset._replace(settings=settings)
+        return self._offset.pages if self._offset else None
+
+    def are_of_one_pass(self) -> bool:
+        """Return whether both files have the bytes that one scan with the same settings gives."""
+        if self.offsets() is None or not self._time or not self._offset:
+            return False
+        return self._time.settings is not None and self._time.settings == self._offset.settings
+
+    def _open(self, places: dict[Location, None], widths: tuple[int, int]) -> _Opened | None:
+        for place in places:
+            try:
+                read_into, size_bytes = self._files.enter_context(opened(place))
+            except FileNotFoundError:
+                continue
+            except (FileReadError, Kip33Error) as error:
+                self.notes.append(f"{place.uri}: cannot be read: {one_line(error)}")
+                continue
+            pages = IndexPages(self._meter.metered(read_into), size_bytes, widths)
+            return _Opened(place, pages, size_bytes, None)
+        return None
+
+
+def _settings_of(
+    file: _Opened, settings: str | None, size_bytes: int | None, modified_ms: int | None
+) -> str | None:
+    """Return a row's settings if an opened file is the row's file, else None."""
+    if settings is None or modified_ms is None or file.size_bytes != size_bytes:
+        return None
+    try:
+        status = status_of(file.place)
+    except FileReadError:
+        return None
+    return settings if status and tuple(status) == (size_bytes, modified_ms) else None

@@ -22,7 +22,7 @@ from kip33.formats.batch import (
 )
 from kip33.formats.index_pages import OFFSET_WIDTHS, IndexPages
 from kip33.formats.records import Record, iterate_records
-from kip33.search.index_points import checked_position
+from kip33.search.index_lookup import checked_position
 from kip33.search.log_window import LogWindow, Meter, opened_window
 from kip33.search.searched_segment import SearchedSegment, losses_of, next_bases_of
 from kip33.stores.files import one_line, opened

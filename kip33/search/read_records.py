@@ -22,7 +22,7 @@ from kip33.formats.index_pages import OFFSET_WIDTHS, IndexPages
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES, Record, iterate_records
 from kip33.formats.times import Time, milliseconds_of
 from kip33.rules.search import Exactness
-from kip33.search.index_points import checked_position
+from kip33.search.index_lookup import checked_position
 from kip33.search.log_window import LOCAL_BYTES, REMOTE_BYTES, Damage, LogWindow, Meter
 from kip33.search.searched_segment import SearchedSegment
 from kip33.search.segment_search import opened_search

@@ -1,20 +1,67 @@
-"""The first record at or after a time in one segment, from its indexes and its log."""
+"""The first record at or after a time in one segment, from its indexes and its log.
+
+Where a search begins in a log: a place that the indexes name and the batches there confirm.
+
+The records of one batch that are later than all records before them.
+"""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
-from kip33.errors import CorruptSegmentError, UnsupportedFormatError
+from kip33.errors import CorruptIndexError, CorruptSegmentError, UnsupportedFormatError
 from kip33.formats.batch import CODEC_MASK, LOG_APPEND_TIME, BatchHeader
-from kip33.rules.search import Exactness
+from kip33.formats.records import Record
+from kip33.rules.search import Exactness, bears_out, reach_of
 from kip33.search.answers import Hit
-from kip33.search.index_lookup import IndexLookup
+from kip33.search.index_lookup import IndexLookup, Start
 from kip33.search.log_window import LogWindow, Meter, opened_window
-from kip33.search.proven_starts import ProvenStarts
-from kip33.search.rising_records import RisingRecords
 from kip33.search.searched_segment import SearchedSegment
 
 _PACKED_OR_STAMPED: Final = CODEC_MASK | LOG_APPEND_TIME
+
+
+class _RisingRecords:
+    """The records of one batch that are later than all records before them, read on demand.
+
+    The first record at or after a time is one of them. Times are searched in ascending order, so
+    only the last of these records is kept in memory.
+    """
+
+    def __init__(self, records: Iterator[Record], start_offset: int) -> None:
+        """Take a batch's records; those below `start_offset` are ignored."""
+        self._records, self._start_offset = records, start_offset
+        self._step: Record | None = None
+        self._steps = 0
+        self._damage: CorruptSegmentError | UnsupportedFormatError | None = None
+        self.asked_ms: int | None = None
+        self.next_offset = start_offset  # after the last readable record
+
+    def first(self, target_ms: int) -> tuple[Record, bool] | None:
+        """Return the first record at or after a time and whether it is the batch's first, or None.
+
+        Raises the error of an unreadable record before it, and ValueError for a time that is
+        smaller than the previous one.
+        """
+        if self.asked_ms is not None and target_ms < self.asked_ms:
+            raise ValueError(f"{target_ms} was asked after {self.asked_ms}")
+        self.asked_ms = target_ms
+        if self._step and self._step.timestamp >= target_ms:
+            return self._step, self._steps == 1
+        try:
+            while record := next(self._records, None):
+                self.next_offset = max(self.next_offset, record.offset + 1)
+                if record.offset < self._start_offset:
+                    continue
+                if not self._step or record.timestamp > self._step.timestamp:
+                    self._step, self._steps = record, self._steps + 1
+                    if record.timestamp >= target_ms:
+                        return record, self._steps == 1
+        except (CorruptSegmentError, UnsupportedFormatError) as error:
+            self._damage = error
+        if self._damage:
+            raise self._damage
+        return None
 
 
 class SegmentSearch:
@@ -33,8 +80,8 @@ class SegmentSearch:
         # Position and offset before which no record is late enough.
         self._resume = (0, segment.base_offset)
         self._none_from: int | None = None
-        self._stairs: tuple[int, RisingRecords] | None = None
-        self._starts = ProvenStarts(log, indexes, segment.base_offset)
+        self._stairs: tuple[int, _RisingRecords] | None = None
+        self._starts = _ProvenStarts(log, indexes, segment.base_offset)
         self._first_position: int | None = None  # of the first batch with a record to return
 
     @property
@@ -70,7 +117,7 @@ class SegmentSearch:
             if header.max_timestamp == timestamp:
                 if header.magic == 0:
                     return None
-                records = RisingRecords(self.log.records(header), self._segment.base_offset)
+                records = _RisingRecords(self.log.records(header), self._segment.base_offset)
                 return self._first(records, header, timestamp, first_offset)
             first_offset = max(first_offset, header.last_offset + 1)
         return None
@@ -121,7 +168,7 @@ class SegmentSearch:
         return found
 
     def _largest_in(self, header: BatchHeader, least: int, first_offset: int) -> Hit | None:
-        stairs, largest = RisingRecords(self.log.records(header), self._start_offset), least
+        stairs, largest = _RisingRecords(self.log.records(header), self._start_offset), least
         hit: Hit | None = None
         while True:
             found = self._first(stairs, header, largest, first_offset)
@@ -134,13 +181,13 @@ class SegmentSearch:
         if known is None or (known[1].asked_ms or 0) > target_ms:
             self._stairs = (
                 header.position,
-                RisingRecords(self.log.records(header), self._start_offset),
+                _RisingRecords(self.log.records(header), self._start_offset),
             )
             known = self._stairs
         return self._first(known[1], header, target_ms, first_offset)
 
     def _first(
-        self, stairs: RisingRecords, header: BatchHeader, target_ms: int, first_offset: int
+        self, stairs: _RisingRecords, header: BatchHeader, target_ms: int, first_offset: int
     ) -> Hit | None:
         try:
             found = stairs.first(target_ms)
@@ -189,3 +236,75 @@ def opened_search(
     with ExitStack() as files:
         window = opened_window(segment, files, meter, check_crc=check_crc)
         yield SegmentSearch(segment, window, IndexLookup(segment, files, meter), start_offset)
+
+
+_NO_LIMIT: Final = 2**63 - 1
+
+
+class _ProvenStarts:
+    """The starts that a segment's indexes name, each compared with the log before it is used."""
+
+    def __init__(self, log: LogWindow, indexes: IndexLookup, base_offset: int) -> None:
+        """Take an open log and its indexes."""
+        self._log, self._indexes, self._base_offset = log, indexes, base_offset
+        self._is_index_true: bool | None = None
+
+    def start(self, target_ms: int, resume: tuple[int, int]) -> tuple[int, int]:
+        """Return a position to begin, and an offset before which no record is late enough."""
+        indexes, end = self._indexes, self._log.end
+        starts = indexes.starts_for(target_ms, end)
+        upper = indexes.upper_start_for(target_ms, end)
+        nearest = max(resume[0], min((start.position for start in starts), default=0))
+        is_far = upper is not None and upper.position - nearest > indexes.proof_bytes
+        begin = resume
+        for start in starts:
+            if start.position <= resume[0] and not is_far:
+                break
+            if self._is_confirmed(start, target_ms):
+                begin = max(begin, (start.position, start.first_offset))
+                break
+        else:
+            if starts:
+                indexes.distrust("the batches at its position do not match it")
+                return resume
+        if upper is None or upper.position <= begin[0]:
+            return begin
+        if is_far:
+            if self._are_all_confirmed() and self._is_confirmed(upper, target_ms):
+                return upper.position, upper.first_offset
+            indexes.distrust("the batches at its position do not match it")
+            return begin
+        self._log.expect(upper.position - begin[0] + (upper.expected_bytes or 0))
+        return begin
+
+    def _are_all_confirmed(self) -> bool:
+        """Return whether every entry of the time index is true."""
+        if self._is_index_true is None:
+            try:
+                starts = self._indexes.all_starts(self._log.end)
+                self._is_index_true = all(
+                    start is not None and self._is_confirmed(start, _NO_LIMIT) for start in starts
+                )
+            except CorruptIndexError:
+                self._is_index_true = False
+        return self._is_index_true
+
+    def _is_confirmed(self, start: Start, target_ms: int) -> bool:
+        reach = reach_of(start.claim)
+        headers: list[BatchHeader] = []
+        rest = self._log.end - start.position
+        self._log.expect(rest if start.expected_bytes is None else start.expected_bytes)
+        damage = self._log.damage
+        for header in self._log.headers(start.position):
+            headers.append(header)
+            if header.last_offset >= reach:
+                break
+            if header.max_timestamp > start.claim.entry.timestamp:
+                return False
+        else:
+            self._log.damage = damage  # of a place that an index made up
+            return False
+        if start.is_exact and headers[0].last_offset != start.last_offset:
+            return False
+        within = headers[0].base_offset >= self._base_offset
+        return within and bears_out(headers, start.claim, target_ms)

@@ -16,7 +16,7 @@ from kip33.catalog.catalog import Catalog
 from kip33.indexing.segment import index_file
 from kip33.rules.index_builder import IndexSettings
 from kip33.search.partition_search import search_partition
-from kip33.search.replicas import replicas_of
+from kip33.search.replica_search import replicas_of
 from kip33.stores.locations import Location
 from tests.builders.generated_segments import Written, plain_batch, wire_of
 from tests.builders.searched_segments import brute

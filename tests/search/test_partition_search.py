@@ -22,7 +22,8 @@ from kip33.rules.search import (
     SearchResult,
     Trap,
 )
-from kip33.search import log_window, segment_index_files
+from kip33.search import index_lookup as segment_index_files
+from kip33.search import log_window
 from kip33.search.answers import Answer
 from kip33.search.index_lookup import WALKED_BYTES
 from kip33.search.partition_search import search_partition

@@ -12,7 +12,7 @@ import pytest
 
 from kip33.errors import LocationError
 from kip33.formats.kafka_configs import GroupOffset
-from kip33.search.request_files import (
+from kip33.search.answers import (
     EXPECTED_COLUMNS,
     TimeRequest,
     load_group_offsets,
