@@ -26,8 +26,8 @@ from kip33.cli.records_answer import (
 )
 from kip33.cli.records_options import CountRequest
 from kip33.errors import Kip33Error
-from kip33.records.faults import LogsRead
 from kip33.records.reading import Isolation
+from kip33.records.record_request import LogsRead
 
 MOST_PERIODS: Final = 1_000_000  # in memory, of all topics
 _COLUMNS: Final = ("topic", "period_start", "time", "records")

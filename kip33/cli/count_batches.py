@@ -19,9 +19,9 @@ from kip33.cli.output import warn
 from kip33.cli.records_options import CountRequest
 from kip33.formats.batch import RECORD_BATCH_OVERHEAD
 from kip33.records.columns import UNDECIDED
-from kip33.records.faults import Faults, LogsRead
 from kip33.records.partitions import PartitionSegments
 from kip33.records.reading import Isolation
+from kip33.records.record_request import Faults, LogsRead
 
 _LOG_APPEND_TIME: Final = 1
 _LEAST_RECORD_BYTES: Final = 7  # of magic 2, without key, value and headers

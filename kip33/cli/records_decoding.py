@@ -9,8 +9,7 @@ import pyarrow.compute as pc
 from kip33.errors import LocationError
 from kip33.formats.names import parse_partition_dir
 from kip33.records.decode import decode
-from kip33.records.schemas import Schemas
-from kip33.records.schemas_in_archive import SCHEMAS_TOPIC
+from kip33.records.schemas import SCHEMAS_TOPIC, Schemas
 from kip33.stores.locations import Location
 
 _NO_BYTES: Final = pa.scalar(None, pa.binary())

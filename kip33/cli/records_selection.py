@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from kip33.cli.output import warn
 from kip33.cli.records_options import RecordsRequest
 from kip33.records.columns import CORRUPT, UNDECIDED, chosen
-from kip33.records.faults import LogsRead
+from kip33.records.record_request import LogsRead
 
 _SEGMENT: Final = ("log_dir", "topic", "partition", "base_offset")
 _PAYLOAD: Final = ("key", "value")

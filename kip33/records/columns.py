@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kip33.records.read_segment import ReadSegment
+from kip33.records.partitions import ReadSegment
 
 CORRUPT: Final = "_corrupt"
 UNDECIDED: Final = "_undecided"

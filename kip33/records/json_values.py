@@ -1,19 +1,19 @@
-"""JSON values to Arrow: by a JSON Schema, or as text."""
+"""JSON values to Arrow: by a JSON Schema, or as text.
 
-from typing import Any, Final
+What a schema is in Arrow: a type, and how a decoded value is brought into it.
+
+Values as JSON text: one mapping for everything that Avro and JSON have.
+"""
+
+import base64
+import json
+import math
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from kip33.records.column_shape import (
-    JSON_TEXT,
-    MOST_FIELDS,
-    Convert,
-    Shape,
-    list_of,
-    map_of,
-    struct_of,
-)
-from kip33.records.json_text import parse_json
 from kip33.records.schema_text import SchemaText, UndecodableError
 from kip33.records.schemas import Schemas
 
@@ -40,16 +40,30 @@ class JsonValues:
         """Return a value as Arrow takes it; raises an error that says why it cannot be decoded."""
         text = payload.decode()
         if self._shape is None:
-            parse_json(text, parse_float=str)  # numbers of any size stay as they were sent
+            _parse_json(text, parse_float=str)  # numbers of any size stay as they were sent
             return text
-        return self._shape.fitted(parse_json(text))
+        return self._shape.fitted(_parse_json(text))
 
 
 def _document(text: str) -> Any:
     try:
-        return parse_json(text)
+        return _parse_json(text)
     except (ValueError, RecursionError):
         raise UndecodableError("the JSON Schema is not JSON") from None
+
+
+_Convert: TypeAlias = Callable[[Any], Any]
+
+
+class Shape(NamedTuple):
+    """An Arrow type; `convert` changes a value that is not null, None: it fits already."""
+
+    type: "pa.DataType"
+    convert: _Convert | None = None
+
+    def fitted(self, value: Any) -> Any:
+        """Return a value, or null, as Arrow takes it."""
+        return value if value is None or self.convert is None else self.convert(value)
 
 
 class _JsonShapes:
@@ -123,7 +137,7 @@ def _wrong(value: Any, expected: str) -> UndecodableError:
     return UndecodableError(f"{str(value)[:40]!r} found, the JSON Schema expects {expected}")
 
 
-def _scalar(expected: str, *kinds: type) -> Convert:
+def _scalar(expected: str, *kinds: type) -> _Convert:
     def convert(value: Any) -> Any:
         if isinstance(value, bool) != (kinds == (bool,)) or not isinstance(value, kinds):
             raise _wrong(value, expected)
@@ -151,3 +165,92 @@ _SIMPLE: Final[dict[str, Shape]] = {
     "number": Shape(pa.float64(), _real),
     "null": Shape(pa.null()),
 }
+MOST_FIELDS: Final = 10_000  # of one column, with those inside
+
+
+def _to_json(value: Any) -> str:
+    """Return a value as JSON text.
+
+    Bytes are base64, decimals are text, times are ISO 8601, NaN and infinities are text; a record
+    of a union with several records is an object with its name.
+
+    >>> to_json({"price": Decimal("1.50"), "raw": b"ab"})
+    '{"price":"1.50","raw":"YWI="}'
+    """
+    return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, dict):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else _named(value)
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, tuple):
+        name, record = value
+        return {name: _plain(record)}
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _named(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+JSON_TEXT: Final = Shape(pa.string(), _to_json)
+"""For what has no exact Arrow type: unions of several types, and types inside themselves."""
+
+
+def list_of(item: Shape) -> Shape:
+    """Return the shape of a list."""
+    if item.convert is None:
+        return Shape(pa.list_(item.type))
+    return Shape(pa.list_(item.type), lambda value: [item.fitted(one) for one in value])
+
+
+def map_of(key: "pa.DataType", item: Shape) -> Shape:
+    """Return the shape of a map; values are dictionaries."""
+    return Shape(
+        pa.map_(key, item.type),
+        lambda value: [(name, item.fitted(one)) for name, one in value.items()],
+    )
+
+
+def struct_of(fields: Sequence[tuple[str, Shape]]) -> Shape:
+    """Return the shape of a record; values are dictionaries."""
+    kind = pa.struct([pa.field(name, shape.type) for name, shape in fields])
+    if all(shape.convert is None for _, shape in fields):
+        return Shape(kind)
+    return Shape(
+        kind, lambda value: {name: shape.fitted(value.get(name)) for name, shape in fields}
+    )
+
+
+def _finite(text: str) -> float:
+    """Return a number's value; ValueError above the largest double, which would be infinity."""
+    if math.isfinite(number := float(text)):
+        return number
+    raise ValueError(f"{text[:40]} found, expected a number that a double can have")
+
+
+def _parse_json(data: bytes | str, parse_float: Callable[[str], Any] = _finite) -> Any:
+    """Return a JSON text's value; ValueError for malformed JSON, NaN and bytes after it.
+
+    Also for a number that no double can have, such as 1e400, unless `parse_float` takes it.
+    """
+    try:
+        return json.loads(data, parse_constant=_refuse, parse_float=parse_float)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"malformed JSON: {error}") from None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} found, JSON has no such number")

@@ -2,6 +2,8 @@
 
 A partition that several brokers have is read from one log directory, the most complete one, as in a
 search. In an archive without a catalog a log counts with its size and its first offset.
+
+A segment to read, and what is known about it before its log is opened.
 """
 
 import os
@@ -9,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,10 +23,10 @@ from kip33.archive.segment_paths import base_offset_in, is_log, list_partition
 from kip33.archive.sources import log_of, matches, require_log, require_segments
 from kip33.catalog.catalog import Catalog, Warn, choose, warn_caller
 from kip33.errors import FileReadError, LocationError
+from kip33.formats.batch import MAX_INT32
 from kip33.formats.names import parse_partition_dir
-from kip33.records.read_segment import HeaderFigures, ReadSegment
 from kip33.rules.offset_holes import Extent, most_complete_of, newest_topic_id
-from kip33.rules.policies import nearest_topics
+from kip33.rules.policies import MAX_INT64, nearest_topics
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.stores.filesystem_option import Filesystem, StorageOptions, place_on
 from kip33.stores.locations import Location
@@ -37,6 +41,87 @@ class HoldsCatalog(Protocol):
 
 Source: TypeAlias = str | os.PathLike[str] | Segment | HoldsCatalog
 """A path or URI of an archive, a partition's directory, a log or a catalog; or an opened one."""
+
+
+class HeaderFigures(NamedTuple):
+    """What a scan of a segment's headers gives."""
+
+    size_bytes: int | None = None
+    valid_bytes: int | None = None
+    batch_count: int | None = None
+    record_count: int | None = None  # None: a v0 or v1 wrapper hides it
+    last_offset: int | None = None  # None: no batch
+    max_timestamp: int | None = None  # -1: no record has a timestamp
+
+
+class OffsetShare(NamedTuple):
+    """The offsets of a segment that one task reads."""
+
+    first_offset: int
+    end_offset: int  # exclusive
+
+
+class ReadSegment(NamedTuple):
+    """One segment of a partition; None: not known."""
+
+    log: Location
+    log_dir: str | None
+    topic: str | None
+    partition: int | None
+    base_offset: int | None
+    next_base_offset: int | None = None  # of the partition's next segment
+    figures: HeaderFigures | None = None  # of a catalog
+    smallest_timestamp: int | None = None  # of all records
+    open_transactions: str | None = None  # at its end, see `rules.transaction_index`
+    listed_bytes: int = 0  # to share the work of several tasks
+    extent: Extent = Extent()  # to compare replicas
+    first_new_offset: int = 0  # smaller ones are in earlier segments; 0: none is known to be
+    index_uri: str | None = None  # of the catalog's .timeindex
+    damage: str | None = None  # why a catalog's log is valid only in part
+    error: str | None = None  # why the segment cannot be read
+    only_v2: bool = False  # all its batches are complete and of magic 2, by a catalog
+    share: OffsetShare | None = None  # None: the whole segment
+    topic_id: str | None = None
+    last_modified_ms: int | None = None  # of the log
+
+    @property
+    def last_offset(self) -> int | None:
+        """Return its last offset."""
+        return self.figures.last_offset if self.figures else None
+
+    @property
+    def max_timestamp(self) -> int | None:
+        """Return the largest timestamp of all records, -1 if no record has one."""
+        return self.figures.max_timestamp if self.figures else None
+
+    def end_of(self, last_offsets: npt.NDArray[np.int64]) -> int:
+        """Return the offset after the last one of some batches, 0 without any.
+
+        What is 2^31 or more after the base offset is ignored: no valid segment has such an offset.
+        """
+        most = min((self.base_offset or 0) + MAX_INT32, MAX_INT64 - 1)
+        return int(last_offsets[last_offsets <= most].max(initial=-1)) + 1
+
+    def is_before(self, later: "ReadSegment") -> bool:
+        """Return whether both are of one replica of a partition, in order."""
+        if None in (self.base_offset, later.base_offset) or self.of_replica != later.of_replica:
+            return False
+        return (self.base_offset or 0) <= (later.base_offset or 0)
+
+    @property
+    def of_replica(self) -> tuple[str | None, str | int | None, int | None]:
+        """Return what the segments of one replica have in common."""
+        return self.log_dir, self.topic or self.log.parent.uri, self.partition
+
+    def readable_bytes(self, size_bytes: int) -> int:
+        """Return how much of a log of `size_bytes` is read: no more than its catalog describes."""
+        known = self.figures.size_bytes if self.figures else None
+        return size_bytes if known is None else min(size_bytes, known)
+
+    def constant(self, column: str) -> Any:
+        """Return the value that a column has in all rows of the segment, None for other columns."""
+        return getattr(self, column) if column in _CONSTANT else None
+
 
 PartitionSegments: TypeAlias = list[ReadSegment]
 """The segments of one replica of a partition, by base offset."""
@@ -244,3 +329,6 @@ def _shown(selection: Selection) -> str:
     if selection.log_dir is not None:
         parts.append(f"log_dir {selection.log_dir!r}")
     return ", ".join(parts) or "any topic"
+
+
+_CONSTANT: Final = ("log_dir", "topic", "partition", "base_offset")

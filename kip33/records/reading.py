@@ -1,9 +1,12 @@
 """What is read, checked: the arguments of `kip33.read_arrow` without its source.
 
 A reading can be narrowed by the filter of a query engine, cut into parts, and sent to tasks.
+
+A large segment, divided among several tasks at entries of its `.index`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from enum import StrEnum
 from itertools import chain
 from typing import Final, NamedTuple, Protocol, Self, TypeAlias, TypedDict, Unpack
@@ -11,21 +14,32 @@ from typing import Final, NamedTuple, Protocol, Self, TypeAlias, TypedDict, Unpa
 import pyarrow as pa
 
 from kip33.catalog.catalog import Warn, warn_caller
-from kip33.errors import CatalogError, LocationError
+from kip33.errors import CatalogError, FileReadError, Kip33Error, LocationError
+from kip33.formats.index_pages import IndexPages, last_position
 from kip33.formats.names import is_topic
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.formats.times import Time
-from kip33.records.batch_rows import BatchRows
 from kip33.records.columns import BATCHES, CORRUPT, RECORDS, SEGMENT_TABLE, UNDECIDED, chosen
-from kip33.records.faults import Faults, LogsRead, OnError
-from kip33.records.filter_bounds import FilterBounds
-from kip33.records.partitions import PartitionSegments, Selection, Source, partitions_of
-from kip33.records.read_segment import ReadSegment
-from kip33.records.record_request import RecordRequest, disorder_of, limits_of
-from kip33.records.record_rows import RecordRows
-from kip33.records.segment_reader import SegmentReader
-from kip33.records.segment_rows import SegmentRows
-from kip33.records.segment_shares import shares_of
+from kip33.records.partitions import (
+    OffsetShare,
+    PartitionSegments,
+    ReadSegment,
+    Selection,
+    Source,
+    partitions_of,
+)
+from kip33.records.record_request import (
+    Faults,
+    FilterBounds,
+    LogsRead,
+    OnError,
+    RecordRequest,
+    disorder_of,
+    limits_of,
+)
+from kip33.records.record_table import RecordRows
+from kip33.records.segment_reader import SegmentReader, offset_index_of
+from kip33.records.segment_rows import BatchRows, SegmentRows
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.filesystem_option import Filesystem, StorageOptions
 
@@ -209,7 +223,7 @@ class Reading(NamedTuple):
             return list(parts)
 
         def divided(part: PartitionSegments) -> list[PartitionSegments]:
-            return [[share] for segment in part for share in shares_of(segment, share_bytes)]
+            return [[share] for segment in part for share in _shares_of(segment, share_bytes)]
 
         return list(chain.from_iterable(map_in_order(parts[0][0].log, parts, divided)))
 
@@ -271,3 +285,45 @@ def _numbers(partition: int | Sequence[int] | None) -> frozenset[int] | None:
     if partition is None:
         return None
     return frozenset((partition,) if isinstance(partition, int) else partition)
+
+
+def _shares_of(segment: ReadSegment, share_bytes: int) -> list[ReadSegment]:
+    """Return a segment as shares of about `share_bytes`, together the same records.
+
+    A segment is divided only if a catalog describes it as complete and all its batches are of
+    magic 2: of others a task cannot tell where a batch ends that it does not read. The index only
+    chooses the offsets, so a wrong one makes uneven shares.
+    """
+    size_bytes = segment.listed_bytes
+    if not segment.only_v2 or segment.last_offset is None or 2 * size_bytes < 3 * share_bytes:
+        return [segment]
+    base_offset, end_offset = segment.base_offset or 0, segment.last_offset + 1
+    places = [(base_offset, 0)]
+    with ExitStack() as files:
+        try:
+            index = offset_index_of(segment, files)
+            if index is not None:
+                for relative_offset, position in _points(index, size_bytes, share_bytes):
+                    offset = base_offset + relative_offset
+                    if places[-1][0] < offset < end_offset and places[-1][1] < position:
+                        places.append((offset, position))
+        except (FileReadError, Kip33Error):
+            return [segment]
+    if len(places) == 1:
+        return [segment]
+    return [
+        segment._replace(share=OffsetShare(first, end), listed_bytes=max(stop - start, 0))
+        for (first, start), (end, stop) in zip(
+            places, [*places[1:], (end_offset, size_bytes)], strict=True
+        )
+    ]
+
+
+def _points(index: IndexPages, size_bytes: int, share_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yield the entries before even parts of a log."""
+    count = -(-size_bytes // share_bytes)
+    for number in range(1, count):
+        target = number * size_bytes // count
+        slot = last_position(index, target)
+        if slot >= 0:
+            yield index[slot]

@@ -1,7 +1,14 @@
-"""A schema as a registry stores it, and why a value or a schema cannot be used."""
+"""A schema as a registry stores it, and why a value or a schema cannot be used.
 
+Packages of the extra `schemas`, imported when they are needed.
+
+Confluent's wire format: magic byte 0, the schema's id as a big-endian int32, the payload.
+"""
+
+import importlib
+import struct
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 MOST_SCHEMA_BYTES: Final = 1 << 24  # of one schema's text, or of one answer of a registry
 
@@ -65,3 +72,30 @@ def cut(error: BaseException) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     text = text.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= 300 else f"{text[:297]}..."
+
+
+def needed(module: str) -> Any:
+    """Return a module; ModuleNotFoundError says what to install."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"decode: the Python package of {module} is not installed; "
+            "install it with: pip install 'kip33[schemas]'",
+            name=error.name,
+        ) from None
+
+
+_HEADER: Final = struct.Struct(">bi")
+
+
+def split_value(value: bytes) -> tuple[int, bytes]:
+    """Return the schema id and the payload; UndecodableError without them."""
+    if len(value) < _HEADER.size:
+        raise UndecodableError(
+            f"{len(value)} bytes found, expected a magic byte and a schema id (5 bytes)"
+        )
+    magic, schema_id = _HEADER.unpack_from(value)
+    if magic:
+        raise UndecodableError(f"magic byte {magic} found, expected 0 (Confluent's wire format)")
+    return schema_id, value[_HEADER.size :]

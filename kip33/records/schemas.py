@@ -1,15 +1,35 @@
-"""`kip33.Schemas`: the schemas of values by id, from an archive, a directory or a registry."""
+"""`kip33.Schemas`: the schemas of values by id, from an archive, a directory or a registry.
 
+The schemas in an archive's own `_schemas` topic, where a registry keeps them.
+
+Schemas in a directory: `<id>.avsc`, `<id>.json`, `<id>.proto`, `<id>.desc`.
+"""
+
+import base64
+import json
 import os
+import re
 from collections.abc import Mapping
-from typing import Final, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
+from pyarrow import fs
+
+from kip33.errors import LocationError
 from kip33.records.partitions import Source
+from kip33.records.read_arrow import read_arrow
 from kip33.records.schema_registry import SchemaRegistry, is_registry
-from kip33.records.schema_text import Reference, SchemaText, UndecodableError
-from kip33.records.schemas_in_archive import SCHEMAS_TOPIC, ArchivedSchemas
-from kip33.records.schemas_in_directory import SchemaDirectory, has_schemas
+from kip33.records.schema_text import (
+    MOST_SCHEMA_BYTES,
+    Reference,
+    SchemaKind,
+    SchemaText,
+    UndecodableError,
+    kind_of,
+    references_of,
+)
+from kip33.stores.files import has_text_name, one_line, read_whole
 from kip33.stores.filesystem_option import Filesystem, StorageOptions, place_on
+from kip33.stores.locations import Location
 
 _MOST_IMPORTS: Final = 1000  # of one schema, with those of its imports
 _MOST_MISSING: Final = 100_000  # ids that are remembered
@@ -36,6 +56,9 @@ class SchemaSource(Protocol):
         """Return texts that a schema may use by name without a reference."""
 
 
+SCHEMAS_TOPIC: Final = "_schemas"
+
+
 class Schemas:
     """The schemas of values by id; each is read once."""
 
@@ -60,7 +83,7 @@ class Schemas:
         because archived values may have them. Raises what `read_arrow` raises with
         `on_error="fail"`, and LocationError if the topic has no schemas.
         """
-        archived = ArchivedSchemas.read(
+        archived = _ArchivedSchemas.read(
             source,
             topic=topic,
             layout=layout,
@@ -83,7 +106,7 @@ class Schemas:
         `--include_imports`; its last file is the schema. Other files are imported by their names:
         `address.proto`, `com.example.Address.avsc`. LocationError if there are no schemas.
         """
-        return cls(SchemaDirectory.read(place_on(path, storage_options, filesystem)))
+        return cls(_SchemaDirectory.read(place_on(path, storage_options, filesystem)))
 
     @classmethod
     def from_registry(cls, url: str, *, timeout: float = 10.0) -> Self:
@@ -108,8 +131,8 @@ class Schemas:
         if is_registry(text):
             return cls.from_registry(text)
         where = place_on(text, storage_options, filesystem)
-        if has_schemas(where):
-            return cls(SchemaDirectory.read(where))
+        if _has_schemas(where):
+            return cls(_SchemaDirectory.read(where))
         return cls.from_archive(
             text, layout=layout, storage_options=storage_options, filesystem=filesystem
         )
@@ -166,3 +189,206 @@ class Schemas:
             found[reference.name] = used.text
             waiting += used.references
         return found
+
+
+class _ArchivedSchemas:
+    """Schemas by id and by version; built from the records of the topic in their order."""
+
+    def __init__(self, name: str) -> None:
+        """Start empty; `name` is the archive."""
+        self.name = name
+        self._by_id: dict[int, SchemaText] = {}
+        self._subjects: dict[str, dict[int, int]] = {}  # ids of versions that are not deleted
+        self._versions: dict[tuple[str, int], int] = {}  # ids of all versions
+
+    @classmethod
+    def read(
+        cls,
+        source: Source,
+        *,
+        topic: str,
+        layout: str,
+        storage_options: StorageOptions | None,
+        filesystem: Filesystem | None,
+    ) -> Self:
+        """Return the schemas of a topic; LocationError if it has none."""
+        schemas = cls(f"{topic} of {getattr(source, 'uri', source)}")
+        reader = read_arrow(
+            source,
+            topic=topic,
+            columns=["key", "value"],
+            on_error="fail",
+            layout=layout,
+            storage_options=storage_options,
+            filesystem=filesystem,
+        )
+        for batch in reader:
+            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                schemas.add(*row)
+        if not schemas._by_id:
+            raise LocationError(f"{schemas.name}: no schemas found")
+        return schemas
+
+    def add(self, key: bytes | None, value: bytes | None) -> None:
+        """Add a record of the topic; what is not about a schema is ignored."""
+        named, body = _parsed(key), _parsed(value)
+        subject, version = named.get("subject"), named.get("version")
+        if named.get("keytype") == "DELETE_SUBJECT":
+            last = body.get("version")
+            versions = self._subjects.get(str(subject), {})
+            for one in [one for one in versions if isinstance(last, int) and one <= last]:
+                del versions[one]
+        if named.get("keytype") != "SCHEMA" or not isinstance(version, int):
+            return
+        subject = str(subject)
+        if subject.startswith(":") and not subject.startswith(":.:"):
+            return  # a context of its own, with ids of its own
+        self._subjects.setdefault(subject, {}).pop(version, None)
+        schema = _schema_of(body)
+        if schema is None:
+            return
+        self._by_id[schema.schema_id] = schema
+        self._versions[subject, version] = schema.schema_id
+        if not body.get("deleted"):
+            self._subjects[subject][version] = schema.schema_id
+
+    def by_id(self, schema_id: int) -> SchemaText | None:
+        """Return the schema with an id."""
+        return self._by_id.get(schema_id)
+
+    def by_version(self, reference: Reference) -> SchemaText | None:
+        """Return the schema that a reference names; a deleted version too."""
+        schema_id = self._versions.get((reference.subject, reference.version))
+        return None if schema_id is None else self._by_id[schema_id]
+
+    def newest(self, subject: str) -> int | None:
+        """Return the id of a subject's newest version that is not deleted."""
+        versions = self._subjects.get(subject)
+        return versions[max(versions)] if versions else None
+
+    def only(self) -> int | None:
+        """Return None: an archive has subjects."""
+        return None
+
+    def named(self) -> Mapping[str, str]:
+        """Return nothing: schemas are used by reference."""
+        return {}
+
+
+def _parsed(data: bytes | None) -> dict[str, Any]:
+    try:
+        found = json.loads(data or b"null")
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _schema_of(body: dict[str, Any]) -> SchemaText | None:
+    schema_id, text = body.get("id"), body.get("schema")
+    if not isinstance(schema_id, int) or not isinstance(text, str):
+        return None
+    try:
+        kind, references = kind_of(body.get("schemaType")), references_of(body.get("references"))
+    except UndecodableError:
+        return None
+    return SchemaText(schema_id, kind, text, references)
+
+
+_KINDS: Final = {
+    "avsc": SchemaKind.AVRO,
+    "json": SchemaKind.JSON,
+    "proto": SchemaKind.PROTOBUF,
+    "desc": SchemaKind.PROTOBUF,
+}
+_NAME: Final = re.compile(r"(.+)\.(avsc|json|proto|desc)")
+_NUMBER: Final = re.compile(r"[0-9]{1,10}")
+
+
+class _SchemaDirectory:
+    """The schemas of a directory, read when they are needed."""
+
+    def __init__(self, directory: Location, names: list[str]) -> None:
+        """Take the names of the files with schemas."""
+        self.name = directory.uri
+        self._directory = directory
+        self._ids: dict[int, str] = {}
+        self._others: list[str] = []
+        for name in names:
+            number = name.rpartition(".")[0]
+            if not _NUMBER.fullmatch(number):
+                self._others.append(name)
+                continue
+            before = self._ids.setdefault(int(number), name)
+            if before != name:
+                raise LocationError(
+                    f"{self.name}: {before} and {name} found, expected one file for an id"
+                )
+        self._named: dict[str, str] | None = None
+
+    @classmethod
+    def read(cls, directory: Location) -> Self:
+        """Return the schemas in a directory; LocationError if it has no schemas."""
+        found = cls(directory, _names_in(directory))
+        if not found._ids:
+            raise LocationError(
+                f"{directory.uri}: no schemas found, expected files like 7.avsc, 7.json, 7.proto"
+            )
+        return found
+
+    def by_id(self, schema_id: int) -> SchemaText | None:
+        """Return the schema with an id; LocationError if its file cannot be read."""
+        name = self._ids.get(schema_id)
+        if name is None:
+            return None
+        return SchemaText(schema_id, _KINDS[name.rpartition(".")[2]], self._text(name))
+
+    def by_version(self, reference: Reference) -> SchemaText | None:
+        """Return None: files have no subjects."""
+        return None
+
+    def newest(self, subject: str) -> int | None:
+        """Return None: files have no subjects."""
+        return None
+
+    def only(self) -> int | None:
+        """Return the id of the one schema there is."""
+        return next(iter(self._ids)) if len(self._ids) == 1 else None
+
+    def named(self) -> Mapping[str, str]:
+        """Return the texts of the files without an id: Avro by type name, others by file name."""
+        if self._named is None:
+            self._named = {
+                name.removesuffix(".avsc"): self._text(name)
+                for name in self._others
+                if not name.endswith(".desc")
+            }
+        return self._named
+
+    def _text(self, name: str) -> str:
+        place = self._directory.child(name)
+        try:
+            data = read_whole(place, most_bytes=MOST_SCHEMA_BYTES)
+            return base64.b64encode(data).decode() if name.endswith(".desc") else data.decode()
+        except OSError as error:
+            raise LocationError(f"{place.uri}: cannot be read: {one_line(error)}") from error
+        except UnicodeDecodeError as error:
+            raise LocationError(f"{place.uri}: bytes that are not UTF-8 found") from error
+
+
+def _has_schemas(place: Location) -> bool:
+    """Return whether a place is a directory with a file that is named like a schema id."""
+    try:
+        names = _names_in(place)
+    except LocationError:
+        return False
+    return any(_NUMBER.fullmatch(name.rpartition(".")[0]) for name in names)
+
+
+def _names_in(directory: Location) -> list[str]:
+    try:
+        infos = directory.filesystem().get_file_info(fs.FileSelector(directory.path))
+    except OSError as error:
+        raise LocationError(f"{directory.uri}: cannot be listed: {one_line(error)}") from error
+    return sorted(
+        info.base_name for info in infos if has_text_name(info) and _NAME.fullmatch(info.base_name)
+    )

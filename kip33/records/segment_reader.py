@@ -2,28 +2,69 @@
 
 Segments may share offsets: compaction was interrupted, or a segment was copied twice. As for a
 consumer, offsets only increase: what an earlier segment has is not read again from a later one.
+
+The transactions of one partition, found by reading its batch headers first.
+
+The pass begins at the oldest segment, or after a segment whose catalog row has the transactions
+that are open at its end. It ends where no transaction that is wanted is open.
+
+Where reading a log begins, by its index files.
+
+An index is used only if the batches at the place that it names match it, as in a search. Otherwise
+reading begins at the start of the log. Damage before the place is not found.
+
+How the transactions of a partition end: what `isolation="read_committed"` leaves out.
+
+A producer's next marker decides about its transactional batches: COMMIT or ABORT. Where the oldest
+transaction begins that is open at the end, the last stable offset, the records that are returned
+end, as for a broker. If the log has a gap or damage, the marker of a transaction that is open there
+may be lost: it is undecided.
+
+Kafka: `Fetcher`'s list of aborted transactions, `UnifiedLog.lastStableOffset`.
 """
 
-from collections.abc import Iterator
-from typing import Final, Protocol
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kip33.errors import CorruptSegmentError, FileReadError, LocationError, UnsupportedFormatError
+from kip33.archive.segment_paths import beside
+from kip33.errors import (
+    CorruptIndexError,
+    CorruptSegmentError,
+    FileReadError,
+    Kip33Error,
+    LocationError,
+    UnsupportedFormatError,
+)
 from kip33.formats import whole_bodies as decoded_records
-from kip33.formats.byte_sources import ReadInto
+from kip33.formats.batch import (
+    CONTROL,
+    HEADER_SIZE_UP_TO_MAGIC,
+    RECORD_BATCH_OVERHEAD,
+    TRANSACTIONAL,
+    BatchColumns,
+    BatchHeader,
+    decode_header,
+)
+from kip33.formats.byte_sources import ReadInto, read_fully
+from kip33.formats.draft_indexes import TIME_INDEX_FILE
 from kip33.formats.held_batches import BatchWindows, HeldBatches
+from kip33.formats.index_pages import OFFSET_WIDTHS, TIME_WIDTHS, IndexPages, last_point
+from kip33.formats.scan import BatchScan
+from kip33.formats.time_index import TimestampOffset
+from kip33.formats.walk import ABORT, COMMIT, COMPLETE, why_incomplete
 from kip33.formats.whole_bodies import RecordLimits, UnreadableBatch
-from kip33.records.committed_reading import fates_of
-from kip33.records.faults import Faults, OnError
-from kip33.records.index_start import start_of
-from kip33.records.partitions import PartitionSegments
-from kip33.records.read_segment import ReadSegment
-from kip33.records.record_request import RecordRequest
-from kip33.records.transaction_fates import UNDECIDED_WHY, TransactionFates
+from kip33.records.partitions import PartitionSegments, ReadSegment
+from kip33.records.record_request import Faults, OnError, RecordRequest
+from kip33.rules.search import Claim, bears_out, reach_of, require_order
+from kip33.rules.transaction_index import UNCHANGED, Open, open_from_json
 from kip33.stores.files import one_line, opened
+from kip33.stores.locations import Location
 
 LOCAL_WINDOW_BYTES: Final = 1 << 20
 REMOTE_WINDOW_BYTES: Final = 1 << 23
@@ -54,7 +95,7 @@ class SegmentReader:
     def __init__(self, request: RecordRequest, rows: Rows, faults: Faults) -> None:
         """Read what `request` wants, as `rows`."""
         self._asked, self._request, self._rows, self._faults = request, request, rows, faults
-        self._fates = TransactionFates()
+        self._fates = _TransactionFates()
         self._bytes_read = 0
         self._latest = -1  # the largest timestamp of the partition so far
         self._last: ReadSegment | None = None
@@ -69,7 +110,7 @@ class SegmentReader:
         if not needed:
             return
         if self._asked.only_committed:
-            self._fates = fates_of(partition, first_needed=needed[0], last_needed=needed[-1])
+            self._fates = _fates_of(partition, first_needed=needed[0], last_needed=needed[-1])
             asked = asked.below(self._fates.last_stable_offset)
         self._use(asked)
         for segment in partition:
@@ -192,3 +233,289 @@ def _of_file(
     if isinstance(error, CorruptSegmentError):
         return CorruptSegmentError(message, error.valid_bytes)
     return type(error)(message)
+
+
+class _TransactionFates:
+    """Follows the batches of a partition, in order."""
+
+    def __init__(self, open_at_start: Open | None = None) -> None:
+        """Start with the first offset of each producer's open transaction."""
+        self.open = dict(open_at_start or {})
+        self._aborted: dict[int, _Spans] = {}
+        self._undecided: dict[int, _Spans] = {}
+
+    def append(self, batches: BatchColumns) -> None:
+        """Process batches, rows of BATCH whose `control` is known."""
+        marked = (batches["attributes"] & (TRANSACTIONAL | CONTROL)) != 0
+        rows = batches[marked & (batches["producer_id"] >= 0)]
+        for producer, offset, attributes, control in zip(
+            *(rows[name].tolist() for name in _READ), strict=True
+        ):
+            if not attributes & CONTROL:
+                self.open.setdefault(producer, offset)
+            elif control in (ABORT, COMMIT):
+                first = self.open.pop(producer, None)
+                if first is not None and control == ABORT:
+                    _add(self._aborted, producer, first, offset)
+
+    def lose(self, next_offset: int) -> None:
+        """Process a gap or damage before an offset: markers may have been there."""
+        for producer, first in self.open.items():
+            _add(self._undecided, producer, first, next_offset - 1)
+        self.open.clear()
+
+    @property
+    def last_stable_offset(self) -> int | None:
+        """Return the first offset of the oldest open transaction, None if none is open."""
+        return min(self.open.values(), default=None)
+
+    def aborted(self, batches: BatchColumns) -> npt.NDArray[np.bool_]:
+        """Return which batches are of aborted transactions."""
+        return _inside_spans(self._aborted, batches)
+
+    def undecided(self, batches: BatchColumns) -> npt.NDArray[np.bool_]:
+        """Return of which batches it is not known whether they were committed."""
+        return _inside_spans(self._undecided, batches)
+
+
+def _fates_of(
+    partition: Sequence[ReadSegment], *, first_needed: int, last_needed: int
+) -> _TransactionFates:
+    """Return the fates of the transactions in the segments with these numbers.
+
+    A transaction that begins in a later segment may be missing. A segment that cannot be read is a
+    gap; reading its records reports it.
+    """
+    begin, open_at_start = _known_start(partition, first_needed)
+    fates = _TransactionFates(open_at_start)
+    next_offset: int | None = None
+    for number in range(begin, len(partition)):
+        segment = partition[number]
+        base_offset = segment.base_offset or 0
+        if number > last_needed and _is_decided(fates, partition[last_needed + 1]):
+            break
+        if next_offset is not None and base_offset > next_offset:
+            fates.lose(base_offset)
+        next_offset = _pass(segment, fates, next_offset)
+        if next_offset is None and number + 1 < len(partition):
+            fates.lose(partition[number + 1].base_offset or 0)
+    return fates
+
+
+def _is_decided(fates: _TransactionFates, segment: ReadSegment) -> bool:
+    """Return whether no transaction that began before a segment is open."""
+    oldest = fates.last_stable_offset
+    return oldest is None or oldest >= (segment.base_offset or 0)
+
+
+def _pass(segment: ReadSegment, fates: _TransactionFates, first_new: int | None) -> int | None:
+    """Process a segment; return the offset after the last one, None if its end is damaged.
+
+    Batches are left out whose offsets an earlier segment has; these are below `first_new`.
+    """
+    next_offset = max(segment.base_offset or 0, first_new or 0)
+    if segment.error:
+        return None
+    try:
+        with opened(segment.log) as (read_into, size_bytes):
+            size_bytes = segment.readable_bytes(size_bytes)
+            scan = BatchScan(read_into, size_bytes)
+            for batches in scan:
+                if first_new is not None:
+                    batches = batches[batches["last_offset"] >= first_new]
+                fates.append(batches)
+                next_offset = max(next_offset, segment.end_of(batches["last_offset"]))
+    except (FileReadError, Kip33Error):
+        return None
+    return None if scan.damage or scan.load_failure else next_offset
+
+
+def _known_start(partition: Sequence[ReadSegment], first_needed: int) -> tuple[int, Open | None]:
+    """Return the segment at which the pass begins, and the transactions open there.
+
+    These are those at the end of the nearest earlier segment whose row has them, if all segments
+    between have no transactions and follow without a gap.
+    """
+    for number in range(first_needed - 1, -1, -1):
+        segment = partition[number]
+        if segment.last_offset is None or segment.open_transactions is None:
+            break
+        if partition[number + 1].base_offset != segment.last_offset + 1:
+            break
+        if segment.open_transactions != UNCHANGED:
+            return number + 1, open_from_json(segment.open_transactions, None)
+    return 0, None
+
+
+_WALKED_WHOLE_BYTES: Final = 1 << 20  # is read from its start
+_MOST_HEADERS: Final = 4096  # between an index point and an entry's batch
+
+
+class _CheckedLog(NamedTuple):
+    """A log up to the byte to which it is read."""
+
+    read_into: ReadInto
+    base_offset: int
+    end: int
+
+    def headers(self, position: int) -> Iterator[BatchHeader]:
+        """Yield the headers of complete batches from a position on."""
+        while position < self.end - HEADER_SIZE_UP_TO_MAGIC:
+            count = min(RECORD_BATCH_OVERHEAD, self.end - position)
+            head = read_fully(self.read_into, position, count)
+            size = int.from_bytes(head[8:12], signed=True)
+            is_v2 = 2 <= head[16] < 128
+            if why_incomplete(size, is_v2, self.end - position) != COMPLETE:
+                return
+            header = decode_header(head, position)
+            yield header
+            position += header.size_bytes
+
+
+def start_of(
+    segment: ReadSegment, limits: RecordLimits, read_into: ReadInto, size_bytes: int
+) -> int:
+    """Return the position of a batch before which no record is inside the limits."""
+    base_offset = segment.base_offset
+    if base_offset is None or size_bytes < _WALKED_WHOLE_BYTES:
+        return 0
+    end = size_bytes
+    if segment.figures and segment.figures.valid_bytes is not None:
+        end = min(end, segment.figures.valid_bytes)
+    log = _CheckedLog(read_into, base_offset, end)
+    with ExitStack() as files:
+        try:
+            return _start(segment, limits, log, files)
+        except (FileReadError, Kip33Error):
+            return 0
+
+
+def offset_index_of(segment: ReadSegment, files: ExitStack) -> IndexPages | None:
+    """Return the open `.index` of a segment, None without a readable one."""
+    places = [beside(place, "index") for place in _time_indexes(segment)]
+    return _pages(places, OFFSET_WIDTHS, files)
+
+
+def _time_indexes(segment: ReadSegment) -> list[Location]:
+    """Return where its time index may be: where the catalog says, and beside the log."""
+    beside_log = beside(segment.log, "timeindex")
+    named = Location.of(segment.index_uri) if segment.index_uri else beside_log
+    return list(dict.fromkeys((named, beside_log)))
+
+
+def _is_time_index(place: Location) -> bool:
+    """Return whether a file has the name of a `.timeindex`, and is not that of a KIP-33 draft."""
+    return (place.inside or place.path).endswith(TIME_INDEX_FILE)
+
+
+def _start(segment: ReadSegment, limits: RecordLimits, log: _CheckedLog, files: ExitStack) -> int:
+    places = _time_indexes(segment)
+    offsets = offset_index_of(segment, files)
+    if offsets is None:
+        return 0
+    start = 0
+    if limits.first_offset > log.base_offset:
+        start = _position_of(log, offsets, limits.first_offset)
+    if limits.first_timestamp >= 0:
+        times = _pages(list(filter(_is_time_index, places)), TIME_WIDTHS, files)
+        if times is not None:
+            start = max(start, _position_at(log, times, offsets, limits.first_timestamp))
+    return start
+
+
+def _position_of(log: _CheckedLog, offsets: IndexPages, offset: int) -> int:
+    """Return the index point at or before an offset, 0 without one that the log confirms."""
+    position = _point(log, offsets, offset)
+    first = next(log.headers(position), None)
+    return position if first and log.base_offset <= first.base_offset <= offset else 0
+
+
+def _position_at(log: _CheckedLog, times: IndexPages, offsets: IndexPages, time_ms: int) -> int:
+    """Return a position before which no record is at or after a time, 0 if none is confirmed."""
+    slot = times.last(lambda stamp, relative: (stamp, relative) != (0, 0) and stamp < time_ms)
+    around = [_entry(log, times, slot + step) for step in (-1, 0, 1)]
+    require_order([e for e in around if e], base_offset=log.base_offset, last_offset=None)
+    entry = around[1]
+    if entry is None:
+        return 0
+    for claim in (Claim(entry, False, tight=False), Claim(entry, True, tight=True)):
+        position = _point(log, offsets, reach_of(claim) - claim.next_offset)
+        if bears_out(_until(log, position, reach_of(claim)), claim, time_ms):
+            return position
+    return 0
+
+
+def _until(log: _CheckedLog, position: int, offset: int) -> list[BatchHeader]:
+    """Return the headers from a position to the first batch that reaches an offset."""
+    found = []
+    for header in log.headers(position):
+        found.append(header)
+        if header.last_offset >= offset or len(found) == _MOST_HEADERS:
+            break
+    return found
+
+
+def _entry(log: _CheckedLog, times: IndexPages, slot: int) -> TimestampOffset | None:
+    if not 0 <= slot < len(times) or times[slot] == (0, 0):
+        return None
+    timestamp, relative = times[slot]
+    return TimestampOffset(timestamp, log.base_offset + relative)
+
+
+def _point(log: _CheckedLog, offsets: IndexPages, offset: int) -> int:
+    """Return the position of the last index point at or before an offset, 0 without one."""
+    slot = last_point(offsets, offset - log.base_offset)
+    if slot < 0:
+        return 0
+    position = offsets[slot][1]
+    if not 0 < position < log.end:
+        raise CorruptIndexError(f".index: position {position} of {log.end} bytes")
+    return position
+
+
+def _pages(places: list[Location], widths: tuple[int, int], files: ExitStack) -> IndexPages | None:
+    """Return the first of these index files that is there, None if none can be read."""
+    for place in places:
+        try:
+            read_into, size_bytes = files.enter_context(opened(place))
+        except (FileReadError, Kip33Error):
+            continue
+        return IndexPages(read_into, size_bytes, widths)
+    return None
+
+
+UNDECIDED_WHY: Final = (
+    "the marker of its transaction may be lost: the log has a gap or damage after it"
+)
+
+
+class _Spans(NamedTuple):
+    """Parts of the log with one producer's batches, in order; both offsets are inclusive."""
+
+    firsts: list[int]
+    lasts: list[int]
+
+    def have(self, offset: int) -> bool:
+        place = bisect_right(self.firsts, offset) - 1
+        return place >= 0 and offset <= self.lasts[place]
+
+
+_READ: Final = ("producer_id", "base_offset", "attributes", "control")
+
+
+def _add(spans: dict[int, _Spans], producer: int, first: int, last: int) -> None:
+    of_producer = spans.setdefault(producer, _Spans([], []))
+    of_producer.firsts.append(first)
+    of_producer.lasts.append(last)
+
+
+def _inside_spans(spans: dict[int, _Spans], batches: BatchColumns) -> npt.NDArray[np.bool_]:
+    found = np.zeros(len(batches), bool)
+    if spans:
+        kinds = batches["attributes"] & (TRANSACTIONAL | CONTROL)
+        for row in np.flatnonzero((kinds == TRANSACTIONAL) & (batches["magic"] >= 2)):
+            of_producer = spans.get(int(batches["producer_id"][row]))
+            found[row] = of_producer is not None and of_producer.have(
+                int(batches["base_offset"][row])
+            )
+    return found

@@ -1,17 +1,34 @@
-"""`level="segments"`: one row per segment, from its catalog row or a scan of its batch headers."""
+"""`level="segments"`: one row per segment, from its catalog row or a scan of its batch headers.
+
+`level="batches"`: one row per batch, from its header alone.
+"""
 
 from collections.abc import Iterator
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from kip33.errors import CorruptSegmentError, FileReadError, Kip33Error, LocationError
+from kip33.formats.batch import (
+    CODEC_MASK,
+    CODEC_NAMES,
+    CONTROL,
+    DELETE_HORIZON,
+    LEGACY_HEADER_BYTES,
+    LOG_APPEND_TIME,
+    NO_TIMESTAMP,
+    RECORD_BATCH_OVERHEAD,
+    TRANSACTIONAL,
+    BatchColumns,
+)
+from kip33.formats.held_batches import HeldBatches
 from kip33.formats.scan import BatchScan
-from kip33.records.columns import CORRUPT
-from kip33.records.faults import Faults, OnError
-from kip33.records.partitions import PartitionSegments
-from kip33.records.read_segment import HeaderFigures, ReadSegment
-from kip33.records.record_request import RecordRequest
+from kip33.formats.whole_bodies import RecordLimits, UnreadableBatch
+from kip33.records.columns import CORRUPT, UNDECIDED, of_segment
+from kip33.records.partitions import HeaderFigures, PartitionSegments, ReadSegment
+from kip33.records.record_request import Faults, OnError, RecordRequest
 from kip33.stores.files import one_line, opened
 
 _NO_TIMESTAMP: Final = -1
@@ -87,3 +104,106 @@ def scanned_figures(segment: ReadSegment) -> tuple[HeaderFigures, Kip33Error | N
     )
     why = scan.damage or scan.load_failure
     return figures, CorruptSegmentError(f"{uri}: {why}", scan.valid_bytes) if why else None
+
+
+_V2_HEADER: Final = np.dtype(
+    [
+        *(("base_offset", ">i8"), ("size", ">i4"), ("leader_epoch", ">i4"), ("magic", "i1")),
+        *(("crc", ">u4"), ("attributes", ">i2"), ("last_offset_delta", ">i4")),
+        *(("base_timestamp", ">i8"), ("max_timestamp", ">i8"), ("producer_id", ">i8")),
+        *(("producer_epoch", ">i2"), ("base_sequence", ">i4"), ("records_count", ">i4")),
+    ]
+)
+_FLAGS: Final = {
+    "is_transactional": TRANSACTIONAL,
+    "is_control": CONTROL,
+    "has_delete_horizon": DELETE_HORIZON,
+}
+_OF_V2: Final = ("producer_epoch", "base_sequence")  # not in rows of BATCH
+_SAME: Final = (
+    *("position", "size_bytes", "magic", "first_offset", "last_offset", "records_count"),
+    *("leader_epoch", "producer_id"),
+)
+
+
+class BatchRows:
+    """Turns rows of BATCH into columns; nothing is decompressed."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        """Fill columns of `schema`, some of `columns.BATCHES`."""
+        self._schema = schema
+
+    def use(self, limits: RecordLimits) -> None:
+        """Do nothing: batches are chosen by the caller."""
+
+    def add(
+        self, segment: ReadSegment, held: HeldBatches, undecided: str | None
+    ) -> Iterator[pa.RecordBatch | UnreadableBatch]:
+        """Yield a row for each batch."""
+        batches = held.batches
+        if len(batches) == 0:
+            return
+        is_v2 = batches["magic"] >= 2
+        headers = _headers(held, is_v2) if {*_OF_V2, "crc"} & {*self._schema.names} else None
+        columns: list[pa.Array[Any]] = []
+        for field in self._schema:
+            if field.name == UNDECIDED:
+                columns.append(pa.array([undecided] * len(batches), pa.string()))
+            elif (values := _values(field.name, batches, headers)) is None:
+                columns.append(of_segment(field, segment, len(batches)))
+            else:
+                is_null = _nulls(field, values, batches, is_v2)
+                columns.append(pa.array(values, mask=is_null).cast(field.type))
+        yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def finish(self, segment: ReadSegment) -> Iterator[pa.RecordBatch]:
+        """Yield nothing: rows are not collected."""
+        yield from ()
+
+
+def _headers(held: HeldBatches, is_v2: npt.NDArray[np.bool_]) -> npt.NDArray[np.void]:
+    """Return the fields of each header; those that v0 and v1 lack have any value."""
+    count = len(is_v2)
+    data = np.zeros((count, RECORD_BATCH_OVERHEAD), np.uint8)
+    starts = held.batches["position"] - held.start
+    for rows, size in ((is_v2, RECORD_BATCH_OVERHEAD), (~is_v2, LEGACY_HEADER_BYTES)):
+        data[rows, :size] = held.data[starts[rows][:, None] + np.arange(size)]
+    headers = data.view(_V2_HEADER).reshape(count)
+    legacy_crc = data[:, 12:16].copy().view(">u4").reshape(count)
+    headers["crc"] = np.where(is_v2, headers["crc"], legacy_crc)
+    return headers
+
+
+def _values(name: str, batches: BatchColumns, headers: npt.NDArray[np.void] | None) -> Any:
+    """Return the values of a column, None for a column of the segment."""
+    attributes = batches["attributes"]
+    if name in _SAME:
+        return batches["base_offset" if name == "first_offset" else name]
+    if name in _FLAGS:
+        return attributes & _FLAGS[name] != 0
+    if name == "codec":
+        return np.array(CODEC_NAMES)[attributes & CODEC_MASK]
+    if name in ("base_timestamp", "max_timestamp"):
+        return batches[name]
+    if name == "timestampType":
+        stamped = (attributes & LOG_APPEND_TIME != 0).astype(np.int32)
+        return np.where(batches["magic"] == 0, -1, stamped)
+    if headers is not None and name in (*_OF_V2, "crc"):
+        return headers[name].astype(np.int64)
+    return None
+
+
+def _nulls(
+    field: "pa.Field[Any]", values: Any, batches: BatchColumns, is_v2: npt.NDArray[np.bool_]
+) -> Any:
+    """Return which values of a column are null, None: no value."""
+    name = field.name
+    if pa.types.is_timestamp(field.type):
+        return values == NO_TIMESTAMP
+    if name in ("leader_epoch", "producer_id", "producer_epoch", "base_sequence"):
+        return ~is_v2
+    if name == "records_count":
+        return batches["records_count"] < 0
+    if name == "first_offset":
+        return ~is_v2 & (batches["records_count"] < 0)
+    return None

@@ -12,8 +12,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from kip33.records.filter_bounds import Comparison, FilterBounds
 from kip33.records.reading import Reading
+from kip33.records.record_request import Comparison, FilterBounds
 from kip33.spark.segment_bins import rows_of, spark_schema, tasks_of, with_schema
 from kip33.spark.segment_options import parsed_options
 from kip33.spark.session_stores import SessionStores

@@ -21,7 +21,7 @@ from kip33.errors import FileReadError
 from kip33.indexing.segment import index_file
 from kip33.indexing.transaction_chains import snapshot_beside
 from kip33.indexing.verification import verify_file
-from kip33.records.read_segment import ReadSegment
+from kip33.records.partitions import ReadSegment
 from kip33.records.segment_rows import scanned_figures
 from kip33.retention.broker_files import BrokerViewRow, seen_by_broker
 from kip33.rules.index_builder import IndexSettings

@@ -14,7 +14,7 @@ from google.protobuf import descriptor_pb2, message_factory
 from google.protobuf.message import Message
 
 import kip33
-from kip33.records.protobuf_files import file_descriptor
+from kip33.records.protobuf_values import file_descriptor
 from tests.builders.schema_values import decoded, framed, protobuf_framed, put_schemas, table_of
 
 TEXT = """

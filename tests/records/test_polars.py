@@ -12,7 +12,8 @@ import pytest
 
 import kip33
 from kip33.errors import CorruptSegmentError, LocationError
-from kip33.records import index_start, segment_reader
+from kip33.records import segment_reader
+from kip33.records import segment_reader as index_start
 from kip33.records.reading import ReadOptions
 from tests.builders.log_file import write_log
 from tests.builders.record_questions import (

@@ -11,7 +11,8 @@ from click.testing import CliRunner
 import kip33
 from kip33.cli.build import build as build_command
 from kip33.formats.whole_bodies import RecordLimits
-from kip33.records import index_start, segment_reader
+from kip33.records import segment_reader
+from kip33.records import segment_reader as index_start
 from kip33.records.partitions import Selection, partitions_of
 from kip33.stores.files import opened
 from kip33.stores.locations import Location

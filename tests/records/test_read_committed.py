@@ -8,7 +8,7 @@ import pytest
 
 import kip33
 from kip33.errors import CorruptSegmentError
-from kip33.records.transaction_fates import UNDECIDED_WHY
+from kip33.records.segment_reader import UNDECIDED_WHY
 from tests.builders.segment_builder import Record, end_txn_marker, v2_batch, with_broken_crc
 from tests.records.test_levels import build
 

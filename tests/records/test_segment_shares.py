@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 import kip33
-from kip33.records import index_start
+from kip33.records import segment_reader as index_start
 from kip33.records.partitions import PartitionSegments
 from kip33.records.reading import Reading
 from tests.builders.log_file import write_log

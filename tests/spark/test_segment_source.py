@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from kip33.errors import LocationError
-from kip33.records.read_segment import ReadSegment
+from kip33.records.partitions import ReadSegment
 from kip33.spark import read_segments, register, segment_bins
 from kip33.spark.segment_bins import TASK_BYTES, bins_of
 from kip33.spark.segment_frame import FILTER_PUSHDOWN
