@@ -23,8 +23,7 @@ from kip33.api.arguments import (
 )
 from kip33.api.clock import current_ms, now_or
 from kip33.api.retention_table import retention_table
-from kip33.audits.roll_audit import audit_catalog
-from kip33.audits.roll_tables import roll_table
+from kip33.audits.roll_audit import audit_catalog, roll_table
 from kip33.catalog import difference, topic_totals
 from kip33.catalog.catalog import Catalog, Snapshot, choose, warn_caller
 from kip33.catalog.topic_totals import TopicTotals

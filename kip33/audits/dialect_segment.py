@@ -6,13 +6,18 @@ enough. (Batches that compaction emptied have no record and do not count.)
 
 The search guarantee is checked for all times, not for a sample. All times between two entries begin
 at the same place, and the earliest of them wants the earliest record (`turning_times`).
+
+What a comparison of dialects asks, and what it answers: values that travel to tasks and back.
+
+The comparison of dialects over all partitions: one row per dialect.
 """
 
-from typing import NamedTuple, Self
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
-from kip33.audits.dialect_question import Counterexample, DialectFigures, DialectQuestion
 from kip33.errors import CorruptSegmentError, FileReadError
 from kip33.formats.batch import NO_TIMESTAMP, BatchColumns
 from kip33.formats.native import Speed, compiled, plain
@@ -21,16 +26,18 @@ from kip33.formats.time_index import OffsetIndex, TimeIndex
 from kip33.rules.draft_entries import (
     DRAFTS,
     INLINE,
+    MINUTE_MS,
     NO_SLOT,
     DraftBuilder,
     DraftDialect,
     Int64s,
+    index_file_of,
     rises,
     slots_below,
     slots_for,
     turning_times,
 )
-from kip33.rules.index_builder import IndexBuilder, IndexSettings
+from kip33.rules.index_builder import IndexBuilder, IndexSettings, TopicSettings
 from kip33.rules.index_entries import DIALECTS, LIVE, RECOVER
 from kip33.stores.files import one_line, scanned
 from kip33.stores.locations import Location
@@ -91,6 +98,38 @@ class DialectIndex(NamedTuple):
         return times
 
 
+class _Counterexample(NamedTuple):
+    """A search that begins after the first record at or after its time."""
+
+    log_uri: str
+    target_ms: int
+    start_position: int  # where the search begins
+    missed_position: int  # of the batch with the record
+    missed_offset: int  # of that batch: v0 and v1: the last offset
+    missed_timestamp: int  # its max timestamp
+
+
+class DialectFigures(NamedTuple):
+    """The figures of one dialect in some segments."""
+
+    entries: int = 0
+    file_bytes: int = 0
+    scanned_bytes: tuple[int, ...] = ()  # of log, for each time that is found
+    missed: int = 0  # times whose first record is not found
+    counterexample: _Counterexample | None = None
+
+    @classmethod
+    def summed(cls, parts: "Sequence[DialectFigures]") -> "DialectFigures":
+        """Return the figures of all parts together, with the first counterexample."""
+        return cls(
+            sum(part.entries for part in parts),
+            sum(part.file_bytes for part in parts),
+            tuple(chain.from_iterable(part.scanned_bytes for part in parts)),
+            sum(part.missed for part in parts),
+            next((part.counterexample for part in parts if part.counterexample), None),
+        )
+
+
 class ComparedSegment(NamedTuple):
     """The figures of one segment; `problem` says why its log has no index."""
 
@@ -101,6 +140,26 @@ class ComparedSegment(NamedTuple):
     offset_index_bytes: int = 0
     by_dialect: dict[str, DialectFigures] = {}  # noqa: RUF012
     unreadable: str | None = None  # the log's line, if the problem is that it could not be read
+
+
+COMPARED = (*DIALECTS, *DRAFTS)
+
+
+class DialectQuestion(NamedTuple):
+    """The settings of one comparison; sent to every task."""
+
+    settings: TopicSettings = TopicSettings()
+    dialects: tuple[str, ...] = COMPARED
+    interval_ms: int = MINUTE_MS  # `time.index.interval` of the dialect `bucket`
+    targets: int = 16  # times that are searched in each segment
+    seed: int = 0  # from which these times are drawn
+
+    def require_valid(self) -> None:
+        """Raise ValueError for an unknown dialect, or a setting that Kafka would refuse."""
+        for name in self.dialects:
+            if name not in COMPARED:
+                raise ValueError(f"dialect {name!r}: expected one of {', '.join(COMPARED)}")
+        self.settings.default.require_valid()
 
 
 def compare_segment(
@@ -261,7 +320,7 @@ def _figures(
     if late.any():
         target = turning[late].min()
         missed = int(np.searchsorted(rising.timestamps, target))
-        counterexample = Counterexample(
+        counterexample = _Counterexample(
             log_uri,
             int(target),
             int(index.starts(np.array([target]))[0]),
@@ -274,3 +333,83 @@ def _figures(
         missed=int((~is_found).sum()),
         counterexample=counterexample,
     )
+
+
+class ComparedPartition(NamedTuple):
+    """The figures of one partition, and what was read for them."""
+
+    path: str  # of its first log
+    segments: int
+    log_bytes: int  # valid ones
+    bytes_read: int
+    offset_index_bytes: int
+    skipped: tuple[str, ...]  # a line for each log without an index
+    unreadable: tuple[str, ...]  # a line for each of them that could not be read
+    by_dialect: dict[str, DialectFigures]
+
+
+_GIB: Final = 2**30
+DIALECT_COLUMNS: Final = (
+    "dialect",
+    "file",
+    "entries",
+    "bytes",
+    "bytes_with_offset_index",
+    "bytes_per_gib",
+    "memory_bytes",
+    "memory_with_offset_index_bytes",
+    "scanned_median_bytes",
+    "scanned_p99_bytes",
+    "searched_times",
+    "missed_times",
+    "guarantee",
+    "counterexample_log",
+    "counterexample_target_ms",
+    "counterexample_start",
+    "counterexample_position",
+    "counterexample_offset",
+    "counterexample_timestamp",
+)
+
+
+def dialect_rows(
+    compared: Sequence[ComparedPartition], dialects: Iterable[str], *, partitions: int
+) -> list[dict[str, Any]]:
+    """Return a row of DIALECT_COLUMNS for each dialect; sizes are in bytes, times in ms.
+
+    `bytes` are those of the dialect's own files; with the offset index that a search also needs it
+    is `bytes_with_offset_index` (`inline` replaces it). Memory is for `partitions` partitions like
+    those compared. Scanned are bytes of log per search, None if nothing was searched.
+    """
+    log_bytes = sum(one.log_bytes for one in compared)
+    offset_index_bytes = sum(one.offset_index_bytes for one in compared)
+    measured = sum(one.segments > 0 for one in compared)
+    rows = []
+    for name in dialects:
+        figures = DialectFigures.summed([one.by_dialect[name] for one in compared])
+        together = figures.file_bytes + (0 if name == INLINE.name else offset_index_bytes)
+        searched = np.array(figures.scanned_bytes, np.int64)
+        median, p99 = (
+            np.percentile(searched, (50, 99), method="inverted_cdf").astype(int).tolist()
+            if len(searched)
+            else (None, None)
+        )
+        example = figures.counterexample
+        values = (
+            name,
+            f".{index_file_of(name)}",
+            figures.entries,
+            figures.file_bytes,
+            together,
+            round(figures.file_bytes * _GIB / log_bytes) if log_bytes else None,
+            round(figures.file_bytes * partitions / measured) if measured else None,
+            round(together * partitions / measured) if measured else None,
+            median,
+            p99,
+            len(searched) + figures.missed,
+            figures.missed,
+            example is None,
+            *(example or (None,) * 6),
+        )
+        rows.append(dict(zip(DIALECT_COLUMNS, values, strict=True)))
+    return rows

@@ -18,8 +18,12 @@ from kip33.archive.directory import Segment
 from kip33.archive.layouts import layout_of
 from kip33.archive.listing import Listed
 from kip33.archive.sources import require_segments
-from kip33.audits.dialect_question import ComparedPartition, DialectFigures, DialectQuestion
-from kip33.audits.dialect_segment import compare_segment
+from kip33.audits.dialect_segment import (
+    ComparedPartition,
+    DialectFigures,
+    DialectQuestion,
+    compare_segment,
+)
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.stores.locations import Location
 

@@ -3,32 +3,62 @@
 The batches of each partition are replayed as appends to an empty log, one batch each
 (`rules.roll_replay`). Only headers are read. The work is shared by partition: a segment's bounds
 depend on all batches before it.
+
+One partition as one log under other settings: batches appended, segments that come out.
+
+Rows about a replay under other settings: segments, sizes of indexes, retention points.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.archive.bins import Engine, Progress
 from kip33.audits.roll_audit import SettingsOf
-from kip33.audits.roll_log_headers import LogToRead
-from kip33.audits.roll_replayed_log import Replay, ReplayedLog
+from kip33.audits.roll_logs import LogToRead, first_batch_of
 from kip33.errors import CorruptSegmentError, FileReadError
 from kip33.formats.batch import BatchColumns
 from kip33.formats.byte_sources import ReadInto
-from kip33.formats.native import compiled, plain
-from kip33.formats.scan import SMALL_BYTES, BatchScan
+from kip33.formats.native import Speed, compiled, plain
+from kip33.formats.scan import SMALL_BYTES, BatchScan, read_header_at
+from kip33.formats.time_index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
+from kip33.rules.retention import NEVER_MS
+from kip33.rules.roll_replay import (
+    REPLAY_ENDS,
+    REPLAYED_SEGMENT,
+    close_segment,
+    new_replay,
+    replay_batches,
+)
 from kip33.rules.roll_verdicts import RollDoubt
 from kip33.rules.rolling import RollReading, RollSettings
 from kip33.stores.files import one_line, scanned
 from kip33.stores.locations import Location
 
 _PARTITION: Final = ("log_dir", "topic", "partition")
+
+
+Segments = npt.NDArray[np.void]
+
+
+class _ReplayedLog(NamedTuple):
+    """The segments of one partition by one reading."""
+
+    reading: RollReading
+    segments: Segments
+    unknown_starts: int  # segments whose first message's timestamp no header tells
+    oversized_batches: int  # larger than segment.bytes: Kafka would have refused them
+
+    @property
+    def untimed(self) -> int:
+        """Return how many segments begin without a timestamp and so never ended by time."""
+        return int(np.count_nonzero(self.segments["first_timestamp"] < 0))
 
 
 class ReplayedPartition(NamedTuple):
@@ -42,7 +72,7 @@ class ReplayedPartition(NamedTuple):
     archived_bytes: int
     batches: int
     bytes_read: int
-    replays: tuple[ReplayedLog, ...]
+    replays: tuple[_ReplayedLog, ...]
     doubts: tuple[str, ...]  # what was seen of its logs, one line each
     unreadable: tuple[str, ...]  # those of the doubts that are logs that could not be read
 
@@ -174,3 +204,138 @@ class _Partition:
 
     def _doubt(self, log: LogToRead, what: str) -> None:
         self.doubts.append(f"{log.log_uri}: {what}")
+
+
+_NEVER_BY_TIME: Final = -2  # as `start_timestamp`: the first message's timestamp is not known
+
+
+_ROWS_OF_PIECE: Final = 256
+"""Rows of REPLAYED_SEGMENT."""
+
+
+class Replay:
+    """Appends batches to an empty log, by one reading."""
+
+    def __init__(
+        self, reading: RollReading, settings: RollSettings, base_offset: int, speed: Speed = plain
+    ) -> None:
+        """Begin the log at `base_offset`."""
+        self._reading = reading
+        self._state = new_replay(reading, settings, base_offset)
+        self._replay = speed(replay_batches)
+        self._piece = np.zeros(_ROWS_OF_PIECE, REPLAYED_SEGMENT)
+        self._pieces: list[Segments] = []
+        self._unknown = 0
+
+    def append(self, batches: BatchColumns, read_into: ReadInto) -> None:
+        """Append batches; `read_into` reads the log that they are in."""
+        at = 0
+        while at < batches.size:
+            at, count = self._replay(batches, at, self._state, self._piece)
+            if count:
+                self._pieces.append(self._piece[:count].copy())
+            if self._state[0]["wants_message"]:
+                self._set_start(read_into, int(batches[at - 1]["position"]))
+
+    def ended(self) -> _ReplayedLog:
+        """Return all segments; the last one is the active one."""
+        last = np.zeros(1, REPLAYED_SEGMENT)
+        close_segment(self._state[0], 0, last[0])
+        segments = np.concatenate([*self._pieces, last])
+        return _ReplayedLog(
+            self._reading, segments, self._unknown, int(self._state[0]["oversized"])
+        )
+
+    def _set_start(self, read_into: ReadInto, position: int) -> None:
+        found = first_batch_of(read_header_at(read_into, position)).first_message_timestamp
+        self._unknown += found is None
+        self._state["start_timestamp"] = _NEVER_BY_TIME if found is None else found
+        self._state["wants_message"] = 0
+
+
+def _retention_points(segments: Segments, retention_ms: int) -> npt.NDArray[np.int64]:
+    """Return when each segment becomes deletable by time, with all older ones; -1: never.
+
+    A segment without a timestamp, and all after it, are never: retention uses its file's time.
+    """
+    largest = segments["max_timestamp"]
+    if retention_ms < 0:
+        return np.full(largest.size, -1, np.int64)
+    is_late = largest > NEVER_MS - retention_ms - 1
+    moments = np.where(is_late, NEVER_MS, largest + retention_ms + 1)
+    running = np.maximum.accumulate(moments) if moments.size else moments
+    is_known = np.logical_and.accumulate(largest >= 0)
+    return np.where(is_known, running, -1)
+
+
+def offset_index_bytes(segments: Segments) -> npt.NDArray[np.int64]:
+    """Return the size of each segment's `.index`."""
+    return np.asarray(segments["offset_entries"] * OFFSET_ENTRY_BYTES)
+
+
+def time_index_bytes(segments: Segments) -> npt.NDArray[np.int64]:
+    """Return the size of each segment's `.timeindex`, closed."""
+    return np.asarray(segments["time_entries"] * TIME_ENTRY_BYTES)
+
+
+def segment_rows(
+    found: ReplayedPartition, replay: _ReplayedLog, retention_ms: int
+) -> Iterator[dict[str, Any]]:
+    """Yield the segments of a replay as rows for JSON."""
+    segments = replay.segments
+    columns = {
+        "deletable_at_ms": _retention_points(segments, retention_ms),
+        "offset_index_bytes": offset_index_bytes(segments),
+        "time_index_bytes": time_index_bytes(segments),
+    }
+    for number, segment in enumerate(segments):
+        at_ms = int(columns["deletable_at_ms"][number])
+        yield {
+            "log_dir": found.log_dir,
+            "topic": found.topic,
+            "partition": found.partition,
+            "reading": replay.reading,
+            "base_offset": int(segment["base_offset"]),
+            "last_offset": int(segment["last_offset"]) if segment["batches"] else None,
+            "batches": int(segment["batches"]),
+            "size_bytes": int(segment["size_bytes"]),
+            "start_timestamp": int(segment["start_timestamp"]),
+            "max_timestamp": int(segment["max_timestamp"]),
+            "ended_by": REPLAY_ENDS[int(segment["reason"])],
+            "offset_index_bytes": int(columns["offset_index_bytes"][number]),
+            "time_index_bytes": int(columns["time_index_bytes"][number]),
+            "deletable_at_ms": None if at_ms < 0 else at_ms,
+        }
+
+
+def replay_sums(
+    found: ReplayedPartition, replay: _ReplayedLog, retention_ms: int
+) -> dict[str, Any]:
+    """Return one row for JSON about a replay: its number of segments, sizes and retention."""
+    segments = replay.segments
+    moments = _retention_points(segments, retention_ms)
+    first = segments["first_timestamp"]
+    timed = (moments >= 0) & (moments < NEVER_MS) & (first >= 0)
+    kept = moments[timed] - first[timed]
+    reasons = np.bincount(segments["reason"], minlength=len(REPLAY_ENDS)).tolist()
+    counts = {f"{why}_segments": n for why, n in zip(REPLAY_ENDS, reasons, strict=True)}
+    return {
+        "log_dir": found.log_dir,
+        "topic": found.topic,
+        "partition": found.partition,
+        "reading": replay.reading,
+        "segments": int(segments.size),
+        "archived_segments": found.archived_segments,
+        **counts,
+        "bytes": int(segments["size_bytes"].sum()),
+        "largest_segment_bytes": int(segments["size_bytes"].max()),
+        "offset_index_bytes": int(offset_index_bytes(segments).sum()),
+        "time_index_bytes": int(time_index_bytes(segments).sum()),
+        "retention_ms": retention_ms,
+        "longest_kept_ms": int(kept.max()) if kept.size else None,
+        "all_deletable_at_ms": int(moments[-1]) if moments[-1] >= 0 else None,
+        "untimed_segments": replay.untimed,
+        "unknown_starts": replay.unknown_starts,
+        "oversized_batches": replay.oversized_batches,
+        "doubts": list(found.doubts),
+    }

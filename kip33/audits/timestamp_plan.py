@@ -3,24 +3,53 @@
 The logs are those below a SOURCE, or those of a catalog's snapshot. Of a catalog the largest
 timestamp before each segment is known, so each log is read once. Of a SOURCE a log is read a second
 time if an earlier segment has a later timestamp than its first batch.
+
+What a catalog alone tells about timestamps; no log is opened.
+
+The numbers of batches out of order and of suspicious batches are lower limits. A catalog counts the
+batches out of order within each segment, and has only the largest timestamp of each segment.
+
+Profiles of timestamps as rows, for `kip33 timestamps` and `kip33.spark.timestamp_profile`.
+
+The timestamps of one log, from its batch headers; nothing is decompressed.
+
+An audit of timestamps on an engine: each log is a share of the work.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kip33.archive.bins import Engine, Progress
 from kip33.archive.layouts import layout_of
 from kip33.archive.listing import Listed
 from kip33.archive.sources import matches, require_segments
 from kip33.catalog.catalog import Catalog, Snapshot
-from kip33.errors import LocationError
+from kip33.errors import FileReadError, Kip33Error, LocationError
 from kip33.formats.batch import NO_TIMESTAMP
-from kip33.rules.segment_summary import NOT_READ, SegmentStatus
-from kip33.rules.timestamp_profile import LimitChoice
+from kip33.formats.scan import BatchScan
+from kip33.rules.policies import MAX_INT64
+from kip33.rules.retention import Codes, Int64s
+from kip33.rules.segment_summary import NOT_READ, TIMESTAMP_TYPES, SegmentStatus
+from kip33.rules.suspicious_timestamps import SUSPICIONS
+from kip33.rules.timestamp_profile import (
+    DISTANCES,
+    LatencyHistogram,
+    LimitChoice,
+    ProfileQuestion,
+    TimestampProfile,
+    suspicions_of_records,
+    timestamp_type_of,
+)
+from kip33.stores.concurrently import map_in_order
 from kip33.stores.directory_checks import require_directory
+from kip33.stores.files import one_line, scanned
 from kip33.stores.locations import Location
 
 _FIELDS: list["pa.Field[Any]"] = [
@@ -165,3 +194,304 @@ def _in_order(rows: pa.Table) -> pa.Table:
     table = pa.table({"number": number, **columns, "largest_before": before}).cast(AUDITED)
     largest = pc.fill_null(table["max_timestamp"], NO_TIMESTAMP).to_pylist()
     return with_largest_before(table, largest)
+
+
+_FIGURES: Final = ("log_uri", "batch_count", "out_of_order_batches", "timestamp_types")
+
+
+def catalog_rows(catalog: Catalog, plan: TimestampPlan) -> list[dict[str, Any]]:
+    """Return a row of TIMESTAMPS for each partition and log directory; null: needs the logs."""
+    assert plan.snapshot is not None
+    figures: dict[str, dict[str, Any]] = {}
+    for piece in catalog.read_pieces(plan.snapshot, list(_FIGURES)):
+        figures.update((row["log_uri"], row) for row in piece.to_pylist())
+    rows = plan.files.to_pylist()
+    codes = _suspicions(plan, rows)
+    numbered = zip(keys_of(plan.files), rows, codes.tolist(), strict=True)
+    return list(_rows(plan, figures, groupby(numbered, key=lambda one: one[0])))
+
+
+def _rows(plan: TimestampPlan, figures: dict[str, dict[str, Any]], groups: Any) -> Iterator[Any]:
+    for (topic, partition, log_dir, _), members in groups:
+        segments = [(row, code) for _, row, code in members]
+        known = [(row, code) for row, code in segments if row["error"] is None]
+        found = [figures[row["log_uri"]] for row, _ in known]
+        largest = max((_largest_of(row) for row, _ in known), default=NO_TIMESTAMP)
+        types = {name for one in found for name in one["timestamp_types"] or ()}
+        bits = sum(1 << k for k, name in enumerate(TIMESTAMP_TYPES) if name in types)
+        limits = plan.question.limits.of(topic)
+        row: dict[str, Any] = dict.fromkeys(TIMESTAMPS.names)
+        row |= {"log_dir": log_dir, "topic": topic, "partition": partition}
+        row |= {
+            "segments": len(segments),
+            "batches": sum(one["batch_count"] or 0 for one in found),
+            "timestamp_type": timestamp_type_of(bits, has_timestamp=largest >= 0),
+            "policy_timestamp_type": plan.question.limits.timestamp_type(topic),
+            "largest_timestamp": None if largest < 0 else largest,
+            "out_of_order_batches": sum(one["out_of_order_batches"] or 0 for one in found),
+            "before_max_ms": limits.before_max_ms,
+            "after_max_ms": limits.after_max_ms,
+            "clock": plan.question.clock.value,
+            "bytes_read": 0,
+            "problems": [
+                f"{row['log_uri']}: {row['error']}" for row, _ in segments if row["error"]
+            ],
+        }
+        for number, kind in enumerate(SUSPICIONS[:-1]):
+            row[kind.value] = sum(code == number for _, code in known)
+        yield row
+
+
+def _largest_of(row: Mapping[str, Any]) -> int:
+    largest = row["max_timestamp"]
+    return NO_TIMESTAMP if largest is None else int(largest)
+
+
+def _suspicions(plan: TimestampPlan, rows: list[dict[str, Any]]) -> Codes:
+    """Return what is suspicious about each segment's largest timestamp."""
+    largest = [_largest_of(row) for row in rows]
+    topics = {row["topic"] for row in rows}
+    limits = {topic: plan.question.limits.of(topic).after_max_ms for topic in topics}
+    after_max = [MAX_INT64 if (limit := limits[row["topic"]]) is None else limit for row in rows]
+    return suspicions_of_records(
+        np.array(largest, np.int64), np.array(after_max, np.int64), now_ms=plan.question.now_ms
+    )
+
+
+_HISTOGRAM: Final = pa.list_(
+    pa.struct([pa.field("up_to_ms", pa.int64()), pa.field("batches", pa.int64(), nullable=False)])
+)
+_ROW_FIELDS: list["pa.Field[Any]"] = [
+    pa.field("log_dir", pa.string()),
+    pa.field("topic", pa.string()),
+    pa.field("partition", pa.int32()),
+    pa.field("segments", pa.int64(), nullable=False),
+    pa.field("batches", pa.int64(), nullable=False),
+    pa.field("batches_without_timestamp", pa.int64()),
+    pa.field("timestamp_type", pa.string(), nullable=False),
+    pa.field("policy_timestamp_type", pa.string()),
+    pa.field("largest_timestamp", pa.int64()),
+    pa.field("out_of_order_batches", pa.int64(), nullable=False),
+    pa.field("furthest_behind_ms", pa.int64()),
+    pa.field("behind", _HISTOGRAM),
+    pa.field("before_file", _HISTOGRAM),
+    pa.field("after_file", _HISTOGRAM),
+    pa.field("before_max_ms", pa.int64()),
+    pa.field("after_max_ms", pa.int64()),
+    pa.field("clock", pa.string(), nullable=False),
+    pa.field("judged_by_append_time", pa.int64()),
+    pa.field("judged_by_clock", pa.int64()),
+    pa.field("rejected_before", pa.int64()),
+    pa.field("rejected_after", pa.int64()),
+    *(pa.field(kind.value, pa.int64(), nullable=False) for kind in SUSPICIONS[:-1]),
+    pa.field("latency_batches", pa.int64()),
+    pa.field("latency_min_ms", pa.int64()),
+    pa.field("latency_median_ms", pa.int64()),
+    pa.field("latency_p99_ms", pa.int64()),
+    pa.field("latency_max_ms", pa.int64()),
+    pa.field("bytes_read", pa.int64(), nullable=False),
+    pa.field("problems", pa.list_(pa.string()), nullable=False),
+]
+TIMESTAMPS: Final = pa.schema(_ROW_FIELDS)
+"""One row per partition and log directory."""
+
+
+class PartitionProfile(NamedTuple):
+    """The timestamps of a partition in one log directory.
+
+    `problems` has a line for each log that could not be read to its end, which the profile lacks.
+    """
+
+    log_dir: str | None
+    topic: str | None
+    partition: int | None
+    segments: int
+    profile: TimestampProfile
+    problems: tuple[str, ...]
+    bytes_read: int
+    unreadable: tuple[str, ...] = ()  # those of the problems that are no damage
+
+
+def timestamp_row(found: PartitionProfile, question: TimestampQuestion) -> dict[str, Any]:
+    """Return the profile of a partition as a row of TIMESTAMPS."""
+    profile, limits = found.profile, question.limits.of(found.topic)
+    largest = profile.largest_timestamp
+    return {
+        "log_dir": found.log_dir,
+        "topic": found.topic,
+        "partition": found.partition,
+        "segments": found.segments,
+        "batches": profile.batches,
+        "batches_without_timestamp": profile.without_timestamp,
+        "timestamp_type": profile.timestamp_type,
+        "policy_timestamp_type": question.limits.timestamp_type(found.topic),
+        "largest_timestamp": None if largest == NO_TIMESTAMP else largest,
+        "out_of_order_batches": profile.out_of_order,
+        "furthest_behind_ms": profile.furthest_behind_ms,
+        "behind": _histogram(profile.behind),
+        "before_file": _histogram(profile.before_file),
+        "after_file": _histogram(profile.after_file),
+        "before_max_ms": limits.before_max_ms,
+        "after_max_ms": limits.after_max_ms,
+        "clock": question.clock.value,
+        "judged_by_append_time": profile.judged_by_append_time,
+        "judged_by_clock": profile.judged_by_clock,
+        "rejected_before": profile.rejected_before,
+        "rejected_after": profile.rejected_after,
+        **{
+            kind.value: int(count)
+            for kind, count in zip(SUSPICIONS[:-1], profile.suspicious, strict=False)
+        },
+        **_latency(profile.latency),
+        "bytes_read": found.bytes_read,
+        "problems": list(found.problems),
+    }
+
+
+def _histogram(counts: Int64s) -> list[dict[str, int | None]]:
+    """Return the classes with batches; `up_to_ms` None: further than all others."""
+    return [
+        {"up_to_ms": up_to_ms, "batches": int(count)}
+        for up_to_ms, count in zip((*DISTANCES, None), counts, strict=True)
+        if count
+    ]
+
+
+def _latency(latency: LatencyHistogram) -> dict[str, int | None]:
+    return {
+        "latency_batches": latency.count,
+        "latency_min_ms": latency.smallest,
+        "latency_median_ms": latency.percentile(50),
+        "latency_p99_ms": latency.percentile(99),
+        "latency_max_ms": latency.largest,
+    }
+
+
+class _ProfiledSegment(NamedTuple):
+    """The profile of a log up to its end, or up to the damage that `error` names."""
+
+    number: int  # of its row in the plan
+    profile: TimestampProfile
+    largest_before: int  # the largest timestamp before it that the profile was made with
+    bytes_read: int
+    error: str | None = None
+    is_unreadable: bool = False  # the error is no damage: the log could not be read
+
+    def is_true_for(self, largest_before: int) -> bool:
+        """Return whether the profile is the same with another largest timestamp before it.
+
+        It is if both are at most the first timestamp, so that no batch is behind them.
+        """
+        first = self.profile.first_timestamp
+        changed = largest_before != self.largest_before and first >= 0
+        return not changed or max(largest_before, self.largest_before) <= first
+
+
+def _profile_log(row: dict[str, Any], question: TimestampQuestion) -> _ProfiledSegment:
+    """Return the profile of the log of a row of AUDITED. Errors are a text, never an exception."""
+    number, before, profile = row["number"], row["largest_before"], TimestampProfile()
+    if row["error"]:
+        return _ProfiledSegment(number, profile, before, 0, row["error"], is_unreadable=True)
+    asked = ProfileQuestion(
+        question.limits.of(row["topic"]),
+        question.now_ms,
+        question.clock_ms(row["last_modified_ms"]),
+        row["last_modified_ms"],
+        before,
+    )
+    bytes_read = 0
+    try:
+        with scanned(Location.of(row["log_uri"])) as (read_into, size_bytes, view_at):
+            scan = BatchScan(read_into, size_bytes, check_crc=False, view_at=view_at)
+            try:
+                for batches in scan:
+                    profile.append(batches, asked)
+            finally:
+                bytes_read = scan.bytes_read
+            return _ProfiledSegment(number, profile, before, bytes_read, scan.damage)
+    except (FileReadError, Kip33Error) as error:
+        return _ProfiledSegment(
+            number, profile, before, bytes_read, one_line(error), is_unreadable=True
+        )
+
+
+def execute_timestamps(
+    plan: TimestampPlan,
+    engine: Engine,
+    *,
+    parallelism: int | None = None,
+    on_progress: Progress | None = None,
+) -> list[PartitionProfile]:
+    """Return a profile for each partition and log directory, by topic and partition."""
+
+    def run(files: pa.Table) -> list[_ProfiledSegment]:
+        return engine.run_on_bins(
+            files,
+            partial(_profile_bin, plan.source, plan.question),
+            parallelism=parallelism,
+            on_progress=on_progress,
+        )
+
+    profiled = sorted(run(plan.files), key=_number)
+    largest = [one.profile.largest_timestamp for one in profiled]
+    files = with_largest_before(plan.files, largest)
+    before: list[Any] = files["largest_before"].to_pylist()
+    wrong = [one.number for one in profiled if not one.is_true_for(before[one.number])]
+    if wrong:
+        for again in run(files.take(pa.array(wrong, pa.int64()))):
+            bytes_read = profiled[again.number].bytes_read + again.bytes_read
+            profiled[again.number] = again._replace(bytes_read=bytes_read)
+    return list(_partitions(files, profiled))
+
+
+def _profile_bin(
+    source: Location, question: TimestampQuestion, number: int, files: pa.Table
+) -> Iterator[_ProfiledSegment]:
+    """Yield the profile of each log of one bin, which is the work of one task."""
+    rows = files.to_pylist()
+    run = partial(_profile_log, question=question)
+    yield from map_in_order(source, rows, run, held_bytes=lambda row: row["size_bytes"] or 0)
+
+
+def topic_profiles(found: Iterable[PartitionProfile]) -> Iterator[PartitionProfile]:
+    """Yield a profile for each topic, the sum of all its partitions and log directories."""
+    for topic, members in groupby(found, key=lambda one: one.topic):
+        yield _sum(None, topic, None, members)
+
+
+def _partitions(files: pa.Table, profiled: list[_ProfiledSegment]) -> Iterator[PartitionProfile]:
+    uris: list[Any] = files["log_uri"].to_pylist()
+    numbered = zip(keys_of(files), profiled, strict=True)
+    for (topic, partition, log_dir, _), members in groupby(numbered, key=lambda pair: pair[0]):
+        key = log_dir, topic, partition
+        yield _sum(*key, (_of_segment(one, uris[one.number]) for _, one in members))
+
+
+def _of_segment(one: _ProfiledSegment, log_uri: str) -> PartitionProfile:
+    problems = (f"{log_uri}: {one.error}",) if one.error else ()
+    unreadable = problems if one.is_unreadable else ()
+    return PartitionProfile(None, None, None, 1, one.profile, problems, one.bytes_read, unreadable)
+
+
+def _sum(
+    log_dir: str | None,
+    topic: str | None,
+    partition: int | None,
+    members: Iterable[PartitionProfile],
+) -> PartitionProfile:
+    total, segments, bytes_read = TimestampProfile(), 0, 0
+    problems: list[str] = []
+    unreadable: list[str] = []
+    for one in members:
+        total.merge(one.profile)
+        segments += one.segments
+        bytes_read += one.bytes_read
+        problems += one.problems
+        unreadable += one.unreadable
+    key = log_dir, topic, partition
+    texts = tuple(problems), tuple(unreadable)
+    return PartitionProfile(*key, segments, total, texts[0], bytes_read, texts[1])
+
+
+def _number(one: _ProfiledSegment) -> int:
+    return one.number

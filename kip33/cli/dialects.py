@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import click
 
-from kip33.audits.dialect_question import COMPARED, DialectQuestion
+from kip33.audits.dialect_segment import COMPARED, DialectQuestion
 from kip33.builds.topic_settings import load_topic_settings
 from kip33.cli.dialect_tables import print_dialects
 from kip33.cli.engine_option import EngineOptions, engine_options, open_engine
@@ -122,7 +122,7 @@ def dialects(
     Only headers of batches are read, and the records of uncompressed batches for the dialect live.
     With jsonl and csv, the last line on standard error is KIP33_RESULT with a summary as JSON.
     """
-    from kip33.audits.dialect_report import DIALECT_COLUMNS, dialect_rows
+    from kip33.audits.dialect_segment import DIALECT_COLUMNS, dialect_rows
     from kip33.audits.dialect_tree import execute_dialects, plan_dialects
 
     default = IndexSettings("recover", index_interval_bytes, segment_index_bytes, check_crc)

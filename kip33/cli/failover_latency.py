@@ -11,8 +11,14 @@ from typing import NamedTuple
 
 import click
 
-from kip33.audits.timestamp_plan import AuditClock, TimestampQuestion, plan_timestamps
-from kip33.audits.timestamp_tree import PartitionProfile, execute_timestamps, topic_profiles
+from kip33.audits.timestamp_plan import (
+    AuditClock,
+    PartitionProfile,
+    TimestampQuestion,
+    execute_timestamps,
+    plan_timestamps,
+    topic_profiles,
+)
 from kip33.catalog.catalog import Snapshot
 from kip33.cli.output import human_bytes, human_duration, warn
 from kip33.errors import LocationError

@@ -10,11 +10,15 @@ from typing import Any, NamedTuple, TextIO
 import click
 import pyarrow as pa
 
-from kip33.audits.roll_audit import FIGURES, RollAudit, audit_columns
+from kip33.audits.roll_audit import FIGURES, RollAudit, audit_columns, roll_partitions, roll_tables
 from kip33.audits.roll_logs import logs_below, logs_of, read_first_batches, read_source
-from kip33.audits.roll_tables import roll_partitions, roll_tables
-from kip33.audits.roll_what_if import ReplayedPartition, WhatIfRequest, replay_partitions
-from kip33.audits.roll_what_if_rows import replay_sums, segment_rows
+from kip33.audits.roll_what_if import (
+    ReplayedPartition,
+    WhatIfRequest,
+    replay_partitions,
+    replay_sums,
+    segment_rows,
+)
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.catalog_columns import CatalogColumns, read_columns
 from kip33.cli.engine_option import engine_choice, open_engine

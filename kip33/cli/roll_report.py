@@ -8,8 +8,7 @@ import click
 import numpy as np
 import pyarrow as pa
 
-from kip33.audits.roll_audit import RollAudit
-from kip33.audits.roll_tables import roll_table
+from kip33.audits.roll_audit import RollAudit, roll_table
 from kip33.cli.output import (
     MOST_TABLE_ROWS,
     RESULT,

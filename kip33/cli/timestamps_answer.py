@@ -9,16 +9,18 @@ from typing import Any
 import click
 
 from kip33.archive.bins import EngineName
-from kip33.audits.timestamp_catalog import catalog_rows
 from kip33.audits.timestamp_plan import (
+    TIMESTAMPS,
     AuditClock,
     TimestampPlan,
     TimestampQuestion,
+    catalog_rows,
+    execute_timestamps,
     is_catalog,
     plan_timestamps,
+    timestamp_row,
+    topic_profiles,
 )
-from kip33.audits.timestamp_rows import TIMESTAMPS, timestamp_row
-from kip33.audits.timestamp_tree import execute_timestamps, topic_profiles
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.cli.engine_option import engine_choice, open_engine
 from kip33.cli.output import RESULT, print_json, print_rows, warn_of_unreadable

@@ -7,13 +7,14 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from kip33.archive.bins import Progress
 from kip33.audits.timestamp_plan import (
+    TIMESTAMPS,
     AuditClock,
     TimestampQuestion,
+    execute_timestamps,
     is_catalog,
     plan_timestamps,
+    timestamp_row,
 )
-from kip33.audits.timestamp_rows import TIMESTAMPS, timestamp_row
-from kip33.audits.timestamp_tree import execute_timestamps
 from kip33.catalog.catalog import Catalog, choose
 from kip33.rules.policies import Policies
 from kip33.rules.timestamp_profile import LimitChoice

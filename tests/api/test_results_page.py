@@ -13,8 +13,8 @@ import pytest
 import kip33
 from kip33.api.answer_table import ANSWERS
 from kip33.api.retention_table import RETENTION
-from kip33.audits.roll_tables import ROLL
-from kip33.audits.timestamp_rows import TIMESTAMPS
+from kip33.audits.roll_audit import ROLL
+from kip33.audits.timestamp_plan import TIMESTAMPS
 from kip33.catalog.difference import DIFFERENCE
 from kip33.catalog.schema import SEGMENTS
 from kip33.indexing.verification import SEGMENT_VERDICTS

@@ -7,9 +7,13 @@ from random import Random
 import numpy as np
 import pytest
 
-from kip33.audits.dialect_question import COMPARED, ComparedPartition, DialectQuestion
-from kip33.audits.dialect_report import dialect_rows
-from kip33.audits.dialect_segment import DialectIndex
+from kip33.audits.dialect_segment import (
+    COMPARED,
+    ComparedPartition,
+    DialectIndex,
+    DialectQuestion,
+    dialect_rows,
+)
 from kip33.audits.dialect_tree import execute_dialects, plan_dialects
 from kip33.formats.batch import BATCH
 from kip33.formats.time_index import OffsetIndex, TimeIndex

@@ -2,10 +2,8 @@
 
 import pytest
 
-from kip33.audits.roll_audit import audit_columns
-from kip33.audits.roll_log_headers import FirstBatch, first_batch_of
-from kip33.audits.roll_logs import logs_below, read_source
-from kip33.audits.roll_tables import roll_table
+from kip33.audits.roll_audit import audit_columns, roll_table
+from kip33.audits.roll_logs import FirstBatch, first_batch_of, logs_below, read_source
 from kip33.audits.roll_what_if import WhatIfRequest, replay_partitions
 from kip33.formats.scan import read_header_at
 from kip33.local.local_engine import LocalEngine

@@ -8,10 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kip33.audits.timestamp_catalog import catalog_rows
-from kip33.audits.timestamp_plan import AuditClock, TimestampQuestion, plan_timestamps
-from kip33.audits.timestamp_rows import TIMESTAMPS, timestamp_row
-from kip33.audits.timestamp_tree import PartitionProfile, execute_timestamps, topic_profiles
+from kip33.audits.timestamp_plan import (
+    TIMESTAMPS,
+    AuditClock,
+    PartitionProfile,
+    TimestampQuestion,
+    catalog_rows,
+    execute_timestamps,
+    plan_timestamps,
+    timestamp_row,
+    topic_profiles,
+)
 from kip33.catalog.catalog import Catalog
 from kip33.errors import LocationError
 from kip33.formats.batch import BATCH

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kip33.audits.dialect_question import COMPARED
-from kip33.audits.dialect_report import DIALECT_COLUMNS
+from kip33.audits.dialect_segment import COMPARED, DIALECT_COLUMNS
 from kip33.cli.output import RESULT
 from kip33.rules.draft_entries import DRAFTS, index_file_of
 from tests.builders.log_file import write_log

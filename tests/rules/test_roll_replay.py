@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from kip33.audits.roll_replayed_log import Replay, Segments
+from kip33.audits.roll_what_if import Replay, Segments
 from kip33.formats.native import compiled, plain
 from kip33.formats.scan import read_header_at
 from kip33.rules.roll_replay import REPLAY_ENDS

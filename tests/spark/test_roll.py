@@ -9,8 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from kip33.audits.roll_audit import FIGURES, audit_columns
-from kip33.audits.roll_tables import ROLL, roll_table
+from kip33.audits.roll_audit import FIGURES, ROLL, audit_columns, roll_table
 from kip33.catalog.catalog_columns import columns_of
 from kip33.catalog.schema import SEGMENTS
 from kip33.rules.policies import Policies

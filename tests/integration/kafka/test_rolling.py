@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kip33.audits.roll_replayed_log import Replay
+from kip33.audits.roll_what_if import Replay
 from kip33.rules.roll_replay import REPLAY_ENDS, new_replay, replay_batches
 from kip33.rules.rolling import (
     NextBatch,
