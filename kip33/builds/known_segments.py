@@ -1,17 +1,34 @@
-"""What earlier builds tell of the listed segments: rows to reuse, files that are ours, orphans."""
+"""What earlier builds tell of the listed segments: rows to reuse, files that are ours, orphans.
 
-from typing import NamedTuple
+Topic ids that a build takes from the newest snapshot, and rows whose log is another one now.
+
+A topic's id is read from `partition.metadata`. The row of an unchanged segment has the id and the
+file's modification time, so a directory whose segments are all known is not read again. Kafka never
+changes such a file; only another one can take its place.
+
+Find rows whose files a change earlier in the partition may make wrong.
+
+The `.txnindex` of a segment depends on the transactions that are open at its start, its `.snapshot`
+on the producers of all earlier segments. So if a build reads a segment, it also reads the later
+ones again that depend on it. On most nights the segments that are read are the last ones of their
+partitions, and no segment follows them.
+
+Behind a log that could not be read the transactions and the producers are unknown. A build tries
+such a log each night, but reads the segments behind it again only when the log can be opened.
+"""
+
+import re
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kip33.archive.layouts import KAFKA
 from kip33.archive.listing import Column, log_uris, told_apart, with_neighbours, with_topic_ids
-from kip33.builds.build_spec import BuildSpec
-from kip33.builds.carry_over import CarryOver, plan_carry_over
-from kip33.builds.earlier_builds import EarlierBuilds
-from kip33.builds.index_claims import is_in, ours_by_claims, snapshots_by_claims
-from kip33.builds.known_topic_ids import has_moved, known_topic_ids
+from kip33.builds.build_options import BuildSpec
+from kip33.builds.carry_over import CarryOver, Looked, plan_carry_over
+from kip33.builds.earlier_builds import EarlierBuilds, is_in, ours_by_claims, snapshots_by_claims
 from kip33.builds.largest_before import LARGEST_BEFORE, EarlierTimestamps, earlier_timestamps
 from kip33.builds.orphans import (
     PRODUCER,
@@ -22,14 +39,22 @@ from kip33.builds.orphans import (
     returned_orphans,
     still_orphaned,
 )
-from kip33.builds.reusable_rows import Int64s, Mask, ReusableRows
-from kip33.builds.reuse import ListingMatch, match_listing
-from kip33.builds.snapshot_merge import Looked
-from kip33.builds.transaction_reuse import may_differ
+from kip33.builds.reuse import (
+    NULL_NUMBER,
+    Int64s,
+    ListingMatch,
+    Mask,
+    ReusableRows,
+    match_listing,
+    may_change_unseen,
+)
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.orphan_list import read_orphans
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.rules.draft_entries import BUCKET
+from kip33.stores.concurrently import map_in_order
+from kip33.stores.files import opened
+from kip33.stores.locations import Location
 
 
 class ListedSegments(NamedTuple):
@@ -181,5 +206,104 @@ def _reusable(
 ) -> Mask:
     """Return which rows of the snapshot are right for their listed segments."""
     reusable: Mask = found.reusable & ~is_in(listed.wanted, past.suspect)
-    reusable &= ~has_moved(known, listed.at, listed.files)
-    return reusable & ~may_differ(build, listed.files, listed.uris, known, found, reusable)
+    reusable &= ~_has_moved(known, listed.at, listed.files)
+    return reusable & ~_may_differ(build, listed.files, listed.uris, known, found, reusable)
+
+
+_WITH_TOPIC_ID: Final = re.compile(r"(?:.*/)?[A-Za-z0-9_-]{22}")
+
+
+def known_topic_ids(
+    known: ReusableRows, at: Int64s, files: pa.Table, *, known_listed_ms: int
+) -> Column:
+    """Return for each of `files` the id in its row of the snapshot, null if it may be another.
+
+    `at` are the numbers of their rows, -1 without one. A file that changed less than 2 s before
+    the listing that gave the row is read again.
+    """
+    if not known.rows:
+        return pa.nulls(files.num_rows, pa.string())
+    now_ms = pc.fill_null(files["partition_metadata_modified_ms"], NULL_NUMBER).to_numpy()
+    same = (
+        (at >= 0) & (now_ms != NULL_NUMBER) & (known.partition_metadata_modified_ms[at] == now_ms)
+    )
+    same &= ~may_change_unseen(now_ms, known_listed_ms)
+    if not same.any():
+        return pa.nulls(files.num_rows, pa.string())
+    return known.topic_id.take(pa.array(at, mask=~same)).combine_chunks()
+
+
+def _has_moved(known: ReusableRows, at: Int64s, files: pa.Table) -> Mask:
+    """Return which of `files` have another log_dir than their rows.
+
+    This is so after a topic was deleted and created again: its log_dir gets the topic id. Such a
+    segment is read again, because other segments are before it now.
+    """
+    names = pc.unique(known.log_dir).to_pylist() + pc.unique(files["log_dir"]).to_pylist()
+    if not known.rows or not any(name and _WITH_TOPIC_ID.fullmatch(name) for name in names):
+        return np.zeros(files.num_rows, bool)
+    before = known.log_dir.take(pa.array(at, mask=at < 0))
+    moved: Mask = pc.not_equal(before, files["log_dir"]).fill_null(False).to_numpy()
+    return moved
+
+
+def _may_differ(
+    build: BuildSpec,
+    files: pa.Table,
+    uris: Column,
+    known: ReusableRows,
+    found: ListingMatch,
+    reusable: Mask,
+) -> Mask:
+    """Return which of the reusable rows must be read again because an earlier segment is read.
+
+    `files` is a LISTING whose logs are at `uris`, `found` its match, `reusable` which rows would
+    be reused.
+    """
+    if not known.rows or not build.offset_index:
+        return np.zeros(files.num_rows, bool)
+    depends = reusable if build.producer_snapshots else reusable & known.has_transactions[found.at]
+    changed = ~reusable & pc.is_valid(files["base_offset"]).to_numpy()
+    order, first = _by_partition(files)
+    in_order = np.arange(len(order))
+    was_unread = changed & (found.at >= 0) & known.is_unread[found.at]
+    last_unread = np.maximum.accumulate(np.where(was_unread[order], in_order, -1))
+    # What is behind two such logs depends on the later one.
+    asked = np.unique(last_unread[depends[order] & (last_unread >= first)])
+    logs = uris.take(pa.array(order[asked])).to_pylist()
+    can_be_opened = np.fromiter(map_in_order(build.source, logs, _can_be_opened), bool)
+    still_unread = asked[~can_be_opened]
+    sources = np.where(changed[order], in_order, -1)
+    sources[still_unread] = -1
+    ends = np.full(len(order), -1)
+    ends[still_unread] = still_unread
+    last_changed = np.maximum.accumulate(sources)
+    behind = np.zeros(len(order), bool)
+    behind[order] = (last_changed >= first) & (last_changed > np.maximum.accumulate(ends))
+    return behind & depends
+
+
+def _by_partition(files: pa.Table) -> tuple[Int64s, Int64s]:
+    """Return the order by partition and base offset, and where each partition begins in it."""
+    codes = [
+        pc.index_in(files[name], value_set=pc.unique(files[name])).to_numpy()
+        for name in ("log_dir", "topic", "partition")
+    ]
+    offsets = pc.fill_null(files["base_offset"], -1).to_numpy()
+    order = np.lexsort((offsets, *codes))
+    rows = np.arange(len(order))
+    begins = np.zeros(len(order), bool)
+    begins[:1] = True
+    for code in codes:
+        begins[1:] |= np.diff(code[order]) != 0
+    return order, np.maximum.accumulate(np.where(begins, rows, 0))
+
+
+def _can_be_opened(log_uri: str) -> bool:
+    """Return whether the first byte of a log can be read, if it has one."""
+    try:
+        with opened(Location.of(log_uri)) as (read_into, _):
+            read_into(0, memoryview(bytearray(1)))
+    except (OSError, ValueError):
+        return False
+    return True

@@ -25,8 +25,8 @@ import pyarrow.compute as pc
 from kip33.archive.bins import Engine, Progress
 from kip33.archive.directory import Segment
 from kip33.archive.listing import LISTING, Column, log_uris, segments_of
-from kip33.builds.build_spec import BuildSpec
-from kip33.builds.reusable_rows import Int64s, Mask
+from kip33.builds.build_options import BuildSpec
+from kip33.builds.reuse import Int64s, Mask
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.indexing.segment import index_file

@@ -15,14 +15,15 @@ from pyarrow import fs
 
 from kip33.archive.leftover_files import Leftover, LeftoverKind
 from kip33.archive.segment_paths import is_link
-from kip33.builds.leftover_logs import LeftoverLogs
-from kip33.builds.leftover_plan import (
+from kip33.builds.leftovers import (
+    LeftoverLogs,
     LeftoverPlan,
     PlannedLeftover,
     PlannedLeftoverFile,
+    find_leftovers,
+    index_dir_of,
     is_linked,
 )
-from kip33.builds.leftovers import find_leftovers, index_dir_of
 from kip33.catalog.catalog import Catalog, choose
 from kip33.errors import Kip33Error, PlanError
 from kip33.retention.broker_locks import locked

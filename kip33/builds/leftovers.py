@@ -2,10 +2,28 @@
 
 SOURCE and the index directory are listed now. An index file is ours if the newest snapshot lists it
 as orphaned and it still has that size and time (`builds.orphans`).
+
+The logs of leftover index files: while one of them exists, the index file stays.
+
+A plan to remove leftovers: files that belong to no segment, as they are when it is made.
+
+A plan has our own files. Files of brokers and of other programs are in it only if the user names
+their kind. These are never planned:
+
+- `.swap` and `.cleaned` files and `-future` directories: a broker that starts may use their data;
+- uploads and manifests: only the uploader's own metadata says whether they are needed;
+- unknown files.
+
+A plan to remove leftovers as a file of JSON objects, one per line.
+
+{"kind": "leftover plan", "version": 1, "plan_id": "5c1e...", "created_ms": ..., ...}
+{"kind": "leftover", "leftover": "index file of kip33 without a log", "uri": ..., "files": ...}
 """
 
-from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +33,7 @@ from kip33.archive.layouts import layout_of
 from kip33.archive.leftover_files import (
     INDEX_END,
     INDEX_SUFFIXES,
+    MARKED_DIRECTORIES,
     OWN_TEMPORARY,
     Leftover,
     LeftoverKind,
@@ -22,11 +41,26 @@ from kip33.archive.leftover_files import (
     list_leftovers,
 )
 from kip33.archive.listing import index_uris
+from kip33.archive.output_files import (
+    PlanForm,
+    is_leftover_plan,
+    is_plain_path,
+    plan_id_of,
+    plan_line,
+    read_plan_lines,
+    require_plain_path,
+    require_plan_place,
+    write_plan_lines,
+)
+from kip33.archive.segment_paths import is_link, link_in
 from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog.draft import DEAD_AFTER_MS
 from kip33.catalog.orphan_list import read_orphans
-from kip33.errors import FileReadError, LocationError, is_of_the_machine
+from kip33.errors import FileReadError, Kip33Error, LocationError, PlanError, is_of_the_machine
+from kip33.formats.names import parse_partition_dir
+from kip33.stores.concurrently import map_in_order
 from kip33.stores.directory_checks import require_directory
-from kip33.stores.files import FileStatus, entries_of, one_line, status_of
+from kip33.stores.files import FileStatus, entries_of, listed_status, one_line, status_of
 from kip33.stores.locations import Location
 
 _TIME: Final = INDEX_SUFFIXES[0]
@@ -136,3 +170,312 @@ def _in_index_dir(
         has_log = pc.or_(has_log, pc.is_in(time_indexes, value_set=expected.combine_chunks()))
     is_there = has_log.to_pylist()
     return found + [one for one, has in zip(indexes, is_there, strict=True) if not has]
+
+
+_LOG, _SWAP = ".log", ".swap"  # a broker that starts removes `.swap` from a log's name
+_ENDS: Final = ("", _LOG, f"{_LOG}{_SWAP}")
+
+
+class LeftoverLogs(NamedTuple):
+    """What a snapshot tells about the logs of leftover index files."""
+
+    by_orphan: dict[str, str]  # the log's URI by the URI of our index file
+    source: Location
+    index_dir: Location
+
+    @classmethod
+    def of(cls, catalog: Catalog, snapshot: Snapshot) -> Self:
+        """Return the logs of a snapshot's orphans; an unreadable list of them has no logs."""
+        orphans, _ = read_orphans(catalog, snapshot)
+        uris = (orphans[name].to_pylist() for name in ("index_uri", "log_uri"))
+        source = Location.of(snapshot.source)
+        return cls(dict(zip(*uris, strict=True)), source, index_dir_of(snapshot))
+
+    @property
+    def roots(self) -> tuple[Location, Location]:
+        """Return SOURCE and the index directory."""
+        return self.source, self.index_dir
+
+    def of_leftover(self, one: Leftover) -> tuple[Location, ...]:
+        """Return the places of the logs, none for a leftover that is no index file."""
+        if one.kind == LeftoverKind.ORPHAN:
+            log = Location.of(self.by_orphan[one.uri])
+            return log, log._replace(path=log.path + _SWAP)
+        if one.kind == LeftoverKind.INDEX:
+            return tuple(self._beside(Location.of(one.uri)))
+        return ()
+
+    def _beside(self, index: Location) -> Iterator[Location]:
+        """Yield the places of the logs of an index file that kip33 did not write, in any layout."""
+        stem = index._replace(path=re.sub(INDEX_END, "", index.path))
+        stems = [stem]
+        if self.index_dir != self.source and self.index_dir.contains(index):
+            below = stem.path.removeprefix(self.index_dir.path).lstrip("/")
+            stems.append(self.source.child(below))
+        for place in stems:
+            yield from (place._replace(path=place.path + end) for end in _ENDS)
+
+
+ALWAYS_PLANNED: Final = (LeftoverKind.ORPHAN, LeftoverKind.TEMPORARY)
+PLANNED_ON_REQUEST: Final = {
+    "foreign-indexes": LeftoverKind.INDEX,
+    "deleted-files": LeftoverKind.DELETED,
+    "delete-directories": LeftoverKind.DELETE,
+    "stray-directories": LeftoverKind.STRAY,
+}
+"""Kinds that kip33 does not own, by the names with which a user asks for them."""
+
+
+class PlannedLeftoverFile(NamedTuple):
+    """One file to remove, with the size and time it must have."""
+
+    uri: str
+    size_bytes: int
+    last_modified_ms: int
+
+
+class PlannedLeftover(NamedTuple):
+    """A leftover to remove: one file, or a directory with its files."""
+
+    kind: LeftoverKind
+    uri: str  # of the file, or of the directory
+    files: tuple[PlannedLeftoverFile, ...]
+
+    @property
+    def is_directory(self) -> bool:
+        """Return whether it is a directory."""
+        return self.kind in MARKED_DIRECTORIES
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes of all its files."""
+        return sum(file.size_bytes for file in self.files)
+
+
+class UnplannedLeftover(NamedTuple):
+    """A leftover of a wanted kind that is not in the plan, and why."""
+
+    kind: LeftoverKind
+    uri: str
+    why: str
+
+
+@dataclass(frozen=True)
+class LeftoverPlan:
+    """What to remove, and from which listing that was decided."""
+
+    plan_id: str
+    created_ms: int
+    catalog: str  # URIs
+    snapshot: str
+    source: str
+    index_dir: str
+    leftovers: tuple[PlannedLeftover, ...]
+
+    @property
+    def files(self) -> int:
+        """Return the number of files."""
+        return sum(len(one.files) for one in self.leftovers)
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes of all files."""
+        return sum(one.size_bytes for one in self.leftovers)
+
+
+def plan_leftovers(
+    catalog: Catalog,
+    snapshot: Snapshot,
+    leftovers: Leftovers,
+    *,
+    kinds: Collection[LeftoverKind] = (),
+    now_ms: int,
+) -> tuple[LeftoverPlan, list[UnplannedLeftover]]:
+    """Return the plan for our leftovers and those of `kinds`, and which of them it leaves out.
+
+    `leftovers` are those of `snapshot`. The plan has no id yet. Raises ValueError for a kind that
+    no plan may have.
+    """
+    if others := set(kinds) - {*ALWAYS_PLANNED, *PLANNED_ON_REQUEST.values()}:
+        raise ValueError(f"{sorted(others)}: leftovers that kip33 never removes")
+    wanted = [one for one in leftovers.found if one.kind in {*ALWAYS_PLANNED, *kinds}]
+    planned: list[PlannedLeftover] = []
+    unplanned: list[UnplannedLeftover] = []
+    source = Location.of(snapshot.source)
+    roots = (source, index_dir_of(snapshot))
+    for one in map_in_order(source, wanted, lambda leftover: _look_at(leftover, roots, now_ms)):
+        if isinstance(one, PlannedLeftover):
+            planned.append(one)
+        else:
+            unplanned.append(one)
+    plan = LeftoverPlan(
+        "",
+        now_ms,
+        catalog.location.uri,
+        snapshot.name,
+        snapshot.source,
+        index_dir_of(snapshot).uri,
+        tuple(planned),
+    )
+    return plan, unplanned
+
+
+def is_linked(place: Location, roots: tuple[Location, ...]) -> bool:
+    """Return whether a leftover is a link, or is reached by one below the roots.
+
+    Index files in index directories of earlier builds are below neither.
+    """
+    above = [root for root in roots if place.path.startswith(root.path.rstrip("/") + "/")]
+    if place.root not in {root.root for root in above}:
+        return is_link(place)
+    return link_in(place, max(above, key=lambda root: len(root.path))) is not None
+
+
+def _look_at(
+    one: Leftover, roots: tuple[Location, ...], now_ms: int
+) -> PlannedLeftover | UnplannedLeftover:
+    try:
+        found = PlannedLeftover(one.kind, one.uri, _files_of(one))
+        why = _why_not(found, roots, now_ms)
+    except OSError as error:
+        if is_of_the_machine(error):
+            raise
+        why = f"cannot be planned: {one_line(error)}"
+    return UnplannedLeftover(one.kind, one.uri, why) if why else found
+
+
+def _files_of(one: Leftover) -> tuple[PlannedLeftoverFile, ...]:
+    """Return the files of a leftover; OSError if it has other entries, or no time."""
+    if one.kind not in MARKED_DIRECTORIES:
+        if one.last_modified_ms is None:
+            raise OSError("the store has no modification time")
+        return (PlannedLeftoverFile(one.uri, one.size_bytes, one.last_modified_ms),)
+    place = Location.of(one.uri)
+    found = []
+    for info in place.filesystem().get_file_info(fs.FileSelector(place.path)):
+        file = Location(place.root, info.path)
+        if info.type != fs.FileType.File:
+            raise OSError(f"{file.uri} is not a file: Kafka puts only files there")
+        size_bytes, modified_ms = listed_status(place, info)
+        if modified_ms is None:
+            raise OSError(f"{file.uri}: the store has no modification time")
+        found.append(PlannedLeftoverFile(file.uri, size_bytes, modified_ms))
+    return tuple(sorted(found))
+
+
+def _why_not(one: PlannedLeftover, roots: tuple[Location, ...], now_ms: int) -> str:
+    """Return why a leftover must not be planned, an empty text if it may be."""
+    if any(is_linked(Location.of(uri), roots) for uri in (one.uri, *(f.uri for f in one.files))):
+        return "is, has, or is reached by, a symbolic link: remove it by hand"
+    if one.kind == LeftoverKind.ORPHAN:
+        return ""
+    if any(now_ms - file.last_modified_ms < DEAD_AFTER_MS for file in one.files):
+        return "was modified less than a day ago: a program may still use it"
+    return ""
+
+
+_FORM: Final = PlanForm(
+    "leftover plan",
+    1,
+    "a plan of leftovers",
+    "make another with `kip33 catalog CATALOG --orphans --plan FILE`",
+)
+
+
+def require_leftover_plan_place(place: Location) -> None:
+    """Raise LocationError unless a plan of leftovers may be written there."""
+    require_plan_place(place, is_leftover_plan)
+
+
+def write_leftover_plan(plan: LeftoverPlan, place: Location) -> LeftoverPlan:
+    """Publish a plan atomically; return it with its id.
+
+    The only file that it may replace is another such plan. Raises LocationError if the name does
+    not end in `.jsonl` or is another file's, PublishError if it cannot be written.
+    """
+    require_leftover_plan_place(place)
+    plan = replace(plan, plan_id="")
+    plan = replace(plan, plan_id=plan_id_of(map(plan_line, _records(plan))))
+    write_plan_lines(_records(plan), place)
+    return plan
+
+
+def read_leftover_plan(place: Location) -> LeftoverPlan:
+    """Return the plan in a file; PlanError, one line, if it is not exactly as it was written."""
+    found = read_plan_lines(place, _FORM)
+    header = found.header
+    try:
+        roots = [Location.of(header[name]) for name in ("source", "index_dir")]
+        return LeftoverPlan(
+            header["plan_id"],
+            int(header["created_ms"]),
+            str(header["catalog"]),
+            str(header["snapshot"]),
+            str(header["source"]),
+            str(header["index_dir"]),
+            tuple(_leftover(record, roots) for record in found.records()),
+        )
+    except (ValueError, TypeError, KeyError, AttributeError, Kip33Error) as error:
+        raise PlanError(f"{place.uri}: not written by kip33: {one_line(error)}") from error
+
+
+def _records(plan: LeftoverPlan) -> Iterator[dict[str, Any]]:
+    yield {
+        "kind": _FORM.kind,
+        "version": _FORM.version,
+        "plan_id": plan.plan_id,
+        "created_ms": plan.created_ms,
+        "catalog": plan.catalog,
+        "snapshot": plan.snapshot,
+        "source": plan.source,
+        "index_dir": plan.index_dir,
+        "leftovers": len(plan.leftovers),
+        "files": plan.files,
+        "bytes": plan.size_bytes,
+    }
+    for one in plan.leftovers:
+        yield {
+            "kind": "leftover",
+            "leftover": one.kind.value,
+            "uri": one.uri,
+            "files": [file._asdict() for file in one.files],
+        }
+
+
+def _leftover(record: dict[str, Any], roots: list[Location]) -> PlannedLeftover:
+    """Return a planned leftover; ValueError for a kind, a place or a file that no plan has."""
+    kind = LeftoverKind(record["leftover"])
+    if kind not in (*ALWAYS_PLANNED, *PLANNED_ON_REQUEST.values()):
+        raise ValueError(f"{record['uri']}: {kind}, which kip33 never removes")
+    files = tuple(
+        PlannedLeftoverFile(
+            str(file["uri"]), int(file["size_bytes"]), int(file["last_modified_ms"])
+        )
+        for file in record["files"]
+    )
+    one = PlannedLeftover(kind, str(record["uri"]), files)
+    place = Location.of(one.uri)
+    expected = place.parent if not one.is_directory else place
+    for file in files:
+        there = Location.of(file.uri)
+        if there != expected.child(there.name) or there.name in ("", ".", ".."):
+            raise ValueError(f"{file.uri}: not a file of {one.uri}")
+    if not one.is_directory and [file.uri for file in files] != [one.uri]:
+        raise ValueError(f"{one.uri}: expected this one file")
+    # The catalog has the places of orphans, which an earlier build may have put elsewhere.
+    if kind != LeftoverKind.ORPHAN or not is_plain_path(place):
+        require_plain_path(place, roots)
+    if not _has_name_of(kind, place.name):
+        raise ValueError(f"{one.uri}: not the name of: {kind}")
+    return one
+
+
+def _has_name_of(kind: LeftoverKind, name: str) -> bool:
+    if kind in (LeftoverKind.ORPHAN, LeftoverKind.INDEX):
+        return re.search(INDEX_END, name) is not None
+    if kind == LeftoverKind.TEMPORARY:
+        return OWN_TEMPORARY.fullmatch(name) is not None
+    if kind == LeftoverKind.DELETED:
+        return name.endswith(".deleted")
+    named = parse_partition_dir(name)
+    return named is not None and kind == f"-{named.kind} directory"

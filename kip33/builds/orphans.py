@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 
 from kip33.archive.index_listing import Statuses, index_statuses
 from kip33.archive.listing import Column
-from kip33.builds.build_spec import BuildSpec
-from kip33.builds.reusable_rows import Mask, ReusableRows
-from kip33.builds.snapshot_merge import Looked
+from kip33.builds.build_options import BuildSpec
+from kip33.builds.carry_over import Looked
+from kip33.builds.reuse import Mask, ReusableRows
 from kip33.catalog.orphan_list import ORPHANS
 from kip33.catalog.schema import IndexFileState
 from kip33.errors import FileReadError

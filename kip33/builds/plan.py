@@ -17,19 +17,17 @@ from kip33.archive.sources import (
 )
 from kip33.builds.build_options import (
     BuildOptions,
+    BuildSpec,
+    load_topic_settings,
     require_dialect,
     require_layout,
     require_places,
     require_written_by_brokers,
 )
-from kip33.builds.build_spec import BuildSpec
-from kip33.builds.carry_over import CarryOver
-from kip33.builds.earlier_builds import look_back
-from kip33.builds.index_claims import claims_of, still_claimed
+from kip33.builds.carry_over import CarryOver, Looked
+from kip33.builds.earlier_builds import claims_of, look_back, still_claimed
 from kip33.builds.known_segments import ListedSegments, known_segments
 from kip33.builds.orphans import OrphanPlan
-from kip33.builds.snapshot_merge import Looked
-from kip33.builds.topic_settings import load_topic_settings
 from kip33.catalog.catalog import Catalog
 from kip33.retention.broker_locks import locked
 from kip33.rules.draft_entries import DRAFTS, index_file_of

@@ -9,27 +9,36 @@ rows are always tried again. `unverified` rows are reused only by another `--rea
 only while the offset of their index does not conflict with the next segment. With
 `--untimestamped`, a log without timestamps is read again if its index should have another entry
 now: the next segment is another one, or the log is no longer the last.
+
+Whether the index of a log without timestamps still has the right entry: `--untimestamped`.
+
+The entry depends on the next segment, which may change while the log does not.
+
+The rows of the newest snapshot, as columns that decide whether they can be reused.
 """
 
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.builds.file_time_reuse import file_time_offsets
-from kip33.builds.reusable_rows import (
-    AT_TARGET,
-    BESIDE_LOG,
-    NO_INDEX,
-    NULL_NUMBER,
-    Int64s,
-    Mask,
-    ReusableRows,
-    int64s,
+from kip33.archive.listing import Column, uris_beside
+from kip33.builds.build_options import BuildSpec
+from kip33.builds.index_files import FOREIGN_TRANSACTION_INDEX
+from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog.schema import IndexFileState
+from kip33.rules.broker_start import HIDDEN_ABORTS
+from kip33.rules.segment_summary import NOT_READ, SegmentStatus
+from kip33.rules.transaction_index import UNCHANGED
+from kip33.rules.untimestamped import (
+    FILE_TIME_OFFSET,
+    NO_ENTRY,
+    Untimestamped,
+    entry_offsets,
 )
-from kip33.rules.untimestamped import Untimestamped
 
 SETTLED_MS: Final = 2_000  # coarsest resolution of file times: two changes within it look like one
 SET_AHEAD_MS: Final = 86_400_000
@@ -51,6 +60,10 @@ def may_change_unseen(
     return fresh
 
 
+Mask = npt.NDArray[np.bool_]
+Int64s = npt.NDArray[np.int64]
+
+
 class ListingMatch(NamedTuple):
     """The rows of a snapshot that match a listing, in the listing's order."""
 
@@ -60,6 +73,53 @@ class ListingMatch(NamedTuple):
     transaction_index_ours: Mask  # the existing `.txnindex` is that of our row
     producer_snapshot_ours: Mask  # the existing `.snapshot`, too
     time_index_ours: Mask  # regardless of the `.index`
+
+
+class ReusableRows(NamedTuple):
+    """The rows of a snapshot in its order, as columns; unknown sizes and times are -1."""
+
+    log_uri: Column
+    topic: Column  # dictionary encoded
+    log_dir: Column
+    topic_id: Column
+    partition_metadata_modified_ms: Int64s
+    is_segment: Mask  # not the row of a directory
+    size_bytes: Int64s
+    last_modified_ms: Int64s
+    time_index_bytes: Int64s
+    offset_index_bytes: Int64s
+    time_index_modified_ms: Int64s
+    offset_index_modified_ms: Int64s
+    transaction_index_bytes: Int64s
+    transaction_index_modified_ms: Int64s
+    transaction_index_built: Mask  # not a foreign file with an unknown verdict
+    has_transactions: Mask  # or may have some
+    is_unread: Mask  # its log could not be read
+    producer_snapshot_bytes: Int64s
+    producer_snapshot_modified_ms: Int64s
+    place: npt.NDArray[np.uint8]
+    is_unverified: Mask
+    offset_of_max_timestamp: Int64s
+    is_stale: Mask  # by a build that wrote all kinds of index files
+    holds: Mask  # reusable, as far as the row itself shows
+    ours: Mask  # this catalog's builds wrote the index files that the row names
+    without_times: Mask  # our index is of a log without timestamps, and the build has a rule for it
+    file_time_offset: Int64s  # the offset of its entry
+
+    @property
+    def rows(self) -> int:
+        """Return the number of rows."""
+        return len(self.size_bytes)
+
+    def index_files(self, kind: str, at: Int64s | Mask) -> tuple[Int64s, Int64s]:
+        """Return the sizes and times that some rows name for their index files of a kind."""
+        return getattr(self, f"{kind}_bytes")[at], getattr(self, f"{kind}_modified_ms")[at]
+
+    def numbers_of(self, uris: Column) -> Int64s:
+        """Return the number of the row of each log, -1 without one."""
+        found = pc.index_in(uris, value_set=self.log_uri).fill_null(-1)
+        numbers: Int64s = found.to_numpy().astype(np.int64)
+        return numbers
 
 
 class _OptionalFile(NamedTuple):
@@ -110,14 +170,14 @@ def match_listing(
     is_known = at >= 0
     if not known.rows:
         return ListingMatch(at, is_known, is_known, is_known, is_known, is_known)
-    last_modified_ms = int64s(files["last_modified_ms"])
-    same = (known.size_bytes[at] == int64s(files["size_bytes"])) & (
+    last_modified_ms = _int64s(files["last_modified_ms"])
+    same = (known.size_bytes[at] == _int64s(files["size_bytes"])) & (
         known.last_modified_ms[at] == last_modified_ms
     )
     index_is_there = _indexes_are_there(known, at, files)
     transaction_index = _OptionalFile.of(known, at, files, "transaction_index")
     producer_snapshot = _OptionalFile.of(known, at, files, "producer_snapshot")
-    elsewhere = known.place[at] != AT_TARGET
+    elsewhere = known.place[at] != _AT_TARGET
     if offset_index:
         index_is_there &= elsewhere | transaction_index.agrees
     if producer_snapshots:
@@ -130,7 +190,7 @@ def match_listing(
     is_stale = known.is_stale[at]
     if offset_index:
         ours = ours & _OptionalFile.of(known, at, files, "offset_index").is_ours(is_stale)
-    expected = file_time_offsets(untimestamped, files)
+    expected = _file_time_offsets(untimestamped, files)
     has_moved = known.without_times[at] & (known.file_time_offset[at] != expected)
     transaction_index_ours = transaction_index.is_ours(is_stale)
     return ListingMatch(
@@ -147,8 +207,8 @@ def _indexes_are_there(known: ReusableRows, at: Int64s, files: pa.Table) -> Mask
     """Return where the `.timeindex` and the `.index` that the row names are unchanged."""
     place = known.place[at]
     names_no_offset_index = known.offset_index_bytes[at] == NULL_NUMBER
-    are_there: Mask = place == NO_INDEX
-    for code, where in ((AT_TARGET, "target"), (BESIDE_LOG, "beside")):
+    are_there: Mask = place == _NO_INDEX
+    for code, where in ((_AT_TARGET, "target"), (_BESIDE_LOG, "beside")):
         time_same = _as_left(known, at, files, "time_index", where)
         offset_same = _as_left(known, at, files, "offset_index", where) | names_no_offset_index
         are_there |= (place == code) & time_same & offset_same
@@ -158,15 +218,180 @@ def _indexes_are_there(known: ReusableRows, at: Int64s, files: pa.Table) -> Mask
 def _as_left(known: ReusableRows, at: Int64s, files: pa.Table, kind: str, where: str) -> Mask:
     """Return which index files have the size and time that the row names; False without a time."""
     size_bytes, modified_ms = known.index_files(kind, at)
-    same_size = int64s(files[f"{where}_{kind}_bytes"]) == size_bytes
-    same_time = int64s(files[f"{where}_{kind}_modified_ms"]) == modified_ms
+    same_size = _int64s(files[f"{where}_{kind}_bytes"]) == size_bytes
+    same_time = _int64s(files[f"{where}_{kind}_modified_ms"]) == modified_ms
     same: Mask = same_size & same_time & (modified_ms != NULL_NUMBER)
     return same
 
 
 def _refuted(known: ReusableRows, at: Int64s, files: pa.Table) -> Mask:
     """Return which rows trust an index whose offset seems to belong to the next segment."""
-    offset, next_base_offset = known.offset_of_max_timestamp[at], int64s(files["next_base_offset"])
+    offset, next_base_offset = known.offset_of_max_timestamp[at], _int64s(files["next_base_offset"])
     below = (offset != NULL_NUMBER) & (offset <= next_base_offset)
     refuted: Mask = known.is_unverified[at] & (next_base_offset != NULL_NUMBER) & ~below
     return refuted
+
+
+COLUMNS = ("max_timestamp", "batch_count", "time_index_settings")
+_Mask = npt.NDArray[np.bool_]
+_Int64s = npt.NDArray[np.int64]
+
+
+def _file_times(table: pa.Table, build: BuildSpec) -> tuple[_Mask, _Int64s]:
+    """Return which of our indexes may have an entry with their file's time, and its offset.
+
+    `table` has rows of a catalog. Without a rule of the build, no row is one of them.
+    """
+    if build.settings.untimestamped == Untimestamped.NONE:
+        return np.zeros(table.num_rows, bool), np.full(table.num_rows, NO_ENTRY, np.int64)
+    written = pc.equal(table["index_file"], IndexFileState.WRITTEN)
+    has_batches = pc.greater(table["batch_count"], 0)
+    without_times = pc.and_(has_batches, pc.less(table["max_timestamp"], 0))
+    said = pc.coalesce(table["time_index_settings"], "")
+    found = pc.extract_regex(said, f'"{FILE_TIME_OFFSET}": (?P<offset>[0-9]+)')
+    offsets = pc.struct_field(found, "offset").cast(pa.int64())
+    mask: _Mask = pc.and_(written, without_times).fill_null(False).to_numpy()
+    return mask, _numbers(offsets)
+
+
+def _file_time_offsets(untimestamped: str, files: pa.Table) -> _Int64s:
+    """Return the offset of the entry of each log of a LISTING, if it has no timestamps."""
+    is_active = pc.fill_null(files["active_segment"], True).to_numpy()
+    next_base_offsets = np.where(is_active, NO_ENTRY, _numbers(files["next_base_offset"]))
+    base_offsets, last_modified_ms = files["base_offset"], files["last_modified_ms"]
+    return entry_offsets(
+        untimestamped, _numbers(base_offsets), next_base_offsets, _numbers(last_modified_ms)
+    )
+
+
+def _numbers(column: Any) -> _Int64s:
+    values: _Int64s = pc.fill_null(column, NO_ENTRY).to_numpy()
+    return values
+
+
+_COLUMNS: Final = [
+    "log_uri",
+    "topic",
+    "log_dir",
+    "topic_id",
+    "partition_metadata_modified_ms",
+    "base_offset",
+    "offset_of_max_timestamp",
+    "size_bytes",
+    "last_modified_ms",
+    "index_uri",
+    "time_index_bytes",
+    "offset_index_bytes",
+    "time_index_modified_ms",
+    "offset_index_modified_ms",
+    "transaction_index_bytes",
+    "transaction_index_modified_ms",
+    "open_transactions",
+    "producer_snapshot_bytes",
+    "producer_snapshot_modified_ms",
+    "time_index_entries",
+    "build_settings",
+    "status",
+    "index_file",
+    "error",
+    *COLUMNS,
+]
+_NO_INDEX, _AT_TARGET, _BESIDE_LOG, _ELSEWHERE = range(4)  # the place of a row's index file
+NULL_NUMBER: Final = -1  # for a null size or time: no file has it
+
+
+def read_reusable(catalog: Catalog, snapshot: Snapshot, build: BuildSpec) -> ReusableRows:
+    """Return the columns of a snapshot that decide about reuse; CatalogError if it is damaged."""
+    pieces = [_piece(table, build) for table in catalog.read_pieces(snapshot, _COLUMNS)]
+    if not pieces:
+        pieces = [_piece(catalog.read(snapshot, _COLUMNS), build)]
+    uris, topics, log_dirs, topic_ids, *rest = zip(*pieces, strict=True)
+    texts = map(_chunked, (uris, topics, log_dirs, topic_ids))
+    return ReusableRows(*texts, *map(np.concatenate, rest))
+
+
+def _chunked(columns: Sequence[Column]) -> Column:
+    return pa.chunked_array([chunk for column in columns for chunk in column.chunks], pa.string())
+
+
+def _piece(table: pa.Table, build: BuildSpec) -> tuple[Any, ...]:
+    settings = pc.equal(table["build_settings"], _expected_settings(table["topic"], build))
+    retried = [*NOT_READ]
+    if not build.read_tail:
+        retried.append(SegmentStatus.UNVERIFIED)
+    sound = pc.invert(pc.is_in(table["status"], value_set=pa.array(retried)))
+    # A missing index that should exist could not be written: it is tried again.
+    place = _index_places(table, build)
+    there = pc.or_(pc.is_null(table["time_index_entries"]), pc.is_valid(table["index_file"]))
+    stale = pc.equal(table["index_file"], IndexFileState.STALE).fill_null(False)
+    wrote_all = pc.match_substring(table["build_settings"], '"offset_index": true').fill_null(False)
+    holds = pc.and_not(pc.and_(pc.and_(settings, sound), there), stale)
+    if build.in_place and not build.offset_index:  # the `.txnindex` may have come back
+        hides = pc.match_substring(table["error"], HIDDEN_ABORTS).fill_null(False)
+        holds = pc.and_not(holds, hides)
+    if build.overwrite:  # files of other programs are replaced now
+        kept = pc.equal(table["index_file"], IndexFileState.KEPT).fill_null(False)
+        holds = pc.and_(
+            holds, pc.or_(pc.invert(kept), pc.equal(table["status"], SegmentStatus.UNVERIFIED))
+        )
+    ours = pc.or_(pc.equal(table["index_file"], IndexFileState.WRITTEN).fill_null(False), stale)
+    return (
+        table["log_uri"],
+        table["topic"],
+        table["log_dir"],
+        table["topic_id"],
+        _int64s(table["partition_metadata_modified_ms"]),
+        _mask(pc.is_valid(table["base_offset"])),
+        _int64s(table["size_bytes"]),
+        _int64s(table["last_modified_ms"]),
+        _int64s(table["time_index_bytes"]),
+        _int64s(table["offset_index_bytes"]),
+        _int64s(table["time_index_modified_ms"]),
+        _int64s(table["offset_index_modified_ms"]),
+        _int64s(table["transaction_index_bytes"]),
+        _int64s(table["transaction_index_modified_ms"]),
+        ~_mask(pc.match_substring(table["error"], FOREIGN_TRANSACTION_INDEX).fill_null(False)),
+        _mask(pc.not_equal(table["open_transactions"], UNCHANGED).fill_null(True)),
+        _mask(pc.is_in(table["status"], value_set=pa.array(NOT_READ))),
+        _int64s(table["producer_snapshot_bytes"]),
+        _int64s(table["producer_snapshot_modified_ms"]),
+        place,
+        _mask(pc.equal(table["status"], SegmentStatus.UNVERIFIED)),
+        _int64s(table["offset_of_max_timestamp"]),
+        _mask(pc.and_(stale, wrote_all)),
+        _mask(holds.fill_null(False)),
+        _mask(ours) & (place == _AT_TARGET),
+        *_file_times(table, build),
+    )
+
+
+def _expected_settings(topics: Column, build: BuildSpec) -> Any:
+    """Return the settings that rows of these topics must have to be reused by this build."""
+    if not build.by_topic:
+        return build.build_settings
+    names = [topic for topic, _ in build.by_topic]
+    said = pa.array([build.of_topic(name).build_settings for name in names], pa.string())
+    own = said.take(pc.index_in(topics, value_set=pa.array(names, pa.string())).combine_chunks())
+    return pc.coalesce(own, build.build_settings)
+
+
+def _index_places(table: pa.Table, build: BuildSpec) -> npt.NDArray[np.uint8]:
+    """Return for each row where this build expects its index file."""
+    index_uri = table["index_uri"]
+    place = np.where(_mask(pc.is_null(index_uri)), _NO_INDEX, _ELSEWHERE).astype(np.uint8)
+    log_uri = table["log_uri"]
+    at_target = build.index_uris(log_uri)
+    for code, expected in ((_BESIDE_LOG, uris_beside(log_uri)), (_AT_TARGET, at_target)):
+        place[_mask(pc.equal(index_uri, expected).fill_null(False))] = code
+    return place
+
+
+def _mask(column: Any) -> Mask:
+    mask: Mask = column.to_numpy()
+    return mask
+
+
+def _int64s(column: Column) -> Int64s:
+    """Return a column of sizes or times; NULL_NUMBER for null."""
+    values: Int64s = pc.fill_null(column, NULL_NUMBER).to_numpy()
+    return values

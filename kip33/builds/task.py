@@ -1,54 +1,72 @@
-"""Build one segment's index files and its catalog row: the work of a task for each file."""
+"""Build one segment's index files and its catalog row: the work of a task for each file.
+
+The catalog row of a segment, from what was read of it.
+
+Rows of segments whose log is not read, because a `.timeindex` can be trusted: `--read tail`.
+"""
 
 from collections.abc import Iterator
 from functools import partial
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
+import kip33
 from kip33.archive.directory import Segment
 from kip33.archive.listing import LISTING
 from kip33.archive.segment_paths import beside
-from kip33.builds.build_spec import BuildSpec, file_time_settings_json
-from kip33.builds.catalog_row import row_of
+from kip33.builds.build_options import BuildSpec, file_time_settings_json
 from kip33.builds.index_files import Published, Wanted, log_has_changed
 from kip33.builds.index_flusher import IndexFlusher
-from kip33.builds.listed_puts import ListedPuts
 from kip33.builds.pending_rows import (
     PENDING,
     PRODUCERS,
     TXNINDEX,
+    Built,
+    ListedPuts,
+    WaitingIndex,
+    WaitingIndexes,
     is_pending,
     offset_index_waits,
     pending_row,
-    withdraw,
-)
-from kip33.builds.tail_rows import row_without_reading
-from kip33.builds.waiting_indexes import (
-    Built,
-    WaitingIndex,
-    WaitingIndexes,
     waits_for_time_index,
     with_offset_index,
+    withdraw,
 )
 from kip33.catalog.catalog import SnapshotPart
 from kip33.catalog.draft import PartWriter
+from kip33.catalog.schema import IndexFileState
 from kip33.formats.batch import NO_TIMESTAMP
+from kip33.formats.time_index import TIME_ENTRY_BYTES
 from kip33.indexing.segment import (
     BuiltIndexes,
     FileTimeEntry,
+    Tail,
+    TailIndexes,
     has_no_timestamps,
     index_file,
+    read_tail,
     unreadable,
     with_file_time,
 )
 from kip33.indexing.verification import verify_file
 from kip33.rules.broker_start import CUT, REFUSED, hidden_aborts_note, may_have_offset_index
+from kip33.rules.draft_entries import entry_bytes_of
 from kip33.rules.index_tail import LAST_HEADER_BYTES
 from kip33.rules.index_verdict import GOOD, IndexVerdict
 from kip33.rules.producer_state import changes_as_json
-from kip33.rules.segment_summary import NOT_READ, SegmentStatus
+from kip33.rules.segment_summary import (
+    NOT_READ,
+    SUMMARY_RECORD,
+    TIMESTAMP_TYPES,
+    SegmentStatus,
+    TimestampSource,
+    codec_names,
+    largest_timestamp,
+    names_of,
+    smallest_timestamp,
+)
 from kip33.rules.transaction_index import UNCHANGED
 from kip33.rules.transactions import BEGAN_HERE, KNOWN_BY
 from kip33.stores.concurrently import map_in_order
@@ -166,11 +184,11 @@ def build_segment(  # parameters: what the catalog knows of the segment, and how
     log = segment.log(build.source)
     if segment.is_directory:
         index = unreadable(segment.error or "not listed")
-        return Built(row_of(build, segment, log, index, Published()), 0)
+        return Built(_row_of(build, segment, log, index, Published()), 0)
     built_before = ours and segment.target_time_index_bytes is not None
     asks_tail = build.read_tail and not segment.error
     if asks_tail and not built_before:  # our index is of the log before its change
-        row = row_without_reading(build, segment, log)
+        row = _row_without_reading(build, segment, log)
         if row:
             return Built(row, LAST_HEADER_BYTES)
     index, wanted = _indexes(build, segment, log, largest_before, native=native)
@@ -193,7 +211,7 @@ def build_segment(  # parameters: what the catalog knows of the segment, and how
     if offset_waits:
         offset_index = wanted[1]._replace(flush_first=True, reads_back=reads_back)
         waiting = WaitingIndex(offset_index, published.is_first_right, log_changed)
-    row = row_of(build, segment, log, index, published)
+    row = _row_of(build, segment, log, index, published)
     entries = wanted[0].good_entries
     if entries is not None:
         row["time_index_entries"] = entries
@@ -309,3 +327,145 @@ def _indexes(
 
 def _seen(size_bytes: int | None, modified_ms: int | None) -> FileStatus | None:
     return None if size_bytes is None else FileStatus(size_bytes, modified_ms)
+
+
+_NO_FILE: Final = (None, None, None, None)
+_INDEX_COLUMNS: Final = tuple(  # of the two index files, in the order of a `PublishedFile`
+    tuple(f"{kind}_index_{what}" for what in ("bytes", "modified_ms", "settings", "crc32c"))
+    for kind in ("time", "offset")
+)
+
+
+def _tail_row(build: BuildSpec, segment: Segment, log: Location, tail: Tail) -> dict[str, Any]:
+    """Return the row of a log that was not read: unknown columns are null."""
+    names_next = build.settings.dialect == "kip33"  # such an entry names the offset after a batch
+    files = tail.files
+    offset_index: tuple[int | None, int | None] = (None, None)
+    if build.offset_index:
+        offset_index = files.offset_index_bytes, files.offset_index_modified_ms
+    return _listed(build, segment, log) | {
+        "size_bytes": tail.log_bytes,
+        "index_uri": files.time_index.uri,
+        "first_batch_timestamp": tail.first_batch.max_timestamp,
+        "max_timestamp": tail.last_entry.timestamp,
+        "offset_of_max_timestamp": None if names_next else tail.last_entry.offset,
+        "largest_timestamp": tail.last_entry.timestamp,
+        "largest_timestamp_source": TimestampSource.TIME_INDEX,
+        "time_index_entries": (files.time_index_bytes or 0) // TIME_ENTRY_BYTES,
+        "status": SegmentStatus.UNVERIFIED,
+        "index_file": IndexFileState.KEPT,
+        "time_index_bytes": files.time_index_bytes,
+        "time_index_modified_ms": files.time_index_modified_ms,
+        "offset_index_bytes": offset_index[0],
+        "offset_index_modified_ms": offset_index[1],
+    }
+
+
+def _listed(build: BuildSpec, segment: Segment, log: Location) -> dict[str, Any]:
+    """Return the columns that come from the listing and the settings."""
+    return {
+        "log_dir": segment.log_dir,
+        "topic": segment.topic,
+        "partition": segment.partition,
+        "base_offset": segment.base_offset,
+        "log_uri": log.uri,
+        "size_bytes": segment.size_bytes,
+        "last_modified_ms": segment.last_modified_ms,
+        "active_segment": segment.active_segment,
+        "topic_id": segment.topic_id,
+        "partition_metadata_modified_ms": segment.partition_metadata_modified_ms,
+        "build_settings": build.build_settings,
+        "kip33_version": kip33.__version__,
+    }
+
+
+def _row_of(
+    build: BuildSpec, segment: Segment, log: Location, index: BuiltIndexes, published: Published
+) -> dict[str, Any]:
+    """Return the row of a log that was read, or could not be, and of its index files."""
+    row = _listed(build, segment, log)
+    row["status"] = index.status
+    row["error"] = "; ".join(filter(None, (index.error, *published.notes))) or None
+    row["index_file"] = published.state
+    if row["index_file"]:
+        row["index_uri"] = build.index_location(segment).uri
+        for columns, file in zip(_INDEX_COLUMNS, published.files, strict=True):
+            row.update(zip(columns, file or _NO_FILE, strict=True))
+    # What the other figures of an invalid log count depends on where the scan stopped.
+    if index.status == SegmentStatus.INVALID:
+        return row | {"size_bytes": index.size_bytes, "valid_bytes": index.valid_bytes}
+    if index.status in NOT_READ:
+        return row
+    # One call for all numbers: each field of a record is an object of numpy.
+    summary = dict(zip(SUMMARY_RECORD.names or (), index.summary.item(), strict=True))
+    max_timestamp = summary["max_timestamp"]
+    row["size_bytes"] = index.size_bytes
+    row["valid_bytes"] = index.valid_bytes
+    row["batch_count"] = summary["batch_count"]
+    row["out_of_order_batches"] = summary["out_of_order_batches"]
+    row["record_count"] = None if summary["wrappers"] else summary["record_count"]
+    row["max_timestamp"] = max_timestamp
+    row["timestamp_types"] = names_of(summary["timestamp_types"], TIMESTAMP_TYPES)
+    row["magics"] = list(index.magics)
+    row["codecs"] = codec_names(summary["codecs"])
+    if summary["batch_count"]:
+        row["last_offset"] = summary["last_offset"]
+        row["first_batch_timestamp"] = summary["first_batch_timestamp"]
+        row["smallest_timestamp"] = smallest_timestamp(summary)
+    if max_timestamp >= 0:
+        row["offset_of_max_timestamp"] = summary["offset_of_max_timestamp"]
+    if index.time_index_data is not None:
+        row["largest_timestamp"], row["largest_timestamp_source"] = largest_timestamp(
+            max_timestamp, segment.last_modified_ms or 0
+        )
+        entry_bytes = entry_bytes_of(build.settings.dialect)
+        row["time_index_entries"] = len(index.time_index_data) // entry_bytes
+    return row
+
+
+def _row_without_reading(
+    build: BuildSpec, segment: Segment, log: Location
+) -> dict[str, Any] | None:
+    """Return the row from the end of a `.timeindex`, None if no `.timeindex` can be trusted.
+
+    The file of the index directory is tried first, then the one beside the log.
+    """
+    at_target = TailIndexes(
+        build.index_location(segment),
+        segment.target_time_index_bytes,
+        segment.target_time_index_modified_ms,
+        segment.target_offset_index_bytes,
+        segment.target_offset_index_modified_ms,
+    )
+    beside_log = TailIndexes(
+        beside(log, "timeindex"),
+        segment.beside_time_index_bytes,
+        segment.beside_time_index_modified_ms,
+        segment.beside_offset_index_bytes,
+        segment.beside_offset_index_modified_ms,
+    )
+    places = (
+        [at_target] if at_target.time_index == beside_log.time_index else [at_target, beside_log]
+    )
+    for files in places:
+        if _is_older(files.time_index_modified_ms, log, segment):
+            continue  # the log may have grown since: the last entry may be stale
+        tail = read_tail(
+            log,
+            files,
+            base_offset=segment.base_offset or 0,
+            next_base_offset=segment.next_base_offset,
+            segment_index_bytes=build.settings.segment_index_bytes,
+            offset_index=build.offset_index,
+        )
+        if tail:
+            return _tail_row(build, segment, log, tail)
+    return None
+
+
+def _is_older(index_modified_ms: int | None, log: Location, segment: Segment) -> bool:
+    """Return whether an index is older than its log; unknown times prove nothing."""
+    if index_modified_ms is None or segment.last_modified_ms is None:
+        return True
+    ticks_ms = 1000 if log.is_object_store else 1
+    return index_modified_ms // ticks_ms < segment.last_modified_ms // ticks_ms

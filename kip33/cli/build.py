@@ -138,8 +138,7 @@ def build(
     continues from it.
     """
     from kip33.builds.build_options import BuildOptions
-    from kip33.builds.build_summary import warnings_of
-    from kip33.builds.execution import execute_build
+    from kip33.builds.commit import execute_build, warnings_of
     from kip33.builds.plan import plan_build
 
     started = time.time()

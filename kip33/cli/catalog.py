@@ -5,7 +5,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from kip33.builds.leftover_plan import PLANNED_ON_REQUEST
+from kip33.builds.leftovers import PLANNED_ON_REQUEST
 from kip33.catalog.catalog import Catalog
 from kip33.cli.catalog_diff import show_difference
 from kip33.cli.catalog_holes import show_holes

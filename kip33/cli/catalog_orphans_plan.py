@@ -7,19 +7,20 @@ from typing import Any, Final, NamedTuple
 import click
 
 from kip33.archive.leftover_files import LeftoverKind
-from kip33.builds.leftover_plan import PLANNED_ON_REQUEST, plan_leftovers
-from kip33.builds.leftover_plan_file import (
-    read_leftover_plan,
-    require_leftover_plan_place,
-    write_leftover_plan,
-)
 from kip33.builds.leftover_removal import (
     LeftoverOutcome,
     LeftoverResult,
     RemovedLeftovers,
     remove_leftovers,
 )
-from kip33.builds.leftovers import Leftovers
+from kip33.builds.leftovers import (
+    PLANNED_ON_REQUEST,
+    Leftovers,
+    plan_leftovers,
+    read_leftover_plan,
+    require_leftover_plan_place,
+    write_leftover_plan,
+)
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.cli.output import MOST_TABLE_ROWS, human_bytes, print_json, print_table, warn
 from kip33.cli.times import current_ms

@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from kip33.audits.dialect_segment import COMPARED, DialectQuestion
-from kip33.builds.topic_settings import load_topic_settings
+from kip33.builds.build_options import load_topic_settings
 from kip33.cli.dialect_tables import print_dialects
 from kip33.cli.engine_option import EngineOptions, engine_options, open_engine
 from kip33.cli.layout_option import layout_option

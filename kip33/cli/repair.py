@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kip33.builds.repair_apply import RepairOutcome
+from kip33.builds.repair_plan import RepairOutcome
 from kip33.cli.options import (
     TOPICS_HELP,
     format_option,
@@ -79,9 +79,8 @@ def repair(
     """
     from kip33.archive.layouts.kafka import LOST_TIME_INDEX
     from kip33.archive.sources import partition_directories
-    from kip33.builds.repair_apply import apply_repair, remove_unfinished
-    from kip33.builds.repair_plan import list_log_dir, plan_repair
-    from kip33.builds.topic_settings import load_topic_settings
+    from kip33.builds.build_options import load_topic_settings
+    from kip33.builds.repair_plan import apply_repair, list_log_dir, plan_repair, remove_unfinished
     from kip33.retention.broker_locks import locked
     from kip33.stores.locations import Location
 

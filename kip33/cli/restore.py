@@ -199,7 +199,7 @@ def restore(
     others are restored.
     """
     from kip33.audits.timestamp_plan import is_catalog
-    from kip33.builds.topic_settings import load_topic_settings
+    from kip33.builds.build_options import load_topic_settings
     from kip33.catalog.catalog import Catalog
     from kip33.cli.snapshot_choice import choose_and_warn
     from kip33.restore.restore_apply import may_continue, planned_or_begun

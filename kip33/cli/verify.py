@@ -8,7 +8,7 @@ import click
 
 from kip33.archive.bins import EngineName
 from kip33.archive.segment_paths import index_path
-from kip33.builds.topic_settings import load_topic_settings
+from kip33.builds.build_options import load_topic_settings
 from kip33.cli.dialect_option import dialect_option
 from kip33.cli.engine_option import (
     EngineOptions,

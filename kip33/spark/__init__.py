@@ -7,7 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from kip33.builds.build_summary import BuildSummary
+    from kip33.builds.commit import BuildSummary
     from kip33.retention.policy_files import load_policies
     from kip33.rules.policies import Policies
     from kip33.rules.retention import WhatIf
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kip33.spark.verify import verify_index
 
 _HOMES: Final = {
-    "BuildSummary": "kip33.builds.build_summary",
+    "BuildSummary": "kip33.builds.commit",
     "Policies": "kip33.rules.policies",
     "WhatIf": "kip33.rules.retention",
     "audit_roll": "kip33.spark.roll",

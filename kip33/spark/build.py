@@ -6,8 +6,7 @@ from pyspark.sql import SparkSession
 
 from kip33.archive.bins import Progress
 from kip33.builds.build_options import BuildOptions
-from kip33.builds.build_summary import BuildSummary
-from kip33.builds.execution import execute_build
+from kip33.builds.commit import BuildSummary, execute_build
 from kip33.builds.plan import BuildPlan, plan_build
 from kip33.formats.times import Time, milliseconds_of
 from kip33.rules.index_builder import IndexSettings

@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from kip33.archive.bins import Progress
-from kip33.builds.topic_settings import load_topic_settings
+from kip33.builds.build_options import load_topic_settings
 from kip33.indexing.verification import SEGMENT_VERDICTS, SegmentVerdict
 from kip33.indexing.verify_tree import VerifyPlan, execute_verify, plan_verify
 from kip33.rules.index_builder import IndexSettings

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from pyspark.sql import SparkSession
 
-from kip33.builds.build_summary import BuildSummary
+from kip33.builds.commit import BuildSummary
 from kip33.spark.build import build_index
 from tests.benchmarks.archives import BROKER, Shape, link_archive
 from tests.benchmarks.page import Section, tell

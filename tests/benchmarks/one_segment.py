@@ -9,7 +9,7 @@ import numpy as np
 from kafka.record.util import crc32c_c
 
 from kip33.archive.listing import list_tree
-from kip33.builds.build_spec import BuildSpec
+from kip33.builds.build_options import BuildSpec
 from kip33.builds.task import build_segment
 from kip33.catalog.schema import IndexFileState
 from kip33.formats.scan import SCAN_CHUNK_BYTES, BatchScan

@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from kip33.builds.build_summary import BuildSummary
+from kip33.builds.commit import BuildSummary
 from kip33.builds.plan import BuildPlan
 from kip33.catalog.catalog import Catalog
 from tests.builders.plans import plan_build

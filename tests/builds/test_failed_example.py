@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from kip33.builds.build_summary import row_totals
+from kip33.builds.commit import row_totals
 from kip33.catalog.catalog import Catalog, Snapshot
 
 NUMBERS = ("size_bytes", "partition", "base_offset", "time_index_entries")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kip33.builds.build_summary import warnings_of
-from kip33.builds.waiting_indexes import Built, WaitingIndexes
+from kip33.builds.commit import warnings_of
+from kip33.builds.pending_rows import Built, WaitingIndexes
 from kip33.indexing.by_path import build_time_index
 from tests.builders.changing_archive import DAY_MS, INTERVAL, ChangingArchive, batches
 from tests.builders.segment_builder import Record, v2_batch
@@ -296,7 +296,7 @@ def test_an_index_directory_of_our_own_belongs_to_who_builds(tmp_path: Path) -> 
 BUILD = """
 import json, sys
 from pathlib import Path
-from kip33.builds.build_summary import warnings_of
+from kip33.builds.commit import warnings_of
 from tests.faults.builds import build_here
 how = dict(in_place=True, catalog=sys.argv[2], offset_index=True, index_interval_bytes=200)
 summary = build_here(Path(sys.argv[1]), None, **how)

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kip33.builds.build_summary import BuildSummary
-from kip33.builds.commit import begin_build
+from kip33.builds.commit import BuildSummary, begin_build
 from kip33.builds.task import build_bin
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.draft import Draft, PartWriter

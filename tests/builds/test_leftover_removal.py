@@ -12,20 +12,22 @@ import pytest
 from kip33.archive.leftover_files import LeftoverKind
 from kip33.archive.output_files import plan_id_of, plan_line
 from kip33.builds import leftover_removal
-from kip33.builds.leftover_plan import (
-    ALWAYS_PLANNED,
-    PLANNED_ON_REQUEST,
-    LeftoverPlan,
-    UnplannedLeftover,
-    plan_leftovers,
-)
-from kip33.builds.leftover_plan_file import read_leftover_plan, write_leftover_plan
 from kip33.builds.leftover_removal import (
     LeftoverOutcome,
     RemovedLeftovers,
     remove_leftovers,
 )
-from kip33.builds.leftovers import Leftovers, find_leftovers
+from kip33.builds.leftovers import (
+    ALWAYS_PLANNED,
+    PLANNED_ON_REQUEST,
+    LeftoverPlan,
+    Leftovers,
+    UnplannedLeftover,
+    find_leftovers,
+    plan_leftovers,
+    read_leftover_plan,
+    write_leftover_plan,
+)
 from kip33.catalog.catalog import Catalog
 from kip33.errors import LocationError, LockedError, PlanError
 from kip33.stores.locations import Location

@@ -11,10 +11,9 @@ import pyarrow as pa
 import pytest
 
 from kip33.archive.listing import list_tree
-from kip33.builds.build_spec import BuildSpec
-from kip33.builds.listed_puts import LEAST_FILES, SMALL_LOG_BYTES, ListedPuts
+from kip33.builds.build_options import BuildSpec
+from kip33.builds.pending_rows import LEAST_FILES, SMALL_LOG_BYTES, Built, ListedPuts
 from kip33.builds.plan import plan_build
-from kip33.builds.waiting_indexes import Built
 from kip33.rules.index_builder import IndexSettings
 from kip33.stores.locations import Location
 

@@ -9,7 +9,7 @@ import pytest
 
 import kip33
 from kip33.archive.listing import list_tree
-from kip33.builds.build_spec import BuildSpec, index_settings_json
+from kip33.builds.build_options import BuildSpec, index_settings_json
 from kip33.builds.task import Built, build_segment
 from kip33.catalog.schema import SEGMENTS
 from kip33.formats.time_index import index_crc32c

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from kip33.builds.topic_settings import load_topic_settings
+from kip33.builds.build_options import load_topic_settings
 from kip33.cli.verify import verify
 from kip33.errors import PolicyError
 from kip33.rules.index_builder import IndexSettings, TopicSettings

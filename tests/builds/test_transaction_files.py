@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from kip33 import build_time_index, verify_segment
 from kip33.builds import transaction_files
-from kip33.builds.build_summary import warnings_of
+from kip33.builds.commit import warnings_of
 from kip33.builds.index_files import Published
 from kip33.cli.dump import dump
 from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState

@@ -13,9 +13,7 @@ import pytest
 
 import kip33.catalog
 from kip33.builds.commit import begin_build
-from kip33.builds.leftover_plan import plan_leftovers
-from kip33.builds.leftover_plan_file import write_leftover_plan
-from kip33.builds.leftovers import find_leftovers
+from kip33.builds.leftovers import find_leftovers, plan_leftovers, write_leftover_plan
 from kip33.catalog.catalog import Catalog
 from kip33.restore.truncate_apply import truncate
 from kip33.restore.truncate_journal import JOURNAL

@@ -9,8 +9,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kip33.builds.build_summary import BuildSummary
-from kip33.builds.execution import execute_build
+from kip33.builds.commit import BuildSummary, execute_build
 from kip33.builds.plan import BuildPlan
 from kip33.catalog.catalog import Catalog
 from kip33.local.local_engine import LocalEngine

@@ -6,7 +6,7 @@ An operation removes a leftover file or a folder that is empty then.
 import sys
 
 from kip33.builds import leftover_removal
-from kip33.builds.leftover_plan_file import read_leftover_plan
+from kip33.builds.leftovers import read_leftover_plan
 from kip33.catalog.catalog import Catalog
 from kip33.stores.locations import Location
 from tests.faults.killed_children import answer_each_line

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 import kip33.indexing.segment
-from kip33.builds.build_summary import BuildSummary
-from kip33.builds.commit import begin_build, commit_build
+from kip33.builds.commit import BuildSummary, begin_build, commit_build
 from kip33.builds.task import build_bin
 from kip33.formats.scan import SCAN_CHUNK_BYTES
 from kip33.stores.files import Scanned, opened

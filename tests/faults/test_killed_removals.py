@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from kip33.builds.leftover_plan import PLANNED_ON_REQUEST, plan_leftovers
-from kip33.builds.leftover_plan_file import write_leftover_plan
-from kip33.builds.leftovers import find_leftovers
+from kip33.builds.leftovers import (
+    PLANNED_ON_REQUEST,
+    find_leftovers,
+    plan_leftovers,
+    write_leftover_plan,
+)
 from kip33.catalog.catalog import Catalog
 from kip33.stores.locations import Location
 from tests.builders.leftover_archive import archive_with_leftovers

@@ -11,10 +11,15 @@ from typing import Any
 
 import pytest
 
-from kip33.builds import repair_apply
+from kip33.builds import repair_plan as repair_apply
 from kip33.builds import task as build_task
-from kip33.builds.repair_apply import RepairOutcome, apply_repair
-from kip33.builds.repair_plan import RepairPlan, list_log_dir, plan_repair
+from kip33.builds.repair_plan import (
+    RepairOutcome,
+    RepairPlan,
+    apply_repair,
+    list_log_dir,
+    plan_repair,
+)
 from kip33.retention.broker_locks import locked
 from kip33.rules.index_builder import IndexSettings, TopicSettings
 from kip33.stores.locations import Location

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from kip33.builds import task as build_task
-from kip33.builds.build_summary import BuildSummary
-from kip33.builds.commit import begin_build, commit_build
+from kip33.builds.commit import BuildSummary, begin_build, commit_build
 from kip33.builds.task import build_bin
 from kip33.catalog import draft as catalog_draft
 from kip33.catalog.catalog import Catalog

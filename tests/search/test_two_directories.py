@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kip33.builds.build_summary import warnings_of
+from kip33.builds.commit import warnings_of
 from kip33.formats.kafka_configs import GroupOffset
 from kip33.formats.names import two_directories_in
 from kip33.rules.search import Exactness

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from kip33.builds.repair_apply import RepairOutcome, apply_repair
-from kip33.builds.repair_plan import list_log_dir, plan_repair
+from kip33.builds.repair_plan import RepairOutcome, apply_repair, list_log_dir, plan_repair
 from kip33.cli.build import build as build_command
 from kip33.indexing.by_path import verify_segment
 from kip33.rules.index_builder import TopicSettings
