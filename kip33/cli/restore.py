@@ -294,7 +294,7 @@ def _plain(name: str | None, given: Any) -> Any:
 
 
 def _topic_ids(file: str | None, bootstrap_server: str | None) -> dict[str, str]:
-    from kip33.restore.given_topic_ids import ask_topic_ids, load_topic_ids
+    from kip33.restore.restore_plan import ask_topic_ids, load_topic_ids
 
     if file is not None:
         return load_topic_ids(file)

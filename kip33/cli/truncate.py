@@ -8,8 +8,8 @@ from kip33.cli.options import format_option
 from kip33.cli.output import human_bytes, print_json, print_table, warn
 
 if TYPE_CHECKING:
-    from kip33.restore.file_change import FileChange
-    from kip33.restore.truncate_plan import TruncationPlan
+    from kip33.restore.cut_indexes import FileChange
+    from kip33.restore.truncate_planner import TruncationPlan
 
 MAX_OFFSET: Final = 2**63 - 1
 MOST_FILES: Final = 1_000  # in a table
@@ -51,9 +51,8 @@ def truncate(
     --apply nothing is changed. --apply holds the log directory's .lock. If it is interrupted, the
     same command continues.
     """
-    from kip33.restore.truncate_apply import planned_or_begun
+    from kip33.restore.truncate_apply import planned_or_begun, read_journal
     from kip33.restore.truncate_apply import truncate as apply_truncation
-    from kip33.restore.truncate_journal import read_journal
     from kip33.stores.locations import Location
 
     if plan_id is not None and not is_applied:

@@ -20,37 +20,37 @@ from kip33.archive.listing import Listed
 from kip33.archive.sources import RESTORE_STAGING
 from kip33.errors import RestoreError
 from kip33.formats.scan import SMALL_BYTES
-from kip33.restore.finished_partition import FinishedPartition, finish_partition
-from kip33.restore.known_before import known_before
-from kip33.restore.log_dir_lock import alone_in
-from kip33.restore.log_dir_state import (
+from kip33.restore.finished_partition import FinishedPartition, finish_partition, known_before
+from kip33.restore.restore_bins import StagingJob, stage_bin
+from kip33.restore.restore_complete import (
+    RestoredPartition,
+    RestoreJournal,
+    RestoreOutcome,
+    alone_in,
+    begin_restore_journal,
+    begun_restore,
+    complete,
+    files_id_of,
+    give_to_owner,
+    planned_summary,
+    progress_of,
+    require_all,
+    require_checkpoints,
+    staged_place,
+    summary_of,
+)
+from kip33.restore.restore_plan import (
     STAGED_FACTS,
     STAGED_PARTITIONS,
     STAGED_RUN,
+    PartitionPlan,
+    RestorePlan,
+    plan_restore,
     read_log_dir,
     require_own_files,
 )
-from kip33.restore.restore_bins import StagingJob, stage_bin
-from kip33.restore.restore_complete import (
-    complete,
-    give_to_owner,
-    require_all,
-    require_checkpoints,
-)
-from kip33.restore.restore_journal import (
-    RestoredPartition,
-    RestoreJournal,
-    begin_restore_journal,
-    begun_restore,
-    files_id_of,
-    progress_of,
-    staged_place,
-)
-from kip33.restore.restore_plan import PartitionPlan, RestorePlan, plan_restore
 from kip33.restore.restore_request import RestoreRequest
-from kip33.restore.restore_summary import RestoreOutcome, planned_summary, summary_of
-from kip33.restore.segment_facts import SegmentFacts
-from kip33.restore.staged_files import not_written
+from kip33.restore.segment_copy import SegmentFacts, not_written
 from kip33.retention.broker_locks import locked
 from kip33.rules.policies import human_bytes
 from kip33.stores.directory_checks import require_writable

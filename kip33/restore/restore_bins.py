@@ -9,11 +9,16 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from kip33.errors import RestoreError
-from kip33.restore.log_dir_state import STAGED_FACTS, STAGED_PARTITIONS, STAGED_RUN
+from kip33.restore.restore_plan import STAGED_FACTS, STAGED_PARTITIONS, STAGED_RUN
 from kip33.restore.restore_request import SourceSegment
-from kip33.restore.segment_copy import SegmentWishes, restore_segment
-from kip33.restore.segment_facts import SegmentFacts, identity_of, read_facts
-from kip33.restore.staged_files import not_written
+from kip33.restore.segment_copy import (
+    SegmentFacts,
+    SegmentWishes,
+    identity_of,
+    not_written,
+    read_facts,
+    restore_segment,
+)
 from kip33.rules.index_builder import TopicSettings
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.files import one_line, read_whole, status_of, write_new

@@ -4,17 +4,40 @@ The order: partitions are renamed into the log directory, an empty one of a new 
 before. Then the log directory's checkpoints, the clean-shutdown file, and last the directory
 `.kip33-restore` and the journal. A broker does not start before that directory is removed. Each
 step may be done again.
+
+One run of `kip33 restore` or `kip33 truncate` at a time in a log directory.
+
+The directory itself is locked, because a copy of a log directory has no `.lock`.
+
+The journal of a restore: one file in the log directory while partitions come to their places.
+
+    LOG_DIR/.kip33-restore.json      there from the first rename to the end
+    LOG_DIR/.kip33-restore/          there from the first copy to the end; `run` has the run's id
+
+While the directory is there a broker does not start: its name is not that of a partition. The
+journal has all that is left to do and what was asked, so the same command completes it, without
+SOURCE. It is believed only in the log directory for which it was written: it has the directory's
+inode and the id in `run`.
+
+The result of a restore, or of its plan, as `kip33 restore` prints it.
 """
 
+import fcntl
+import hashlib
+import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 from kip33.archive.log_start_offsets import MOST_CHECKPOINT_BYTES
-from kip33.archive.sources import RESTORE_JOURNAL, RESTORE_STAGING
-from kip33.errors import PublishError, RestoreError
+from kip33.archive.output_files import require_content_id, with_content_id
+from kip33.archive.sources import OF_A_BROKER, RESTORE_JOURNAL, RESTORE_STAGING
+from kip33.errors import Kip33Error, LockedError, PublishError, RestoreError
+from kip33.formats.names import partition_dir_name
 from kip33.formats.partition_metadata import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
@@ -24,28 +47,67 @@ from kip33.formats.partition_metadata import (
     parse_offset_checkpoint,
     with_offsets,
 )
-from kip33.restore.log_dir_lock import alone_in
-from kip33.restore.log_dir_state import CLEAN_SHUTDOWN, REPLACED, obstacle_at, require_own_files
-from kip33.restore.restore_journal import (
-    RestoredPartition,
-    RestoreJournal,
-    RestoreProgress,
-    progress_of,
-    read_restore_journal,
-    staged_place,
+from kip33.restore.finished_partition import FinishedPartition
+from kip33.restore.restore_plan import (
+    CLEAN_SHUTDOWN,
+    REPLACED,
+    STAGED_PARTITIONS,
+    STAGED_RUN,
+    PartitionPlan,
+    RestorePlan,
+    obstacle_at,
+    require_own_files,
 )
 from kip33.restore.restore_request import PartitionName
+from kip33.restore.segment_copy import SegmentFacts
 from kip33.retention.broker_locks import locked
+from kip33.rules.segment_summary import SegmentStatus
 from kip33.stores.file_owners import FileOwner
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
-from kip33.stores.own_files import flush, publish, remove, remove_temporary
+from kip33.stores.own_files import flush, publish, publish_or_raise, remove, remove_temporary
 
 _PUBLISHED: Final = (RESTORE_JOURNAL, CLEAN_SHUTDOWN, *OFFSET_CHECKPOINTS)
 _AT_END: Final = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
 
 
-def complete(log_dir: Location, journal: RestoreJournal) -> RestoreProgress:
+class RestoredPartition(NamedTuple):
+    """A partition that is staged as a whole: its offsets for the log directory's checkpoints."""
+
+    topic: str
+    partition: int
+    name: str  # of its directory
+    first_base_offset: int
+    start_offset: int
+    end_offset: int
+    files_id: str  # of its files as they were staged
+
+
+@dataclass(frozen=True)
+class RestoreJournal:
+    """What is left to do when all partitions are staged."""
+
+    asked: Mapping[str, Any]  # the options that decide what is restored
+    partitions: tuple[RestoredPartition, ...]
+    marks_clean_shutdown: bool
+    summary: dict[str, Any]  # what the command prints
+
+
+class _RestoreProgress(NamedTuple):
+    """Where the partitions of a journal are."""
+
+    is_staging_there: bool
+    staged: tuple[RestoredPartition, ...]
+    in_place: tuple[RestoredPartition, ...]
+    lost: tuple[RestoredPartition, ...]  # neither, or with other files than those staged
+
+    @property
+    def may_go_on(self) -> bool:
+        """Return whether the restore can be completed without reading its source again."""
+        return self.is_staging_there or not self.lost
+
+
+def complete(log_dir: Location, journal: RestoreJournal) -> _RestoreProgress:
     """Do all steps in order; those that an earlier run did have no effect.
 
     Returns where the partitions were before. Without the staging directory a broker may have
@@ -71,7 +133,7 @@ def complete(log_dir: Location, journal: RestoreJournal) -> RestoreProgress:
     return progress
 
 
-def require_all(log_dir: Location, progress: RestoreProgress) -> None:
+def require_all(log_dir: Location, progress: _RestoreProgress) -> None:
     """Raise RestoreError if a partition is lost beside others that are staged."""
     if not progress.may_go_on or not progress.lost:
         return
@@ -93,7 +155,7 @@ def abandon(log_dir: Location) -> dict[str, Any]:
     """
     with alone_in(log_dir, "restore", RestoreError), locked([log_dir.child("any")], restores=True):
         require_own_files(log_dir)
-        journal = read_restore_journal(log_dir)
+        journal = _read_restore_journal(log_dir)
         progress = progress_of(log_dir, journal) if journal else None
         is_there = os.path.isdir(log_dir.child(RESTORE_STAGING).path)  # noqa: PTH112
         if not journal and not is_there:
@@ -115,7 +177,7 @@ def abandon(log_dir: Location) -> dict[str, Any]:
         }
 
 
-def _undo(log_dir: Location, journal: RestoreJournal, progress: RestoreProgress) -> None:
+def _undo(log_dir: Location, journal: RestoreJournal, progress: _RestoreProgress) -> None:
     """Take partitions out of their places; offsets first, so it can be done again."""
     if progress.in_place:
         gone = {(one.topic, one.partition): None for one in journal.partitions}
@@ -221,4 +283,311 @@ def _publish(place: Location, data: bytes) -> None:
         data,
         before_rename=lambda at: give_to_owner(place.parent, at),
         durable=True,
+    )
+
+
+@contextmanager
+def alone_in(log_dir: Location, what: str, failure: type[Kip33Error]) -> Iterator[None]:
+    """Hold a log directory until the end of the block; `what` is the operation in the message.
+
+    Raises LockedError if another run holds it, `failure` if it cannot be opened.
+    """
+    path = os.path.realpath(log_dir.path)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise failure(
+            f"{log_dir.uri}: cannot be opened: {one_line(error)}; fix it and run the command again"
+        ) from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise LockedError(
+                f"{log_dir.uri}: another {what} works in this log directory; wait until it has "
+                "ended"
+            ) from error
+        yield
+    finally:
+        os.close(descriptor)
+
+
+_RESTORE_JOURNAL_FORMAT: Final = 2
+_MOST_BYTES: Final = 2**31
+
+
+def progress_of(log_dir: Location, journal: RestoreJournal) -> _RestoreProgress:
+    """Return where each partition of a journal is, as its files say."""
+    staged: list[RestoredPartition] = []
+    in_place: list[RestoredPartition] = []
+    lost: list[RestoredPartition] = []
+    for one in journal.partitions:
+        folder = staged_place(log_dir, one.name)
+        is_staged = os.path.lexists(folder.path)
+        found = files_id_of(folder if is_staged else log_dir.child(one.name))
+        (lost if found != one.files_id else staged if is_staged else in_place).append(one)
+    is_there = os.path.isdir(log_dir.child(RESTORE_STAGING).path)  # noqa: PTH112
+    return _RestoreProgress(is_there, tuple(staged), tuple(in_place), tuple(lost))
+
+
+def staged_place(log_dir: Location, name: str) -> Location:
+    """Return where a partition is staged."""
+    return log_dir.child(f"{RESTORE_STAGING}/{STAGED_PARTITIONS}/{name}")
+
+
+def files_id_of(folder: Location) -> str | None:
+    """Return an id of the names and sizes of the files in a directory.
+
+    None if it is not there, is a link, or has anything but files.
+    """
+    digest = hashlib.sha256()
+    try:
+        if not stat.S_ISDIR(os.lstat(folder.path).st_mode):
+            return None
+        with os.scandir(folder.path) as entries:
+            found = sorted((entry.name, entry.stat(follow_symlinks=False)) for entry in entries)
+    except FileNotFoundError:
+        return None
+    for name, status in found:
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        digest.update(f"{name} {status.st_size}\n".encode())
+    return digest.hexdigest()[:32]
+
+
+def begun_restore(log_dir: Location, asked: Mapping[str, Any]) -> RestoreJournal | None:
+    """Return the journal of a restore that was interrupted, or None.
+
+    Raises RestoreError if something else was asked for then, or for a file that is not the journal
+    of a restore into this directory.
+    """
+    journal = _read_restore_journal(log_dir)
+    if journal is None or journal.asked == asked:
+        return journal
+    then, now = journal.asked, asked
+    others = [key for key in {**then, **now} if then.get(key) != now.get(key)]
+    texts = [
+        ", ".join(f"{key} {json.dumps(options.get(key))}" for key in others)
+        for options in (then, now)
+    ]
+    raise RestoreError(
+        f"{log_dir.uri}: a restore with {texts[0]} was begun and has not ended, but this one has "
+        f"{texts[1]}; run the command as it was begun, or with --abandon to remove what it staged"
+    )
+
+
+def _read_restore_journal(log_dir: Location) -> RestoreJournal | None:
+    """Return the journal of a restore that was interrupted, or None.
+
+    Raises RestoreError for a file that is not the journal of a restore into this directory.
+    """
+    place = log_dir.child(RESTORE_JOURNAL)
+    try:
+        record = json.loads(read_whole(place, most_bytes=_MOST_BYTES))
+        if record["format"] != _RESTORE_JOURNAL_FORMAT:
+            raise ValueError(
+                f"format {record['format']!r} found, expected {_RESTORE_JOURNAL_FORMAT}"
+            )
+        require_content_id(record)
+        _require_here(log_dir, record)
+        partitions = tuple(RestoredPartition(**one) for one in record["partitions"])
+        for one in partitions:
+            if one.name != partition_dir_name(one.topic, one.partition):
+                raise ValueError(f"{one.name!r} found, expected the name of a partition")
+        return RestoreJournal(
+            record["asked"], partitions, record["marks_clean_shutdown"], record["summary"]
+        )
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        why = one_line(error)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        why = f"is not the journal of a restore into this directory: {one_line(error)}"
+    raise RestoreError(
+        f"{place.uri}: {why}; move it away together with the directory {RESTORE_STAGING}, and run "
+        "the command again"
+    )
+
+
+def _require_here(log_dir: Location, record: dict[str, Any]) -> None:
+    """Raise ValueError unless the journal was written in this log directory.
+
+    The device is not compared: it may have another number after a restart of the machine.
+    """
+    if record["inode"] != _inode_of(log_dir):
+        raise ValueError(f"it was written in another directory, {record['summary']['log_dir']}")
+    if os.path.lexists(log_dir.child(RESTORE_STAGING).path):
+        run = _run_in(log_dir)
+        if run not in ("", record["run"]):
+            raise ValueError(f"{RESTORE_STAGING} is of run {run!r}, not {record['run']!r}")
+
+
+def _inode_of(log_dir: Location) -> int:
+    return os.stat(log_dir.path).st_ino  # noqa: PTH116 - a path, as the filesystem has it
+
+
+def _run_in(log_dir: Location) -> str:
+    """Return the id of the run that staged the partitions, empty without its file."""
+    place = log_dir.child(f"{RESTORE_STAGING}/{STAGED_RUN}")
+    try:
+        return read_whole(place, most_bytes=1 << 10).decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
+def begin_restore_journal(log_dir: Location, journal: RestoreJournal) -> None:
+    """Publish the journal; PublishError if that fails, then no partition is in its place."""
+    record = {
+        "format": _RESTORE_JOURNAL_FORMAT,
+        "inode": _inode_of(log_dir),
+        "run": _run_in(log_dir),
+        "asked": journal.asked,
+        "partitions": [one._asdict() for one in journal.partitions],
+        "marks_clean_shutdown": journal.marks_clean_shutdown,
+        "summary": journal.summary,
+    }
+    publish_or_raise(
+        log_dir.child(RESTORE_JOURNAL),
+        (json.dumps(with_content_id(record)) + "\n").encode(),
+        "no partition of the log directory was changed",
+    )
+
+
+class RestoreOutcome(NamedTuple):
+    """What became of a partition; bytes are those of logs."""
+
+    finished: FinishedPartition
+    bytes_copied: int
+    bytes_linked: int
+    bytes_there: int  # staged by an earlier run
+    unreadable: tuple[str, ...]  # a line for each log that could not be read
+
+    @classmethod
+    def of(cls, facts: Sequence[SegmentFacts], finished: FinishedPartition) -> "RestoreOutcome":
+        """Return the outcome of a partition whose segments have these facts."""
+        there = sum(one.kept_bytes for one in facts if one.was_there)
+        linked = sum(one.kept_bytes for one in facts if one.is_linked and not one.was_there)
+        total = sum(one.kept_bytes for one in facts)
+        unreadable = tuple(
+            one.problem
+            for one in facts
+            if one.problem and one.status == SegmentStatus.UNREADABLE and not one.has_changed
+        )
+        return cls(finished, total - there - linked, linked, there, unreadable)
+
+
+def summary_of(
+    plan: RestorePlan,
+    outcomes: Mapping[str, RestoreOutcome],
+    *,
+    others: Sequence[str],
+    is_applied: bool,
+    notes: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Return the summary; `outcomes` are by the names of partitions.
+
+    `others` are partitions of the log directory that are not restored.
+    """
+    rows = [_row(one, outcomes.get(one.name)) for one in plan.partitions]
+    restored = [row for row in rows if row["problem"] is None]
+    unreadable = [*plan.problems, *_unreadable(plan, outcomes)]
+    done = [one for one in outcomes.values() if one.finished.problem is None]
+    return {
+        "source": plan.request.source.uri,
+        "log_dir": plan.request.log_dir.uri,
+        "applied": is_applied,
+        "partitions_restored": len(restored),
+        "partitions_refused": len(rows) - len(restored) + len(plan.problems),
+        "segments": sum(row["segments"] for row in restored),
+        "log_bytes": sum(row["log_bytes"] for row in restored),
+        "logs": _logs(plan),
+        "unreadable_logs": len(unreadable),
+        "unreadable_example": min(unreadable, default=None),
+        "bytes_copied": sum(one.bytes_copied for one in done),
+        "bytes_linked": sum(one.bytes_linked for one in done),
+        "bytes_there": sum(one.bytes_there for one in done),
+        "clean_shutdown": plan.log_dir.is_cleanly_shut or not others,
+        "notes": [*notes, *_notes(plan, rows, others)],
+        "problems": list(plan.problems),
+        "partitions": rows,
+    }
+
+
+def planned_summary(plan: RestorePlan) -> dict[str, Any]:
+    """Return the summary of a plan that is not carried out."""
+    others = plan.log_dir.others({one.name for one in plan.wanted})
+    summary = summary_of(plan, {}, others=others, is_applied=False)
+    return summary | {"free_bytes": plan.log_dir.free_bytes}
+
+
+def _logs(plan: RestorePlan) -> int:
+    """Return how many logs are read, or could not be; an unlisted directory counts as one.
+
+    A partition whose range could not be found because of a log counts with this log alone.
+    """
+    partitions = [one for one in plan.partitions if one.problem is None or one.is_unreadable]
+    counts = (1 if one.is_unreadable else len(one.segments) for one in partitions)
+    return len(plan.problems) + sum(counts)
+
+
+def _unreadable(plan: RestorePlan, outcomes: Mapping[str, RestoreOutcome]) -> Iterator[str]:
+    for one in plan.partitions:
+        if one.is_unreadable and one.problem:
+            yield one.problem
+        elif outcome := outcomes.get(one.name):
+            yield from outcome.unreadable
+
+
+def _row(plan: PartitionPlan, outcome: RestoreOutcome | None) -> dict[str, Any]:
+    finished = outcome.finished if outcome else None
+    problem = plan.problem or (finished.problem if finished else None)
+    known = finished if finished and problem is None else None
+    return {
+        "topic": plan.topic,
+        "partition": plan.partition,
+        "replica": plan.replica,
+        "replicas": plan.replicas,
+        "segments": len(plan.segments),
+        "log_bytes": plan.size_bytes,
+        "start_offset": known.start_offset if known else None,
+        "end_offset": known.end_offset if known else None,
+        "largest_leader_epoch": known.largest_epoch if known else None,
+        "topic_id": plan.topic_id,
+        "problem": problem,
+        "notes": list(finished.notes) if finished else [],
+    }
+
+
+def _notes(
+    plan: RestorePlan, rows: Sequence[Mapping[str, Any]], others: Sequence[str]
+) -> Iterator[str]:
+    if others and not plan.log_dir.is_cleanly_shut:
+        yield _will_recover(plan, others)
+    if not plan.log_dir.is_formatted:
+        yield (
+            f"{plan.request.log_dir.uri}: there is no {OF_A_BROKER}, and a broker does not start "
+            "without it: run kafka-storage.sh format --ignore-formatted"
+        )
+    if plan.request.leader_epoch is None:
+        yield from _new_cluster(plan, rows)
+
+
+def _new_cluster(plan: RestorePlan, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a note if a topic has another id than in the source, and leader epochs above 0."""
+    for one, row in zip(plan.partitions, rows, strict=True):
+        is_new = one.topic_id is not None and one.topic_id != one.own_topic_id
+        if is_new and (row["largest_leader_epoch"] or 0) > 0:
+            yield (
+                f"{one.name}: batches have leader epochs up to {row['largest_leader_epoch']}, and "
+                "the topic id is not from the source; in a new cluster, whose leader epochs begin "
+                "at 0, replicas do not join: restore with --leader-epoch 0"
+            )
+            return
+
+
+def _will_recover(plan: RestorePlan, others: Sequence[str]) -> str:
+    more = f" and {len(others) - 1:,} others" if len(others) > 1 else ""
+    return (
+        f"{plan.request.log_dir.uri}: {others[0]}{more} were not shut down cleanly, so a broker "
+        "that starts recovers all partitions of this log directory, the restored ones, too"
     )

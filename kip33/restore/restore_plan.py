@@ -1,19 +1,57 @@
-"""What a restore does with each partition; nothing is written."""
+"""What a restore does with each partition; nothing is written.
 
-from collections.abc import Iterator
+Where the ids of topics come from, beside what is in log directories: a file, or a cluster.
+
+The log directory that a restore writes into, as it is found.
+
+Which segments of a partition are restored, and where its log then begins and ends.
+
+Whole segments are chosen: from the one that has the first record at or after `--from`, up to the
+one before the first record at or after `--until`. Records before the start stay in the first
+segment. The log start offset hides them from consumers, as after `kafka-delete-records.sh`.
+"""
+
+import importlib
+import os
+import re
+import stat
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 from kip33.archive.listing import Listed
 from kip33.archive.log_start_offsets import log_start_offsets
-from kip33.errors import LocationError
-from kip33.formats.names import partition_dir_name
-from kip33.restore.log_dir_state import LogDirState, partition_folder, read_log_dir, topic_id_in
-from kip33.restore.restore_range import choose_range
+from kip33.archive.sources import OF_A_BROKER, RESTORE_JOURNAL, RESTORE_STAGING
+from kip33.errors import FileReadError, Kip33Error, LocationError, RestoreError
+from kip33.formats.names import (
+    METADATA_TOPIC,
+    parse_partition_dir,
+    parse_segment_file,
+    partition_dir_name,
+    segment_file_name,
+)
+from kip33.formats.partition_metadata import (
+    LEADER_EPOCH_CHECKPOINT,
+    MAX_PARTITION_METADATA_BYTES,
+    PARTITION_METADATA,
+    TOPIC_IDS_EXPECTED,
+    PartitionMetadata,
+    parse_epoch_checkpoint,
+    parse_topic_id,
+    parse_topic_ids,
+)
+from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.restore.restore_request import RestoreRequest, SourceSegment
 from kip33.restore.restore_source import FoundPartition, FoundPartitions, find_partitions
+from kip33.rules.search import Exactness
+from kip33.search.log_window import Meter
+from kip33.search.searched_segment import SearchedSegment
+from kip33.search.segment_search import opened_search
 from kip33.stores.concurrently import map_in_order
-from kip33.stores.files import one_line
+from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
 
 
@@ -45,12 +83,27 @@ class PartitionPlan:
         return sum(segment.size_bytes for segment in self.segments)
 
 
+class _LogDirState(NamedTuple):
+    """The partitions of a log directory, by the names of their directories."""
+
+    place: Location
+    partitions: tuple[str, ...]
+    is_cleanly_shut: bool
+    is_formatted: bool  # it has `meta.properties`
+    free_bytes: int
+
+    def others(self, names: set[str]) -> list[str]:
+        """Return the partitions that are not among `names` and that a broker loads as logs."""
+        metadata = f"{METADATA_TOPIC}-0"  # a broker recovers it each time
+        return sorted(name for name in self.partitions if name not in names and name != metadata)
+
+
 class RestorePlan(NamedTuple):
     """The partitions, those that cannot be restored included, and the log directory."""
 
     request: RestoreRequest
     partitions: tuple[PartitionPlan, ...]
-    log_dir: LogDirState
+    log_dir: _LogDirState
     problems: tuple[str, ...]  # of directories whose partition is not known
 
     @property
@@ -85,7 +138,7 @@ def _require_apart(source: Location, log_dir: Location) -> None:
 
 
 def _plans(
-    request: RestoreRequest, found: FoundPartitions, log_dir: LogDirState
+    request: RestoreRequest, found: FoundPartitions, log_dir: _LogDirState
 ) -> Iterator[PartitionPlan]:
     starts = log_start_offsets(request.source, {one.replica for one in found.partitions})
 
@@ -107,7 +160,7 @@ def _plans(
 def _in_range(
     request: RestoreRequest, plan: PartitionPlan, start_offset: int | None
 ) -> PartitionPlan:
-    chosen = choose_range(request, plan.segments, start_offset)
+    chosen = _choose_range(request, plan.segments, start_offset)
     return replace(
         plan,
         segments=chosen.segments,
@@ -120,12 +173,12 @@ def _in_range(
 
 
 def _in_log_dir(
-    request: RestoreRequest, plan: PartitionPlan, found: FoundPartition, log_dir: LogDirState
+    request: RestoreRequest, plan: PartitionPlan, found: FoundPartition, log_dir: _LogDirState
 ) -> PartitionPlan:
     """Return the plan with the topic's id, and with a problem if the directory exists."""
     place = log_dir.place.child(plan.name)
     try:
-        there = partition_folder(place)
+        there = _partition_folder(place)
     except OSError as error:
         return replace(plan, problem=f"{place.uri}: cannot be read: {one_line(error)}")
     if there and there.obstacle:
@@ -141,8 +194,338 @@ def _in_log_dir(
             f"{given} is given; use the id of the cluster that the broker belongs to",
         )
     try:
-        own = found.topic_id or topic_id_in(found.segments[0].log.parent)
+        own = found.topic_id or _topic_id_in(found.segments[0].log.parent)
     except OSError as error:
         return replace(plan, problem=f"{found.segments[0].log.parent.uri}: {one_line(error)}")
     topic_id = (there.topic_id if there else None) or given or own
     return replace(plan, topic_id=topic_id, own_topic_id=own)
+
+
+_MOST_BYTES: Final = 1 << 30
+_TIMEOUT_MS: Final = 30_000
+
+
+def load_topic_ids(file: str) -> dict[str, str]:
+    """Return {topic: id} from a path or URI; LocationError, one line, if it is wrong."""
+    place = Location.of(file)
+    try:
+        return parse_topic_ids(read_whole(place, most_bytes=_MOST_BYTES).decode("utf-8-sig"))
+    except OSError as error:
+        raise LocationError(f"{place.uri}: cannot be read: {one_line(error)}") from error
+    except (ValueError, RecursionError) as error:
+        why = one_line(error)
+        expected = "" if "expected" in why else f", expected {TOPIC_IDS_EXPECTED}"
+        raise LocationError(f"{place.uri}: {why}{expected}") from error
+
+
+def ask_topic_ids(bootstrap_server: str) -> dict[str, str]:
+    """Return {topic: id} of a running cluster; RestoreError, one line, if it does not answer."""
+    with warnings.catch_warnings():  # the client reads its protocol's files in an old way
+        warnings.simplefilter("ignore", DeprecationWarning)
+        try:
+            return _asked(importlib.import_module("kafka").KafkaAdminClient, bootstrap_server)
+        except ModuleNotFoundError as error:
+            raise RestoreError(
+                "--bootstrap-server: the Python package kafka-python is not installed; install it "
+                "with: pip install 'kip33[kafka]', or give --topic-ids"
+            ) from error
+        except Exception as error:  # the client's own classes, and OSError
+            raise RestoreError(
+                f"--bootstrap-server {bootstrap_server}: the cluster does not answer: "
+                f"{one_line(error)}; give --topic-ids with the output of kafka-topics.sh --describe"
+            ) from error
+
+
+def _asked(admin: Any, bootstrap_server: str) -> dict[str, str]:
+    client = admin(bootstrap_servers=bootstrap_server, request_timeout_ms=_TIMEOUT_MS)
+    try:
+        topics = client.describe_topics()
+    finally:
+        client.close()
+    found = {}
+    for topic in topics:
+        topic_id = topic.get("topic_id")
+        text = parse_topic_id(str(topic_id) if isinstance(topic_id, UUID) else topic_id or "")
+        if text:
+            found[topic["name"]] = text
+    return found
+
+
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+
+
+STAGED_PARTITIONS: Final = "partitions"
+STAGED_FACTS: Final = "facts"
+STAGED_RUN: Final = "run"
+REPLACED: Final = "replaced"
+_SMALL_FILES: Final = (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA)
+_FACTS: Final = re.compile(r"\.?[0-9]{20}\.json", re.ASCII)
+_PIECE_BYTES: Final = 1 << 20
+_MOST_NAMES: Final = 3  # in a message
+
+
+class _PartitionFolder(NamedTuple):
+    """What is at a partition's place in the log directory."""
+
+    obstacle: str | None  # why a restore does not replace it; None: as made for a new topic
+    topic_id: str | None
+
+
+def read_log_dir(place: Location) -> _LogDirState:
+    """Return the state of a log directory; an absent one is empty.
+
+    Raises LocationError if it is not on this machine, RestoreError if it cannot be read or has a
+    foreign file where a restore has its own.
+    """
+    if not place.is_local:
+        raise LocationError(
+            f"{place.uri}: expected a log directory on this machine; restore on the broker's "
+            "machine, or into a directory that you copy there"
+        )
+    above = place
+    try:
+        while not os.path.isdir(above.path):  # noqa: PTH112 - a path, as the filesystem has it
+            if os.path.lexists(above.path):
+                raise LocationError(f"{above.uri}: is a file, expected a directory")
+            above = above.parent
+        disk = os.statvfs(above.path)
+        free_bytes = disk.f_bavail * disk.f_frsize
+        if above != place:
+            return _LogDirState(place, (), False, False, free_bytes)
+        require_own_files(place)
+        with os.scandir(place.path) as entries:
+            names = sorted(entry.name for entry in entries)
+        partitions = tuple(name for name in names if _is_partition(place, name))
+        return _LogDirState(
+            place, partitions, CLEAN_SHUTDOWN in names, OF_A_BROKER in names, free_bytes
+        )
+    except OSError as error:
+        raise RestoreError(
+            f"{place.uri}: cannot be read: {one_line(error)}; fix it and run the command again"
+        ) from error
+
+
+def require_own_files(log_dir: Location) -> None:
+    """Raise RestoreError for anything but a restore's own files at the places of its files."""
+    staging = log_dir.child(RESTORE_STAGING)
+    kinds = ((log_dir.child(RESTORE_JOURNAL), stat.S_ISREG), (staging, stat.S_ISDIR))
+    for place, is_expected in kinds:
+        with suppress(FileNotFoundError):
+            if not is_expected(os.lstat(place.path).st_mode):
+                what = "a file" if is_expected is stat.S_ISREG else "a directory"
+                raise RestoreError(
+                    f"{place.uri}: no restore made this, expected {what} of a restore or nothing; "
+                    "move it away and run the command again"
+                )
+    with suppress(FileNotFoundError):
+        foreign = sorted(_foreign_in(staging))
+        if foreign:
+            raise RestoreError(
+                f"{staging.uri}: no restore made {_named(foreign)}; move it away and run the "
+                "command again"
+            )
+
+
+def _foreign_in(folder: Location, above: tuple[str, ...] = ()) -> Iterator[str]:
+    with os.scandir(folder.path) as entries:
+        for entry in entries:
+            path = (*above, entry.name)
+            if entry.is_dir(follow_symlinks=False) and _is_own_folder(*path):
+                yield from _foreign_in(folder.child(entry.name), path)
+            elif not entry.is_file(follow_symlinks=False) or not _is_own_file(*path):
+                yield "/".join(path)
+
+
+def _is_own_folder(kind: str, partition: str = "", *below: str) -> bool:
+    is_kind = kind in (STAGED_PARTITIONS, STAGED_FACTS, REPLACED)
+    return is_kind and not below and (not partition or _is_partition_name(partition))
+
+
+def _is_own_file(kind: str, partition: str = "", name: str = "", *below: str) -> bool:
+    if not name or below:
+        return (kind, partition) == (STAGED_RUN, "")
+    is_facts = kind == STAGED_FACTS
+    return bool(_FACTS.fullmatch(name)) if is_facts else _is_file_of_a_partition(name)
+
+
+def _is_partition_name(name: str) -> bool:
+    """Return whether a broker loads a directory of this name as a partition."""
+    named = parse_partition_dir(name)
+    return named is not None and not named.kind
+
+
+def _is_file_of_a_partition(name: str) -> bool:
+    """Return whether a restore writes a file of this name into a partition."""
+    parsed = parse_segment_file(name)
+    return name in _SMALL_FILES or (
+        parsed is not None and name == segment_file_name(parsed.base_offset, parsed.kind)
+    )
+
+
+def _is_partition(place: Location, name: str) -> bool:
+    return _is_partition_name(name) and os.path.isdir(place.child(name).path)  # noqa: PTH112
+
+
+def _partition_folder(place: Location) -> _PartitionFolder | None:
+    """Return what is at a partition's place, None if nothing; OSError if it cannot be read."""
+    if not os.path.lexists(place.path):
+        return None
+    obstacle = obstacle_at(place)
+    return _PartitionFolder(obstacle, None if obstacle else _topic_id_in(place))
+
+
+def obstacle_at(place: Location) -> str | None:
+    """Return why a restore does not replace what is at a partition's place, None if it does.
+
+    It replaces a directory as a broker makes it for a new topic. OSError if it cannot be read.
+    """
+    if not stat.S_ISDIR(os.lstat(place.path).st_mode):
+        return "this is a link or no directory, which a restore does not replace"
+    with os.scandir(place.path) as entries:
+        names = sorted(entry.name for entry in entries)
+    others = [name for name in names if not _is_of_a_new_topic(place.child(name))]
+    if not others:
+        return None
+    has_data = any(parsed and parsed.kind == "log" for parsed in map(parse_segment_file, others))
+    what = "data" if has_data else "files that no broker makes for a new topic"
+    return f"the partition has {what}, which a restore does not replace: {_named(others)}"
+
+
+def _named(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    shown = ", ".join(names[:_MOST_NAMES])
+    return f"{shown} and {more:,} others" if more > 0 else shown
+
+
+def _is_of_a_new_topic(place: Location) -> bool:
+    """Return whether a file is as a broker makes it for a new topic, before the first record."""
+    status = os.lstat(place.path)
+    parsed = parse_segment_file(place.name)
+    if not stat.S_ISREG(status.st_mode):
+        return False
+    if parsed:
+        is_first = place.name == segment_file_name(0, parsed.kind)
+        may_be_allocated = parsed.kind in ("index", "timeindex")  # by a broker that was killed
+        return is_first and (not status.st_size or (may_be_allocated and _is_zeros(place)))
+    if place.name not in _SMALL_FILES:
+        return False
+    try:
+        data = read_whole(place, most_bytes=MAX_PARTITION_METADATA_BYTES)
+        if place.name == PARTITION_METADATA:
+            PartitionMetadata.from_bytes(data)
+            return True
+        return not any(one.start_offset for one in parse_epoch_checkpoint(data.decode()))
+    except ValueError:
+        return False
+
+
+def _is_zeros(place: Location) -> bool:
+    with open(place.path, "rb") as file:  # noqa: PTH123 - a path, as the filesystem has it
+        while piece := file.read(_PIECE_BYTES):
+            if piece.count(0) != len(piece):
+                return False
+    return True
+
+
+def _topic_id_in(directory: Location) -> str | None:
+    """Return the id in a directory's `partition.metadata`; None without one, or a damaged one.
+
+    Raises OSError if the file cannot be read.
+    """
+    place = directory.child(PARTITION_METADATA)
+    try:
+        data = read_whole(place, most_bytes=MAX_PARTITION_METADATA_BYTES)
+        return PartitionMetadata.from_bytes(data).topic_id
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+class _RestoreRange(NamedTuple):
+    """The chosen segments of a partition, or the problem."""
+
+    segments: tuple[SourceSegment, ...]
+    earlier: tuple[SourceSegment, ...] = ()  # not restored, before the first one
+    start_offset: int | None = None  # None: that of the first segment
+    starts_at_end: bool = False  # no record is at or after the time
+    problem: str | None = None
+    is_unreadable: bool = False  # the problem is a log that could not be read
+
+
+class _RangeError(Exception):
+    """The range cannot be found; the text says why."""
+
+    is_unreadable = False
+
+
+class _UnreadableError(_RangeError):
+    """A log could not be read; the text has its URI."""
+
+    is_unreadable = True
+
+
+def _choose_range(
+    request: RestoreRequest, segments: tuple[SourceSegment, ...], start_offset: int | None
+) -> _RestoreRange:
+    """Return what is restored of the segments of one partition, which are in order.
+
+    `start_offset` is that of the source's `log-start-offset-checkpoint`. Logs are read where a time
+    is asked for.
+    """
+    try:
+        start = _start_of(request, segments)
+        end = _first_offset(segments, request.until_ms) if request.until_ms is not None else None
+    except _RangeError as error:
+        return _RestoreRange(segments, problem=str(error), is_unreadable=error.is_unreadable)
+    chosen = [one for one in segments if end is None or one.base_offset < end]
+    if not chosen:
+        return _RestoreRange(segments, problem=f"no record is before --until: the first is {end}")
+    first = 0
+    if start is not None:
+        first = max((n for n, one in enumerate(chosen) if one.base_offset <= start), default=0)
+    if start is None and request.from_ms is not None:
+        first = len(chosen) - 1
+    kept = [one._replace(is_last=False) for one in chosen[first:]]
+    cut_offset = end if request.is_truncated else None
+    kept[-1] = kept[-1]._replace(is_last=True, cut_offset=cut_offset)
+    known = [one for one in (start, start_offset) if one is not None]
+    return _RestoreRange(
+        tuple(kept),
+        tuple(chosen[:first]),
+        max(known, default=None),
+        starts_at_end=start is None and request.from_ms is not None,
+    )
+
+
+def _start_of(request: RestoreRequest, segments: tuple[SourceSegment, ...]) -> int | None:
+    if request.from_ms is not None:
+        return _first_offset(segments, request.from_ms)
+    name = segments[0].topic, segments[0].partition
+    return request.from_offsets.get(name)
+
+
+def _first_offset(segments: tuple[SourceSegment, ...], time_ms: int) -> int | None:
+    """Return the offset of the first record at or after a time, None without one.
+
+    Index files beside the logs are used where the logs agree with them. Segments that a catalog
+    shows to be older are not read.
+    """
+    for segment in segments:
+        if segment.max_timestamp is not None and segment.max_timestamp < time_ms:
+            continue
+        row = SearchedSegment.of_log(segment.log.uri, segment.base_offset)
+        meter = Meter(DEFAULT_MAX_BATCH_BYTES)
+        try:
+            with opened_search(
+                row, meter, start_offset=segment.base_offset, check_crc=True
+            ) as search:
+                hit = search.find(time_ms)
+                damage = search.log.damage
+        except (FileReadError, Kip33Error) as error:
+            raise _UnreadableError(f"{segment.log.uri}: {one_line(error)}") from error
+        if hit and hit.exactness == Exactness.BATCH:
+            raise _RangeError(f"{segment.log.uri}: {hit.note}")
+        if hit:
+            return hit.offset
+        if damage and not segment.is_last:
+            raise _RangeError(f"{segment.log.uri}: {damage}")
+    return None

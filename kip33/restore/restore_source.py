@@ -1,18 +1,34 @@
-"""The segments that can be restored: which replica of each partition, and what is wrong with it."""
+"""The segments that can be restored: which replica of each partition, and what is wrong with it.
+
+The segments of a source, from a listing or from a catalog.
+
+Missing offsets between two segments of a partition, as a restore judges them.
+"""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
 from typing import Final, NamedTuple
 
+import numpy as np
+
+from kip33.archive.layouts import layout_of
 from kip33.archive.listing import Listed
+from kip33.archive.sources import matches, require_segments
+from kip33.catalog.catalog import Catalog
 from kip33.errors import RestoreError
 from kip33.formats.names import METADATA_TOPIC, is_topic, two_directories_in
-from kip33.restore.found_segments import FoundSegment, found_segments
-from kip33.restore.partition_holes import SegmentEnd, holes_between
 from kip33.restore.restore_request import PartitionName, RestoreRequest, SourceSegment
-from kip33.rules.offset_holes import most_complete_of
+from kip33.rules.offset_holes import (
+    KINDS,
+    Extent,
+    HoleKind,
+    SegmentEnds,
+    find_holes,
+    most_complete_of,
+)
 from kip33.rules.segment_summary import SegmentStatus
+from kip33.stores.locations import Location
 
 ONLY_THE_LAST: Final = "only the end of a partition's last segment can be cut"
 UPLOADED_TWICE: Final = ("aiven", "hdfs-rsm", "local-tiered")  # layouts with ids of segments
@@ -43,9 +59,9 @@ def find_partitions(request: RestoreRequest, on_listed: Listed | None = None) ->
     Raises LocationError if there are no segments, RestoreError if none is of such a partition,
     CatalogError for a damaged catalog.
     """
-    by_name: dict[PartitionName, dict[str, list[FoundSegment]]] = {}
+    by_name: dict[PartitionName, dict[str, list[_FoundSegment]]] = {}
     problems = []
-    for segment in found_segments(request, on_listed):
+    for segment in _found_segments(request, on_listed):
         if segment.topic is None or segment.partition is None or segment.base_offset is None:
             problems.append(f"{segment.log.uri}: {segment.error}; its segments are not restored")
         elif segment.topic == METADATA_TOPIC:  # of the cluster, not of its records
@@ -66,8 +82,42 @@ def find_partitions(request: RestoreRequest, on_listed: Listed | None = None) ->
     return FoundPartitions(tuple(found), tuple(problems))
 
 
+class _FoundSegment(NamedTuple):
+    """One segment; of a listing the fields from `valid_bytes` on are not known."""
+
+    log: Location
+    log_dir: str | None
+    topic: str | None
+    partition: int | None
+    base_offset: int | None  # None: a directory that cannot be listed
+    size_bytes: int | None
+    last_modified_ms: int | None
+    error: str | None
+    topic_id: str | None
+    status: str = SegmentStatus.UNVERIFIED.value
+    valid_bytes: int | None = None
+    last_offset: int | None = None
+    record_count: int | None = None
+    max_timestamp: int | None = None  # -1: no batch has one
+
+    @property
+    def extent(self) -> Extent:
+        """Return how much of the partition it has."""
+        last_offset = self.base_offset if self.last_offset is None else self.last_offset
+        return Extent.of(self.status, self.size_bytes, self.valid_bytes, last_offset)
+
+    @property
+    def problem(self) -> str | None:
+        """Return why it cannot be restored wherever it is in its partition, as far as is known."""
+        if self.base_offset is None or self.size_bytes is None:
+            return self.error or "its size is not known"
+        if self.status in (SegmentStatus.INVALID, SegmentStatus.UNREADABLE):
+            return self.error or self.status
+        return self.error if self.status == SegmentStatus.UNVERIFIED else None
+
+
 def _chosen(
-    request: RestoreRequest, topic: str, partition: int, replicas: dict[str, list[FoundSegment]]
+    request: RestoreRequest, topic: str, partition: int, replicas: dict[str, list[_FoundSegment]]
 ) -> FoundPartition | None:
     """Return the replica to restore: the most complete of those without a known problem."""
     found = {}
@@ -85,11 +135,11 @@ def _chosen(
     return None if chosen is None else found[chosen]
 
 
-def _in_order(segment: FoundSegment) -> tuple[int, str]:
+def _in_order(segment: _FoundSegment) -> tuple[int, str]:
     return segment.base_offset or 0, segment.log.uri
 
 
-def _without_second_uploads(segments: list[FoundSegment]) -> Iterator[FoundSegment]:
+def _without_second_uploads(segments: list[_FoundSegment]) -> Iterator[_FoundSegment]:
     """Yield one segment for each base offset: the largest, then the latest.
 
     A broker uploads a segment again, under another id, if the first attempt was not completed.
@@ -101,7 +151,7 @@ def _without_second_uploads(segments: list[FoundSegment]) -> Iterator[FoundSegme
 
 
 def _with_segments(
-    request: RestoreRequest, found: FoundPartition, segments: list[FoundSegment]
+    request: RestoreRequest, found: FoundPartition, segments: list[_FoundSegment]
 ) -> FoundPartition:
     problem = next(_problems(request, found, segments), None)
     if problem:
@@ -125,7 +175,7 @@ def _with_segments(
 
 
 def _problems(
-    request: RestoreRequest, found: FoundPartition, segments: list[FoundSegment]
+    request: RestoreRequest, found: FoundPartition, segments: list[_FoundSegment]
 ) -> Iterator[str]:
     if not is_topic(found.topic):
         yield f"{found.topic!r} is not a name that Kafka allows for a topic"
@@ -151,12 +201,91 @@ def _problems(
         yield from (text for text, is_certain in holes_between(ends) if is_certain)
 
 
-def _end_of(one: FoundSegment) -> tuple[int, int, int | None]:
+def _end_of(one: _FoundSegment) -> tuple[int, int, int | None]:
     base_offset = one.base_offset or 0
     end = base_offset if one.last_offset is None else one.last_offset + 1
     return base_offset, end, one.record_count
 
 
-def _directories(segments: Iterable[FoundSegment]) -> Iterator[str]:
+def _directories(segments: Iterable[_FoundSegment]) -> Iterator[str]:
     for one in segments:
         yield os.path.dirname(one.log.uri)  # noqa: PTH120 - a URI
+
+
+_COLUMNS = [
+    *("log_dir", "topic", "partition", "base_offset", "size_bytes", "last_modified_ms", "error"),
+    *("topic_id", "status", "valid_bytes", "last_offset", "record_count", "max_timestamp"),
+]
+
+
+def _found_segments(
+    request: RestoreRequest, on_listed: Listed | None = None
+) -> Iterator[_FoundSegment]:
+    """Yield the segments of the topics that are asked for, in any order.
+
+    Raises LocationError if there are no segments, CatalogError for a damaged catalog.
+    """
+    if request.catalog is None:
+        return _listed(request, on_listed)
+    return _catalogued(request)
+
+
+def _listed(request: RestoreRequest, on_listed: Listed | None) -> Iterator[_FoundSegment]:
+    listing = require_segments(
+        request.source, request.topics, layout=layout_of(request.layout), on_listed=on_listed
+    )
+    for one in listing.segments():
+        log = one.log(request.source) if one.path else request.source
+        is_known = not one.is_directory
+        yield _FoundSegment(
+            *(log, one.log_dir, one.topic, one.partition, one.base_offset if is_known else None),
+            *(one.size_bytes, one.last_modified_ms, one.error, one.topic_id),
+        )
+
+
+def _catalogued(request: RestoreRequest) -> Iterator[_FoundSegment]:
+    assert request.catalog is not None
+    place, snapshot = request.catalog
+    for piece in Catalog(place).read_pieces(snapshot, [*_COLUMNS, "log_uri"]):
+        for row in piece.to_pylist():
+            if matches(row["topic"], request.topics):
+                fields = {name: row[name] for name in _COLUMNS}
+                yield _FoundSegment(log=Location.of(row["log_uri"]), **fields)
+
+
+class SegmentEnd(NamedTuple):
+    """Where a segment begins and ends, and how many records it has (None: not known)."""
+
+    base_offset: int
+    end_offset: int  # exclusive
+    record_count: int | None
+
+    @property
+    def is_sparse(self) -> bool:
+        """Return whether it has fewer records than offsets, as compaction leaves it."""
+        if self.record_count is None:
+            return False
+        return self.record_count < self.end_offset - self.base_offset
+
+
+def holes_between(segments: Sequence[SegmentEnd]) -> Iterator[tuple[str, bool]]:
+    """Yield a line for each hole, and whether records are certainly missing there.
+
+    >>> list(holes_between([SegmentEnd(0, 10, 10), SegmentEnd(20, 30, 10)]))
+    [('offsets 10 to 19 are missing: no segment has them', True)]
+    """
+    zeros = np.zeros(len(segments), np.int64)
+    found = find_holes(
+        SegmentEnds(
+            zeros,
+            zeros,
+            np.array([one.base_offset for one in segments], np.int64),
+            np.array([one.end_offset for one in segments], np.int64),
+            np.zeros(len(segments), bool),
+            np.array([one.is_sparse for one in segments], bool),
+        )
+    )
+    for first, end, kind in zip(found.first_offsets, found.ends, found.kinds, strict=True):
+        is_certain = KINDS[kind] == HoleKind.CERTAIN
+        why = "no segment has them" if is_certain else "the topic is compacted"
+        yield f"offsets {first} to {end - 1} are missing: {why}", is_certain

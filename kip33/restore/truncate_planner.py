@@ -2,14 +2,46 @@
 
 The result is what a broker leaves after `UnifiedLog.truncateTo` and a clean shutdown. Logs are read
 header by header, from the segment that is cut to the end.
+
+The producers' state at the end of a cut log, from its snapshots and batches.
+
+Kafka writes such a snapshot after a truncation. Without any, a broker that was shut down cleanly
+takes an empty one when it starts, and forgets open transactions and producers' sequences.
+
+Checkpoints that change when a log is cut: leader epochs, and offsets of the log directory.
+
+What a truncation changes: for the screen, the journal and the program that carries it out.
 """
 
+import hashlib
+import json
+import os
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
-from kip33.errors import TruncationError
+from kip33.archive.log_start_offsets import MOST_CHECKPOINT_BYTES
+from kip33.errors import CorruptSnapshotError, TruncationError
+from kip33.formats.partition_metadata import (
+    LEADER_EPOCH_CHECKPOINT,
+    OFFSET_CHECKPOINTS,
+    format_epoch_checkpoint,
+    parse_epoch_checkpoint,
+    parse_offset_checkpoint,
+    truncate_epochs,
+)
+from kip33.formats.producer_snapshot import ProducerSnapshot
 from kip33.formats.scan import BatchScan
-from kip33.restore.cut_indexes import KeptEntries, deletion, index_changes, kept_entries
-from kip33.restore.file_change import FileAction, FileChange
+from kip33.indexing.partition_replay import KnownProducers, LogToReplay, replay_partition
+from kip33.indexing.transaction_chains import MOST_SNAPSHOT_BYTES
+from kip33.restore.cut_indexes import (
+    FileAction,
+    FileChange,
+    KeptEntries,
+    deletion,
+    index_changes,
+    kept_entries,
+)
 from kip33.restore.partition_state import (
     SNAPSHOT,
     PartitionState,
@@ -17,17 +49,77 @@ from kip33.restore.partition_state import (
     read_partition,
     require_one_name,
 )
-from kip33.restore.producer_replay import KeptLog, ReplayError, snapshot_at
-from kip33.restore.truncate_checkpoints import (
-    NOTHING_KEPT,
-    RUN_AGAIN,
-    checkpoint_changes,
-    epoch_changes,
-)
-from kip33.restore.truncate_plan import TruncationPlan
 from kip33.rules.truncation import BatchCut, TruncationCase, truncation_case
-from kip33.stores.files import one_line, scanned
+from kip33.stores.files import one_line, read_whole, scanned
 from kip33.stores.locations import Location
+
+
+@dataclass(frozen=True)
+class TruncationPlan:
+    """What a truncation changes, in the order in which it is done."""
+
+    directory: Location
+    topic: str
+    partition: int
+    offset: int  # as asked
+    case: TruncationCase
+    log_end_offset: int  # before
+    end_offset: int  # after, as a broker finds it in the files
+    segments_deleted: int
+    batches_cut: int
+    records_cut: int  # of producers; a compressed message of v0 or v1 counts as one
+    records_are_exact: bool
+    log_bytes_cut: int
+    changes: tuple[FileChange, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def plan_id(self) -> str:
+        """Return 16 digits that are others if the plan, or a file it changes, is another."""
+        text = json.dumps(self.as_record(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def summary(self) -> dict[str, Any]:
+        """Return the figures that `kip33 truncate` prints, without the files."""
+        return {
+            "partition_dir": self.directory.uri,
+            "topic": self.topic,
+            "partition": self.partition,
+            "to": self.offset,
+            "case": str(self.case),
+            "log_end_offset": self.log_end_offset,
+            "end_offset": self.end_offset,
+            "segments_deleted": self.segments_deleted,
+            "batches_cut": self.batches_cut,
+            "records_cut": self.records_cut,
+            "records_are_exact": self.records_are_exact,
+            "log_bytes_cut": self.log_bytes_cut,
+            "notes": list(self.notes),
+        }
+
+    def as_record(self) -> dict[str, Any]:
+        """Return the plan for the journal."""
+        return self.summary() | {"files": [change.as_record() for change in self.changes]}
+
+    @classmethod
+    def of_record(cls, directory: Location, record: dict[str, Any]) -> "TruncationPlan":
+        """Return the plan that a journal has; KeyError, TypeError or ValueError for another."""
+        return cls(
+            directory,
+            record["topic"],
+            record["partition"],
+            record["to"],
+            TruncationCase(record["case"]),
+            record["log_end_offset"],
+            record["end_offset"],
+            record["segments_deleted"],
+            record["batches_cut"],
+            record["records_cut"],
+            record["records_are_exact"],
+            record["log_bytes_cut"],
+            tuple(FileChange.of_record(one) for one in record["files"]),
+            tuple(record["notes"]),
+        )
 
 
 def plan_truncation(directory: Location, offset: int) -> TruncationPlan:
@@ -42,7 +134,7 @@ def plan_truncation(directory: Location, offset: int) -> TruncationPlan:
     except OSError as error:
         name = f"{error.filename}: " if error.filename else ""
         raise TruncationError(
-            f"{directory.uri}: {name}cannot be read: {one_line(error)}; {RUN_AGAIN}"
+            f"{directory.uri}: {name}cannot be read: {one_line(error)}; {_RUN_AGAIN}"
         ) from error
 
 
@@ -60,12 +152,12 @@ class _Planner:
         bases = self.state.base_offsets
         self._require_no_checkpoint_above()
         is_in_last = bases[-1] <= self.offset
-        last = self._cut_segment(bases[-1]) if is_in_last else self._walk(bases[-1], NOTHING_KEPT)
+        last = self._cut_segment(bases[-1]) if is_in_last else self._walk(bases[-1], _NOTHING_KEPT)
         end = last.log_end_offset
         case = truncation_case(bases, end, self.offset)
         if case == TruncationCase.BEYOND_END:
             return self._made(
-                case, end, end, list(epoch_changes(self.state.directory, end)), [], None
+                case, end, end, list(_epoch_changes(self.state.directory, end)), [], None
             )
         if case == TruncationCase.EMPTIED:
             return self._made(case, end, self.offset, list(self._emptied()), bases, None)
@@ -83,7 +175,7 @@ class _Planner:
 
     def _changes(self, cut_base: int, cut: BatchCut, deleted: list[int]) -> Iterator[FileChange]:
         assert self.kept
-        yield from checkpoint_changes(self.state, self.notes, cut.end_offset)
+        yield from _checkpoint_changes(self.state, self.notes, cut.end_offset)
         yield from self._snapshots_deleted(cut.end_offset)
         for base_offset in reversed(deleted):
             yield from self._deletions(base_offset)
@@ -98,7 +190,7 @@ class _Planner:
         yield from self._cut(cut_base, cut)
         yield from indexes
         yield from self._snapshot(cut_base, cut)
-        yield from epoch_changes(self.state.directory, self.offset)
+        yield from _epoch_changes(self.state.directory, self.offset)
 
     def _emptied(self) -> Iterator[FileChange]:
         """Yield the changes of a log that begins above the offset."""
@@ -106,14 +198,14 @@ class _Planner:
             f"the log begins at {self.state.base_offsets[0]}, after the offset: all segments are "
             "deleted, and an empty one begins at the offset"
         )
-        yield from checkpoint_changes(self.state, self.notes, self.offset)
+        yield from _checkpoint_changes(self.state, self.notes, self.offset)
         for kind in ("log", "timeindex", "index"):
             name = self.state.place(self.offset, kind).name
             yield FileChange(name, FileAction.WRITE, None, None, 0, data=b"")
         for base_offset in reversed(self.state.base_offsets):
             yield from self._deletions(base_offset)
         yield from self._snapshots_deleted(-1)
-        yield from epoch_changes(self.state.directory, NOTHING_KEPT)
+        yield from _epoch_changes(self.state.directory, _NOTHING_KEPT)
 
     def _made(
         self,
@@ -125,7 +217,7 @@ class _Planner:
         cut_at: int | None,
     ) -> TruncationPlan:
         cuts = [self.walked[cut_at]] if cut_at is not None else []
-        cuts += [self.walked.get(base) or self._walk(base, NOTHING_KEPT) for base in deleted]
+        cuts += [self.walked.get(base) or self._walk(base, _NOTHING_KEPT) for base in deleted]
         logs = (one for one in changes if one.name.endswith(".log"))
         return TruncationPlan(
             self.state.directory,
@@ -153,7 +245,7 @@ class _Planner:
             for batches in scan:
                 cut.append(batches)
         damage = scan.damage or scan.load_failure
-        if damage and cut.position is None and offset != NOTHING_KEPT:
+        if damage and cut.position is None and offset != _NOTHING_KEPT:
             raise TruncationError(
                 f"{place.uri}: {damage}, before offset {offset}; a broker cuts the damaged end "
                 "when it recovers the log: repair the log first (kip33 repair), or truncate to "
@@ -187,15 +279,15 @@ class _Planner:
     def _snapshot(self, cut_base: int, cut: BatchCut) -> Iterator[FileChange]:
         """Yield the snapshot at the new end, as Kafka takes one."""
         kept = [
-            KeptLog(base, self.state.segments[base]["log"].size_bytes)
+            _KeptLog(base, self.state.segments[base]["log"].size_bytes)
             for base in self.state.base_offsets
             if base < cut_base
         ]
         size = self.state.segments[cut_base]["log"].size_bytes
-        kept.append(KeptLog(cut_base, size if cut.position is None else cut.position))
+        kept.append(_KeptLog(cut_base, size if cut.position is None else cut.position))
         try:
-            data = snapshot_at(self.state, kept, cut.end_offset)
-        except ReplayError as error:
+            data = _snapshot_at(self.state, kept, cut.end_offset)
+        except _ReplayError as error:
             self.notes.append(
                 f"{error}; no producer snapshot is written for offset {cut.end_offset}, so delete "
                 ".kafka_cleanshutdown before a broker starts: it then reads the producers again"
@@ -230,3 +322,122 @@ class _Planner:
                 f"the log ends at {cut.end_offset}: Kafka cuts the complete batch that contains "
                 f"offset {self.offset}, or the next one"
             )
+
+
+class _KeptLog(NamedTuple):
+    """A segment of the log as it will be: its base offset and the bytes that are kept."""
+
+    base_offset: int
+    size_bytes: int
+
+
+class _ReplayError(Exception):
+    """The state cannot be determined; the text says why."""
+
+
+def _snapshot_at(state: PartitionState, kept: list[_KeptLog], end_offset: int) -> bytes | None:
+    """Return the bytes of the `.snapshot` at the new end of the log, None if it needs none.
+
+    It needs none if the directory has no snapshot at all, if there is a good one at the end, or if
+    no record is left. Raises ReplayError for a log that cannot be read.
+    """
+    if not state.snapshots or end_offset <= state.base_offsets[0]:
+        return None
+    known = _newest_snapshot(state, end_offset)
+    if known.offset == end_offset:
+        return None
+    logs = [
+        LogToReplay(log.base_offset, state.log(log.base_offset), log.size_bytes)
+        for log, later in zip(kept, [*kept[1:], None], strict=True)
+        if later is None or later.base_offset > known.offset
+    ]
+    replay = replay_partition(logs, known=known, wanted=(), check_crc=False)
+    if replay.damage:
+        place = state.log(replay.segments[-1].base_offset)
+        raise _ReplayError(f"{place.uri}: {replay.damage}")
+    return replay.snapshot_at_end
+
+
+def _newest_snapshot(state: PartitionState, end_offset: int) -> KnownProducers:
+    """Return the newest good snapshot up to the end; damaged ones are skipped, as in Kafka."""
+    for offset in sorted(state.snapshots, reverse=True):
+        if offset > end_offset:
+            continue
+        place = state.place(offset, "snapshot")
+        try:
+            data = read_whole(place, most_bytes=MOST_SNAPSHOT_BYTES)
+            return KnownProducers(offset, ProducerSnapshot.from_bytes(data).producers)
+        except (CorruptSnapshotError, FileNotFoundError):
+            continue
+    return KnownProducers(state.base_offsets[0], ())
+
+
+_RUN_AGAIN: Final = "fix it and run the command again"
+_NOTHING_KEPT: Final = -1  # an offset below all batches: all of them are cut
+
+
+def _epoch_changes(directory: Location, offset: int) -> Iterator[FileChange]:
+    """Yield the leader epochs without those at the offset or after it."""
+    place = directory.child(LEADER_EPOCH_CHECKPOINT)
+    text = _text(place)
+    if text is None:
+        return
+    try:
+        starts = parse_epoch_checkpoint(text)
+    except ValueError as error:
+        raise _damaged(place, error) from error
+    kept = truncate_epochs(starts, offset)
+    after = format_epoch_checkpoint(kept)
+    if kept != starts or (offset == _NOTHING_KEPT and text != after):
+        yield _rewritten(place, after, len(starts), len(kept))
+
+
+def _checkpoint_changes(
+    state: PartitionState, notes: list[str], end_offset: int
+) -> Iterator[FileChange]:
+    """Yield the checkpoints of the log directory that have an offset after the new end.
+
+    A broker that finds a log start offset after the log's end deletes the whole log.
+    """
+    key = state.topic, state.partition
+    for name in OFFSET_CHECKPOINTS:
+        place = state.directory.parent.child(name)
+        text = _text(place)
+        if text is None:
+            continue
+        try:
+            offsets = parse_offset_checkpoint(text)
+            if offsets.get(key, 0) <= end_offset:
+                continue
+        except ValueError as error:
+            raise _damaged(place, error) from error
+        yield FileChange(name, FileAction.WRITE, None, None, in_log_dir=True)
+        notes.append(f"{place.uri}: {key[0]}-{key[1]} is set from {offsets[key]} to {end_offset}")
+
+
+def _text(place: Location) -> str | None:
+    try:
+        return read_whole(place, most_bytes=MOST_CHECKPOINT_BYTES).decode()
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError as error:
+        raise _damaged(place, error) from error
+
+
+def _damaged(place: Location, error: ValueError) -> TruncationError:
+    return TruncationError(f"{place.uri}: {error}; {_RUN_AGAIN}")
+
+
+def _rewritten(place: Location, text: str, before: int, after: int) -> FileChange:
+    status = os.stat(place.path)  # noqa: PTH116 - a path, as the filesystem has it
+    data = text.encode()
+    return FileChange(
+        place.name,
+        FileAction.WRITE,
+        status.st_size,
+        status.st_mtime_ns,
+        len(data),
+        before,
+        after,
+        data,
+    )

@@ -15,8 +15,7 @@ import kip33.catalog
 from kip33.builds.commit import begin_build
 from kip33.builds.leftovers import find_leftovers, plan_leftovers, write_leftover_plan
 from kip33.catalog.catalog import Catalog
-from kip33.restore.truncate_apply import truncate
-from kip33.restore.truncate_journal import JOURNAL
+from kip33.restore.truncate_apply import JOURNAL, truncate
 from kip33.retention.plan import write_plan
 from kip33.stores.locations import Location
 from tests.builders.changing_archive import ChangingArchive, batches

@@ -7,7 +7,8 @@ import os
 import sys
 
 from kip33.local.local_engine import LocalEngine
-from kip33.restore import restore_apply, restore_bins, restore_complete, staged_files
+from kip33.restore import restore_apply, restore_bins, restore_complete
+from kip33.restore import segment_copy as staged_files
 from kip33.restore.restore_plan import plan_restore
 from kip33.restore.restore_request import RestoreRequest
 from kip33.rules.index_builder import IndexSettings, TopicSettings

@@ -6,7 +6,8 @@ An operation changes a directory or waits for the disk.
 import os
 import sys
 
-from kip33.restore import truncate_apply, truncate_journal
+from kip33.restore import truncate_apply
+from kip33.restore import truncate_apply as truncate_journal
 from kip33.restore.truncate_planner import plan_truncation
 from kip33.stores import own_files
 from kip33.stores.locations import Location

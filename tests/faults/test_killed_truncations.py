@@ -13,8 +13,7 @@ import pytest
 
 from kip33.errors import LockedError
 from kip33.formats.producer_snapshot import ProducerSnapshot
-from kip33.restore.truncate_apply import truncate
-from kip33.restore.truncate_journal import JOURNAL
+from kip33.restore.truncate_apply import JOURNAL, truncate
 from kip33.stores.locations import Location
 from tests.builders.partition_copies import files_of, write_partition
 from tests.builders.segment_builder import Record, v2_batch

@@ -11,9 +11,9 @@ import pytest
 
 from kip33.errors import LockedError, RestoreError
 from kip33.local.local_engine import LocalEngine
-from kip33.restore import log_copy
-from kip33.restore.log_dir_lock import alone_in
+from kip33.restore import segment_copy as log_copy
 from kip33.restore.restore_apply import restore
+from kip33.restore.restore_complete import alone_in
 from kip33.stores.locations import Location
 from tests.builders.partition_copies import files_of
 from tests.cli.console import KIP33, PROJECT

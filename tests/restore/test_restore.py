@@ -22,11 +22,9 @@ from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.verification import verify_file
 from kip33.local.local_engine import LocalEngine
 from kip33.restore import restore_apply, restore_complete
-from kip33.restore.given_topic_ids import load_topic_ids
-from kip33.restore.log_dir_state import STAGED_RUN
 from kip33.restore.restore_apply import planned_or_begun, restore
 from kip33.restore.restore_complete import abandon
-from kip33.restore.restore_plan import plan_restore
+from kip33.restore.restore_plan import STAGED_RUN, load_topic_ids, plan_restore
 from kip33.restore.restore_request import RestoreRequest
 from kip33.rules.index_builder import IndexSettings, TopicSettings
 from kip33.rules.index_verdict import IndexVerdict

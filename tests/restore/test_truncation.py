@@ -16,8 +16,7 @@ from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState
 from kip33.formats.time_index import OffsetIndex, TimeIndex
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.verification import verify_file
-from kip33.restore.truncate_apply import planned_or_begun, truncate
-from kip33.restore.truncate_journal import JOURNAL, journal_id_of
+from kip33.restore.truncate_apply import JOURNAL, journal_id_of, planned_or_begun, truncate
 from kip33.restore.truncate_planner import plan_truncation
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_verdict import IndexVerdict
