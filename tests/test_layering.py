@@ -33,7 +33,7 @@ MODULES = {
 MACHINE_CODE = ("kip33.formats.native",)
 TIMES = "kip33.formats.times"  # turns a datetime into ms; reads no clock
 ENDS_OF_KEYS = "kip33.stores.locations"  # no result depends on when keys are asked for again
-CALLERS_CLOCK = "kip33.api.clock"  # of a program that calls kip33, as cli is of a command
+CALLERS_CLOCK = "kip33.api.opened_catalog"  # of a program that calls kip33, as cli is of a command
 RIGHT_OF_RULES = tuple(
     f"kip33.{package}" for tier in TIERS[2:-1] for package in tier if package != "rules"
 )

@@ -2,36 +2,38 @@
 
 Its methods call the same functions as the commands `catalog`, `search`, `lag`, `failover`,
 `retention` and `roll`. `kip33/api/RESULTS.md` lists the columns and fields of all results.
+
+The table of `OpenedCatalog.offsets_for_times`: one row per answer, the command's columns.
+
+The arguments of a catalog's methods: what callers may give, and its typed form.
+
+The clock for programs that call kip33; commands use `cli.times.current_ms`.
+
+The table of `OpenedCatalog.retention`: one row per segment with retention's decision.
+
+The columns have the same names and meanings as those of `kip33.spark.evaluate_retention`.
 """
 
-from collections.abc import Iterable, Sequence
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from kip33.api.answer_table import answer_table
-from kip33.api.arguments import (
-    Offsets,
-    Path,
-    PolicyTables,
-    TimeRequest,
-    committed_offsets,
-    log_starts,
-    policies_of,
-    time_question,
-)
-from kip33.api.clock import current_ms, now_or
-from kip33.api.retention_table import retention_table
+from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
 from kip33.audits.roll_audit import audit_catalog, roll_table
 from kip33.catalog import difference, topic_totals
 from kip33.catalog.catalog import Catalog, Snapshot, choose, warn_caller
 from kip33.catalog.topic_totals import TopicTotals
 from kip33.formats.kafka_configs import GroupOffset
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
-from kip33.formats.times import Time
+from kip33.formats.times import Time, milliseconds_of
 from kip33.retention import make_plan
+from kip33.retention.evaluated_tables import answer_columns
 from kip33.retention.evaluation import (
+    EvaluatedCatalog,
     EvaluationRequest,
     evaluate_catalog,
     policies_for,
@@ -41,14 +43,18 @@ from kip33.retention.plan import RetentionPlan
 from kip33.rules.policies import Policies, TopicGlobs
 from kip33.rules.retention import RuleQuestion, require_question
 from kip33.rules.rolling import GivenSettings, RollReading, TopicRollSettings
-from kip33.rules.search import NEWEST_KAFKA, parse_kafka_version
+from kip33.rules.search import NEWEST_KAFKA, TARGETS, parse_kafka_version, require_target
 from kip33.search import failover, group_lag
-from kip33.search.catalog_search import by_partition, rows_of, search_rows
+from kip33.search.answers import load_group_offsets
+from kip33.search.catalog_search import Found, TimeQuestion, by_partition, rows_of, search_rows
 from kip33.search.failover import ResumePoint
 from kip33.search.group_lag import GroupLag
 from kip33.search.replica_search import PartitionKey, SearchOptions
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.filesystem_option import Filesystem, StorageOptions, place_on
+from kip33.stores.locations import Location
+
+Path: TypeAlias = str | os.PathLike[str]
 
 
 def open_catalog(
@@ -67,6 +73,13 @@ def open_catalog(
     opened = Catalog(place_on(catalog, storage_options, filesystem))
     require_directory(opened.location, "the catalog")
     return OpenedCatalog(opened)
+
+
+_TimeRequest: TypeAlias = (
+    tuple[str, int | None, Time | str] | tuple[str, int | None, Time | str, str | None]
+)
+Offsets: TypeAlias = Path | Iterable[tuple[str, str, int, int]]
+_PolicyTables: TypeAlias = Policies | Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -118,7 +131,7 @@ class OpenedCatalog:
 
     def offsets_for_times(
         self,
-        requests: Iterable[TimeRequest],
+        requests: Iterable[_TimeRequest],
         *,
         snapshot: str | None = None,
         as_kafka: bool | str = False,
@@ -140,18 +153,18 @@ class OpenedCatalog:
             raise ValueError("log_start_offsets goes with as_kafka")
         version = parse_kafka_version(as_kafka) if isinstance(as_kafka, str) else NEWEST_KAFKA
         how = SearchOptions(bool(as_kafka), index_only, all_replicas, max_batch_bytes, version)
-        questions = [time_question(*request) for request in requests]
+        questions = [_time_question(*request) for request in requests]
         chosen = self._chosen(snapshot)
         rows = rows_of(self.catalog, chosen, {question.topic for question in questions})
         log_dirs: list[Any] = rows["log_dir"].unique().drop_null().to_pylist() if as_kafka else []
-        starts = log_starts(chosen, log_dirs, log_start_offsets) if as_kafka else None
-        return answer_table(search_rows(rows, questions, how, starts))
+        starts = _log_starts(chosen, log_dirs, log_start_offsets) if as_kafka else None
+        return _answer_table(search_rows(rows, questions, how, starts))
 
     def group_lags(
         self,
         offsets: Offsets,
         *,
-        policies: PolicyTables | None = None,
+        policies: _PolicyTables | None = None,
         now: Time | None = None,
         snapshot: str | None = None,
         max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
@@ -162,12 +175,12 @@ class OpenedCatalog:
         (`group_lags` in RESULTS.md). With `policies`, `unread_expires_at_ms` is the time at which
         retention may begin to delete unread records; `now` is a time, None: the current time.
         """
-        committed = committed_offsets(offsets)
+        committed = _committed_offsets(offsets)
         return group_lag.group_lags(
             self._partitions(committed, self._chosen(snapshot)),
             committed,
-            policies=None if policies is None else policies_of(policies),
-            now_ms=now_or(now),
+            policies=None if policies is None else _policies_of(policies),
+            now_ms=_now_or(now),
             max_batch_bytes=max_batch_bytes,
         )
 
@@ -186,7 +199,7 @@ class OpenedCatalog:
         since 1970 (`resume_points` in RESULTS.md). ValueError for a negative buffer.
         """
         second = other if isinstance(other, OpenedCatalog) else open_catalog(other)
-        committed = committed_offsets(offsets)
+        committed = _committed_offsets(offsets)
         return failover.resume_points(
             self._partitions(committed, self._chosen(None)),
             second._partitions(committed, second._chosen(None)),
@@ -197,7 +210,7 @@ class OpenedCatalog:
 
     def retention(
         self,
-        policies: PolicyTables,
+        policies: _PolicyTables,
         *,
         now: Time | None = None,
         snapshot: str | None = None,
@@ -216,17 +229,17 @@ class OpenedCatalog:
         archive's checkpoints; `topics` are globs. ValueError for a wrong argument.
         """
         chosen = self._chosen(snapshot)
-        held = policies_of(policies)
-        starts = log_starts(chosen, self._log_dirs(chosen), log_start_offsets)
-        question = RuleQuestion(now_or(now), active_segment, boundary)
+        held = _policies_of(policies)
+        starts = _log_starts(chosen, self._log_dirs(chosen), log_start_offsets)
+        question = RuleQuestion(_now_or(now), active_segment, boundary)
         require_question(question)
         self._warn_of_tiers(chosen, held, topics)
         asked = EvaluationRequest(held, question, starts, topics)
-        return retention_table(evaluate_catalog(self.catalog, chosen, asked))
+        return _retention_table(evaluate_catalog(self.catalog, chosen, asked))
 
     def roll(  # parameters: each is an option of `kip33 roll`
         self,
-        policies: PolicyTables | None = None,
+        policies: _PolicyTables | None = None,
         *,
         segment_ms: int | None = None,
         segment_bytes: int | None = None,
@@ -248,7 +261,7 @@ class OpenedCatalog:
         given = GivenSettings(
             segment_ms, segment_bytes, segment_jitter_ms, index_interval_bytes, segment_index_bytes
         )
-        held = Policies() if policies is None else policies_of(policies)
+        held = Policies() if policies is None else _policies_of(policies)
         settings = TopicRollSettings(held, given)
         settings.require_valid()
         how = RollReading(reading)
@@ -259,7 +272,7 @@ class OpenedCatalog:
     # Nine parameters: each is an option of `kip33 retention --plan`.
     def plan_retention(
         self,
-        policies: PolicyTables,
+        policies: _PolicyTables,
         *,
         now: Time | None = None,
         snapshot: str | None = None,
@@ -277,18 +290,18 @@ class OpenedCatalog:
         future, a topic has no cleanup.policy, or the policies keep everything.
         """
         chosen = self._chosen(snapshot)
-        held = policies_of(policies)
+        held = _policies_of(policies)
         self._warn_of_tiers(chosen, held, topics)
         clock_ms = current_ms()
         return make_plan.plan_retention(
             self.catalog,
             chosen,
             held,
-            now_ms=clock_ms if now is None else now_or(now),
+            now_ms=clock_ms if now is None else _now_or(now),
             clock_ms=clock_ms,
             active_segment=active_segment,
             boundary=boundary,
-            log_start_offsets=log_starts(chosen, self._log_dirs(chosen), log_start_offsets),
+            log_start_offsets=_log_starts(chosen, self._log_dirs(chosen), log_start_offsets),
             trust_last_modified=trust_last_modified,
             topics=topics,
         )
@@ -314,3 +327,123 @@ class OpenedCatalog:
         judged = filter(TopicGlobs.of(topics).matches, self._texts(snapshot, "topic"))
         if warning := tiered_warning(policies_for(snapshot, held), judged):
             warn_caller(warning)
+
+
+_FIELDS: list["pa.Field[Any]"] = [
+    pa.field("log_dir", pa.string()),  # null: no such partition
+    pa.field("topic", pa.string(), nullable=False),
+    pa.field("partition", pa.int32()),  # null: no such topic
+    pa.field("target_ms", pa.int64(), nullable=False),
+    pa.field("offset", pa.int64()),
+    pa.field("timestamp", pa.int64()),
+    pa.field("result", pa.string(), nullable=False),
+    pa.field("exactness", pa.string(), nullable=False),
+    pa.field("bytes_read", pa.int64(), nullable=False),
+    pa.field("note", pa.string()),
+    pa.field("passed_over", pa.bool_(), nullable=False),
+]
+ANSWERS: Final = pa.schema(_FIELDS)
+
+
+def _answer_table(answers: Iterable[Found]) -> pa.Table:
+    """Return answers as a table of ANSWERS, in their order."""
+    rows = [(one.located.log_dir, one.topic, one.partition, *one.located.answer) for one in answers]
+    names = ANSWERS.names
+    return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], ANSWERS)
+
+
+"""Topic, partition (None: all), time, and optionally a log directory.
+
+A time is ms since 1970, a `datetime` with a time zone, `earliest`, `latest` or `max-timestamp`.
+"""
+"""Committed offsets: tuples (group, topic, partition, offset), or a file.
+
+The file is a CSV `[group,]topic,partition,offset`, or the output of
+`kafka-consumer-groups.sh --describe`.
+"""
+"""`Policies`, or their tables: `{"defaults": {"retention.ms": "7d"}, "topics": {"a*": {}}}`."""
+
+
+def _time_question(
+    topic: str, partition: int | None, time: Time | str, log_dir: str | None = None
+) -> TimeQuestion:
+    """Return a request as a question; ValueError for what is not a time."""
+    if isinstance(time, str):
+        if time not in TARGETS:
+            raise ValueError(f"time {time!r} found, expected a time or one of {', '.join(TARGETS)}")
+        return TimeQuestion(topic, partition, TARGETS[time], log_dir)
+    target_ms = milliseconds_of(time)
+    require_target(target_ms)
+    return TimeQuestion(topic, partition, target_ms, log_dir)
+
+
+def _committed_offsets(offsets: Offsets) -> list[GroupOffset]:
+    """Return committed offsets, read from the file if it is one."""
+    if isinstance(offsets, str | os.PathLike):
+        return load_group_offsets(os.fspath(offsets))
+    return [GroupOffset(*one) for one in offsets]
+
+
+def _policies_of(policies: _PolicyTables) -> Policies:
+    """Return the policies; PolicyError for tables that Kafka refuses."""
+    return policies if isinstance(policies, Policies) else Policies(policies)
+
+
+def _log_starts(snapshot: Snapshot, log_dirs: Iterable[str], file: Path | None) -> LogStartOffsets:
+    """Return the log start offsets of the archive's checkpoints, those of `file` override them."""
+    source = Location.of(snapshot.source)
+    return log_start_offsets(source, log_dirs, None if file is None else os.fspath(file))
+
+
+def current_ms() -> int:
+    """Return the current time in ms since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def _now_or(moment: Time | None) -> int:
+    """Return a time in ms since 1970, the current time for None; ValueError before 1970."""
+    now_ms = current_ms() if moment is None else milliseconds_of(moment)
+    if now_ms < 0:
+        raise ValueError(f"now {now_ms} found, expected a time from 1970 on")
+    return now_ms
+
+
+_RETENTION_FIELDS: list["pa.Field[Any]"] = [
+    pa.field("log_dir", pa.string(), nullable=False),
+    pa.field("topic", pa.string(), nullable=False),
+    pa.field("partition", pa.int32(), nullable=False),
+    pa.field("base_offset", pa.int64()),
+    pa.field("log_uri", pa.string(), nullable=False),
+    pa.field("size_bytes", pa.int64()),
+    pa.field("last_modified_ms", pa.int64()),
+    pa.field("largest_timestamp", pa.int64()),
+    pa.field("largest_timestamp_source", pa.string()),
+    pa.field("status", pa.string(), nullable=False),
+    pa.field("policy", pa.string(), nullable=False),
+    pa.field("mode", pa.string(), nullable=False),
+    pa.field("retention_ms", pa.int64(), nullable=False),
+    pa.field("retention_bytes", pa.int64(), nullable=False),
+    pa.field("log_start_offset", pa.int64()),
+    pa.field("retention_ms_breached", pa.bool_(), nullable=False),
+    pa.field("deletable", pa.bool_(), nullable=False),
+    pa.field("reason", pa.string(), nullable=False),
+    pa.field("expires_at_ms", pa.int64()),
+    pa.field("deletable_at_ms", pa.int64()),
+    pa.field("blocked_by_base_offset", pa.int64()),
+    pa.field("blocked_by_timestamp", pa.int64()),
+]
+RETENTION: Final = pa.schema(_RETENTION_FIELDS)
+
+
+def _retention_table(evaluated: EvaluatedCatalog) -> pa.Table:
+    """Return the judged segments as a table of RETENTION, in their order.
+
+    A directory that could not be listed is no segment, whatever partition its name suggests.
+    """
+    columns = evaluated.columns
+    answers = answer_columns(evaluated, 0, columns.size)
+    found = {
+        name: answers[name] if name in answers else columns.column(name) for name in RETENTION.names
+    }
+    is_segment = columns.int64("base_offset").known & (columns.codes("topic") >= 0)
+    return pa.table(found).filter(pa.array(is_segment)).cast(RETENTION)

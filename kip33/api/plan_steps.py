@@ -3,7 +3,7 @@
 import os
 from typing import Final
 
-from kip33.api.clock import current_ms
+from kip33.api.opened_catalog import current_ms
 from kip33.archive.output_files import require_plan_place
 from kip33.retention import apply
 from kip33.retention import plan as plan_file

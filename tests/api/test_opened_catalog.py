@@ -11,8 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import kip33
-from kip33.api.answer_table import ANSWERS
-from kip33.api.retention_table import RETENTION
+from kip33.api.opened_catalog import ANSWERS, RETENTION
 from kip33.builds.commit import begin_build, commit_build
 from kip33.builds.task import build_bin
 from kip33.catalog.catalog import Catalog

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 
 import kip33
-from kip33.api.answer_table import ANSWERS
-from kip33.api.retention_table import RETENTION
+from kip33.api.opened_catalog import ANSWERS, RETENTION
 from kip33.audits.roll_audit import ROLL
 from kip33.audits.timestamp_plan import TIMESTAMPS
 from kip33.catalog.difference import DIFFERENCE
