@@ -3,22 +3,36 @@
 Starting a worker costs as much as reading a GiB, mainly for loading compiled code. So smaller work
 is done in this process. Threads would share one interpreter: many small segments, and large ones
 with small batches, hold its lock most of the time.
+
+Worker processes: each processes one bin at a time; a killed worker is replaced.
 """
 
 import math
+import multiprocessing
 import os
-from collections.abc import Callable, Iterable
+import pickle
+import resource
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkProcess, SpawnProcess
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Self
 
 import pyarrow as pa
 
 from kip33.archive.bins import EngineName, Progress, Result, rows_of_bins, weights
-from kip33.local.worker import Bin, results_of_bin
-from kip33.local.worker_pool import SILENT_SECONDS, WorkerPool
+from kip33.errors import WorkerLostError, WorkerStartError
+from kip33.local.worker import Bin, Done, Stores, results_of_bin, work_on_bins
 from kip33.rules.packing import LEAST_BIN_COST, cost_bytes
+from kip33.stores.filesystems import filesystems_for_tasks
+from kip33.stores.settings import settings, settings_in_use
 
 CGROUPS: Final = Path("/sys/fs/cgroup")
+_SILENT_SECONDS: Final = 60.0  # a worker that has done nothing for so long is named
 
 
 class LocalEngine:
@@ -31,7 +45,7 @@ class LocalEngine:
         workers: int | None = None,
         *,
         tell: Callable[[str], None] | None = None,
-        silent_seconds: float = SILENT_SECONDS,
+        silent_seconds: float = _SILENT_SECONDS,
     ) -> None:
         """Take the maximum number of workers; None: one for each core of this process.
 
@@ -76,7 +90,7 @@ class LocalEngine:
             return results
         bins = (Bin(number, files.take(rows)) for number, rows in enumerate(packed))
         seconds = self._silent_seconds
-        with WorkerPool(run, self.workers, tell=self._tell, silent_seconds=seconds) as pool:
+        with _WorkerPool(run, self.workers, tell=self._tell, silent_seconds=seconds) as pool:
             return pool.results_of(bins, len(packed), on_progress)
 
 
@@ -104,3 +118,214 @@ def _quota_cores(cgroups: Path) -> int | None:
 
 def _tell_nobody(done: int, total: int) -> None:
     pass
+
+
+_BIN_ATTEMPTS: Final = 2  # per bin, if its worker is killed
+_FILES_OF_A_BIN: Final = 128  # open at once; a forked worker also has its parent's files
+_SECONDS_TO_END: Final = 5.0  # grace period of a worker after it was told to end
+
+
+class _WorkerPool:
+    """Processes that work on bins; closing the pool ends them."""
+
+    def __init__(
+        self,
+        run: Callable[[int, pa.Table], Iterable[Any]],
+        workers: int,
+        *,
+        tell: Callable[[str], None] | None = None,
+        silent_seconds: float = _SILENT_SECONDS,
+    ) -> None:
+        """Take the function for a bin. Workers are started when there are bins for them.
+
+        `tell` gets one line on a worker that has used no CPU time for `silent_seconds`, in which no
+        other worker answered.
+        """
+        self._run, self._most = run, workers
+        self._tell, self._silent_seconds = tell, silent_seconds if tell else None
+        self._stores = _stores_in_use()
+        self._busy: dict[Connection, tuple[_Worker, Bin]] = {}
+        self._idle: list[_Worker] = []
+        self._attempts: dict[int, int] = {}
+
+    def __enter__(self) -> Self:
+        """Return the pool."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """End all workers: idle ones with a message, the others with SIGTERM, then SIGKILL."""
+        for worker in self._idle:
+            worker.ask_to_end()
+        for busy, _bin in self._busy.values():
+            busy.process.terminate()
+        for worker in (*self._idle, *(busy for busy, _ in self._busy.values())):
+            worker.wait_for_end()
+
+    def results_of(self, bins: Iterable[Bin], total: int, on_progress: Progress) -> list[Any]:
+        """Return the results of all bins, bin by bin.
+
+        Raises errors of `run`, WorkerLostError for a bin whose workers are killed, and
+        WorkerStartError if the machine's limits allow fewer processes or open files.
+        """
+        self._start(min(self._most, total))
+        waiting = iter(bins)
+        by_number: dict[int, list[Any]] = {}
+        while len(by_number) < total:
+            while len(self._busy) < self._most and (one := next(waiting, None)) is not None:
+                self._begin(one)
+            answered = wait(list(self._busy), self._silent_seconds)
+            if not answered:
+                self._name_silent_workers()
+            for connection in answered:
+                assert isinstance(connection, Connection)
+                done = self._finish(connection)
+                if done is not None:
+                    by_number[done.number] = done.results
+                    on_progress(len(by_number), total)
+        return [one for number in sorted(by_number) for one in by_number[number]]
+
+    def _start(self, workers: int) -> None:
+        """Start the workers before the first bin is sent: a large bin waits until it is read."""
+        for _ in range(workers):
+            worker = self._new_worker()
+            self._idle.insert(0, worker)
+            limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            if worker.connection.fileno() >= limit - min(_FILES_OF_A_BIN, limit // 2):
+                raise self._not_started(f"only {limit} open files are allowed")
+
+    def _new_worker(self) -> "_Worker":
+        try:
+            return _Worker(self._run, self._stores)
+        except OSError as error:
+            raise self._not_started(str(error.strerror or error)) from error
+
+    def _not_started(self, why: str) -> WorkerStartError:
+        return WorkerStartError(
+            f"{self._most} worker processes cannot be started: {why}; no file is half-written: "
+            "give fewer --workers, or raise this machine's limits (ulimit -n, ulimit -u), and run "
+            "the command again"
+        )
+
+    def _begin(self, one: Bin) -> None:
+        worker = self._idle.pop() if self._idle else self._new_worker()
+        self._attempts[one.number] = self._attempts.get(one.number, 0) + 1
+        self._busy[worker.connection] = worker, one
+        worker.send(one)
+
+    def _name_silent_workers(self) -> None:
+        for worker, asked in self._busy.values():
+            before, worker.cpu_time = worker.cpu_time, worker.read_cpu_time()
+            if self._tell and before and before == worker.cpu_time and not worker.is_named:
+                worker.is_named = True
+                self._tell(_silent(asked, worker.process.pid, self._silent_seconds or 0))
+
+    def _finish(self, connection: Connection) -> Done | None:
+        """Return a worker's answer; None if the worker was lost and another one got its bin."""
+        worker, asked = self._busy[connection]
+        try:
+            done: Done = pickle.loads(connection.recv_bytes())
+        except (EOFError, OSError) as error:  # it has ended, perhaps in the middle of its answer
+            del self._busy[connection]
+            worker.wait_for_end()
+            if self._attempts[asked.number] == _BIN_ATTEMPTS:
+                raise WorkerLostError(_lost(asked, worker.process.exitcode)) from error
+            self._begin(asked)
+            return None
+        del self._busy[connection]
+        self._idle.append(worker)
+        if done.error:
+            raise done.error
+        return done
+
+
+class _Worker:
+    """A process and the parent's end of its pipe."""
+
+    def __init__(
+        self, run: Callable[[int, pa.Table], Iterable[Any]], stores: Stores | None
+    ) -> None:
+        # A store's client has threads and connections that do not survive a fork.
+        is_forked = stores is None and sys.platform == "linux"
+        context: Any = multiprocessing.get_context("fork" if is_forked else "spawn")
+        self.connection, theirs = context.Pipe()
+        self.process: ForkProcess | SpawnProcess = context.Process(
+            target=work_on_bins, args=(theirs, run, stores), name="kip33-worker", daemon=True
+        )
+        self.cpu_time = ""
+        self.is_named = False  # as silent, with the bin that it has
+        if not is_forked:  # else the first spawned process starts it, which unblocks signals
+            resource_tracker.ensure_running()
+        with _signals_wait():
+            self.process.start()
+        theirs.close()
+
+    def send(self, one: Bin) -> None:
+        """Send a bin; a worker that has ended is noticed when its answer is read."""
+        self.is_named = False
+        with suppress(OSError):
+            self.connection.send(one)
+        self.cpu_time = self.read_cpu_time()
+
+    def read_cpu_time(self) -> str:
+        """Return the ticks that the process has used; empty where the system does not say."""
+        try:
+            status = Path(f"/proc/{self.process.pid}/stat").read_text()
+        except OSError:
+            return ""
+        return " ".join(status.rpartition(")")[2].split()[11:13])  # utime and stime
+
+    def ask_to_end(self) -> None:
+        """Tell an idle worker that no more bins come."""
+        with suppress(OSError):
+            self.connection.send(None)
+
+    def wait_for_end(self) -> None:
+        """Wait until the process has ended; kill it if it takes too long."""
+        self.process.join(_SECONDS_TO_END)
+        if self.process.exitcode is None:
+            self.process.kill()
+            self.process.join()
+        self.connection.close()
+
+
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Block SIGINT and SIGTERM: a process starts that way; `work_on_bins` unblocks them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _stores_in_use() -> Stores | None:
+    """Return this process's access to remote stores; None if it has not used any."""
+    given = filesystems_for_tasks()
+    if settings_in_use() is None and not given:
+        return None
+    return Stores(settings(), given)
+
+
+def _segments_of(asked: Bin) -> str:
+    first, others = asked.files["path"][0].as_py(), asked.files.num_rows - 1
+    return f"{first} and {others:,} more segments" if others else f"{first}"
+
+
+def _silent(asked: Bin, pid: int | None, seconds: float) -> str:
+    """Return one line on a worker that does nothing."""
+    return (
+        f"{_segments_of(asked)}: their worker process {pid} has done nothing for {seconds:g} s: it "
+        "is stopped, or its disk or store does not answer; the command goes on waiting (kill -CONT "
+        f"{pid} continues a stopped process)"
+    )
+
+
+def _lost(asked: Bin, exit_code: int | None) -> str:
+    """Return one line on a bin whose workers were killed."""
+    how = f"exit code {exit_code}"
+    if exit_code is not None and exit_code < 0:
+        how = signal.Signals(-exit_code).name
+    return (
+        f"{_segments_of(asked)}: their worker process was ended by {how}, {_BIN_ATTEMPTS} times; "
+        "no file is half-written: if memory ran out, give fewer --workers; run the command again"
+    )
