@@ -57,7 +57,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def spark() -> "Iterator[SparkSession]":
     from pyspark.sql import SparkSession
 
-    from kip33.spark.jvm import JavaMissingError, require_java
+    from kip33.spark.session import JavaMissingError, require_java
 
     try:
         require_java()

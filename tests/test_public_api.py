@@ -150,7 +150,7 @@ def test_the_jobs_as_functions() -> None:
 
 
 def test_the_quiet_log_of_spark_submit_is_the_one_of_the_command() -> None:
-    from kip33.spark.jvm import QUIET_LOG4J2
+    from kip33.spark.session import QUIET_LOG4J2
 
     text = (PROJECT / "conf" / "log4j2.properties").read_text()
     settings = [line for line in text.splitlines() if line and not line.startswith("#")]

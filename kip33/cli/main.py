@@ -169,7 +169,7 @@ def run(command: click.Command, of_job: object = None) -> None:
             _fail(_of_the_machine(str(error)), exit_code=ExitCode.INCOMPLETE)
         if not type(error).__module__.startswith(("py4j", "pyspark")):
             raise  # a bug, for `_show_bug`
-        from kip33.spark.failures import job_failure
+        from kip33.spark.tasks import job_failure
 
         _fail(job_failure(error), exit_code=ExitCode.INCOMPLETE)
 

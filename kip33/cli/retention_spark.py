@@ -14,10 +14,8 @@ from kip33.cli.output import FORMULA, NUMBER
 from kip33.cli.retention_question import RetentionQuestion
 from kip33.retention.evaluation import policies_for
 from kip33.rules.policies import TopicGlobs
-from kip33.spark.catalog import load_catalog
-from kip33.spark.result_folder import written
-from kip33.spark.retention.delete_records import delete_records
-from kip33.spark.retention.evaluate import evaluate_topics, question_of
+from kip33.spark.catalog import load_catalog, written
+from kip33.spark.retention.evaluate import delete_records, evaluate_topics, question_of
 from kip33.spark.retention.rule import PARTITION
 from kip33.spark.retention.summary import (
     freed_by,

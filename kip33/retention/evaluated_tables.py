@@ -243,7 +243,7 @@ def delete_records_of(
 ) -> dict[str, Any]:
     """Return the file's JSON (`DeleteRecordsCommand`, version 1) for the rows of partitions.
 
-    `kip33.spark.retention.delete_records` does the same and documents what is left out.
+    `kip33.spark.retention.evaluate` does the same and documents what is left out.
     """
     replicas: dict[tuple[str, int], list[int | None]] = {}
     for row in partitions:

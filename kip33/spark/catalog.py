@@ -1,4 +1,7 @@
-"""A catalog as a DataFrame."""
+"""A catalog as a DataFrame.
+
+Results that Spark writes: one Parquet folder per table.
+"""
 
 import re
 from typing import Final
@@ -81,3 +84,10 @@ def hadoop_path(location: Location) -> str:
 def hadoop_glob(location: Location) -> str:
     """Return a location in the form that Spark reads: glob characters are escaped."""
     return re.sub(r"([\\{}\[\]*?])", r"\\\1", hadoop_path(location))
+
+
+def written(spark: SparkSession, folder: Location, name: str, table: DataFrame) -> DataFrame:
+    """Write a table to `folder/name`, replacing its content; return the table that was written."""
+    place = folder.child(name)
+    table.write.mode("overwrite").parquet(hadoop_path(place))
+    return spark.read.schema(table.schema).parquet(hadoop_glob(place))

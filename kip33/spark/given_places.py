@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pyspark.sql import SparkSession
 
-from kip33.spark.connect import is_connect
+from kip33.spark.tasks import is_connect
 from kip33.stores.filesystem_option import (
     Filesystem,
     StorageOptions,

@@ -21,8 +21,8 @@ from kip33.rules.rolling import (
     RollReason,
     TopicRollSettings,
 )
+from kip33.spark.retention.evaluate import small_table
 from kip33.spark.retention.rule import PARTITION
-from kip33.spark.retention.small_tables import small_table
 
 _SETTINGS: Final = (
     *("segment_ms", "segment_bytes", "_jitter_ms", "_interval_bytes", "_index_slots"),

@@ -1,26 +1,29 @@
-"""A SparkSession for the command line, on a laptop or a cluster."""
+"""A SparkSession for the command line, on a laptop or a cluster.
 
+The JVM that a command starts for its session: its options, output and signals.
+"""
+
+import atexit
 import os
+import re
+import shlex
+import shutil
+import signal
 import sys
-from collections.abc import Mapping
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
 from typing import Final
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from kip33.errors import Kip33Error
-from kip33.spark.failures import java_reason
-from kip33.spark.jvm import (
-    JAVA_OPTIONS,
-    SUBMIT_ARGS,
-    quiet_log,
-    require_java,
-    signals_wait_for_the_jvm,
-    start_jvm,
-    stderr_to,
-    submit_args,
-)
 from kip33.spark.store_settings import use_session
+from kip33.spark.tasks import java_reason
 from kip33.stores.settings import spark_defaults
 
 SPARK_DEFAULTS: Final = {
@@ -69,16 +72,16 @@ def create_session(
         starts_jvm = False
     else:
         settings = _classic_settings(master, may_be_local=not by_submit) | settings
-    configured = {SUBMIT_ARGS, "SPARK_CONF_DIR"} & os.environ.keys()
-    log = None if by_submit or configured else quiet_log()
+    configured = {_SUBMIT_ARGS, "SPARK_CONF_DIR"} & os.environ.keys()
+    log = None if by_submit or configured else _quiet_log()
     try:
         with (
-            signals_wait_for_the_jvm(),
-            submit_args(log, settings.get(JAVA_OPTIONS, "")),
-            stderr_to(log),
+            _signals_wait_for_the_jvm(),
+            _submit_args(log, settings.get(_JAVA_OPTIONS, "")),
+            _stderr_to(log),
         ):
             if starts_jvm:
-                start_jvm(settings)
+                _start_jvm(settings)
             builder = SparkSession.builder
             for key, value in settings.items():
                 builder = builder.config(key, value)
@@ -129,3 +132,147 @@ def _classic_settings(master: str | None, *, may_be_local: bool) -> dict[str, st
         if may_be_local and master.startswith("local"):
             settings |= LOCAL_DEFAULTS
     return settings
+
+
+_SUBMIT_ARGS: Final = "PYSPARK_SUBMIT_ARGS"
+_LOG4J2_FILE: Final = "log4j2.properties"
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+
+
+# A command's JVM lives for seconds: the slow compiler starts ten times later than by default.
+_JVM_OPTIONS: Final = (
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=400000",
+)
+COLLECTOR: Final = "-XX:+UseParallelGC"  # less background work than G1
+
+
+# More than Spark's own `spark.redaction.regex`: also keys of Azure and Google, customer keys of S3.
+_SECRET: Final = re.compile(r"(?i)secret|password|token|access[.]?key|[.]key([.]|$)")
+QUIET_LOG4J2: Final = """\
+status = error
+rootLogger.level = error
+logger.repl.name = org.apache.spark.api.python.PythonGatewayServer
+logger.repl.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.console.type = Console
+appender.console.name = stderr
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
+"""
+
+
+class JavaMissingError(Kip33Error):
+    """Spark needs a Java runtime and none was found."""
+
+
+def _start_jvm(settings: Mapping[str, str]) -> None:
+    """Start the JVM, unless it is running, without the settings that may be secrets.
+
+    PySpark would put all of them on the JVM's command line, which every user of this machine can
+    read. Only the settings that the JVM itself needs are put there. The others are added to the
+    `SparkConf` of the running JVM, before there is a SparkContext. For a local Connect server
+    PySpark starts a different JVM.
+    """
+    if "connect" in (settings.get("spark.api.mode"), os.environ.get("SPARK_API_MODE")):
+        return
+    said = SparkConf().setAll([pair for pair in settings.items() if not _SECRET.search(pair[0])])
+    SparkContext._ensure_initialized(conf=said)
+
+
+def _quiet_log() -> Path:
+    """Return a file for the JVM's output, beside log settings that show only errors."""
+    folder = Path(tempfile.mkdtemp(prefix="kip33-"))
+    (folder / _LOG4J2_FILE).write_text(QUIET_LOG4J2)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder / "spark.log"
+
+
+@contextmanager
+def _submit_args(log: Path | None, java_options: str) -> Iterator[None]:
+    """Make a JVM that starts now log to `log`, with the environment variable that PySpark reads.
+
+    `java_options` are the user's. This variable replaces that setting, so it repeats them. The
+    environment is restored afterwards.
+    """
+    if log is None:
+        yield
+        return
+    quiet = f"-Dlog4j2.configurationFile={(log.parent / _LOG4J2_FILE).as_uri()}"
+    options = " ".join((quiet, *_jvm_options(java_options), java_options))
+    os.environ[_SUBMIT_ARGS] = f"--driver-java-options {shlex.quote(options)} pyspark-shell"
+    try:
+        yield
+    finally:
+        del os.environ[_SUBMIT_ARGS]
+
+
+def _jvm_options(java_options: str) -> tuple[str, ...]:
+    """Return the JVM's options; no collector if the user chose one: a JVM refuses two."""
+    said = (java_options, *map(os.environ.get, ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")))
+    has_one = re.search(r"-XX:\+Use\w+GC\b", " ".join(filter(None, said)))
+    return _JVM_OPTIONS if has_one else (*_JVM_OPTIONS, COLLECTOR)
+
+
+@contextmanager
+def _stderr_to(path: Path | None) -> Iterator[None]:
+    """Give `path` as standard error to a child process, the JVM, that starts now."""
+    if path is None:
+        yield
+        return
+    sys.stderr.flush()
+    ours = os.dup(2)
+    theirs = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(theirs, 2)
+    try:
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
+        os.close(theirs)
+
+
+@contextmanager
+def _signals_wait_for_the_jvm() -> Iterator[None]:
+    """Keep the handlers of SIGINT and SIGTERM, and delay these signals until the JVM has started.
+
+    A JVM whose start is interrupted never ends: PySpark removes the folder through which the two
+    connect. PySpark's own handler of SIGINT calls the JVM while another call is in progress.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: handler for number, handler in before.items() if callable(handler)}
+    held: list[int] = []
+
+    def hold(number: int, frame: FrameType | None) -> None:
+        if SparkContext._gateway is None:
+            held.append(number)
+        else:
+            handlers[signal.Signals(number)](number, frame)
+
+    try:
+        for number in handlers:
+            signal.signal(number, hold)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if held:
+            signal.raise_signal(held[0])
+
+
+def require_java() -> None:
+    """Raise JavaMissingError, one line on how to install Java, if there is no Java for Spark."""
+    home = os.environ.get("JAVA_HOME")
+    in_home = home and (Path(home) / "bin" / "java").exists()
+    if not in_home and shutil.which("java") is None:
+        raise JavaMissingError(
+            "Java is missing: Spark needs a Java 17 runtime (Debian: apt-get install "
+            "openjdk-17-jre-headless; macOS: brew install openjdk@17), or JAVA_HOME set to one"
+        )

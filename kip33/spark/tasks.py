@@ -1,28 +1,45 @@
 """Run work on executors with `mapPartitions`: on bins of a listing, or on a DataFrame.
 
-A session of Spark Connect has no RDDs; there `mapInArrow` is used (`kip33.spark.connect`).
+A session of Spark Connect has no RDDs; there `mapInArrow` is used (`kip33.spark.tasks`).
+
+Spark Connect: the same work per bin and per partition in a session without RDDs.
+
+It uses `mapInArrow`, which besides UDFs is the only way to run Python on executors with Connect. It
+needs pandas (extra `connect`). Results are sent as pickles in a binary column. Secrets are sent as
+a file of the session's artifacts, because plans with their closures are displayed and logged.
+
+Why a Spark job failed, in one line, from the trace of Java or of a worker.
 """
 
+import json
+import os
+import pickle
+import re
+import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark import SparkFiles
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from kip33.archive.bins import Progress, Result
-from kip33.spark.connect import cores_of, is_connect, map_bins, map_in_arrow, map_rows
-from kip33.spark.failures import SparkJobError, job_failure
+from kip33.errors import ExitCode, Kip33Error
 from kip33.spark.store_settings import use_session
 from kip33.stores.filesystems import filesystems_for_tasks, use_stores
+from kip33.stores.settings import use_settings
 
 POLL_SECONDS: Final = 0.2
 
@@ -65,7 +82,7 @@ def run_on_bins(
     try:
         return map_them(spark, work, run_bin, on_progress)
     except (Py4JError, ConnectionError, PySparkException) as error:
-        raise SparkJobError(job_failure(error)) from error
+        raise _SparkJobError(job_failure(error)) from error
 
 
 def run_on_rows(
@@ -80,7 +97,7 @@ def run_on_rows(
     spark = rows.sparkSession
     settings = use_session(spark)
     if is_connect(spark):
-        return map_rows(rows, run, schema, settings)
+        return _map_rows(rows, run, schema, settings)
     stores = spark.sparkContext.broadcast(
         (settings, filesystems_for_tasks())
     )  # secrets: never in a closure
@@ -104,7 +121,7 @@ def run_in_arrow(
     """
     settings = use_session(spark)
     if is_connect(spark):
-        return map_in_arrow(spark, work, run, schema, settings)
+        return _map_in_arrow(spark, work, run, schema, settings)
     context = spark.sparkContext
     stores = context.broadcast((settings, filesystems_for_tasks()))  # secrets: never in a closure
 
@@ -125,7 +142,7 @@ def plain_row(row: Iterable[Any]) -> tuple[Any, ...]:
 
 def cores(spark: SparkSession) -> int:
     """Return how many tasks run at once."""
-    return cores_of(spark) if is_connect(spark) else spark.sparkContext.defaultParallelism
+    return _cores_of(spark) if is_connect(spark) else spark.sparkContext.defaultParallelism
 
 
 def _map_connect(
@@ -139,7 +156,7 @@ def _map_connect(
             on_progress(min(done, len(work)), len(work))
 
     on_done(0)
-    results = map_bins(spark, work, run, use_session(spark), on_done if on_progress else None)
+    results = _map_bins(spark, work, run, use_session(spark), on_done if on_progress else None)
     on_done(len(work))
     return results
 
@@ -210,3 +227,168 @@ class _Watcher:
                 stage_info = self._tracker.getStageInfo(stage)
                 done += stage_info.numCompletedTasks if stage_info else 0
         return done
+
+
+_PARTITIONS: Final = "spark.sql.leafNodeDefaultParallelism"
+_RESULT: Final = "result binary"
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Return whether a session is a Connect session, without RDDs and JVM."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def _cores_of(spark: SparkSession) -> int:
+    """Return how many tasks run at once: the number of partitions of a range in Spark."""
+    numbered = spark.range(10_000).select(sf.spark_partition_id().alias("number"))
+    return numbered.distinct().count()
+
+
+def _map_bins(
+    spark: SparkSession,
+    work: Sequence[tuple[int, bytes]],
+    run: Callable[[int, bytes], Iterable[Result]],
+    settings: Mapping[str, str],
+    on_done: Callable[[int], None] | None,
+) -> list[Result]:
+    """Return the results of `run(number, data)` for each of `work`, one task each, in order.
+
+    `on_done` is called with the number of finished tasks, if the session reports it (Spark 4).
+    """
+    handed = _hand_over(spark, settings)
+
+    def run_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        _take_over(handed)
+        for batch in batches:
+            for one in batch.to_pylist():
+                for result in run(one["number"], one["data"]):
+                    yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(result)]})
+
+    with _cut_into(spark, len(work)), _progress(spark, on_done):
+        bins = spark.createDataFrame(list(work), "number int, data binary")
+        rows = bins.mapInArrow(run_partition, _RESULT).collect()
+    return [pickle.loads(row.result) for row in rows]
+
+
+def _map_rows(
+    rows: DataFrame,
+    run: Callable[[Iterable[dict[str, Any]]], Iterable[Sequence[Any]]],
+    schema: StructType,
+    settings: Mapping[str, str],
+) -> DataFrame:
+    """Return a DataFrame, with this schema, of the results of `run` for each partition's rows."""
+    handed = _hand_over(rows.sparkSession, settings)
+    arrow = to_arrow_schema(schema)
+
+    def run_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        _take_over(handed)
+        given = (row for batch in batches for row in batch.to_pylist())
+        for result in run(given):
+            one = dict(zip(arrow.names, result, strict=True))
+            yield pa.RecordBatch.from_pylist([one], arrow)
+
+    return rows.mapInArrow(run_partition, schema)
+
+
+def _map_in_arrow(
+    spark: SparkSession,
+    work: Sequence[bytes],
+    run: Callable[[bytes], Iterable[pa.RecordBatch]],
+    schema: StructType,
+    settings: Mapping[str, str],
+) -> DataFrame:
+    """Return a DataFrame, with this schema, of the batches of `run` for each of `work`."""
+    handed = _hand_over(spark, settings)
+
+    def run_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        _take_over(handed)
+        for batch in batches:
+            for one in batch.to_pylist():
+                yield from run(one["data"])
+
+    bins = spark.createDataFrame(list(enumerate(work)), "number int, data binary")
+    shared = bins.repartitionByRange(max(1, len(work)), "number")
+    return shared.mapInArrow(run_partition, schema)
+
+
+def _hand_over(spark: SparkSession, settings: Mapping[str, str]) -> str | None:
+    """Send settings to the tasks in a file; return its name, None without settings."""
+    if not settings:
+        return None
+    name = f"kip33-{uuid4().hex}.json"
+    with tempfile.TemporaryDirectory(prefix="kip33-") as folder:
+        file = Path(folder) / name
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as stream:
+            json.dump(dict(settings), stream)
+        spark.addArtifacts(str(file), file=True)
+    return name
+
+
+def _take_over(handed: str | None) -> None:
+    """Apply the settings that were sent to this worker, or no settings."""
+    use_settings(json.loads(Path(SparkFiles.get(handed)).read_text()) if handed else {})
+
+
+@contextmanager
+def _cut_into(spark: SparkSession, partitions: int) -> Iterator[None]:
+    """Make Spark split rows of the driver into this number of partitions, one per bin."""
+    before = spark.conf.get(_PARTITIONS, None)
+    spark.conf.set(_PARTITIONS, str(partitions))
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(_PARTITIONS)
+        else:
+            spark.conf.set(_PARTITIONS, before)
+
+
+@contextmanager
+def _progress(spark: SparkSession, on_done: Callable[[int], None] | None) -> Iterator[None]:
+    if on_done is None or not hasattr(spark, "registerProgressHandler"):
+        yield
+        return
+
+    def tell(stages: Any, **_: Any) -> None:
+        on_done(sum(stage.num_completed_tasks for stage in stages or ()))
+
+    handler: Any = tell
+    spark.registerProgressHandler(handler)
+    try:
+        yield
+    finally:
+        spark.removeProgressHandler(handler)
+
+
+_SAYS_WHAT: Final = re.compile(r"(Caused by: |Exception in thread \S+ )?[\w.$]*(Error|Exception): ")
+
+
+class _SparkJobError(Kip33Error):
+    """A Spark job failed: a task failed at every attempt, or the JVM ended."""
+
+    exit_code = ExitCode.INCOMPLETE
+
+
+def job_failure(error: BaseException) -> str:
+    """Return one line on why a Spark job failed, from its exception.
+
+    Spark names the last attempt's failure first, then its causes, down to "EOFException".
+    """
+    if type(error) is Py4JError or isinstance(error, Py4JNetworkError | ConnectionError):
+        said = "its JVM ended: it was killed or ran out of memory"
+    elif "No module named 'kip33'" in str(error):
+        said = "the executors do not have kip33: run make dist, then give --py-files dist/kip33.zip"
+    else:
+        trace = str(error).partition("Driver stacktrace:")[0]
+        lines = [line.strip(" :\t") for line in trace.splitlines()]
+        own = [line for line in lines if _SAYS_WHAT.match(line) and "Caused by: " not in line]
+        said = own[-1].rpartition("most recent failure: ")[2] if own else java_reason(trace)
+    return f"the Spark job failed: {said}; no file is half-written: run the command again"
+
+
+def java_reason(trace: str) -> str:
+    """Return the line of a Java or worker trace that says what happened."""
+    lines = [line.strip().removeprefix(": ") for line in trace.splitlines() if line.strip()]
+    said = [line for line in lines if _SAYS_WHAT.match(line)]
+    return said[-1] if said else lines[0] if lines else "no message"

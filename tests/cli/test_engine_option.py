@@ -70,7 +70,7 @@ def started(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
         "pyspark.sql.SparkSession.Builder.getOrCreate",
         lambda builder: found.append(dict(builder._options)),
     )
-    monkeypatch.setattr("kip33.spark.session.start_jvm", lambda settings: None)
+    monkeypatch.setattr("kip33.spark.session._start_jvm", lambda settings: None)
     monkeypatch.setattr("kip33.spark.session.use_session", lambda session: None)
     monkeypatch.setenv(STARTS, "1")
     return found

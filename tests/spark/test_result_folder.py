@@ -14,7 +14,7 @@ from kip33.retention.evaluated_tables import (
     require_results_place,
     write_summary,
 )
-from kip33.spark.result_folder import written
+from kip33.spark.catalog import written
 from kip33.stores.locations import Location
 from tests.retention.test_output_folder import OURS, TABLES
 

@@ -14,10 +14,9 @@ from pyspark.sql import functions as sf
 
 from kip33.errors import LocationError
 from kip33.records.partitions import ReadSegment
-from kip33.spark import read_segments, register, segment_bins
-from kip33.spark.segment_bins import TASK_BYTES, bins_of
-from kip33.spark.segment_frame import FILTER_PUSHDOWN
-from kip33.spark.segment_options import parsed_options
+from kip33.spark import read_segments, register
+from kip33.spark import segment_source as segment_bins
+from kip33.spark.segment_source import FILTER_PUSHDOWN, TASK_BYTES, bins_of, parsed_options
 from kip33.spark.tasks import cores
 from kip33.stores.locations import Location
 from tests.builders.log_file import write_log

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kip33.spark import failures, jvm
+from kip33.spark import session as jvm
+from kip33.spark import tasks as failures
 from kip33.spark.store_settings import submitted_settings, use_session
 from tests.faults.processes import of_session
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 import pytest
 
-from kip33.spark.jvm import JavaMissingError, require_java
+from kip33.spark.session import JavaMissingError, require_java
 from tests.cli.console import PROJECT
 from tests.demo_archive import make_archive, make_sensors
 from tests.integration.airflow.dag_file import DAG_FILE

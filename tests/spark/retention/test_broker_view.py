@@ -13,8 +13,7 @@ from kip33.rules.broker_start import BrokerTimestampSource, IndexFault, broker_v
 from kip33.rules.policies import Policies
 from kip33.rules.retention import WhatIf
 from kip33.rules.retention_rows import Limits, SegmentFigures, judge
-from kip33.spark.retention.broker_view import ADDED
-from kip33.spark.retention.evaluate import evaluate_retention
+from kip33.spark.retention.evaluate import ADDED, evaluate_retention
 from kip33.stores.locations import Location
 from tests.builders.broker_archive import rows_with_files
 from tests.builders.random_catalogs import (

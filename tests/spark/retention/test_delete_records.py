@@ -10,8 +10,7 @@ import pytest
 
 from kip33.catalog.schema import SEGMENTS
 from kip33.rules.policies import Policies
-from kip33.spark.retention.delete_records import delete_records
-from kip33.spark.retention.evaluate import evaluate_retention
+from kip33.spark.retention.evaluate import delete_records, evaluate_retention
 from kip33.spark.retention.summary import summarize_partitions
 from tests.builders.random_catalogs import DAY_MS, NOW_MS, write_rows
 

@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from kip33.spark.retention import small_tables
-from kip33.spark.retention.small_tables import small_table
+from kip33.spark.retention import evaluate as small_tables
+from kip33.spark.retention.evaluate import small_table
 
 pytestmark = pytest.mark.spark
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 import pytest
 
 from kip33.rules.suspicious_timestamps import Suspicion
-from kip33.spark.retention.suspicious_timestamps import suspicion
+from kip33.spark.retention.evaluate import suspicion
 from tests.rules.test_suspicious_timestamps import BACKFILLS, LIMITS, NOW, OLD, TIMES, WEEK
 
 BACKFILL, FUTURE = Suspicion.BACKFILL, Suspicion.FUTURE
