@@ -8,13 +8,18 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from kip33.cli.engine_option import EngineOptions, engine_options, open_engine
-from kip33.cli.layout_option import layout_option
 from kip33.cli.metrics_file import MetricsRequest, metrics_options, publish_metrics
-from kip33.cli.options import format_option, index_options, spark_options
+from kip33.cli.options import (
+    format_option,
+    index_options,
+    layout_option,
+    publish_summary,
+    spark_options,
+    summary_option,
+    untimestamped_option,
+)
 from kip33.cli.output import human_bytes, print_json, print_table, warn
-from kip33.cli.progress import progress_bar
-from kip33.cli.summary_file import publish_summary, summary_option
-from kip33.cli.untimestamped_option import untimestamped_option
+from kip33.cli.standard_output import progress_bar
 from kip33.errors import exit_code_of
 from kip33.rules.draft_entries import DRAFTS
 from kip33.rules.index_builder import IndexSettings
@@ -209,7 +214,7 @@ def _publish_metrics(metrics: MetricsRequest, record: dict[str, Any]) -> None:
         return
     from kip33.catalog.catalog import Catalog
     from kip33.catalog.topic_totals import topic_totals
-    from kip33.cli.metric_gauges import build_gauges
+    from kip33.cli.metrics_file import build_gauges
 
     catalog = Catalog.at(record["catalog"])
     asked = metrics.asks_for_topics

@@ -1,13 +1,26 @@
-"""The answer of `kip33 count`: numbers of records by topic and period."""
+"""The answer of `kip33 count`: numbers of records by topic and period.
+
+Numbers of records by period: from the headers of batches where that is exact.
+
+A header has the number of records and the largest timestamp. All records of a batch have this
+timestamp if there is one record, or with LogAppendTime. With CreateTime the others may be older by
+any time. So from the first segment with such a batch on, a partition's records are read, and from
+the first segment on that shares offsets with an earlier one.
+"""
 
 import json
 import time
 from collections import Counter
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Any, Final, TypeAlias
 
 import click
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from kip33.cli.count_batches import Counted, counted_batches
+from kip33.cli.engine_option import leave_pandas_out
 from kip33.cli.output import (
     MOST_TABLE_ROWS,
     RESULT,
@@ -16,8 +29,6 @@ from kip33.cli.output import (
     print_table,
     warn,
 )
-from kip33.cli.pandas_free import leave_pandas_out
-from kip33.cli.progress import progress_bar
 from kip33.cli.records_answer import (
     MOST_DAMAGE_WARNINGS,
     damage_text,
@@ -25,12 +36,18 @@ from kip33.cli.records_answer import (
     warn_of_damage,
 )
 from kip33.cli.records_options import CountRequest
+from kip33.cli.standard_output import progress_bar
 from kip33.errors import Kip33Error
+from kip33.formats.batch import RECORD_BATCH_OVERHEAD
+from kip33.records.columns import UNDECIDED
+from kip33.records.partitions import PartitionSegments
 from kip33.records.reading import Isolation
-from kip33.records.record_request import LogsRead
+from kip33.records.record_request import Faults, LogsRead
 
 MOST_PERIODS: Final = 1_000_000  # in memory, of all topics
 _COLUMNS: Final = ("topic", "period_start", "time", "records")
+
+_Counted: TypeAlias = Counter[tuple[str | None, int | None]]
 
 
 class RecordCount:
@@ -42,12 +59,12 @@ class RecordCount:
     def __init__(self, request: CountRequest) -> None:
         """Start with nothing."""
         self._request = request
-        self.counted: Counted = Counter()
+        self.counted: _Counted = Counter()
         self.records = self.damaged = self.undecided = 0
         self.problems: list[str] = []
         self.logs = LogsRead()
 
-    def add(self, found: Counted) -> None:
+    def add(self, found: _Counted) -> None:
         """Add numbers of records; Kip33Error, one line, for too many periods."""
         self.counted.update(found)
         self.records += found.total()
@@ -84,7 +101,7 @@ def show_counts(request: CountRequest) -> None:
     skipped: list[str] = []
     undecided: list[int] = []
     with progress_bar("count") as bar:
-        for found in counted_batches(request, skipped, undecided, count.logs):
+        for found in _counted_batches(request, skipped, undecided, count.logs):
             count.add(found)
             count.skip(skipped)
             if bar:
@@ -117,3 +134,121 @@ def _print_table(rows: list[dict[str, Any]], count: RecordCount, seconds: float)
     records = f"{count.records:,} record{'' if count.records == 1 else 's'}"
     problems = damage_text(count.damaged) + undecided_text(count.undecided)
     click.echo(f"{records} in {periods}; {problems}read in {seconds:.1f} s")
+
+
+_LOG_APPEND_TIME: Final = 1
+_LEAST_RECORD_BYTES: Final = 7  # of magic 2, without key, value and headers
+_OF_HEADERS: Final = (
+    *("topic", "timestampType", "max_timestamp", "records_count"),
+    *("magic", "codec", "size_bytes"),
+)
+"""Records by topic and number of the period, None for records without a timestamp."""
+
+
+def _counted_batches(
+    request: CountRequest, skipped: list[str], undecided: list[int], logs: LogsRead
+) -> Iterator[_Counted]:
+    """Yield numbers of records, to be added up; `skipped` and `logs` get what cannot be read.
+
+    `undecided` gets numbers of records that may be of aborted transactions.
+    """
+    is_committed = request.isolation == Isolation.READ_COMMITTED
+    by_record = request.reading(
+        columns=["topic", "timestamp", *([UNDECIDED] if is_committed else [])]
+    )
+    for partition in by_record.partitions(request.source, warn=warn):
+        is_in_order = request.disorder_ms is not None  # reading may stop inside the partition
+        parts = [partition] if is_in_order else by_record.parts([partition])
+        headers = _HeaderCount(request, parts)
+        if not is_committed:
+            yield from headers.counted(skipped, logs)
+        for batch in by_record.read(headers.others, skipped, logs):
+            counts = np.ones(batch.num_rows, np.int64)
+            if is_committed:
+                undecided.append(batch.num_rows - batch.column(UNDECIDED).null_count)
+            yield _by_period(batch, batch.column("timestamp"), counts, request.per_ms)
+
+
+class _HeaderCount:
+    """Counts the first parts of a partition from headers; `others` are those that it does not."""
+
+    def __init__(self, request: CountRequest, parts: list[PartitionSegments]) -> None:
+        """Take the parts, in their order."""
+        self.others = parts
+        self._request = request
+
+    def counted(self, skipped: list[str], logs: LogsRead) -> Iterator[_Counted]:
+        """Yield the records of each part, until a part has a batch that must be read."""
+        reading = self._request.reading("batches", _OF_HEADERS)
+        lines: list[str] = []
+        reader = reading.segment_reader(Faults(reading.on_error, reading.schema, lines, logs))
+        while self.others:
+            counted: _Counted = Counter()
+            for batch in reader.read(self.others[0]):
+                if reader.first_new_offset or not _is_exact(batch):
+                    self._begin_at(reader.first_new_offset)
+                    return
+                counted.update(self._counted(batch))
+            yield counted
+            skipped += lines
+            lines.clear()
+            self.others = self.others[1:]
+
+    def _begin_at(self, first_new_offset: int) -> None:
+        """Leave out of the other parts what the counted ones have."""
+        [[segment, *rest], *later] = self.others
+        if not rest:
+            segment = segment._replace(first_new_offset=first_new_offset)
+        self.others = [[segment, *rest], *later]
+
+    def _counted(self, batch: pa.RecordBatch) -> _Counted:
+        """Count batches; those outside the times are left out."""
+        times = batch.column("max_timestamp")
+        counts = batch.column("records_count").to_numpy(zero_copy_only=False).astype(np.int64)
+        milliseconds = times.cast(pa.int64())
+        for limit, compare in (
+            (self._request.from_ms, pc.greater_equal),
+            (self._request.until_ms, pc.less),
+        ):
+            if limit is not None:
+                is_inside = pc.fill_null(compare(milliseconds, limit), False)
+                counts = counts * is_inside.to_numpy(zero_copy_only=False)
+        return _by_period(batch, times, counts, self._request.per_ms)
+
+
+def _is_exact(batch: pa.RecordBatch) -> bool:
+    """Return whether headers have the timestamps of all records."""
+    counts = batch.column("records_count")
+    is_alone = pc.less_equal(counts, 1)
+    is_stamped = pc.equal(batch.column("timestampType"), _LOG_APPEND_TIME)
+    is_known = not counts.null_count and bool(pc.all(pc.or_(is_alone, is_stamped)).as_py())
+    return is_known and not _claims_too_much(batch)
+
+
+def _claims_too_much(batch: pa.RecordBatch) -> bool:
+    """Return whether a header claims more records than its uncompressed bytes can hold."""
+    least = pc.multiply(batch.column("records_count").cast(pa.int64()), _LEAST_RECORD_BYTES)
+    room = pc.subtract(batch.column("size_bytes").cast(pa.int64()), RECORD_BATCH_OVERHEAD)
+    is_plain = pc.and_(pc.equal(batch.column("codec"), "none"), pc.equal(batch.column("magic"), 2))
+    return bool(pc.any(pc.and_(is_plain, pc.greater(least, room))).as_py())
+
+
+def _by_period(
+    batch: pa.RecordBatch, times: "pa.Array[Any]", counts: npt.NDArray[np.int64], per_ms: int
+) -> _Counted:
+    """Return the numbers of records by period; a batch has rows of one topic."""
+    found: _Counted = Counter()
+    if not batch.num_rows:
+        return found
+    topic = batch.column("topic")[0].as_py()
+    has_time = times.is_valid().to_numpy(zero_copy_only=False)
+    milliseconds = pc.drop_null(times).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    periods, inverse = np.unique(milliseconds // per_ms, return_inverse=True)
+    sums = np.zeros(len(periods), np.int64)
+    np.add.at(sums, inverse, counts[has_time])
+    for period, count in zip(periods.tolist(), sums.tolist(), strict=True):
+        if count:
+            found[topic, period] = count
+    if without := int(counts[~has_time].sum()):
+        found[topic, None] = without
+    return found

@@ -1,20 +1,36 @@
-"""`kip33 dialects`."""
+"""`kip33 dialects`.
+
+The tables of `kip33 dialects`.
+"""
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import click
 
 from kip33.audits.dialect_segment import COMPARED, DialectQuestion
 from kip33.builds.build_options import load_topic_settings
-from kip33.cli.dialect_tables import print_dialects
 from kip33.cli.engine_option import EngineOptions, engine_options, open_engine
-from kip33.cli.layout_option import layout_option
-from kip33.cli.options import format_option, spark_options, topic_setting_options
-from kip33.cli.output import RESULT, print_rows, warn, warn_of_unreadable
-from kip33.cli.progress import progress_bar
-from kip33.cli.summary_file import publish_summary, summary_option
+from kip33.cli.options import (
+    format_option,
+    layout_option,
+    publish_summary,
+    spark_options,
+    summary_option,
+    topic_setting_options,
+)
+from kip33.cli.output import (
+    RESULT,
+    human_bytes,
+    iso_time,
+    print_rows,
+    print_table,
+    warn,
+    warn_of_unreadable,
+)
+from kip33.cli.standard_output import progress_bar
 from kip33.cli.times import Quantity
 from kip33.errors import ExitCode
 from kip33.rules.draft_entries import KIP_PARTITIONS
@@ -163,7 +179,7 @@ def dialects(
     }
     publish_summary(summary_file, summary | {"dialects": rows})
     if output_format == "table":
-        print_dialects(rows, summary)
+        _print_dialects(rows, summary)
     elif output_format == "json":
         print_rows([summary | {"dialects": rows}], (), "jsonl")
     else:
@@ -179,3 +195,66 @@ def _warn_of_skipped(skipped: list[str]) -> None:
         warn(f"{line}; the log is not compared")
     if len(skipped) > MOST_SKIPPED_WARNINGS:
         warn(f"{len(skipped) - MOST_SKIPPED_WARNINGS:,} more logs are not compared")
+
+
+def _print_dialects(rows: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> None:
+    """Print one row per dialect, then an example for each that misses a record."""
+    title = (
+        f"{summary['segments']:,} segments of {summary['partitions']:,} partitions, "
+        f"{human_bytes(summary['log_bytes'])}; {human_bytes(summary['bytes_read'])} read"
+    )
+    memory = f"memory, {summary['memory_for_partitions']:,} partitions"
+    print_table(
+        (
+            "dialect",
+            "file",
+            "entries",
+            "size",
+            "with .index",
+            "per GiB of log",
+            memory,
+            "search: median",
+            "search: p99",
+            "finds the record",
+        ),
+        [
+            (
+                row["dialect"],
+                row["file"],
+                row["entries"],
+                _size(row["bytes"]),
+                _size(row["bytes_with_offset_index"]),
+                _size(row["bytes_per_gib"]),
+                _size(row["memory_bytes"]),
+                _size(row["scanned_median_bytes"]),
+                _size(row["scanned_p99_bytes"]),
+                _guarantee(row),
+            )
+            for row in rows
+        ],
+        title=title,
+    )
+    for row in rows:
+        if not row["guarantee"]:
+            click.echo(_example(row))
+
+
+def _size(size_bytes: int | None) -> str:
+    return "-" if size_bytes is None else human_bytes(size_bytes)
+
+
+def _guarantee(row: Mapping[str, Any]) -> str:
+    if row["guarantee"]:
+        return "always"
+    missed, searched = row["missed_times"], row["searched_times"]
+    return f"not always: missed {missed:,} of {searched:,}" if missed else "not always"
+
+
+def _example(row: Mapping[str, Any]) -> str:
+    target = iso_time(row["counterexample_target_ms"])
+    return (
+        f"{row['dialect']} misses a record: {row['counterexample_log']}: a search for {target} "
+        f"begins at byte {row['counterexample_start']}, but the batch with offset "
+        f"{row['counterexample_offset']} at byte {row['counterexample_position']} has "
+        f"{iso_time(row['counterexample_timestamp'])}"
+    )

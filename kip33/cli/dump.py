@@ -1,17 +1,20 @@
-"""`kip33 dump`."""
+"""`kip33 dump`.
+
+The entries of an index file for `kip33 dump`, with wrong ones marked.
+"""
 
 import json
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 import click
 
-from kip33.cli.dialect_option import dialect_option
-from kip33.cli.dump_index import index_rows
-from kip33.cli.options import format_option, max_batch_bytes_option, store_options
+from kip33.cli.options import dialect_option, format_option, max_batch_bytes_option, store_options
 from kip33.cli.output import iso_time
-from kip33.cli.payload_text import shown_bytes, text_field
+from kip33.cli.standard_output import shown_bytes, text_field
 from kip33.errors import (
+    CorruptIndexError,
     CorruptSegmentError,
     Kip33Error,
     LocationError,
@@ -22,8 +25,17 @@ from kip33.formats.byte_sources import SeekableBytes
 from kip33.formats.names import SegmentFile, parse_segment_file
 from kip33.formats.records import Record, control_type, iterate_records
 from kip33.formats.scan import BatchScan, read_header_at
+from kip33.formats.time_index import (
+    OFFSET_ENTRY_BYTES,
+    TIME_ENTRY_BYTES,
+    IndexBytes,
+    OffsetIndex,
+    TimeIndex,
+)
 from kip33.formats.transaction_index import TransactionIndex
-from kip33.stores.files import MOST_INDEX_BYTES, one_line, opened, read_whole
+from kip33.indexing.untrue_entries import untrue_entries
+from kip33.rules.index_entries import DIALECTS
+from kip33.stores.files import MOST_INDEX_BYTES, one_line, opened, read_index, read_whole
 from kip33.stores.locations import Location
 
 Row = dict[str, Any]
@@ -122,7 +134,7 @@ def _rows(
     if name.kind == "txnindex":
         data = read_whole(location, most_bytes=MOST_INDEX_BYTES)
         return _transaction_rows(TransactionIndex.from_bytes(data, base_offset=name.base_offset))
-    return index_rows(location, name, dialect)
+    return _index_rows(location, name, dialect)
 
 
 def _transaction_rows(index: TransactionIndex) -> Iterator[Row]:
@@ -233,3 +245,61 @@ def _cell(value: Any) -> str:
 def _line(cells: list[str], columns: tuple[tuple[str, int], ...]) -> str:
     padded = (cell.ljust(width) for cell, (_, width) in zip(cells, columns, strict=True))
     return "  ".join(padded).rstrip()
+
+
+def _index_rows(location: Location, name: SegmentFile, dialect: str) -> Iterator[Row]:
+    """Return a row for each entry; a wrong one has the reason in `untrue`.
+
+    Zeros at the end are counted, not shown. Raises CorruptIndexError for an incomplete entry.
+    """
+    data = read_index(location)
+    index: TimeIndex | OffsetIndex
+    if name.kind == "timeindex":
+        entries, zeros = _entries(data, TIME_ENTRY_BYTES)
+        index = TimeIndex.from_bytes(entries, base_offset=name.base_offset)
+    else:
+        entries, zeros = _entries(data, OFFSET_ENTRY_BYTES)
+        index = OffsetIndex.from_bytes(entries, base_offset=name.base_offset)
+    log = location._replace(path=location.path.removesuffix(f".{name.kind}") + ".log")
+    found = untrue_entries(index, log, next_offset=DIALECTS[dialect].next_offset)
+    shown = len(index)
+    while shown and found.why(shown - 1) and not any(index.entries[shown - 1].item()):
+        shown -= 1
+    for number, row in enumerate(islice(_entry_rows(index), shown)):
+        why = found.why(number)
+        yield row | {"untrue": why} if why else row
+    zeros += len(index) - shown
+    if zeros:
+        yield {"kind": "tail", "entries": zeros, "note": "entries of zeros follow"}
+    if found.note:
+        yield {"kind": "note", "note": found.note}
+
+
+def _entries(data: IndexBytes, entry_bytes: int) -> tuple[bytes, int]:
+    """Return the entries before the zeros at the end, and the number of zero entries."""
+    if len(data) % entry_bytes:
+        raise CorruptIndexError(f"{len(data)} bytes found, expected a multiple of {entry_bytes}")
+    entries, zeros = data.entries(entry_bytes)
+    if zeros:  # two zero entries are padding, one may be an entry
+        entries, zeros = entries + bytes(entry_bytes), zeros - 1
+    return entries, zeros
+
+
+def _entry_rows(index: TimeIndex | OffsetIndex) -> Iterator[Row]:
+    if isinstance(index, TimeIndex):
+        for number, entry in enumerate(index):
+            yield {
+                "kind": "time_entry",
+                "entry": number,
+                "timestamp": entry.timestamp,
+                "time": iso_time(entry.timestamp),
+                "offset": entry.offset,
+            }
+    else:
+        for number, place in enumerate(index):
+            yield {
+                "kind": "offset_entry",
+                "entry": number,
+                "offset": place.offset,
+                "position": place.position,
+            }

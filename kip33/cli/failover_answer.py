@@ -1,31 +1,49 @@
-"""The answer of `kip33 failover`."""
+"""The answer of `kip33 failover`.
+
+`kip33 failover --buffer auto`: the latency of two clusters, from their LogAppendTime batches.
+
+With LogAppendTime an unread record's timestamp on cluster A is at least that of the last record
+read. It was produced at most the largest latency of A before that. On cluster B its timestamp is
+the time of production, or later by B's latency, which is negative if a producer's clock is ahead.
+So the buffer is the largest latency of A, plus how far a producer's clock is ahead of B's.
+"""
 
 import csv
 import io
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import click
 
-from kip33.catalog.catalog import Catalog, Choice
-from kip33.cli.failover_latency import measured_buffer
+from kip33.audits.timestamp_plan import (
+    AuditClock,
+    PartitionProfile,
+    TimestampQuestion,
+    execute_timestamps,
+    plan_timestamps,
+    topic_profiles,
+)
+from kip33.catalog.catalog import Catalog, Choice, Snapshot
+from kip33.cli.engine_option import leave_pandas_out
 from kip33.cli.output import (
     MOST_TABLE_ROWS,
+    choose_and_warn,
+    human_bytes,
     human_duration,
     iso_time,
     print_answers,
     print_table,
     warn,
 )
-from kip33.cli.pandas_free import leave_pandas_out
-from kip33.cli.progress import progress_bar
 from kip33.cli.search_options import AUTO_BUFFER, FailoverRequest
 from kip33.cli.search_tables import partition_name
-from kip33.cli.snapshot_choice import choose_and_warn
-from kip33.cli.standard_output import exact_output
+from kip33.cli.standard_output import exact_output, progress_bar
 from kip33.cli.times import current_ms
+from kip33.errors import LocationError
+from kip33.local.local_engine import LocalEngine
 from kip33.rules.search import EARLIEST, SearchResult
+from kip33.rules.timestamp_profile import LatencyHistogram, LimitChoice
 from kip33.search.answers import load_group_offsets
 from kip33.search.catalog_search import by_partition, rows_of
 from kip33.search.failover import ResumePoint, Rows, resume_points
@@ -43,7 +61,7 @@ def show_failover(options: FailoverRequest) -> None:
         second, second_choice = _rows(options.second, topics, "--to")
         buffer_ms = options.buffer
         if options.buffer == AUTO_BUFFER:
-            measured = measured_buffer(
+            measured = _measured_buffer(
                 (options.first, first_choice.snapshot),
                 (options.second, second_choice.snapshot),
                 topics,
@@ -155,3 +173,66 @@ def _twice(point: ResumePoint) -> str:
 
 def _named(point: ResumePoint) -> dict[str, Any]:
     return {"log_dir": None, "topic": point.topic, "partition": point.partition}
+
+
+class _MeasuredBuffer(NamedTuple):
+    """The buffer in ms, and one line that says where it is from."""
+
+    buffer_ms: int
+    why: str
+
+
+def _measured_buffer(
+    first: tuple[str, Snapshot], second: tuple[str, Snapshot], topics: Iterable[str], now_ms: int
+) -> _MeasuredBuffer:
+    """Return the buffer for some topics, from the catalogs of clusters A and B.
+
+    UsageError, one line, if the latency of a topic on cluster A cannot be measured.
+    """
+    wanted = sorted(topics)
+    here = _profiles(*first, wanted, now_ms)
+    unknown = sorted(set(wanted) - {one.topic for one in here if _has_latency(one)})
+    if unknown:
+        names = ", ".join(unknown[:5]) + (" and more" if len(unknown) > 5 else "")
+        raise click.UsageError(
+            f"--buffer auto: {first[0]}: the latency of {names} is not known: it needs topics "
+            "with only LogAppendTime batches, of message format v2; give --buffer, such as 15m",
+            click.get_current_context(),
+        )
+    there = _profiles(*second, wanted, now_ms)
+    latency, latency_there = _sum_of(here), _sum_of(there)
+    largest = max(0, latency.largest or 0)
+    ahead = max(0, -(latency_there.smallest or 0))
+    bytes_read = sum(one.bytes_read for one in (*here, *there))
+    why = (
+        f"Buffer: {human_duration(largest + ahead)}, the largest latency of "
+        f"{latency.count:,} LogAppendTime batches of --from"
+    )
+    why += f", and {human_duration(ahead)} for a producer's clock ahead of --to" if ahead else ""
+    return _MeasuredBuffer(largest + ahead, f"{why}; {human_bytes(bytes_read)} of headers read")
+
+
+def _profiles(
+    place: str, snapshot: Snapshot, topics: list[str], now_ms: int
+) -> list[PartitionProfile]:
+    """Return the profile of each topic in a catalog; a warning for each log that is not read."""
+    question = TimestampQuestion(LimitChoice(), AuditClock.FILE_TIME, now_ms)
+    try:
+        plan = plan_timestamps(place, question, topics=topics, snapshot=snapshot)
+    except LocationError:  # the catalog has none of the topics
+        return []
+    found = list(topic_profiles(execute_timestamps(plan, LocalEngine(tell=warn))))
+    for problem in (problem for one in found for problem in one.problems):
+        warn(f"{problem}; its latency is not known")
+    return found
+
+
+def _has_latency(one: PartitionProfile) -> bool:
+    return one.profile.timestamp_type == "LogAppendTime" and one.profile.latency.count > 0
+
+
+def _sum_of(profiles: Iterable[PartitionProfile]) -> LatencyHistogram:
+    total = LatencyHistogram()
+    for one in profiles:
+        total.merge(one.profile.latency)
+    return total

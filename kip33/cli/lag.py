@@ -1,18 +1,40 @@
-"""`kip33 lag`: the lag of groups in records and in time."""
+"""`kip33 lag`: the lag of groups in records and in time.
 
+The answer of `kip33 lag`.
+"""
+
+import time
 from typing import Any
 
 import click
 
-from kip33.cli.metrics_file import metrics_options
+from kip33.catalog.catalog import Catalog
+from kip33.cli.engine_option import leave_pandas_out
+from kip33.cli.metrics_file import metrics_options, publish_metrics
 from kip33.cli.options import (
     format_option,
     max_batch_bytes_option,
     policy_options,
     store_options,
 )
+from kip33.cli.output import (
+    MOST_TABLE_ROWS,
+    choose_and_warn,
+    human_bytes,
+    human_duration,
+    iso_time,
+    print_answers,
+    print_table,
+)
 from kip33.cli.search_options import LagRequest
-from kip33.cli.times import MOMENT
+from kip33.cli.search_tables import partition_name
+from kip33.cli.standard_output import progress_bar
+from kip33.cli.times import MOMENT, current_ms
+from kip33.retention.policy_files import policies_of
+from kip33.search.answers import load_group_offsets
+from kip33.search.catalog_search import by_partition, rows_of
+from kip33.search.group_lag import GroupLag, group_lags
+from kip33.stores.directory_checks import require_directory
 
 
 @click.command(
@@ -49,6 +71,66 @@ def lag(**options: Any) -> None:
     Each JSON row also has the `snapshot` that was used, and `warnings`, one for each newer
     snapshot that is damaged and was ignored.
     """
-    from kip33.cli.lag_answer import show_lag
 
-    show_lag(LagRequest(**options))
+    _show_lag(LagRequest(**options))
+
+
+def _show_lag(options: LagRequest) -> None:
+    """Print the answer to the options on standard output."""
+    leave_pandas_out()
+    started = time.monotonic()
+    catalog = Catalog.at(options.catalog_dir)
+    require_directory(catalog.location, "CATALOG")
+    choice = choose_and_warn(catalog, options.snapshot)
+    snapshot = choice.snapshot
+    offsets = load_group_offsets(options.offsets)
+    with progress_bar("lag"):
+        rows = rows_of(catalog, snapshot, {one.topic for one in offsets})
+        lags = group_lags(
+            by_partition(rows),
+            offsets,
+            policies=policies_of(options.policy, options.kafka_configs, options.retention_ms),
+            retention_ms=options.retention_ms,
+            now_ms=current_ms() if options.now is None else options.now,
+            max_batch_bytes=options.max_batch_bytes,
+        )
+    if options.metrics.place:
+        from kip33.cli.metrics_file import lag_gauges
+
+        labels = {"catalog": catalog.location.uri}
+        publish_metrics(options.metrics, "lag", labels, lag_gauges(lags, options.metrics))
+    if options.output_format == "table":
+        _print_table(lags, snapshot.source, time.monotonic() - started)
+    else:
+        context = {"snapshot": snapshot.name, "warnings": choice.warnings}
+        print_answers(
+            [one._asdict() for one in lags], GroupLag._fields, options.output_format, context
+        )
+
+
+def _print_table(lags: list[GroupLag], source: str, seconds: float) -> None:
+    columns = (
+        *("group", "partition", "offset", "lag", "lag in time", "next record", "newest"),
+        *("unread expires at", "result", "note"),
+    )
+    rows = [
+        (
+            one.group or "-",
+            partition_name(one._asdict()),
+            one.offset,
+            "-" if one.lag_records is None else one.lag_records,
+            "-" if one.lag_ms is None else human_duration(one.lag_ms),
+            iso_time(one.timestamp),
+            iso_time(one.newest_timestamp),
+            iso_time(one.unread_expires_at_ms),
+            one.result,
+            (one.note or "").replace(f"{source}/", ""),
+        )
+        for one in lags[:MOST_TABLE_ROWS]
+    ]
+    print_table(columns, rows)
+    if len(lags) > MOST_TABLE_ROWS:
+        more = len(lags) - MOST_TABLE_ROWS
+        click.echo(f"and {more:,} more; --format jsonl shows all of them")
+    bytes_read = human_bytes(sum(one.bytes_read for one in lags))
+    click.echo(f"{len(lags):,} offsets; {bytes_read} read in {seconds:.1f} s")

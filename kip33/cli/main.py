@@ -18,8 +18,7 @@ from typing import Final, NoReturn
 import click
 
 from kip33 import __version__
-from kip33.cli.payload_text import escaped, printable
-from kip33.cli.standard_output import OutputError, guarded_output
+from kip33.cli.standard_output import OutputError, escaped, guarded_output, printable
 from kip33.errors import ExitCode, Kip33Error, is_of_the_machine
 
 COMMANDS: Final = {

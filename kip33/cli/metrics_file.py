@@ -1,13 +1,29 @@
-"""`--metrics FILE.prom`: a run's figures in the text format of Prometheus, published whole."""
+"""`--metrics FILE.prom`: a run's figures in the text format of Prometheus, published whole.
+
+The gauges of --metrics, from the summaries of the commands.
+"""
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 import click
+import numpy as np
+import pyarrow as pa
+
+from kip33.catalog.topic_totals import TopicTotals
+from kip33.indexing.quick_verification import QuickVerdict
+from kip33.indexing.verification import ALL_KINDS
+from kip33.retention.evaluation import EvaluatedCatalog
+from kip33.rules.index_verdict import IndexVerdict
+from kip33.rules.offset_holes import HoleKind
+from kip33.rules.segment_summary import SegmentStatus
+from kip33.rules.suspicious_timestamps import Suspicion
+from kip33.search.group_lag import GroupLag, LagResult
 
 if TYPE_CHECKING:
     from kip33.stores.locations import Location
+
 
 METRICS_SUFFIX: Final = ".prom"
 METRICS_START: Final = b"# kip33 "  # a comment, by which the file is recognized
@@ -164,3 +180,215 @@ def topic_gauges(
             samples.append(({"topic": OTHER_TOPICS}, rest))
         gauges.append(GaugeSamples(name, text, samples))
     return gauges
+
+
+_BUILD: Final = {
+    "build_log_bytes": ("log_bytes", "Bytes of all logs."),
+    "build_index_bytes": ("index_bytes", "Bytes of the index files that are there."),
+    "build_unwritten_segments": ("failed", "Segments with an index file that was not written."),
+    "build_orphaned_index_files": ("orphaned", "Index files of kip33 without a log."),
+    "build_indexed_segments": ("indexed", "Segments that the build read."),
+    "build_read_bytes": ("bytes_read", "Bytes that the build read from logs."),
+    "build_missing_offsets": ("missing_offsets", "Offsets missing between segments."),
+    "build_duration_seconds": ("seconds", "How long the build took."),
+}
+_RETENTION: Final = {
+    "retention_partitions": ("partitions", "Partitions."),
+    "retention_blocked_partitions": (
+        "blocked_partitions",
+        "Partitions in which an older segment keeps expired ones.",
+    ),
+    "retention_segments": ("segments", "Segments."),
+    "retention_log_bytes": ("bytes", "Bytes of all logs."),
+    "retention_deletable_segments": ("deletable_segments", "Segments that can be deleted."),
+    "retention_deletable_bytes": ("deletable_bytes", "Bytes of logs that can be deleted."),
+    "retention_blocked_segments": ("blocked_segments", "Expired segments that are blocked."),
+    "retention_blocked_bytes": ("blocked_bytes", "Bytes of expired logs that are blocked."),
+    "retention_missing_offsets": ("missing_offsets", "Offsets missing between segments."),
+    "retention_duration_seconds": ("seconds", "How long the evaluation took."),
+}
+_UNTRUSTED: Final = ("last_modified", "unverified", "doubtful", "tiered")
+_HOLES: Final = "Holes between segments, by kind."
+_TOPIC_SUMS: Final = {
+    "retention_topic_blocked_bytes": ("blocked_bytes", "Bytes of expired logs, blocked."),
+    "retention_topic_deletable_bytes": ("deletable_bytes", "Bytes of logs that can be deleted."),
+    "retention_topic_log_bytes": ("bytes", "Bytes of all logs."),
+}
+_MISSING: Final = "Offsets missing between segments."
+
+
+def build_gauges(
+    summary: Mapping[str, Any], topics: Sequence[TopicTotals], request: MetricsRequest
+) -> list[GaugeSamples]:
+    """Return the gauges of a build; `topics` are read only if they are asked for."""
+    figures = {
+        one.topic: {
+            "build_topic_damaged_segments": float(sum(one.not_ok.values())),
+            "build_topic_log_bytes": float(one.log_bytes),
+            "build_topic_segments": float(one.segments),
+        }
+        for one in topics
+    }
+    helps = {
+        "build_topic_damaged_segments": "Segments with a status that is not ok, by topic.",
+        "build_topic_log_bytes": "Bytes of logs, by topic.",
+        "build_topic_segments": "Segments, by topic.",
+    }
+    return [
+        _counted(
+            "build_segments", "Segments by status.", "status", SegmentStatus, summary, "status"
+        ),
+        *_plain(_BUILD, summary),
+        _counted("build_holes", _HOLES, "kind", HoleKind, summary, "hole"),
+        *topic_gauges(request, figures, helps),
+    ]
+
+
+def verify_gauges(
+    summary: Mapping[str, Any],
+    is_bad_by_topic: Iterable[tuple[str | None, bool]],
+    request: MetricsRequest,
+) -> list[GaugeSamples]:
+    """Return the gauges of a verification, of logs or --quick.
+
+    `is_bad_by_topic` has the topic of each segment, or of each file with a problem, and whether it
+    has one.
+    """
+    samples = [
+        (
+            {"file": kind.suffix, "verdict": verdict},
+            float(summary[kind.count_field].get(verdict, 0)),
+        )
+        for kind in ALL_KINDS
+        if kind.count_field in summary
+        for verdict in dict.fromkeys([*map(str, IndexVerdict), *map(str, QuickVerdict)])
+    ]
+    figures: dict[str, dict[str, float]] = {}
+    bad = "verify_topic_problems"
+    helps = {bad: "Segments, with --quick files, whose index files have a problem, by topic."}
+    if request.asks_for_topics:
+        for topic, is_bad in is_bad_by_topic:
+            figures.setdefault(topic or "", {bad: 0.0})[bad] += is_bad
+    return [
+        GaugeSamples("verify_index_files", "Index files by verdict.", samples),
+        *_plain({"verify_segments": ("segments", "Segments.")}, summary),
+        *topic_gauges(request, figures, helps),
+    ]
+
+
+def retention_gauges(
+    summary: Mapping[str, Any],
+    evaluated: EvaluatedCatalog | None,
+    holes: pa.Table,
+    request: MetricsRequest,
+) -> list[GaugeSamples]:
+    """Return the gauges of an evaluation; `evaluated` is for those by topic."""
+    untrusted = [({"why": why}, float(summary[f"{why}_segments"])) for why in _UNTRUSTED]
+    suspicious = [
+        ({"kind": kind.value}, float(summary["suspicions"].get(kind, 0))) for kind in Suspicion
+    ]
+    what = "Segments whose decision is less certain: file time, unverified, damaged, tiered."
+    return [
+        *_plain(_RETENTION, summary),
+        GaugeSamples("retention_untrusted_segments", what, untrusted),
+        GaugeSamples(
+            "retention_suspicious_segments", "Segments with suspicious timestamps.", suspicious
+        ),
+        _counted("retention_holes", _HOLES, "kind", HoleKind, summary, "hole"),
+        *_retention_topics(evaluated, holes, request),
+    ]
+
+
+def _retention_topics(
+    evaluated: EvaluatedCatalog | None, holes: pa.Table, request: MetricsRequest
+) -> list[GaugeSamples]:
+    if evaluated is None or not request.asks_for_topics:
+        return []
+    missing = "retention_topic_missing_offsets"
+    helps = {name: f"{text[:-1]}, by topic." for name, (_, text) in _TOPIC_SUMS.items()}
+    helps = {missing: f"{_MISSING[:-1]}, by topic."} | helps
+    figures: dict[str, dict[str, float]] = {}
+    sums = {name: evaluated.sums.number(field) for name, (field, _) in _TOPIC_SUMS.items()}
+    for at, (_, topic, _) in enumerate(evaluated.columns.keys):
+        of_topic = figures.setdefault(topic or "", dict.fromkeys(helps, 0.0))
+        for name, column in sums.items():
+            of_topic[name] += float(np.asarray(column)[at])
+    for hole in holes.select(["topic", "missing_offsets", "hole"]).to_pylist():
+        if hole["hole"] != HoleKind.FILLED:
+            figures[hole["topic"]][missing] += hole["missing_offsets"]
+    return topic_gauges(request, figures, helps)
+
+
+def lag_gauges(lags: Sequence[GroupLag], request: MetricsRequest) -> list[GaugeSamples]:
+    """Return the gauges of lag, by group; a group's seconds are those of its worst partition."""
+    groups = {group: [one for one in lags if one.group == group] for group in _groups(lags)}
+    seconds, records, unknown, expires = [], [], [], []
+    for group, rows in groups.items():
+        own = {"group": group}
+        times = [one.lag_ms for one in rows if one.lag_ms is not None]
+        counts = [one.lag_records for one in rows if one.lag_records is not None]
+        ends = [one.unread_expires_at_ms for one in rows if one.unread_expires_at_ms is not None]
+        if times:
+            seconds.append((own, max(times) / 1_000))
+        if counts:
+            records.append((own, float(sum(counts))))
+        if ends:
+            expires.append((own, min(ends) / 1_000))
+        unknown.append((own, float(sum(one.lag_ms is None for one in rows))))
+    results = [
+        ({"result": result.value}, float(sum(one.result is result for one in lags)))
+        for result in LagResult
+    ]
+    gauges = [
+        GaugeSamples("lag_seconds", "Largest lag in time of a group's partitions.", seconds),
+        GaugeSamples("lag_records", "Lag of a group in offsets, over its partitions.", records),
+        GaugeSamples("lag_unknown_partitions", "Partitions whose lag in time is unknown.", unknown),
+        GaugeSamples(
+            "lag_unread_expires_timestamp_seconds",
+            "When retention may begin to delete unread records.",
+            expires,
+        ),
+        GaugeSamples("lag_offsets", "Committed offsets by result.", results),
+    ]
+    return [gauge for gauge in gauges if gauge.samples] + _lag_topics(lags, request)
+
+
+def _groups(lags: Sequence[GroupLag]) -> list[str]:
+    return list(dict.fromkeys(one.group for one in lags))
+
+
+def _lag_topics(lags: Sequence[GroupLag], request: MetricsRequest) -> list[GaugeSamples]:
+    helps = {
+        "lag_topic_seconds": "Largest lag in time of a topic's partitions and groups.",
+        "lag_topic_records": "Lag in offsets, over all groups, by topic.",
+        "lag_topic_unknown_partitions": "Partitions whose lag in time is unknown, by topic.",
+    }
+    figures: dict[str, dict[str, float]] = {}
+    for one in lags:
+        of_topic = figures.setdefault(one.topic, dict.fromkeys(helps, 0.0))
+        seconds = (one.lag_ms or 0) / 1_000
+        of_topic["lag_topic_seconds"] = max(of_topic["lag_topic_seconds"], seconds)
+        of_topic["lag_topic_records"] += one.lag_records or 0
+        of_topic["lag_topic_unknown_partitions"] += one.lag_ms is None
+    return topic_gauges(request, figures, helps, largest=["lag_topic_seconds"])
+
+
+def _plain(fields: Mapping[str, tuple[str, str]], summary: Mapping[str, Any]) -> list[GaugeSamples]:
+    return [
+        GaugeSamples(name, text, [({}, float(summary[field]))])
+        for name, (field, text) in fields.items()
+    ]
+
+
+def _counted(
+    name: str,
+    text: str,
+    label: str,
+    members: Iterable[str],
+    summary: Mapping[str, Any],
+    field: str,
+) -> GaugeSamples:
+    """Return a gauge by the members of an enumeration, also of those that do not occur."""
+    counts = summary[f"by_{field}"]
+    samples = [({label: str(one)}, float(counts.get(str(one), 0))) for one in members]
+    return GaugeSamples(name, text, samples)

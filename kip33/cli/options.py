@@ -1,20 +1,48 @@
-"""Options shared by several commands."""
+"""Options shared by several commands.
 
-from collections.abc import Callable, Sequence
+The values of --conf: settings of Spark and of stores.
+
+The file of --config: a command's defaults in TOML.
+
+The option `--dialect` of the commands that judge index files.
+
+`--layout`: the layout of an archive, by name or pattern.
+
+`--summary FILE`: a run's figures as a JSON object, for programs that cannot read its output.
+
+The option `--untimestamped` of the commands that write and verify index files.
+"""
+
+import functools
+import json
+import os
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
+from click.core import ParameterSource
 
-from kip33.cli.conf_option import take_conf
-from kip33.cli.config_file import load_config
+from kip33.cli.engine_option import BY_SPARK_SUBMIT, TYPED_CONF, SparkJob
+from kip33.cli.main import COMMANDS, get_command
 from kip33.cli.times import Quantity
 from kip33.formats.batch import MAX_INT32
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.formats.time_index import TIME_ENTRY_BYTES
-from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
+from kip33.rules.index_entries import (
+    DEFAULT_INDEX_INTERVAL_BYTES,
+    DEFAULT_SEGMENT_INDEX_BYTES,
+    DIALECTS,
+)
 from kip33.rules.policies import DURATION_EXPECTED, duration_ms
 from kip33.rules.retention import NO_LIMIT
+from kip33.rules.untimestamped import RULES, Untimestamped, rule_of
+from kip33.stores.settings import configured, settings_from
+
+if TYPE_CHECKING:
+    from kip33.stores.locations import Location
+
 
 MOST_TASKS: Final = 100_000
 
@@ -34,19 +62,143 @@ def _limit_ms(text: str) -> int:
 
 
 TOPICS_HELP: Final = "Only topics that match; !GLOB excludes topics that match. May be repeated."
+
+_MOST_CONFIG_BYTES: Final = 1 << 20
+
+
+def _load_config(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:
+    """Take a command's defaults from a TOML file: its own table overrides the top-level keys."""
+    if path is None:
+        return
+    try:
+        tables = tomllib.loads(_config_text(path))
+    except OSError as error:
+        raise click.BadParameter(f"{path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:  # of the text, or a NUL in the file's name
+        raise click.BadParameter(f"{path}: not valid TOML: {error}") from error
+    command = ctx.command.name or ""
+    own = tables.get(command, {})
+    own = own if isinstance(own, dict) else {}
+    shared = {
+        key: value
+        for key, value in tables.items()
+        if not (key in COMMANDS and isinstance(value, dict))
+    }
+    options = _long_options(ctx.command)
+    defaults = {}
+    for key, value in (shared | own).items():
+        option = options.get(key.replace("_", "-"))
+        if option is None and key in own:
+            raise click.BadParameter(f"{path}: [{command}] has no option {key!r}")
+        if option is None and not _is_known(key):
+            what = "command" if isinstance(value, dict) else "option"
+            raise click.BadParameter(f"{path}: unknown {what} {key!r}")
+        if option and option.name:
+            try:
+                defaults[option.name] = _default_of(option, value)
+            except ValueError as error:
+                raise click.BadParameter(f"{path}: {key}: expected {error}") from error
+    ctx.default_map = {**(ctx.default_map or {}), **defaults}
+
+
+def _config_text(path: Path) -> str:
+    """Return a small file's text; an endless device is refused."""
+    with path.open("rb") as file:
+        data = file.read(_MOST_CONFIG_BYTES + 1)
+    if len(data) > _MOST_CONFIG_BYTES:
+        raise ValueError(f"the file has more than {_MOST_CONFIG_BYTES} bytes")
+    return data.decode()
+
+
+def _default_of(option: click.Option, value: Any) -> Any:
+    """Return a TOML value in the form of the command line; ValueError says what is expected.
+
+    Numbers become text, so that `1.5` is not accepted as an integer here either.
+    """
+    if option.is_flag:
+        if not isinstance(value, bool):
+            raise ValueError("true or false")
+        return value
+    if option.multiple or option.nargs != 1:
+        if not isinstance(value, list) or not all(map(_is_plain, value)):
+            raise ValueError("a list [...] of texts or numbers")
+        return [str(one) for one in value]
+    if not _is_plain(value):
+        raise ValueError("a text or a number")
+    return str(value)
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, str | int | float) and not isinstance(value, bool)
+
+
+def _is_known(key: str) -> bool:
+    """Return whether any command, not necessarily this one, has such an option."""
+    return any(key.replace("_", "-") in _long_options(get_command(name)) for name in COMMANDS)
+
+
+def _long_options(command: click.Command) -> dict[str, click.Option]:
+    """Return a command's options by their names in a configuration file."""
+    return {
+        name.removeprefix("--"): option
+        for option in command.params
+        if isinstance(option, click.Option) and option.name != "config"
+        for name in option.opts
+        if name.startswith("--")
+    }
+
+
 _CONFIG: Final = click.option(
     "--config",
     type=click.Path(path_type=Path),
     is_eager=True,
     expose_value=False,
-    callback=load_config,
+    callback=_load_config,
     help="TOML file with defaults for these options, like conf/kip33.toml.",
 )
+
+_YARN_CONTAINER: Final = "CONTAINER_ID"  # set by YARN for each process in a container
+
+
+def _take_conf(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> dict[str, str]:
+    """Return the pairs, those of --config first; stores use them besides Spark's settings."""
+    given = _pairs_of(values)
+    if ctx.get_parameter_source("conf") == ParameterSource.COMMANDLINE:
+        ctx.meta[TYPED_CONF] = given
+    pairs = _pairs_of((ctx.default_map or {}).get("conf") or ()) | given
+    settings_from(lambda: _hadoop_settings(pairs))
+    is_submitted = isinstance(ctx.obj, SparkJob) and BY_SPARK_SUBMIT in os.environ
+    if is_submitted and _YARN_CONTAINER in os.environ:
+        from kip33.spark.session import start_if_yarn_waits
+
+        start_if_yarn_waits(pairs)
+    return pairs
+
+
+def _pairs_of(values: Sequence[str]) -> dict[str, str]:
+    pairs = {}
+    for value in values:
+        key, sign, setting = value.partition("=")
+        if not sign or not key:
+            raise click.BadParameter(f"{value!r}: expected KEY=VALUE")
+        pairs[key] = setting
+    return pairs
+
+
+def _hadoop_settings(conf: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the settings of stores, including those of spark-submit if it started this process."""
+    if BY_SPARK_SUBMIT not in os.environ:
+        return configured(conf)
+    from kip33.spark.store_settings import submitted_settings
+
+    return submitted_settings(conf)
+
+
 _CONF: Final = click.option(
     "--conf",
     multiple=True,
     metavar="KEY=VALUE",
-    callback=take_conf,
+    callback=_take_conf,
     help="Spark setting. Settings such as spark.hadoop.fs.s3a.* also configure access to stores.",
 )
 _SESSION: Final = (
@@ -62,7 +214,7 @@ _STORES: Final = click.option(
     "--conf",
     multiple=True,
     metavar="KEY=VALUE",
-    callback=take_conf,
+    callback=_take_conf,
     expose_value=False,
     help="Setting for access to stores, such as spark.hadoop.fs.s3a.endpoint=...",
 )
@@ -186,3 +338,108 @@ def max_batch_bytes_option(command: _Command) -> _Command:
         metavar="N",
         help="Do not read a batch that decompresses to more bytes; the answer says so.",
     )(command)
+
+
+dialect_option = click.option(
+    "--dialect",
+    type=click.Choice(list(DIALECTS)),
+    default="recover",
+    show_default=True,
+    help="How to read .timeindex entries. kip33: for files that were built with that "
+    "dialect. recover or live: for Kafka's files; both accept the files of either.",
+)
+
+
+def layout_option(command: _Command) -> _Command:
+    """Add --layout, a text that `kip33.archive.layouts.layout_of` takes."""
+    return click.option(
+        "--layout",
+        metavar="NAME|PATTERN",
+        default="kafka",
+        show_default=True,
+        callback=_known,
+        help="How files are arranged below SOURCE: kafka, pinterest, aiven, local-tiered, "
+        "hdfs-rsm, or a pattern of the paths such as "
+        "'{log_dir}/{topic}-{partition}/{base_offset}.log'.",
+    )(command)
+
+
+def _known(ctx: click.Context, param: click.Parameter, text: str) -> str:
+    from kip33.archive.layouts import layout_of
+
+    try:
+        return layout_of(text).name
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
+
+
+_SUFFIX: Final = ".json"
+
+
+def summary_option(command: _Command) -> _Command:
+    """Add --summary, a Location or None.
+
+    A wrong place, or a file that must not be replaced, is an error before the work begins.
+    """
+
+    @functools.wraps(command)
+    def checked(*args: Any, **options: Any) -> Any:
+        _require_replaceable(options["summary_file"])
+        return command(*args, **options)
+
+    return click.option(
+        "--summary",
+        "summary_file",
+        metavar="FILE",
+        callback=_place,
+        help="Write a summary of the run to FILE (*.json) as one object, for example for a "
+        "scheduler. Written in every --format and also before an exit 3. Replaces FILE "
+        "only if it is a summary.",
+    )(cast("_Command", checked))
+
+
+def _place(ctx: click.Context, param: click.Parameter, text: str | None) -> "Location | None":
+    from kip33.stores.locations import Location, without_secrets
+
+    if text is None:
+        return None
+    if not text.endswith(_SUFFIX):  # a slip must not replace a segment, index or Parquet file
+        raise click.BadParameter(
+            f"{without_secrets(text)!r} found, expected a name that ends in {_SUFFIX}"
+        )
+    return Location.of(text)
+
+
+def publish_summary(place: "Location | None", summary: Mapping[str, Any]) -> None:
+    """Publish the summary, replacing an earlier one; PublishError if that fails."""
+    from kip33.stores.own_files import publish_or_raise
+
+    _require_replaceable(place)
+    if place:
+        data = (json.dumps(summary, indent=1) + "\n").encode()
+        publish_or_raise(place, data, "the run is complete, only its summary is missing")
+
+
+def _require_replaceable(place: "Location | None") -> None:
+    """Raise LocationError if the place has something other than a summary."""
+    from kip33.archive.output_files import require_summary_place
+
+    if place:
+        require_summary_place(place)
+
+
+def _rule(_: click.Context, __: click.Parameter, text: str) -> str:
+    return rule_of(text).value
+
+
+untimestamped_option = click.option(
+    "--untimestamped",
+    type=click.Choice(RULES),
+    default=Untimestamped.NONE.value,
+    show_default=True,
+    callback=_rule,
+    help="The index of a closed segment whose records have no timestamps. none: empty, as Kafka "
+    "writes it. Else one entry with the log file's modification time, as KIP-33 planned: "
+    "next-base-offset (or entry) with the next segment's base offset, the accepted text; "
+    "first-offset with the segment's own, an earlier text.",
+)

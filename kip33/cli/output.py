@@ -1,4 +1,7 @@
-"""The output of results: tables for people, one JSON object per line for programs."""
+"""The output of results: tables for people, one JSON object per line for programs.
+
+Choose the snapshot that a command uses, and print warnings about ignored ones.
+"""
 
 import builtins
 import csv
@@ -12,8 +15,8 @@ from typing import Any, Final
 
 import click
 
-from kip33.cli.payload_text import escaped
-from kip33.cli.standard_output import exact_output
+from kip33.catalog.catalog import Catalog, Choice, choose
+from kip33.cli.standard_output import escaped, exact_output
 from kip33.errors import unreadable_logs_text
 from kip33.formats.times import iso_time as iso_time
 from kip33.rules.policies import human_bytes as human_bytes
@@ -195,3 +198,8 @@ def _print_by_rich(
     if not console.is_terminal:
         console = Console(file=exact_output(), width=MOST_COLUMNS)
     console.print(table)
+
+
+def choose_and_warn(catalog: Catalog, text: str | None) -> Choice:
+    """Return `choose(...)` and print each of its warnings on one line."""
+    return choose(catalog, text, warn)

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from kip33.cli.layout_option import layout_option
-from kip33.cli.options import TOPICS_HELP, max_batch_bytes_option, store_options
+from kip33.cli.options import TOPICS_HELP, layout_option, max_batch_bytes_option, store_options
 from kip33.cli.times import DURATION, MOMENT
 from kip33.formats.batch import MAX_INT32
 

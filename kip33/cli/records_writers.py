@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kip33.cli.output import csv_cell, iso_time, print_table
-from kip33.cli.payload_text import BASE64, header_field, shown_bytes, text_field
+from kip33.cli.standard_output import BASE64, header_field, shown_bytes, text_field
 
 _ROWS_AT_ONCE: Final = 1_024  # are Python's values at one time
 _GROUP_ROWS: Final = 1 << 17  # of a Parquet row group, at most

@@ -11,12 +11,13 @@ from kip33.builds.repair_plan import RepairOutcome
 from kip33.cli.options import (
     TOPICS_HELP,
     format_option,
+    publish_summary,
     store_options,
+    summary_option,
     topic_setting_options,
 )
 from kip33.cli.output import human_bytes, print_json, print_table, warn
-from kip33.cli.progress import progress_bar
-from kip33.cli.summary_file import publish_summary, summary_option
+from kip33.cli.standard_output import progress_bar
 from kip33.cli.times import current_ms
 from kip33.errors import exit_code_of
 from kip33.rules.index_builder import IndexSettings

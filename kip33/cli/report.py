@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from kip33.cli.engine_option import leave_pandas_out
 from kip33.cli.options import format_option, policy_options, store_options
-from kip33.cli.output import print_json, print_table
-from kip33.cli.pandas_free import leave_pandas_out
-from kip33.cli.progress import progress_bar
-from kip33.cli.snapshot_choice import choose_and_warn
+from kip33.cli.output import choose_and_warn, print_json, print_table
+from kip33.cli.standard_output import progress_bar
 from kip33.cli.times import DURATION, MOMENT, current_ms
 
 if TYPE_CHECKING:

@@ -1,6 +1,12 @@
-"""`kip33 restore`."""
+"""`kip33 restore`.
+
+What `kip33 restore` prints.
+
+`--partitions 0,2-5` of `kip33 restore`.
+"""
 
 import hashlib
+import re
 import sys
 import time
 from collections.abc import Mapping
@@ -10,19 +16,25 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from kip33.cli.engine_option import EngineOptions, engine_options, open_engine
-from kip33.cli.layout_option import layout_option
-from kip33.cli.options import TOPICS_HELP, format_option, session_options, topic_setting_options
-from kip33.cli.progress import progress_bar
-from kip33.cli.restore_output import print_abandoned, print_restore
-from kip33.cli.restore_partitions import PARTITION_NUMBERS
-from kip33.cli.summary_file import publish_summary, summary_option
+from kip33.cli.options import (
+    TOPICS_HELP,
+    format_option,
+    layout_option,
+    publish_summary,
+    session_options,
+    summary_option,
+    topic_setting_options,
+)
+from kip33.cli.output import human_bytes, print_json, print_table, warn
+from kip33.cli.standard_output import progress_bar
 from kip33.cli.times import MOMENT
-from kip33.errors import exit_code_of
+from kip33.errors import exit_code_of, unreadable_logs_text
 from kip33.formats.batch import MAX_INT32
 from kip33.rules.index_builder import IndexSettings
 
 if TYPE_CHECKING:
     from kip33.stores.locations import Location
+
 
 _HOW: Final = (
     *("log_dir", "dry_run", "is_abandoned", "summary_file", "output_format"),
@@ -43,6 +55,31 @@ def _moment(context: click.Context, parameter: click.Parameter, text: str | None
     return None if text is None else _Moment(text, MOMENT.convert(text, parameter, context))
 
 
+class _PartitionNumbers(click.ParamType):  # type: ignore[type-arg]  # generic since 8.4; 8.1 serves
+    """Numbers and ranges of partitions."""
+
+    name = "partitions"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> frozenset[int]:
+        """Return the numbers, or end the command with what was found and expected."""
+        if isinstance(value, frozenset):
+            return value
+        numbers: set[int] = set()
+        for part in str(value).split(","):
+            found = _PART.fullmatch(part.strip())
+            first = int(found[1]) if found else -1
+            last = int(found[2] or found[1]) if found else -1
+            if found is None or not first <= last <= MAX_INT32 or last - first >= _MOST:
+                self.fail(f"{str(value)[:80]!r} found, expected numbers such as 0,2-5", param, ctx)
+            numbers.update(range(first, last + 1))
+        return frozenset(numbers)
+
+
+_PARTITION_NUMBERS: Final = _PartitionNumbers()
+
+
 @click.command(
     epilog="Example: kip33 restore /backup/broker-1 --to /var/lib/kafka/data --topics orders "
     "--dry-run, then the same without --dry-run. kip33/restore/README.md has the steps and what a "
@@ -59,7 +96,7 @@ def _moment(context: click.Context, parameter: click.Parameter, text: str | None
 @click.option("--topics", multiple=True, metavar="GLOB", help=TOPICS_HELP)
 @click.option(
     "--partitions",
-    type=PARTITION_NUMBERS,
+    type=_PARTITION_NUMBERS,
     metavar="0,2-5",
     help="Only partitions with these numbers.",
 )
@@ -201,7 +238,7 @@ def restore(
     from kip33.audits.timestamp_plan import is_catalog
     from kip33.builds.build_options import load_topic_settings
     from kip33.catalog.catalog import Catalog
-    from kip33.cli.snapshot_choice import choose_and_warn
+    from kip33.cli.output import choose_and_warn
     from kip33.restore.restore_apply import may_continue, planned_or_begun
     from kip33.restore.restore_apply import restore as apply_restore
     from kip33.restore.restore_complete import abandon
@@ -211,7 +248,7 @@ def restore(
     if is_abandoned:
         if dry_run:
             raise click.UsageError("give --abandon or --dry-run, not both")
-        print_abandoned(abandon(Location.of(log_dir)), output_format)
+        _print_abandoned(abandon(Location.of(log_dir)), output_format)
         return
     if source is None:
         raise click.UsageError("Missing argument 'SOURCE'")
@@ -316,6 +353,105 @@ def _offsets(file: str | None) -> dict[tuple[str, int], int]:
 
 def _report(summary: dict[str, Any], place: "Location | None", output_format: str) -> None:
     publish_summary(place, summary)
-    print_restore(summary, output_format)
+    _print_restore(summary, output_format)
     is_unread = 0 < summary["unreadable_logs"] == summary["logs"]
     sys.exit(exit_code_of(incomplete=is_unread, refused=bool(summary["partitions_refused"])))
+
+
+_MOST_RESTORED_ROWS: Final = 1_000  # in a table
+
+
+def _print_restore(summary: dict[str, Any], output_format: str) -> None:
+    """Print the summary as `table` or `json`; problems and notes are lines on standard error."""
+    if output_format == "json":
+        print_json(summary)
+    else:
+        _print_tables(summary)
+    for row in summary["partitions"]:
+        name = f"{row['topic']}-{row['partition']}"
+        for note in row["notes"]:
+            warn(f"{name}: {note}")
+        if row["problem"]:
+            warn(f"{name} is not restored: {row['problem']}")
+    for line in (*summary["problems"], *summary["notes"]):
+        warn(line)
+    if first := summary["unreadable_example"]:
+        warn(unreadable_logs_text(summary["unreadable_logs"], first, of=summary["logs"]))
+    without_id = sorted(
+        {row["topic"] for row in summary["partitions"] if not (row["problem"] or row["topic_id"])}
+    )
+    if without_id:
+        more = f" and {len(without_id) - 1:,} other topics" if len(without_id) > 1 else ""
+        warn(
+            f"{without_id[0]}{more}: the topic id is not known, so there is no "
+            "partition.metadata; a broker of a KRaft cluster does not start with such a partition: "
+            "create the topic first and restore over its empty directories"
+        )
+    if not summary["applied"]:
+        warn("nothing was changed; the same command without --dry-run carries this out")
+
+
+def _print_abandoned(summary: dict[str, Any], output_format: str) -> None:
+    """Print what `--abandon` did, as `table` or `json`."""
+    if output_format == "json":
+        print_json(summary)
+        return
+    for name in summary["partitions_in_place"]:
+        warn(f"{name} was in its place already, and stays")
+    rows = [
+        ("log directory", summary["log_dir"]),
+        ("partitions removed", f"{summary['partitions_removed']:,}"),
+        ("partitions in their places", f"{len(summary['partitions_in_place']):,}"),
+    ]
+    print_table(("abandoned", ""), rows)
+
+
+def _print_tables(summary: dict[str, Any]) -> None:
+    rows = [_row(row) for row in summary["partitions"][:_MOST_RESTORED_ROWS]]
+    columns = ("partition", "from", "replicas", "segments", "bytes", "offsets", "result")
+    title = "restored" if summary["applied"] else "to restore"
+    print_table(columns, rows, title=title)
+    if len(summary["partitions"]) > _MOST_RESTORED_ROWS:
+        more = len(summary["partitions"]) - _MOST_RESTORED_ROWS
+        click.echo(f"and {more:,} more partitions; --format json shows all of them")
+    print_table(
+        ("restore", ""),
+        [
+            ("log directory", summary["log_dir"]),
+            ("partitions", f"{summary['partitions_restored']:,}"),
+            ("refused", f"{summary['partitions_refused']:,}"),
+            ("segments", f"{summary['segments']:,}"),
+            ("log bytes", human_bytes(summary["log_bytes"])),
+            *_figures(summary),
+        ],
+    )
+
+
+def _figures(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    if not summary["applied"]:
+        return [("free", human_bytes(summary["free_bytes"]))]
+    return [
+        ("copied", human_bytes(summary["bytes_copied"])),
+        ("linked", human_bytes(summary["bytes_linked"])),
+        ("copied before", human_bytes(summary["bytes_there"])),
+        ("clean shutdown", "yes" if summary["clean_shutdown"] else "no"),
+    ]
+
+
+def _row(row: dict[str, Any]) -> tuple[str, str, str, str, str, str, str]:
+    offsets = ""
+    if row["end_offset"] is not None:
+        offsets = f"{row['start_offset']:,} to {row['end_offset']:,}"
+    return (
+        f"{row['topic']}-{row['partition']}",
+        row["replica"] or ".",
+        f"{row['replicas']:,}",
+        f"{row['segments']:,}",
+        human_bytes(row["log_bytes"]),
+        offsets,
+        "refused" if row["problem"] else "",
+    )
+
+
+_PART: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", re.ASCII)
+_MOST: Final = 1_000_000

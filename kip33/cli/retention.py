@@ -8,9 +8,14 @@ from click.core import ParameterSource
 
 from kip33.cli.engine_option import EngineOptions, engine_options
 from kip33.cli.metrics_file import metrics_options
-from kip33.cli.options import TOPICS_HELP, format_option, policy_options, session_options
-from kip33.cli.retention_options import RetentionRequest
-from kip33.cli.summary_file import summary_option
+from kip33.cli.options import (
+    TOPICS_HELP,
+    format_option,
+    policy_options,
+    session_options,
+    summary_option,
+)
+from kip33.cli.retention_question import RetentionRequest
 from kip33.cli.times import DURATION, MOMENT, SIZE, parse_clock
 from kip33.errors import ExitCode
 from kip33.retention.apply_segment import PartitionOutcome

@@ -7,12 +7,11 @@ from typing import Any, Final
 
 import click
 
+from kip33.cli.options import publish_summary
 from kip33.cli.output import RESULT, human_bytes, print_json, print_table, warn
-from kip33.cli.progress import progress_bar
-from kip33.cli.retention_options import RetentionRequest
+from kip33.cli.retention_question import RetentionRequest
 from kip33.cli.retention_tables import MOST_PARTITIONS
-from kip33.cli.standard_output import OutputError
-from kip33.cli.summary_file import publish_summary
+from kip33.cli.standard_output import OutputError, progress_bar
 from kip33.cli.times import current_ms
 from kip33.errors import ExitCode, Kip33Error, exit_code_of
 from kip33.retention.apply import Applied, apply_plan

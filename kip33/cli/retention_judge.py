@@ -11,22 +11,27 @@ import pyarrow as pa
 from kip33.archive.bins import EngineName
 from kip33.archive.output_files import require_plan_place
 from kip33.catalog.holes import hole_totals, read_holes
-from kip33.cli.engine_option import engine_choice, open_session
+from kip33.cli.engine_option import engine_choice, leave_pandas_out, open_session
 from kip33.cli.metrics_file import publish_metrics
+from kip33.cli.options import publish_summary
 from kip33.cli.output import RESULT, warn
-from kip33.cli.pandas_free import leave_pandas_out
-from kip33.cli.progress import progress_bar
-from kip33.cli.retention_answer import RESULT_TABLES, RetentionAnswer, require_equal_totals
-from kip33.cli.retention_lines import print_csv, print_lines, print_object
 from kip33.cli.retention_local import LocalAnswer
-from kip33.cli.retention_question import RetentionQuestion
+from kip33.cli.retention_question import (
+    RESULT_TABLES,
+    RetentionAnswer,
+    RetentionQuestion,
+    require_equal_totals,
+)
 from kip33.cli.retention_tables import (
     MOST_DIFFERENCES,
     MOST_PARTITIONS,
     print_broker_differences,
+    print_csv,
+    print_lines,
+    print_object,
     print_tables,
 )
-from kip33.cli.summary_file import publish_summary
+from kip33.cli.standard_output import progress_bar
 from kip33.errors import CatalogError, LocationError
 from kip33.retention.evaluated_tables import remove_results, require_results_place, write_summary
 from kip33.retention.evaluation import EvaluatedCatalog
@@ -89,7 +94,7 @@ def _publish_metrics(
     metrics = asked.options.metrics
     if metrics.place is None:
         return
-    from kip33.cli.metric_gauges import retention_gauges
+    from kip33.cli.metrics_file import retention_gauges
 
     if metrics.asks_for_topics and evaluated is None:  # Spark evaluated the rows
         evaluated = asked.without_index_files().evaluate(with_files=False)

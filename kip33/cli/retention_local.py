@@ -27,7 +27,7 @@ _ESCAPED: Final = re.compile(r"\\(?:u[0-9a-f]{4}|.)")
 
 
 class LocalAnswer:
-    """The answer of the rule in this process (`cli.retention_answer`)."""
+    """The answer of the rule in this process (`cli.retention_question`)."""
 
     def __init__(self, asked: RetentionQuestion, evaluated: EvaluatedCatalog) -> None:
         """Take the question and the catalog that was evaluated for it."""

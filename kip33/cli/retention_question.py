@@ -1,16 +1,23 @@
-"""The question that a command line asks of a catalog, before an engine is started."""
+"""The question that a command line asks of a catalog, before an engine is started.
 
-from dataclasses import replace
-from typing import Any, NamedTuple, Self
+The answer to `kip33 retention`, from either engine.
+
+The options of `kip33 retention` as one value.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple, Protocol, Self
 
 import click
 
 from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
 from kip33.catalog.catalog import Catalog, Snapshot
-from kip33.cli.output import warn
-from kip33.cli.retention_options import RetentionRequest
-from kip33.cli.snapshot_choice import choose_and_warn
+from kip33.cli.engine_option import EngineOptions
+from kip33.cli.metrics_file import MetricsRequest
+from kip33.cli.output import choose_and_warn, warn
 from kip33.cli.times import current_ms
+from kip33.errors import ExitCode, Kip33Error
 from kip33.retention.evaluation import (
     EvaluatedCatalog,
     EvaluationRequest,
@@ -29,6 +36,38 @@ from kip33.stores.locations import Location
 
 DAY_MS = 86_400_000
 MOST_DAYS = 10_000  # of a forecast
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetentionRequest:
+    """The options of `kip33 retention`; None: not given."""
+
+    now: int | None  # ms
+    snapshot: str | None
+    policy: str | None
+    kafka_configs: str | None
+    retention_ms: int | None
+    ignore_future: int | None  # ms
+    active_segment: str
+    boundary: str
+    log_start_offsets: str | None  # a file
+    at: tuple[int, ...] | None  # ms
+    forecast: int | None  # ms
+    show_broker_view: bool
+    output: str | None
+    emit: str | None
+    fail_on: tuple[str, ...]
+    plan_file: str | None
+    trust_last_modified: bool
+    dry_run: bool  # this and the next three are for --apply
+    trash: str | None
+    max_age: int  # ms
+    limit: int  # bytes
+    topics: tuple[str, ...]
+    summary_file: Location | None
+    output_format: str
+    engine: EngineOptions
+    metrics: MetricsRequest
 
 
 class RetentionQuestion(NamedTuple):
@@ -164,3 +203,64 @@ def _log_dirs_and_topics(catalog: Catalog, snapshot: Snapshot) -> tuple[set[Any]
         log_dirs.update(piece["log_dir"].unique().to_pylist())
         topics.update(piece["topic"].unique().to_pylist())
     return log_dirs - {None}, topics - {None}
+
+
+RESULT_TABLES: Final = ("segments", "partitions", "freed")  # the folders of --output
+
+
+class RetentionAnswer(Protocol):
+    """A judged catalog. Its rows have the column names of the results in `kip33.spark`."""
+
+    @property
+    def totals(self) -> Mapping[str, Any]:
+        """Return the sums over all partitions."""
+
+    @property
+    def workers(self) -> int:
+        """Return the number of processes or cores that were used."""
+
+    @property
+    def tells_freed(self) -> bool:
+        """Return whether `freed` was asked for."""
+
+    def worst(self, most: int) -> Sequence[Mapping[str, Any]]:
+        """Return partitions; those with the most blocked bytes are first."""
+
+    def freed(self) -> Sequence[Mapping[str, Any]]:
+        """Return what becomes deletable at which time."""
+
+    def broker_differences(self, most: int) -> Sequence[Mapping[str, Any]]:
+        """Return segments whose index differs from the log; those judged differently are first."""
+
+    def segment_lines(self, kind: str | None) -> Iterator[str]:
+        """Yield the segments as JSON, by partition, oldest first; `kind` is a field of each."""
+
+    def partition_lines(self, kind: str | None) -> Iterator[str]:
+        """Yield the partitions as JSON."""
+
+    def freed_lines(self, kind: str | None) -> Iterator[str]:
+        """Yield the rows of `freed` as JSON."""
+
+    def csv_lines(self) -> Iterator[str]:
+        """Yield a header and the segments as CSV."""
+
+    def delete_records(
+        self, *, trust_last_modified: bool, left_out: Collection[tuple[str, int]]
+    ) -> dict[str, Any]:
+        """Return the input of `kafka-delete-records.sh`."""
+
+
+class _EnginesDifferError(Kip33Error):
+    """Spark and the rule in this process have different totals."""
+
+    exit_code = ExitCode.INCOMPLETE
+
+
+def require_equal_totals(by_spark: Mapping[str, Any], by_rule: Mapping[str, Any]) -> None:
+    """Raise EnginesDifferError, naming one total, if the two are not equal."""
+    for name, found in by_rule.items():
+        if by_spark.get(name) != found:
+            raise _EnginesDifferError(
+                f"{name}: Spark found {by_spark.get(name)}, the rule in this process {found}; "
+                "nothing was planned or printed: report this with the version of kip33"
+            )

@@ -35,7 +35,7 @@ _CSV: Final = {
 
 
 class SparkAnswer:
-    """Spark's answer to the question (`cli.retention_answer`)."""
+    """Spark's answer to the question (`cli.retention_question`)."""
 
     def __init__(
         self, spark: SparkSession, asked: RetentionQuestion, output: Location | None, most: int

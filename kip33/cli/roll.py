@@ -7,10 +7,14 @@ from typing import Any, Final, TypeVar
 import click
 
 from kip33.cli.engine_option import EngineOptions, engine_options
-from kip33.cli.layout_option import layout_option
-from kip33.cli.options import format_option, policy_options, spark_options
-from kip33.cli.roll_options import RollRequest
-from kip33.cli.summary_file import summary_option
+from kip33.cli.options import (
+    format_option,
+    layout_option,
+    policy_options,
+    spark_options,
+    summary_option,
+)
+from kip33.cli.roll_answer import RollRequest
 from kip33.cli.times import DURATION, MOMENT, Quantity
 from kip33.errors import ExitCode
 from kip33.formats.batch import LEGACY_MIN_SIZE, MAX_INT32

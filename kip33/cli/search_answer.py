@@ -1,30 +1,66 @@
-"""The answer of `kip33 search`: its questions, threads or Spark, and the output."""
+"""The answer of `kip33 search`: its questions, threads or Spark, and the output.
 
+The records that `--emit delete-records` would delete although they are new enough to keep.
+
+Offsets in the forms of the tools that set offsets.
+
+The engine of a search: threads of this process, worker processes, or Spark.
+
+The offsets of a search that a tool may use: unsafe answers are left out and named.
+
+The questions of `kip33 search`: those of --time and --topics, or of a file.
+
+The ranges of `kip33 search --until`: where they end, with their records and bytes.
+"""
+
+import json
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import click
 
+from kip33.archive.bins import EngineName
 from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
 from kip33.catalog.catalog import Catalog, Snapshot
-from kip33.cli.engine_option import engine_choice, show_engine
-from kip33.cli.progress import progress_bar
-from kip33.cli.search_deletions import NewerRecordCount
-from kip33.cli.search_emit import DELETE_RECORDS, offset_text
-from kip33.cli.search_engine import answers_to, engine_for, workers_of
-from kip33.cli.search_offsets import offsets_to_emit
+from kip33.cli.engine_option import EngineChoice, engine_choice, open_session, show_engine
+from kip33.cli.output import choose_and_warn, human_bytes, iso_time, warn
 from kip33.cli.search_options import SearchRequest
-from kip33.cli.search_questions import questions_of
-from kip33.cli.search_ranges import log_ends, range_answers
-from kip33.cli.search_tables import print_search_answers
-from kip33.cli.snapshot_choice import choose_and_warn
-from kip33.cli.standard_output import exact_output
-from kip33.rules.search import NEWEST_KAFKA
+from kip33.cli.search_tables import ANSWER_COLUMNS, RANGE, Answer, print_search_answers
+from kip33.cli.standard_output import exact_output, progress_bar
+from kip33.cli.times import current_ms, parse_target
+from kip33.errors import CatalogError, LocationError
+from kip33.formats.kafka_configs import delete_records_object
+from kip33.formats.names import is_topic
+from kip33.rules.policies import TopicGlobs, nearest_topics
+from kip33.rules.search import (
+    EARLIEST,
+    LATEST,
+    MAX_TIMESTAMP,
+    NEWEST_KAFKA,
+    Exactness,
+    SearchResult,
+)
 from kip33.search import answers as search_answers
-from kip33.search.catalog_search import TimeQuestion, partition_rows, rows_of
+from kip33.search.answers import load_time_requests
+from kip33.search.catalog_search import (
+    Found,
+    TimeQuestion,
+    partition_rows,
+    rows_of,
+    search_on_engine,
+    search_rows,
+    topics_of,
+)
+from kip33.search.log_window import newer_records
+from kip33.search.range_size import range_size
 from kip33.search.replica_search import ReplicaKey, SearchOptions
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.locations import Location
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def search_catalog(options: SearchRequest) -> None:
@@ -42,35 +78,35 @@ def search_catalog(options: SearchRequest) -> None:
         options.max_batch_bytes,
         options.as_whom or NEWEST_KAFKA,
     )
-    questions = questions_of(catalog, snapshot, options)
+    questions = _questions_of(catalog, snapshot, options)
     starts = _log_start_offsets(catalog, snapshot, questions, options)
     rows = rows_of(catalog, snapshot, {question.topic for question in questions})
-    engine = engine_for(rows, questions, options, choice_of_engine)
+    engine = _engine_for(rows, questions, options, choice_of_engine)
     if options.verbose:
         show_engine(engine)
     with progress_bar("search"):
-        answers = answers_to(catalog, snapshot, rows, questions, how, options, engine.name, starts)
+        answers = _answers_to(catalog, snapshot, rows, questions, how, options, engine.name, starts)
         ends: dict[ReplicaKey, search_answers.Answer] = {}
         if options.emit or options.until:
-            ends = log_ends(catalog, snapshot, answers)
+            ends = _log_ends(catalog, snapshot, answers)
         if options.until:
-            answers = range_answers(
+            answers = _range_answers(
                 catalog, snapshot, rows, answers, ends, options, engine.name, options.until
             )
     if options.emit:
         newer = None
-        if options.emit == DELETE_RECORDS:
+        if options.emit == _DELETE_RECORDS:
             topics = {answer["topic"] for answer in answers}
             by_replica = partition_rows(catalog, snapshot, topics)
-            newer = NewerRecordCount(by_replica, options.max_batch_bytes)
-        offsets = offsets_to_emit(
+            newer = _NewerRecordCount(by_replica, options.max_batch_bytes)
+        offsets = _offsets_to_emit(
             answers,
             ends,
             options.emit,
             allow_unsafe=options.allow_unsafe,
             count_newer=newer,
         )
-        click.echo(offset_text(offsets, options.emit), exact_output(), nl=False, color=True)
+        click.echo(_offset_text(offsets, options.emit), exact_output(), nl=False, color=True)
         if newer and newer.partitions:
             click.echo(newer.summary(), err=True)
     else:
@@ -81,7 +117,7 @@ def search_catalog(options: SearchRequest) -> None:
             seconds=time.monotonic() - started,
             warnings=choice.warnings,
             engine=engine.name,
-            workers=workers_of(engine.name, options, answers),
+            workers=_workers_of(engine.name, options, answers),
         )
 
 
@@ -102,3 +138,372 @@ def _log_start_offsets(
     log_dirs = [log_dir for log_dir in rows["log_dir"].unique().to_pylist() if log_dir is not None]
     source = Location.of(snapshot.source)
     return log_start_offsets(source, log_dirs, options.log_start_offsets)
+
+
+class _NewerRecordCount:
+    """Counts the records at or after each answer's time that are before its offset."""
+
+    def __init__(
+        self, rows: Mapping[ReplicaKey, Sequence[Mapping[str, Any]]], max_batch_bytes: int
+    ) -> None:
+        """Take the catalog's rows of each replica."""
+        self._rows, self._max_batch_bytes = rows, max_batch_bytes
+        self.partitions = self._records = self._bytes_read = 0  # counted so far
+        self._is_exact = True
+
+    def __call__(self, answer: Answer, offset: int) -> str | None:
+        """Return how many records of one partition are lost and why, None without any.
+
+        A search for the earliest or the latest offset has no time, so nothing is counted.
+        """
+        target_ms = answer["target_ms"]
+        if target_ms == MAX_TIMESTAMP:
+            target_ms = answer["timestamp"]
+        if target_ms is None or target_ms < 0:
+            return None
+        rows = self._rows.get(_replica_key(answer), ())
+        found = newer_records(rows, offset, target_ms, max_batch_bytes=self._max_batch_bytes)
+        self.partitions += 1
+        self._records += found.records
+        self._bytes_read += found.bytes_read
+        self._is_exact &= found.is_exact
+        if not found.records:
+            return None
+        bound = "" if found.is_exact else "at most "
+        note = f" ({found.note})" if found.note else ""
+        return (
+            f"{bound}{found.records:,} records with timestamp {iso_time(target_ms)} or later are "
+            f"before offset {offset}, and would be deleted{note}"
+        )
+
+    def summary(self) -> str:
+        """Return the sum of all partitions as one line."""
+        bound = "" if self._is_exact else "at most "
+        return (
+            f"Newer records before the offsets: {bound}{self._records:,}, in "
+            f"{self.partitions:,} partitions; {human_bytes(self._bytes_read)} read to count them"
+        )
+
+
+_RESET_OFFSETS, _SPARK, _DELETE_RECORDS = "reset-offsets", "spark", "delete-records"
+_EMITTED: Final = (_RESET_OFFSETS, _SPARK, _DELETE_RECORDS)
+_SPARK_LATEST: Final = -1
+
+
+class Offset(NamedTuple):
+    """The offset to begin in a partition; `is_end`: the log's end, because no record was found."""
+
+    topic: str
+    partition: int
+    offset: int
+    is_end: bool = False
+
+
+def _offset_text(offsets: Iterable[Offset], emit: str) -> str:
+    """Return offsets as one of EMITTED, ending in a newline.
+
+    `reset-offsets`: CSV for `kafka-consumer-groups.sh --reset-offsets --from-file`; `spark`: the
+    JSON of `startingOffsets`, -1 for a log's end; `delete-records`: the JSON of
+    `kafka-delete-records.sh --offset-json-file`.
+    """
+    ordered = sorted(offsets)
+    if emit == _RESET_OFFSETS:
+        return "".join(f"{one.topic},{one.partition},{one.offset}\n" for one in ordered)
+    if emit == _DELETE_RECORDS:
+        found = delete_records_object((one.topic, one.partition, one.offset) for one in ordered)
+        return json.dumps(found) + "\n"
+    topics: dict[str, dict[str, int]] = {}
+    for one in ordered:
+        offset = _SPARK_LATEST if one.is_end else one.offset
+        topics.setdefault(one.topic, {})[str(one.partition)] = offset
+    return json.dumps(topics) + "\n"
+
+
+_MOST_BY_THREADS: Final = 500  # questions; more are worth a Spark job
+
+
+def _engine_for(
+    rows: "pa.Table",
+    questions: Sequence[TimeQuestion],
+    options: SearchRequest,
+    choice: EngineChoice,
+) -> EngineChoice:
+    """Return the engine of these questions: a few need no Spark, unless it is asked for."""
+    if choice.name == EngineName.LOCAL or options.master or choice.is_asked_for:
+        return choice
+    of_topics = rows.group_by(["topic", "partition"]).aggregate([])["topic"].to_pylist()
+    partitions = Counter(of_topics)
+    most = sum(1 if q.partition is not None else partitions[q.topic] for q in questions)
+    if most > _MOST_BY_THREADS:
+        return choice
+    why = f"up to {_MOST_BY_THREADS} searches need no Spark, and this has {most}"
+    return EngineChoice(EngineName.LOCAL, why, False)
+
+
+def _workers_of(engine: EngineName, options: SearchRequest, answers: Sequence[Answer]) -> int:
+    """Return how many processes searched: of this machine at most one for each partition."""
+    if engine == EngineName.LOCAL:
+        partitions = {(answer["topic"], answer["partition"]) for answer in answers}
+        return max(1, min(options.workers or 1, len(partitions)))
+    from kip33.spark.tasks import cores
+
+    return cores(open_session(options.engine_options))
+
+
+def _answers_to(
+    catalog: Catalog,
+    snapshot: Snapshot,
+    rows: "pa.Table",
+    questions: Sequence[TimeQuestion],
+    how: SearchOptions,
+    options: SearchRequest,
+    engine: EngineName,
+    starts: LogStartOffsets | None = None,
+) -> list[Answer]:
+    """Return the answers in the order of the questions, then by partition and replica."""
+    if engine == EngineName.SPARK:
+        return _by_spark(catalog, snapshot, questions, how, options, starts)
+    return [
+        dict(
+            zip(
+                ANSWER_COLUMNS,
+                (found.located.log_dir, found.topic, found.partition, *found.located.answer),
+                strict=True,
+            )
+        )
+        for found in _found_here(rows, questions, how, options, starts)
+    ]
+
+
+def _found_here(
+    rows: "pa.Table",
+    questions: Sequence[TimeQuestion],
+    how: SearchOptions,
+    options: SearchRequest,
+    starts: LogStartOffsets | None,
+) -> list[Found]:
+    """Return what threads of this process find, or worker processes if --workers asks for them.
+
+    Starting workers takes as long as thousands of small searches.
+    """
+    if options.workers is None or options.workers == 1:
+        return search_rows(rows, questions, how, starts)
+    from kip33.local.local_engine import LocalEngine
+
+    return search_on_engine(LocalEngine(options.workers, tell=warn), rows, questions, how, starts)
+
+
+def _by_spark(
+    catalog: Catalog,
+    snapshot: Snapshot,
+    questions: Sequence[TimeQuestion],
+    how: SearchOptions,
+    options: SearchRequest,
+    starts: LogStartOffsets | None,
+) -> list[Answer]:
+    from kip33.spark.catalog import load_catalog
+    from kip33.spark.search import offsets_for_times
+
+    spark = open_session(options.engine_options)
+    schema = "topic string, partition int, target_ms bigint, log_dir string, request int"
+    requests = spark.createDataFrame(
+        [(*question, number) for number, question in enumerate(questions)], schema
+    )
+    answered = offsets_for_times(
+        load_catalog(spark, catalog.location.uri, snapshot.name),
+        requests,
+        **how._asdict(),
+        log_start_offsets=starts,
+    )
+    rows = answered.orderBy("request", "partition", "log_dir").select(*ANSWER_COLUMNS).collect()
+    return [row.asDict() for row in rows]
+
+
+_CountNewer: TypeAlias = Callable[[Answer, int], str | None]
+"""Takes an answer and the offset to emit; returns why deleting up to there is unsafe, else None."""
+
+
+def _offsets_to_emit(
+    answers: Sequence[Answer],
+    ends: Mapping[ReplicaKey, search_answers.Answer],
+    emit: str,
+    *,
+    allow_unsafe: bool,
+    count_newer: _CountNewer | None = None,
+) -> Iterator[Offset]:
+    """Yield one offset per partition; without a record the log's end, as Kafka's own tool does.
+
+    A partition with an unsafe answer is left out and named, unless it is allowed. `count_newer`
+    counts the records at or after the time that are before the offset: deleting up to there is
+    unsafe.
+    """
+    seen = set()
+    for answer in answers:
+        key = answer["topic"], answer["partition"]
+        if key in seen:
+            raise click.UsageError(
+                f"--emit prints one offset per partition, but {key[0]}-{key[1]} has "
+                "several answers: give one --time, and no --all-replicas",
+                click.get_current_context(),
+            )
+        seen.add(key)
+        end = ends.get(_replica_key(answer)) if answer["offset"] is None else None
+        offset = end.offset if end else answer["offset"]
+        unsafe = _unsafe(answer, end, emit)
+        if count_newer and offset is not None:
+            unsafe = _joined(unsafe, count_newer(answer, offset))
+        if offset is None:
+            warn(f"{key[0]}-{key[1]}: {unsafe or answer['result']}; the output leaves it out")
+            continue
+        if unsafe and not allow_unsafe:
+            warn(f"{key[0]}-{key[1]}: {unsafe}; the output leaves it out, --allow-unsafe prints it")
+            continue
+        if unsafe:
+            warn(f"{key[0]}-{key[1]}: {unsafe}")
+        if end:
+            warn(
+                f"{key[0]}-{key[1]}: {answer['result']}; the end of the partition is used, "
+                f"offset {offset}"
+            )
+        yield Offset(*key, offset, is_end=end is not None)
+
+
+def _joined(*reasons: str | None) -> str | None:
+    return "; ".join(filter(None, reasons)) or None
+
+
+def _unsafe(answer: Answer, end: search_answers.Answer | None, emit: str) -> str | None:
+    """Return why an offset could skip or delete wrong records, None if it cannot."""
+    exactness = {answer["exactness"], end.exactness if end else Exactness.RECORD}
+    if answer["passed_over"] or Exactness.UNSURE in exactness:
+        notes = dict.fromkeys(filter(None, (answer["note"], end.note if end else None)))
+        return f"unsure, {'; '.join(notes)}"
+    if answer["result"] == SearchResult.NO_TIMESTAMPS and answer["target_ms"] != EARLIEST:
+        return "no record has a timestamp, so the end of the partition would be used"
+    if emit == _DELETE_RECORDS and exactness != {Exactness.RECORD}:
+        return f"exactness {answer['exactness']} found, expected {Exactness.RECORD}"
+    return None
+
+
+def _questions_of(
+    catalog: Catalog, snapshot: Snapshot, options: SearchRequest
+) -> list[TimeQuestion]:
+    """Return the questions of --requests or --time; UsageError or LocationError, one line."""
+    now_ms = current_ms() if options.now is None else options.now
+    if bool(options.requests) == bool(options.times):
+        raise click.UsageError("give --time T or --requests FILE", click.get_current_context())
+    if options.until and (options.requests or options.emit or options.index_only):
+        raise click.UsageError(
+            "--until requires --time and cannot be combined with --requests, --emit or "
+            "--index-only",
+            click.get_current_context(),
+        )
+    if options.requests:
+        return _of_file(options.requests, now_ms)
+    try:
+        targets = [parse_target(text, now_ms) for text in options.times]
+    except ValueError as error:
+        raise click.BadParameter(f"--time: {error}") from error
+    topics = _matching(topics_of(catalog, snapshot), options.topics)
+    partition = options.partition
+    return [TimeQuestion(topic, partition, target) for topic in topics for target in targets]
+
+
+def _of_file(file: str, now_ms: int) -> list[TimeQuestion]:
+    questions = []
+    for request in load_time_requests(file):
+        try:
+            target_ms = parse_target(request.time, now_ms)
+        except ValueError as error:
+            raise LocationError(f"{file}: line {request.line}: {error}") from error
+        questions.append(TimeQuestion(request.topic, request.partition, target_ms, request.log_dir))
+    return questions
+
+
+def _matching(topics: Sequence[str], globs: Sequence[str]) -> list[str]:
+    """Return the topics that match; CatalogError if a topic that is named is not there."""
+    if not globs:
+        return list(topics)
+    asked = TopicGlobs.of(globs)
+    found = [topic for topic in topics if asked.matches(topic)]
+    named = [glob for glob in asked.included if not set(glob) & set("*?[") and asked.matches(glob)]
+    named = [glob for glob in named if glob not in found]
+    illegal = next((name for name in named if not is_topic(name)), None)
+    if illegal is not None:
+        raise CatalogError(
+            f"--topic {illegal!r}: Kafka allows no such name; give a topic or a glob"
+        )
+    if named or not found:
+        wanted = named or globs
+        near = nearest_topics(wanted, topics)
+        raise CatalogError(f"no topic matches {' or '.join(wanted)}{near}")
+    return found
+
+
+def _replica_key(answer: Answer) -> ReplicaKey:
+    """Return the replica that an answer is from."""
+    return answer["log_dir"], answer["topic"], answer["partition"]
+
+
+def _log_ends(
+    catalog: Catalog, snapshot: Snapshot, answers: Sequence[Answer]
+) -> dict[ReplicaKey, search_answers.Answer]:
+    """Return the log ends of partitions without an answer, from the catalog alone."""
+    asked = [
+        TimeQuestion(answer["topic"], answer["partition"], LATEST, answer["log_dir"])
+        for answer in answers
+        if answer["offset"] is None and answer["result"] != SearchResult.NO_SUCH_PARTITION
+    ]
+    rows = rows_of(catalog, snapshot, {question.topic for question in asked})
+    found = search_rows(rows, asked, SearchOptions())
+    return {(one.located.log_dir, one.topic, one.partition): one.located.answer for one in found}
+
+
+def _range_answers(
+    catalog: Catalog,
+    snapshot: Snapshot,
+    rows: "pa.Table",
+    answers: Sequence[Answer],
+    ends: Mapping[ReplicaKey, search_answers.Answer],
+    options: SearchRequest,
+    engine: EngineName,
+    until_text: str,
+) -> list[Answer]:
+    """Return the answers with the offset at --until, and the records and bytes in between."""
+    now_ms = current_ms() if options.now is None else options.now
+    try:
+        until_ms = parse_target(until_text, now_ms)
+    except ValueError as error:
+        raise click.BadParameter(f"--until: {error}") from error
+    there = [answer for answer in answers if answer["result"] != SearchResult.NO_SUCH_PARTITION]
+    asked = [TimeQuestion(a["topic"], a["partition"], until_ms, a["log_dir"]) for a in there]
+    untils = _answers_to(
+        catalog,
+        snapshot,
+        rows,
+        asked,
+        SearchOptions(max_batch_bytes=options.max_batch_bytes),
+        options,
+        engine,
+    )
+    until_ends = _log_ends(catalog, snapshot, untils)
+    by_replica = partition_rows(catalog, snapshot, {answer["topic"] for answer in there})
+    for answer, until in zip(there, untils, strict=True):
+        key = _replica_key(answer)
+        start = ends[key].offset if answer["offset"] is None else answer["offset"]
+        end = until_ends[key].offset if until["offset"] is None else until["offset"]
+        answer["passed_over"] |= until["passed_over"]
+        size = (
+            None
+            if start is None or end is None
+            else range_size(by_replica.get(key, ()), start, end)
+        )
+        answer |= {"until_ms": until_ms, "until_offset": end}
+        answer |= {
+            "records": size.records if size and not answer["passed_over"] else None,
+            "size_bytes": size.size_bytes if size else None,
+        }
+        answer["bytes_read"] += until["bytes_read"] + (size.bytes_read if size else 0)
+        notes = (answer["note"], until["note"], size.note if size else None)
+        answer["note"] = "; ".join(dict.fromkeys(filter(None, notes))) or None
+    return [dict.fromkeys(RANGE) | answer for answer in answers]

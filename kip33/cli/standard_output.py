@@ -6,17 +6,24 @@ them. Only `exact_output` writes texts as they are.
 `print` to a full disk raises OSError, and so does reading a log. Code that reads, deletes or
 publishes files handles OSErrors. While a command runs, errors of standard output are OutputErrors,
 which such code does not catch.
+
+A progress bar on a terminal, nothing elsewhere.
+
+Text for people, which a terminal cannot act on, and keys and values as text.
 """
 
 import errno
 import io
+import json
 import os
 import sys
+from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
-from kip33.cli.payload_text import printable
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 
 class OutputError(Exception):
@@ -129,3 +136,107 @@ def _drop(stream: TextIO) -> None:
         os.dup2(null, stream.fileno())
     finally:
         os.close(null)
+
+
+class ProgressBar:
+    """The progress of a long command: the listing, Spark's start, then finished tasks of all."""
+
+    def __init__(self, progress: "Progress", bar: "TaskID", what: str) -> None:
+        """Draw on a task of rich's."""
+        self._progress, self._bar, self._what = progress, bar, what
+        self._has_tasks = False
+
+    def listed(self, segments: int) -> None:
+        """Show how many segments were found so far."""
+        self._progress.update(self._bar, description=f"{self._what}: {segments:,} segments listed")
+
+    def counted(self, records: int) -> None:
+        """Show how many records were found so far."""
+        self._progress.update(self._bar, description=f"{self._what}: {records:,} records")
+
+    def advance(self, done: int, total: int) -> None:
+        """Show how many tasks are done; the number of segments is shown before, however short."""
+        is_first, self._has_tasks = not self._has_tasks, True
+        if is_first:
+            self._progress.refresh()
+        text = f"{self._what}: tasks"
+        self._progress.update(
+            self._bar, description=text, completed=done, total=total, refresh=is_first
+        )
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[ProgressBar | None]:
+    """Yield a bar, or None if standard error is not a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    # A copy of standard error, which is redirected while the JVM starts (spark.jvm).
+    with (
+        os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal,
+        Progress(*columns, console=Console(file=terminal), transient=True) as progress,
+    ):
+        yield ProgressBar(progress, progress.add_task(what, total=None), what)
+
+
+_MOST_SHOWN: Final = 60  # characters of a key or value in a table
+BASE64: Final = "_base64"  # the end of the name of a field whose bytes are not UTF-8
+
+
+def text_field(name: str, data: bytes | None) -> tuple[str, str | None]:
+    """Return a field of JSON: bytes in UTF-8 as text, others in base64 below another name.
+
+    >>> text_field("key", b"order-1"), text_field("key", b"\\xff"), text_field("key", None)
+    (('key', 'order-1'), ('key_base64', '/w=='), ('key', None))
+    """
+    if data is None:
+        return name, None
+    try:
+        return name, data.decode()
+    except UnicodeDecodeError:
+        return name + BASE64, b64encode(data).decode()
+
+
+def header_field(header: dict[str, Any]) -> dict[str, str | None]:
+    """Return a header of a record, which has `key` and the bytes `value`, as fields of JSON."""
+    return {"key": header["key"], **dict([text_field("value", header["value"])])}
+
+
+def shown_bytes(data: bytes | None) -> str:
+    r"""Return bytes for a table: at most 60 characters on one line, `-` for None.
+
+    Bytes that are not UTF-8, and characters that cannot be printed, are escaped.
+
+    >>> shown_bytes(b"a\n\xff"), shown_bytes("ä".encode()), len(shown_bytes(b"a" * 100))
+    ('a\\n\\xff', 'ä', 60)
+    """
+    if data is None:
+        return "-"
+    text = data[: 4 * _MOST_SHOWN + 4].decode(errors="backslashreplace")
+    text = escaped(text[: _MOST_SHOWN + 1])
+    return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 3] + "..."
+
+
+def escaped(text: str) -> str:
+    r"""Return a text on one line, with JSON's escapes for characters that cannot be printed.
+
+    >>> print(escaped("a\n\x1b[2J\x9b, ä"))
+    a\n\u001b[2J\u009b, ä
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)
+
+
+def printable(text: str) -> str:
+    """Return the lines of a text, each `escaped`."""
+    return "\n".join(map(escaped, text.split("\n")))

@@ -1,4 +1,7 @@
-"""Times, durations and sizes as options: `2024-05-01T12:00Z`, `9:05`, `now-7d`, `36h`, `10GiB`."""
+"""Times, durations and sizes as options: `2024-05-01T12:00Z`, `9:05`, `now-7d`, `36h`, `10GiB`.
+
+The targets of a search in options and files: a time, or one of Kafka's three names.
+"""
 
 import re
 import time
@@ -9,6 +12,7 @@ import click
 
 from kip33.formats.times import milliseconds_in
 from kip33.rules.policies import MAX_INT64, duration_ms, size_bytes
+from kip33.rules.search import TARGETS
 
 MOMENT_EXPECTED: Final = (
     "ISO 8601 (UTC without a zone), 9:05 (today in UTC), milliseconds, now, now-7d or now+36h"
@@ -79,3 +83,22 @@ def parse_clock(text: str) -> int:
 MOMENT: Final = Quantity("moment", parse_clock, "2024-05-01T12:00:00Z")
 DURATION: Final = Quantity("duration", duration_ms, "7d")
 SIZE: Final = Quantity("size", size_bytes, "10GiB")
+
+
+def parse_target(text: str, now_ms: int) -> int:
+    """Return the target: ms since the epoch, or Kafka's -2, -1, -3 for a name.
+
+    `-3h` is three hours before `now_ms`. ValueError with what was found and expected.
+
+    >>> parse_target("-3h", 10_800_005), parse_target("earliest", 0)
+    (5, -2)
+    """
+    text = text.strip()
+    if text in TARGETS:
+        return TARGETS[text]
+    if text.startswith("-") and not text[1:].isdigit():
+        text = f"now{text}"
+    try:
+        return parse_moment(text, now_ms)
+    except ValueError as error:
+        raise ValueError(f"{error}; or -3h, {', '.join(TARGETS)}") from error

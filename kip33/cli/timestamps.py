@@ -6,11 +6,9 @@ import click
 
 from kip33.audits.timestamp_plan import AuditClock
 from kip33.cli.engine_option import engine_options
-from kip33.cli.layout_option import layout_option
-from kip33.cli.options import format_option, spark_options
-from kip33.cli.summary_file import summary_option
+from kip33.cli.options import format_option, layout_option, spark_options, summary_option
 from kip33.cli.times import DURATION, MOMENT
-from kip33.cli.timestamps_options import TIMESTAMP_FINDINGS, TimestampsRequest
+from kip33.cli.timestamps_answer import TIMESTAMP_FINDINGS, TimestampsRequest
 
 _BY: Final = ("partition", "topic")
 

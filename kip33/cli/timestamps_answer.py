@@ -1,10 +1,16 @@
-"""The answer of `kip33 timestamps`: its plan, the engine, the output and the exit code."""
+"""The answer of `kip33 timestamps`: its plan, the engine, the output and the exit code.
+
+The options of `kip33 timestamps` as typed values.
+
+The tables of `kip33 timestamps`.
+"""
 
 import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 import click
 
@@ -22,30 +28,66 @@ from kip33.audits.timestamp_plan import (
     topic_profiles,
 )
 from kip33.catalog.catalog import Catalog, Snapshot
-from kip33.cli.engine_option import engine_choice, open_engine
-from kip33.cli.output import RESULT, print_json, print_rows, warn_of_unreadable
-from kip33.cli.progress import progress_bar
-from kip33.cli.snapshot_choice import choose_and_warn
-from kip33.cli.summary_file import publish_summary
-from kip33.cli.times import current_ms
-from kip33.cli.timestamps_options import (
-    MIXED,
-    OUT_OF_ORDER,
-    REJECTED,
-    SUSPICIOUS,
-    UNREADABLE,
-    TimestampsRequest,
+from kip33.cli.engine_option import EngineOptions, engine_choice, open_engine
+from kip33.cli.options import publish_summary
+from kip33.cli.output import (
+    MOST_TABLE_ROWS,
+    RESULT,
+    choose_and_warn,
+    human_bytes,
+    human_duration,
+    iso_time,
+    print_json,
+    print_rows,
+    print_table,
+    warn,
+    warn_of_unreadable,
 )
-from kip33.cli.timestamps_tables import print_timestamps
+from kip33.cli.search_tables import partition_name
+from kip33.cli.standard_output import progress_bar
+from kip33.cli.times import current_ms
 from kip33.errors import ExitCode
 from kip33.retention.policy_files import load_policies
 from kip33.rules.suspicious_timestamps import SUSPICIONS
+from kip33.rules.timestamp_profile import DISTANCES, LimitChoice
 from kip33.rules.timestamp_profile import MIXED as MIXED_TYPE
 from kip33.rules.timestamp_profile import NONE as NO_TYPE
-from kip33.rules.timestamp_profile import LimitChoice
 from kip33.stores.locations import Location
 
 Row = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimestampsRequest:
+    """The options of `kip33 timestamps`; None if not given."""
+
+    source: str
+    by: str
+    before_max_ms: int | None
+    after_max_ms: int | None
+    difference_max_ms: int | None
+    policy: str | None  # a file
+    kafka_configs: str | None  # a file
+    clock: str
+    now: int | None  # ms
+    catalog_only: bool
+    snapshot: str | None
+    fail_on: tuple[str, ...]
+    layout: str
+    summary_file: Location | None
+    topics: tuple[str, ...]
+    parallelism: int | None
+    engine: str
+    workers: int | None
+    verbose: bool
+    master: str | None
+    conf: Mapping[str, str]
+    output_format: str
+
+    @property
+    def engine_options(self) -> EngineOptions:
+        """Return the options about the engine."""
+        return EngineOptions(self.engine, self.workers, self.verbose, self.master, self.conf)
 
 
 def show_timestamps(request: TimestampsRequest) -> None:
@@ -140,11 +182,11 @@ def _summary(rows: Sequence[Row]) -> Row:
         "latency_max_ms": max(latencies, default=None),
         "bytes_read": total("bytes_read"),
         "findings": {
-            MIXED: sum(map(_is_mixed, rows)),
-            OUT_OF_ORDER: total("out_of_order_batches"),
-            REJECTED: total("rejected_before", "rejected_after"),
-            SUSPICIOUS: suspicious,
-            UNREADABLE: sum(len(row["problems"]) for row in rows),
+            _MIXED: sum(map(_is_mixed, rows)),
+            _OUT_OF_ORDER: total("out_of_order_batches"),
+            _REJECTED: total("rejected_before", "rejected_after"),
+            _SUSPICIOUS: suspicious,
+            _UNREADABLE: sum(len(row["problems"]) for row in rows),
         },
     }
 
@@ -157,7 +199,7 @@ def _is_mixed(row: Mapping[str, Any]) -> bool:
 
 def _print(request: TimestampsRequest, rows: list[Row], summary: Row, plan: TimestampPlan) -> None:
     if request.output_format == "table":
-        print_timestamps(rows, summary, plan)
+        _print_timestamps(rows, summary, plan)
         return
     if request.output_format == "json":
         print_json({"timestamps": rows, "summary": summary})
@@ -179,3 +221,127 @@ def _csv_row(row: Row) -> Row:
         )
     cells["problems"] = "; ".join(row["problems"])
     return cells
+
+
+_MIXED, _OUT_OF_ORDER, _REJECTED = "mixed", "out-of-order", "rejected"
+_SUSPICIOUS, _UNREADABLE = "suspicious", "unreadable"
+TIMESTAMP_FINDINGS: Final = (_MIXED, _OUT_OF_ORDER, _REJECTED, _SUSPICIOUS, _UNREADABLE)
+
+_HISTOGRAMS: Final = ("behind", "before_file", "after_file")
+_MOST_WARNINGS: Final = 20
+
+_ShownRow = Mapping[str, Any]
+
+
+def _print_timestamps(rows: Sequence[_ShownRow], summary: _ShownRow, plan: TimestampPlan) -> None:
+    """Print a row for each partition or topic, the histograms of all, and what was compared."""
+    has_latency = any(row["latency_max_ms"] is not None for row in rows)
+    columns = (
+        *(_heading(rows), "type", "batches"),
+        *("out of order", "furthest behind", "rejected before", "rejected after", "suspicious"),
+        *(("latency min", "median", "99 %", "max") if has_latency else ()),
+    )
+    shown = [_cells(row)[: len(columns)] for row in rows[:MOST_TABLE_ROWS]]
+    print_table(columns, shown)
+    if len(rows) > MOST_TABLE_ROWS:
+        click.echo(f"and {len(rows) - MOST_TABLE_ROWS:,} more; --format jsonl shows all of them")
+    _print_histograms(rows)
+    problems = [problem for row in rows for problem in row["problems"]]
+    for problem in problems[:_MOST_WARNINGS]:
+        warn(f"{problem}; not all of its batches are counted")
+    if len(problems) > _MOST_WARNINGS:
+        warn(f"and {len(problems) - _MOST_WARNINGS:,} more logs are not read to their end")
+    _print_comparison(rows, plan)
+    logs = f"{summary['segments']:,} segments of {human_bytes(plan.size_bytes)}"
+    read = f"{human_bytes(summary['bytes_read'])} read in {summary['seconds']:.1f} s"
+    click.echo(f"{summary['batches']:,} batches in {logs}; {read}")
+
+
+def _heading(rows: Sequence[_ShownRow]) -> str:
+    return "topic" if all(row["partition"] is None for row in rows) else "partition"
+
+
+def _cells(row: _ShownRow) -> tuple[Any, ...]:
+    name = row["topic"] if row["partition"] is None and row["topic"] else partition_name(dict(row))
+    kinds = [f"{row[kind]:,} {kind}" for kind in SUSPICIONS[:-1] if row[kind]]
+    policy = row["policy_timestamp_type"]
+    differs = policy is not None and policy != row["timestamp_type"]
+    return (
+        name,
+        row["timestamp_type"] + (f" (policy: {policy})" if differs else ""),
+        row["batches"],
+        row["out_of_order_batches"],
+        _duration(row["furthest_behind_ms"]),
+        _rejected(row, "before"),
+        _rejected(row, "after"),
+        ", ".join(kinds) or "-",
+        *(_duration(row[f"latency_{name}_ms"]) for name in ("min", "median", "p99", "max")),
+    )
+
+
+def _print_histograms(rows: Sequence[_ShownRow]) -> None:
+    """Print how many batches of all rows are in each class of distances."""
+    if any(row["behind"] is None for row in rows):
+        return
+    totals: dict[str, dict[int | None, int]] = {name: {} for name in _HISTOGRAMS}
+    for row in rows:
+        for name, counts in totals.items():
+            for one in row[name]:
+                counts[one["up_to_ms"]] = counts.get(one["up_to_ms"], 0) + one["batches"]
+    cells = []
+    for up_to_ms in (*DISTANCES, None):
+        counted = [totals[name].get(up_to_ms, 0) for name in _HISTOGRAMS]
+        if any(counted):
+            cells.append((_class_name(up_to_ms), *counted))
+    if cells:
+        headings = ("distance", "behind the largest", "older than the file", "later than the file")
+        print_table(headings, cells, title="batches by distance")
+
+
+def _print_comparison(rows: Sequence[_ShownRow], plan: TimestampPlan) -> None:
+    """Print the limits, and which clock each number of rejected batches depends on."""
+    by_clock = sum(row["judged_by_clock"] or 0 for row in rows)
+    by_append = sum(row["judged_by_append_time"] or 0 for row in rows)
+    if all(row["judged_by_clock"] is None for row in rows):
+        click.echo("From the catalog alone: out of order and suspicious are lower limits.")
+    if by_append + by_clock == 0:
+        return
+    limits = {(row["before_max_ms"], row["after_max_ms"]) for row in rows}
+    if len(limits) == 1:
+        [(before, after)] = limits
+        what = f"{_limit(before, 'before')}, {_limit(after, 'after')}"
+    else:
+        what = "by the limits of each topic's policy"
+    click.echo(f"Rejected: {what}.")
+    if by_append:
+        click.echo(f"{by_append:,} LogAppendTime batches are compared with their own append time.")
+    if by_clock and plan.question.clock == AuditClock.FILE_TIME:
+        click.echo(
+            f"{by_clock:,} CreateTime batches are compared with the time of their file, as the "
+            "broker's clock at the append is not known. The append was not later: rejected before "
+            "is at most this number, rejected after at least."
+        )
+    elif by_clock:
+        now = iso_time(plan.question.now_ms)
+        click.echo(f"{by_clock:,} CreateTime batches are compared with --now, {now}.")
+
+
+def _class_name(up_to_ms: int | None) -> str:
+    if up_to_ms is None:
+        return f"more than {human_duration(DISTANCES[-1])}"
+    return f"up to {human_duration(up_to_ms)}" if up_to_ms else "none"
+
+
+def _duration(duration_ms: int | None) -> str:
+    return "-" if duration_ms is None else human_duration(duration_ms)
+
+
+def _rejected(row: _ShownRow, side: str) -> Any:
+    number = row[f"rejected_{side}"]
+    return "-" if number is None or row[f"{side}_max_ms"] is None else number
+
+
+def _limit(limit_ms: int | None, side: str) -> str:
+    if limit_ms is None:
+        return f"no limit {side} the clock"
+    return f"more than {human_duration(limit_ms)} {side} the clock"

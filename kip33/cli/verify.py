@@ -1,32 +1,49 @@
-"""`kip33 verify`."""
+"""`kip33 verify`.
+
+`kip33 verify --quick`: index files compared with the CRCs in the catalog.
+"""
 
 import sys
 from collections import Counter
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
 
 import click
+from click.core import ParameterSource
 
 from kip33.archive.bins import EngineName
 from kip33.archive.segment_paths import index_path
 from kip33.builds.build_options import load_topic_settings
-from kip33.cli.dialect_option import dialect_option
+from kip33.catalog.catalog import Catalog
 from kip33.cli.engine_option import (
     EngineOptions,
     engine_choice,
     engine_options,
     open_engine,
 )
-from kip33.cli.layout_option import layout_option
 from kip33.cli.metrics_file import MetricsRequest, metrics_options, publish_metrics
-from kip33.cli.options import format_option, index_options, spark_options
-from kip33.cli.output import print_json, print_table, warn_of_unreadable
-from kip33.cli.progress import progress_bar
-from kip33.cli.summary_file import publish_summary, summary_option
+from kip33.cli.options import (
+    dialect_option,
+    format_option,
+    index_options,
+    layout_option,
+    publish_summary,
+    spark_options,
+    summary_option,
+    untimestamped_option,
+)
+from kip33.cli.output import (
+    choose_and_warn,
+    human_bytes,
+    print_json,
+    print_table,
+    warn_of_unreadable,
+)
+from kip33.cli.standard_output import progress_bar
 from kip33.cli.times import MOMENT, current_ms
-from kip33.cli.untimestamped_option import untimestamped_option
-from kip33.cli.verify_quick import ONLY_WITH_QUICK, require_quick_options, verify_quick
 from kip33.errors import ExitCode
 from kip33.indexing.by_path import topic_of, verify_segment
+from kip33.indexing.quick_verification import QuickVerdict, execute_quick, plan_quick
 from kip33.indexing.verification import (
     ALL_KINDS,
     INDEX_KINDS,
@@ -38,6 +55,7 @@ from kip33.rules.index_verdict import IndexVerdict
 from kip33.rules.packing import DailyShare
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.untimestamped import Untimestamped
+from kip33.stores.directory_checks import require_directory
 from kip33.stores.locations import Location, without_secrets
 
 FILES = (".log", ".timeindex", ".index", ".txnindex")
@@ -60,6 +78,9 @@ def _require_share_options(
         raise click.UsageError("--as-of requires --share")
     if share and (quick or source.endswith(FILES)):
         raise click.UsageError("--share is for the logs of a tree, without --quick")
+
+
+_ONLY_WITH_QUICK: Final = (QuickVerdict.CHANGED.value,)  # a verification of logs never gives it
 
 
 @click.command(epilog="Example: kip33 verify /archive/kafka-logs --fail-on wrong --fail-on missing")
@@ -101,7 +122,7 @@ def _require_share_options(
 @click.option(
     "--fail-on",
     multiple=True,
-    type=click.Choice([*(verdict.value for verdict in IndexVerdict), *ONLY_WITH_QUICK]),
+    type=click.Choice([*(verdict.value for verdict in IndexVerdict), *_ONLY_WITH_QUICK]),
     help="Exit 3 if any index file has this verdict. May be repeated.",
 )
 @summary_option
@@ -167,7 +188,7 @@ def verify(
 
     If no log at all can be read, the exit code is 1.
     """
-    require_quick_options(fail_on, quick=quick)
+    _require_quick_options(fail_on, quick=quick)
     _require_share_options(source, share, as_of, quick=quick)
     if producer_snapshots and (quick or share or source.endswith(FILES)):
         raise click.UsageError(
@@ -176,7 +197,7 @@ def verify(
         )
     kinds = ALL_KINDS if producer_snapshots else INDEX_KINDS
     if quick:
-        verdicts_found = verify_quick(
+        verdicts_found = _verify_quick(
             source,
             index_dir,
             catalog,
@@ -240,7 +261,7 @@ def verify(
     summary |= ran
     publish_summary(summary_file, summary)
     if metrics.place:
-        from kip33.cli.metric_gauges import verify_gauges
+        from kip33.cli.metrics_file import verify_gauges
 
         by_topic = ((topic_of(one.log_uri), not one.is_good) for one in verdicts)
         labels = {"source": without_secrets(Location.of(source).uri)}
@@ -304,3 +325,118 @@ def _print_tables(verdicts: list[SegmentVerdict], counts: Counts, below: str) ->
     ]
     if bad:
         print_table((*suffixes, "log", "file", "problems"), bad)
+
+
+_OF_LOGS: Final = {
+    "dialect": "--dialect",
+    "layout": "--layout",
+    "index_interval_bytes": "--index-interval-bytes",
+    "segment_index_bytes": "--segment-index-bytes",
+    "kafka_configs": "--kafka-configs",
+    "no_check_crc": "--no-check-crc",
+    "untimestamped": "--untimestamped",
+}
+
+
+def _require_quick_options(fail_on: Sequence[str], *, quick: bool) -> None:
+    """Raise UsageError for options on the command line that do not belong together.
+
+    A configuration file may have options for verifications of both kinds.
+    """
+    if not quick:
+        if _is_typed("catalog"):
+            raise click.UsageError("--catalog requires --quick")
+        if _is_typed("fail_on") and set(fail_on).intersection(_ONLY_WITH_QUICK):
+            raise click.UsageError("--fail-on changed requires --quick")
+        return
+    for name, option in _OF_LOGS.items():
+        if _is_typed(name):
+            raise click.UsageError(f"--quick reads no log: leave out {option}")
+    others = [verdict for verdict in fail_on if verdict not in list(QuickVerdict)]
+    if others and _is_typed("fail_on"):
+        raise click.UsageError(
+            f"--quick never gives the verdict {others[0]}: --fail-on takes "
+            f"{', '.join(QuickVerdict)}"
+        )
+
+
+def _is_typed(name: str) -> bool:
+    source = click.get_current_context().get_parameter_source(name)
+    return source is ParameterSource.COMMANDLINE
+
+
+def _verify_quick(  # parameters: options of the command
+    source: str,
+    index_dir: str | None,
+    catalog: str | None,
+    *,
+    topics: Sequence[str],
+    parallelism: int | None,
+    options: EngineOptions,
+    summary_file: Location | None,
+    output_format: str,
+    metrics: MetricsRequest,
+) -> set[str]:
+    """Compare index files with the newest snapshot; print the result and return its verdicts."""
+    if not catalog and not index_dir:
+        raise click.UsageError("--quick requires the catalog: give --catalog or --index-dir")
+    place = Location.of(catalog) if catalog else Location.of(index_dir or "").child("_catalog")
+    require_directory(place, "the catalog")
+    opened = Catalog(place)
+    opened.require_source(Location.of(source))
+    snapshot = choose_and_warn(opened, None).snapshot
+    engine = open_engine(options)
+    with progress_bar("verify") as bar:
+        files = plan_quick(opened, snapshot, topics)
+        counted = execute_quick(
+            files,
+            engine,
+            parallelism=parallelism,
+            on_progress=bar.advance if bar else None,
+        )
+    summary: dict[str, Any] = {
+        "catalog": place.uri,
+        "snapshot": snapshot.name,
+        "segments": files.num_rows,
+    }
+    for kind in ALL_KINDS:
+        found = counted.by_verdict[kind]
+        summary[kind.count_field] = {name: found[name] for name in QuickVerdict if found[name]}
+    summary |= {
+        "bytes_read": counted.bytes_read,
+        "engine": engine.name,
+        "workers": engine.workers,
+    }
+    publish_summary(summary_file, summary)
+    if metrics.place:
+        from kip33.cli.metrics_file import verify_gauges
+
+        by_topic = ((topic_of(one.uri), True) for one in counted.not_identical)
+        gauges = verify_gauges(summary, by_topic, metrics)
+        publish_metrics(metrics, "verify", {"source": snapshot.source}, gauges)
+    if output_format == "jsonl":
+        for file in counted.not_identical:
+            print_json(file._asdict())
+    elif output_format == "json":
+        rows = [file._asdict() for file in counted.not_identical]
+        print_json(summary | {"not_identical": rows})
+    else:
+        _print_quick_tables(
+            summary, counted.not_identical, below=f"{snapshot.settings.get('index_dir')}/"
+        )
+    return {name for found in counted.by_verdict.values() for name in found if found[name]}
+
+
+def _print_quick_tables(summary: dict[str, Any], files: Sequence[Any], *, below: str) -> None:
+    kinds = [kind for kind in ALL_KINDS if kind in INDEX_KINDS or summary[kind.count_field]]
+    rows = [
+        (name, *(summary[kind.count_field].get(name, 0) for kind in kinds))
+        for name in QuickVerdict
+        if any(summary[kind.count_field].get(name) for kind in kinds)
+    ]
+    count, read = summary["segments"], human_bytes(summary["bytes_read"])
+    title = f"{count:,} segment{'' if count == 1 else 's'}; {read} of index files read, no log"
+    print_table(("verdict", *(kind.suffix for kind in kinds)), rows, title=title)
+    if files:
+        shown = [(file.verdict, file.uri.removeprefix(below), file.problem) for file in files]
+        print_table(("verdict", "file", "problem"), shown)

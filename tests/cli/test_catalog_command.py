@@ -82,7 +82,7 @@ def test_diff_takes_names_numbers_and_ids(command: Command, three: list[Snapshot
 def test_diff_in_json(
     command: Command, three: list[Snapshot], at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kip33.cli.catalog_diff._ROWS_AT_ONCE", at_once)
+    monkeypatch.setattr("kip33.cli.catalog._ROWS_AT_ONCE", at_once)
     [found] = command("catalog", "c", "--diff", 1, 2, "--format", "json").lines
     assert found == {
         "before": three[0].name,
