@@ -174,7 +174,7 @@ def _to_json(value: Any) -> str:
     Bytes are base64, decimals are text, times are ISO 8601, NaN and infinities are text; a record
     of a union with several records is an object with its name.
 
-    >>> to_json({"price": Decimal("1.50"), "raw": b"ab"})
+    >>> _to_json({"price": Decimal("1.50"), "raw": b"ab"})
     '{"price":"1.50","raw":"YWI="}'
     """
     return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
