@@ -33,7 +33,7 @@ $(VENV)/.runs: pyproject.toml .ci/requirements.lock  # what running needs: enoug
 	@touch $@
 
 java:
-	@$(BIN)/python -c 'from kip33.spark.jvm import require_java; require_java()' 2>&1 | tail -1 \
+	@$(BIN)/python -c 'from kip33.spark.session import require_java; require_java()' 2>&1 | tail -1 \
 	  | sed 's/^.*JavaMissingError: //' | { ! grep . ; }
 
 ##@ Send it to a cluster
