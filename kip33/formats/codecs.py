@@ -1,23 +1,17 @@
-"""The compressed body of a batch or wrapper, decompressed as Kafka reads it, chunk by chunk.
+"""Decompress the body of a batch or of a wrapper chunk by chunk, as Kafka does.
 
     id  name     magic   stored as
     1   gzip     0 1 2   RFC 1952 members, one after another; bytes after the last are not read
     2   snappy   0 1 2   xerial: 82 'SNAPPY' 00, two int32 versions (big- or little-endian),
                          then { int32 length, snappy block }*; or one bare snappy block (librdkafka)
-    3   lz4      0 1 2   one LZ4 frame of independent blocks; for magic 0 the header checksum is not
-                         checked, because old clients computed it wrongly (KAFKA-3160)
+    3   lz4      0 1 2   one LZ4 frame of independent blocks; for magic 0 the header checksum (an
+                         XXH32) is not checked, because old clients computed it wrongly (KAFKA-3160)
     4   zstd     2       frames, one after another (KIP-110, Kafka 2.1)
 
 Memory is bounded for any input: pieces come in, chunks of bounded size go out. Only a snappy
 block must be complete. The size it claims is checked against snappy's largest expansion and against
 the bytes that are allowed.
 Kafka: `GzipCompression`, `SnappyCompression`, `Lz4BlockInputStream`, `ZstdCompression`.
-
-The steps of a decoder: how many bytes it takes and gives at once.
-
-An LZ4 frame, reduced to what Kafka checks of it.
-
-Kafka: `Lz4BlockInputStream`; the header checksum is an XXH32.
 """
 
 import io
@@ -36,14 +30,20 @@ from kip33.errors import (
 )
 from kip33.formats.byte_sources import PieceReader
 
+DECOMPRESSED_CHUNK_BYTES: Final = 256 * 1024
+XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+XERIAL_HEADER_BYTES: Final = 16
+LZ4_STORED: Final = 0x80000000  # flag in a block size: the block is not compressed
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_LZ4_BLOCK_CHECKSUM, _LZ4_CONTENT_SIZE, _LZ4_CONTENT_CHECKSUM = 0x10, 0x08, 0x04
+_UINT32 = 0xFFFFFFFF
+_GZIP_MAGIC = b"\x1f\x8b\x08"
+_LARGE_STEP_BYTES: Final = 4096
 _NO_MEMORY: Final = "not enough memory"  # zstd's text, in an error of Arrow
 _BESIDE_BYTES: Final = 1 << 28  # memory for a snappy block besides its batch
 _NARROWING: Final = (  # bytes that a small step takes and gives, per pass
     *((4096, 4096), (256, 4096), (16, 4096), (1, 4096), (1, 256), (1, 16), (1, 1)),
 )
-_XERIAL_MAGIC = b"\x82SNAPPY\x00"
-_XERIAL_HEADER_BYTES = 16
-_GZIP_MAGIC = b"\x1f\x8b\x08"
 
 
 class Prefix(NamedTuple):
@@ -79,9 +79,6 @@ def decode_prefix(stored: bytes, codec: str, *, magic: int, most_bytes: int) -> 
             break
         marks = steps.last_taken_at, len(data)
     return Prefix(bytes(data), error, count)
-
-
-DECOMPRESSED_CHUNK_BYTES: Final = 256 * 1024
 
 
 class Steps:
@@ -209,13 +206,13 @@ def _gunzip(reader: PieceReader, steps: Steps) -> Iterator[bytes]:
 
 
 def _unsnappy(reader: PieceReader, most_bytes: int | None) -> Iterator[bytes]:
-    head = reader.take(_XERIAL_HEADER_BYTES)
-    if not (head.startswith(_XERIAL_MAGIC) and len(head) == _XERIAL_HEADER_BYTES):
+    head = reader.take(XERIAL_HEADER_BYTES)
+    if not (head.startswith(XERIAL_MAGIC) and len(head) == XERIAL_HEADER_BYTES):
         yield from _snappy_block(head + b"".join(reader.rest()), most_bytes)
         return
     while len(length := reader.take(4)) == 4:  # SnappyInputStream: fewer bytes end the stream
-        if length == _XERIAL_MAGIC[:4]:  # another stream follows; as a length its magic is negative
-            reader.skip(_XERIAL_HEADER_BYTES - 4)
+        if length == XERIAL_MAGIC[:4]:  # another stream follows; as a length its magic is negative
+            reader.skip(XERIAL_HEADER_BYTES - 4)
             continue
         size = int.from_bytes(length, signed=True)
         block = reader.take(max(size, 0))
@@ -229,14 +226,8 @@ def _unsnappy(reader: PieceReader, most_bytes: int | None) -> Iterator[bytes]:
 def _snappy_block(block: bytes, most_bytes: int | None) -> Iterator[bytes]:
     import pyarrow as pa  # imported here, because building an index needs no codec
 
-    claimed, at = 0, 0
-    while at < min(len(block), 5):
-        claimed |= (block[at] & 0x7F) << 7 * at
-        at += 1
-        if block[at - 1] < 0x80:
-            break
-    # The densest element, a copy, expands 3 bytes to 64.
-    if at == 0 or block[at - 1] >= 0x80 or claimed * 3 > len(block) * 64:
+    claimed, is_possible = claimed_snappy_bytes(block)
+    if not is_possible:
         raise CorruptSegmentError(f"snappy: {len(block)} bytes cannot hold {claimed}")
     if most_bytes is not None and 2 * claimed > most_bytes + _BESIDE_BYTES:
         raise BatchTooLargeError(
@@ -250,6 +241,18 @@ def _snappy_block(block: bytes, most_bytes: int | None) -> Iterator[bytes]:
         raise _fault("snappy", error) from error
     for start in range(0, claimed, DECOMPRESSED_CHUNK_BYTES):
         yield bytes(plain[start : start + DECOMPRESSED_CHUNK_BYTES])
+
+
+def claimed_snappy_bytes(block: bytes | memoryview) -> tuple[int, bool]:
+    """Return the size that a block claims to decompress to, and whether that is possible."""
+    claimed, at = 0, 0
+    while at < min(len(block), 5):
+        claimed |= (block[at] & 0x7F) << 7 * at
+        at += 1
+        if block[at - 1] < 0x80:
+            break
+    # The densest element, a copy, expands 3 bytes to 64.
+    return claimed, at > 0 and block[at - 1] < 0x80 and claimed * 3 <= len(block) * 64
 
 
 class _PieceFile(io.RawIOBase):
@@ -301,14 +304,6 @@ def _fault(codec: str, error: Exception) -> Exception:
     return CorruptSegmentError(f"{codec}: {line}")
 
 
-_LARGE_STEP_BYTES: Final = 4096
-
-_LZ4_MAGIC = b"\x04\x22\x4d\x18"
-_LZ4_STORED = 0x80000000  # flag in a block size: the block is not compressed
-_LZ4_BLOCK_CHECKSUM, _LZ4_CONTENT_SIZE, _LZ4_CONTENT_CHECKSUM = 0x10, 0x08, 0x04
-_UINT32 = 0xFFFFFFFF
-
-
 def lz4_frame(reader: PieceReader, magic: int) -> Iterator[bytes]:
     """Yield the frame reduced to what Kafka checks: a header with a correct checksum, the blocks.
 
@@ -333,7 +328,7 @@ def lz4_frame(reader: PieceReader, magic: int) -> Iterator[bytes]:
     yield _LZ4_MAGIC + kept + bytes([_header_checksum(kept)])
     while True:
         word = reader.take(4)
-        size = int.from_bytes(word, "little") & ~_LZ4_STORED
+        size = int.from_bytes(word, "little") & ~LZ4_STORED
         if len(word) == 4 and size == 0:
             if flags & _LZ4_CONTENT_CHECKSUM and len(reader.take(4)) < 4:
                 raise CorruptSegmentError("lz4: the stream ends inside the content checksum")

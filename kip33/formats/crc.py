@@ -1,13 +1,12 @@
-"""CRC-32 (v0 and v1; IEEE, as in zlib) and CRC-32C (v2; Castagnoli), computed piece by piece.
+"""Checksums of batches, and Kafka's integers (big-endian, two's complement) at a position.
 
-Both functions take the checksum so far (0 at the start) and return it with `data[start:stop]`
-added, so a batch may arrive in any number of pieces. These plain definitions are used for small
-files and as the reference in tests; `kip33.formats.native.compiler` has the compiled forms.
+CRC-32 is that of v0 and v1 (IEEE, as in zlib), CRC-32C that of v2 (Castagnoli). Both functions take
+the checksum so far (0 at the start) and return it with `data[start:stop]` added, so a batch may
+arrive in any number of pieces. Sums wrap at 64 bits as in Java: a crafted offset may be close to
+Long.MAX.
 
-Kafka's integers at a position: big-endian, two's complement.
-
-These are the definitions; `kip33.formats.native.compiler` has a compiled form of each, one load and
-one byte swap. Sums wrap at 64 bits as in Java: a crafted offset may be close to Long.MAX.
+These are the plain definitions, for small files and as the reference in tests.
+`kip33.formats.native.compiler` has the compiled form of each.
 """
 
 import zlib

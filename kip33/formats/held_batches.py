@@ -1,11 +1,9 @@
-"""The batches of a log with their bytes in memory, window by window.
+"""The batches of a log with their bytes in memory, window by window, and where each body is.
 
 The walk (`kip33.formats.walk`) finds the batches and checks their CRCs. A batch that is larger than
 a window is read again after its CRC was found right, so no memory is used for a false size.
 
-The batches whose records are wanted, as rows: where each body is, and how to read it.
-
-The functions run uncompiled and compiled, as `kip33.formats.walk` does.
+`fill_entries` runs uncompiled and compiled, as the walk does.
 """
 
 from collections.abc import Iterator
@@ -31,6 +29,30 @@ from kip33.formats.windows import shorter
 
 WINDOW_BYTES: Final = 1 << 20
 _ROWS: Final = 4096
+
+
+# What the body of an entry is.
+V2_RECORDS: Final = 0  # records of magic 2
+MESSAGE: Final = 1  # one message of magic 0 or 1, from its CRC on
+WRAPPED: Final = 2  # the decompressed messages of a wrapper, each with offset and size
+UNREADABLE: Final = 3  # not to be read: iterate_records gives the reason
+
+ENTRY: Final = np.dtype(
+    [
+        ("position", np.int64),  # of the batch in the .log
+        ("start", np.int64),  # of its body in the array
+        ("stop", np.int64),
+        ("offset", np.int64),  # the batch's offset field
+        ("base_timestamp", np.int64),
+        ("max_timestamp", np.int64),
+        ("count", np.int32),  # records of magic 2
+        ("kind", np.int16),
+        ("magic", np.int16),
+        ("attributes", np.int16),
+        ("is_complete", np.int16),  # 0: decompression failed where the body ends
+    ]
+)
+"""One row per batch whose records are wanted."""
 
 
 class HeldBatches(NamedTuple):
@@ -143,30 +165,6 @@ def _read_only(array: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     view = array.view()
     view.flags.writeable = False
     return view
-
-
-# What the body of an entry is.
-V2_RECORDS: Final = 0  # records of magic 2
-MESSAGE: Final = 1  # one message of magic 0 or 1, from its CRC on
-WRAPPED: Final = 2  # the decompressed messages of a wrapper, each with offset and size
-UNREADABLE: Final = 3  # not to be read: iterate_records gives the reason
-
-ENTRY: Final = np.dtype(
-    [
-        ("position", np.int64),  # of the batch in the .log
-        ("start", np.int64),  # of its body in the array
-        ("stop", np.int64),
-        ("offset", np.int64),  # the batch's offset field
-        ("base_timestamp", np.int64),
-        ("max_timestamp", np.int64),
-        ("count", np.int32),  # records of magic 2
-        ("kind", np.int16),
-        ("magic", np.int16),
-        ("attributes", np.int16),
-        ("is_complete", np.int16),  # 0: decompression failed where the body ends
-    ]
-)
-"""One row per batch whose records are wanted."""
 
 
 def fill_entries(data: Bytes, start: int, batches: Any, entries: Any) -> None:

@@ -1,4 +1,6 @@
-r"""Topic settings in the saved output of two of Kafka's own tools.
+r"""Texts of Kafka's tools and brokers: topic settings, committed offsets, property files.
+
+Topic settings, in the saved output of two tools:
 
     kafka-configs.sh --describe --entity-type topics --all     every effective setting
         All configs for topic orders are:
@@ -17,11 +19,9 @@ log.segment.bytes as a topic setting, but not its log.retention.hours. One text 
 Values are kept as printed: they may contain `=`, `,` and spaces, or be empty.
 Kafka: `ConfigCommand.describeResourceConfig`, `TopicCommand.TopicDescription.printDescription`.
 
-The JSON of `kafka-delete-records.sh --offset-json-file`: it deletes records before offsets.
+Committed offsets, as the CSV of `kafka-consumer-groups.sh --export` or the output of `--describe`:
 
-Committed offsets in the forms of Kafka's tools: the CSV of `--from-file`, and `--describe`.
-
-    topic,partition,offset              header optional; as `kafka-consumer-groups.sh --export`
+    topic,partition,offset              header optional
     group,topic,partition,offset        several groups
 
     GROUP  TOPIC  PARTITION  CURRENT-OFFSET  LOG-END-OFFSET  LAG  CONSUMER-ID  HOST  CLIENT-ID
@@ -31,7 +31,7 @@ Output of `--describe` may have other columns in between, and blanks in its last
 without a committed offset (`-`) are left out. Kafka: `ConsumerGroupCommand` (`CsvUtils`,
 `printOffsets`), 2.x to 4.x.
 
-Java's property files, as `java.util.Properties.load` reads them: for Spark and for brokers.
+Property files, as `java.util.Properties.load` reads them:
 
     # a comment; `!` also begins one
     key value     key=value     key: value     key = value
@@ -139,12 +139,12 @@ def parse_kafka_configs(text: str) -> dict[str, dict[str, str]]:
             continue
         else:
             raise PolicyError(f"line {number}: {_quoted(line)} found, expected {EXPECTED_OUTPUT}")
-        said = topics.setdefault(topic, {})
+        known = topics.setdefault(topic, {})
         for key, value in settings:
-            if said.setdefault(key, value) != value:
+            if known.setdefault(key, value) != value:
                 raise PolicyError(
                     f"line {number}: topic {topic}: {key}={value} found, expected "
-                    f"{said[key]!r} as above: give the output of one run on one cluster"
+                    f"{known[key]!r} as above: give the output of one run on one cluster"
                 )
     if not topics:
         raise PolicyError(f"line 1: no topic found, expected {EXPECTED_OUTPUT}")
@@ -183,9 +183,10 @@ _DELETE_RECORDS_VERSION: Final = 1
 
 
 def delete_records_object(offsets: Iterable[tuple[str, int, int]]) -> dict[str, Any]:
-    """Return the JSON object of (topic, partition, offset), in the given order.
+    """Return the JSON object of `kafka-delete-records.sh --offset-json-file`, in the given order.
 
-    Source: `DeleteRecordsCommand`, version 1.
+    It deletes the records of a partition before an offset. Source: `DeleteRecordsCommand`,
+    version 1.
 
     >>> delete_records_object([("orders", 0, 42)])
     {'partitions': [{'topic': 'orders', 'partition': 0, 'offset': 42}], 'version': 1}
@@ -197,7 +198,7 @@ def delete_records_object(offsets: Iterable[tuple[str, int, int]]) -> dict[str, 
     return {"partitions": partitions, "version": _DELETE_RECORDS_VERSION}
 
 
-_WANTED: Final = ("TOPIC", "PARTITION", "CURRENT-OFFSET")
+_COLUMNS: Final = ("TOPIC", "PARTITION", "CURRENT-OFFSET")
 _MOST_PARTITION: Final = 2**31 - 1
 _MOST_OFFSET: Final = 2**63 - 1
 _CSV_EXPECTED: Final = "topic,partition,offset or group,topic,partition,offset"
@@ -218,13 +219,13 @@ def parse_group_offsets(text: str) -> list[GroupOffset]:
     Raises ValueError for other text, for a text without offsets, and for two offsets of one
     partition and group. The message has the line, what was found and what was expected.
     """
-    described = any(set(_WANTED) <= set(line.split()) for line in text.splitlines())
+    described = any(set(_COLUMNS) <= set(line.split()) for line in text.splitlines())
     offsets: dict[tuple[str, str, int], GroupOffset] = {}
-    for number, one in _described(text) if described else _csv(text):
-        key = one[:3]
-        if offsets.setdefault(key, one) != one:
+    for number, row in _described(text) if described else _csv(text):
+        key = row[:3]
+        if offsets.setdefault(key, row) != row:
             raise ValueError(
-                f"line {number}: {one.topic}-{one.partition} has offset {one.offset}, "
+                f"line {number}: {row.topic}-{row.partition} has offset {row.offset}, "
                 f"but {offsets[key].offset} above; expected one offset"
             )
     if not offsets:
@@ -236,12 +237,15 @@ def _described(text: str) -> Iterator[tuple[int, GroupOffset]]:
     columns: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
         cells = line.split()
-        if set(_WANTED) <= set(cells):
+        if set(_COLUMNS) <= set(cells):
             columns = cells
         elif columns and _is_row(cells, columns):
             row = dict(zip(columns, cells, strict=False))
             if row["CURRENT-OFFSET"] != "-":
-                yield number, _offset(number, row.get("GROUP", ""), *(row[one] for one in _WANTED))
+                yield (
+                    number,
+                    _offset(number, row.get("GROUP", ""), *(row[name] for name in _COLUMNS)),
+                )
         elif columns and cells and not line.startswith(("Consumer group", "Warning", "Error")):
             raise ValueError(f"line {number}: {len(cells)} cells found, expected {len(columns)}")
 

@@ -1,13 +1,16 @@
-"""The `partition.metadata` of a partition's directory: the id of its topic.
+"""Small text files of a broker: topic ids, leader epochs and offset checkpoints.
+
+`partition.metadata` of a partition's directory has the id of its topic, since Kafka 2.8:
 
     version: 0
     topic_id: bn9RMmT4REWVDFQzf3IUaQ          no line break follows
 
-Since Kafka 2.8. A topic that is deleted and created again has the same name and another id. A
-broker whose controller knows another id moves the directory aside as `-stray`.
+A topic that is deleted and created again has the same name and another id. A broker whose
+controller knows another id moves the directory aside as `-stray`.
 Source: `PartitionMetadata.encode`, `PartitionMetadataReadBuffer.read`, `Uuid` (3.1 to 4.3).
 
-The `leader-epoch-checkpoint` of a partition: where each leader's records begin.
+`leader-epoch-checkpoint` of a partition's directory has the offset where each leader's records
+begin:
 
     0            the version; there is only this one
     2            number of entries
@@ -17,7 +20,7 @@ The `leader-epoch-checkpoint` of a partition: where each leader's records begin.
 Epochs and offsets grow. A broker compares them with those of the other replicas to find where two
 logs part. Kafka: `LeaderEpochCheckpointFile`, `LeaderEpochFileCache` (0.11 to 4.x).
 
-A broker's offset checkpoints: text files at the top of each of its log directories.
+Offset checkpoints are at the top of each log directory:
 
     0                        the version; there is only this one
     2                        number of entries
@@ -28,15 +31,6 @@ A broker's offset checkpoints: text files at the top of each of its log director
 offset, because of `DeleteRecords` or retention. The other checkpoints have the same form. Kafka
 writes a temporary file and renames it, so only a copy can be torn.
 Source: `CheckpointFile.read`, `OffsetCheckpointFile` (4.1).
-
-Topic ids in a user's file: a JSON object, or the saved output of `kafka-topics.sh --describe`.
-
-    {"orders": "bn9RMmT4REWVDFQzf3IUaQ"}
-
-    Topic: orders   TopicId: bn9RMmT4REWVDFQzf3IUaQ PartitionCount: 1  ReplicationFactor: 1  ...
-        Topic: orders   Partition: 0    Leader: 1  Replicas: 1  Isr: 1
-
-Kafka: `TopicCommand.TopicDescription.printDescription` (2.8 to 4.x).
 """
 
 import base64
@@ -256,8 +250,8 @@ def with_offset(text: str, topic: str, partition: int, offset: int) -> str:
     parse_offset_checkpoint(text)
     lines = text.splitlines(keepends=True)
     for number, line in enumerate(lines[2:], 2):
-        name, said, _ = line.split()
-        if (name, int(said)) == (topic, partition):
+        line_topic, line_partition, _ = line.split()
+        if (line_topic, int(line_partition)) == (topic, partition):
             lines[number] = f"{topic} {partition} {offset}\n"
     return "".join(lines)
 
@@ -293,7 +287,11 @@ TOPIC_IDS_EXPECTED: Final = (
 
 
 def parse_topic_ids(text: str) -> dict[str, str]:
-    """Return {topic: id}, ids as 22 characters; ValueError, one line, for other text.
+    """Return {topic: id} of a user's file, ids as 22 characters; ValueError for other text.
+
+    It is a JSON object, or the saved output of `kafka-topics.sh --describe`, which begins with
+    `Topic: orders   TopicId: bn9RMmT4REWVDFQzf3IUaQ PartitionCount: 1 ...`. Kafka:
+    `TopicCommand.TopicDescription.printDescription` (2.8 to 4.x).
 
     >>> parse_topic_ids('{"orders": "6e7f5132-64f8-4445-950c-54337f721469"}')
     {'orders': 'bn9RMmT4REWVDFQzf3IUaQ'}
@@ -306,7 +304,7 @@ def parse_topic_ids(text: str) -> dict[str, str]:
         pairs = [(match[1], match[2]) for match in described if match]
     if not pairs:
         raise ValueError(f"no topic ids found, expected {TOPIC_IDS_EXPECTED}")
-    found: dict[str, str] = {}
+    ids: dict[str, str] = {}
     for topic, written in pairs:
         topic_id = parse_topic_id(written)
         if not is_topic(topic):
@@ -315,7 +313,7 @@ def parse_topic_ids(text: str) -> dict[str, str]:
             raise ValueError(
                 f"topic {topic}: id {written[:80]!r} found, expected 22 characters of base64"
             )
-        if found.setdefault(topic, topic_id) != topic_id:
-            both = f"{found[topic]} and {topic_id}"
+        if ids.setdefault(topic, topic_id) != topic_id:
+            both = f"{ids[topic]} and {topic_id}"
             raise ValueError(f"topic {topic}: ids {both} found, expected one")
-    return found
+    return ids

@@ -116,8 +116,8 @@ def in_kafkas_order(states: Iterable[ProducerState]) -> tuple[ProducerState, ...
     than eight ids of a large table have one bucket, a broker may write these in another order.
 
     >>> ids = [1000, 31, 5]
-    >>> found = in_kafkas_order(ProducerState(one, 0, 0, 0, 0, 0, -1, -1) for one in ids)
-    >>> [state.producer_id for state in found]
+    >>> states = (ProducerState(producer_id, 0, 0, 0, 0, 0, -1, -1) for producer_id in ids)
+    >>> [state.producer_id for state in in_kafkas_order(states)]
     [5, 1000, 31]
     """
     states = tuple(states)
@@ -134,7 +134,7 @@ def _table_size(hashes: npt.NDArray[np.uint64]) -> int:
     first = hashes[:_SMALL_TABLE].tolist()
     for count in range(1, len(first) + 1):
         if size < _SMALL_TABLE:  # a full bucket doubles a small table, too
-            same = sum((one ^ first[count - 1]) & (size - 1) == 0 for one in first[:count])
+            same = sum((other ^ first[count - 1]) & (size - 1) == 0 for other in first[:count])
             size *= 2 if same > _MOST_IN_BUCKET else 1
         while count * 4 > size * 3:
             size *= 2

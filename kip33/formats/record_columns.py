@@ -1,13 +1,11 @@
-"""The records of many batches as rows of `record_fields.RECORD`.
+"""The records of many batches as rows of `records.RECORD`, and their fields side by side.
 
-One function reads the bodies of the batches in one array, and stops when its rows are full, at a
-record that cannot be read, or at the end. It runs uncompiled and compiled, as `kip33.formats.walk`
-does, and uses only integers, fields of arrays and the functions of `bigendian`. It copies no key
-and no value. It decides as `kip33.formats.records.iterate_records` which records can be read.
+`add_records` reads the bodies of the batches in one array. It copies no key and no value. Which
+records can be read is decided as in `kip33.formats.records.iterate_records`. `add_fields` and
+`find_headers` then copy fields as the data and offsets of an Arrow binary array.
 
-Fields of records, copied side by side: the offsets and the data of an Arrow binary array.
-
-The functions run uncompiled and compiled, as `kip33.formats.walk` does.
+The functions run uncompiled and compiled, as `kip33.formats.walk` does. So they use only integers,
+fields of arrays and the functions of `kip33.formats.crc`.
 """
 
 from typing import Any, Final

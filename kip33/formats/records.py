@@ -1,7 +1,7 @@
-"""The records inside one entry of a `.log`, one at a time.
+"""The records of one entry of a `.log`: records of magic 2, messages of magic 0 and 1.
 
-This is a record of magic 2, plain or in the decompressed body. Varints are zig-zag, 7 bits per
-byte, lowest bits first:
+A record of magic 2, plain or in the decompressed body. Varints are zig-zag, 7 bits per byte, lowest
+bits first:
 
     length          varint    bytes that follow this field
     attributes      int8      unused
@@ -12,11 +12,7 @@ byte, lowest bits first:
     value           varint length (-1 null), bytes
     headers         varint count, then each: key (length, UTF-8), value (length or -1, bytes)
 
-Magic 0 and 1 have messages instead, see `kip33.formats.records`.
-Checksums are not verified here: the walk over the batches has verified every byte.
-Kafka: `DefaultRecord`, `DefaultRecordBatch.streamingIterator`, `ControlRecordType`.
-
-Messages of magic 0 and 1: one alone, or those inside a compressed one, its wrapper.
+A message of magic 0 or 1, alone or inside a compressed one, its wrapper:
 
     crc             uint32    CRC-32 of the following bytes
     magic           int8      inside a wrapper it may differ from the wrapper's (KAFKA-4298)
@@ -26,12 +22,12 @@ Messages of magic 0 and 1: one alone, or those inside a compressed one, its wrap
     value           int32 length (-1 null), bytes; a wrapper's value is the compressed entries
 
 Offsets inside a wrapper of magic 0 are absolute. Those of magic 1 are relative: the wrapper's own
-offset is that of its last message. If it is 0, they count from 0 (librdkafka). Kafka:
+offset is that of its last message. If it is 0, they count from 0 (librdkafka).
+
+Checksums are not verified here: the walk over the batches has verified every byte. `read_record`
+and `read_fronts` also run compiled (`kip33.formats.native.compiler`).
+Kafka: `DefaultRecord`, `DefaultRecordBatch.streamingIterator`, `ControlRecordType`,
 `AbstractLegacyRecordBatch`, `LegacyRecord`.
-
-One record: where its key, value and headers are, in a body of magic 2.
-
-The functions run uncompiled and compiled, as `kip33.formats.record_columns` does, which calls them.
 """
 
 import io

@@ -1,33 +1,30 @@
-"""The `.timeindex` file: one 12-byte big-endian entry after another.
+"""The `.timeindex` and the `.index` of a segment.
+
+`.timeindex`, one 12-byte big-endian entry after another:
 
     bytes   field             type    meaning
     0..7    timestamp         int64   max timestamp so far, ms since epoch
     8..11   relative offset   int32   offset minus the base offset in the file name
 
-An entry (T, o) says: any record in this segment later than T comes after offset o.
-Timestamps grow strictly, offsets never fall. No header, no checksum; a damaged file is rebuilt.
-A broker preallocates the active segment's file, so a live copy may end in zero bytes or, after a
-follower truncated its log, in stale entries. Kafka: `TimeIndex` (0.10.1 to 4.x).
+An entry (T, o) says: any record in this segment later than T comes after offset o. Timestamps grow
+strictly, offsets never fall. Kafka: `TimeIndex` (0.10.1 to 4.x).
 
-The bytes of an index file, without trailing zeros.
-
-A broker preallocates the index files of its active segment, and a sparse file may have any size.
-So zeros at the end are counted, not kept in memory.
-
-The CRC-32C of an index file, as the catalog keeps it.
-
-The `.index` file: one 8-byte big-endian entry after another.
+`.index`, one 8-byte big-endian entry after another:
 
     bytes   field             type    meaning
     0..3    relative offset   int32   offset minus the base offset in the file name
     4..7    position          int32   of a batch's first byte in the .log
 
 An entry (o, p) says: records after offset o do not begin before position p; to find offset o or a
-later one, read from p. Offsets and positions grow strictly. No header, no checksum.
-Since Kafka 2.0 o is the last offset of the batch at p; until 3.9 and 4.0, of the last batch of the
-append that began at p. Before 2.0 it was the first offset; of a compressed set of v0 or v1, the
-first inside. A live copy ends in zeros or stale entries.
+later one, read from p. Offsets and positions grow strictly. Since Kafka 2.0 o is the last offset of
+the batch at p; until 3.9 and 4.0, of the last batch of the append that began at p. Before 2.0 it
+was the first offset; of a compressed set of v0 or v1, the first inside.
 Kafka: `OffsetIndex` (0.8 to 4.x).
+
+Neither file has a header or a checksum; a damaged one is rebuilt. A broker preallocates the files
+of the active segment, so a live copy may end in zero bytes or, after a follower truncated its log,
+in stale entries. A sparse file may have any size: `IndexBytes` counts the zeros at the end and does
+not keep them in memory.
 """
 
 from bisect import bisect_left, bisect_right
@@ -39,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kip33.errors import CorruptIndexError, IndexOffsetOverflowError
-from kip33.formats.batch import NO_TIMESTAMP
+from kip33.formats.batch import MAX_INT32, NO_TIMESTAMP
 from kip33.formats.batch_crc import with_crc32c
 from kip33.formats.crc import crc32c
 from kip33.formats.native import compiled, crc32c_tables, is_loaded
@@ -50,7 +47,15 @@ TIME_ENTRY_BYTES: Final = 12
 TIME_INDEX_PREALLOCATED_BYTES: Final = (
     10485756  # file size for an active segment: segment.index.bytes, complete entries
 )
-_MAX_INT32: Final = 2**31 - 1
+OFFSET_ENTRY: Final = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
+OFFSET_ENTRY_BYTES: Final = 8
+OFFSET_INDEX_PREALLOCATED_BYTES: Final = (
+    10485760  # file size for an active segment: the default of segment.index.bytes
+)
+PIECE_ENTRIES: Final = 1 << 16
+_PLAIN_INDEX_BYTES: Final = (
+    4096  # the index of a log of 1 MiB is smaller: neither needs compiled code
+)
 
 
 class TimestampOffset(NamedTuple):
@@ -95,13 +100,7 @@ class TimeIndex:
 
         Raises `IndexOffsetOverflowError` if an offset is not within 2^31 - 1 of the base.
         """
-        if len(offsets):
-            # Python integers, because the difference of two int64 may overflow.
-            for offset in (int(offsets.min()), int(offsets.max())):
-                if not 0 <= offset - base_offset <= _MAX_INT32:
-                    raise IndexOffsetOverflowError(
-                        f"offset {offset} has no int32 form relative to base offset {base_offset}"
-                    )
+        _require_relative(offsets, base_offset)
         entries = np.empty(len(timestamps), TIME_ENTRY)
         entries["timestamp"] = timestamps
         entries["relative_offset"] = offsets - base_offset
@@ -228,120 +227,6 @@ class TimeIndex:
         return f"<TimeIndex base_offset={self.base_offset} entries={len(self)} {self.last_entry}>"
 
 
-PIECE_ENTRIES: Final = 1 << 16
-
-
-class IndexBytes:
-    """A file's bytes: `kept` ends with the last byte that is not zero; `zeros` zeros follow."""
-
-    __slots__ = ("kept", "zeros")
-
-    def __init__(self, kept: bytes, zeros: int = 0) -> None:
-        """Take the bytes and the number of zeros after them; `kept` may also end in zeros."""
-        self.kept = kept.rstrip(b"\0")
-        self.zeros = zeros + len(kept) - len(self.kept)
-
-    @classmethod
-    def of(cls, data: "bytes | IndexBytes") -> "IndexBytes":
-        """Return `data` as IndexBytes."""
-        return data if isinstance(data, IndexBytes) else cls(data)
-
-    def __len__(self) -> int:
-        """Return the file's size, zeros included."""
-        return len(self.kept) + self.zeros
-
-    def __eq__(self, other: object) -> bool:
-        """Return whether the file has these bytes."""
-        if isinstance(other, IndexBytes):
-            return self.kept == other.kept and self.zeros == other.zeros
-        if isinstance(other, bytes):
-            return len(other) == len(self) and IndexBytes(other).kept == self.kept
-        return NotImplemented
-
-    def __hash__(self) -> int:
-        """Return a hash consistent with equality."""
-        return hash((self.kept, self.zeros))
-
-    def __getitem__(self, part: slice) -> Self:
-        """Return a slice, as `bytes` does."""
-        start, stop, _ = part.indices(len(self))
-        kept = self.kept[start:stop]
-        return type(self)(kept, max(0, stop - start) - len(kept))
-
-    def __bytes__(self) -> bytes:
-        """Return all bytes."""
-        return self.kept + bytes(self.zeros)
-
-    @property
-    def is_zeros(self) -> bool:
-        """Return whether all bytes are zero."""
-        return not self.kept
-
-    def entries(self, entry_bytes: int) -> tuple[bytes, int]:
-        """Return the complete entries up to and including the first zero entry of the trailing
-        zeros, and how often that zero entry is repeated after it."""
-        whole = len(self) // entry_bytes
-        held = min(whole, -(-len(self.kept) // entry_bytes) + 1)
-        data = self.kept[: held * entry_bytes]
-        return data + bytes(held * entry_bytes - len(data)), whole - held
-
-
-class IndexBytesBuilder:
-    """Takes a file's bytes piece by piece; zeros that may be trailing are only counted."""
-
-    def __init__(self) -> None:
-        """Start an empty file."""
-        self._kept = bytearray()
-        self._zeros = 0
-
-    def append(self, piece: bytes) -> None:
-        """Take the next bytes."""
-        stripped = piece.rstrip(b"\0")
-        if stripped:
-            self._kept += bytes(self._zeros)
-            self._kept += stripped
-            self._zeros = 0
-        self._zeros += len(piece) - len(stripped)
-
-    def built(self) -> IndexBytes:
-        """Return the bytes of all pieces."""
-        return IndexBytes(bytes(self._kept), self._zeros)
-
-
-def _pieces_of_entries(entries: npt.NDArray[np.void]) -> Iterator[npt.NDArray[np.void]]:
-    """Yield the entries in pieces, to bound the memory of whatever is computed from them."""
-    for start in range(0, len(entries), PIECE_ENTRIES):
-        yield entries[start : start + PIECE_ENTRIES]
-
-
-_PLAIN_INDEX_BYTES: Final = (
-    4096  # the index of a log of 1 MiB is smaller: neither needs compiled code
-)
-
-
-def index_crc32c(data: bytes, value: int = 0, *, native: bool | None = None) -> int:
-    """Return the CRC-32C `value` with `data` added; 0 to 2^32 - 1.
-
-    `native`: whether compiled code is used; None: for more than a few KiB, or if it is loaded.
-
-    >>> hex(index_crc32c(b"123456789"))
-    '0xe3069283'
-    """
-    if native is None:
-        native = len(data) > _PLAIN_INDEX_BYTES or is_loaded()
-    if not native:
-        return crc32c(value, data, 0, len(data), None)
-    array = np.frombuffer(data, np.uint8)
-    return int(compiled(with_crc32c)(value, array, crc32c_tables()))
-
-
-OFFSET_ENTRY: Final = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
-OFFSET_ENTRY_BYTES: Final = 8
-OFFSET_INDEX_PREALLOCATED_BYTES: Final = (
-    10485760  # file size for an active segment: the default of segment.index.bytes
-)
-
-
 class OffsetPosition(NamedTuple):
     """One entry: absolute offset, bytes from the start of the `.log`."""
 
@@ -384,15 +269,9 @@ class OffsetIndex:
         Raises `IndexOffsetOverflowError` if an offset is not within 2^31 - 1 of the base, and
         `ValueError` for a position outside int32, which no segment has.
         """
-        if len(offsets):
-            # Python integers, because the difference of two int64 may overflow.
-            for offset in (int(offsets.min()), int(offsets.max())):
-                if not 0 <= offset - base_offset <= _MAX_INT32:
-                    raise IndexOffsetOverflowError(
-                        f"offset {offset} has no int32 form relative to base offset {base_offset}"
-                    )
-            if positions.min() < 0 or positions.max() > _MAX_INT32:
-                raise ValueError("a position is not a non-negative int32")
+        _require_relative(offsets, base_offset)
+        if len(positions) and (positions.min() < 0 or positions.max() > MAX_INT32):
+            raise ValueError("a position is not a non-negative int32")
         entries = np.empty(len(offsets), OFFSET_ENTRY)
         entries["relative_offset"] = offsets - base_offset
         entries["position"] = positions
@@ -505,3 +384,114 @@ class OffsetIndex:
     def __repr__(self) -> str:
         """Return base offset, length and last entry: a file may have 1310720 entries."""
         return f"<OffsetIndex base_offset={self.base_offset} entries={len(self)} {self.last_entry}>"
+
+
+def _require_relative(offsets: npt.NDArray[np.int64], base_offset: int) -> None:
+    """Raise IndexOffsetOverflowError for an offset that no entry can hold."""
+    if not len(offsets):
+        return
+    # Python integers, because the difference of two int64 may overflow.
+    for offset in (int(offsets.min()), int(offsets.max())):
+        if not 0 <= offset - base_offset <= MAX_INT32:
+            raise IndexOffsetOverflowError(
+                f"offset {offset} has no int32 form relative to base offset {base_offset}"
+            )
+
+
+def _pieces_of_entries(entries: npt.NDArray[np.void]) -> Iterator[npt.NDArray[np.void]]:
+    """Yield the entries in pieces, to bound the memory of whatever is computed from them."""
+    for start in range(0, len(entries), PIECE_ENTRIES):
+        yield entries[start : start + PIECE_ENTRIES]
+
+
+class IndexBytes:
+    """A file's bytes: `kept` ends with the last byte that is not zero; `zeros` zeros follow."""
+
+    __slots__ = ("kept", "zeros")
+
+    def __init__(self, kept: bytes, zeros: int = 0) -> None:
+        """Take the bytes and the number of zeros after them; `kept` may also end in zeros."""
+        self.kept = kept.rstrip(b"\0")
+        self.zeros = zeros + len(kept) - len(self.kept)
+
+    @classmethod
+    def of(cls, data: "bytes | IndexBytes") -> "IndexBytes":
+        """Return `data` as IndexBytes."""
+        return data if isinstance(data, IndexBytes) else cls(data)
+
+    def __len__(self) -> int:
+        """Return the file's size, zeros included."""
+        return len(self.kept) + self.zeros
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether the file has these bytes."""
+        if isinstance(other, IndexBytes):
+            return self.kept == other.kept and self.zeros == other.zeros
+        if isinstance(other, bytes):
+            return len(other) == len(self) and IndexBytes(other).kept == self.kept
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        """Return a hash consistent with equality."""
+        return hash((self.kept, self.zeros))
+
+    def __getitem__(self, part: slice) -> Self:
+        """Return a slice, as `bytes` does."""
+        start, stop, _ = part.indices(len(self))
+        kept = self.kept[start:stop]
+        return type(self)(kept, max(0, stop - start) - len(kept))
+
+    def __bytes__(self) -> bytes:
+        """Return all bytes."""
+        return self.kept + bytes(self.zeros)
+
+    @property
+    def is_zeros(self) -> bool:
+        """Return whether all bytes are zero."""
+        return not self.kept
+
+    def entries(self, entry_bytes: int) -> tuple[bytes, int]:
+        """Return the complete entries up to and including the first zero entry of the trailing
+        zeros, and how often that zero entry is repeated after it."""
+        whole = len(self) // entry_bytes
+        held = min(whole, -(-len(self.kept) // entry_bytes) + 1)
+        data = self.kept[: held * entry_bytes]
+        return data + bytes(held * entry_bytes - len(data)), whole - held
+
+
+class IndexBytesBuilder:
+    """Takes a file's bytes piece by piece; zeros that may be trailing are only counted."""
+
+    def __init__(self) -> None:
+        """Start an empty file."""
+        self._kept = bytearray()
+        self._zeros = 0
+
+    def append(self, piece: bytes) -> None:
+        """Take the next bytes."""
+        stripped = piece.rstrip(b"\0")
+        if stripped:
+            self._kept += bytes(self._zeros)
+            self._kept += stripped
+            self._zeros = 0
+        self._zeros += len(piece) - len(stripped)
+
+    def built(self) -> IndexBytes:
+        """Return the bytes of all pieces."""
+        return IndexBytes(bytes(self._kept), self._zeros)
+
+
+def index_crc32c(data: bytes, value: int = 0, *, native: bool | None = None) -> int:
+    """Return the CRC-32C `value` with `data` added; 0 to 2^32 - 1.
+
+    `native`: whether compiled code is used; None: for more than a few KiB, or if it is loaded.
+
+    >>> hex(index_crc32c(b"123456789"))
+    '0xe3069283'
+    """
+    if native is None:
+        native = len(data) > _PLAIN_INDEX_BYTES or is_loaded()
+    if not native:
+        return crc32c(value, data, 0, len(data), None)
+    array = np.frombuffer(data, np.uint8)
+    return int(compiled(with_crc32c)(value, array, crc32c_tables()))

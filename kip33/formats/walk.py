@@ -3,7 +3,7 @@
 One function gets the bytes piece by piece. Its state between pieces is a STATE record, so a batch
 may be larger than any buffer: its CRC is carried over and its body is never assembled. It runs
 uncompiled for small files and compiled (`kip33.formats.native.compiler`) for all others. So it uses
-only integers, fields of arrays, and the functions of `bigendian` and `crc`.
+only integers, fields of arrays, and the functions of `kip33.formats.crc`.
 
 It decides exactly as Kafka which entries are complete: `FileLogInputStream.nextBatch` and
 `RecordBatch.ensureValid` (kafka-storage 4.1; the same since 0.11).

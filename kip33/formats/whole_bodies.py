@@ -1,18 +1,13 @@
-"""Bodies of batches, each decompressed in one step and placed after the other in one array.
+"""Decode the records of batches that are in memory, as rows of `records.RECORD`.
+
+Bodies are decompressed one after another into one array, until it has 1 MiB. Then one call reads
+the records of all of them, so a small batch costs little more than its bytes.
 
 Nearly every body is what a current client writes: one zstd frame, one gzip member, snappy blocks,
-or one LZ4 frame without extras. Those are decoded here, straight into the array. Everything else,
-damage too, is left to `kip33.formats.codecs`, which decodes chunk by chunk as Kafka does and finds
-the bytes before any damage. The memory in use grows with the bytes that were decoded, never with a
-size that a header claims.
-
-The records of batches that are in memory, as rows of `RECORD`.
-
-Bodies are decompressed one after another into one array until it has RUN_BYTES. Then one call
-reads the records of all of them. So a small batch costs little more than its bytes.
-
-The first PLAIN_BYTES are read by plain code, so a small log does not wait for compiled code. Bytes
-count as they are decompressed: a log of 700 bytes may have a million records.
+or one LZ4 frame without extras. `WholeBodies` decodes those in one step, straight into the array.
+Everything else, damage too, is left to `kip33.formats.codecs`, which decodes chunk by chunk as
+Kafka does and finds the bytes before any damage. The memory in use grows with the bytes that were
+decoded, never with a size that a header claims.
 """
 
 import struct
@@ -25,11 +20,27 @@ import numpy.typing as npt
 
 from kip33.errors import CorruptSegmentError, UnsupportedFormatError
 from kip33.formats.batch import CODEC_MASK, CODEC_NAMES, LOG_OVERHEAD
-from kip33.formats.codecs import DECOMPRESSED_CHUNK_BYTES, decompress
+from kip33.formats.codecs import (
+    DECOMPRESSED_CHUNK_BYTES,
+    LZ4_STORED,
+    XERIAL_HEADER_BYTES,
+    XERIAL_MAGIC,
+    claimed_snappy_bytes,
+    decompress,
+)
 from kip33.formats.held_batches import ENTRY, UNREADABLE, V2_RECORDS, HeldBatches, fill_entries
 from kip33.formats.native import Speed, compiled, plain
 from kip33.formats.record_columns import BAD, CURSOR, DONE, RECORD_LIMITS, add_records
 from kip33.formats.records import RECORD, record_error
+
+Rows: TypeAlias = npt.NDArray[np.void]
+
+_RECORD_ROWS: Final = 8192  # at once: they stay in the CPU's caches
+_RUN_BYTES: Final = 1 << 20
+# A small log does not wait for compiled code. Bytes count as they are decompressed: a log of 700
+# bytes may have a million records.
+PLAIN_BYTES: Final = 1 << 16
+_LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 
 _FIRST_BYTES: Final = 1 << 20
 _KEPT_BYTES: Final = 1 << 25  # a larger array is given back after its batch
@@ -41,10 +52,7 @@ _LZ4_BLOCK_BYTES: Final = {  # by the first bytes of a frame: magic, flags, bloc
 }
 _LZ4_HEADER_BYTES: Final = 7
 _LZ4_WORD: Final = struct.Struct("<I")  # before a block: its size, or 0 after the last one
-_LZ4_STORED: Final = 0x80000000
 _LZ4_DENSEST: Final = 255  # bytes from one
-_XERIAL: Final = b"\x82SNAPPY\x00"
-_XERIAL_HEADER_BYTES: Final = 16
 _XERIAL_SIZE: Final = struct.Struct(">i")
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 
@@ -176,9 +184,9 @@ class WholeBodies:
         return not member.unused_data
 
     def _snappy(self, stored: memoryview) -> bool:
-        if bytes(stored[: len(_XERIAL)]) != _XERIAL:
+        if bytes(stored[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
             return self._snappy_block(stored)
-        at, start = _XERIAL_HEADER_BYTES, self._stop
+        at, start = XERIAL_HEADER_BYTES, self._stop
         while at < len(stored):
             if len(stored) - at < _XERIAL_SIZE.size:
                 return False
@@ -196,14 +204,8 @@ class WholeBodies:
     def _snappy_block(self, block: memoryview) -> bool:
         import cramjam
 
-        claimed, shift = 0, 0
-        for byte in block[:5]:
-            claimed |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                break
-        # The densest element, a copy, expands 3 bytes to 64.
-        if claimed * 3 > len(block) * 64 or 2 * claimed > self._most:
+        claimed, is_possible = claimed_snappy_bytes(block)
+        if not is_possible or 2 * claimed > self._most:
             return False
         try:
             count = cramjam.snappy.decompress_raw_into(block, self._room(claimed, claimed))
@@ -224,12 +226,12 @@ class WholeBodies:
             at += _LZ4_WORD.size
             if word == 0:
                 return self._stop - start <= self._most
-            size = word & ~_LZ4_STORED
+            size = word & ~LZ4_STORED
             if not 0 < size <= min(block_bytes, len(stored) - at):
                 return False
             block = stored[at : at + size]
             at += size
-            if word & _LZ4_STORED:
+            if word & LZ4_STORED:
                 self._put(block)
                 continue
             most = min(block_bytes, size * _LZ4_DENSEST)
@@ -279,14 +281,6 @@ def _is_one_zstd_frame(stored: memoryview) -> bool:
     return False
 
 
-Rows: TypeAlias = npt.NDArray[np.void]
-
-_RECORD_ROWS: Final = 8192  # at once: they stay in the CPU's caches
-_RUN_BYTES: Final = 1 << 20
-PLAIN_BYTES: Final = 1 << 16  # fewer bytes are read before compiled code is loaded
-_LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
-
-
 class RecordLimits(NamedTuple):
     """The records to return; offsets and timestamps (ms) are inclusive."""
 
@@ -299,7 +293,7 @@ class RecordLimits(NamedTuple):
 class DecodedRecords(NamedTuple):
     """Rows of RECORD, and the bytes that they point into; both are valid until the next step."""
 
-    data: Any  # as the functions of `gathered_bytes` take it at this speed
+    data: Any  # as `record_columns.add_fields` takes it at this speed
     records: Rows
     speed: Speed
 

@@ -1,6 +1,6 @@
 """Compiled code: `compiled(function)` turns a plain function into machine code, cached on disk.
 
-The plain functions of `bigendian` and `crc` that it calls are replaced by those in `forms`, so the
+The plain functions of `kip33.formats.crc` that it calls are replaced by those in `forms`, so the
 walk and every rule are written once and run at two speeds. Compiled code releases Python's lock.
 Only modules of this package import numba.
 """
@@ -24,14 +24,13 @@ from numba.core import config
 from numba.extending import register_jitable
 
 from kip33.formats import byte_copy, crc
-from kip33.formats import crc as bigendian
 from kip33.formats.native import copies, cpu, folding, lanes, loads
 from kip33.formats.native import forms as native_forms
 from kip33.formats.native.forms import CRC32C_TABLES, NATIVE_FORMS
 from kip33.formats.native.object_kernels import CHECKED_BYTES
 
 # The sources of compiled code besides the functions themselves.
-MACHINE_FORMS: Final = (native_forms, copies, loads, lanes, folding, bigendian, byte_copy, crc)
+MACHINE_FORMS: Final = (native_forms, copies, loads, lanes, folding, byte_copy, crc)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 # The cache folder is a setting of the process, so only one thread at a time may change it.
 _ONE_AT_A_TIME: Final = threading.RLock()

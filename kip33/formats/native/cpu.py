@@ -6,8 +6,8 @@ from numba.core import config
 
 def features() -> str:
     """Return `+sse4.2,-avx,...`: the value of NUMBA_CPU_FEATURES, else this CPU's features."""
-    asked: str | None = config.CPU_FEATURES  # type: ignore[attr-defined]
-    return llvmlite.binding.get_host_cpu_features().flatten() if asked is None else asked
+    given: str | None = config.CPU_FEATURES  # type: ignore[attr-defined]
+    return llvmlite.binding.get_host_cpu_features().flatten() if given is None else given
 
 
 def has_crc32c() -> bool:

@@ -1,4 +1,4 @@
-"""Machine forms of the plain functions of `bigendian`, `byte_copy` and `crc`, for compiled code.
+"""Machine forms of the plain functions of `byte_copy` and `crc`, for compiled code.
 
 Both CRCs are folded 64 bytes at once if the CPU can do that (`native.folding`, AVX-512). Otherwise
 CRC-32C uses the CPU's own instruction: x86-64 `crc32` (SSE4.2), aarch64 `crc32cx`. Long pieces run
@@ -18,19 +18,18 @@ from numba.core import cgutils
 from numba.extending import intrinsic, overload, register_jitable
 
 from kip33.formats import byte_copy, crc
-from kip33.formats import crc as bigendian
 from kip33.formats.native import copies, cpu
 from kip33.formats.native.folding import FEWEST_BYTES, LANE_BYTES, folding, wide_folding
 from kip33.formats.native.loads import LOADS, load32_le, load64_le, prefetch
 
 NATIVE_FORMS: Final[set[Callable[..., Any]]] = {
-    bigendian.int8_at,
-    bigendian.int16_at,
-    bigendian.int32_at,
-    bigendian.uint32_at,
-    bigendian.int64_at,
-    bigendian.java_sum,
-    bigendian.will_need,
+    crc.int8_at,
+    crc.int16_at,
+    crc.int32_at,
+    crc.uint32_at,
+    crc.int64_at,
+    crc.java_sum,
+    crc.will_need,
     byte_copy.copy_bytes,
     crc.crc32,
     crc.crc32c,
@@ -51,12 +50,12 @@ for _plain, _native_load in LOADS.items():
     _give_load(_plain, _native_load)
 
 
-@overload(bigendian.java_sum, strict=False)
+@overload(crc.java_sum, strict=False)
 def _java_sum(a: Any, b: Any) -> Any:
     return lambda a, b: a + b
 
 
-@overload(bigendian.will_need, strict=False)
+@overload(crc.will_need, strict=False)
 def _will_need(data: Any, at: Any) -> Any:
     return lambda data, at: prefetch(data, at)
 
@@ -64,9 +63,6 @@ def _will_need(data: Any, at: Any) -> Any:
 @overload(byte_copy.copy_bytes, strict=False)
 def _copy_bytes(target: Any, at: Any, data: Any, start: Any, count: Any) -> Any:
     return lambda target, at, data, start, count: copies.copy(target, at, data, start, count)
-
-
-# --- CRC-32C by instruction -------------------------------------------------------------------
 
 
 def _crc_instruction(architecture: str) -> tuple[str, str] | None:
@@ -181,8 +177,6 @@ def crc32c_by_instruction(value: Any, data: Any, start: Any, stop: Any) -> Any:
     return register ^ np.uint64(0xFFFFFFFF)
 
 
-# --- slicing tables ---------------------------------------------------------------------------
-
 CRC32_TABLES = crc.slicing_tables(crc.CRC32_POLYNOMIAL, 16)
 CRC32C_TABLES = crc.slicing_tables(crc.CRC32C_POLYNOMIAL, 16)
 
@@ -224,8 +218,6 @@ def _by_tables(value: Any, data: Any, start: Any, stop: Any, tables: Any) -> Any
     return register ^ np.uint64(0xFFFFFFFF)
 
 
-# --- folding ----------------------------------------------------------------------------------
-
 _crc32_folded = folding(crc.CRC32_POLYNOMIAL)
 _crc32_folded_wide = wide_folding(crc.CRC32_POLYNOMIAL)
 _crc32c_folded_wide = wide_folding(crc.CRC32C_POLYNOMIAL)
@@ -258,9 +250,6 @@ def crc32c_by_wide_folding(value: Any, data: Any, start: Any, stop: Any) -> Any:
         return crc32c_by_instruction(value, data, start, stop)
     low, high = _crc32c_folded_wide(data, start, stop, np.uint64(value) ^ np.uint64(0xFFFFFFFF))
     return _step8(_step8(np.uint64(0), low), high) ^ np.uint64(0xFFFFFFFF)
-
-
-# --- which of them ----------------------------------------------------------------------------
 
 
 @overload(crc.crc32)

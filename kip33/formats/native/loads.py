@@ -6,7 +6,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from kip33.formats import crc as bigendian
+from kip33.formats import crc
 
 
 def _load(bits: int, *, signed: bool, swap: bool) -> Any:
@@ -33,11 +33,11 @@ def _load(bits: int, *, signed: bool, swap: bool) -> Any:
 
 
 LOADS: Final = {
-    bigendian.int8_at: _load(8, signed=True, swap=True),
-    bigendian.int16_at: _load(16, signed=True, swap=True),
-    bigendian.int32_at: _load(32, signed=True, swap=True),
-    bigendian.uint32_at: _load(32, signed=False, swap=True),
-    bigendian.int64_at: _load(64, signed=True, swap=True),
+    crc.int8_at: _load(8, signed=True, swap=True),
+    crc.int16_at: _load(16, signed=True, swap=True),
+    crc.int32_at: _load(32, signed=True, swap=True),
+    crc.uint32_at: _load(32, signed=False, swap=True),
+    crc.int64_at: _load(64, signed=True, swap=True),
 }
 # crc registers are little-endian by definition
 load32_le = _load(32, signed=False, swap=False)
