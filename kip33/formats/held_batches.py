@@ -30,7 +30,6 @@ from kip33.formats.windows import shorter
 WINDOW_BYTES: Final = 1 << 20
 _ROWS: Final = 4096
 
-
 # What the body of an entry is.
 V2_RECORDS: Final = 0  # records of magic 2
 MESSAGE: Final = 1  # one message of magic 0 or 1, from its CRC on

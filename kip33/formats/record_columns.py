@@ -1,4 +1,4 @@
-"""The records of many batches as rows of `records.RECORD`, and their fields side by side.
+"""The records of many batches as rows of `formats.records.RECORD`, and their fields side by side.
 
 `add_records` reads the bodies of the batches in one array. It copies no key and no value. Which
 records can be read is decided as in `kip33.formats.records.iterate_records`. `add_fields` and

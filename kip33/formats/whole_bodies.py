@@ -1,4 +1,4 @@
-"""Decode the records of batches that are in memory, as rows of `records.RECORD`.
+"""Decode the records of batches that are in memory, as rows of `formats.records.RECORD`.
 
 Bodies are decompressed one after another into one array, until it has 1 MiB. Then one call reads
 the records of all of them, so a small batch costs little more than its bytes.

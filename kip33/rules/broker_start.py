@@ -1,17 +1,14 @@
-"""What a broker does with a segment when it starts, depending on the `.index` beside the log.
+"""What a broker does with a segment when it starts, given the index files beside the log.
 
 A broker recovers an old segment only if its `.index` is missing. Recovery cuts a damaged tail and
 rewrites all index files. If there is an `.index`, whatever its content, the segment is loaded
 unchanged: a damaged tail stays, and consumers fail on it. A log that recovery cannot process
 (status `invalid`) keeps the broker from starting if its `.index` is missing (kafka-storage 4.1:
-`LogLoader.loadSegmentFiles` does not handle this error).
+`LogLoader.loadSegmentFiles` does not handle this error). So kip33 never puts an `.index` beside a
+damaged log, and what it does with an existing one depends on the log.
 
-So kip33 never puts an `.index` beside a damaged log. What it does with an existing one depends on
-the log.
-
-The largest timestamp that a broker uses for a segment, given the indexes beside the log.
-
-Kafka 2.3 and later (KAFKA-7283), after a clean shutdown, for every segment including the last one:
+The largest timestamp that a broker uses for a segment, in Kafka 2.3 and later (KAFKA-7283), after a
+clean shutdown, for every segment including the last one:
 
     .index    .timeindex                   largest timestamp
     missing   anything                     the log's: the segment is recovered

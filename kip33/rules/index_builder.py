@@ -83,7 +83,7 @@ class TopicSettings(NamedTuple):
     @classmethod
     def of_topics(cls, default: IndexSettings, by_topic: Mapping[str, IndexSettings]) -> Self:
         """Return the settings of some topics and the default of all others."""
-        return cls(default, tuple(sorted(one for one in by_topic.items() if one[1] != default)))
+        return cls(default, tuple(sorted(item for item in by_topic.items() if item[1] != default)))
 
     def of(self, topic: str | None) -> IndexSettings:
         """Return the settings of a topic; the default for an unknown topic."""

@@ -1,4 +1,4 @@
-"""Check whether an index is true of its log: KIP-33's invariants, entry by entry.
+"""Check whether an index is true of its log, entry by entry, and how many entries are missing.
 
 A broker's index cannot be compared byte by byte, because restarts, truncations and larger appends
 leave no trace in the log. Every correct index has these properties, which are checked here:
@@ -16,12 +16,10 @@ leave no trace in the log. Every correct index has these properties, which are c
 `watch_*` process the batches piece by piece and look up the file's entries, so memory depends on
 the index, not on the log.
 
-The gaps between the entries of an index: they decide whether a correct index is sparse.
-
-A broker adds an entry to the `.index` when a batch begins more than `index.interval.bytes` after
-the last index point. It also adds one to the `.timeindex` if the max timestamp grew. The functions
-below apply that rule along the log, start again at each entry of the file, and count the missing
-entries in between. A gap is:
+The gaps between the entries decide whether a correct index is sparse. A broker adds an entry to the
+`.index` when a batch begins more than `index.interval.bytes` after the last index point. It also
+adds one to the `.timeindex` if the max timestamp grew. `IndexGaps` applies that rule along the log,
+starts again at each entry of the file, and counts the missing entries in between. A gap is:
 
     .index       the bytes from the end of an entry's append, or from the log's start, to the
                  position of the next entry, or to the log's end
@@ -51,6 +49,7 @@ from kip33.formats.time_index import PIECE_ENTRIES
 from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES
 
 Int64s = npt.NDArray[np.int64]
+MOST_PROBLEMS_NAMED: Final = 10  # per file
 
 STAIR: Final = np.dtype(
     [
@@ -74,54 +73,26 @@ PLACE: Final = np.dtype(
 )
 LAST: Final = np.dtype([("offset", np.int64), ("position", np.int64)])  # position -1: not found
 
-
-def watch_stairs(batches: Any, watches: Any, stairs: Any) -> None:
-    """Fill `stairs`, sorted by timestamp without repeats, from the next batches."""
-    watch = watches[0]
-    at = watch["at"]
-    for i in range(batches.size):
-        batch = batches[i]
-        timestamp = batch["max_timestamp"]
-        if timestamp > watch["max_timestamp"]:
-            watch["max_timestamp"] = timestamp
-            while at < stairs.size and stairs[at]["timestamp"] < timestamp:
-                at += 1
-            if at < stairs.size and stairs[at]["timestamp"] == timestamp:
-                stairs[at]["found"] = 1
-                stairs[at]["last_offset"] = batch["last_offset"]
-                stairs[at]["first_record_offset"] = batch["offset_of_max_timestamp"]
-        at_stair = at < stairs.size and stairs[at]["timestamp"] == watch["max_timestamp"]
-        if at_stair and stairs[at]["wanted_offset"] == java_sum(batch["last_offset"], 1):
-            stairs[at]["next_offset_seen"] = 1
-    watch["at"] = at
-
-
-def watch_places(batches: Any, cursors: Any, places: Any, lasts: Any) -> None:
-    """Fill `places` (sorted by position) and `lasts` (sorted by offset) from the batches."""
-    at = cursors[0]
-    last = cursors[1]
-    offset_before = cursors[2]
-    for i in range(batches.size):
-        batch = batches[i]
-        while at < places.size and places[at]["position"] < batch["position"]:
-            at += 1
-        if at < places.size and places[at]["position"] == batch["position"]:
-            places[at]["found"] = 1
-            places[at]["base_offset"] = batch["base_offset"]
-            places[at]["offset_before"] = offset_before
-            if batch["magic"] < 2 and batch["attributes"] & CODEC_MASK:
-                places[at]["is_set"] = 1
-        while last < lasts.size and lasts[last]["offset"] < batch["last_offset"]:
-            last += 1
-        if last < lasts.size and lasts[last]["offset"] == batch["last_offset"]:
-            lasts[last]["position"] = batch["position"]
-        offset_before = batch["last_offset"]
-    cursors[0] = at
-    cursors[1] = last
-    cursors[2] = offset_before
-
-
-MOST_PROBLEMS_NAMED: Final = 10  # per file
+GAPS: Final = np.dtype(
+    [
+        ("interval_bytes", np.int64),
+        ("next", np.int64),  # number of the next entry in the file
+        ("in_gap", np.int64),  # 1: between entries
+        ("gap_start", np.int64),
+        ("point", np.int64),  # position of the last index point, present or missing
+        ("max_timestamp", np.int64),
+        ("wanted_offset", np.int64),  # the last offset of the append that an entry names
+        ("append_start", np.int64),
+        ("end", np.int64),  # of the last batch
+        ("in_row", np.int64),  # missing in this gap
+        ("missing", np.int64),  # in all of the log
+        ("largest", np.int64),
+        ("largest_start", np.int64),
+        ("largest_with_two", np.int64),  # of the gaps in which two or more are missing
+        ("largest_with_two_start", np.int64),
+        ("largest_append", np.int64),  # of several batches; 0: no such append
+    ]
+)
 
 
 class Untrue(NamedTuple):
@@ -226,34 +197,6 @@ class TimeIndexTruth:
         return dropped
 
 
-def _in_order(timestamps: Int64s, offsets: Int64s) -> bool:
-    return bool((timestamps[1:] > timestamps[:-1]).all() and (offsets[1:] >= offsets[:-1]).all())
-
-
-def _pieces(count: int) -> Iterator[slice]:
-    """Yield slices over the entries, to bound the memory of whatever is computed from them."""
-    for start in range(0, count, PIECE_ENTRIES):
-        yield slice(start, min(start + PIECE_ENTRIES, count))
-
-
-def _untrue(
-    faults: Any,
-    repeats: int,
-    entries: int,
-    reasons: dict[int, str],
-    says: Callable[[int], str],
-) -> Untrue | None:
-    """Return the wrong entries of `entries`; repeats of the last one are always out of order."""
-    if not faults.size and not repeats:
-        return None
-    named = faults[:MOST_PROBLEMS_NAMED].tolist()
-    problems = [f"entry {i}: {says(i)}, {reasons[i]}" for i in named]
-    first = int(faults[0]) if faults.size else entries
-    if len(problems) < MOST_PROBLEMS_NAMED and repeats:
-        problems.append(f"entry {entries}: repeats the one before it")
-    return Untrue(len(faults) + repeats, first, tuple(problems), faults, reasons)
-
-
 class OffsetIndexTruth:
     """Checks the entries of one `.index` against the log."""
 
@@ -315,26 +258,78 @@ class OffsetIndexTruth:
         return _untrue(faults, self._repeats, true.size, reasons, says)
 
 
-GAPS: Final = np.dtype(
-    [
-        ("interval_bytes", np.int64),
-        ("next", np.int64),  # number of the next entry in the file
-        ("in_gap", np.int64),  # 1: between entries
-        ("gap_start", np.int64),
-        ("point", np.int64),  # position of the last index point, present or missing
-        ("max_timestamp", np.int64),
-        ("wanted_offset", np.int64),  # the last offset of the append that an entry names
-        ("append_start", np.int64),
-        ("end", np.int64),  # of the last batch
-        ("in_row", np.int64),  # missing in this gap
-        ("missing", np.int64),  # in all of the log
-        ("largest", np.int64),
-        ("largest_start", np.int64),
-        ("largest_with_two", np.int64),  # of the gaps in which two or more are missing
-        ("largest_with_two_start", np.int64),
-        ("largest_append", np.int64),  # of several batches; 0: no such append
-    ]
-)
+def _in_order(timestamps: Int64s, offsets: Int64s) -> bool:
+    return bool((timestamps[1:] > timestamps[:-1]).all() and (offsets[1:] >= offsets[:-1]).all())
+
+
+def _pieces(count: int) -> Iterator[slice]:
+    """Yield slices over the entries, to bound the memory of whatever is computed from them."""
+    for start in range(0, count, PIECE_ENTRIES):
+        yield slice(start, min(start + PIECE_ENTRIES, count))
+
+
+def _untrue(
+    faults: Any,
+    repeats: int,
+    entries: int,
+    reasons: dict[int, str],
+    says: Callable[[int], str],
+) -> Untrue | None:
+    """Return the wrong entries of `entries`; repeats of the last one are always out of order."""
+    if not faults.size and not repeats:
+        return None
+    named = faults[:MOST_PROBLEMS_NAMED].tolist()
+    problems = [f"entry {i}: {says(i)}, {reasons[i]}" for i in named]
+    first = int(faults[0]) if faults.size else entries
+    if len(problems) < MOST_PROBLEMS_NAMED and repeats:
+        problems.append(f"entry {entries}: repeats the one before it")
+    return Untrue(len(faults) + repeats, first, tuple(problems), faults, reasons)
+
+
+def watch_stairs(batches: Any, watches: Any, stairs: Any) -> None:
+    """Fill `stairs`, sorted by timestamp without repeats, from the next batches."""
+    watch = watches[0]
+    at = watch["at"]
+    for i in range(batches.size):
+        batch = batches[i]
+        timestamp = batch["max_timestamp"]
+        if timestamp > watch["max_timestamp"]:
+            watch["max_timestamp"] = timestamp
+            while at < stairs.size and stairs[at]["timestamp"] < timestamp:
+                at += 1
+            if at < stairs.size and stairs[at]["timestamp"] == timestamp:
+                stairs[at]["found"] = 1
+                stairs[at]["last_offset"] = batch["last_offset"]
+                stairs[at]["first_record_offset"] = batch["offset_of_max_timestamp"]
+        at_stair = at < stairs.size and stairs[at]["timestamp"] == watch["max_timestamp"]
+        if at_stair and stairs[at]["wanted_offset"] == java_sum(batch["last_offset"], 1):
+            stairs[at]["next_offset_seen"] = 1
+    watch["at"] = at
+
+
+def watch_places(batches: Any, cursors: Any, places: Any, lasts: Any) -> None:
+    """Fill `places` (sorted by position) and `lasts` (sorted by offset) from the batches."""
+    at = cursors[0]
+    last = cursors[1]
+    offset_before = cursors[2]
+    for i in range(batches.size):
+        batch = batches[i]
+        while at < places.size and places[at]["position"] < batch["position"]:
+            at += 1
+        if at < places.size and places[at]["position"] == batch["position"]:
+            places[at]["found"] = 1
+            places[at]["base_offset"] = batch["base_offset"]
+            places[at]["offset_before"] = offset_before
+            if batch["magic"] < 2 and batch["attributes"] & CODEC_MASK:
+                places[at]["is_set"] = 1
+        while last < lasts.size and lasts[last]["offset"] < batch["last_offset"]:
+            last += 1
+        if last < lasts.size and lasts[last]["offset"] == batch["last_offset"]:
+            lasts[last]["position"] = batch["position"]
+        offset_before = batch["last_offset"]
+    cursors[0] = at
+    cursors[1] = last
+    cursors[2] = offset_before
 
 
 def _end_gap(state: Any, position: int) -> None:

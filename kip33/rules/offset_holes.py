@@ -1,26 +1,18 @@
-"""Offsets that no segment of a replica has, between two segments that it has.
+"""Compare the segments and replicas of a partition by their offsets.
 
-A broker's log has every offset from its first segment to its end: a segment begins where the one
-before it ends. Only compaction removes offsets. What is missing at the front was deleted by
-retention, which is normal.
+Holes: a broker's log has every offset from its first segment to its end, because a segment begins
+where the one before it ends. Only compaction removes offsets. What is missing at the front was
+deleted by retention, which is normal. `find_holes` finds offsets that no segment of a replica has,
+between two segments that it has.
 
-Incarnations of a topic: topics of one name with different ids.
+Overlaps: segments of one partition that share offsets are repeated uploads, replicas in one place,
+or segments that two leaders wrote differently. Each of them may be correct, so this is a finding
+about the archive.
 
-A topic that was deleted and created again has the same name and another topic id. Its offsets begin
-at 0 again, so its logs must not be mixed with those before. Ids are random: the newest incarnation
-is the one whose logs changed last. Logs whose topic id is not known belong to the only incarnation
-there is; with several they belong to none of them.
-
-Segments of one partition that share offsets: repeated uploads, replicas in one place, or
-segments that two leaders wrote differently.
-
-Each of these segments may be correct, so this is a finding about the archive. Rows are compared
-with earlier ones, by base offset:
-
-    SAME_BASE   an earlier row begins at the same offset
-    OVERLAP     it begins at or before the last offset of an earlier row
-
-Which of a partition's replicas is read: the most complete one.
+Incarnations: a topic that was deleted and created again has the same name and another topic id. Its
+offsets begin at 0 again, so its logs must not be mixed with those before. Ids are random: the
+newest incarnation is the one whose logs changed last. Logs whose topic id is not known belong to
+the only incarnation there is; with several they belong to none of them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,6 +25,9 @@ import numpy.typing as npt
 from kip33.rules.segment_summary import NOT_READ, SegmentStatus
 
 UNKNOWN_END: Final = -1  # as end: it is not known where the segment ends
+UNKNOWN_OFFSET: Final = -1  # as last offset: the row covers no offsets
+APART, SAME_BASE, OVERLAP = range(3)
+NAMES: Final = {SAME_BASE: "same base offset", OVERLAP: "overlapping"}
 
 Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -128,7 +123,7 @@ def find_holes(segments: SegmentEnds) -> Holes:
 
 
 def _largest_so_far(replicas: Int64s, ends: Int64s) -> Int64s:
-    """Return for each segment the largest end of its replica up to it."""
+    """Return for each row the largest end up to it, of its replica or another number."""
     if not len(ends):
         return ends
     begins = np.ones(len(ends), bool)
@@ -200,15 +195,13 @@ def incarnation_codes(topics: Int64s, topic_ids: Int64s) -> Int64s:
     return np.where(ids_of_topic[topics] > 1, topic_ids, -1)
 
 
-APART, SAME_BASE, OVERLAP = range(3)
-NAMES: Final = {SAME_BASE: "same base offset", OVERLAP: "overlapping"}
-UNKNOWN_OFFSET: Final = -1  # as last offset: the row covers no offsets
-
-
 def overlaps(
     partitions: Int64s, base_offsets: Int64s, last_offsets: Int64s
 ) -> npt.NDArray[np.uint8]:
-    """Return for each row APART, SAME_BASE or OVERLAP.
+    """Compare each row with earlier ones of its partition; return APART, SAME_BASE or OVERLAP.
+
+    SAME_BASE: an earlier row begins at the same offset. OVERLAP: it begins at or before the last
+    offset of an earlier row.
 
     `partitions` are numbers. The rows of one partition are adjacent and sorted by base offset; of
     equal ones the first is the earlier. Last offsets are inclusive or UNKNOWN_OFFSET.
@@ -220,13 +213,8 @@ def overlaps(
     found = np.full(rows, APART, np.uint8)
     if rows < 2:
         return found
-    begins = np.ones(rows, bool)  # a partition
-    begins[1:] = partitions[1:] != partitions[:-1]
-    # The largest last offset so far, per partition: a rank and the partition's number fit an int64.
-    values, ranks = np.unique(last_offsets, return_inverse=True)
-    keys = np.cumsum(begins) * len(values) + ranks.reshape(-1)
-    largest = values[np.maximum.accumulate(keys) % len(values)]
-    before = ~begins[1:]
+    largest = _largest_so_far(partitions, last_offsets)
+    before = partitions[1:] == partitions[:-1]
     found[1:][before & (base_offsets[1:] <= largest[:-1])] = OVERLAP
     found[1:][before & (base_offsets[1:] == base_offsets[:-1])] = SAME_BASE
     return found
@@ -270,6 +258,6 @@ def most_complete_of(replicas: Mapping[str, Iterable[Extent]]) -> str | None:
 
 
 def _rank(log_dir: str, extents: list[Extent]) -> tuple[int, int, str]:
-    valid_bytes = sum(one.valid_bytes for one in extents)
-    last_offsets = [one.last_offset for one in extents if one.last_offset is not None]
+    valid_bytes = sum(extent.valid_bytes for extent in extents)
+    last_offsets = [extent.last_offset for extent in extents if extent.last_offset is not None]
     return -valid_bytes, -max(last_offsets, default=-1), log_dir

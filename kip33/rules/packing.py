@@ -1,13 +1,12 @@
-"""Pack files into a few bins of even load, the heaviest first (D12).
+"""Divide work evenly: files over bins by their load, segments over days.
 
 Starting a task, opening a file and reading a byte each have a cost. Files are assigned largest
-first, each to the lightest bin ("longest processing time"). This is within a third of the optimum,
-and in practice within a percent.
+first, each to the lightest bin ("longest processing time", D12). This is within a third of the
+optimum, and in practice within a percent.
 
-A share of the segments for each day, so that all of them are taken within a few days.
-
-A segment's part depends on its own path alone. New and deleted segments change nothing for the
-others, so a segment that stays is taken once in each round, whatever happens to the archive.
+A `DailyShare` takes all segments within a few days. A segment's part depends on its own path alone.
+New and deleted segments change nothing for the others, so a segment that stays is taken once in
+each round, whatever happens to the archive.
 """
 
 import heapq
@@ -22,6 +21,9 @@ FILE_COST_BYTES: Final = 1 << 20  # cost of opening, publishing and one row, as 
 BINS_PER_CORE: Final = 3  # a core that finishes early gets another bin
 LEAST_BIN_COST: Final = 1 << 30  # a task's start costs about as much as reading this
 BIN_BYTES: Final = 16 << 30
+ONE_DAY_MS: Final = 86_400_000
+_MOST_PARTS: Final = 366  # of a daily share
+_SHARE: Final = re.compile(r"([0-9]{1,3})/([0-9]{1,3})", re.ASCII)
 
 
 def cost_bytes(sizes_bytes: npt.NDArray[np.int64]) -> int:
@@ -59,11 +61,6 @@ def pack(sizes_bytes: npt.NDArray[np.int64], bins: int) -> list[npt.NDArray[np.i
         np.argsort(bin_of, kind="stable"), np.cumsum(np.bincount(bin_of, minlength=bins))[:-1]
     )
     return [rows_by_bin[number] for _, number in by_load]
-
-
-_MOST_PARTS: Final = 366
-ONE_DAY_MS: Final = 86_400_000
-_SHARE: Final = re.compile(r"([0-9]{1,3})/([0-9]{1,3})", re.ASCII)
 
 
 class DailyShare(NamedTuple):

@@ -10,17 +10,14 @@ their name. As Kafka creates them, `__consumer_offsets` and `__transaction_state
 `__remote_log_metadata` and `__share_group_state` are kept for ever. `__cluster_metadata` is a KRaft
 log with snapshots, to which topic settings never apply.
 
-The settings of one section of retention policies, checked as Kafka checks them.
-
-Durations and sizes, with units or as in Kafka: `7d` or 604800000, `10GiB` or 10737418240.
+Settings are checked as Kafka checks them. Durations and sizes have units, or are as in Kafka:
 
     duration   7d  36h  15m  30s  500ms     or milliseconds
     size       2TiB  10GiB  5MiB  1KiB      or bytes
 
-A plain integer is in the unit of Kafka's settings. Fractions, sums (`1d12h`) and `GB`, which is
-ambiguous, are refused.
+Fractions, sums (`1d12h`) and `GB`, which is ambiguous, are refused.
 
-Select topics by a list of globs: the meaning of `--topics` and `--topic`.
+`--topics` and `--topic` select topics by a list of globs:
 
     orders*           topics whose names begin with orders
     !*-changelog      all topics but those that end in -changelog
@@ -43,9 +40,11 @@ from kip33.formats.kafka_configs import TOPIC_KEYS
 from kip33.formats.names import METADATA_TOPIC, partition_dir_name
 from kip33.rules.retention import NO_LIMIT, RetentionMode
 
+DEFAULTS_SECTION: Final = "defaults"
 BUILT_IN: Final = "built in"
 TIERED_KEY: Final = "remote.storage.enable"
 
+MAX_INT64: Final = 2**63 - 1
 _SettingValue = str | int
 
 # How Kafka creates its own topics (4.1: `GroupCoordinatorConfig`, `TransactionLogConfig`,
@@ -58,6 +57,8 @@ BUILT_IN_TOPICS: Final[Mapping[str, Mapping[str, _SettingValue]]] = {
     "__share_group_state": {"cleanup.policy": "delete", "retention.ms": NO_LIMIT},
 }
 
+_EXCLUDES: Final = "!"
+_MOST_NAMES: Final = 5
 _GLOB_TOKEN = re.compile(r"\[!?\]?[^\]]*\]|.", re.DOTALL)
 
 
@@ -185,33 +186,33 @@ class Policies:
         return _policy(match, {**dict(self.defaults), **dict(settings)})
 
 
-def _policy(match: str, said: Mapping[str, Any], *, is_judged: bool = True) -> Policy:
+def _policy(match: str, settings: Mapping[str, Any], *, is_judged: bool = True) -> Policy:
     """Return the policy of one section whose keys already override the defaults."""
-    cleanup = said.get("cleanup.policy")
+    cleanup = settings.get("cleanup.policy")
     return Policy(
         match,
-        said.get("retention.ms", NO_LIMIT),
-        said.get("retention.bytes", NO_LIMIT),
+        settings.get("retention.ms", NO_LIMIT),
+        settings.get("retention.bytes", NO_LIMIT),
         None if cleanup is None else tuple(filter(None, cleanup.split(","))),
-        said.get("segment.ms"),
-        said.get("segment.jitter.ms"),
-        said.get("segment.bytes"),
-        said.get("message.timestamp.type"),
-        _timestamp_limit(said, "message.timestamp.after.max.ms"),
-        _timestamp_limit(said, "message.timestamp.before.max.ms"),
-        said.get("index.interval.bytes"),
-        said.get("segment.index.bytes"),
-        said.get("max.compaction.lag.ms"),
+        settings.get("segment.ms"),
+        settings.get("segment.jitter.ms"),
+        settings.get("segment.bytes"),
+        settings.get("message.timestamp.type"),
+        _timestamp_limit(settings, "message.timestamp.after.max.ms"),
+        _timestamp_limit(settings, "message.timestamp.before.max.ms"),
+        settings.get("index.interval.bytes"),
+        settings.get("segment.index.bytes"),
+        settings.get("max.compaction.lag.ms"),
         is_judged,
-        said.get(TIERED_KEY) == "true",
+        settings.get(TIERED_KEY) == "true",
     )
 
 
-def _timestamp_limit(said: Mapping[str, Any], key: str) -> int | None:
+def _timestamp_limit(settings: Mapping[str, Any], key: str) -> int | None:
     """Return a limit in ms; Kafka 3.6 to 3.9 takes the older key for a side that has none."""
-    limit: int | None = said.get(key)
+    limit: int | None = settings.get(key)
     if limit in (None, MAX_INT64):
-        limit = said.get("message.timestamp.difference.max.ms", limit)
+        limit = settings.get("message.timestamp.difference.max.ms", limit)
     return limit
 
 
@@ -239,7 +240,6 @@ def _specificity(glob: str) -> tuple[int, int]:
     return wildcards - len(tokens), wildcards
 
 
-DEFAULTS_SECTION: Final = "defaults"
 _CLEANUP_POLICIES: Final = ("delete", "compact")
 _POLICY_TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 
@@ -383,7 +383,64 @@ def _require_form(key: str, value: Any) -> None:
             raise ValueError(f"{value!r} found, expected a number from 0 to 1")
 
 
-MAX_INT64: Final = 2**63 - 1
+class TopicGlobs(NamedTuple):
+    """The globs to include and those to exclude, both without `!`."""
+
+    included: tuple[str, ...]
+    excluded: tuple[str, ...]
+
+    @classmethod
+    def of(cls, globs: Sequence[str]) -> "TopicGlobs":
+        """Return the parsed globs of a user; ValueError for a `!` with nothing after it."""
+        if _EXCLUDES in globs:
+            raise ValueError("--topics '!': expected a glob after !, such as '!*-changelog'")
+        return cls(
+            tuple(glob for glob in globs if not glob.startswith(_EXCLUDES)),
+            tuple(glob[1:] for glob in globs if glob.startswith(_EXCLUDES)),
+        )
+
+    def matches(self, topic: str) -> bool:
+        """Return whether the topic is selected.
+
+        >>> TopicGlobs.of(["orders*", "!*-test"]).matches("orders-test")
+        False
+        """
+        is_included = not self.included or _matches_any(topic, self.included)
+        return is_included and not _matches_any(topic, self.excluded)
+
+    @property
+    def included_regex(self) -> str | None:
+        """Return the regular expression of the globs to include, also valid in Java; None: all."""
+        return _regex(self.included)
+
+    @property
+    def excluded_regex(self) -> str | None:
+        """Return the regular expression of the globs to exclude; None: no such globs."""
+        return _regex(self.excluded)
+
+
+def nearest_topics(wanted: Iterable[str], topics: Iterable[str | None]) -> str:
+    """Return, to be put after a message, the topics that may have been meant; else the first ones.
+
+    >>> nearest_topics(["order"], ["clicks", "orders"]), nearest_topics(["x"], ["clicks", "orders"])
+    ('; did you mean orders?', '; there are clicks, orders')
+    """
+    known = sorted(filter(None, topics))
+    near = [topic for name in wanted for topic in get_close_matches(name, known, n=_MOST_NAMES)]
+    if near:
+        return f"; did you mean {' or '.join(dict.fromkeys(near))}?"
+    more = ", ..." if len(known) > _MOST_NAMES else ""
+    return f"; there are {', '.join(known[:_MOST_NAMES])}{more}" if known else ""
+
+
+def _matches_any(topic: str, globs: Sequence[str]) -> bool:
+    return any(fnmatchcase(topic, glob) for glob in globs)
+
+
+def _regex(globs: Sequence[str]) -> str | None:
+    return f"^(?:{'|'.join(translate(glob) for glob in globs)})" if globs else None
+
+
 DURATION_EXPECTED: Final = "7d, 36h, 15m, 30s, 500ms or milliseconds"
 SIZE_EXPECTED: Final = "2TiB, 10GiB, 5MiB, 1KiB or bytes"
 
@@ -450,65 +507,3 @@ def human_duration(duration_ms: int) -> str:
         if abs(duration_ms) >= from_ms:
             return f"{round(duration_ms / unit_ms, 1):,}".removesuffix(".0") + f" {name}"
     return f"{duration_ms} ms"
-
-
-_EXCLUDES: Final = "!"
-_MOST_NAMES: Final = 5
-
-
-class TopicGlobs(NamedTuple):
-    """The globs to include and those to exclude, both without `!`."""
-
-    included: tuple[str, ...]
-    excluded: tuple[str, ...]
-
-    @classmethod
-    def of(cls, globs: Sequence[str]) -> "TopicGlobs":
-        """Return the parsed globs of a user; ValueError for a `!` with nothing after it."""
-        if _EXCLUDES in globs:
-            raise ValueError("--topics '!': expected a glob after !, such as '!*-changelog'")
-        return cls(
-            tuple(glob for glob in globs if not glob.startswith(_EXCLUDES)),
-            tuple(glob[1:] for glob in globs if glob.startswith(_EXCLUDES)),
-        )
-
-    def matches(self, topic: str) -> bool:
-        """Return whether the topic is selected.
-
-        >>> TopicGlobs.of(["orders*", "!*-test"]).matches("orders-test")
-        False
-        """
-        is_included = not self.included or _matches_any(topic, self.included)
-        return is_included and not _matches_any(topic, self.excluded)
-
-    @property
-    def included_regex(self) -> str | None:
-        """Return the regular expression of the globs to include, also valid in Java; None: all."""
-        return _regex(self.included)
-
-    @property
-    def excluded_regex(self) -> str | None:
-        """Return the regular expression of the globs to exclude; None: no such globs."""
-        return _regex(self.excluded)
-
-
-def nearest_topics(wanted: Iterable[str], topics: Iterable[str | None]) -> str:
-    """Return, to be put after a message, the topics that may have been meant; else the first ones.
-
-    >>> nearest_topics(["order"], ["clicks", "orders"]), nearest_topics(["x"], ["clicks", "orders"])
-    ('; did you mean orders?', '; there are clicks, orders')
-    """
-    known = sorted(filter(None, topics))
-    near = [one for name in wanted for one in get_close_matches(name, known, n=_MOST_NAMES)]
-    if near:
-        return f"; did you mean {' or '.join(dict.fromkeys(near))}?"
-    more = ", ..." if len(known) > _MOST_NAMES else ""
-    return f"; there are {', '.join(known[:_MOST_NAMES])}{more}" if known else ""
-
-
-def _matches_any(topic: str, globs: Sequence[str]) -> bool:
-    return any(fnmatchcase(topic, glob) for glob in globs)
-
-
-def _regex(globs: Sequence[str]) -> str | None:
-    return f"^(?:{'|'.join(translate(glob) for glob in globs)})" if globs else None

@@ -11,15 +11,16 @@ The states are in the order in which the producers first appear in the log. A br
 producer that has not written for `producer.id.expiration.ms` (see `Expiration`). Kafka 4.3:
 `ProducerStateManager`, `ProducerAppendInfo.append`, `ProducerStateEntry` (the same since 2.8).
 
-The verdict on a `.snapshot`.
+The verdict on a `.snapshot`:
 
-identical    the bytes of the states at its offset
-consistent   every producer in it has its state; a missing one is not in a transaction, so a broker
-             may have forgotten it; or the file has producers from before the first segment
-wrong        a producer has another state, or one in a transaction is missing
-malformed    Kafka does not load it
-missing      there is no file
-unknown      the states at its offset are unknown
+    identical    the bytes of the states at its offset
+    consistent   every producer in it has its state; a missing one is not in a transaction, so a
+                 broker may have forgotten it; or the file has producers from before the first
+                 segment
+    wrong        a producer has another state, or one in a transaction is missing
+    malformed    Kafka does not load it
+    missing      there is no file
+    unknown      the states at its offset are unknown
 """
 
 import json
@@ -44,6 +45,7 @@ from kip33.rules.index_verdict import IndexVerdict, Verdict
 
 EXPIRATION_MS: Final = 86_400_000  # the default of `producer.id.expiration.ms`
 _UNKNOWN: Final = -1
+_MOST_PROBLEMS: Final = 3
 
 
 @dataclass
@@ -83,19 +85,19 @@ class SeenProducers:
             at_data, at_marker = int(last_data[number]), int(last_marker[number])
             if at_data < 0 and at_marker < 0:
                 continue
-            one = self.seen.setdefault(int(ids[number]), SeenProducer())
+            producer = self.seen.setdefault(int(ids[number]), SeenProducer())
             if at_data >= 0:
-                one.data = int(rows["position"][at_data])
+                producer.data = int(rows["position"][at_data])
             if at_marker >= 0:
-                one.marker = int(rows["position"][at_marker])
-                one.began = NONE_OPEN
-            one.marker_is_last = at_marker > at_data
-            if began[number] >= 0 and one.began < 0:
-                one.began = int(rows["base_offset"][began[number]])
+                producer.marker = int(rows["position"][at_marker])
+                producer.began = NONE_OPEN
+            producer.marker_is_last = at_marker > at_data
+            if began[number] >= 0 and producer.began < 0:
+                producer.began = int(rows["base_offset"][began[number]])
 
     def positions(self) -> tuple[int, ...]:
         """Return the positions of the batches whose headers `changes_of` needs."""
-        found = (place for one in self.seen.values() for place in (one.data, one.marker))
+        found = (place for last in self.seen.values() for place in (last.data, last.marker))
         return tuple(sorted(place for place in found if place is not None))
 
 
@@ -137,10 +139,10 @@ def changes_of(
     Of the markers, the coordinator epochs inside them are needed, too; both by position.
     """
     changes = []
-    for producer_id, one in seen.seen.items():
+    for producer_id, producer in seen.seen.items():
         data = marker = None
-        if one.data is not None:
-            header = headers[one.data]
+        if producer.data is not None:
+            header = headers[producer.data]
             data = LastData(
                 header.producer_epoch,
                 _last_sequence(header),
@@ -148,11 +150,13 @@ def changes_of(
                 header.last_offset - header.base_offset,
                 header.max_timestamp,
             )
-        if one.marker is not None:
-            header = headers[one.marker]
-            epoch = coordinator_epochs[one.marker]
+        if producer.marker is not None:
+            header = headers[producer.marker]
+            epoch = coordinator_epochs[producer.marker]
             marker = LastMarker(header.producer_epoch, header.max_timestamp, epoch)
-        changes.append(ProducerChange(producer_id, data, marker, one.marker_is_last, one.began))
+        changes.append(
+            ProducerChange(producer_id, data, marker, producer.marker_is_last, producer.began)
+        )
     return tuple(changes)
 
 
@@ -162,7 +166,7 @@ def after_changes(
     """Return the states at a segment's end, from those at its start.
 
     >>> change = ProducerChange(5, LastData(0, 9, 99, 9, 1000), None, False, 90)
-    >>> [(one.last_offset, one.first_offset) for one in after_changes((), [change])]
+    >>> [(state.last_offset, state.first_offset) for state in after_changes((), [change])]
     [(99, 90)]
     """
     found = {state.producer_id: state for state in states}
@@ -178,19 +182,19 @@ def _changed(before: ProducerState, change: ProducerChange) -> ProducerState:
     in_order: list[LastData | LastMarker | None] = [marker, data]
     if change.marker_is_last:
         in_order.reverse()
-    for one in in_order:
-        if one is None:
+    for last in in_order:
+        if last is None:
             continue
-        if one.epoch != before.epoch:  # another epoch has no batches yet
+        if last.epoch != before.epoch:  # another epoch has no batches yet
             before = before._replace(
-                epoch=one.epoch, last_sequence=_UNKNOWN, last_offset=_UNKNOWN, offset_delta=0
+                epoch=last.epoch, last_sequence=_UNKNOWN, last_offset=_UNKNOWN, offset_delta=0
             )
-        before = before._replace(timestamp=one.timestamp)
-        if isinstance(one, LastData):
+        before = before._replace(timestamp=last.timestamp)
+        if isinstance(last, LastData):
             before = before._replace(
-                last_sequence=one.last_sequence,
-                last_offset=one.last_offset,
-                offset_delta=one.offset_delta,
+                last_sequence=last.last_sequence,
+                last_offset=last.last_offset,
+                offset_delta=last.offset_delta,
             )
     return before._replace(
         coordinator_epoch=marker.coordinator_epoch if marker else before.coordinator_epoch,
@@ -261,9 +265,6 @@ def _last_sequence(header: BatchHeader) -> int:
     return last if last <= MAX_INT32 else last - MAX_INT32 - 1
 
 
-_MOST_PROBLEMS = 3
-
-
 def producer_snapshot_verdict(
     data: bytes | None, expected: bytes | None, *, problem: str | None, begins_at_zero: bool
 ) -> Verdict | None:
@@ -307,7 +308,7 @@ def _differences(
         elif there is not None and there != state:
             names = [name for name in state._fields if getattr(state, name) != getattr(there, name)]
             values = ((name, getattr(there, name), getattr(state, name)) for name in names)
-            what = ", ".join(f"{name} {one} found, expected {right}" for name, one, right in values)
+            what = ", ".join(f"{name} {had} found, expected {right}" for name, had, right in values)
             yield f"producer {producer_id}: {what}"
     for producer_id in sorted(found.keys() - expected.keys()):
         if begins_at_zero:

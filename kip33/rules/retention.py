@@ -6,12 +6,8 @@ the deletable segments are always the oldest ones, without a gap. The first two 
 run by themselves. So a segment is deletable if a check selects it and all older ones are deletable.
 
 A column has one value per segment. The segments of a partition are adjacent rows, oldest first, so
-"all older ones" is a running count. `rules.retention_rows` does the same for one partition's rows.
-
-The input and output columns of the retention rule.
-
-One value per segment; the segments of a partition are adjacent, oldest first. Modes and reasons are
-stored as their indexes in `MODES` and `REASONS` of `rules.retention`; -1: there is no reason.
+"all older ones" is a running count. Modes and reasons are stored as their indexes in `MODES` and
+`REASONS`; -1: there is no reason. `rules.retention_rows` does the same for one partition's rows.
 """
 
 from collections.abc import Iterable
@@ -22,6 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from kip33.rules.segment_summary import SegmentStatus
+
+Codes = npt.NDArray[np.int8]
+Bools = npt.NDArray[np.bool_]
+Int64s = npt.NDArray[np.int64]
 
 NO_LIMIT: Final = -1  # of retention.ms and retention.bytes
 NEVER_MS: Final = 2**63 - 1
@@ -120,9 +120,6 @@ class WhatIf(NamedTuple):
     ignore_future_ms: int | None = None  # if more than this in the future, use the file's time
 
 
-Codes = npt.NDArray[np.int8]
-
-
 def mode_codes(modes: Iterable[str]) -> Codes:
     """Return each mode as its index in MODES."""
     return np.array([_MODE[mode] for mode in modes], np.int8)
@@ -133,19 +130,13 @@ def doubt_codes(statuses: Iterable[str]) -> Codes:
 
     -1 for a status that does not prevent deletion.
     """
-    doubtful = (_REASON[one] if one in KEPT_STATUSES else _NONE for one in statuses)
+    doubtful = (_REASON[status] if status in KEPT_STATUSES else _NONE for status in statuses)
     return np.fromiter(doubtful, np.int8)
-
-
-Bools = npt.NDArray[np.bool_]
 
 
 def is_reason(codes: Codes, reason: RetentionReason) -> Bools:
     """Return which rows of a column of reasons have this one."""
     return np.equal(codes, _REASON[reason])
-
-
-Int64s = npt.NDArray[np.int64]
 
 
 class Int64Column(NamedTuple):
@@ -177,7 +168,7 @@ class SegmentColumns(NamedTuple):
     base_offset: Int64Column  # unknown for a directory that cannot be listed
     size_bytes: Int64s  # 0: unknown
     largest_timestamp: Int64Column
-    doubt: Codes  # `rules.retention.doubt_codes` of the status
+    doubt: Codes  # `doubt_codes` of the status
     directory: Int64s  # a number for its partition directory's name, -1 if it has no such name
 
     @property
@@ -195,7 +186,7 @@ class SegmentColumns(NamedTuple):
 class LimitColumns(NamedTuple):
     """The settings for each row's partition."""
 
-    mode: Codes  # indexes in `rules.retention.MODES`
+    mode: Codes  # indexes in MODES
     retention_ms: Int64s
     retention_bytes: Int64s
     log_start_offset: Int64Column
@@ -208,7 +199,7 @@ class Decisions(NamedTuple):
 
     retention_ms_breached: Bools  # by its own timestamp, regardless of older segments
     deletable: Bools
-    reason: Codes  # indexes in `rules.retention.REASONS`
+    reason: Codes  # indexes in REASONS
     expires_at_ms: Int64Column  # by its own timestamp; unknown: never by time
     deletable_at_ms: Int64Column  # with all older ones; 0: by size or offset; unknown: not by time
     blocked_by_base_offset: Int64Column
@@ -295,7 +286,7 @@ def _expires_at(largest: Int64Column, limits: LimitColumns) -> Int64Column:
 
 def _untimed_reason(segments: SegmentColumns, limits: LimitColumns) -> Codes:
     """Return the check, other than time, that selects each segment."""
-    is_last = _is_last(segments)
+    is_last = last_rows(segments.starts, segments.size_bytes.size)
     next_base = Int64Column(
         np.roll(segments.base_offset.values, -1), np.roll(segments.base_offset.known, -1) & ~is_last
     )
@@ -315,7 +306,8 @@ def _untimed_reason(segments: SegmentColumns, limits: LimitColumns) -> Codes:
 
 def _kept_for(segments: SegmentColumns, limits: LimitColumns) -> Codes:
     """Return why a segment is kept even if a check selects it."""
-    is_last, empty = _is_last(segments), segments.size_bytes == 0
+    is_last = last_rows(segments.starts, segments.size_bytes.size)
+    empty = segments.size_bytes == 0
     reasons = {
         RetentionReason.UNJUDGED: limits.mode == _MODE[RetentionMode.UNJUDGED],
         RetentionReason.NO_POLICY: limits.mode == _MODE[RetentionMode.NO_POLICY],
@@ -333,10 +325,10 @@ def _kept_for(segments: SegmentColumns, limits: LimitColumns) -> Codes:
     return np.select(list(reasons.values()), [_REASON[reason] for reason in reasons], _NONE)
 
 
-def _is_last(segments: SegmentColumns) -> Bools:
-    """Return which rows are the last of their partition."""
-    found = np.zeros(segments.size_bytes.size, bool)
-    found[segments.starts - 1] = True  # -1 for the first partition: the last row of all
+def last_rows(starts: Int64s, rows: int) -> Bools:
+    """Return which of `rows` rows are the last of their partition."""
+    found = np.zeros(rows, bool)
+    found[starts - 1] = True  # -1 for the first partition: the last row of all
     return found
 
 

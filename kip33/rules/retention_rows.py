@@ -1,6 +1,6 @@
-"""The retention rule for one partition's segments as rows; `rules.retention` has it for columns.
+"""The retention rule for one partition's segments as rows, and the sums of its decisions.
 
-Sums of retention decisions: for each partition, and over time.
+`rules.retention` has the rule for columns.
 """
 
 from collections.abc import Sequence
@@ -30,6 +30,9 @@ from kip33.rules.retention import (
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.suspicious_timestamps import SUSPICIONS
 
+MOST_SEGMENTS_NAMED: Final = 10  # base offsets in a partition's row of segments judged by file time
+_NAMED: Final = "last_modified_base_offsets"
+
 
 class SegmentFigures(NamedTuple):
     """What the rule needs of a segment; `base_offset` is None for an unlistable directory."""
@@ -53,7 +56,7 @@ class Limits(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """Whether a segment is deletable, when, and why: a row of `retention_columns.Decisions`."""
+    """Whether a segment is deletable, when, and why: a row of `rules.retention.Decisions`."""
 
     retention_ms_breached: bool  # by its own timestamp, regardless of older segments
     deletable: bool
@@ -85,12 +88,12 @@ def judge(segments: Sequence[SegmentFigures], limits: Limits, *, now_ms: int) ->
 def limit_columns(limits: Sequence[Limits], of_rows: Int64s) -> LimitColumns:
     """Return the limits of each row; `of_rows` has each row's index in `limits`."""
     return LimitColumns(
-        mode_codes(one.mode for one in limits)[of_rows],
-        np.array([one.retention_ms for one in limits], np.int64)[of_rows],
-        np.array([one.retention_bytes for one in limits], np.int64)[of_rows],
-        int64_column([one.log_start_offset for one in limits]).take(of_rows),
-        np.array([one.active_segment == ActiveSegment.KEEP for one in limits], bool)[of_rows],
-        np.array([one.boundary == Boundary.REMOTE for one in limits], bool)[of_rows],
+        mode_codes(limit.mode for limit in limits)[of_rows],
+        np.array([limit.retention_ms for limit in limits], np.int64)[of_rows],
+        np.array([limit.retention_bytes for limit in limits], np.int64)[of_rows],
+        int64_column([limit.log_start_offset for limit in limits]).take(of_rows),
+        np.array([limit.active_segment == ActiveSegment.KEEP for limit in limits], bool)[of_rows],
+        np.array([limit.boundary == Boundary.REMOTE for limit in limits], bool)[of_rows],
     )
 
 
@@ -115,10 +118,6 @@ def decision_rows(decisions: Decisions) -> list[Decision]:
         strict=True,
     )
     return [Decision(*row) for row in rows]
-
-
-MOST_SEGMENTS_NAMED: Final = 10  # base offsets in a partition's row of segments judged by file time
-_NAMED: Final = "last_modified_base_offsets"
 
 
 class SummedSegments(NamedTuple):

@@ -1,6 +1,4 @@
-"""What the audit of rolling knows of each segment, and what it says: columns and their codes.
-
-Judge the segments of a catalog by the rule for rolling, on columns.
+"""Judge the segments of a catalog by Kafka's rule for rolling (`rules.rolling`), on columns.
 
 A segment ended because of the batch that the next segment begins with. So each row is compared with
 the next row of its partition. A condition is true, false or not known: the catalog has the next
@@ -10,13 +8,10 @@ what is not known stays so, and `not_seen` says what would be needed.
 A batch counts as one append, as on a leader. A follower appends what it fetched at once: where only
 that explains an end, the reason is `several_batches`.
 
-Kafka's four conditions for a roll, on columns: true, false or not known for each segment.
-
-Which other settings explain where the segments of a partition ended.
-
-A value of `segment.bytes` explains an end by size if the segment fits and the next batch does not;
-a value of `segment.ms` explains an end by time if the segment's largest timestamp is in time and
-the next batch's is not. One value that explains all ends of a partition was probably its setting.
+`explaining_settings` finds other settings that explain where the segments ended. A value of
+`segment.bytes` explains an end by size if the segment fits and the next batch does not; a value of
+`segment.ms` explains an end by time if the segment's largest timestamp is in time and the next
+batch's is not. One value that explains all ends of a partition was probably its setting.
 """
 
 from collections.abc import Sequence
@@ -35,6 +30,7 @@ from kip33.rules.retention import (
     Codes,
     Int64Column,
     Int64s,
+    last_rows,
 )
 from kip33.rules.rolling import RollReason, RollSettings
 
@@ -79,10 +75,11 @@ ROLL_REASONS: Final = tuple(RollReason)
 ROLL_DOUBTS: Final = tuple(RollDoubt)
 UNSEEN: Final = tuple(NotSeen)
 EARLY_ROLLS: Final = tuple(EarlyRoll)
+EARLY_SHARE: Final = 10  # a roll is early if timestamps moved it by more than segment.ms / 10
 
 
 class RollColumns(NamedTuple):
-    """What the rule needs of the segments; those of a partition are adjacent, by base offset."""
+    """The input columns of the roll audit; segments of a partition are adjacent, by base offset."""
 
     starts: Int64s  # the index of each partition's first row
     base_offset: Int64Column  # unknown for a directory that cannot be listed
@@ -116,7 +113,7 @@ class RollLimits(NamedTuple):
 
 
 class RollVerdicts(NamedTuple):
-    """What the rule says of each segment."""
+    """The output columns of the roll audit, one value for each segment."""
 
     ended_by: Codes  # indexes in ROLL_REASONS
     by_size: Ternary
@@ -138,8 +135,8 @@ def status_doubts(statuses: Sequence[str]) -> Codes:
     """Return the doubt that each status is, as indexes in ROLL_DOUBTS; -1: no doubt."""
     return np.array(
         [
-            ROLL_DOUBTS.index(RollDoubt(one)) if one in KEPT_STATUSES else NO_CODE
-            for one in statuses
+            ROLL_DOUBTS.index(RollDoubt(status)) if status in KEPT_STATUSES else NO_CODE
+            for status in statuses
         ],
         np.int8,
     )
@@ -152,13 +149,13 @@ def limit_columns(settings: Sequence[RollSettings], of_rows: Int64s) -> RollLimi
         return np.array(values, np.int64)[of_rows]
 
     return RollLimits(
-        column([one.segment_ms for one in settings]),
-        column([one.most_jitter_ms for one in settings]),
-        column([one.segment_bytes for one in settings]),
-        column([one.index_interval_bytes for one in settings]),
-        column([one.offset_slots for one in settings]),
-        column([one.time_slots for one in settings]),
-        np.array([one.is_compacted for one in settings], bool)[of_rows],
+        column([limits.segment_ms for limits in settings]),
+        column([limits.most_jitter_ms for limits in settings]),
+        column([limits.segment_bytes for limits in settings]),
+        column([limits.index_interval_bytes for limits in settings]),
+        column([limits.offset_slots for limits in settings]),
+        column([limits.time_slots for limits in settings]),
+        np.array([limits.is_compacted for limits in settings], bool)[of_rows],
     )
 
 
@@ -167,12 +164,9 @@ def int8_of(codes: Sequence[StrEnum]) -> dict[str, np.int8]:
     return {member: np.int8(number) for number, member in enumerate(codes)}
 
 
-EARLY_SHARE: Final = 10  # a roll is early if timestamps moved it by more than segment.ms / 10
-
-
 def judge_rolls(rows: RollColumns, limits: RollLimits) -> RollVerdicts:
     """Return the verdict on each segment."""
-    is_last = _last_rows(rows)
+    is_last = last_rows(rows.starts, rows.doubt.size)
     doubt = _doubts(rows, limits, is_last)
     passed = waited(rows, is_last)
     is_untimed = rows.start_timestamp.known & (rows.start_timestamp.values < 0)
@@ -184,7 +178,7 @@ def judge_rolls(rows: RollColumns, limits: RollLimits) -> RollVerdicts:
     )
     is_told = ~is_last & (doubt == NO_CODE)
     by_size, by_time, by_index, by_range = (
-        np.where(is_told, one, np.int8(-1)) for one in conditions
+        np.where(is_told, condition, np.int8(-1)) for condition in conditions
     )
     ended_by = _ended_by(rows, limits, is_last, is_told, (by_size, by_time, by_index, by_range))
     overdue = _overdue(rows, limits, doubt)
@@ -239,8 +233,8 @@ def _doubts(rows: RollColumns, limits: RollLimits, is_last: Bools) -> Codes:
         [
             rows.doubt,
             *(
-                _DOUBT[one]
-                for one in (
+                _DOUBT[doubt]
+                for doubt in (
                     RollDoubt.UNREADABLE,
                     RollDoubt.SAME_BASE_OFFSET,
                     RollDoubt.OVERLAP,
@@ -309,7 +303,7 @@ def _fits_several_batches(rows: RollColumns, limits: RollLimits, is_last: Bools)
 def _not_seen(
     rows: RollColumns, is_last: Bools, which: Bools, conditions: tuple[Ternary, ...]
 ) -> Codes:
-    by_size, by_time, by_index, by_range = (one == -1 for one in conditions)
+    by_size, by_time, by_index, by_range = (condition == -1 for condition in conditions)
     start = rows.start_timestamp
     missing = (
         (NotSeen.NEXT_BATCH, ~_following_of(rows.first_timestamp, is_last).known),
@@ -350,7 +344,7 @@ def _oversize(rows: RollColumns, limits: RollLimits) -> Int64Column:
 
 def _has_no_bounds(doubt: Codes) -> Bools:
     """Return where a segment's own rows are doubtful, not only what follows it."""
-    outside = [_DOUBT[one] for one in (RollDoubt.SAME_BASE_OFFSET, RollDoubt.OVERLAP)]
+    outside = [_DOUBT[doubt] for doubt in (RollDoubt.SAME_BASE_OFFSET, RollDoubt.OVERLAP)]
     return np.asarray((doubt != NO_CODE) & ~np.isin(doubt, [*outside, _DOUBT[RollDoubt.HOLE]]))
 
 
@@ -373,7 +367,7 @@ def _early(
     after = _later_records(rows, is_last, start, limits.segment_ms)
     jump = ahead.values - after.values
     is_ahead = which & after.known & (jump > least_ms)
-    codes = [_EARLY[one] for one in (EarlyRoll.FUTURE, EarlyRoll.OLD_START, EarlyRoll.AHEAD)]
+    codes = [_EARLY[why] for why in (EarlyRoll.FUTURE, EarlyRoll.OLD_START, EarlyRoll.AHEAD)]
     early = np.select([is_future, is_old, is_ahead], codes, _NONE)
     return early, Int64Column(
         np.select([is_future, is_old, is_ahead], [in_future, behind, jump], 0), early != NO_CODE
@@ -392,13 +386,6 @@ def _later_records(
     by_later = later.known & (later.values >= 0) & (later.values - start <= segment_ms)
     by_small = small.known & (small.values >= 0) & (small.values - start <= segment_ms)
     return Int64Column(np.where(by_later, later.values, small.values), by_later | by_small)
-
-
-def _last_rows(rows: RollColumns) -> Bools:
-    """Return which rows are the last of their partition."""
-    found = np.zeros(rows.doubt.size, bool)
-    found[rows.starts - 1] = True  # -1 for the first partition: the last row of all
-    return found
 
 
 def _following_of(column: Int64Column, is_last: Bools, by: int = 1) -> Int64Column:
@@ -489,11 +476,10 @@ def explaining_settings(rows: RollColumns, verdicts: RollVerdicts) -> Explaining
 
     Ends that are doubtful are left out. A partition without any other end has no answer.
     """
-    is_last = _last_rows(rows)
+    is_last = last_rows(rows.starts, rows.doubt.size)
     is_end = ~is_last & (verdicts.doubt == NO_CODE)
     least, most = next_batch_bytes(rows, is_last)
     size, start = rows.valid_bytes, rows.start_timestamp
-    fits = Int64Column(size.values, size.known)
     too_large = Int64Column(
         size.values + most.values - 1, size.known & most.known & (least == most.values)
     )
@@ -505,7 +491,7 @@ def explaining_settings(rows: RollColumns, verdicts: RollVerdicts) -> Explaining
     too_late = Int64Column(passed.values - 1, passed.known & is_timed)
     both_ends = is_end | (is_last & (verdicts.doubt == NO_CODE))
     return ExplainingSettings(
-        *_range(rows.starts, fits, too_large, both_ends, is_end),
+        *_range(rows.starts, size, too_large, both_ends, is_end),
         *_range(rows.starts, in_time, too_late, both_ends, is_end),
     )
 

@@ -122,8 +122,8 @@ class TopicRollSettings(NamedTuple):
     def of(self, topic: str | None) -> RollSettings:
         """Return the settings of a topic."""
         policy = self.policies.of(topic) if topic else Policy("")
-        said = {name: one for name, one in self.given._asdict().items() if one is not None}
-        return RollSettings.of_policy(policy)._replace(**said)
+        given = {name: value for name, value in self.given._asdict().items() if value is not None}
+        return RollSettings.of_policy(policy)._replace(**given)
 
 
 class OpenSegment(NamedTuple):

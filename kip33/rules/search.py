@@ -183,13 +183,13 @@ def require_order(
     for low, high in pairwise(neighbours):
         if low.timestamp >= high.timestamp or low.offset > high.offset:
             raise CorruptIndexError(f"entries out of order: {tuple(low)}, {tuple(high)}")
-    for one in neighbours:
-        if one.timestamp < 0 or one.offset < base_offset:
+    for entry in neighbours:
+        if entry.timestamp < 0 or entry.offset < base_offset:
             raise CorruptIndexError(
-                f"entry {tuple(one)} does not belong to base offset {base_offset}"
+                f"entry {tuple(entry)} does not belong to base offset {base_offset}"
             )
-        if last_offset is not None and one.offset > last_offset + 1:
-            raise CorruptIndexError(f"entry {tuple(one)} is after the last offset {last_offset}")
+        if last_offset is not None and entry.offset > last_offset + 1:
+            raise CorruptIndexError(f"entry {tuple(entry)} is after the last offset {last_offset}")
 
 
 def bears_out(headers: Sequence[BatchHeader], claim: Claim, target_ms: int) -> bool:

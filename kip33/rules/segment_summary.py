@@ -1,7 +1,4 @@
-"""The catalog's figures about a segment's batches, collected during the scan.
-
-The status of a segment's log as found by a build: the column `status` of the catalog.
-"""
+"""The status of a segment's log, and the catalog's figures about its batches."""
 
 from enum import StrEnum
 from typing import Any, Final
@@ -17,6 +14,35 @@ from kip33.formats.batch import (
     NO_TIMESTAMP,
     TRANSACTIONAL,
 )
+
+
+class SegmentStatus(StrEnum):
+    """The status of a segment's log; each member is its own text.
+
+    >>> SegmentStatus.TRUNCATED == "truncated"
+    True
+    """
+
+    OK = "ok"
+    EMPTY = "empty"  # no bytes
+    TRUNCATED = "truncated"  # recovery cuts the log to its valid bytes
+    INVALID = "invalid"  # recovery fails, or empties or splits the segment
+    UNREADABLE = "unreadable"  # the file could not be read
+    UNVERIFIED = "unverified"  # judged by the end of its index, the log was not read
+    ARCHIVED = "archived"  # in S3 Glacier: it cannot be read until it is restored
+
+
+NOT_READ: Final = (SegmentStatus.UNREADABLE, SegmentStatus.ARCHIVED)
+"""Of these a build knows only what the listing says: size and modification time."""
+
+
+class TimestampSource(StrEnum):
+    """Where a segment's largest timestamp is from; each member is its own text."""
+
+    LOG = "log"
+    TIME_INDEX = "time_index"  # the last entry; the log was not read
+    LAST_MODIFIED = "last_modified"  # the file's time: the log has no timestamp
+
 
 SUMMARY_RECORD: Final = np.dtype(
     [
@@ -98,14 +124,6 @@ def summarize(batches: Any, summaries: Any, seen_magics: Any) -> None:
     summary["marked"] += marked
 
 
-class TimestampSource(StrEnum):
-    """Where a segment's largest timestamp is from; each member is its own text."""
-
-    LOG = "log"
-    TIME_INDEX = "time_index"  # the last entry; the log was not read
-    LAST_MODIFIED = "last_modified"  # the file's time: the log has no timestamp
-
-
 def largest_timestamp(max_timestamp: int, last_modified_ms: int) -> tuple[int, TimestampSource]:
     """Return a segment's largest timestamp and where it is from.
 
@@ -136,23 +154,3 @@ def names_of(bits: int, names: tuple[str, ...]) -> list[str]:
 def codec_names(bits: int) -> list[str]:
     """Return the codecs of a SUMMARY_RECORD's `codecs`."""
     return names_of(bits, CODEC_NAMES)
-
-
-class SegmentStatus(StrEnum):
-    """The status of a segment's log; each member is its own text.
-
-    >>> SegmentStatus.TRUNCATED == "truncated"
-    True
-    """
-
-    OK = "ok"
-    EMPTY = "empty"  # no bytes
-    TRUNCATED = "truncated"  # recovery cuts the log to its valid bytes
-    INVALID = "invalid"  # recovery fails, or empties or splits the segment
-    UNREADABLE = "unreadable"  # the file could not be read
-    UNVERIFIED = "unverified"  # judged by the end of its index, the log was not read
-    ARCHIVED = "archived"  # in S3 Glacier: it cannot be read until it is restored
-
-
-NOT_READ: Final = (SegmentStatus.UNREADABLE, SegmentStatus.ARCHIVED)
-"""Of these a build knows only what the listing says: size and modification time."""

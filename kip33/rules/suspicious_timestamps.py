@@ -42,11 +42,11 @@ _CODE: Final = {kind: np.int8(code) for code, kind in enumerate(SUSPICIONS)}
 
 
 class TimestampColumns(NamedTuple):
-    """What is asked of the segments, one value each."""
+    """The input columns, one value for each segment."""
 
     largest_timestamp: Int64Column
     is_of_record: Bools  # no file's time that stands in for it: that can only be in the future
-    is_create_time: Bools  # this and the two below are asked for backfills only
+    is_create_time: Bools  # this and the two below are needed for backfills only
     last_modified_ms: Int64Column
     retention_ms: Int64s  # -1: no limit
     after_max_ms: Int64s  # how far ahead a broker lets a timestamp be

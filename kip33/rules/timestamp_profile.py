@@ -12,15 +12,6 @@ record that is older than the first one is not seen.
 With LogAppendTime a v2 batch keeps the first record's timestamp of its producer
 (`DefaultRecordBatch.setMaxTimestamp`). The difference is the latency of the append. It includes the
 difference of the two clocks, so it can be negative.
-
-A histogram of durations in ms whose percentiles have a bounded error; two of them add up.
-
-Durations from -255 to 255 ms have a bucket each. From 256 ms on each power of two has 128 buckets,
-so a bucket is at most 1/128 as wide as its durations. A percentile is the upper end of its bucket:
-never below the exact value, and at most 0.8 % of it above. The smallest and the largest duration
-are exact.
-
-Which `message.timestamp.*.max.ms` apply to a topic: of options, of policies, of Kafka.
 """
 
 import math
@@ -54,6 +45,12 @@ DISTANCES: Final = (
 """The largest distance in ms of each class but the last one, which has no largest."""
 CLASSES: Final = len(DISTANCES) + 1
 
+PERCENTILE_ERROR: Final = 1 / 128
+_EXACT: Final = 256  # durations below it have a bucket each
+_PER_POWER: Final = 128
+_SHIFT: Final = 7  # of 128
+_POWERS: Final = np.left_shift(np.int64(1), np.arange(63))
+
 NONE, MIXED = "none", "mixed"
 _TYPE_OF_BIT: Final = {0: NONE, 1: NONE, 2: "CreateTime", 4: "LogAppendTime"}
 
@@ -65,8 +62,55 @@ class TimestampLimits(NamedTuple):
     after_max_ms: int | None = None
 
 
+class LimitChoice(NamedTuple):
+    """The limits that a user gives, in ms, and those that apply to a topic; None if not given.
+
+    A limit for one side comes first, then `difference_max_ms` (Kafka before 4.0, KIP-32), then the
+    topic's policy, then the defaults of Kafka 4: none before, an hour after.
+    """
+
+    before_max_ms: int | None = None
+    after_max_ms: int | None = None
+    difference_max_ms: int | None = None
+    policies: Policies | None = None
+
+    def of(self, topic: str | None) -> TimestampLimits:
+        """Return the limits of a topic, None for the topic of an unknown directory."""
+        policy = self.policies.of(topic) if self.policies and topic is not None else None
+        return limits_of(
+            _first(
+                self.before_max_ms,
+                self.difference_max_ms,
+                policy and policy.message_timestamp_before_max_ms,
+            ),
+            _first(
+                self.after_max_ms,
+                self.difference_max_ms,
+                policy and policy.message_timestamp_after_max_ms,
+                DEFAULT_AFTER_MAX_MS,
+            ),
+        )
+
+    def timestamp_type(self, topic: str | None) -> str | None:
+        """Return `message.timestamp.type` of the topic's policy, None if it has none."""
+        if self.policies is None or topic is None:
+            return None
+        return self.policies.of(topic).message_timestamp_type
+
+
+def limits_of(before_max_ms: int | None, after_max_ms: int | None) -> TimestampLimits:
+    """Return limits; Kafka's largest number, 2^63 - 1, means that there is no limit."""
+    return TimestampLimits(
+        *(None if limit == MAX_INT64 else limit for limit in (before_max_ms, after_max_ms))
+    )
+
+
+def _first(*limits: int | None) -> int | None:
+    return next((limit for limit in limits if limit is not None), None)
+
+
 class ProfileQuestion(NamedTuple):
-    """What is asked of a segment."""
+    """The settings and times with which a segment is profiled."""
 
     limits: TimestampLimits
     now_ms: int  # for timestamps that are suspicious
@@ -179,13 +223,6 @@ def timestamp_type_of(types: int, *, has_timestamp: bool) -> str:
     return _TYPE_OF_BIT.get(types, MIXED) if has_timestamp else NONE
 
 
-def limits_of(before_max_ms: int | None, after_max_ms: int | None) -> TimestampLimits:
-    """Return limits; Kafka's largest number, 2^63 - 1, means that there is no limit."""
-    return TimestampLimits(
-        *(None if limit == MAX_INT64 else limit for limit in (before_max_ms, after_max_ms))
-    )
-
-
 def _only(batches: BatchColumns, which: Bools) -> BatchColumns:
     """Return the batches for which `which` is true, without a copy if these are all."""
     return batches if which.all() else batches[which]
@@ -231,15 +268,14 @@ def _suspicious(timestamps: Int64s, question: ProfileQuestion) -> Int64s:
     return np.bincount(codes[codes >= 0], minlength=len(SUSPICIONS)).astype(np.int64)
 
 
-PERCENTILE_ERROR: Final = 1 / 128
-_EXACT: Final = 256  # durations below it have a bucket each
-_PER_POWER: Final = 128
-_SHIFT: Final = 7  # of 128
-_POWERS: Final = np.left_shift(np.int64(1), np.arange(63))
-
-
 class LatencyHistogram:
-    """Counts durations; `count`, `smallest` and `largest` are exact, None without durations."""
+    """Counts durations in ms, so that percentiles have a bounded error; two histograms add up.
+
+    Durations from -255 to 255 ms have a bucket each. From 256 ms on each power of two has 128
+    buckets, so a bucket is at most 1/128 as wide as its durations. A percentile is the upper end of
+    its bucket: never below the exact value, and at most 0.8 % of it above. `count`, `smallest` and
+    `largest` are exact; the last two are None without durations.
+    """
 
     def __init__(self) -> None:
         """Start without durations."""
@@ -308,43 +344,3 @@ def _ends(bucket: int) -> tuple[int, int]:
 
 def _upper_end(bucket: int) -> int:
     return -_ends(-1 - bucket)[0] if bucket < 0 else _ends(bucket)[1]
-
-
-class LimitChoice(NamedTuple):
-    """The limits that a user gives, in ms; None if not given.
-
-    A limit for one side comes first, then `difference_max_ms` (Kafka before 4.0, KIP-32), then the
-    topic's policy, then the defaults of Kafka 4: none before, an hour after.
-    """
-
-    before_max_ms: int | None = None
-    after_max_ms: int | None = None
-    difference_max_ms: int | None = None
-    policies: Policies | None = None
-
-    def of(self, topic: str | None) -> TimestampLimits:
-        """Return the limits of a topic, None for the topic of an unknown directory."""
-        policy = self.policies.of(topic) if self.policies and topic is not None else None
-        return limits_of(
-            _first(
-                self.before_max_ms,
-                self.difference_max_ms,
-                policy and policy.message_timestamp_before_max_ms,
-            ),
-            _first(
-                self.after_max_ms,
-                self.difference_max_ms,
-                policy and policy.message_timestamp_after_max_ms,
-                DEFAULT_AFTER_MAX_MS,
-            ),
-        )
-
-    def timestamp_type(self, topic: str | None) -> str | None:
-        """Return `message.timestamp.type` of the topic's policy, None if it has none."""
-        if self.policies is None or topic is None:
-            return None
-        return self.policies.of(topic).message_timestamp_type
-
-
-def _first(*limits: int | None) -> int | None:
-    return next((limit for limit in limits if limit is not None), None)

@@ -3,8 +3,7 @@
 `complete_transactions` gives the result of Kafka's recovery with these transactions, without
 reading the log again. A transaction that was open at the start is ended by its producer's first
 marker in the segment, and until then no transaction of the segment itself is older.
-
-Find the transactions that are open at the start of each segment of a partition.
+`TransactionChain` finds the transactions open at the start of each segment of a partition.
 
 The catalog's column `open_transactions` has the transactions open at a segment's end, as JSON:
 
@@ -13,18 +12,18 @@ The catalog's column `open_transactions` has the transactions open at a segment'
     "unchanged"    the segment has no transactions: the same are open at its start and at its end
     null           unknown
 
-The verdict on a `.txnindex`.
+The verdict on a `.txnindex`:
 
-identical    the bytes that recovery gives; or no file or an empty one, if nothing was aborted
-consistent   every aborted transaction is covered, and every entry has its ABORT marker; for
-             example after a broker's cleaner
-incomplete   every entry is true, but an aborted transaction has no entry: `read_committed`
-             consumers would read its records
-wrong        an entry has no ABORT marker of its producer, begins after the transaction does, or has
-             a last stable offset that is too high; or entries are out of order
-malformed    its length is not a multiple of an entry's, or an entry's version is not 0
-missing      there is an `.index` but no `.txnindex`: a broker does not rebuild it
-unknown      the transactions that are open at the segment's start are unknown
+    identical    the bytes that recovery gives; or no file or an empty one, if nothing was aborted
+    consistent   every aborted transaction is covered, and every entry has its ABORT marker; for
+                 example after a broker's cleaner
+    incomplete   every entry is true, but an aborted transaction has no entry: `read_committed`
+                 consumers would read its records
+    wrong        an entry has no ABORT marker of its producer, begins after the transaction does, or
+                 has a last stable offset that is too high; or entries are out of order
+    malformed    its length is not a multiple of an entry's, or an entry's version is not 0
+    missing      there is an `.index` but no `.txnindex`: a broker does not rebuild it
+    unknown      the transactions that are open at the segment's start are unknown
 """
 
 import json
@@ -43,6 +42,11 @@ from kip33.rules.transactions import (
     TransactionSummary,
 )
 
+UNCHANGED: Final = '"unchanged"'
+Open = Mapping[int, int]
+"""The first offset of each producer's open transaction."""
+
+_MOST_PROBLEMS: Final = 3
 START_UNKNOWN: Final = "the open transactions at the segment's start are not known"
 
 
@@ -71,7 +75,7 @@ def complete_transactions(
             return CompletedTransactions((), None)
         return CompletedTransactions(None, None, problem or START_UNKNOWN)
     aborted = tuple(_aborted(summary, open_at_start))
-    offsets = [one.last_offset for one in aborted]
+    offsets = [entry.last_offset for entry in aborted]
     for before, after in pairwise(offsets):
         if after <= before:
             why = f"the abort marker at offset {after} is not above the last one, {before}"
@@ -117,12 +121,6 @@ def _aborted(
             continue
         entries.append(AbortedTransaction(producer, first, last, stable))
     return entries
-
-
-UNCHANGED: Final = '"unchanged"'
-
-Open = Mapping[int, int]
-"""The first offset of each producer's open transaction."""
 
 
 def open_as_json(open_at_end: Open | None) -> str | None:
@@ -178,9 +176,6 @@ class TransactionChain:
         self._open = None if is_second else open_at_end
 
 
-_MOST_PROBLEMS = 3
-
-
 def transaction_index_verdict(
     data: bytes | None,
     summary: TransactionSummary,
@@ -216,8 +211,10 @@ def transaction_index_verdict(
     wrong = [*_untrue(entries, summary), *_other(entries, completed.aborted)]
     if wrong:
         return Verdict(IndexVerdict.WRONG, None, tuple(wrong[:_MOST_PROBLEMS]))
-    found = {(one.producer_id, one.last_offset) for one in entries}
-    lost = [one for one in completed.aborted if (one.producer_id, one.last_offset) not in found]
+    found = {(entry.producer_id, entry.last_offset) for entry in entries}
+    lost = [
+        entry for entry in completed.aborted if (entry.producer_id, entry.last_offset) not in found
+    ]
     if lost:
         what = f"{len(lost)} of {len(completed.aborted)} aborted transactions have no entry"
         return Verdict(IndexVerdict.INCOMPLETE, None, (f"{what}; the first is {_named(lost[0])}",))
@@ -244,9 +241,11 @@ def _of_unknown(
 def _untrue(entries: list[AbortedTransaction], summary: TransactionSummary) -> Iterator[str]:
     """Yield the contradictions between entries and the segment."""
     markers = {(row[PRODUCER_ID], row[LAST_OFFSET]) for row in summary.aborts.tolist()}
-    for number, one in enumerate(entries):
-        if (one.producer_id, one.last_offset) not in markers:
-            where = f"offset {one.last_offset} has no ABORT marker of producer {one.producer_id}"
+    for number, entry in enumerate(entries):
+        if (entry.producer_id, entry.last_offset) not in markers:
+            where = (
+                f"offset {entry.last_offset} has no ABORT marker of producer {entry.producer_id}"
+            )
             yield f"entry {number}: {where}"
     for number, (before, after) in enumerate(pairwise(entries), start=1):
         if after.last_offset <= before.last_offset:
@@ -258,16 +257,16 @@ def _other(
     entries: list[AbortedTransaction], aborted: tuple[AbortedTransaction, ...]
 ) -> Iterator[str]:
     """Yield the entries that do not cover all records of their aborted transaction."""
-    expected = {(one.producer_id, one.last_offset): one for one in aborted}
-    for number, one in enumerate(entries):
-        true = expected.get((one.producer_id, one.last_offset))
-        if true and one.first_offset > true.first_offset:
-            what = f"first offset {one.first_offset} found, expected {true.first_offset}"
+    expected = {(entry.producer_id, entry.last_offset): entry for entry in aborted}
+    for number, entry in enumerate(entries):
+        true = expected.get((entry.producer_id, entry.last_offset))
+        if true and entry.first_offset > true.first_offset:
+            what = f"first offset {entry.first_offset} found, expected {true.first_offset}"
             yield f"entry {number}: {what}"
-        elif true and one.last_stable_offset > true.last_stable_offset:
-            found, right = one.last_stable_offset, true.last_stable_offset
+        elif true and entry.last_stable_offset > true.last_stable_offset:
+            found, right = entry.last_stable_offset, true.last_stable_offset
             yield f"entry {number}: last stable offset {found} found, expected {right}"
 
 
-def _named(one: AbortedTransaction) -> str:
-    return f"producer {one.producer_id}'s from offset {one.first_offset} to {one.last_offset}"
+def _named(entry: AbortedTransaction) -> str:
+    return f"producer {entry.producer_id}'s from offset {entry.first_offset} to {entry.last_offset}"

@@ -1,30 +1,19 @@
-"""The loop over the transactions of a segment; plain Python that is also compiled.
+"""The transactions of a segment, as far as the segment alone shows them.
 
 `LogSegment.recover` passes every batch of a producer to a `ProducerStateManager`. An ABORT marker
 that ends a transaction gives an entry of the `.txnindex`; some batches make the log fail to load.
-`rules.transactions` has the tables between two calls of the loop.
-
-Kafka 4.1: `ProducerAppendInfo`, `ProducerStateManager.completeTxn`, `TransactionIndex.append`.
-
-An open-addressing hash table (int64 to offset) usable from numba.
-
-A table is an array of slots (used, key, offset). Their number is a power of two, and at most half
-of them are used. Collisions use linear probing, deletion uses backward shift. Only `new_table`
-allocates memory: a rule counts the keys it adds and calls `twice_as_large` when half the slots are
-used.
-
-A binary heap of offsets in an array, usable from compiled code: the smallest is at 0.
-
-Offsets in growing order, as in a log, are pushed without a swap.
-
-The transactions that are open while a segment is scanned: the tables, and what they give.
-
-The transactions of a segment, as far as the segment alone shows them.
-
 A segment is scanned without knowing which transactions are open at its start. So a scan gives a
 `TransactionSummary`: the entries of the `.txnindex` as if no transaction were open, and the data
 that `rules.transaction_index` needs to complete them when the previous segment's transactions are
 known.
+
+The loop, its hash table and its heap are plain Python that is also compiled. A table is an array of
+slots (used, key, offset). Their number is a power of two, and at most half of them are used.
+Collisions use linear probing, deletion uses backward shift. Only `new_table` allocates memory: the
+loop counts the keys it adds and stops with NO_ROOM when half the slots are used. The heap has the
+smallest offset at 0; offsets in growing order, as in a log, are pushed without a swap.
+
+Kafka 4.1: `ProducerAppendInfo`, `ProducerStateManager.completeTxn`, `TransactionIndex.append`.
 """
 
 import json
@@ -59,12 +48,138 @@ ABORT_COLUMNS: Final = 5
 BEGAN_HERE: Final = 1  # KNOWN_BY: the producer's transaction, or its continuation, began here
 FIRST_END: Final = 2  # KNOWN_BY: the producer's first marker here may end an earlier transaction
 
+Table: TypeAlias = npt.NDArray[np.int64]
+
+USED: Final = 0  # the columns; 1 in a used slot, because any int64 may be a key
+SLOT_KEY: Final = 1
+OFFSET: Final = 2
+FEWEST_SLOTS: Final = 64  # 1.5 KiB: few segments have more than 32 transactions open at once
+
+# 2^64 / golden ratio, odd: spreads neighbouring keys. The top bit is cleared: it changes no home
+# below 2^31 and would make numba's product a float.
+_MULTIPLIER: Final = 0x1E3779B97F4A7C15
+_HEAP_OFFSETS: Final = 1024
+
 # How `append_batches` ended: all rows processed, larger tables needed, or a failure.
 TAKEN: Final = 0
 NO_ROOM: Final = 1
 WRITES_OUTSIDE: Final = 2
 ABORT_GOES_BACK: Final = 3
 BEGIN_TOGETHER: Final = 4
+
+_FAILURES: Final = {
+    WRITES_OUTSIDE: "producer {producer_id} writes outside its open transaction",
+    ABORT_GOES_BACK: "producer {producer_id}: "
+    "the abort marker at offset {marker_offset} is not above the last one",
+    BEGIN_TOGETHER: "producer {producer_id}: two transactions begin at offset {first_offset}",
+}
+
+
+class TransactionSummary(NamedTuple):
+    """The transactions of one segment.
+
+    `aborts` has rows of ABORT_COLUMNS, in the log's order, as if no transaction were open at the
+    start.
+    """
+
+    aborts: npt.NDArray[np.int64]
+    first_ends: dict[int, int]  # offset of each producer's first marker
+    open_at_end: dict[int, int]  # first offset of those that began here, by producer
+    lowest: int | None  # first offset of all that began here
+
+    def to_json(self) -> str:
+        """Return it as text, for `from_json`."""
+        pairs = [[*of_producer.items()] for of_producer in (self.first_ends, self.open_at_end)]
+        return json.dumps([self.aborts.tolist(), *pairs, self.lowest])
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the summary from the text of `to_json`."""
+        aborts, first_ends, open_at_end, lowest = json.loads(text)
+        rows = np.array(aborts, np.int64).reshape(-1, ABORT_COLUMNS)
+        return cls(rows, dict(first_ends), dict(open_at_end), lowest)
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Return whether no transaction begins or ends in this segment."""
+        return not self.first_ends and not self.open_at_end
+
+
+class OpenTransactions:
+    """The transactions that are open after the batches seen so far, from the segment's start."""
+
+    def __init__(self) -> None:
+        """Start without open transactions: those of earlier segments are unknown here."""
+        self._state = np.zeros(1, TRANSACTION_STATE)
+        self._open_of, self._ongoing, self._enders = new_table(), new_table(), new_table()
+        self._heap = np.empty(_HEAP_OFFSETS, np.int64)
+        self._rows = np.empty((0, ABORT_COLUMNS), np.int64)
+        self._aborts: list[npt.NDArray[np.int64]] = []
+
+    def append(self, batches: BatchColumns, speed: Speed = plain) -> tuple[int, str] | None:
+        """Process `batches` in order; return (position, reason) of the first that Kafka refuses."""
+        if len(self._rows) < len(batches):
+            self._rows = np.empty((len(batches), ABORT_COLUMNS), np.int64)
+        self._state["rows"] = 0
+        row, outcome = 0, NO_ROOM
+        while outcome == NO_ROOM:
+            row, outcome = speed(append_batches)(
+                batches,
+                row,
+                self._state,
+                self._open_of,
+                self._ongoing,
+                self._heap,
+                self._enders,
+                self._rows,
+            )
+            if outcome == NO_ROOM:
+                self._make_room(speed)
+        if self._state["rows"][0]:
+            self._aborts.append(self._rows[: self._state["rows"][0]].copy())
+        return None if outcome == TAKEN else self._failure(batches[row], outcome)
+
+    def summary(self) -> TransactionSummary:
+        """Return the summary of the batches so far."""
+        state = self._state[0]
+        if not state["begun"] and not state["enders"]:
+            return NO_TRANSACTIONS
+        return TransactionSummary(
+            np.concatenate(self._aborts) if self._aborts else NO_TRANSACTIONS.aborts,
+            _as_dict(self._enders),
+            _as_dict(self._open_of),
+            int(state["lowest"]) if state["begun"] else None,
+        )
+
+    def _make_room(self, speed: Speed) -> None:
+        state = self._state[0]
+        if 2 * state["open"] >= len(self._open_of):
+            self._open_of = twice_as_large(self._open_of, speed)
+        if 2 * state["ongoing"] >= len(self._ongoing):
+            self._ongoing = twice_as_large(self._ongoing, speed)
+        if 2 * state["enders"] >= len(self._enders):
+            self._enders = twice_as_large(self._enders, speed)
+        if state["waiting"] >= len(self._heap):  # drop ended transactions
+            ongoing = np.sort(self._ongoing[self._ongoing[:, USED] == 1, SLOT_KEY])
+            self._heap = np.empty(max(2 * len(ongoing), _HEAP_OFFSETS), np.int64)
+            self._heap[: len(ongoing)] = ongoing
+            self._state["waiting"] = len(ongoing)
+
+    def _failure(self, batch: np.void, outcome: int) -> tuple[int, str]:
+        why = _FAILURES[outcome].format(
+            producer_id=batch["producer_id"],
+            marker_offset=batch["base_offset"],
+            first_offset=self._state[0]["ended"],
+        )
+        return int(batch["position"]), f"{why}; Kafka fails to load"
+
+
+def _as_dict(table: Table) -> dict[int, int]:
+    used = table[table[:, USED] == 1]
+    return dict(zip(used[:, SLOT_KEY].tolist(), used[:, OFFSET].tolist(), strict=True))
+
+
+NO_TRANSACTIONS: Final = TransactionSummary(np.empty((0, ABORT_COLUMNS), np.int64), {}, {}, None)
 
 
 def first_marked(batches: Any) -> int:
@@ -206,7 +321,7 @@ def append_batches(
     """Process `batches` from `row` in order; return the row where this ends, and why.
 
     That is (`batches.size`, TAKEN), or a row that was not processed and NO_ROOM, or a row that
-    fails and a key of FAILURES. These are tables of `hash_table`: `open_of` has the first offset of
+    fails and a key of `_FAILURES`. These are hash tables: `open_of` has the first offset of
     each producer's open transaction, `ongoing` the producer of each first offset, `enders` the
     offset of each producer's first marker. `heap` has the first offsets of all ongoing
     transactions. `aborts` gets the abort rows and has as many rows as `batches`.
@@ -235,17 +350,6 @@ def append_batches(
         if outcome != TAKEN:
             return i, outcome
     return batches.size, TAKEN
-
-
-Table: TypeAlias = npt.NDArray[np.int64]
-USED: Final = 0  # the columns; 1 in a used slot, because any int64 may be a key
-SLOT_KEY: Final = 1
-OFFSET: Final = 2
-FEWEST_SLOTS: Final = 64  # 1.5 KiB: few segments have more than 32 transactions open at once
-
-# 2^64 / golden ratio, odd: spreads neighbouring keys. The top bit is cleared: it changes no home
-# below 2^31 and would make numba's product a float.
-_MULTIPLIER: Final = 0x1E3779B97F4A7C15
 
 
 def new_table(slots: int = FEWEST_SLOTS) -> Table:
@@ -336,119 +440,3 @@ def pop(heap: Any, size: int) -> None:
         at = child
         child = 2 * at + 1
     heap[at] = last
-
-
-_HEAP_OFFSETS: Final = 1024
-_FAILURES: Final = {
-    WRITES_OUTSIDE: "producer {producer_id} writes outside its open transaction",
-    ABORT_GOES_BACK: "producer {producer_id}: "
-    "the abort marker at offset {marker_offset} is not above the last one",
-    BEGIN_TOGETHER: "producer {producer_id}: two transactions begin at offset {first_offset}",
-}
-
-
-class TransactionSummary(NamedTuple):
-    """The transactions of one segment.
-
-    `aborts` has rows of ABORT_COLUMNS, in the log's order, as if no transaction were open at the
-    start.
-    """
-
-    aborts: npt.NDArray[np.int64]
-    first_ends: dict[int, int]  # offset of each producer's first marker
-    open_at_end: dict[int, int]  # first offset of those that began here, by producer
-    lowest: int | None  # first offset of all that began here
-
-    def to_json(self) -> str:
-        """Return it as text, for `from_json`."""
-        pairs = [[*of_producer.items()] for of_producer in (self.first_ends, self.open_at_end)]
-        return json.dumps([self.aborts.tolist(), *pairs, self.lowest])
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Return the summary from the text of `to_json`."""
-        aborts, first_ends, open_at_end, lowest = json.loads(text)
-        rows = np.array(aborts, np.int64).reshape(-1, ABORT_COLUMNS)
-        return cls(rows, dict(first_ends), dict(open_at_end), lowest)
-
-    @property
-    def changes_nothing(self) -> bool:
-        """Return whether no transaction begins or ends in this segment."""
-        return not self.first_ends and not self.open_at_end
-
-
-class OpenTransactions:
-    """The transactions that are open after the batches seen so far, from the segment's start."""
-
-    def __init__(self) -> None:
-        """Start without open transactions: those of earlier segments are unknown here."""
-        self._state = np.zeros(1, TRANSACTION_STATE)
-        self._open_of, self._ongoing, self._enders = new_table(), new_table(), new_table()
-        self._heap = np.empty(_HEAP_OFFSETS, np.int64)
-        self._rows = np.empty((0, ABORT_COLUMNS), np.int64)
-        self._aborts: list[npt.NDArray[np.int64]] = []
-
-    def append(self, batches: BatchColumns, speed: Speed = plain) -> tuple[int, str] | None:
-        """Process `batches` in order; return (position, reason) of the first that Kafka refuses."""
-        if len(self._rows) < len(batches):
-            self._rows = np.empty((len(batches), ABORT_COLUMNS), np.int64)
-        self._state["rows"] = 0
-        row, outcome = 0, NO_ROOM
-        while outcome == NO_ROOM:
-            row, outcome = speed(append_batches)(
-                batches,
-                row,
-                self._state,
-                self._open_of,
-                self._ongoing,
-                self._heap,
-                self._enders,
-                self._rows,
-            )
-            if outcome == NO_ROOM:
-                self._make_room(speed)
-        if self._state["rows"][0]:
-            self._aborts.append(self._rows[: self._state["rows"][0]].copy())
-        return None if outcome == TAKEN else self._failure(batches[row], outcome)
-
-    def summary(self) -> TransactionSummary:
-        """Return the summary of the batches so far."""
-        state = self._state[0]
-        if not state["begun"] and not state["enders"]:
-            return NO_TRANSACTIONS
-        return TransactionSummary(
-            np.concatenate(self._aborts) if self._aborts else NO_TRANSACTIONS.aborts,
-            _as_dict(self._enders),
-            _as_dict(self._open_of),
-            int(state["lowest"]) if state["begun"] else None,
-        )
-
-    def _make_room(self, speed: Speed) -> None:
-        state = self._state[0]
-        if 2 * state["open"] >= len(self._open_of):
-            self._open_of = twice_as_large(self._open_of, speed)
-        if 2 * state["ongoing"] >= len(self._ongoing):
-            self._ongoing = twice_as_large(self._ongoing, speed)
-        if 2 * state["enders"] >= len(self._enders):
-            self._enders = twice_as_large(self._enders, speed)
-        if state["waiting"] >= len(self._heap):  # drop ended transactions
-            ongoing = np.sort(self._ongoing[self._ongoing[:, USED] == 1, SLOT_KEY])
-            self._heap = np.empty(max(2 * len(ongoing), _HEAP_OFFSETS), np.int64)
-            self._heap[: len(ongoing)] = ongoing
-            self._state["waiting"] = len(ongoing)
-
-    def _failure(self, batch: np.void, outcome: int) -> tuple[int, str]:
-        why = _FAILURES[outcome].format(
-            producer_id=batch["producer_id"],
-            marker_offset=batch["base_offset"],
-            first_offset=self._state[0]["ended"],
-        )
-        return int(batch["position"]), f"{why}; Kafka fails to load"
-
-
-def _as_dict(table: Table) -> dict[int, int]:
-    used = table[table[:, USED] == 1]
-    return dict(zip(used[:, SLOT_KEY].tolist(), used[:, OFFSET].tolist(), strict=True))
-
-
-NO_TRANSACTIONS: Final = TransactionSummary(np.empty((0, ABORT_COLUMNS), np.int64), {}, {}, None)
