@@ -30,9 +30,9 @@ def map_in_order(
     *,
     held_bytes: Callable[[Work], int] | None = None,
 ) -> Iterator[Done]:
-    """Yield `run(one)` for each of `work`, in order; on a remote store several run at once.
+    """Yield `run(item)` for each item of `work`, in order; on a remote store several run at once.
 
-    `held_bytes` returns the size of the file that is read for one of `work`; without it each counts
+    `held_bytes` returns the size of the file that is read for an item; without it each counts
     as a small file. The files under way hold at most HELD_BYTES together; of an object store they
     are at most LARGE_FILES_AT_ONCE.
 
@@ -46,14 +46,14 @@ def map_in_order(
         under_way: deque[tuple[Future[Done], int]] = deque()
         held = 0
         try:
-            for one in work:
-                size_bytes = held_bytes(one) if held_bytes else 0
+            for item in work:
+                size_bytes = held_bytes(item) if held_bytes else 0
                 counts = max(least, min(size_bytes, MOST_HELD_BYTES))
                 while held + counts > HELD_BYTES:
                     done, counted = under_way.popleft()
                     held -= counted
                     yield done.result()
-                under_way.append((pool.submit(run, one), counts))
+                under_way.append((pool.submit(run, item), counts))
                 held += counts
             while under_way:
                 yield under_way.popleft()[0].result()

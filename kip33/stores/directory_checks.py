@@ -23,16 +23,6 @@ def require_writable(location: Location, what: str) -> None:
         ) from error
 
 
-def _advice(location: Location) -> str:
-    """Return what to check if a store does not answer; empty for a local disk."""
-    if location.root.startswith("s3a://"):
-        keys = "fs.s3a.endpoint, fs.s3a.access.key and fs.s3a.secret.key"
-        return f"; check {keys} (--conf spark.hadoop.KEY=VALUE) or the environment variables"
-    if location.root.startswith("hdfs://"):
-        return "; check the name node's address, HADOOP_CONF_DIR and your ticket or token"
-    return ""
-
-
 def require_directory(location: Location, what: str) -> None:
     """Raise LocationError, one line for the user, unless `location` is a directory."""
     try:
@@ -45,3 +35,13 @@ def require_directory(location: Location, what: str) -> None:
         raise LocationError(f"{location.uri}: {what} does not exist")
     if info.type == fs.FileType.File:
         raise LocationError(f"{location.uri}: {what} is a file, expected a directory")
+
+
+def _advice(location: Location) -> str:
+    """Return what to check if a store does not answer; empty for a local disk."""
+    if location.root.startswith("s3a://"):
+        keys = "fs.s3a.endpoint, fs.s3a.access.key and fs.s3a.secret.key"
+        return f"; check {keys} (--conf spark.hadoop.KEY=VALUE) or the environment variables"
+    if location.root.startswith("hdfs://"):
+        return "; check the name node's address, HADOOP_CONF_DIR and your ticket or token"
+    return ""

@@ -1,11 +1,8 @@
-"""Read files: in ranges, from start to end, or complete if they are small.
+"""Read files of a store, in ranges, from start to end or complete, and their status.
 
-The status of files as a store lists them: names, sizes, times.
-
-Files of a local disk, read and written with few system calls.
-
-A build opens a log and writes an index file per segment, so for small segments these calls are much
-of its time. Arrow's files make more of them: they ask for a file's kind and position again.
+Files of a local disk are read and written with few system calls: a build opens a log and writes an
+index file per segment, so for small segments these calls are much of its time. Arrow's files make
+more of them: they ask for a file's kind and position again.
 """
 
 import errno
@@ -27,30 +24,6 @@ from kip33.stores.read_faults import READ_FAULTS
 
 _STORAGE_CLASS: Final = "not valid for the object's storage class"
 MOST_INDEX_BYTES: Final = 2**31 - 1  # Kafka maps no larger index file
-
-
-def one_line(error: BaseException) -> str:
-    """Return one line that says what an OSError or a library's error means.
-
-    An object in S3 Glacier cannot be read until it is restored: see `is_archived`.
-    """
-    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    if is_archived(error):
-        return "archived: restore it first (its storage class does not allow reads)"
-    return " ".join(as_text(text).split())
-
-
-def is_archived(error: BaseException) -> bool:
-    """Return whether a file cannot be read because it is in S3 Glacier and not restored.
-
-    S3's answer is `InvalidObjectState` (GetObject, "Errors"), of which pyarrow gives only the text.
-    """
-    return _STORAGE_CLASS in (getattr(error, "strerror", None) or str(error))
-
-
-def as_text(text: str) -> str:
-    """Return a text that a catalog and JSON can hold: bytes that are not UTF-8 are escaped."""
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 @contextmanager
@@ -131,14 +104,14 @@ def _ranges_of(location: Location) -> Iterator[tuple[FetchRange, int]]:
 def read_whole(location: Location, *, most_bytes: int) -> bytes:
     """Return a small file's bytes; FileReadError if it cannot be read or is larger."""
     if location.inside:
-        return _read_inside(location, most_bytes=most_bytes)
+        with opened(location) as (read_into, size_bytes):
+            _require_at_most(location, size_bytes, most_bytes)
+            return read_fully(read_into, 0, size_bytes)
     with READ_FAULTS:
         if location.is_local:
             _require_regular(location.path)
         with location.filesystem().open_input_file(location.path) as file:
-            size = file.size()
-            if size > most_bytes:
-                raise OSError(f"{location.uri}: {size} bytes found, expected at most {most_bytes}")
+            _require_at_most(location, file.size(), most_bytes)
             return bytes(file.read())
 
 
@@ -148,23 +121,18 @@ def read_index(location: Location) -> IndexBytes:
     The file is read in pieces, because a sparse file may have any size and be all zeros.
     """
     with opened(location) as (read_into, size_bytes):
-        if size_bytes > MOST_INDEX_BYTES:
-            raise FileReadError(
-                f"{location.uri}: {size_bytes} bytes found, expected at most {MOST_INDEX_BYTES}"
-            )
+        _require_at_most(location, size_bytes, MOST_INDEX_BYTES)
         builder = IndexBytesBuilder()
         for at in range(0, size_bytes, PIECE_BYTES):
             builder.append(read_fully(read_into, at, min(PIECE_BYTES, size_bytes - at)))
         return builder.built()
 
 
-def _read_inside(location: Location, *, most_bytes: int) -> bytes:
-    with opened(location) as (read_into, size_bytes):
-        if size_bytes > most_bytes:
-            raise FileReadError(
-                f"{location.uri}: {size_bytes} bytes found, expected at most {most_bytes}"
-            )
-        return read_fully(read_into, 0, size_bytes)
+def _require_at_most(location: Location, size_bytes: int, most_bytes: int) -> None:
+    if size_bytes > most_bytes:
+        raise FileReadError(
+            f"{location.uri}: {size_bytes} bytes found, expected at most {most_bytes}"
+        )
 
 
 def size_of(location: Location) -> int | None:
@@ -177,46 +145,6 @@ def size_of(location: Location) -> int | None:
             return None
     status = status_of(location)
     return status.size_bytes if status else None
-
-
-def has_text_name(info: fs.FileInfo) -> bool:
-    """Return whether the path of an entry is UTF-8; Arrow decodes it only when it is read."""
-    try:
-        return bool(info.path)
-    except UnicodeDecodeError:
-        return False
-
-
-def shown_name(info: fs.FileInfo) -> str:
-    """Return an entry's name; bytes that are not UTF-8 are escaped."""
-    try:
-        return info.base_name
-    except UnicodeDecodeError as error:
-        return error.object.decode("utf-8", "backslashreplace")
-
-
-def listed_ms(info: fs.FileInfo, place: Location) -> int:
-    """Return an entry's modification time in ms; FileReadError if the store does not report it."""
-    time_ns = modified_ns(info, place)
-    if time_ns is None:
-        name = shown_name(info)
-        raise FileReadError(f"{place.uri}: the store has no modification time for {name}")
-    return time_ns // 1_000_000
-
-
-def modified_ns(info: fs.FileInfo, place: Location) -> int | None:
-    """Return an entry's modification time in ns, None if its store does not report it.
-
-    `place` is any location of that store. Arrow's nanoseconds overflow in 2262 and continue in
-    1677, so the operating system is asked about a local file with a negative time.
-    """
-    time_ns = info.mtime_ns
-    if time_ns is not None and time_ns < 0 and place.is_local:
-        try:
-            return os.stat(info.path).st_mtime_ns  # noqa: PTH116 - a path, as the filesystem has it
-        except OSError:
-            return time_ns
-    return time_ns
 
 
 class FileStatus(NamedTuple):
@@ -258,6 +186,70 @@ def listed_status(store: Location, info: fs.FileInfo) -> FileStatus:
     if store.is_object_store:
         modified_ms -= modified_ms % 1000
     return FileStatus(info.size, modified_ms)
+
+
+def one_line(error: BaseException) -> str:
+    """Return one line that says what an OSError or a library's error means.
+
+    An object in S3 Glacier cannot be read until it is restored: see `is_archived`.
+    """
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    if is_archived(error):
+        return "archived: restore it first (its storage class does not allow reads)"
+    return " ".join(as_text(text).split())
+
+
+def is_archived(error: BaseException) -> bool:
+    """Return whether a file cannot be read because it is in S3 Glacier and not restored.
+
+    S3's answer is `InvalidObjectState` (GetObject, "Errors"), of which pyarrow gives only the text.
+    """
+    return _STORAGE_CLASS in (getattr(error, "strerror", None) or str(error))
+
+
+def as_text(text: str) -> str:
+    """Return a text that a catalog and JSON can hold: bytes that are not UTF-8 are escaped."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def has_text_name(info: fs.FileInfo) -> bool:
+    """Return whether the path of an entry is UTF-8; Arrow decodes it only when it is read."""
+    try:
+        return bool(info.path)
+    except UnicodeDecodeError:
+        return False
+
+
+def shown_name(info: fs.FileInfo) -> str:
+    """Return an entry's name; bytes that are not UTF-8 are escaped."""
+    try:
+        return info.base_name
+    except UnicodeDecodeError as error:
+        return error.object.decode("utf-8", "backslashreplace")
+
+
+def listed_ms(info: fs.FileInfo, place: Location) -> int:
+    """Return an entry's modification time in ms; FileReadError if the store does not report it."""
+    time_ns = modified_ns(info, place)
+    if time_ns is None:
+        name = shown_name(info)
+        raise FileReadError(f"{place.uri}: the store has no modification time for {name}")
+    return time_ns // 1_000_000
+
+
+def modified_ns(info: fs.FileInfo, place: Location) -> int | None:
+    """Return an entry's modification time in ns, None if its store does not report it.
+
+    `place` is any location of that store. Arrow's nanoseconds overflow in 2262 and continue in
+    1677, so the operating system is asked about a local file with a negative time.
+    """
+    time_ns = info.mtime_ns
+    if time_ns is not None and time_ns < 0 and place.is_local:
+        try:
+            return os.stat(info.path).st_mtime_ns  # noqa: PTH116 - a path, as the filesystem has it
+        except OSError:
+            return time_ns
+    return time_ns
 
 
 def entries_of(folder: Location, *, recursive: bool = False) -> list[fs.FileInfo]:

@@ -1,4 +1,4 @@
-"""What a caller reaches a store with: `filesystem=` of the public functions.
+"""The `filesystem=` and `storage_options=` arguments of the public functions.
 
     filesystem=pyarrow.fs.S3FileSystem(...)           path "bucket/indexes", URI s3://bucket/indexes
     filesystem=pyarrow.fs.SubTreeFileSystem(base, f)  a path below `base` on f
@@ -8,12 +8,8 @@ A path is what the filesystem calls it. It becomes a `Location` with an absolute
 catalogs, plans and tasks name places by URI. The filesystem is used for this root from then on in
 this process (`kip33.stores.filesystems`).
 
-An fsspec filesystem as pyarrow calls it, with modification times and without cached listings.
-
-Store settings that a caller passes: `storage_options={...}` of the public functions.
-
-    {"endpoint": "http://store:9000", "access_key": "...", "secret_key": "..."}
-    {"fs.s3a.endpoint": "http://store:9000", "dfs.nameservices": "..."}
+    storage_options={"endpoint": "http://store:9000", "access_key": "...", "secret_key": "..."}
+    storage_options={"fs.s3a.endpoint": "http://store:9000", "dfs.nameservices": "..."}
 
 Keys are Hadoop's keys, or short names for the buckets of the call. Both apply to this process from
 then on and override its settings, so that listed segments and an opened catalog find their store.
@@ -49,6 +45,18 @@ class FsspecFilesystem(Protocol):
 Filesystem: TypeAlias = fs.FileSystem | FsspecFilesystem
 """A `pyarrow.fs.FileSystem`, or one of fsspec."""
 
+StorageOptions: TypeAlias = Mapping[str, str | bool | int]
+
+_TIMES: Final = ("mtime", "LastModified", "last_modified", "updated")  # keys of fsspec's `info`
+_SHORT_NAMES: Final = {
+    "endpoint": "endpoint",
+    "region": "endpoint.region",
+    "access_key": "access.key",
+    "secret_key": "secret.key",
+    "token": "session.token",
+}
+_PROVIDER: Final = "org.apache.hadoop.fs.s3a.{}AWSCredentialsProvider"
+_S3: Final = "s3a://"
 _SCHEMES: Final = {  # pyarrow's type names, and fsspec's protocols
     **{"local": "file", "s3": "s3a", "gcs": "gs", "hdfs": "hdfs"},
     **{"file": "file", "s3a": "s3a", "gs": "gs"},
@@ -63,9 +71,6 @@ class _Store(NamedTuple):
     scheme: str  # of the URIs of its places
     above: str = ""  # the directory that a SubTreeFileSystem begins in
     fsspec: Any = None
-
-
-StorageOptions: TypeAlias = Mapping[str, str | bool | int]
 
 
 def place_on(
@@ -215,11 +220,11 @@ def _protocol(filesystem: Any) -> str | None:
     return str(found if isinstance(found, str) else found[0])
 
 
-_TIMES: Final = ("mtime", "LastModified", "last_modified", "updated")  # keys of fsspec's `info`
-
-
 class _FsspecHandler(fs.FSSpecHandler):
-    """pyarrow's handler gives no modification time but `mtime`, and lists from fsspec's cache."""
+    """An fsspec filesystem for pyarrow, with modification times and without cached listings.
+
+    pyarrow's own handler gives no modification time but `mtime`, and lists from fsspec's cache.
+    """
 
     fs: Any
 
@@ -250,17 +255,6 @@ class _FsspecHandler(fs.FSSpecHandler):
             return self.fs.modified(path)
         except NotImplementedError:
             return None
-
-
-_SHORT_NAMES: Final = {
-    "endpoint": "endpoint",
-    "region": "endpoint.region",
-    "access_key": "access.key",
-    "secret_key": "secret.key",
-    "token": "session.token",
-}
-_PROVIDER: Final = "org.apache.hadoop.fs.s3a.{}AWSCredentialsProvider"
-_S3: Final = "s3a://"
 
 
 def use_storage_options(options: StorageOptions | None, places: Iterable[Location]) -> None:

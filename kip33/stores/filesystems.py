@@ -35,13 +35,13 @@ def use_filesystem(root: str, filesystem: fs.FileSystem) -> None:
 def use_stores(settings: Mapping[str, str], given: Mapping[str, fs.FileSystem]) -> None:
     """Use a driver's settings and filesystems, and no others, in this process, one of its tasks."""
     use_settings(settings)
-    _ByRoot.given = {root: one for root, one in given.items() if root not in _NO_BUCKET}
-    _ByRoot.other_buckets = {root: one for root, one in given.items() if root in _NO_BUCKET}
+    _ByRoot.given = {root: store for root, store in given.items() if root not in _NO_BUCKET}
+    _ByRoot.other_buckets = {root: store for root, store in given.items() if root in _NO_BUCKET}
 
 
 def forget_filesystem(root: str) -> None:
     """Use the settings again for the places of a root."""
-    _ByRoot.given = {one: store for one, store in _ByRoot.given.items() if one != root}
+    _ByRoot.given = {other: store for other, store in _ByRoot.given.items() if other != root}
 
 
 def given_filesystem(root: str) -> fs.FileSystem | None:
@@ -60,7 +60,7 @@ def _for_other_buckets(no_bucket: str) -> fs.FileSystem | None:
         return _ByRoot.other_buckets.get(no_bucket)
     if any(key.startswith(_S3_KEYS) for key in added_options()):
         return None
-    of_scheme = [s for one, s in _ByRoot.given.items() if one.startswith(no_bucket)]
+    of_scheme = [store for root, store in _ByRoot.given.items() if root.startswith(no_bucket)]
     is_one = all(store == of_scheme[0] for store in of_scheme)
     return of_scheme[0] if of_scheme and is_one else None
 

@@ -8,9 +8,8 @@ new files but cannot replace one (`stores.own_files`).
 With `hadoop.security.authentication=kerberos`, hdfs-native uses the machine's libgssapi_krb5. That
 library looks for a ticket in `KRB5CCNAME`, or gets one with the keytab in `KRB5_CLIENT_KTNAME`.
 
-Faults of hdfs-native, turned into OSErrors with one line.
-
-hdfs-native prints a fault in Rust's debug form, including the Java trace that a name node sent:
+hdfs-native prints a fault in Rust's debug form, including the Java trace that a name node sent.
+Here it becomes an OSError with one line:
 
     RPCError("org.apache...AccessControlException", "Permission denied: user=a\n\tat org...")
     GSSAPIError(GssMajorCodes { ... "GSS_S_NO_CRED" ... }, 2529639053, "No credentials were ...")
@@ -35,6 +34,9 @@ _OF_CLIENTS: Final = (  # settings of the name nodes' addresses and of authentic
     *("fs.defaultFS", "dfs.nameservices", "dfs.ha.namenodes.", "dfs.namenode.rpc-address"),
     *("hadoop.security.authentication", "hadoop.security.token.service.use_ip"),
 )
+_PANIC: Final = "PanicException"  # not an Exception; a truncated token file raises it, for example
+_OF_SERVERS: Final = ("RPCError", "FatalRPCError")  # their first text is the name of a Java class
+_TEXT: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
 ATTEMPTS: Final = "7"  # tolerates 30 s or more without a name node; hdfs-native's default 15: 3 min
 INSTALL: Final = (
     "pip install 'kip33[hdfs]', or give CLASSPATH, JAVA_HOME and HADOOP_HOME for libhdfs"
@@ -261,11 +263,6 @@ def _as_info(status: Any) -> fs.FileInfo:
     return fs.FileInfo(status.path, kind, size=size, mtime_ns=time_ns)
 
 
-_PANIC: Final = "PanicException"  # not an Exception; a truncated token file raises it, for example
-_OF_SERVERS: Final = ("RPCError", "FatalRPCError")  # their first text is the name of a Java class
-_TEXT: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
-
-
 @contextmanager
 def _faults_as_os_errors() -> Iterator[None]:
     """Raise the client's faults as OSErrors with one line, or as PermissionError."""
@@ -281,13 +278,14 @@ def _faults_as_os_errors() -> Iterator[None]:
         if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
             raise
         kind = PermissionError if "AccessControlException" in str(error) else OSError
-        raise kind(said(error)) from None
+        raise kind(fault_text(error)) from None
 
 
-def said(error: BaseException) -> str:
+def fault_text(error: BaseException) -> str:
     """Return the kind of fault and its last text, without the trace.
 
-    >>> said(RuntimeError('RPCError("org.example.Expired", "\\\\"a\\\\" is over\\\\n\\\\tat")'))
+    >>> fault = 'RPCError("org.example.Expired", "\\\\"a\\\\" is over\\\\n\\\\tat")'
+    >>> fault_text(RuntimeError(fault))
     'Expired: "a" is over'
     """
     shown = str(error)

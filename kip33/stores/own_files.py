@@ -1,21 +1,16 @@
-"""kip33's own files: published so that no reader sees a part, moved, removed.
+"""Write, move and remove kip33's own files, so that no reader sees a part of one.
 
-Flush files and folders of local file systems to the disk, so that they survive a power failure.
-
-A renamed file is safe when the file was flushed before the rename and its folder after it. A new
-folder is safe when its parent folder was flushed. Object stores and HDFS guarantee this themselves,
-so nothing is done for them.
+A local file survives a power failure if it was flushed before the rename and its folder after it. A
+new folder survives if its parent folder was flushed. Object stores and HDFS guarantee this
+themselves, so nothing is done for them.
 
 New index files are many and small: they are renamed first and flushed by a few threads during the
 scan (`builds.index_flusher`), before their rows are written. A file that replaces another is
 flushed before the rename, because a snapshot may name the file it replaces.
 
-A large file of kip33: written piece by piece, published when it is complete.
-
-A process that is told to end leaves no temporary file: it ends after the files under way.
-
-An exception out of a signal handler would not do: it may come anywhere, also where exceptions are
-ignored.
+A process that is told to end (`end_process`) ends after the files under way, so it leaves no
+temporary file. An exception out of a signal handler would not do: it may come anywhere, also where
+exceptions are ignored.
 """
 
 import ctypes
@@ -25,7 +20,6 @@ import secrets
 import shutil
 import tempfile
 import threading
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -77,8 +71,7 @@ def _publish(
     target = location.path
     renames = not location.is_object_store
     if renames:
-        folder, _, name = location.path.rpartition("/")
-        target = f"{folder}/.{name}.{secrets.token_hex(16)}{TEMPORARY_SUFFIX}"
+        target = _temporary(location).path
     try:
         _write(location, target, data)
         if not renames and not reads_back:
@@ -146,6 +139,66 @@ def publish_or_raise(location: Location, data: bytes, consequence: str) -> None:
             f"{location.uri}: cannot be written: {one_line(error)}; {consequence}: "
             "fix it and run the command again"
         ) from error
+
+
+@contextmanager
+def streamed_file(place: Location) -> Iterator[BinaryIO]:
+    """Yield a file to write; it is published as `place` if the block ends without an error.
+
+    A reader sees no file or the complete one. On a local disk the bytes go to a temporary file
+    beside it (`.NAME.*.tmp`). For a store they are collected in a temporary file of this machine.
+    Raises PublishError, one line, if the file cannot be written.
+    """
+    try:
+        with _local_file(place) if place.is_local else _sent_file(place) as file:
+            yield file
+    except OSError as error:
+        raise PublishError(
+            f"{place.uri}: cannot be written: {one_line(error)}; there is no file: "
+            "fix it and run the command again"
+        ) from error
+
+
+@contextmanager
+def _local_file(place: Location) -> Iterator[BinaryIO]:
+    temporary = _temporary(place)
+    make_folder(place.parent)
+    try:
+        with Path(temporary.path).open("xb") as file:
+            yield file
+        flush(temporary.path)
+        rename_over(place, temporary.path)
+        flush(place.parent.path)
+    except BaseException:
+        remove_quietly(temporary)
+        raise
+
+
+@contextmanager
+def _sent_file(place: Location) -> Iterator[BinaryIO]:
+    with tempfile.TemporaryFile() as file:
+        yield file
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        target = place if place.is_object_store else _temporary(place)
+        if not place.is_object_store:
+            make_folder(place.parent)
+        try:
+            with place.filesystem().open_output_stream(target.path) as stream:
+                shutil.copyfileobj(file, stream, 1 << 20)
+            status = status_of(target)
+            if status is None or status.size_bytes != size:
+                found = status.size_bytes if status else None
+                raise OSError(f"{size} bytes were written, but the file has {found} bytes")
+            if target != place:
+                rename_over(place, target.path)
+        except BaseException:
+            remove_quietly(target)
+            raise
+
+
+def _temporary(place: Location) -> Location:
+    return place.parent.child(f".{place.name}.{secrets.token_hex(16)}{TEMPORARY_SUFFIX}")
 
 
 def move(source: Location, target: Location) -> None:
@@ -297,66 +350,6 @@ def _sync_filesystem(path: str) -> None:
 @cache
 def _syncfs() -> Any:
     return getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
-
-
-@contextmanager
-def streamed_file(place: Location) -> Iterator[BinaryIO]:
-    """Yield a file to write; it is published as `place` if the block ends without an error.
-
-    A reader sees no file or the complete one. On a local disk the bytes go to a temporary file
-    beside it (`.NAME.*.tmp`). For a store they are collected in a temporary file of this machine.
-    Raises PublishError, one line, if the file cannot be written.
-    """
-    try:
-        with _local_file(place) if place.is_local else _sent_file(place) as file:
-            yield file
-    except OSError as error:
-        raise PublishError(
-            f"{place.uri}: cannot be written: {one_line(error)}; there is no file: "
-            "fix it and run the command again"
-        ) from error
-
-
-@contextmanager
-def _local_file(place: Location) -> Iterator[BinaryIO]:
-    temporary = _temporary(place)
-    make_folder(place.parent)
-    try:
-        with Path(temporary.path).open("xb") as file:
-            yield file
-        flush(temporary.path)
-        rename_over(place, temporary.path)
-        flush(place.parent.path)
-    except BaseException:
-        remove_quietly(temporary)
-        raise
-
-
-@contextmanager
-def _sent_file(place: Location) -> Iterator[BinaryIO]:
-    with tempfile.TemporaryFile() as file:
-        yield file
-        size = file.seek(0, os.SEEK_END)
-        file.seek(0)
-        target = place if place.is_object_store else _temporary(place)
-        if not place.is_object_store:
-            make_folder(place.parent)
-        try:
-            with place.filesystem().open_output_stream(target.path) as stream:
-                shutil.copyfileobj(file, stream, 1 << 20)
-            status = status_of(target)
-            if status is None or status.size_bytes != size:
-                found = status.size_bytes if status else None
-                raise OSError(f"{size} bytes were written, but the file has {found} bytes")
-            if target != place:
-                rename_over(place, target.path)
-        except BaseException:
-            remove_quietly(target)
-            raise
-
-
-def _temporary(place: Location) -> Location:
-    return place.parent.child(f".{place.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
 
 
 _lock = threading.RLock()  # a handler runs in the main thread, which may hold it

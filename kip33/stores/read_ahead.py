@@ -43,9 +43,9 @@ def reading_ahead(
             wanted = range(number, min(number + AHEAD, last) + 1)
             for gone in ranges.keys() - set(wanted):
                 ranges.pop(gone).cancel()
-            for one in wanted:
-                if one not in ranges:
-                    ranges[one] = pool.submit(fetch, one)
+            for needed in wanted:
+                if needed not in ranges:
+                    ranges[needed] = pool.submit(fetch, needed)
             return ranges[number].result()
 
         def view_at(position: int) -> memoryview:

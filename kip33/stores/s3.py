@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from pyarrow import ArrowInvalid, fs
 
 from kip33.errors import LocationError
-from kip33.stores.s3_role import BY_ROLE, BucketSettings, role_arguments
+from kip33.stores.s3_role import BY_ROLE, KEYS_IN_SETTINGS, BucketSettings, role_arguments
 
 DEFAULT_REGION: Final = "us-east-1"  # the region that other vendors' servers expect in a signature
 S3_ATTEMPTS: Final = 10  # tolerates a server down for 30 s; the waits between attempts double
@@ -24,7 +24,6 @@ _SMALL_PUTS: Final[dict[str, Any]] = (
     {_DELAYS: True} if _DELAYS in (fs.S3FileSystem.__doc__ or "") else {}  # not in older pyarrow
 )
 _AWS_REGION: Final = re.compile(r"s3[.-](?:dualstack\.)?([a-z]{2}(?:-[a-z]+)+-\d)\.amazonaws\.")
-_SIMPLE: Final = ("SimpleAWSCredentialsProvider", "TemporaryAWSCredentialsProvider")
 
 
 def open_bucket(settings: Mapping[str, str], bucket: str) -> fs.S3FileSystem:
@@ -93,9 +92,9 @@ def _connection(ours: BucketSettings) -> dict[str, Any]:
 
 
 def _region(ours: BucketSettings, endpoint: str | None) -> str | None:
-    said = ours.get("endpoint.region")
-    if said:
-        return said
+    region = ours.get("endpoint.region")
+    if region:
+        return region
     in_name = _AWS_REGION.search(endpoint or "")
     by_environment = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     return (in_name and in_name[1]) or by_environment or (DEFAULT_REGION if endpoint else None)
@@ -126,16 +125,16 @@ def _credentials(ours: BucketSettings, connection: Mapping[str, Any]) -> dict[st
             return {"anonymous": True}
         if provider.endswith(BY_ROLE):
             return role_arguments(ours, connection)
-        if not provider.endswith(_SIMPLE):
+        if not provider.endswith(KEYS_IN_SETTINGS):
             return {}  # the AWS client finds keys itself
         keys = ours.keys()
-        if keys and ("session_token" in keys or not provider.endswith(_SIMPLE[1])):
+        if keys and ("session_token" in keys or not provider.endswith(KEYS_IN_SETTINGS[1])):
             return keys
     return {}
 
 
 def _providers(ours: BucketSettings) -> Iterable[str]:
-    said = ours.get("aws.credentials.provider")
-    if not said:
-        return (_SIMPLE[0],)
-    return (name.strip() for name in said.split(",") if name.strip())
+    names = ours.get("aws.credentials.provider")
+    if not names:
+        return (KEYS_IN_SETTINGS[0],)
+    return (name.strip() for name in names.split(",") if name.strip())

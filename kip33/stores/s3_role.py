@@ -1,9 +1,9 @@
-"""Keys of a role: S3A's `fs.s3a.assumed.role.*`, requested from a security token service (STS).
+"""The settings of one S3 bucket, and the keys of a role that they name.
 
-The keys expire after the session's duration. A client is used for the first three quarters of it;
-work that it has begun by then has the last quarter to finish.
-
-One bucket's settings and their values: `fs.s3a.bucket.NAME.KEY` overrides `fs.s3a.KEY`.
+`fs.s3a.bucket.NAME.KEY` overrides `fs.s3a.KEY`. With S3A's `fs.s3a.assumed.role.*`, keys are
+requested from a security token service (STS). They expire after the session's duration. A client is
+used for the first three quarters of it; work that it has begun by then has the last quarter to
+finish.
 """
 
 import re
@@ -19,7 +19,8 @@ BY_ROLE: Final = "AssumedRoleCredentialProvider"
 STS_ATTEMPTS: Final = 7  # tolerates an STS that is down for 30 s, as for S3
 _DURATION_S: Final = 3600
 _USED_FOR: Final = 0.75
-_OF_SETTINGS: Final = ("SimpleAWSCredentialsProvider", "TemporaryAWSCredentialsProvider")
+_SECONDS: Final = {"ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400}
+KEYS_IN_SETTINGS: Final = ("SimpleAWSCredentialsProvider", "TemporaryAWSCredentialsProvider")
 
 
 class BucketSettings:
@@ -114,13 +115,13 @@ def role_arguments(ours: BucketSettings, connection: Mapping[str, Any]) -> dict[
     own_sts = ours.get("assumed.role.sts.endpoint")
     if base or own_sts or role.policy or "proxy_options" in connection:
         return _assumed_keys(role, base, ours, connection)
-    asked = {
+    arguments = {
         "role_arn": role.arn,
         "session_name": role.session_name,
         "load_frequency": role.duration_s,
         "external_id": role.external_id,
     }
-    return {key: value for key, value in asked.items() if value is not None}
+    return {key: value for key, value in arguments.items() if value is not None}
 
 
 def keys_period(settings: Mapping[str, str], bucket: str, *, now_s: float) -> int:
@@ -140,8 +141,8 @@ def _duration_s(ours: BucketSettings) -> float:
 
 def _base_keys(ours: BucketSettings) -> dict[str, str]:
     """Return the keys with which the role is requested, empty for the AWS client's own."""
-    said = ours.get("assumed.role.credentials.provider") or _OF_SETTINGS[0]
-    return ours.keys() if any(provider in said for provider in _OF_SETTINGS) else {}
+    providers = ours.get("assumed.role.credentials.provider") or KEYS_IN_SETTINGS[0]
+    return ours.keys() if any(provider in providers for provider in KEYS_IN_SETTINGS) else {}
 
 
 def _assumed_keys(
@@ -158,7 +159,7 @@ def _assumed_keys(
         raise LocationError(
             f"{role.arn}: assuming this role needs boto3: pip install 'kip33[s3]'"
         ) from error
-    asked = {
+    request = {
         "RoleArn": role.arn,
         "RoleSessionName": role.session_name,
         "DurationSeconds": role.duration_s,
@@ -168,7 +169,7 @@ def _assumed_keys(
     try:
         client = boto3.client("sts", **_client_arguments(base, ours, connection))
         with closing(client):
-            answer = client.assume_role(**{key: value for key, value in asked.items() if value})
+            answer = client.assume_role(**{key: value for key, value in request.items() if value})
     except (BotoCoreError, ClientError) as error:
         raise LocationError(
             f"s3a://{ours.bucket}: the role {role.arn} cannot be assumed: "
@@ -190,7 +191,7 @@ def _client_arguments(
     from botocore.config import Config
 
     endpoint = ours.get("assumed.role.sts.endpoint")
-    said = {
+    options = {
         "connect_timeout": connection.get("connect_timeout"),
         "read_timeout": connection.get("request_timeout"),
         "proxies": _proxies(connection.get("proxy_options")),
@@ -206,7 +207,7 @@ def _client_arguments(
         "aws_session_token": base.get("session_token"),
         "config": Config(
             retries={"mode": "standard", "total_max_attempts": attempts},
-            **{key: value for key, value in said.items() if value},
+            **{key: value for key, value in options.items() if value},
         ),
     }
 
@@ -219,6 +220,3 @@ def _proxies(options: Mapping[str, Any] | None) -> dict[str, str] | None:
     who = f"{quote(user, safe='')}:{quote(password, safe='')}@" if user and password else ""
     url = f"{options['scheme']}://{who}{options['host']}:{options['port']}"
     return {"http": url, "https": url}
-
-
-_SECONDS: Final = {"ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400}

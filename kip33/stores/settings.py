@@ -71,7 +71,7 @@ def settings() -> Mapping[str, str]:
 
 
 def settings_in_use() -> Mapping[str, str] | None:
-    """Return the settings if anybody has asked for them; None: no remote store was opened."""
+    """Return the settings if they were used; None: no remote store was opened."""
     return None if _Process.settings is None else settings()
 
 
@@ -156,11 +156,11 @@ def _site(path: Path) -> dict[str, str]:
             f"{path}: xi:include found, which kip33 does not follow: copy the included "
             "settings into this file, or give them by --conf"
         )
-    pairs = ((_said(entry, "name"), _said(entry, "value")) for entry in root.iter("property"))
+    pairs = ((_field(entry, "name"), _field(entry, "value")) for entry in root.iter("property"))
     return {name.strip(): value.strip() for name, value in pairs if name and value}
 
 
-def _said(entry: ElementTree.Element, what: str) -> str | None:
+def _field(entry: ElementTree.Element, what: str) -> str | None:
     """Return a property's name or value: an element, or an attribute in the short form."""
     return entry.findtext(what) or entry.get(what)
 

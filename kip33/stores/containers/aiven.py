@@ -2,13 +2,7 @@
 
     00000000000000000042-<id>.log            chunks one after another: each raw or one zstd frame
     00000000000000000042-<id>.indexes        .index, .timeindex, .snapshot, leader epochs, .txnindex
-    00000000000000000042-<id>.rsm-manifest   where each part is (`containers.manifest`)
-
-The manifest is read each time a file is opened: it is small, and only it says how to read the file.
-A few chunks of a compressed log are in memory at once, whatever the size of the log. An encrypted
-log cannot be read without the key of the cluster that wrote it.
-
-The `.rsm-manifest` beside each segment of Aiven's plugin: JSON, one object.
+    00000000000000000042-<id>.rsm-manifest   where each part is: JSON, one object
 
     {"version": "1",
      "chunkIndex": {"type": "fixed", "originalChunkSize": 4194304, "originalFileSize": 9000000,
@@ -24,6 +18,10 @@ raw, as one zstd frame (`compression`), or encrypted with AES-GCM (`encryption`)
 follow from `transformedChunkSize`; with `"type": "variable"` each size is in `transformedChunks`,
 which is base64 of zstd of `kip33.formats.aiven_manifest`. Index files are never compressed.
 Older manifests have neither `segmentIndexes` nor `remoteLogSegmentMetadata`.
+
+The manifest is read each time a file is opened: it is small, and only it says how to read the file.
+A few chunks of a compressed log are in memory at once, whatever the size of the log. An encrypted
+log cannot be read without the key of the cluster that wrote it.
 
 Source: `SegmentManifestV1`, `AbstractChunkIndex` and `TransformedChunksSerializer` of
 tiered-storage-for-apache-kafka.
@@ -58,6 +56,9 @@ ENCRYPTED: Final = (
     "encrypted (AES-GCM): only the cluster that wrote it has the key; archive it "
     "unencrypted, or copy it through a broker into a plain archive"
 )
+_MOST_MANIFEST_BYTES: Final = 1 << 26
+_MOST_CHUNK_BYTES: Final = 1 << 30  # up to twice this is in memory at once; 4 MiB is usual
+_INDEXES: Final = {"index": "offset", "timeindex": "timestamp"}
 _HELD_BYTES: Final = 1 << 25  # decompressed chunks kept: several of 4 MiB, never fewer than two
 
 
@@ -206,11 +207,6 @@ class Decompressed:
                 f"chunk {number}: not valid zstd data of {chunk.log_bytes} bytes: {error}"
             ) from error
         return memoryview(plain).cast("B")
-
-
-_MOST_MANIFEST_BYTES: Final = 1 << 26
-_MOST_CHUNK_BYTES: Final = 1 << 30  # up to twice this is in memory at once; 4 MiB is usual
-_INDEXES: Final = {"index": "offset", "timeindex": "timestamp"}
 
 
 def parse_manifest(data: bytes) -> Manifest:
