@@ -2,8 +2,6 @@
 
 A plan defines the work on each bin and the use of the results. An engine decides where bins are
 processed: `kip33.local` in processes of this machine, `kip33.spark` in tasks of a session.
-
-The names of the engines that process bins (`kip33.archive.bins`).
 """
 
 from collections.abc import Callable, Iterable

@@ -1,11 +1,9 @@
-"""One directory of an archive: how every layout handles its names, links and index files.
-
-The type of a layout: how it finds the segments below a SOURCE, and what is allowed there.
-"""
+"""List one directory of an archive: what all layouts have in common, and the type of a layout."""
 
 import os
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from pyarrow import fs
@@ -18,6 +16,7 @@ from kip33.stores.locations import Location
 from kip33.stores.read_faults import READ_FAULTS
 
 MAX_DEPTH: Final = 32  # levels of directories below SOURCE
+SMALL_FILES_IN_ROW: Final = 64  # that one thread reads, one after another
 Infos: TypeAlias = list[Any]  # of `fs.FileInfo`: a directory's entries
 
 
@@ -178,6 +177,16 @@ def add_inner(directory: Directory, visit: Visit, name: str) -> None:
         )
         return
     directory.segments.append(unlistable(path, None, why))
+
+
+def add_later(directory: Directory, infos: Infos, segment_of: Callable[[Any], Segment]) -> None:
+    """Add segments for which a small file each must be read, in parts that run in parallel."""
+
+    def read(part: Infos) -> Directory:
+        return Directory.empty()._replace(segments=[segment_of(info) for info in part])
+
+    for start in range(0, len(infos), SMALL_FILES_IN_ROW):
+        directory.more.append(partial(read, infos[start : start + SMALL_FILES_IN_ROW]))
 
 
 def unlistable(below: str, partition: Partition | None, why: str) -> Segment:

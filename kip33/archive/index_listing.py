@@ -23,8 +23,9 @@ class _NoFile(NamedTuple):
 
 
 NOT_THERE: Final = _NoFile()
-# A draft's file ends in `.index`, too.
-_INDEXES: Final = (".timeindex", ".index", ".txnindex", ".snapshot")
+# A draft's file ends in `.index`, too. A `.snapshot` counts in an index directory only: beside logs
+# a broker has some at other offsets.
+INDEX_SUFFIXES: Final = (".timeindex", ".index", ".txnindex", ".snapshot")
 _KINDS: Final = "|".join(
     map(re.escape, ("timeindex", "index", "txnindex", "snapshot", *DRAFT_FILES))
 )
@@ -164,7 +165,7 @@ def index_statuses(place: Location, infos: Infos) -> Statuses:
     return {
         info.base_name: listed_status(place, info)
         for info in infos
-        if info.type == fs.FileType.File and info.base_name.endswith(_INDEXES)
+        if info.type == fs.FileType.File and info.base_name.endswith(INDEX_SUFFIXES)
     }
 
 

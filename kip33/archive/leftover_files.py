@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from pyarrow import fs
 
 from kip33.archive.directory import Directory, Visit
-from kip33.archive.index_listing import unfinished_of
+from kip33.archive.index_listing import INDEX_SUFFIXES, unfinished_of
 from kip33.archive.layouts import Layout
 from kip33.archive.layouts.aiven import AIVEN
 from kip33.archive.layouts.hdfs_rsm import HDFS_RSM
@@ -61,8 +61,6 @@ class LeftoverFiles(NamedTuple):
     problems: list[str]
 
 
-# A `.snapshot` counts in an index directory; beside logs a broker has some at other offsets, too.
-INDEX_SUFFIXES: Final = (".timeindex", ".index", ".txnindex", ".snapshot")
 INDEX_END: Final = (
     r"\.(?:"
     + "|".join(map(re.escape, ("timeindex", "txnindex", "snapshot", *DRAFT_FILES, "index")))
@@ -99,9 +97,9 @@ class _Walk:
 
     def list_directory(self, visit: Visit) -> Directory:
         directory = self._layout.list_directory(visit)
-        unlisted = [one for one in directory.segments if one.is_directory]
-        problems = [f"{visit.source.child(one.path).uri}: {one.error}" for one in unlisted]
-        logs = {one.path.rpartition("/")[2] for one in directory.segments if not one.is_directory}
+        unlisted = [row for row in directory.segments if row.is_directory]
+        problems = [f"{visit.source.child(row.path).uri}: {row.error}" for row in unlisted]
+        logs = {row.path.rpartition("/")[2] for row in directory.segments if not row.is_directory}
         try:
             found = _leftovers(self._layout, visit, logs)
         except FileReadError as error:
@@ -111,9 +109,9 @@ class _Walk:
             self.found += found
             self.problems += problems
         inner = [
-            one
-            for one in directory.inner
-            if not any(place.contains(one.place) for place in self._exclude)
+            below
+            for below in directory.inner
+            if not any(place.contains(below.place) for place in self._exclude)
         ]
         return Directory.empty()._replace(inner=inner)
 
@@ -133,7 +131,7 @@ def _leftovers(layout: Layout, visit: Visit, logs: set[str]) -> list[Leftover]:
             files.append(info)
         elif (named := parse_partition_dir(info.base_name)) and named.kind:
             kind = LeftoverKind(f"-{named.kind} directory")
-            found.append(directory_with_files(place.child(info.base_name), kind))
+            found.append(_directory_with_files(place.child(info.base_name), kind))
     names = {info.base_name for info in files}
     for info in files:
         kind_of_file = _kind_of(layout, visit, info.base_name, names, logs)
@@ -149,7 +147,7 @@ def leftover_file(store: Location, info: fs.FileInfo, kind: LeftoverKind) -> Lef
     return Leftover(uri, kind, 1, status.size_bytes or 0, status.modified_ms)
 
 
-def directory_with_files(place: Location, kind: LeftoverKind) -> Leftover:
+def _directory_with_files(place: Location, kind: LeftoverKind) -> Leftover:
     """Return a directory with the number and size of all files in it; OSError as the store does."""
     selector = fs.FileSelector(place.path, recursive=True)
     with READ_FAULTS:

@@ -1,16 +1,12 @@
-"""List the segments below a SOURCE as one Arrow table; `archive.layouts` knows the names.
+"""List the segments below a SOURCE as one Arrow table, with their topic ids and URIs as columns.
 
 A row is a segment file, or a directory that could not be listed (then `error` says why). Files and
 directories that Kafka would delete at load (`.deleted`, `-delete`, ...) are counted, not listed.
 Directories are listed in parallel and rows become Arrow columns, so that a million segments are
-listed in seconds and take a few hundred megabytes.
+listed in seconds and take a few hundred megabytes. `archive.layouts` knows the names.
 
 A directory that links lead to is listed once: by its own path if it is below SOURCE, otherwise by
 the path of the first link. So links are followed last, one after another.
-
-The topic ids in the `partition.metadata` files beside logs: one file for each directory.
-
-The URIs of many logs and of their index files, as Arrow columns.
 """
 
 import re
@@ -39,9 +35,13 @@ from kip33.formats.partition_metadata import (
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import INSIDES, UNQUOTED_PATH, Location
 
+Column: TypeAlias = Any  # an Arrow chunked array, which the stubs type by element
 LISTED_BEFORE: Final = "links to directories that are listed by another path"
 DIRECTORIES_AT_ONCE: Final = 16  # a store answers in tens of ms; harmless on a local disk
 LISTING_ROWS_PER_BATCH: Final = 1 << 16  # limits the rows that are Python objects at one time
+
+_METADATA_FILES_AT_ONCE: Final = 16  # a local disk is read by one thread
+_END_OF_LOG: Final = rf"(?:\.log)?(?:#(?:{'|'.join(map(re.escape, sorted(INSIDES)))}))?$"
 
 _FIELDS: list["pa.Field[Any]"] = [
     pa.field("path", pa.string()),  # below SOURCE
@@ -65,7 +65,7 @@ _FIELDS: list["pa.Field[Any]"] = [
     pa.field("target_offset_index_modified_ms", pa.int64()),
     pa.field("target_transaction_index_bytes", pa.int64()),
     pa.field("target_transaction_index_modified_ms", pa.int64()),
-    pa.field("topic_id", pa.string()),  # from names and manifests; `archive.listing` reads others
+    pa.field("topic_id", pa.string()),  # from names and manifests; `with_topic_ids` reads others
     pa.field("partition_metadata_modified_ms", pa.int64()),  # of the file beside the log
     pa.field("target_producer_snapshot_bytes", pa.int64()),
     pa.field("target_producer_snapshot_modified_ms", pa.int64()),
@@ -120,8 +120,8 @@ def list_tree(
 
     The sizes and times of index files are those of the files beside the logs and, if `index_dir` is
     given, of those at the same paths below it, where the names of time indexes end in a dot and
-    `time_index`. A directory that cannot be listed is a row with an
-    `error`; the others are listed all the same. `on_listed` is called with the number so far.
+    `time_index`. A directory that cannot be listed is a row with an `error`; the others are listed
+    all the same. `on_listed` is called with the number so far.
     """
     rows = _Rows()
     passed_over: Counter[str] = Counter()
@@ -171,7 +171,7 @@ def list_tree(
             unfinished += (Unfinished(*file) for file in directory.unfinished)
     table = rows.table().sort_by("path")
     log_dirs = frozenset(pc.unique(table["log_dir"].drop_null()).to_pylist())
-    table = with_neighbours(told_apart(table))
+    table = with_neighbours(with_log_dirs_by_topic_id(table))
     return Listing(source, table, passed_over, log_dirs, tuple(unfinished), tuple(followed))
 
 
@@ -201,12 +201,12 @@ class _Rows:
             self._pending = []
 
 
-def told_apart(table: pa.Table) -> pa.Table:
-    """Return the table with another `log_dir` for topics of one name: the topic id is added to it.
+def with_log_dirs_by_topic_id(table: pa.Table) -> pa.Table:
+    """Return the table with the topic id added to the `log_dir` of topics that were recreated.
 
-    Topics that were deleted and created again have one name and several ids. In tiered storage
-    their logs are beside each other. What has the same log_dir, topic and partition is one log, so
-    these must differ. Rows without a topic id keep their log_dir.
+    A topic that was deleted and created again has one name and several ids. In tiered storage the
+    logs of both are beside each other. Rows with the same log_dir, topic and partition are one log,
+    so their log_dir must differ. Rows without a topic id keep their log_dir.
     """
     names = table.select(["log_dir", "topic", "topic_id"])
     known = names.filter(pc.and_(pc.is_valid(names["topic_id"]), pc.is_valid(names["topic"])))
@@ -215,7 +215,7 @@ def told_apart(table: pa.Table) -> pa.Table:
     several = {key for key, ids in seen.items() if ids > 1}
     if not several:
         return table
-    texts = (one.to_pylist() for one in names.columns)
+    texts = (column.to_pylist() for column in names.columns)
     log_dirs = [
         f"{log_dir or ''}/{topic_id}".lstrip("/")
         if topic_id and (log_dir, topic) in several
@@ -255,17 +255,11 @@ def with_neighbours(table: pa.Table) -> pa.Table:
     return table
 
 
-_METADATA_FILES_AT_ONCE: Final = 16  # a local disk is read by one thread
-
-
 class _TopicIds(NamedTuple):
     """A LISTING with topic ids, and at most one line about files that cannot be read."""
 
     files: pa.Table
     warnings: tuple[str, ...]
-
-
-Column: TypeAlias = Any  # an Arrow chunked array, which the stubs type by element
 
 
 def with_topic_ids(source: Location, files: pa.Table, known: Column | None = None) -> _TopicIds:
@@ -312,9 +306,6 @@ def _read_all(source: Location, paths: list[str]) -> tuple[list[str | None], lis
     with ThreadPoolExecutor(_METADATA_FILES_AT_ONCE) as pool:
         found = list(pool.map(read, paths))
     return found, sorted(failed)
-
-
-_END_OF_LOG: Final = rf"(?:\.log)?(?:#(?:{'|'.join(map(re.escape, sorted(INSIDES)))}))?$"
 
 
 def log_uris(source: Location, paths: Column, inside: Column) -> Column:

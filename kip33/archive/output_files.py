@@ -1,12 +1,11 @@
-"""Checks for output files that a user names: which existing files may be replaced.
+"""Output files that a user names: which existing files may be replaced, and plans as JSON lines.
 
 A free name, an empty file, and a file that kip33 wrote for the same option may be written. Every
 other file stays, so that a typing error on the command line destroys nothing.
 
-A plan as a file of JSON objects, one per line; the first line has the plan's id.
-
-`plan_id` is the start of a SHA-256 over every byte of the file, with an empty id in the first line.
-So a plan that was edited, truncated or damaged is refused. The id does not prove who made the plan.
+A plan is a file of JSON objects, one per line; the first line has the plan's id. `plan_id` is the
+start of a SHA-256 over every byte of the file, with an empty id in the first line. So a plan that
+was edited, truncated or damaged is refused. The id does not prove who made the plan.
 """
 
 import hashlib
@@ -26,6 +25,9 @@ from kip33.stores.files import one_line, opened, read_whole
 from kip33.stores.locations import Location
 from kip33.stores.own_files import publish_or_raise
 
+CONTENT_ID: Final = "content_id"  # a key
+_ID_DIGITS: Final = 32  # hexadecimal, of the SHA-256's 64
+_MOST_PLAN_BYTES: Final = 1 << 32
 _HEAD_BYTES: Final = 256  # enough to recognize a plan
 MOST_SUMMARY_BYTES: Final = 1 << 24
 _PLAN: Final = re.compile(rb'\{"kind": "plan", "version": [0-9]+, "plan_id": "[0-9a-f]+", ')
@@ -60,6 +62,27 @@ def require_replaceable(
 def require_free(place: Location, option: str) -> None:
     """Raise LocationError unless nothing, or an empty file, is at `place`."""
     _require(place, option, "a file", lambda _: False, 1)
+
+
+def require_plan_place(place: Location, is_ours: Callable[[bytes], bool] | None = None) -> None:
+    """Raise LocationError unless a plan may be written there: its name ends in `.jsonl`.
+
+    `is_ours` recognizes the plans that it may replace [default: those of `kip33 retention`].
+    """
+    if not place.name.endswith(".jsonl"):
+        raise LocationError(f"{place.uri}: --plan expects a name that ends in .jsonl")
+    require_replaceable(place, "--plan", is_ours or _is_plan, _HEAD_BYTES)
+
+
+def require_summary_place(place: Location) -> None:
+    """Raise LocationError unless a summary may be written there; its name was checked before."""
+    require_replaceable(place, "--summary", _is_summary, MOST_SUMMARY_BYTES)
+
+
+def require_report_places(page: Location, facts: Location) -> None:
+    """Raise LocationError unless a report and its JSON file may be written there."""
+    require_replaceable(page, "--output", _is_report, _HEAD_BYTES)
+    require_replaceable(facts, "--output", _is_report, _HEAD_BYTES)
 
 
 def _require(
@@ -102,33 +125,12 @@ def _what_is_there(place: Location) -> str | None:
     return None if found == fs.FileType.File else "a directory"
 
 
-def require_plan_place(place: Location, is_ours: Callable[[bytes], bool] | None = None) -> None:
-    """Raise LocationError unless a plan may be written there: its name ends in `.jsonl`.
-
-    `is_ours` recognizes the plans that it may replace [default: those of `kip33 retention`].
-    """
-    if not place.name.endswith(".jsonl"):
-        raise LocationError(f"{place.uri}: --plan expects a name that ends in .jsonl")
-    require_replaceable(place, "--plan", is_ours or is_plan, _HEAD_BYTES)
-
-
-def require_summary_place(place: Location) -> None:
-    """Raise LocationError unless a summary may be written there; its name was checked before."""
-    require_replaceable(place, "--summary", is_summary, MOST_SUMMARY_BYTES)
-
-
-def require_report_places(page: Location, facts: Location) -> None:
-    """Raise LocationError unless a report and its JSON file may be written there."""
-    require_replaceable(page, "--output", is_report, _HEAD_BYTES)
-    require_replaceable(facts, "--output", is_report, _HEAD_BYTES)
-
-
-def is_report(head: bytes) -> bool:
+def _is_report(head: bytes) -> bool:
     """Return whether a file that begins like this is a page of `kip33 report`, or its facts."""
-    return any(one.match(head) for one in (_PAGE, _FACTS))
+    return any(form.match(head) for form in (_PAGE, _FACTS))
 
 
-def is_plan(head: bytes) -> bool:
+def _is_plan(head: bytes) -> bool:
     """Return whether a file that begins like this is a plan of `kip33 retention`."""
     return _PLAN.match(head) is not None
 
@@ -138,7 +140,7 @@ def is_leftover_plan(head: bytes) -> bool:
     return _LEFTOVER_PLAN.match(head) is not None
 
 
-def is_summary(data: bytes) -> bool:
+def _is_summary(data: bytes) -> bool:
     """Return whether a file is a summary of a command: `--summary`, or `summary.json`."""
     keys = _keys_of(data)
     return any(own <= keys for own in _SUMMARIES)
@@ -156,11 +158,6 @@ def _keys_of(data: bytes) -> set[str]:
     except (ValueError, RecursionError):
         return set()
     return set(record) if isinstance(record, dict) else set()
-
-
-_ID_DIGITS: Final = 32  # hexadecimal, of the SHA-256's 64
-_MOST_PLAN_BYTES: Final = 1 << 32
-CONTENT_ID: Final = "content_id"  # a key
 
 
 class PlanForm(NamedTuple):
@@ -214,6 +211,13 @@ def is_plain_path(place: Location) -> bool:
     return not place.inside and _is_plain(place.path.strip("/"))
 
 
+def require_plain_name(name: object) -> str:
+    """Return the name of a file in a known directory; ValueError for one that leads elsewhere."""
+    if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise ValueError(f"{name!r} found, expected the name of a file without a directory")
+    return name
+
+
 def _is_plain(path: str) -> bool:
     return not {"", ".", ".."} & set(path.split("/"))
 
@@ -263,10 +267,3 @@ def require_content_id(record: dict[str, Any]) -> None:
 def _content_id_of(record: dict[str, Any]) -> str:
     content = {key: value for key, value in record.items() if key != CONTENT_ID}
     return plan_id_of([json.dumps(content, sort_keys=True).encode()])
-
-
-def require_plain_name(name: object) -> str:
-    """Return the name of a file in a known directory; ValueError for one that leads elsewhere."""
-    if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\0" in name:
-        raise ValueError(f"{name!r} found, expected the name of a file without a directory")
-    return name

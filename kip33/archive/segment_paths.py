@@ -1,4 +1,6 @@
-"""The places of a segment's files, given one of them; they depend on the layout.
+"""The places of a segment's files, given one of them, and the files of a partition's directory.
+
+The places depend on the layout:
 
     00..42.log                .index .timeindex beside it, by their suffixes
     00..42-<segment id>.log   the same
@@ -8,8 +10,6 @@
 
 Index files that kip33 writes have Kafka's suffixes, after the name without its `.log`, or those of
 KIP-33's drafts (`formats.draft_indexes`).
-
-The current files of one partition's directory, by segment.
 """
 
 import os
@@ -25,6 +25,7 @@ from kip33.stores.files import has_text_name, modified_ns
 from kip33.stores.locations import Location, split_uri
 from kip33.stores.read_faults import READ_FAULTS
 
+NO_TIME: Final = -1  # the store does not report a modification time
 _SEGMENT_ID: Final = r"[A-Za-z0-9_-]{22}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 """The id of a segment or a topic: Kafka's base64 form, or the form with dashes."""
 UUID: Final = re.compile(_SEGMENT_ID)
@@ -51,7 +52,7 @@ def index_of_row(time_index: Location, kind: str) -> Location:
 
 
 def uri_beside(uri: str, kind: str) -> str:
-    """Return the same as a URI, given a URI."""
+    """Return the URI of another file of a segment, as `beside`."""
     path, inside = _beside(*split_uri(uri), kind)
     return f"{path}#{inside}" if inside else path
 
@@ -64,7 +65,7 @@ def _beside(path: str, inside: str, kind: str) -> tuple[str, str]:
     directory, slash, name = path.rpartition("/")
     if name in _BARE:
         return f"{directory}{slash}{kind}", ""
-    suffix = next((one for one in _SUFFIXES if path.endswith(one)), "")
+    suffix = next((known for known in _SUFFIXES if path.endswith(known)), "")
     return f"{path.removesuffix(suffix)}.{kind}", ""
 
 
@@ -107,9 +108,6 @@ def base_offset_in(name: str) -> int | None:
         return int(tiered[1])
     named = parse_segment_file(name)
     return named.base_offset if named and named.kind == "log" and not named.suffix else None
-
-
-NO_TIME: Final = -1  # the store does not report a modification time
 
 
 class PlannedFile(NamedTuple):
@@ -158,7 +156,10 @@ def list_partition(directory: Location, *, may_be_absent: bool = False) -> Parti
 
 
 def is_link(place: Location) -> bool:
-    """Return whether a file is a link: moved, it might dangle; deleted, it would free nothing."""
+    """Return whether a file is a link.
+
+    Links are not planned: moving may break them, deleting frees no space.
+    """
     return place.is_local and os.path.islink(place.path)  # noqa: PTH114
 
 

@@ -1,12 +1,8 @@
-"""The input of a command: the segments of a SOURCE, and the places of their indexes.
-
-Detect whether a place is inside a broker's log directory, by the files that brokers write there.
+"""The input of a command: the segments of a SOURCE, and checks of where its output may be put.
 
 A broker treats every folder of its log directory as a partition, and does not start if a folder has
 another name (`LogManager.loadLogs`). It ignores files. So kip33 must not put a folder there, but
-may put a file there.
-
-A segment given by a caller: a path, a URI, or a `Segment` of `list_segments`.
+may put a file there. A log directory is detected by the files that brokers write there.
 """
 
 import os
@@ -21,12 +17,31 @@ from kip33.archive.layouts import KAFKA, Layout
 from kip33.archive.listing import Listed, Listing, directories_of, list_tree, segments_of
 from kip33.errors import LocationError, LockedError
 from kip33.formats.draft_indexes import TIME_INDEX_FILE
-from kip33.formats.partition_metadata import LOG_START_OFFSET_CHECKPOINT
+from kip33.formats.partition_metadata import (
+    CLEANER_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+)
 from kip33.rules.policies import TopicGlobs, nearest_topics
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.files import size_of
 from kip33.stores.filesystem_option import Filesystem, StorageOptions, place_on
 from kip33.stores.locations import Location
+
+RESTORE_STAGING: Final = ".kip33-restore"  # there until a restore has ended
+RESTORE_JOURNAL: Final = ".kip33-restore.json"
+OF_A_BROKER: Final = "meta.properties"  # in every log directory formatted by a broker
+_BROKERS_FILES: Final = (
+    OF_A_BROKER,
+    RECOVERY_POINT_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    CLEANER_CHECKPOINT,
+    ".kafka_cleanshutdown",
+)
+SegmentLike: TypeAlias = str | os.PathLike[str] | Segment
+"""A log file's path or URI, or a listed segment."""
 
 
 def matches(topic: str | None, topics: Sequence[str]) -> bool:
@@ -46,8 +61,8 @@ def require_segments(
     """Return the listing of `source`, limited to topics that match one of the globs, if any.
 
     It includes the sizes of the index files below `index_dir`, if given; the names of time indexes
-    there end in a dot and `time_index`. Raises LocationError, one
-    line for the user, if there is no such directory or no segment.
+    there end in a dot and `time_index`. Raises LocationError, one line for the user, if there is no
+    such directory or no segment.
     """
     require_directory(source, "SOURCE")
     listing = list_tree(
@@ -74,6 +89,12 @@ def require_segments(
     return listing
 
 
+def _passed_over(listing: Listing) -> str:
+    """Return what was found instead of segments, in case the layout is the wrong one."""
+    counts = ", ".join(f"{count} {what}" for what, count in sorted(listing.passed_over.items()))
+    return f" (skipped: {counts})" if counts else ""
+
+
 def partition_directories(listing: Listing) -> tuple[Location, ...]:
     """Return the directories of the listed segments."""
     segments = listing.table.filter(pc.is_valid(listing.table["last_modified_ms"]))
@@ -82,12 +103,6 @@ def partition_directories(listing: Listing) -> tuple[Location, ...]:
         listing.source.child(path) if path else listing.source
         for path in pc.unique(directories).to_pylist()
     )
-
-
-def _passed_over(listing: Listing) -> str:
-    """Return what was found instead of segments, in case the layout is the wrong one."""
-    counts = ", ".join(f"{count} {what}" for what, count in sorted(listing.passed_over.items()))
-    return f" (skipped: {counts})" if counts else ""
 
 
 def require_no_file(place: Location, what: str) -> None:
@@ -109,19 +124,6 @@ def require_outside_log_dirs(place: Location, listing: Listing, what: str) -> No
     require_outside_brokers(place, what)
 
 
-RESTORE_STAGING: Final = ".kip33-restore"  # there until a restore has ended
-RESTORE_JOURNAL: Final = ".kip33-restore.json"
-OF_A_BROKER: Final = "meta.properties"  # in every log directory formatted by a broker
-_BROKERS_FILES: Final = (
-    OF_A_BROKER,
-    "recovery-point-offset-checkpoint",
-    LOG_START_OFFSET_CHECKPOINT,
-    "replication-offset-checkpoint",
-    "cleaner-offset-checkpoint",
-    ".kafka_cleanshutdown",
-)
-
-
 def require_outside_brokers(place: Location, what: str) -> None:
     """Raise LocationError if the folder `place` is, or would be in, a broker's log directory.
 
@@ -140,6 +142,15 @@ def require_outside_brokers(place: Location, what: str) -> None:
             folder = folder.parent
 
 
+def _inside_log_dir(place: Location, what: str, log_dir: Location, why: str = "") -> LocationError:
+    """Return the error for a folder inside a log directory; `why` says how that was detected."""
+    return LocationError(
+        f"{place.uri}: {what} is inside the log directory {log_dir.uri}{why}; a broker "
+        "does not start if its log directory has an unknown folder: choose a place "
+        "outside"
+    )
+
+
 def require_no_restore(log_dir: Location) -> None:
     """Raise LockedError if a restore into a local log directory was begun and has not ended."""
     staged, _, below = log_dir.path.partition(f"/{RESTORE_STAGING}/")
@@ -152,19 +163,6 @@ def require_no_restore(log_dir: Location) -> None:
                 f"{place.uri}: a restore into this log directory has not ended; end it with the "
                 "same kip33 restore, or kip33 restore --to LOG_DIR --abandon"
             )
-
-
-def _inside_log_dir(place: Location, what: str, log_dir: Location, why: str = "") -> LocationError:
-    """Return the error for a folder inside a log directory; `why` says how that was detected."""
-    return LocationError(
-        f"{place.uri}: {what} is inside the log directory {log_dir.uri}{why}; a broker "
-        "does not start if its log directory has an unknown folder: choose a place "
-        "outside"
-    )
-
-
-SegmentLike: TypeAlias = str | os.PathLike[str] | Segment
-"""A log file's path or URI, or a listed segment."""
 
 
 def log_of(

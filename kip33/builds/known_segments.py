@@ -25,7 +25,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.archive.layouts import KAFKA
-from kip33.archive.listing import Column, log_uris, told_apart, with_neighbours, with_topic_ids
+from kip33.archive.listing import (
+    Column,
+    log_uris,
+    with_log_dirs_by_topic_id,
+    with_neighbours,
+    with_topic_ids,
+)
 from kip33.builds.build_options import BuildSpec
 from kip33.builds.carry_over import CarryOver, Looked, plan_carry_over
 from kip33.builds.earlier_builds import EarlierBuilds, is_in, ours_by_claims, snapshots_by_claims
@@ -76,7 +82,7 @@ class ListedSegments(NamedTuple):
             ids = known_topic_ids(past.known, at, files, known_listed_ms=since_ms)
         files, warnings = with_topic_ids(build.source, files, ids)
         if build.layout != KAFKA.name:  # where log_dir is a path
-            files = with_neighbours(told_apart(files))
+            files = with_neighbours(with_log_dirs_by_topic_id(files))
         return cls(files, uris, build.index_uris(uris), at, warnings)
 
 

@@ -29,10 +29,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs
 
+from kip33.archive.index_listing import INDEX_SUFFIXES
 from kip33.archive.layouts import layout_of
 from kip33.archive.leftover_files import (
     INDEX_END,
-    INDEX_SUFFIXES,
     MARKED_DIRECTORIES,
     OWN_TEMPORARY,
     Leftover,

@@ -50,7 +50,7 @@ _MOST_PROBLEMS: Final = 3
 
 @dataclass
 class SeenProducer:
-    """What the columns of one segment tell of one producer; positions are of its last batches."""
+    """The positions of one producer's last data batch and last marker in a segment."""
 
     data: int | None = None
     marker: int | None = None

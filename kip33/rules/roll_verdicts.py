@@ -3,7 +3,7 @@
 A segment ended because of the batch that the next segment begins with. So each row is compared with
 the next row of its partition. A condition is true, false or not known: the catalog has the next
 segment's first timestamp, but the size of its first batch only within bounds. Nothing is guessed:
-what is not known stays so, and `not_seen` says what would be needed.
+what is not known stays so, and `not_seen` names the missing figure.
 
 A batch counts as one append, as on a leader. A follower appends what it fetched at once: where only
 that explains an end, the reason is `several_batches`.
@@ -39,7 +39,7 @@ Ternary = npt.NDArray[np.int8]
 
 
 class RollDoubt(StrEnum):
-    """Why a row does not tell what ended the segment; the first that applies."""
+    """Why it cannot be determined what ended the segment; the first that applies."""
 
     TRUNCATED = "truncated"
     INVALID = "invalid"
@@ -53,7 +53,7 @@ class RollDoubt(StrEnum):
 
 
 class NotSeen(StrEnum):
-    """What would be needed to tell why a segment ended; the first that applies."""
+    """Which figure is missing to determine why a segment ended; the first that applies."""
 
     NEXT_BATCH = "next_batch"  # the next segment has none, or was not read
     START_TIMESTAMP = "start_timestamp"  # from which its time counts
@@ -159,7 +159,7 @@ def limit_columns(settings: Sequence[RollSettings], of_rows: Int64s) -> RollLimi
     )
 
 
-def int8_of(codes: Sequence[StrEnum]) -> dict[str, np.int8]:
+def _int8_of(codes: Sequence[StrEnum]) -> dict[str, np.int8]:
     """Return the index of each member."""
     return {member: np.int8(number) for number, member in enumerate(codes)}
 
@@ -168,7 +168,7 @@ def judge_rolls(rows: RollColumns, limits: RollLimits) -> RollVerdicts:
     """Return the verdict on each segment."""
     is_last = last_rows(rows.starts, rows.doubt.size)
     doubt = _doubts(rows, limits, is_last)
-    passed = waited(rows, is_last)
+    passed = _waited(rows, is_last)
     is_untimed = rows.start_timestamp.known & (rows.start_timestamp.values < 0)
     conditions = (
         _by_size_of(rows, limits, is_last),
@@ -205,10 +205,10 @@ def judge_rolls(rows: RollColumns, limits: RollLimits) -> RollVerdicts:
     )
 
 
-_REASON: Final = int8_of(ROLL_REASONS)
-_DOUBT: Final = int8_of(ROLL_DOUBTS)
-_UNSEEN: Final = int8_of(UNSEEN)
-_EARLY: Final = int8_of(EARLY_ROLLS)
+_REASON: Final = _int8_of(ROLL_REASONS)
+_DOUBT: Final = _int8_of(ROLL_DOUBTS)
+_UNSEEN: Final = _int8_of(UNSEEN)
+_EARLY: Final = _int8_of(EARLY_ROLLS)
 _NONE: Final = np.int8(NO_CODE)
 
 
@@ -264,7 +264,7 @@ def _ended_by(
     conditions: tuple[Ternary, Ternary, Ternary, Ternary],
 ) -> Codes:
     by_size, by_time, by_index, by_range = conditions
-    passed = waited(rows, is_last)
+    passed = _waited(rows, is_last)
     others_are_false = (by_size == 0) & (by_index == 0) & (by_range == 0)
     jitter = others_are_false & (by_time == -1) & passed.known
     none = others_are_false & (by_time == 0)
@@ -400,7 +400,7 @@ def _ternary(is_true: Bools, is_false: Bools) -> Ternary:
     return np.where(is_true, np.int8(1), np.where(is_false, np.int8(0), np.int8(-1)))
 
 
-def waited(rows: RollColumns, is_last: Bools) -> Int64Column:
+def _waited(rows: RollColumns, is_last: Bools) -> Int64Column:
     """Return the next segment's first timestamp minus the start; long arithmetic wraps as Java."""
     start, following = rows.start_timestamp, _following_of(rows.first_timestamp, is_last)
     known = start.known & (start.values >= 0) & following.known
@@ -410,13 +410,13 @@ def waited(rows: RollColumns, is_last: Bools) -> Int64Column:
 def _by_size_of(rows: RollColumns, limits: RollLimits, is_last: Bools) -> Ternary:
     """Compare with the size of the next batch, or with the bounds that it must have."""
     size, most = rows.valid_bytes, limits.segment_bytes
-    least_batch, most_batch = next_batch_bytes(rows, is_last)
+    least_batch, most_batch = _next_batch_bytes(rows, is_last)
     is_true = size.known & ((size.values > most - least_batch) | (size.values > most))
     is_false = size.known & most_batch.known & (size.values <= most - most_batch.values)
     return _ternary(is_true, is_false)
 
 
-def next_batch_bytes(rows: RollColumns, is_last: Bools) -> tuple[Int64s, Int64Column]:
+def _next_batch_bytes(rows: RollColumns, is_last: Bools) -> tuple[Int64s, Int64Column]:
     """Return the least and the most bytes that the next segment's first batch has."""
     exact = _following_of(rows.first_batch_bytes, is_last)
     count = _following_of(rows.batch_count, is_last)
@@ -478,7 +478,7 @@ def explaining_settings(rows: RollColumns, verdicts: RollVerdicts) -> Explaining
     """
     is_last = last_rows(rows.starts, rows.doubt.size)
     is_end = ~is_last & (verdicts.doubt == NO_CODE)
-    least, most = next_batch_bytes(rows, is_last)
+    least, most = _next_batch_bytes(rows, is_last)
     size, start = rows.valid_bytes, rows.start_timestamp
     too_large = Int64Column(
         size.values + most.values - 1, size.known & most.known & (least == most.values)
@@ -487,7 +487,7 @@ def explaining_settings(rows: RollColumns, verdicts: RollVerdicts) -> Explaining
     in_time = Int64Column(
         rows.max_timestamp.values - start.values, is_timed & rows.max_timestamp.known
     )
-    passed = waited(rows, is_last)
+    passed = _waited(rows, is_last)
     too_late = Int64Column(passed.values - 1, passed.known & is_timed)
     both_ends = is_end | (is_last & (verdicts.doubt == NO_CODE))
     return ExplainingSettings(

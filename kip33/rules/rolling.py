@@ -48,7 +48,7 @@ class RollReason(StrEnum):
     JITTER = "jitter"  # by time, if the segment's random jitter was large enough; nothing else
     SEVERAL_BATCHES = "several_batches"  # only if several batches were appended at once
     UNEXPLAINED = "unexplained"  # none of them, under these settings
-    UNKNOWN = "unknown"  # what would tell was not seen
+    UNKNOWN = "unknown"  # a figure that determines it is missing
     ACTIVE = "active"  # it has not ended
 
 

@@ -1,4 +1,4 @@
-"""Detect timestamps that their writer hardly meant, by kind.
+"""Detect timestamps that are probably mistakes, by kind.
 
 The intention of a producer is unknown, so each kind is a range that contains no real timestamps.
 """

@@ -87,7 +87,7 @@ def _publish(
                 before_rename(target)
             if (durable or flush_first) and location.is_local:
                 flush(target)
-            rename_over(location, target)
+            _rename_over(location, target)
             if durable and location.is_local:
                 flush(location.parent.path)
         return status
@@ -116,7 +116,7 @@ def _write_in_folder(location: Location, target: str, data: bytes) -> None:
         stream.write(data)
 
 
-def rename_over(location: Location, temporary: str) -> None:
+def _rename_over(location: Location, temporary: str) -> None:
     """Rename a temporary file beside `location` to it, atomically; OSError if that fails."""
     if location.is_local:
         os.replace(temporary, location.path)  # noqa: PTH105 - a path, as the filesystem has it
@@ -167,7 +167,7 @@ def _local_file(place: Location) -> Iterator[BinaryIO]:
         with Path(temporary.path).open("xb") as file:
             yield file
         flush(temporary.path)
-        rename_over(place, temporary.path)
+        _rename_over(place, temporary.path)
         flush(place.parent.path)
     except BaseException:
         remove_quietly(temporary)
@@ -191,7 +191,7 @@ def _sent_file(place: Location) -> Iterator[BinaryIO]:
                 found = status.size_bytes if status else None
                 raise OSError(f"{size} bytes were written, but the file has {found} bytes")
             if target != place:
-                rename_over(place, target.path)
+                _rename_over(place, target.path)
         except BaseException:
             remove_quietly(target)
             raise

@@ -1,6 +1,6 @@
-"""Tell faults of a file from failures of kip33 and its machine, where a store is asked.
+"""Convert what a store raises to FileReadError; failures of this machine stay as they are.
 
-A leaf of its own: all modules that read need it, and it needs none of them.
+All modules that read need this, and it needs none of them.
 """
 
 from types import TracebackType
@@ -10,7 +10,7 @@ from kip33.errors import FileReadError, is_of_the_machine
 
 
 class _ReadFaults:
-    """Raises what a store raised as FileReadError, except failures of this machine.
+    """The context in which a store is called.
 
     One object without a state serves all `with` blocks: a generator would take longer than a read.
     """

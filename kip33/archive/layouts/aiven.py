@@ -25,6 +25,7 @@ from kip33.archive.directory import (
     Segment,
     Visit,
     add_inner,
+    add_later,
     entries,
     parent_of,
 )
@@ -42,7 +43,6 @@ from kip33.formats.partition_metadata import parse_topic_id
 from kip33.stores.containers.aiven import INDEXES, LOG, MANIFEST, Manifest, read_manifest
 from kip33.stores.files import FileStatus, listed_ms, listed_status, one_line, opened
 
-MANIFESTS_AT_ONCE: Final = 64  # manifests that one thread reads, one after another
 _TOPIC_DIR: Final = re.compile(r"([a-zA-Z0-9._-]+)-([A-Za-z0-9_-]{22})")
 _UNFINISHED: Final = unfinished_of("[0-9]+-[A-Za-z0-9_-]{22}")
 
@@ -89,10 +89,7 @@ def list_directory(visit: Visit) -> Directory:
         names = [info.base_name for info in whole]
         at_target = list_target(directory, visit, names, _UNFINISHED)
         found = _AivenFiles(visit, partition, at_target, indexes_modified_ms)
-        for start in range(0, len(whole), MANIFESTS_AT_ONCE):
-            directory.more.append(
-                partial(_look_up, found, whole[start : start + MANIFESTS_AT_ONCE])
-            )
+        add_later(directory, whole, partial(_segment, found))
     return directory
 
 
@@ -117,14 +114,8 @@ class _AivenFiles(NamedTuple):
     indexes_modified_ms: dict[str, int | None]  # of `.indexes` objects, by name
 
 
-def _look_up(found: _AivenFiles, logs: list[Any]) -> Directory:
-    """Return the segments of some logs, as described by their manifests."""
-    directory = Directory.empty()
-    directory.segments.extend(_segment(found, info) for info in logs)
-    return directory
-
-
 def _segment(found: _AivenFiles, info: Any) -> Segment:
+    """Return the segment of a log, as described by its manifest."""
     visit, name = found.visit, info.base_name
     named = TIERED_LOG.fullmatch(name)
     base_offset = int(named[1]) if named else 0

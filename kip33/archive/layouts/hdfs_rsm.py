@@ -26,6 +26,7 @@ from kip33.archive.directory import (
     Segment,
     Visit,
     add_inner,
+    add_later,
     entries,
     parent_of,
 )
@@ -48,7 +49,6 @@ from kip33.stores.containers.rsm import read_parts
 from kip33.stores.files import FileStatus, listed_ms, listed_status, one_line, opened
 from kip33.stores.locations import Location
 
-HEADERS_AT_ONCE: Final = 64  # files whose headers one thread reads, one after another
 _WITH_TOPIC_ID: Final = re.compile(rf"(.+-[0-9]+)-({UUID.pattern})")
 _OFFSETS: Final = re.compile(r"([0-9]{20})-[0-9]{20}")  # a directory's first and last offset
 _UNFINISHED: Final = unfinished_of(f"log|{UUID.pattern}")
@@ -83,10 +83,7 @@ def list_directory(visit: Visit) -> Directory:
     if partition and files:
         names = [info.base_name for info in files]
         found = _RsmFiles(visit, partition, list_target(directory, visit, names, _UNFINISHED))
-        for start in range(0, len(files), HEADERS_AT_ONCE):
-            directory.more.append(
-                partial(_look_into, found, files[start : start + HEADERS_AT_ONCE])
-            )
+        add_later(directory, files, partial(_segment, found))
     return directory
 
 
@@ -140,14 +137,8 @@ class _RsmFiles(NamedTuple):
     at_target: Statuses  # the index files where a build puts them
 
 
-def _look_into(found: _RsmFiles, files: list[Any]) -> Directory:
-    """Return the segments of some files, as described by their headers."""
-    directory = Directory.empty()
-    directory.segments.extend(_segment(found, info) for info in files)
-    return directory
-
-
 def _segment(found: _RsmFiles, info: Any) -> Segment:
+    """Return the segment of a file, as described by its header."""
     segment = _as_listed(found, info)._replace(inside="rsm.log")
     try:
         with opened(found.visit.place.child(info.base_name)) as (read_into, file_bytes):

@@ -37,7 +37,7 @@ def base_offset_of(directory: Directory, name: str) -> int | None:
     return None
 
 
-def count_lost_time_indexes(directory: Directory, names: set[str]) -> None:
+def _count_lost_time_indexes(directory: Directory, names: set[str]) -> None:
     """Count `.log.swap` files, a cleaner's finished output, without their time index.
 
     A broker that starts renames `.log.swap` into place. It does not recover such a segment, with
@@ -52,7 +52,7 @@ def count_lost_time_indexes(directory: Directory, names: set[str]) -> None:
 
 
 NAMES = SegmentNaming(
-    partition_of, base_offset_of, unfinished_of("[0-9]+"), count_others=count_lost_time_indexes
+    partition_of, base_offset_of, unfinished_of("[0-9]+"), count_others=_count_lost_time_indexes
 )
 KAFKA = Layout(
     "kafka",

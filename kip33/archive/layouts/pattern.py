@@ -1,4 +1,4 @@
-"""A layout of one's own: a path below SOURCE with named fields.
+"""A layout that is given as a pattern: a path below SOURCE with named fields.
 
     {log_dir}/{topic}-{partition}/{base_offset}.log
     {cluster}/{entropy}/{topic}/{partition}/{base_offset}-{segment_id}.segment

@@ -83,13 +83,13 @@ def cache_folder(modules: Iterable[str]) -> Path:
 
 
 def _cache_root() -> Path:
-    asked = config.CACHE_DIR  # type: ignore[attr-defined]
-    if asked:
-        return Path(asked)
+    given = config.CACHE_DIR  # type: ignore[attr-defined]
+    if given:
+        return Path(given)
     temporary = Path(tempfile.gettempdir())
     # The XDG specification: a path that is empty or relative counts as unset.
-    asked_caches = (os.environ.get("XDG_CACHE_HOME"), f"{os.environ.get('HOME', '')}/.cache")
-    home_caches = [Path(one) for one in asked_caches if one and Path(one).is_absolute()][:1]
+    xdg_caches = (os.environ.get("XDG_CACHE_HOME"), f"{os.environ.get('HOME', '')}/.cache")
+    home_caches = [Path(path) for path in xdg_caches if path and Path(path).is_absolute()][:1]
     for place in (Path(__file__).parent / "__pycache__", *home_caches):
         if place.is_dir() and os.access(place, os.W_OK):
             return place
