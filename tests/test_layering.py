@@ -1,6 +1,6 @@
 """Imports go left only, through the tiers of packages below; packages of one tier are strangers.
 
-errors <- formats <- rules | stores <- archive | catalog
+errors <- formats <- rules | stores <- drafts <- archive | catalog
        <- indexing | retention | search | records | audits <- builds | restore | report | api
        <- local | spark | plots <- cli <- jobs | docs
 """
@@ -16,6 +16,7 @@ TIERS = (
     ("errors",),
     ("formats",),
     ("rules", "stores"),
+    ("drafts",),
     ("archive", "catalog"),
     ("indexing", "retention", "search", "records", "audits"),
     ("builds", "restore", "report", "api"),

@@ -9,8 +9,7 @@ from typing import Any, Final, NamedTuple, Self, TypeAlias
 from pyarrow import fs
 
 from kip33.errors import FileReadError
-from kip33.formats.draft_indexes import TIME_INDEX_FILE
-from kip33.formats.names import parse_partition_dir
+from kip33.formats.names import TIME_INDEX_FILE, parse_partition_dir
 from kip33.stores.files import has_text_name, one_line, shown_name
 from kip33.stores.locations import Location
 from kip33.stores.read_faults import READ_FAULTS

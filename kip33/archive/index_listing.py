@@ -8,8 +8,8 @@ from pyarrow import fs
 
 from kip33.archive.directory import Directory, Infos, Partition, Segment, Visit
 from kip33.archive.segment_paths import index_names
+from kip33.drafts.designs import DRAFT_FILES
 from kip33.errors import FileReadError
-from kip33.formats.draft_indexes import DRAFT_FILES
 from kip33.stores.files import FileStatus, entries_of, listed_ms, listed_status
 from kip33.stores.locations import Location
 from kip33.stores.own_files import TEMPORARY_SUFFIX

@@ -26,7 +26,7 @@ from kip33.archive.directory import Directory, Segment, Visit, real_path
 from kip33.archive.layouts import KAFKA, Layout
 from kip33.archive.segment_paths import uri_beside
 from kip33.errors import FileReadError
-from kip33.formats.draft_indexes import TIME_INDEX_FILE
+from kip33.formats.names import TIME_INDEX_FILE
 from kip33.formats.partition_metadata import (
     MAX_PARTITION_METADATA_BYTES,
     PARTITION_METADATA,

@@ -9,7 +9,7 @@ The places depend on the layout:
     00..42-<segment id>.log#aiven.log    00..42-<segment id>.indexes#aiven.index, #aiven.timeindex
 
 Index files that kip33 writes have Kafka's suffixes, after the name without its `.log`, or those of
-KIP-33's drafts (`formats.draft_indexes`).
+KIP-33's drafts (`drafts.designs`).
 """
 
 import os
@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 
 from pyarrow import fs
 
-from kip33.formats.draft_indexes import DRAFT_FILES, TIME_INDEX_FILE
-from kip33.formats.names import SEGMENT_KINDS, parse_segment_file
+from kip33.drafts.designs import DRAFT_FILES
+from kip33.formats.names import SEGMENT_KINDS, TIME_INDEX_FILE, parse_segment_file
 from kip33.stores.containers.aiven import INDEXES, LOG
 from kip33.stores.files import has_text_name, modified_ns
 from kip33.stores.locations import Location, split_uri

@@ -16,7 +16,7 @@ from kip33.archive.directory import Segment
 from kip33.archive.layouts import KAFKA, Layout
 from kip33.archive.listing import Listed, Listing, directories_of, list_tree, segments_of
 from kip33.errors import LocationError, LockedError
-from kip33.formats.draft_indexes import TIME_INDEX_FILE
+from kip33.formats.names import TIME_INDEX_FILE
 from kip33.formats.partition_metadata import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,

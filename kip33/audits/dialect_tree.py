@@ -18,7 +18,7 @@ from kip33.archive.directory import Segment
 from kip33.archive.layouts import layout_of
 from kip33.archive.listing import Listed
 from kip33.archive.sources import require_segments
-from kip33.audits.dialect_segment import (
+from kip33.drafts.comparison import (
     ComparedPartition,
     DialectFigures,
     DialectQuestion,

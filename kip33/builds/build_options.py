@@ -15,9 +15,9 @@ from kip33.archive.directory import Segment
 from kip33.archive.listing import Column, index_uris
 from kip33.archive.segment_paths import index_path
 from kip33.catalog.catalog import Snapshot
+from kip33.drafts.designs import DRAFTS, index_file_of
 from kip33.errors import CatalogError, LocationError, PolicyError
 from kip33.retention.policy_files import load_kafka_configs
-from kip33.rules.draft_entries import DRAFTS, index_file_of
 from kip33.rules.index_builder import BYTES_VERSION, IndexSettings, TopicSettings
 from kip33.rules.index_entries import DIALECTS
 from kip33.rules.untimestamped import FILE_TIME_OFFSET, Untimestamped
@@ -225,7 +225,7 @@ def load_topic_settings(default: IndexSettings, kafka_configs: str | None) -> To
     default. Raises PolicyError, one line, for a file that cannot be read or a value that Kafka
     refuses; ValueError for a default that Kafka refuses.
     """
-    default.require_valid(drafts=True)
+    default.require_valid((*DIALECTS, *DRAFTS))
     if kafka_configs is None:
         return TopicSettings(default)
     by_topic = {}
@@ -239,7 +239,7 @@ def load_topic_settings(default: IndexSettings, kafka_configs: str | None) -> To
             ),
         )
         try:
-            by_topic[topic].require_valid(drafts=True)
+            by_topic[topic].require_valid((*DIALECTS, *DRAFTS))
         except ValueError as error:
             raise PolicyError(f"{kafka_configs}: topic {topic}: {error}") from error
     return TopicSettings.of_topics(default, by_topic)

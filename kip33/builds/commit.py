@@ -28,6 +28,7 @@ from kip33.catalog.draft import DEAD_AFTER_MS, Draft, read_claims
 from kip33.catalog.holes import DirectoriesOfPartitions, hole_totals, read_holes
 from kip33.catalog.orphan_list import read_orphans
 from kip33.catalog.schema import IndexFileState
+from kip33.drafts.designs import BUCKET
 from kip33.errors import (
     CatalogError,
     NoReadableLogError,
@@ -35,7 +36,6 @@ from kip33.errors import (
     unreadable_logs_text,
 )
 from kip33.rules.broker_start import HIDDEN, HIDDEN_ABORTS, MAY_NOT_START
-from kip33.rules.draft_entries import BUCKET
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.stores.file_owners import NOT_GIVEN
 from kip33.stores.locations import Location

@@ -56,8 +56,8 @@ from kip33.builds.reuse import (
 )
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.orphan_list import read_orphans
+from kip33.drafts.designs import BUCKET
 from kip33.formats.batch import NO_TIMESTAMP
-from kip33.rules.draft_entries import BUCKET
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.files import opened
 from kip33.stores.locations import Location

@@ -25,8 +25,9 @@ from kip33.builds.carry_over import Looked
 from kip33.builds.reuse import Mask, ReusableRows
 from kip33.catalog.orphan_list import ORPHANS
 from kip33.catalog.schema import IndexFileState
+from kip33.drafts.designs import DRAFT_FILES
 from kip33.errors import FileReadError
-from kip33.formats.draft_indexes import DRAFT_FILES, TIME_INDEX_FILE
+from kip33.formats.names import TIME_INDEX_FILE
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.files import FileStatus, entries_of
 from kip33.stores.locations import Location

@@ -54,7 +54,7 @@ from kip33.catalog.catalog import SnapshotPart
 from kip33.catalog.draft import STAYS
 from kip33.catalog.schema import SEGMENTS, IndexFileState
 from kip33.errors import CatalogError, FileReadError
-from kip33.formats.draft_indexes import TIME_INDEX_FILE
+from kip33.formats.names import TIME_INDEX_FILE
 from kip33.indexing.segment import BuiltIndexes
 from kip33.rules.broker_start import may_have_offset_index
 from kip33.rules.transactions import TransactionSummary

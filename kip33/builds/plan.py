@@ -29,8 +29,8 @@ from kip33.builds.earlier_builds import claims_of, look_back, still_claimed
 from kip33.builds.known_segments import ListedSegments, known_segments
 from kip33.builds.orphans import OrphanPlan
 from kip33.catalog.catalog import Catalog
+from kip33.drafts.designs import DRAFTS, index_file_of
 from kip33.retention.broker_locks import locked
-from kip33.rules.draft_entries import DRAFTS, index_file_of
 from kip33.rules.index_builder import IndexSettings
 from kip33.stores.locations import Location
 

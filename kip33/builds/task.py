@@ -37,6 +37,7 @@ from kip33.builds.pending_rows import (
 from kip33.catalog.catalog import SnapshotPart
 from kip33.catalog.draft import PartWriter
 from kip33.catalog.schema import IndexFileState
+from kip33.drafts.designs import entry_bytes_of
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.formats.time_index import TIME_ENTRY_BYTES
 from kip33.indexing.segment import (
@@ -52,7 +53,6 @@ from kip33.indexing.segment import (
 )
 from kip33.indexing.verification import verify_file
 from kip33.rules.broker_start import CUT, REFUSED, hidden_aborts_note, may_have_offset_index
-from kip33.rules.draft_entries import entry_bytes_of
 from kip33.rules.index_tail import LAST_HEADER_BYTES
 from kip33.rules.index_verdict import GOOD, IndexVerdict
 from kip33.rules.producer_state import changes_as_json

@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.schema import INDEX_FILE_KINDS, SEGMENTS, IndexFileState
-from kip33.formats.draft_indexes import TIME_INDEX_FILE
-from kip33.formats.names import parse_partition_dir
+from kip33.formats.names import TIME_INDEX_FILE, parse_partition_dir
 from kip33.rules.policies import TopicGlobs
 from kip33.rules.retention import Bools, Int64Column, Int64s
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kip33.formats.draft_indexes import TIME_INDEX_FILE
+from kip33.formats.names import TIME_INDEX_FILE
 
 SCHEMA_VERSION: Final = 2  # 1 ended with `offset_index_bytes`: later columns read as null
 

@@ -20,8 +20,8 @@ from kip33.cli.options import (
 )
 from kip33.cli.output import human_bytes, print_json, print_table, warn
 from kip33.cli.standard_output import progress_bar
+from kip33.drafts.designs import DRAFTS
 from kip33.errors import exit_code_of
-from kip33.rules.draft_entries import DRAFTS
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import DIALECTS
 from kip33.rules.offset_holes import HoleTotals, missing_holes

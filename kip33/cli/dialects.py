@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import click
 
-from kip33.audits.dialect_segment import COMPARED, DialectQuestion
 from kip33.builds.build_options import load_topic_settings
 from kip33.cli.engine_option import EngineOptions, engine_options, open_engine
 from kip33.cli.options import (
@@ -32,8 +31,8 @@ from kip33.cli.output import (
 )
 from kip33.cli.standard_output import progress_bar
 from kip33.cli.times import Quantity
+from kip33.drafts.comparison import COMPARED, KIP_PARTITIONS, DialectQuestion
 from kip33.errors import ExitCode
-from kip33.rules.draft_entries import KIP_PARTITIONS
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.policies import duration_ms
 from kip33.stores.locations import Location
@@ -138,8 +137,8 @@ def dialects(
     Only headers of batches are read, and the records of uncompressed batches for the dialect live.
     With jsonl and csv, the last line on standard error is KIP33_RESULT with a summary as JSON.
     """
-    from kip33.audits.dialect_segment import DIALECT_COLUMNS, dialect_rows
     from kip33.audits.dialect_tree import execute_dialects, plan_dialects
+    from kip33.drafts.comparison import DIALECT_COLUMNS, dialect_rows
 
     default = IndexSettings("recover", index_interval_bytes, segment_index_bytes, check_crc)
     opened = open_engine(EngineOptions(engine, workers, verbose, master, conf))

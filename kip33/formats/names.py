@@ -26,6 +26,7 @@ METADATA_TOPIC: Final = "__cluster_metadata"
 # In the order in which Kafka deletes them: `LogSegment.deleteIfExists`, and then
 # `UnifiedLog.deleteProducerSnapshots`.
 SEGMENT_KINDS: Final = ("log", "index", "timeindex", "txnindex", "snapshot")
+TIME_INDEX_FILE: Final = "timeindex"  # how the names of these files end
 FILE_SUFFIXES: Final = ("deleted", "cleaned", "swap")
 DIRECTORY_KINDS: Final = ("delete", "future", "stray")
 MAX_TOPIC_LENGTH: Final = 249

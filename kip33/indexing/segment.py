@@ -22,6 +22,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from kip33.archive.directory import Segment
+from kip33.drafts.designs import DRAFTS, DraftBuilder
 from kip33.errors import CorruptSegmentError, FileReadError, Kip33Error
 from kip33.formats.batch import (
     MAX_SEGMENT_BYTES,
@@ -41,7 +42,6 @@ from kip33.formats.time_index import (
     TimestampOffset,
 )
 from kip33.indexing.segment_producers import read_changes
-from kip33.rules.draft_entries import DRAFTS, DraftBuilder
 from kip33.rules.index_builder import IndexBuilder, IndexSettings
 from kip33.rules.index_entries import preallocated_bytes
 from kip33.rules.index_tail import ENTRIES_READ, LAST_HEADER_BYTES, distrust
@@ -193,7 +193,7 @@ def index_segment(  # parameters: where the bytes come from, and how the scan ru
         if draft
         else ()
     )
-    builder = IndexBuilder(dialect, settings, base_offset=base_offset, topic=topic, drafts=drafts)
+    builder = IndexBuilder(dialect, settings, base_offset=base_offset, topic=topic, others=drafts)
     scan = BatchScan(
         read_into,
         size_bytes,

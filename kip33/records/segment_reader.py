@@ -52,9 +52,9 @@ from kip33.formats.batch import (
     decode_header,
 )
 from kip33.formats.byte_sources import ReadInto, read_fully
-from kip33.formats.draft_indexes import TIME_INDEX_FILE
 from kip33.formats.held_batches import BatchWindows, HeldBatches
 from kip33.formats.index_pages import OFFSET_WIDTHS, TIME_WIDTHS, IndexPages, last_point
+from kip33.formats.names import TIME_INDEX_FILE
 from kip33.formats.scan import BatchScan
 from kip33.formats.time_index import TimestampOffset
 from kip33.formats.walk import ABORT, COMMIT, COMPLETE, why_incomplete

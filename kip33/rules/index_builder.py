@@ -1,8 +1,8 @@
 """Build the two indexes of a segment from its batches."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,6 @@ from kip33.formats.native import Speed, plain
 from kip33.formats.scan import ROWS
 from kip33.formats.time_index import OFFSET_ENTRY, TIME_ENTRY
 from kip33.rules import index_entries
-from kip33.rules.draft_entries import DRAFTS, DraftBuilder
 from kip33.rules.index_entries import (
     DEFAULT_INDEX_INTERVAL_BYTES,
     DEFAULT_SEGMENT_INDEX_BYTES,
@@ -43,25 +42,24 @@ class IndexSettings(NamedTuple):
             del record["untimestamped"]
         return record
 
-    def require_valid(self, *, drafts: bool = False) -> None:
-        """Raise ValueError for a setting that Kafka would refuse; `drafts`: accept KIP-33's."""
-        known = (*DIALECTS, *DRAFTS) if drafts else tuple(DIALECTS)
-        if self.dialect not in known:
-            raise ValueError(f"dialect {self.dialect!r}: expected one of {', '.join(known)}")
+    def require_valid(self, dialects: Collection[str] = DIALECTS) -> None:
+        """Raise ValueError for a setting that Kafka would refuse, or another dialect than these."""
+        if self.dialect not in dialects:
+            raise ValueError(f"dialect {self.dialect!r}: expected one of {', '.join(dialects)}")
         if self.untimestamped not in list(Untimestamped):
             raise ValueError(
                 f"untimestamped {self.untimestamped!r}: expected one of {', '.join(Untimestamped)}"
             )
         if self.untimestamped != Untimestamped.NONE and self.dialect not in DIALECTS:
             raise ValueError(
-                f"--untimestamped: the draft {self.dialect!r} has no such entry; choose --dialect "
-                f"{' or '.join(DIALECTS)}"
+                f"--untimestamped: the dialect {self.dialect!r} has no such entry; choose "
+                f"--dialect {' or '.join(DIALECTS)}"
             )
         self.entry_state(self.kafka_dialect, 0)
 
     @property
     def kafka_dialect(self) -> Dialect:
-        """Return the dialect of the rules for the log and its `.index`: a draft has `recover`'s."""
+        """Return the dialect for the log and its `.index`: `recover` for those that Kafka lacks."""
         return DIALECTS.get(self.dialect, RECOVER)
 
     def entry_state(self, dialect: Dialect, base_offset: int) -> BatchColumns:
@@ -97,6 +95,20 @@ def _by_topic(
     return dict(settings)
 
 
+class OtherEntries(Protocol):
+    """Collects the entries of an index file that Kafka does not write, from the same batches."""
+
+    def append(self, batches: BatchColumns, is_point: npt.NDArray[np.bool_]) -> None:
+        """Take the next batches; `is_point`: which of them get an entry in the `.index`."""
+
+    def close(self) -> None:
+        """Add a closing entry if the file has one."""
+
+    @property
+    def data(self) -> bytes:
+        """Return the file's bytes."""
+
+
 class IndexBuilder:
     """Turns columns of batches into the entries of the two indexes, piece by piece."""
 
@@ -108,15 +120,16 @@ class IndexBuilder:
         base_offset: int,
         topic: str,
         most_rows: int = ROWS,
-        drafts: Sequence[DraftBuilder] = (),
+        others: Sequence[OtherEntries] = (),
     ) -> None:
         """Start with an empty segment; each piece has at most `most_rows` batches.
 
-        `drafts` get the same batches. With a draft's settings, its file is the time index.
+        `others` get the same batches. If the settings have a dialect that Kafka lacks, the file of
+        the first is the time index.
         """
         self.base_offset = base_offset
-        self._drafts = drafts
-        self._is_draft = settings.dialect in DRAFTS
+        self._others = others
+        self._is_kafkas = settings.dialect in DIALECTS
         self._dialect = dialect
         self._topic = topic
         self._state = settings.entry_state(dialect, base_offset)
@@ -137,10 +150,10 @@ class IndexBuilder:
             self._time_pieces.append(self._times[:time_count].copy())
         if offset_count:
             self._offset_pieces.append(self._offsets[:offset_count].copy())
-        if self._drafts:
+        if self._others:
             is_point = np.isin(batches["position"], self._offsets[:offset_count, 1])
-            for draft in self._drafts:
-                draft.append(batches, is_point)
+            for other in self._others:
+                other.append(batches, is_point)
 
     def close(self, valid_bytes: int, speed: Speed = plain) -> None:
         """Add the closing entry."""
@@ -148,8 +161,8 @@ class IndexBuilder:
             count = speed(index_entries.close_index)(self._state, valid_bytes, self._times)
             if count:
                 self._time_pieces.append(self._times[:count].copy())
-            for draft in self._drafts:
-                draft.close()
+            for other in self._others:
+                other.close()
 
     @property
     def refusal(self) -> tuple[int, str] | None:
@@ -161,10 +174,10 @@ class IndexBuilder:
 
     @property
     def time_index(self) -> bytes:
-        """Return the bytes of the `.timeindex`, or of the draft's file."""
-        if self._is_draft:
-            return self._drafts[0].data
-        return _wire(self._time_pieces, TIME_ENTRY)
+        """Return the bytes of the `.timeindex`, or of the settings' other file."""
+        if self._is_kafkas:
+            return _wire(self._time_pieces, TIME_ENTRY)
+        return self._others[0].data
 
     @property
     def offset_index(self) -> bytes:

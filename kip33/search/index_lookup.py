@@ -3,12 +3,6 @@
 No file is trusted: a result is a `Start` with a claim that the headers there must confirm. The
 entries of a file of an unknown dialect are read in the way that promises less, or in both ways.
 
-The index file of a KIP-33 draft: the entry at which a search for a time begins.
-
-`rules.draft_entries` says which entry that is. Two drafts are right only if no batch of the segment
-has a timestamp below an earlier batch's. The catalog row counts such batches
-(`out_of_order_batches`): if there is one, or the number is unknown, the file is not used.
-
 The position in a log that its `.index` gives for an offset.
 
 An `.index` is not trusted: the batch at the position must be one that a walk to the offset may
@@ -28,24 +22,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Final, NamedTuple
 
-import numpy as np
-
 from kip33.archive.segment_paths import beside
+from kip33.drafts.lookup import DraftIndex, draft_of, why_not_used, widths_of
 from kip33.errors import CorruptIndexError, FileReadError, Kip33Error
-from kip33.formats.batch import NO_TIMESTAMP, RECORD_BATCH_OVERHEAD
+from kip33.formats.batch import RECORD_BATCH_OVERHEAD
 from kip33.formats.index_pages import OFFSET_WIDTHS, TIME_WIDTHS, IndexPages, last_point
 from kip33.formats.time_index import TimestampOffset
-from kip33.rules.draft_entries import (
-    BUCKET,
-    DRAFTS,
-    INLINE,
-    MINUTE_MAP,
-    MINUTE_MS,
-    NO_SLOT,
-    DraftDialect,
-    Int64s,
-    slots_for,
-)
 from kip33.rules.search import (
     Claim,
     first_offset_after,
@@ -277,79 +259,6 @@ class IndexLookup:
         yield Start(position, floor, claim, expected, last_offset)
 
 
-_INLINE_WIDTHS: Final = (8, 8)  # offset and position together, then the timestamp
-
-
-class _DraftEntry(NamedTuple):
-    """An entry, with an absolute offset; `position` is in the log, None if the file has none."""
-
-    entry: TimestampOffset
-    position: int | None
-
-
-class _DraftIndex:
-    """An open file of a draft."""
-
-    def __init__(self, draft: DraftDialect, pages: IndexPages, base_offset: int) -> None:
-        """Take the file of a segment with this base offset."""
-        self._draft, self._pages, self._base_offset = draft, pages, base_offset
-        self._rows: Int64s | None = None
-
-    @property
-    def within_ms(self) -> int | None:
-        """Return how much later than its entry a batch may be; None: it has the same timestamp."""
-        return MINUTE_MS if self._draft in (MINUTE_MAP, BUCKET) else None
-
-    def entry_for(self, target_ms: int) -> _DraftEntry | None:
-        """Return the entry at which a search for a time begins, None without one.
-
-        Raises CorruptIndexError if the file has become shorter.
-        """
-        slot = self._slot(target_ms)
-        if slot == NO_SLOT:
-            return None
-        first, second = self._pages[slot]
-        if self._draft is not INLINE:
-            return _DraftEntry(TimestampOffset(first, self._base_offset + second), None)
-        if second == NO_TIMESTAMP:  # says nothing about the batches before it
-            return None
-        relative, position = first >> 32, first & 0xFFFF_FFFF
-        return _DraftEntry(TimestampOffset(second, self._base_offset + relative), position)
-
-    def _slot(self, target_ms: int) -> int:
-        if self._draft is INLINE:
-            return self._pages.last(lambda _, timestamp: timestamp < target_ms)
-        if self._draft is not MINUTE_MAP:
-            return self._pages.last(lambda timestamp, _: timestamp < target_ms)
-        if self._rows is None:
-            rows = [self._pages[slot] for slot in range(len(self._pages))]
-            self._rows = np.array(rows, np.int64).reshape(-1, 2)
-        return int(slots_for(self._draft, self._rows, np.array([target_ms]))[0])
-
-
-def _draft_of(segment: SearchedSegment) -> DraftDialect | None:
-    """Return the draft whose file is in a segment's row, None for a `.timeindex` or no file."""
-    uri = segment.index_uri or ""
-    return next((one for one in DRAFTS.values() if uri.endswith(f".{one.file}")), None)
-
-
-def _widths_of(draft: DraftDialect) -> tuple[int, int]:
-    """Return the widths of the two numbers of an entry, as `IndexPages` takes them."""
-    return _INLINE_WIDTHS if draft is INLINE else TIME_WIDTHS
-
-
-def _why_not_used(draft: DraftDialect, segment: SearchedSegment) -> str | None:
-    """Return why a segment's file must not be used, None if it may."""
-    if not draft.needs_order or segment.out_of_order_batches == 0:
-        return None
-    count = segment.out_of_order_batches
-    return (
-        f"the index of dialect {draft.name} is not used: it needs timestamps in order, and "
-        f"{'any number of' if count is None else f'{count:,}'} batches may be earlier than one "
-        "before them"
-    )
-
-
 def checked_position(
     window: LogWindow, offsets: IndexPages, *, base_offset: int, offset: int
 ) -> int:
@@ -374,7 +283,7 @@ class _OpenedDraft(NamedTuple):
     """The file of one of KIP-33's drafts and its entries."""
 
     place: Location
-    entries: _DraftIndex
+    entries: DraftIndex
 
 
 class _Opened(NamedTuple):
@@ -408,19 +317,19 @@ class _SegmentIndexFiles:
         """Return the draft's file of the row, None if it has none or the file must not be used."""
         if self.is_distrusted:
             return None
-        draft = None if self._is_draft_open else _draft_of(self._segment)
+        draft = None if self._is_draft_open else draft_of(self._segment.index_uri or "")
         self._is_draft_open = True
         if draft is None:
             return self._draft
-        why = _why_not_used(draft, self._segment)
+        why = why_not_used(draft, self._segment.out_of_order_batches)
         if why:
             self.notes.append(why)
             return None
         segment, place = self._segment, Location.of(self._segment.index_uri or "")
-        file = self._open({place: None}, _widths_of(draft))
+        file = self._open({place: None}, widths_of(draft))
         size = segment.time_index_bytes, segment.time_index_modified_ms
         if file and _settings_of(file, segment.time_index_settings, *size):
-            index = _DraftIndex(draft, file.pages, segment.base_offset)
+            index = DraftIndex(draft, file.pages, segment.base_offset)
             self._draft = _OpenedDraft(place, index)
         elif file:
             self.notes.append(f"{place.uri}: not used: it has changed since the build")
@@ -433,7 +342,7 @@ class _SegmentIndexFiles:
         if not self._is_time_open:
             self._is_time_open = True
             segment, beside_log = self._segment, beside(self._log, "timeindex")
-            uri = None if _draft_of(segment) else segment.index_uri
+            uri = None if draft_of(segment.index_uri or "") else segment.index_uri
             named = Location.of(uri) if uri else beside_log
             self._time = self._open(dict.fromkeys((named, beside_log)), TIME_WIDTHS)
             if self._time and uri and self._time.place == named:

@@ -7,18 +7,18 @@ from random import Random
 import numpy as np
 import pytest
 
-from kip33.audits.dialect_segment import (
+from kip33.audits.dialect_tree import execute_dialects, plan_dialects
+from kip33.drafts.comparison import (
     COMPARED,
     ComparedPartition,
     DialectIndex,
     DialectQuestion,
     dialect_rows,
 )
-from kip33.audits.dialect_tree import execute_dialects, plan_dialects
+from kip33.drafts.designs import DRAFTS, DraftBuilder
 from kip33.formats.batch import BATCH
 from kip33.formats.time_index import OffsetIndex, TimeIndex
 from kip33.local.local_engine import LocalEngine
-from kip33.rules.draft_entries import DRAFTS, DraftBuilder
 from kip33.rules.index_builder import IndexBuilder, IndexSettings, TopicSettings
 from kip33.rules.index_entries import DIALECTS, RECOVER
 from tests.builders.generated_segments import (
@@ -203,7 +203,7 @@ def index_of(name: str, entries: Sequence[Written], interval: int) -> DialectInd
     draft = DRAFTS.get(name)
     builders = (DraftBuilder(draft, base_offset=0),) if draft else ()
     dialect = DIALECTS.get(name, RECOVER)
-    built = IndexBuilder(dialect, settings, base_offset=0, topic="orders", drafts=builders)
+    built = IndexBuilder(dialect, settings, base_offset=0, topic="orders", others=builders)
     built.append(batches)
     built.close(0)
     points = OffsetIndex.from_bytes(built.offset_index, base_offset=0)

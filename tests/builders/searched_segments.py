@@ -9,8 +9,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from kip33.drafts.designs import index_file_of
 from kip33.indexing.segment import index_file
-from kip33.rules.draft_entries import index_file_of
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.search import SearchResult
 from kip33.rules.segment_summary import largest_timestamp

@@ -16,7 +16,7 @@ from typing import Any, Final
 import pytest
 
 from kip33.catalog.catalog import Catalog
-from kip33.rules.draft_entries import DRAFTS
+from kip33.drafts.designs import DRAFTS
 from tests.builders.changing_archive import INTERVAL, ChangingArchive, Row
 from tests.builders.random_partitions import RandomPartition, random_partition
 from tests.faults.builds import INDEX_FILE_TIMES, build_here

@@ -11,9 +11,9 @@ import pytest
 from kip33.builds.plan import BuildPlan
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.orphan_list import read_orphans
+from kip33.drafts.designs import DRAFTS, DraftBuilder, index_file_of
 from kip33.errors import CatalogError
 from kip33.formats.batch import BATCH
-from kip33.rules.draft_entries import DRAFTS, DraftBuilder, index_file_of
 from kip33.rules.index_builder import IndexBuilder, IndexSettings
 from kip33.rules.index_entries import RECOVER
 from tests.builders.changing_archive import DAY_MS, INTERVAL, START_MS, ChangingArchive, batches
@@ -52,7 +52,7 @@ def index_files(archive: ChangingArchive) -> dict[str, bytes]:
 def expected_file(name: str, entries: list[Written], base_offset: int, before: int = -1) -> bytes:
     builder = DraftBuilder(DRAFTS[name], base_offset=base_offset, largest_before=before)
     settings = IndexSettings(index_interval_bytes=INTERVAL)
-    indexes = IndexBuilder(RECOVER, settings, base_offset=base_offset, topic="a", drafts=(builder,))
+    indexes = IndexBuilder(RECOVER, settings, base_offset=base_offset, topic="a", others=(builder,))
     indexes.append(np.array(rows_of(entries), BATCH))
     indexes.close(0)
     return builder.data

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kip33.audits.dialect_segment import COMPARED, DIALECT_COLUMNS
 from kip33.cli.output import RESULT
-from kip33.rules.draft_entries import DRAFTS, index_file_of
+from kip33.drafts.comparison import COMPARED, DIALECT_COLUMNS
+from kip33.drafts.designs import DRAFTS, index_file_of
 from tests.builders.log_file import write_log
 from tests.builders.segment_builder import Record, v2_batch
 from tests.cli.console import Command, Finished

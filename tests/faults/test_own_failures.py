@@ -14,8 +14,8 @@ import pytest
 from kip33.archive.layouts import KAFKA
 from kip33.archive.leftover_files import list_leftovers
 from kip33.archive.listing import list_tree
-from kip33.audits.dialect_segment import DialectQuestion, compare_segment
 from kip33.audits.roll_logs import LogToRead, read_first_batch
+from kip33.drafts.comparison import DialectQuestion, compare_segment
 from kip33.errors import FileReadError
 from kip33.indexing.segment import index_file
 from kip33.indexing.transaction_chains import snapshot_beside

@@ -10,16 +10,15 @@ import numpy as np
 import pytest
 
 import kip33.formats
+from kip33.drafts.designs import DRAFTS, DraftBuilder, inline_entries
 from kip33.formats import names
 from kip33.formats.batch import BATCH, decode_header
 from kip33.formats.codecs import decompress
-from kip33.formats.draft_indexes import inline_entries
 from kip33.formats.partition_metadata import PartitionMetadata
 from kip33.formats.producer_snapshot import ProducerSnapshot
 from kip33.formats.records import iterate_records
 from kip33.formats.time_index import OffsetIndex, TimeIndex
 from kip33.formats.transaction_index import TransactionIndex
-from kip33.rules.draft_entries import DRAFTS, DraftBuilder
 from tests.builders.segment_builder import crc32c, v2_batch
 
 PAGE = Path(kip33.formats.__file__).with_name("FORMATS.md").read_text(encoding="utf-8")

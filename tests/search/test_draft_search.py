@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kip33.rules.draft_entries import DRAFTS, index_file_of
+from kip33.drafts.designs import DRAFTS, index_file_of
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.search import Exactness
 from kip33.search.partition_search import search_partition

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kip33.drafts.designs import DRAFTS
 from kip33.formats.time_index import TIME_INDEX_PREALLOCATED_BYTES
-from kip33.rules.draft_entries import DRAFTS
 from kip33.rules.search import (
     EARLIEST,
     LATEST,

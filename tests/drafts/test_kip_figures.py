@@ -6,21 +6,23 @@ The batches are columns: no log is written. A broker of the KIP has 3,500 partit
 import numpy as np
 import pytest
 
-from kip33.formats.batch import BATCH, BatchColumns
-from kip33.formats.native import compiled
-from kip33.rules.draft_entries import (
-    BUCKET,
-    INLINE,
+from kip33.drafts.comparison import (
     KIP_PARTITIONS,
-    MINUTE,
-    MINUTE_MAP,
-    DraftBuilder,
-    DraftDialect,
     daily_memory_bytes,
     entries_per_day,
     inline_bytes,
     time_index_bytes,
 )
+from kip33.drafts.designs import (
+    BUCKET,
+    INLINE,
+    MINUTE,
+    MINUTE_MAP,
+    DraftBuilder,
+    DraftDialect,
+)
+from kip33.formats.batch import BATCH, BatchColumns
+from kip33.formats.native import compiled
 from kip33.rules.index_builder import IndexBuilder, IndexSettings
 from kip33.rules.index_entries import RECOVER
 
@@ -53,7 +55,7 @@ def indexes(batches: BatchColumns, *drafts: DraftBuilder) -> IndexBuilder:
         base_offset=0,
         topic="t",
         most_rows=len(batches),
-        drafts=drafts,
+        others=drafts,
     )
     builder.append(batches, compiled)
     builder.close(int(batches["position"][-1] + batches["size_bytes"][-1]))

@@ -1,4 +1,4 @@
-"""The entries of KIP-33's drafts: index designs that the KIP weighed and did not keep.
+"""KIP-33's drafts: index designs that the KIP weighed and did not keep, and no release writes.
 
     minute      (timestamp, last offset) of a batch that gets an entry in the offset index and is in
                 a later minute than the previous entry. Source: KIP-33, first draft; the same text
@@ -17,23 +17,16 @@ The texts speak of messages. Here a message is an entry of the log, as in every 
 a batch or wrapper counts as a whole, with the max timestamp in its header. So headers are enough.
 A batch without a timestamp gets no entry (inline: the timestamp -1).
 
-The figures with which KIP-33 compares its drafts, as formulas.
+The files have no header and no checksum; all integers are big-endian. Three of them have entries of
+a `.timeindex`: a timestamp (int64) and a relative offset (int32). `inline` has a timestamp in each
+entry of an offset index:
 
-Source: KIP-33, the table of the first draft and the rejected alternatives. Its sizes are binary:
-"3.4 GB" is 3.4 * 2^30 bytes.
+    bytes   field             type    meaning
+    0..3    relative offset   int32   last offset of a batch minus the base offset in the file name
+    4..7    position          int32   of the batch's first byte in the .log
+    8..15   timestamp         int64   the batch's max timestamp, ms since epoch, -1: none
 
-Where a search begins with the entries of one of KIP-33's drafts.
-
-The drafts say little about lookups. kip33 uses, of the entries in file order:
-
-    minute, inline   the last entry below the time, by binary search. Both designs assume that
-                     timestamps never decrease. Otherwise the search may begin too late.
-    bucket           the same; its entries always increase
-    minute-map       of all entries at or after the time's minute, the one with the lowest offset:
-                     the entries are in no order, so all of them must be read
-
-No record before the entry's offset (minute, inline: nor at it) is at or after the time, if the
-draft's condition holds (`DraftDialect.needs_order`).
+The KIP names one file only, `.time.index`; the other names are of kip33.
 """
 
 from typing import Final, NamedTuple
@@ -41,21 +34,26 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from kip33.errors import CorruptIndexError
 from kip33.formats.batch import NO_TIMESTAMP, BatchColumns
-from kip33.formats.draft_indexes import (
-    BUCKET_FILE,
-    INLINE_ENTRY,
-    INLINE_ENTRY_BYTES,
-    INLINE_FILE,
-    MINUTE_FILE,
-    MINUTE_MAP_FILE,
-    TIME_INDEX_FILE,
-)
-from kip33.formats.time_index import OFFSET_ENTRY_BYTES, TIME_ENTRY, TIME_ENTRY_BYTES
+from kip33.formats.names import TIME_INDEX_FILE
+from kip33.formats.time_index import TIME_ENTRY
 from kip33.rules.policies import MAX_INT64
 
 MINUTE_MS: Final = 60_000
 Int64s = npt.NDArray[np.int64]
+
+INLINE_ENTRY: Final = np.dtype(
+    [("relative_offset", ">i4"), ("position", ">i4"), ("timestamp", ">i8")]
+)
+INLINE_ENTRY_BYTES: Final = 16
+
+MINUTE_FILE: Final = "time.index"
+MINUTE_MAP_FILE: Final = "minute.index"
+BUCKET_FILE: Final = "bucket.index"
+INLINE_FILE: Final = "inline.index"
+DRAFT_FILES: Final = (MINUTE_FILE, MINUTE_MAP_FILE, BUCKET_FILE, INLINE_FILE)
+"""How the names of the files end, after the segment's name and a dot."""
 
 
 class DraftDialect(NamedTuple):
@@ -94,6 +92,29 @@ def entry_bytes_of(dialect: str) -> int:
     (12, 16)
     """
     return DRAFTS[dialect].entry.itemsize if dialect in DRAFTS else TIME_ENTRY.itemsize
+
+
+class OffsetPositionTime(NamedTuple):
+    """One entry of an inline index: absolute offset, position in bytes, ms since epoch."""
+
+    offset: int
+    position: int
+    timestamp: int
+
+
+def inline_entries(data: bytes, *, base_offset: int) -> list[OffsetPositionTime]:
+    """Return the entries of a `.inline.index`; CorruptIndexError if `data` ends inside an entry.
+
+    >>> wire = bytes.fromhex("00000001 00000052 0000018bcfe568fa")
+    >>> inline_entries(wire, base_offset=100)
+    [OffsetPositionTime(offset=101, position=82, timestamp=1700000000250)]
+    """
+    if len(data) % INLINE_ENTRY_BYTES:
+        raise CorruptIndexError(
+            f"{len(data)} bytes found, expected a multiple of {INLINE_ENTRY_BYTES}"
+        )
+    rows = np.frombuffer(data, INLINE_ENTRY).tolist()
+    return [OffsetPositionTime(base_offset + offset, at, time) for offset, at, time in rows]
 
 
 def first_offsets(batches: BatchColumns, *, base_offset: int, next_offset: int) -> Int64s:
@@ -230,100 +251,3 @@ class DraftBuilder:
             return minute_map_entries(timestamps, first, self.rows[:, 0])
         floor = max(self._largest, self._largest_before)
         return bucket_entries(timestamps, first, floor, self._interval_ms)
-
-
-_DAY_MS: Final = 86_400_000
-KIP_PARTITIONS: Final = 3_500  # of the broker in the KIP
-
-
-def entries_per_day(granularity_ms: int) -> int:
-    """Return the most entries of one day with one entry per second, minute or other period.
-
-    >>> entries_per_day(1_000), entries_per_day(60_000)
-    (86400, 1440)
-    """
-    return _DAY_MS // granularity_ms
-
-
-def daily_memory_bytes(granularity_ms: int, partitions: int = KIP_PARTITIONS) -> int:
-    """Return the memory for the entries of one day of many partitions.
-
-    >>> round(daily_memory_bytes(1_000) / 2**30, 1), daily_memory_bytes(60_000) // 2**20
-    (3.4, 57)
-    """
-    return entries_per_day(granularity_ms) * TIME_ENTRY_BYTES * partitions
-
-
-def time_index_bytes(segment_bytes: int, index_interval_bytes: int) -> int:
-    """Return the most bytes of a `.timeindex` with an entry for each interval.
-
-    >>> time_index_bytes(2**30, 4096) // 2**20
-    3
-    """
-    return segment_bytes // index_interval_bytes * TIME_ENTRY_BYTES
-
-
-def inline_bytes(offset_index_bytes: int) -> int:
-    """Return the size of an offset index after each entry gets a timestamp.
-
-    >>> inline_bytes(16 * 2**30) // 2**30
-    32
-    """
-    return offset_index_bytes // OFFSET_ENTRY_BYTES * INLINE_ENTRY_BYTES
-
-
-NO_SLOT = -1
-
-
-def slots_below(timestamps: Int64s, targets: Int64s) -> Int64s:
-    """Return for each time the slot of the last entry below it, by binary search; -1: none.
-
-    If the timestamps are out of order, the result is what a binary search finds.
-
-    >>> slots_below(np.array([10, 20, 30]), np.array([10, 11, 99])).tolist()
-    [-1, 0, 2]
-    """
-    low = np.full(len(targets), NO_SLOT, np.int64)
-    high = np.full(len(targets), len(timestamps), np.int64)
-    while len(targets) and (high - low > 1).any():
-        middle = (low + high) // 2
-        is_below = (middle >= 0) & (timestamps[np.maximum(middle, 0)] < targets)
-        is_open = high - low > 1
-        low = np.where(is_open & is_below, middle, low)
-        high = np.where(is_open & ~is_below, middle, high)
-    return low
-
-
-def slots_for(draft: DraftDialect, rows: Int64s, targets: Int64s) -> Int64s:
-    """Return for each time the slot of the entry at which its search begins; -1: at the start.
-
-    `rows` are the entries in the order of the file, with absolute or relative offsets.
-    """
-    if not len(rows):
-        return np.full(len(targets), NO_SLOT, np.int64)
-    if draft is not MINUTE_MAP:
-        return slots_below(rows[:, _times_column(draft)], targets)
-    order = np.argsort(rows[:, 0])
-    minutes, offsets = rows[order, 0], rows[order, 1]
-    lowest = np.minimum.accumulate(offsets[::-1])[::-1]  # of each entry and all later minutes
-    at = np.searchsorted(minutes, targets // MINUTE_MS * MINUTE_MS)
-    by_offset = np.argsort(rows[:, 1], kind="stable")
-    found = np.minimum(at, len(rows) - 1)
-    slots = by_offset[np.searchsorted(rows[by_offset, 1], lowest[found])]
-    return np.where(at < len(rows), slots, NO_SLOT)
-
-
-def _times_column(draft: DraftDialect) -> int:
-    """Return which column of the entries has the timestamp."""
-    return list(draft.entry.names or ()).index("timestamp")
-
-
-def turning_times(draft: DraftDialect, rows: Int64s) -> Int64s:
-    """Return the smallest time of each range of times that begin at the same entry.
-
-    A search begins at the same place for all times of a range, and the record that is wanted is
-    never earlier for a later time. So a start that is right for these times is right for all.
-    """
-    step = MINUTE_MS if draft is MINUTE_MAP else 1
-    times: Int64s = np.unique(rows[:, _times_column(draft)]) + step
-    return times

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kip33.formats.batch import BATCH, BatchColumns
-from kip33.rules.draft_entries import (
+from kip33.drafts.designs import (
     BUCKET,
     DRAFTS,
     INLINE,
@@ -22,10 +21,9 @@ from kip33.rules.draft_entries import (
     DraftBuilder,
     DraftDialect,
     index_file_of,
-    slots_below,
-    slots_for,
-    turning_times,
 )
+from kip33.drafts.lookup import slots_below, slots_for, turning_times
+from kip33.formats.batch import BATCH, BatchColumns
 from kip33.rules.index_builder import IndexBuilder, IndexSettings
 from kip33.rules.index_entries import DIALECTS, RECOVER
 from tests.long_forms import examples
@@ -57,7 +55,7 @@ def entries_of(
 ) -> list[Row]:
     builder = DraftBuilder(draft, base_offset=base, largest_before=before, interval_ms=bucket_ms)
     kafka = IndexSettings(index_interval_bytes=interval)
-    indexes = IndexBuilder(RECOVER, kafka, base_offset=base, topic="t", drafts=(builder,))
+    indexes = IndexBuilder(RECOVER, kafka, base_offset=base, topic="t", others=(builder,))
     for at in range(0, len(batches), step or max(len(batches), 1)):
         indexes.append(batches[at : at + (step or len(batches))])
     indexes.close(100 * len(batches))

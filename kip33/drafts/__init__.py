@@ -1,0 +1,1 @@
+"""The index designs that KIP-33 weighed and did not keep."""
